@@ -1,0 +1,1 @@
+"""The senses: bytes in, events out."""

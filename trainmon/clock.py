@@ -1,0 +1,29 @@
+"""Time, as an argument: loops take a Clock, everything pure takes an Instant."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+Instant = float
+"""Unix seconds (UTC)."""
+
+Seconds = float
+
+
+class Clock(Protocol):
+    """Where loops get the time from; a test advances its own."""
+
+    def now(self) -> Instant: ...
+
+    def monotonic(self) -> Seconds: ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> Instant:
+        return time.time()
+
+    def monotonic(self) -> Seconds:
+        return time.monotonic()

@@ -1,0 +1,293 @@
+"""The nouns. All values are frozen; a change is a new value. `None` is "not known", never 0."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from trainmon.clock import Instant, Seconds
+from trainmon.readings import AnyReading, InfinibandPort, Probe, Process
+
+Health = Literal["ok", "late", "down", "off"]
+"""ok: answers. late: older than 3 periods. down: failed, see its error. off: not wanted now, no fault."""
+
+SourceKind = Literal["node", "slurm", "wandb", "files", "daemon"]
+
+Verdict = Literal[
+    "healthy", "starting", "evaluating", "saving", "stalled", "hung", "data-stall", "diverged", "dead", "stopped",
+    "finished", "queued", "idle", "unknown",
+]  # fmt: skip
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """One place that facts come from, such as `node:gpu-001`, with its health and age."""
+
+    name: str
+    kind: SourceKind
+    cluster: str
+    health: Health = "late"
+    seen_at: Instant | None = None
+    """When it last said something, by our clock."""
+    period: Seconds = 2.0
+    phase: Literal["waiting", "connecting", "prompting", "up", "retrying", "held", "off"] = "waiting"
+    """What the collector is doing about it. held: not redialled until a person asks (login needed or refused)."""
+    retry_at: Instant | None = None
+    error: str | None = None
+    hint: str | None = None
+    bad_lines: int = 0
+    """Lines that were not understood (not JSON, too long, another version) since the start."""
+    stderr: str | None = None
+    """The last line on the remote standard error."""
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One GPU of a node. `state` lost: fell off the bus or vanished; error: answers with an error."""
+
+    index: int
+    uuid: str | None = None
+    name: str | None = None
+    state: Literal["ok", "lost", "error"] = "ok"
+    error: str | None = None
+    temperature_c: int | None = None
+    memory_temperature_c: int | None = None
+    temperature_margin_c: int | None = None
+    memory_used_mib: int | None = None
+    memory_total_mib: int | None = None
+    utilization_pct: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    sm_clock_mhz: int | None = None
+    throttle: tuple[str, ...] = ()
+    mig: bool | None = None
+    ecc_uncorrected: int | None = None
+    ecc_corrected: int | None = None
+    remap_pending: bool | None = None
+    remap_failed: bool | None = None
+    last_xid: int | None = None
+    last_xid_at: Instant | None = None
+    processes: tuple[Process, ...] = ()
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """One host and its GPUs. Its health and errors are those of the source `node:<name>`."""
+
+    name: str
+    cluster: str
+    probe: Probe = "none"
+    note: str | None = None
+    driver: str | None = None
+    clock_skew_s: Seconds | None = None
+    """Their clock minus ours; data does not become stale by it."""
+    load1: float | None = None
+    cpu_count: int | None = None
+    memory_used_mib: int | None = None
+    memory_total_mib: int | None = None
+    boot_time: Instant | None = None
+    oom_kills: int | None = None
+    network_errors: int | None = None
+    infiniband: tuple[InfinibandPort, ...] = ()
+    gpus_expected: int | None = None
+    gpus: tuple[Gpu, ...] = ()
+    gpus_at: Instant | None = None
+    """When the GPU numbers were last read, by our clock."""
+    host_at: Instant | None = None
+    troubles: Mapping[str, str] = {}
+    """Parts of its probe that fail now, by part: gpu, host, disk, log, switch, probe."""
+    scheduler_state: str | None = None
+    scheduler_reason: str | None = None
+
+
+class Disk(msgspec.Struct, frozen=True, kw_only=True):
+    """One watched path on one host."""
+
+    host: str
+    cluster: str
+    path: str
+    at: Instant
+    state: Literal["ok", "hung", "error"] = "ok"
+    error: str | None = None
+    mount: str | None = None
+    filesystem: str | None = None
+    read_only: bool | None = None
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    usable_free_bytes: int | None = None
+    """Free bytes until the configured `usable` share of the disk is used; equal to free_bytes without one."""
+    total_inodes: int | None = None
+    free_inodes: int | None = None
+    bytes_per_day: float | None = None
+    """Growth of the used bytes over the recorded history (≥ 10 min of it), negative when shrinking."""
+    inodes_per_day: float | None = None
+    full_at: Instant | None = None
+    inodes_full_at: Instant | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.host}:{self.path}"
+
+
+class Log(msgspec.Struct, frozen=True, kw_only=True):
+    """The followed log of a run: where it is and its last lines, clean of control characters."""
+
+    host: str
+    path: str | None = None
+    at: Instant | None = None
+    """When new lines last came, by our clock."""
+    checked_at: Instant | None = None
+    """When the file was last looked at."""
+    size: int | None = None
+    lines: tuple[str, ...] = ()
+    """At most LOG_LINES. Line i has the number first + i, which never repeats for this run."""
+    first: int = 0
+    partial: str | None = None
+    dropped: int = 0
+    """Lines that were never sent because they came too fast, since the start."""
+    lines_per_s: float | None = None
+    error: str | None = None
+
+
+LOG_LINES = 2_000
+"""Lines of a log kept for the screen: 16 runs of 150-byte lines are 5 MB."""
+
+
+class Switch(msgspec.Struct, frozen=True, kw_only=True):
+    """A kill or save switch file of a run. `armed_at` is its mtime while it exists."""
+
+    path: str
+    exists: bool | None = None
+    armed_at: Instant | None = None
+    by: str | None = None
+    why: str | None = None
+    taken_at: Instant | None = None
+    """When a file that was there was seen gone (a trainer removes the save switch as it takes it)."""
+    error: str | None = None
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """The latest a run's log says of its training. Each field keeps its last known value."""
+
+    step: int | None = None
+    target_step: int | None = None
+    loss: float | None = None
+    """nan when the line showed a NaN, or when the trainer hides one (Megatron drops the field)."""
+    grad_norm: float | None = None
+    tokens_per_s: float | None = None
+    samples_per_s: float | None = None
+    step_time_s: float | None = None
+    learning_rate: float | None = None
+    skipped: int | None = None
+    nan_iterations: int | None = None
+    at: Instant | None = None
+    """When the step last advanced, by our clock."""
+    cadence_s: Seconds | None = None
+    """The run's own usual time between step lines that advance: a median of the recent ones."""
+    format: str | None = None
+    """The name of the log format that matched."""
+
+
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as the config names it; the parts that other issues need are carried through."""
+
+    name: str
+    cluster: str
+    log: str | None = None
+    checkpoints: str | None = None
+    kill_switch: str | None = None
+    save_switch: str | None = None
+    target_step: int | None = None
+    stall_after: Seconds = 900.0
+    nodes: tuple[str, ...] = ()
+    labels: Mapping[str, str] = {}
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One training run and everything known of it."""
+
+    spec: RunSpec
+    verdict: Verdict = "unknown"
+    why: str = "nothing has been read yet"
+    progress: Progress = Progress()
+    log: Log | None = None
+    kill: Switch | None = None
+    save: Switch | None = None
+    eta_at: Instant | None = None
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """A question that a login asks. The answer never becomes part of any value."""
+
+    id: int
+    host: str
+    title: str
+    """What asks, such as: Password, Passphrase for ~/.ssh/id_ed25519, Duo two-factor."""
+    instructions: str = ""
+    fields: tuple[tuple[str, bool], ...] = ()
+    """(text, echo) for each answer wanted."""
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything known now. Owned by the engine; passed around by reference."""
+
+    at: Instant = 0.0
+    started_at: Instant = 0.0
+    demo: bool = False
+    read_only: bool = False
+    sources: Mapping[str, Source] = {}
+    nodes: Mapping[str, Node] = {}
+    """By name. Two clusters may not share a node name."""
+    disks: Mapping[str, Disk] = {}
+    """By Disk.key."""
+    runs: Mapping[str, Run] = {}
+    prompts: tuple[Prompt, ...] = ()
+
+
+# ---- events: all that may change a State ---------------------------------------------------------------------------
+
+
+class NodeReading(msgspec.Struct, frozen=True):
+    """A probe said something. `received_at` is our clock."""
+
+    node: str
+    cluster: str
+    received_at: Instant
+    reading: AnyReading
+
+
+class SourceChanged(msgspec.Struct, frozen=True):
+    """A collector says how one of its sources is doing."""
+
+    source: Source
+
+
+class SourceGone(msgspec.Struct, frozen=True):
+    """A source is no longer watched at all (its node left the config)."""
+
+    name: str
+
+
+class PromptsChanged(msgspec.Struct, frozen=True):
+    """The questions that wait for a person now."""
+
+    prompts: tuple[Prompt, ...]
+
+
+class RunsChanged(msgspec.Struct, frozen=True):
+    """The runs that are watched now."""
+
+    specs: tuple[RunSpec, ...]
+
+
+Event = NodeReading | SourceChanged | SourceGone | PromptsChanged | RunsChanged
+
+
+class Series(msgspec.Struct, frozen=True):
+    """A piece of history: seconds before now (ascending to 0), and a value or nan for each."""
+
+    ages: tuple[float, ...]
+    values: tuple[float, ...]

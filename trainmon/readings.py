@@ -1,0 +1,253 @@
+"""What one line of a probe says. The wire between a node and us, version 1: NDJSON, one tagged object a line.
+
+The probe (collectors/probe/agent.py) prints them, `DECODER` reads them. Times are the node's own clock. A field that
+a driver or kernel refuses is null, never 0. Samples that come every period are arrays, to keep a line in one packet.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+VERSION = 1
+
+Probe = Literal["nvml", "nvidia-smi", "sh", "none"]
+"""How the GPUs of a node are read: by NVML, by nvidia-smi, by the POSIX-sh fallback, or not at all."""
+
+
+class Reading(msgspec.Struct, frozen=True, tag_field="k", gc=False):
+    """One line of a probe, at the node's own time `t` (Unix seconds)."""
+
+    v: Literal[1]
+    t: float
+
+
+class Hello(Reading, frozen=True, tag="hello", gc=False):
+    """The first line: who answers, and how it looks at its GPUs."""
+
+    host: str
+    python: str | None = None
+    probe: Probe = "none"
+    driver: str | None = None
+    boot_time: float | None = None
+    cpu_count: int | None = None
+    memory_total_mib: int | None = None
+    kernel_log: bool = False
+    """Whether the kernel log can be read there; if not, Xids come from NVML events alone."""
+    note: str | None = None
+    """A sentence for the node's row, such as why the fallback is used."""
+
+
+class GpuSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The fast numbers of one GPU. `error` is null when it answers; else the driver's own words."""
+
+    index: int
+    error: str | None = None
+    lost: bool = False
+    temperature_c: int | None = None
+    memory_temperature_c: int | None = None
+    memory_used_mib: int | None = None
+    utilization_pct: int | None = None
+    power_w: float | None = None
+    sm_clock_mhz: int | None = None
+    throttle_mask: int | None = None
+    """NVML's bit mask of clock event reasons; `THROTTLE` names the bits."""
+
+
+class GpuSamples(Reading, frozen=True, tag="gpu", gc=False):
+    """Every period: the fast numbers of all GPUs that the probe knows, the lost ones included."""
+
+    g: tuple[GpuSample, ...]
+
+
+class Process(msgspec.Struct, frozen=True, gc=False):
+    """A process that holds memory on a GPU. Its command is untrusted text."""
+
+    pid: int
+    user: str | None = None
+    memory_mib: int | None = None
+    command: str | None = None
+
+
+class GpuFacts(msgspec.Struct, frozen=True, gc=False):
+    """What changes slowly about one GPU. Sent before the first sample, then every 30 s."""
+
+    index: int
+    uuid: str | None = None
+    name: str | None = None
+    memory_total_mib: int | None = None
+    power_limit_w: float | None = None
+    temperature_margin_c: int | None = None
+    """Degrees left until the GPU slows itself down, where NVML gives it (Hopper and later)."""
+    mig: bool | None = None
+    ecc_uncorrected: int | None = None
+    ecc_corrected: int | None = None
+    remap_pending: bool | None = None
+    remap_failed: bool | None = None
+    processes: tuple[Process, ...] = ()
+
+
+class GpuFactsAll(Reading, frozen=True, tag="gpus", gc=False):
+    """The slow facts of all GPUs, and how many the driver or PCI say there should be."""
+
+    g: tuple[GpuFacts, ...]
+    expected: int | None = None
+
+
+class Xid(Reading, frozen=True, tag="xid", gc=False):
+    """An Xid, from an NVML event (index and uuid known) or the kernel log (PCI address known)."""
+
+    code: int
+    index: int | None = None
+    text: str | None = None
+    source: Literal["nvml", "kernel"] = "nvml"
+
+
+class InfinibandPort(msgspec.Struct, frozen=True, gc=False):
+    """One port, as `mlx5_0/1`; `state` is the kernel's word, such as ACTIVE. Counters since the driver loaded."""
+
+    port: str
+    state: str | None = None
+    link_downed: int | None = None
+    errors: int | None = None
+    """symbol_error + port_rcv_errors + link_error_recovery + local_link_integrity_errors."""
+
+
+class HostSample(Reading, frozen=True, tag="host", gc=False):
+    """Load, memory, and counters that should not grow."""
+
+    load1: float | None = None
+    memory_used_mib: int | None = None
+    memory_total_mib: int | None = None
+    boot_time: float | None = None
+    oom_kills: int | None = None
+    """From /proc/vmstat, since boot; null before Linux 4.13."""
+    network_errors: int | None = None
+    """Sum of rx_errors and tx_errors over the physical interfaces, since boot."""
+    infiniband: tuple[InfinibandPort, ...] = ()
+
+
+class DiskSample(msgspec.Struct, frozen=True, gc=False):
+    """One path. `hung` means that its statvfs has not returned; the numbers are then null."""
+
+    path: str
+    state: Literal["ok", "hung", "error"] = "ok"
+    error: str | None = None
+    mount: str | None = None
+    filesystem: str | None = None
+    """The filesystem's type, as in /proc/self/mountinfo: xfs, lustre, nfs4 …"""
+    read_only: bool | None = None
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    """What a user may still write (f_bavail), not what root may."""
+    total_inodes: int | None = None
+    """Null where the filesystem has no fixed number (btrfs, some network filesystems)."""
+    free_inodes: int | None = None
+
+
+class DiskSamples(Reading, frozen=True, tag="disk", gc=False):
+    """All watched paths of the node."""
+
+    d: tuple[DiskSample, ...]
+
+
+class LogChunk(Reading, frozen=True, tag="log", gc=False):
+    """New lines of one followed log. Untrusted text; progress bars are already collapsed to their last state."""
+
+    id: str
+    """The spec's own name for this log: the run's name."""
+    path: str | None = None
+    size: int | None = None
+    mtime: float | None = None
+    lines: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    """Of the dropped lines, the last that looked like step lines; older than `lines`."""
+    dropped: int = 0
+    seen: int = 0
+    """Lines that went by since the last chunk, the dropped ones included."""
+    partial: str | None = None
+    """The unfinished last line, such as a progress bar; null when there is none."""
+    restarted: Literal["truncated", "replaced", "newer"] | None = None
+    error: str | None = None
+
+
+class SwitchSample(msgspec.Struct, frozen=True, gc=False):
+    """A switch file: whether it exists, since when, whose, and what is written in it (at most 500 bytes)."""
+
+    path: str
+    exists: bool | None = None
+    """Null when it cannot be told (a hung mount, no permission)."""
+    mtime: float | None = None
+    owner: str | None = None
+    text: str | None = None
+    error: str | None = None
+
+
+class SwitchSamples(Reading, frozen=True, tag="switch", gc=False):
+    """All watched switch files."""
+
+    s: tuple[SwitchSample, ...]
+
+
+class Trouble(Reading, frozen=True, tag="trouble", gc=False):
+    """A part of the probe failed; the others go on. Parts: gpu, host, disk, log, switch, probe. Null text ends it."""
+
+    part: str
+    text: str | None = None
+
+
+class Bye(Reading, frozen=True, tag="bye", gc=False):
+    """The probe's last line: why it ended."""
+
+    why: str
+
+
+AnyReading = (
+    Hello | GpuSamples | GpuFactsAll | Xid | HostSample | DiskSamples | LogChunk | SwitchSamples | Trouble | Bye
+)
+
+DECODER: msgspec.json.Decoder[AnyReading] = msgspec.json.Decoder(AnyReading)
+
+
+class LogSpec(msgspec.Struct, frozen=True):
+    """A log to follow: an exact path or a glob, whose newest match is followed."""
+
+    id: str
+    pattern: str
+
+
+class Spec(msgspec.Struct, frozen=True):
+    """What a probe is asked to watch: paths and periods, never a secret. Sent again whenever it changes."""
+
+    period: float = 2.0
+    slow: float = 30.0
+    disks: tuple[str, ...] = ()
+    logs: tuple[LogSpec, ...] = ()
+    switches: tuple[str, ...] = ()
+    keep: str = ""
+    """A Python regular expression: lines that may carry a step, kept when a burst must be dropped."""
+    v: int = VERSION
+
+
+THROTTLE: dict[int, str] = {
+    0x1: "idle",
+    0x2: "app_clocks",
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal",
+    0x40: "hw_thermal",
+    0x80: "hw_power_brake",
+    0x100: "display",
+}
+"""NVML's clock event reasons (nvml.h, nvmlClocksEventReason*), in nvidia-smi's words."""
+
+
+def throttle_names(mask: int | None) -> tuple[str, ...]:
+    """Name the set bits of a clock-event mask; unknown bits come out as hex."""
+    if not mask:
+        return ()
+    names = tuple(name for bit, name in THROTTLE.items() if mask & bit)
+    unknown = mask & ~sum(THROTTLE)
+    return (*names, hex(unknown)) if unknown else names

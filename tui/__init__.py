@@ -1,0 +1,1 @@
+"""The face: states in, events out."""

@@ -1,0 +1,29 @@
+"""The one door between the face and the rest: states come in, events and requests go out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from trainmon.clock import Seconds
+from trainmon.model import Series, State
+
+
+class Backend(Protocol):
+    """What the dashboard may ask of the engine. Every method returns at once; none raises."""
+
+    def subscribe(self, sink: Callable[[State], None]) -> Callable[[], None]:
+        """Have every new State handed to sink (on another thread), the present one first. Returns the cancel."""
+
+    def history(self, subject: str, metric: str, span: Seconds) -> Series:
+        """The last `span` seconds of a number. Subjects: `node/3` (GPU 3; temperature, memory, utilization, power)
+        and a Disk.key (free_bytes, free_inodes). Memory is MiB, power W. Empty for what is not known."""
+
+    def refresh(self) -> None:
+        """Look at everything again now (rate-limited): reconnect what waits for its next try."""
+
+    def login(self, source: str) -> None:
+        """Try again to log in to a held source, such as `node:gpu-001`, asking what must be asked."""
+
+    def answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
+        """Answer a Prompt by its id; None declines it."""
