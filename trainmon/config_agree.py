@@ -1,0 +1,86 @@
+"""Whether the tables of a config agree with each other: names that are taken, clusters and runs that are not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from trainmon.config_tables import ClusterSettings, Settings
+from trainmon.config_values import nearest, quoted
+
+
+def disagreements(settings: Settings) -> Iterator[str]:
+    """A sentence for each thing that one table says against another."""
+    if not settings.clusters:
+        yield '"cluster" is empty; leave it out to watch this machine'
+        return
+    yield from _taken("cluster", [cluster.name for cluster in settings.clusters])
+    yield from _taken("run", [run.name for run in settings.runs])
+    yield from _taken("log_format", [entry.name for entry in settings.log_formats])
+    yield from _nodes_twice(settings.clusters)
+    yield from _disks_twice(settings)
+    yield from _runs(settings)
+    names = [run.name for run in settings.runs]
+    for number, entry in enumerate(settings.evals, 1):
+        if entry.run not in names:
+            yield f"[[eval]] #{number} ({entry.run}): no run {quoted(entry.run)}{nearest(entry.run, names)}"
+
+
+def _taken(table: str, names: Sequence[str]) -> Iterator[str]:
+    first: dict[str, int] = {}
+    for number, name in enumerate(names, 1):
+        if name in first:
+            yield f"[[{table}]] #{number} ({name}): the name {quoted(name)} is taken by [[{table}]] #{first[name]}"
+        first.setdefault(name, number)
+
+
+def watched(cluster: ClusterSettings) -> tuple[str, ...]:
+    """The nodes of a cluster as the config names them: its nodes, else its login host, else this machine."""
+    if cluster.nodes is None:
+        return ()
+    return cluster.nodes or (cluster.login or "this machine",)
+
+
+def _nodes_twice(clusters: Sequence[ClusterSettings]) -> Iterator[str]:
+    owner: dict[str, int] = {}
+    for number, cluster in enumerate(clusters, 1):
+        twice: dict[int, list[str]] = {}
+        for node in watched(cluster):
+            if node in owner:
+                twice.setdefault(owner[node], []).append(node)
+            owner.setdefault(node, number)
+        for first, nodes in twice.items():
+            where = "" if first == number else f" in [[cluster]] #{first} ({clusters[first - 1].name})"
+            yield f"[[cluster]] #{number} ({cluster.name}): {_listed(nodes)} listed already{where}"
+
+
+def _listed(nodes: Sequence[str]) -> str:
+    if len(nodes) == 1:
+        return f"node {quoted(nodes[0])} is"
+    more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
+    return f"nodes {', '.join(quoted(node) for node in nodes[:3])}{more} are"
+
+
+def _disks_twice(settings: Settings) -> Iterator[str]:
+    first: dict[tuple[str, str], int] = {}
+    for number, disk in enumerate(settings.disks, 1):
+        key = (disk.path, disk.on)
+        if key in first:
+            yield f"[[disk]] #{number} ({disk.path}): the same path on the same hosts as [[disk]] #{first[key]}"
+        first.setdefault(key, number)
+
+
+def _runs(settings: Settings) -> Iterator[str]:
+    clusters = {cluster.name: cluster for cluster in settings.clusters}
+    for number, run in enumerate(settings.runs, 1):
+        where = f"[[run]] #{number} ({run.name})"
+        if run.cluster is None and len(clusters) > 1:
+            yield f'{where}: "cluster" is missing; there are several: {", ".join(clusters)}'
+            continue
+        cluster = clusters.get(run.cluster) if run.cluster is not None else settings.clusters[0]
+        if cluster is None:
+            yield f"{where}: no cluster {quoted(run.cluster or '')}{nearest(run.cluster or '', clusters)}"
+        elif cluster.nodes is not None:
+            known = watched(cluster)
+            for node in (node for node in run.nodes if node not in known):
+                near = nearest(node, known)
+                yield f'{where}: "nodes" has {quoted(node)}, no node of cluster {quoted(cluster.name)}{near}'

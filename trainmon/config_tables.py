@@ -1,0 +1,236 @@
+"""The tables of the config, as the values that the program runs with. The README's config table is made from here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+
+from trainmon.config_values import (
+    Argv,
+    Count,
+    Duration,
+    Flag,
+    Host,
+    Hosts,
+    Kind,
+    LogPath,
+    Nodes,
+    Path,
+    Pattern,
+    Secret,
+    Share,
+    Text,
+    Texts,
+    Whole,
+    one_of,
+    read_labels,
+)
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One table of the config."""
+
+
+class ConnectSettings(Table, frozen=True, kw_only=True):
+    """How the hosts of a cluster are dialled."""
+
+    at_once: Count = 8
+    """Handshakes at the same time: sshd drops what comes beyond its MaxStartups."""
+    timeout: Duration = 10.0
+    """For connecting, and again for logging in."""
+
+
+class ClusterSettings(Table, frozen=True, kw_only=True):
+    """Machines that are watched together. One or several; `[cluster]` is accepted for one."""
+
+    name: Text = "local"
+    """What it is called here."""
+    login: Host | None = None
+    """A host as ssh knows it: shared files are read there. Absent: this machine."""
+    nodes: Nodes = ()
+    """What is watched. Absent: the login host, or this machine. `"slurm"`, the nodes of the runs' own jobs, is
+    accepted and not used yet."""
+    users: Texts = ()
+    """Whose jobs are watched. Not used yet."""
+    every: Duration = 2.0
+    """The period of the fast numbers."""
+    slurm_every: Duration = 30.0
+    """The period of the queue. Not used yet."""
+    spares: Whole = 0
+    """Healthy idle nodes wanted. Not used yet."""
+    connect: ConnectSettings = ConnectSettings()
+    """How its hosts are dialled."""
+    python: Text = "python3"
+    """The interpreter on the nodes: a name, or an absolute path."""
+
+
+class RunSettings(Table, frozen=True, kw_only=True):
+    """A training run."""
+
+    name: Text
+    """What it is called here."""
+    cluster: Text | None = None
+    """Where it trains. Needed only with several clusters."""
+    nodes: Hosts = ()
+    """The nodes it trains on."""
+    wandb: Text | None = None
+    """Its W&B project, `team/project`. Not used yet."""
+    group: Text | None = None
+    """Its W&B group: exactly one active run is expected in it. Not used yet."""
+    run: Text | None = None
+    """Its W&B run id, in place of a group. Not used yet."""
+    display: Pattern | None = None
+    """Its W&B display name, in place of a group. Not used yet."""
+    tags: Texts = ()
+    """Its W&B tags, in place of a group. Not used yet."""
+    restart_grace: Duration = 900.0
+    """How long a restart may take. Not used yet."""
+    job: Text | None = None
+    """Its Slurm job name. Not used yet."""
+    log: LogPath | None = None
+    """Its log; the newest match of a glob is followed. `"wandb"` is not used yet."""
+    checkpoints: Path | None = None
+    """The directory of its checkpoints; the disk under it is watched."""
+    kill_switch: Path | None = None
+    """The file that ends it when it appears."""
+    save_switch: Path | None = None
+    """The file that makes it save a checkpoint when it appears."""
+    script: Path | None = None
+    """The batch script that submits it. Not used yet."""
+    stall_after: Duration = 900.0
+    """Without a step for this long it is stalled: the floor, and the value until its own cadence is learnt."""
+    target_step: Count | None = None
+    """The step at which it is done; otherwise what its log says."""
+    model_family: Text | None = None
+    """What its checkpoints are evaluated as. Not used yet."""
+    labels: Annotated[Mapping[str, str], Kind('texts: { owner = "team-a" }', read_labels)] = {}
+    """Anything worth knowing, carried along."""
+
+
+class LogFormatSettings(Table, frozen=True, kw_only=True):
+    """A log format of your own, tried before the built-in ones."""
+
+    name: Text
+    """What it is called here."""
+    pattern: Pattern
+    """Named groups say what is what: `(?P<step>\\d+)` is needed; see "Log formats"."""
+
+
+class QuotaSettings(Table, frozen=True, kw_only=True):
+    """Where a quota is asked. Not used yet."""
+
+    command: Argv
+    """What is run on the host."""
+    parser: Annotated[
+        Literal["lustre", "gpfs", "beegfs", "quota", "du"], one_of("lustre", "gpfs", "beegfs", "quota", "du")
+    ]
+    """Whose output it prints."""
+
+
+class DiskSettings(Table, frozen=True, kw_only=True):
+    """A path whose disk is watched, besides the disks under the runs' own paths."""
+
+    path: Path
+    """The path; its disk is found from it."""
+    on: Annotated[Literal["login", "nodes", "run"], one_of("login", "nodes", "run")] = "login"
+    """Where it is looked at: once from the login host, on every node, or on every node of the runs."""
+    usable: Share = 1.0
+    """How much of it may be used: `"80%"` where 80 % is the new 100 %."""
+    lag: Duration | None = None
+    """How old the statistics of this filesystem may be. Not used yet."""
+    quota: QuotaSettings | None = None
+    """Where its quota is asked. Not used yet."""
+
+
+class RuleSettings(Table, frozen=True, kw_only=True):
+    """A rule that alerts. Not used yet."""
+
+    type: Text
+    """Which rule."""
+    hold: Duration | None = None
+    """How long it must be true before it fires."""
+
+
+class NotifySettings(Table, frozen=True, kw_only=True):
+    """Who is told of an alert. Not used yet."""
+
+    type: Text
+    """Which channel."""
+    topic: Secret | None = None
+    """Its topic. Never shown."""
+    severity: Annotated[Literal["critical", "warning", "info"] | None, one_of("critical", "warning", "info")] = None
+    """The least severity that is told."""
+
+
+class HeartbeatSettings(Table, frozen=True, kw_only=True):
+    """A sign of life to somebody who misses it. Not used yet."""
+
+    every: Duration = 14_400.0
+    """How often."""
+    ping: Secret | None = None
+    """The address that is asked. Never shown."""
+
+
+class DaemonSettings(Table, frozen=True, kw_only=True):
+    """Where the headless daemon runs. Not used yet."""
+
+    host: Host
+    """A host as ssh knows it."""
+
+
+class RetryCauseSettings(Table, frozen=True, kw_only=True):
+    """When a run that ended by one cause may be started again. Not used yet."""
+
+    times: Whole = 0
+    """How often."""
+    within: Duration | None = None
+    """Counted over this time."""
+    after_change: Texts = ()
+    """Only after one of these settings of the run has changed."""
+
+
+class RetrySettings(Table, frozen=True, kw_only=True):
+    """What is done when a run ends early. Not used yet."""
+
+    auto_requeue: Annotated[Literal["off", "suggest", "on"], one_of("off", "suggest", "on")] = "off"
+    """Whether it is requeued by itself."""
+    cuda_oom: RetryCauseSettings | None = msgspec.field(default=None, name="cuda-oom")
+    """After CUDA ran out of memory."""
+
+
+class EvalSettings(Table, frozen=True, kw_only=True):
+    """Where the evaluations of a run are found. Not used yet."""
+
+    run: Text
+    """The name of the run."""
+    results: Path
+    """Its result files; may be a glob."""
+
+
+class LedgerSettings(Table, frozen=True, kw_only=True):
+    """What is kept of the past. Not used yet."""
+
+    copy_to: Secret | None = None
+    """A database that attempts, actions and evaluations are copied to. Never shown."""
+    keep: Duration = 90 * 86_400.0
+    """How long it is kept."""
+
+
+class Settings(Table, frozen=True, kw_only=True):
+    """The whole config."""
+
+    read_only: Flag = False
+    """Refuse every action."""
+    clusters: tuple[ClusterSettings, ...] = msgspec.field(default=(ClusterSettings(),), name="cluster")
+    runs: tuple[RunSettings, ...] = msgspec.field(default=(), name="run")
+    log_formats: tuple[LogFormatSettings, ...] = msgspec.field(default=(), name="log_format")
+    disks: tuple[DiskSettings, ...] = msgspec.field(default=(), name="disk")
+    rules: tuple[RuleSettings, ...] = msgspec.field(default=(), name="rule")
+    notify: tuple[NotifySettings, ...] = ()
+    heartbeat: HeartbeatSettings | None = None
+    daemon: DaemonSettings | None = None
+    retry: RetrySettings | None = None
+    evals: tuple[EvalSettings, ...] = msgspec.field(default=(), name="eval")
+    ledger: LedgerSettings | None = None
