@@ -15,11 +15,14 @@ from rich.cells import cell_len, set_cell_size
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.geometry import Region
 from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
 
 from trainmon.clock import Instant
 from trainmon.model import State
-from tui.lines import KeyedLines, Row, Span
+from tui.lines import STYLE_CSS, STYLES, Heading, KeyedLines, Palette, Row, Span, changed_columns
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +41,9 @@ class Pane(Vertical):
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
         self.lines = KeyedLines()
-        self.titles = Heading(classes="title")
-        self.heads = Heading(classes="heads")
+        self.heads = Heading()
+        self.top = Edge()
+        self.bottom = Edge()
         self.filter = ""
         self.sort = self.SORTS[0] if self.SORTS else ""
         self.state: State | None = None
@@ -47,9 +51,10 @@ class Pane(Vertical):
         self.failed_at: Instant | None = None
 
     def compose(self) -> ComposeResult:
-        yield self.titles
+        yield self.top
         yield self.heads
         yield self.lines
+        yield self.bottom
 
     # ---- what a pane says of itself ----
 
@@ -63,22 +68,39 @@ class Pane(Vertical):
 
     # ---- what the frame does for it ----
 
+    @property
+    def width(self) -> int:
+        """Cells that a row may take; 0 before the first layout."""
+        return self.lines.row_width
+
     def head(self, *spans: Span) -> None:
         """The line of column heads."""
-        self.heads.set(spans)
+        self.heads.set_spans(spans)
 
     def caption(self, left: str = "", right: str = "") -> None:
-        """The title line: number and name come by themselves, `left` after them, `right` at its end."""
-        notes = [f"/{self.filter}" if self.filter else "", right, f"sort {self.sort}" if len(self.SORTS) > 1 else ""]
-        self.titles.set_title(self.NUMBER, self.NAME, left, "  ".join(note for note in notes if note))
+        """The top of the frame: number and name come by themselves, `left` after them, `right` at its end."""
+        notes = (f"/{self.filter}" if self.filter else "", right, f"sort {self.sort}" if len(self.SORTS) > 1 else "")
+        end = "  ".join(note for note in notes if note)
+        self.top.set_spans(title_spans(self.NUMBER, self.NAME, left, end, self.top.size.width))
+
+    def foot(self, text: str = "", style: str = "dim") -> None:
+        """The bottom of the frame: a sentence about the selected row, or nothing."""
+        self.bottom.set_spans(foot_spans(text, style, self.bottom.size.width))
+
+    def say(self, *sentences: tuple[str, str]) -> None:
+        """Show sentences, each with its style, in place of the rows."""
+        self.lines.set_rows(
+            [Row(f"~{n}", (Span(crop(text, self.width), style),)) for n, (text, style) in enumerate(sentences)]
+        )
 
     def show(self, state: State) -> None:
         """Take a new State; draw it if anybody can see it."""
         self.state = state
-        if not self.in_sight or not self.lines.size.width:
+        if not self.in_sight or self.width <= 0:
             return
         try:
-            self.draw(state, self.lines.size.width)
+            self.foot()
+            self.draw(state, self.width)
         except Exception as error:
             self._fail(error, state.at)
         else:
@@ -93,17 +115,11 @@ class Pane(Vertical):
         if self.failed_at is None:
             self.failed_at = now
             log.exception("pane %s failed", self.NAME)
-        for_s = max(0, int(now - self.failed_at))
         self.head()
-        self.caption(right=f"failed {for_s}s ago")
-        self.lines.set_rows(
-            [
-                Row(
-                    "failed",
-                    (Span(" This pane cannot be drawn; the others go on. It is tried again by itself.", "warn"),),
-                ),
-                Row("failed-why", (Span(f" {type(error).__name__}: {error}"[: self.lines.size.width], "dim"),)),
-            ]
+        self.caption(right=f"failed {max(0, int(now - self.failed_at))}s ago")
+        self.say(
+            ("This pane cannot be drawn; the others go on. It is tried again by itself.", "warn"),
+            (f"{type(error).__name__}: {error}", "dim"),
         )
 
     def set_filter(self, text: str) -> None:
@@ -128,34 +144,57 @@ class Pane(Vertical):
         self.call_after_refresh(self.again)
 
 
-class Heading(KeyedLines, can_focus=False):
-    """One line that is drawn like the rows: only the cells that changed."""
+class Edge(Widget):
+    """The top or the bottom of a frame, with words in it: only the cells that changed are painted."""
 
-    def set(self, spans: Sequence[Span]) -> None:
-        self.set_rows([Row("", tuple(spans))])
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"lines--{name}" for name in (*STYLES, "rule", "title")}
+    DEFAULT_CSS = f"""
+    Edge {{
+        height: 1; width: 1fr; {STYLE_CSS}
+        & > .lines--rule {{ color: $foreground 30%; }}
+        & > .lines--title {{ text-style: bold; }}
+    }}
+    """
+    ALLOW_SELECT = False
 
-    def set_title(self, number: str, name: str, left: str, right: str) -> None:
-        """`╭─ 1 Runs ─ left ──────────── right ─╮`, cut to the width: left gives way first."""
-        self.set(title_spans(number, name, left, right, self.size.width))
+    def __init__(self) -> None:
+        super().__init__()
+        self.spans: tuple[Span, ...] = ()
+        self._palette = Palette(self)
+
+    def set_spans(self, spans: Sequence[Span]) -> None:
+        new = tuple(spans)
+        columns = changed_columns(self.spans, new)
+        self.spans = new
+        if columns is not None:
+            self.refresh(Region(columns[0], 0, columns[1] - columns[0], 1))
+
+    def notify_style_update(self) -> None:
+        self._palette.clear()
+        super().notify_style_update()
+
+    def render_line(self, y: int) -> Strip:
+        self._palette.is_outdated()
+        return self._palette.strip(self.spans).crop_extend(0, self.size.width, self._palette.base)
 
 
 def title_spans(number: str, name: str, left: str, right: str, width: int) -> tuple[Span, ...]:
-    """The top of a frame, exactly `width` cells."""
-    room = max(0, width - 4)
+    """The top of a frame, exactly `width` cells: the right end gives way last."""
     head = f" {number} {name} " if number else f" {name} "
-    room -= cell_len(head)
+    room = max(0, width - 4 - cell_len(head))
     end = f" {right} " if right and cell_len(right) + 2 <= room else ""
     room -= cell_len(end)
-    middle = f" {crop(left, room - 3)} " if left and room > 8 else ""
+    middle = f"{crop(left, room - 3)} " if left and room > 8 else ""
     rule = "─" * max(0, room - cell_len(middle))
     return (
-        Span("╭─", "rule"),
-        Span(head, "title"),
-        Span(middle, "dim"),
-        Span(rule, "rule"),
-        Span(end, "dim"),
-        Span("─╮", "rule"),
-    )
+        Span("╭─", "rule"), Span(head, "title"), Span(middle), Span(rule, "rule"), Span(end, "dim"), Span("─╮", "rule"),
+    )  # fmt: skip
+
+
+def foot_spans(text: str, style: str, width: int) -> tuple[Span, ...]:
+    """The bottom of a frame, exactly `width` cells."""
+    words = f" {crop(text, width - 6)} " if text and width > 12 else ""
+    return (Span("╰─", "rule"), Span(words, style), Span("─" * max(0, width - 4 - cell_len(words)) + "─╯", "rule"))
 
 
 def crop(text: str, width: int) -> str:

@@ -1,0 +1,138 @@
+"""Every key, in one table: the footer, the help, the README, the palette and the dispatch read it.
+
+Lower case looks, upper case changes. A key belongs to a scope; a place on the screen has several scopes at once, and in
+one place a key means one thing (`clashes` proves it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from textual.binding import Binding
+
+Group = Literal["move", "view", "act"]
+
+
+class Key(NamedTuple):
+    """One entry: its keys (Textual's names), an id that never changes, what it does, and its words."""
+
+    keys: str
+    id: str
+    do: str
+    """The Textual action, with its namespace where the key is bound lower than it acts."""
+    words: str
+    scope: str
+    group: Group
+    cap: str
+    """How the key is written on the screen."""
+    short: str = ""
+    """Its word in the footer; empty keeps it out of there."""
+
+
+KEYS: tuple[Key, ...] = (
+    Key("slash", "view.filter", "find", "filter the rows of this pane; Esc clears", "rows", "view", "/", "Filter"),
+    Key("s", "view.sort", "sort", "choose the order of the rows", "rows", "view", "s", "Sort"),
+    Key("v", "view.metric", "metric", "next number in the cells", "gpus", "view", "v", "Metric"),
+    Key("slash", "log.find", "find", "search in the log; Esc clears", "log", "view", "/", "Search"),
+    Key("n", "log.next", "next_match(1)", "next match, upwards from the end", "log", "view", "n"),
+    Key("N", "log.previous", "next_match(-1)", "the match before", "log", "view", "N"),
+    Key("f", "log.follow", "follow", "follow the end of the log, or stay here", "log", "view", "f", "Follow"),
+    Key("w", "log.wrap", "wrap", "wrap long lines, or cut them", "log", "view", "w", "Wrap"),
+    Key("l", "view.log", "full_log", "the log of the selected run on the full screen", "main", "view", "l", "Log"),
+    Key("enter", "lines.choose", "choose", "open what is under the cursor", "list", "view", "Enter", "Open"),
+    Key("space", "lines.mark", "toggle_mark", "mark this row, or unmark it", "list", "view", "Space"),
+    Key("y", "view.copy", "copy", "copy the name, path or line (OSC 52; it is shown as well)", "pane", "view", "y"),
+    Key("1", "pane.runs", "pane('1')", "the runs; again: on the full screen", "main", "move", "1"),
+    Key("2", "pane.gpus", "pane('2')", "the GPUs; again: on the full screen", "main", "move", "2"),
+    Key("3", "pane.disk", "pane('3')", "the disks; again: on the full screen", "main", "move", "3"),
+    Key("4", "pane.log", "pane('4')", "the log; again: on the full screen", "main", "move", "4"),
+    Key("tab", "pane.next", "app.focus_next", "next pane", "main", "move", "Tab"),
+    Key("shift+tab", "pane.previous", "app.focus_previous", "pane before", "main", "move", "Shift+Tab"),
+    Key("j,down", "lines.down", "cursor_down", "down", "moves", "move", "j ↓"),
+    Key("k,up", "lines.up", "cursor_up", "up", "moves", "move", "k ↑"),
+    Key("pagedown", "lines.page_down", "page_down", "a page down", "moves", "move", "PgDn"),
+    Key("pageup", "lines.page_up", "page_up", "a page up", "moves", "move", "PgUp"),
+    Key("g,home", "lines.top", "first", "to the top", "moves", "move", "g"),
+    Key("G,end", "lines.end", "last", "to the end", "moves", "move", "G"),
+    Key("left", "log.left", "sideways(-1)", "to the left in cut lines", "log", "move", "←"),
+    Key("right", "log.right", "sideways(1)", "to the right in cut lines", "log", "move", "→"),
+    Key("z", "view.zoom", "zoom", "this pane on the full screen, and back", "main", "view", "z", "Zoom"),
+    Key("p", "view.pause", "app.pause", "hold the screen still; the watching goes on", "app", "view", "p", "Pause"),
+    Key("r", "view.refresh", "app.look_again", "look at everything again now", "app", "view", "r", "Refresh"),
+    Key("L", "act.login", "app.login", "log in to a host that waits for a person", "app", "act", "L"),
+    Key("apostrophe", "view.jump", "jump", "jump: a letter over each pane and control", "main", "move", "'"),
+    Key("question_mark,f1", "app.help", "app.help", "help: these keys, this pane's first", "app", "view", "?", "Help"),
+    Key("colon,ctrl+p", "app.palette", "app.command_palette", "commands by name; hosts and runs too", "app", "view",
+        ":", "Commands"),
+    Key("escape", "app.back", "back", "close what is open, clear the filter; never acts", "back", "move", "Esc"),
+    Key("q,ctrl+q", "app.quit", "app.quit", "quit; what is watched goes on", "app", "view", "q", "Quit"),
+    Key("ctrl+c", "app.how_to_quit", "app.how_to_quit", "says how to quit", "app", "view", "ctrl+c"),
+)  # fmt: skip
+
+_ROWS = ("app", "main", "back", "pane", "rows", "list", "moves")
+
+PLACES: dict[str, tuple[str, ...]] = {
+    "runs": (*_ROWS, "runs"),
+    "gpus": (*_ROWS, "gpus"),
+    "disk": (*_ROWS, "disk"),
+    "log": ("app", "main", "back", "pane", "log", "moves"),
+    "log-screen": ("app", "back", "pane", "log", "moves"),
+    "node": ("app", "back", "list", "moves", "node"),
+    "run": ("app", "back", "moves", "run"),
+    "help": ("app", "back", "moves"),
+}
+"""The scopes that are heard in each place."""
+
+FOOTER_AT_MOST = 9
+
+
+def bindings(*scopes: str) -> list[Binding]:
+    """The Textual bindings of some scopes; each has its id."""
+    return [
+        Binding(key.keys, key.do, key.words, show=bool(key.short), key_display=key.cap, id=key.id)
+        for key in KEYS
+        if key.scope in scopes
+    ]
+
+
+def here(place: str, keys: Iterable[Key] = KEYS) -> tuple[Key, ...]:
+    """The keys that work in a place, those of its own scopes first."""
+    scopes = PLACES[place]
+    found = [key for key in keys if key.scope in scopes]
+    return tuple(sorted(found, key=lambda key: -scopes.index(key.scope) if key.scope not in {"app", "back"} else 1))
+
+
+def footer(place: str) -> tuple[Key, ...]:
+    """At most nine keys for the footer of a place, in the table's order; help, commands and quit stay when it is full."""
+    shown = [key for key in KEYS if key.short and key.scope in PLACES[place]]
+    while len(shown) > FOOTER_AT_MOST:
+        droppable = [key for key in shown if key.id not in {"app.help", "app.palette", "app.quit"}]
+        shown.remove(droppable[-1])
+    return tuple(shown)
+
+
+def clashes(keys: Iterable[Key] = KEYS) -> list[str]:
+    """A sentence for each key that would mean two things in one place."""
+    keys = tuple(keys)
+    found: dict[str, None] = {}
+    for place, scopes in PLACES.items():
+        seen: dict[str, Key] = {}
+        for key in keys:
+            if key.scope not in scopes:
+                continue
+            for name in key.keys.split(","):
+                other = seen.setdefault(name, key)
+                if other is not key:
+                    found[f"in {place}, {name} is both {other.id} and {key.id}"] = None
+    return list(found)
+
+
+def markdown() -> str:
+    """The README's table of keys."""
+    where = {"rows": "Runs, GPUs, Disk", "list": "Runs, GPUs, Disk", "gpus": "GPUs", "log": "Log"}
+    lines = ["| key | what it does | where |", "|---|---|---|"]
+    for key in KEYS:
+        cap = " ".join(f"`{part}`" for part in key.cap.split())
+        lines.append(f"| {cap} | {key.words} | {where.get(key.scope, '')} |")
+    return "\n".join(lines) + "\n"
