@@ -1,0 +1,88 @@
+"""Text that strangers wrote, made safe to show: log lines, process names, error messages. Also its width in cells."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+LIMIT = 4_000
+"""Characters kept of one line: a screen is never wider, and a 10 MB line must not be held."""
+
+SEQUENCE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # CSI: colours, cursor moves; also when cut off
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x9c|\x1b\\)?"  # OSC, DCS, SOS, PM, APC strings
+    r"|\x1b[ -/]*[0-~]?"  # every other escape, a lone ESC included
+)
+"""Terminal control sequences in their 7-bit and 8-bit forms. No two branches can share a character: linear time."""
+
+UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+"""Marks and letters that are printable by category and yet show nothing, or change a neighbour's width."""
+
+
+def clean(text: str, limit: int = LIMIT) -> str:
+    """Make one line of untrusted text printable: no sequence, no control, nothing invisible, at most `limit` long."""
+    if len(text) <= limit and text.isascii() and text.isprintable():
+        return text
+    if len(text) > 4 * limit:
+        tail = text[-4 * limit :]
+        text = tail if "\r" in tail else text[: 4 * limit]
+    text = last_state(without_sequences(text))
+    if "\t" in text:
+        text = text.expandtabs(8)
+    if not text.isascii():
+        text = UNSEEN.sub("", text)
+    if not text.isprintable():
+        text = "".join(map(_shown, text))
+    return text[:limit]
+
+
+def without_sequences(text: str) -> str:
+    """Drop terminal control sequences; other control characters stay."""
+    return SEQUENCE.sub("", text)
+
+
+def last_state(text: str) -> str:
+    """What a line that was rewritten with carriage returns (a progress bar) showed last."""
+    if "\r" not in text:
+        return text
+    for state in reversed(text.rstrip("\r\n").split("\r")):
+        if state.strip():
+            return state
+    return ""
+
+
+@lru_cache(maxsize=4096)
+def _shown(character: str) -> str:
+    if character.isprintable():
+        return character
+    category = unicodedata.category(character)
+    if character == "\n" or category[0] == "Z":
+        return " "
+    return "\ufffd" if category in ("Cn", "Co") else ""
+
+
+def cells(text: str) -> int:
+    """How many terminal cells a clean text takes."""
+    return len(text) if text.isascii() else sum(map(_cells_of, text))
+
+
+@lru_cache(maxsize=4096)
+def _cells_of(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def shorten(text: str, width: int, mark: str = "…") -> str:
+    """Cut a clean text to at most `width` cells; `mark` shows where it was cut."""
+    if len(text) <= width // 2 or cells(text) <= width:
+        return text
+    room = width - cells(mark)
+    if room < 0:
+        return ""
+    for index, character in enumerate(text):
+        room -= _cells_of(character)
+        if room < 0:
+            return text[:index] + mark
+    return text
