@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import threading
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from trainmon.clock import Seconds
-from trainmon.errors import TrainmonError
+from trainmon.errors import CommandFailed, TrainmonError
+from trainmon.local_stream import LocalStream
+from trainmon.reader import Reader
+
+OUTPUT_LIMIT = 16 * 1024 * 1024
+"""Bytes that run() keeps of one command; more is an error, not a swap storm on a laptop."""
 
 
 class Completed(NamedTuple):
@@ -26,7 +33,7 @@ class Sink(Protocol):
         """Bytes of the remote standard error."""
 
     def ended(self, status: int | None, error: TrainmonError | None) -> None:
-        """Called once, last: an exit status, or why the stream broke off."""
+        """Called once, last: an exit status, or why the stream broke off. Both None: we closed it ourselves."""
 
 
 class Stream(Protocol):
@@ -56,3 +63,108 @@ class Shell(Protocol):
 
     def close(self) -> None:
         """Drop the connection and everything on it; never blocks."""
+
+
+class FinishingStream(Stream, Protocol):
+    """A Stream whose input can end while its output goes on."""
+
+    def finish(self) -> None: ...
+
+
+class Streaming(Protocol):
+    """What collect() needs of a Shell."""
+
+    host: str
+
+    def stream(self, argv: Sequence[str], sink: Sink) -> FinishingStream: ...
+
+
+class Collected:
+    """A sink that keeps everything, up to a limit, and lets one thread wait for the end."""
+
+    def __init__(self, limit: int = OUTPUT_LIMIT) -> None:
+        self.stdout, self.stderr = bytearray(), bytearray()
+        self.status: int | None = None
+        self.error: TrainmonError | None = None
+        self.done = threading.Event()
+        self.too_long = False
+        self._limit = limit
+
+    def received(self, data: bytes) -> None:
+        self._keep(self.stdout, data)
+
+    def complained(self, data: bytes) -> None:
+        self._keep(self.stderr, data)
+
+    def _keep(self, kept: bytearray, data: bytes) -> None:
+        if len(self.stdout) + len(self.stderr) + len(data) > self._limit:
+            self.too_long = True
+            self.done.set()
+        else:
+            kept += data
+
+    def ended(self, status: int | None, error: TrainmonError | None) -> None:
+        self.status, self.error = status, error
+        self.done.set()
+
+
+def collect(shell: Streaming, argv: Sequence[str], stdin: bytes, timeout: Seconds) -> Completed:
+    """Run a command through a stream to its end. Raises CommandFailed when it does not answer in time."""
+    collected = Collected()
+    stream = shell.stream(argv, collected)
+    if stdin:
+        stream.write(stdin)
+    stream.finish()
+    answered = collected.done.wait(timeout)
+    if not answered or collected.too_long:
+        stream.close()
+    if not answered:
+        raise CommandFailed(f"{shell.host}: {argv[0]} did not end in {timeout:g} s")
+    if collected.too_long:
+        raise CommandFailed(f"{shell.host}: {argv[0]} printed more than {OUTPUT_LIMIT // 1024**2} MiB")
+    if collected.error is not None:
+        raise collected.error
+    if collected.status is None:
+        raise CommandFailed(f"{shell.host}: {argv[0]} ended without saying how")
+    return Completed(collected.status, bytes(collected.stdout), bytes(collected.stderr))
+
+
+class Local:
+    """This machine: commands as child processes in sessions of their own, their pipes read by the one reader."""
+
+    prompted = False
+
+    def __init__(self, reader: Reader, *, host: str = "localhost") -> None:
+        self.host = host
+        self._reader = reader
+        self._streams: set[LocalStream] = set()
+        self._closed = False
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
+        """Run a command to its end; see Shell.run."""
+        return collect(self, argv, stdin, timeout)
+
+    def stream(self, argv: Sequence[str], sink: Sink) -> LocalStream:
+        """Start a command; see Shell.stream."""
+        if self._closed:
+            raise CommandFailed(f"{self.host}: closed")
+        try:
+            process = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise CommandFailed(f"{self.host}: {argv[0]!r} cannot be started: {error}") from error
+        stream = LocalStream(self._reader, process, sink, self._streams.discard)
+        self._streams.add(stream)
+        stream.start()
+        return stream
+
+    def close(self) -> None:
+        """End every command at once: nothing is left behind."""
+        self._closed = True
+        for stream in tuple(self._streams):
+            stream.kill()
