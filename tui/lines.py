@@ -13,12 +13,15 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
+
+from tui.keys import bindings
+from tui.symbols import CURSOR, MARKED
 
 STYLES = ("dim", "ok", "warn", "crit", "bold", "accent", "head")
 """What a span's style may name; several joined by a space add up. Plain text has none."""
@@ -163,7 +166,7 @@ class Heading(Widget):
 
 
 GUTTER = 1
-"""Cells left of every row: `>` at the cursor, `*` at a marked row."""
+"""Cells left of every row, for the sign of the cursor or of a mark: the cursor shows without any colour."""
 
 
 class KeyedLines(ScrollView, can_focus=True):
@@ -183,16 +186,7 @@ class KeyedLines(ScrollView, can_focus=True):
     }}
     """
     ALLOW_SELECT = False
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("down,j", "cursor_down", "Down", show=False, id="lines.down"),
-        Binding("up,k", "cursor_up", "Up", show=False, id="lines.up"),
-        Binding("g,home", "first", "Top", show=False, id="lines.top"),
-        Binding("G,end", "last", "End", show=False, id="lines.end"),
-        Binding("pagedown", "page_down", "Page down", show=False, id="lines.page_down"),
-        Binding("pageup", "page_up", "Page up", show=False, id="lines.page_up"),
-        Binding("enter", "choose", "Detail", show=False, id="lines.choose"),
-        Binding("space", "toggle_mark", "Mark", show=False, id="lines.mark"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("list", "moves")]
 
     class Moved(Message):
         """The cursor is on another key: by a key, the mouse, or because its row went away."""
@@ -419,6 +413,6 @@ class KeyedLines(ScrollView, can_focus=True):
     def _paint(self, row: Row, width: int) -> Strip:
         at_cursor = row.key == self._cursor
         under = self.get_component_rich_style("lines--cursor") if at_cursor else self._palette.base
-        mark = "*" if row.key in self._marked else ">" if at_cursor else " "
+        mark = MARKED if row.key in self._marked else CURSOR if at_cursor else " "
         style = "bold" if mark != " " else ""
         return self._palette.strip((Span(mark, style), *row.spans), under).crop_extend(0, width, under)

@@ -114,7 +114,7 @@ async def test_a_change_out_of_sight_paints_nothing_and_shows_when_scrolled_to()
         app.lines.focus()
         app.lines.move_to("n30")
         await pilot.pause()
-        assert ">changed" in app.shown()
+        assert "›changed" in app.shown()
 
 
 async def test_the_cursor_stays_with_its_key_after_a_sort() -> None:
@@ -124,7 +124,7 @@ async def test_the_cursor_stays_with_its_key_after_a_sort() -> None:
         app.lines.move_to("c")
         await show(app, pilot, [row("c"), row("a"), row("b")])
         assert app.lines.cursor_key == "c"
-        assert app.shown()[:3] == [">c", " a", " b"]
+        assert app.shown()[:3] == ["›c", " a", " b"]
 
 
 async def test_the_cursor_falls_to_the_row_below_when_its_own_is_gone_and_above_at_the_end() -> None:
@@ -154,10 +154,10 @@ async def test_keys_move_mark_and_choose() -> None:
         assert app.lines.cursor_key == "n02"
         await pilot.press("G")
         assert app.lines.cursor_key == "n39"
-        assert app.shown()[-1] == ">n39"
+        assert app.shown()[-1] == "›n39"
         await pilot.press("pageup", "g")
         assert app.lines.cursor_key == "n00"
-        assert app.shown()[:2] == [">n00", "*n01"]
+        assert app.shown()[:2] == ["›n00", "+n01"]
 
 
 async def test_a_mark_moves_with_its_key_and_goes_with_it() -> None:
@@ -169,10 +169,10 @@ async def test_a_mark_moves_with_its_key_and_goes_with_it() -> None:
         app.lines.toggle_mark()
         app.lines.move_to("a")
         await show(app, pilot, [same[0], same[2], same[1]])
-        assert app.shown()[:3] == [">same", "*same", " same"]
+        assert app.shown()[:3] == ["›same", "+same", " same"]
         await show(app, pilot, same[:2])
         assert app.lines.marked == frozenset()
-        assert app.shown()[:3] == [">same", " same", ""]
+        assert app.shown()[:3] == ["›same", " same", ""]
 
 
 async def test_a_click_selects_and_a_double_click_chooses() -> None:
@@ -191,7 +191,7 @@ async def test_markup_and_brackets_are_plain_text() -> None:
     app = Screenful()
     async with app.run_test(size=(60, 20)) as pilot:
         await show(app, pilot, [row("a", "[red]not red[/red] [link=x]")])
-        assert app.shown()[0] == ">[red]not red[/red] [link=x]"
+        assert app.shown()[0] == "›[red]not red[/red] [link=x]"
 
 
 async def test_a_heading_paints_once_and_then_only_what_changed() -> None:
