@@ -12,12 +12,12 @@ from functools import lru_cache
 MASK = "***"
 
 HINTS = (
-    "key", "token", "secret", "passw", "passphrase", "credential", "jwt", "auth", "bearer", "login", "://", "sig=",
+    "key", "secret", "passw", "passphrase", "credential", "jwt", "auth", "bearer", "login", "://", "sig=",
     "hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "sk-", "xox", "xapp-", "akia", "asia",
     "tk_", "eyj", "nvapi-", "pypi-", "aiza", "local-", "wandb_v1_", "hooks.", "webhooks/", "hc-ping.com", "/bot",
     "curl ", "-----begin",
 )  # fmt: skip
-"""A text with none of these, in lower case, holds nothing that is masked here."""
+"""A text with none of these and no `token`, in lower case, holds nothing that is masked here."""
 
 SHAPE = re.compile(
     r"(?<![A-Za-z0-9_-])(?:"
@@ -50,8 +50,8 @@ HEADER = re.compile(
 )
 BEARER = re.compile(r"(?i)(\bbearer\s{1,3})(?=[^\s'\"]{0,400}\d|[^\s'\"]{24})[\w.~+/=-]{8,}")
 WANDB_KEY = re.compile(r"(?i)(\b(?:wandb[\w.]{0,20}\s{1,3}login|api[ _-]key|password)\b[^\n]{0,60}?\b)[0-9a-f]{40}\b")
-NETRC = re.compile(r"(\bmachine\s{1,3}\S{1,200}\s{1,3}login\s{1,3}\S{1,200}\s{1,3}password\s{1,3})\S{1,400}")
-CURL_LOGIN = re.compile(r"(\bcurl\s.{0,400}?\s(?:-u|--user)[\s=]{1,3}['\"]?[^\s:'\"]{0,200}:)[^\s'\"]{1,400}")
+NETRC = re.compile(r"(\bmachine\s{1,3}\S{1,200}\s{1,3}login\s{1,3}\S{1,200}\s{1,3}password\s{1,3})(?!-)\S{1,400}")
+CURL_LOGIN = re.compile(r"(\bcurl\s.{0,400}?\s(?:-u|--user)[\s=]{1,3}['\"]?[^\s:'\"]{0,200}:)(?!-)[^\s'\"]{1,400}")
 
 VALUE = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"?|'(?:[^'\\\n]|\\.)*'?|[^\s\"'][^\s]*")
 FLAG = re.compile(r"(?<![^\s'\"\[(,])--?([A-Za-z][\w.-]{0,79})(?:=|['\"],?\s{1,3}|\s{1,3})")
@@ -67,9 +67,9 @@ ALWAYS = {"password", "passwd", "passphrase", "secret", "secrets", "credential",
 HARMLESS_ENDS = _words("file path dir name env cmd command prompt length len size count id type url uri arn version")
 """… unless it ends in one of these: `password_file` says where, not what."""
 MODEL_TOKENS = _words(
-    "pad eos bos unk sep cls mask image img video audio vision per eod eot eom boi eoi fim stop special start end begin",
-    "new next prev first last prefix middle suffix max min num mean avg by each every think tool call decoder encoder",
-    "loss query target prompt text ignore separator latent register dummy space newline language lang",
+    "pad eos bos unk sep cls mask image img video audio vision per eod eot eom boi eoi fim stop start end begin",
+    "special new next prev first last prefix middle suffix max min num mean avg by each every think tool call",
+    "decoder encoder loss query target prompt text ignore separator latent register dummy space newline language lang",
 )
 """`pad_token` belongs to a vocabulary, not to a login."""
 SECRET_KEYS = _words(
@@ -79,10 +79,10 @@ SECRET_KEYS = _words(
 )
 """`api_key` is a secret; `sort_key` and `image_key` name a column."""
 DATA_KEYS = _words(
-    "text json sort primary foreign label labels input output data dataset image video audio caption loss metric prompt",
-    "content message messages question answer response chosen rejected source target group index column row field sample",
-    "id dict map lookup cache public feature reward score best monitor partition train eval val test state query embed",
-    "embedding system instruction completion context history role tag attn attention head hot k v q value join merge",
+    "text json sort primary foreign label labels input output data dataset image video audio caption loss metric",
+    "prompt content message messages question answer response chosen rejected source target group index column row",
+    "field sample id dict map lookup cache public feature reward score best monitor partition train eval val test state query",
+    "embed embedding system instruction completion context history role tag attn attention head hot k v q value join merge",
 )
 PLAIN_VALUES = {MASK, "true", "false", "none", "null", "yes", "no", "on", "off", "str", "int", "float", "bool"}
 QUOTES = "\"'"
@@ -91,7 +91,7 @@ QUOTES = "\"'"
 def scrub(text: str) -> str:
     """The text with its secrets replaced by `***`. Scrubbing twice changes nothing more."""
     lower = text.lower()
-    if not any(hint in lower for hint in HINTS):
+    if not _is_suspicious(lower):
         return text
     if "-----begin" in lower:
         text = PEM.sub(rf"\1 {MASK}", text)
@@ -110,6 +110,13 @@ def scrub(text: str) -> str:
     if "-" in lower:
         text = _mask_named(text, FLAG, flags=True)
     return _mask_named(text, ASSIGNED, flags=False)
+
+
+def _is_suspicious(lower: str) -> bool:
+    for hint in HINTS:  # a plain loop: any() with a generator takes twice as long, on every line of every log
+        if hint in lower:
+            return True
+    return "token" in lower and lower.count("token") > lower.count("tokens") + lower.count("tokeniz")
 
 
 def _shape(match: re.Match[str]) -> str:
