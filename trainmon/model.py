@@ -146,6 +146,8 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     """Lines that were never sent because they came too fast, since the start."""
     lines_per_s: float | None = None
     error: str | None = None
+    resync: bool = False
+    """Set when its reader starts anew: the next lines begin with some that were read before."""
 
 
 LOG_LINES = 2_000
@@ -244,6 +246,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     disks: Mapping[str, Disk] = {}
     """By Disk.key."""
     runs: Mapping[str, Run] = {}
+    usable: Mapping[str, float] = {}
+    """Of the disks whose path is a key, the share that may be used (0 to 1): there, that is the new 100 %."""
     prompts: tuple[Prompt, ...] = ()
 
 
@@ -283,7 +287,13 @@ class RunsChanged(msgspec.Struct, frozen=True):
     specs: tuple[RunSpec, ...]
 
 
-Event = NodeReading | SourceChanged | SourceGone | PromptsChanged | RunsChanged
+class DisksChanged(msgspec.Struct, frozen=True):
+    """The usable share of each disk path that has one; see State.usable."""
+
+    usable: Mapping[str, float]
+
+
+Event = NodeReading | SourceChanged | SourceGone | PromptsChanged | RunsChanged | DisksChanged
 
 
 class Series(msgspec.Struct, frozen=True):

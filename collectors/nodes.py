@@ -1,0 +1,281 @@
+"""One watched host: its connection, its probe, and what the probe says as events.
+
+waiting → connecting → up → (retrying → connecting | held until a person asks). A host that needed a prompt is never
+redialled by itself: no push storms, no locked accounts.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from collectors.probe import bundle
+from trainmon.clock import Clock, Seconds
+from trainmon.errors import HostUnreachable, LoginNeeded, LoginRefused, TrainmonError
+from trainmon.model import Event, NodeReading, Source, SourceChanged
+from trainmon.readings import DECODER, AnyReading, Bye, DiskSamples, Spec
+from trainmon.scrub import scrub
+from trainmon.shell import Shell, Stream
+from trainmon.text import clean
+
+LONGEST_LINE = 1 << 20
+"""Bytes of one line; 56 MIG devices have made lines of more than 64 KiB elsewhere."""
+
+LEASE_EVERY = 20.0
+"""Seconds between two lease bytes: the probe ends itself after 60 s without one."""
+
+SILENCE = 45.0
+"""Seconds without a line after which a probe is given up and started anew; every host says something each period."""
+
+SETTLED = 60.0
+"""Seconds a connection must hold before the next loss is retried at once again."""
+
+Dial = Callable[[], Shell]
+
+
+class Watch:
+    """Keeps one host's probe running. Its methods are called on the supervisor's thread and return at once."""
+
+    def __init__(
+        self, name: str, cluster: str, dial: Dial, submit: Callable[[Event], None], clock: Clock, *, python: str
+    ) -> None:
+        self.name = name
+        self.implied: frozenset[str] = frozenset()
+        self.wake: Callable[[], None] = lambda: None
+        self._dial = dial
+        self._submit = submit
+        self._clock = clock
+        self._python = python
+        self._lock = threading.RLock()
+        self._source = Source(name=f"node:{name}", kind="node", cluster=cluster)
+        self._spec: Spec | None = None
+        self._shell: Shell | None = None
+        self._feed: Feed | None = None
+        self._dialling = False
+        self._stopped = False
+        self._tries = 0
+        self._retry_at: Seconds = 0.0
+        self._up_since: Seconds = 0.0
+        self._leased_at: Seconds = 0.0
+
+    @property
+    def is_up(self) -> bool:
+        return self._source.phase == "up"
+
+    def watch(self, spec: Spec, implied: frozenset[str]) -> None:
+        """What to look at from now on; tells the running probe when it differs."""
+        with self._lock:
+            self.implied = implied
+            if spec == self._spec:
+                return
+            self._spec = spec
+            self._source = replace(self._source, period=spec.period)
+            if self._feed is not None and self._feed.stream is not None:
+                self._feed.stream.write(bundle.spec_line(spec))
+
+    def tick(self) -> None:
+        """Do what is due: dial, renew the lease, give up a silent probe."""
+        now = self._clock.monotonic()
+        with self._lock:
+            feed = self._feed
+            if self._stopped or self._dialling or self._source.phase in ("held", "off"):
+                return
+            if feed is None:
+                if now >= self._retry_at:
+                    self._connect()
+                return
+            if now - feed.heard_at > SILENCE:
+                self._lost(
+                    feed, HostUnreachable(self.name, f"connected, but its probe has been silent for {SILENCE:.0f} s")
+                )
+                return
+            if now - self._leased_at >= LEASE_EVERY and feed.stream is not None:
+                self._leased_at = now
+                feed.stream.write(bundle.LEASE)
+            if feed.told_bad_lines != feed.bad_lines:
+                feed.told_bad_lines = feed.bad_lines
+                self._tell(bad_lines=feed.bad_lines, stderr=feed.stderr)
+
+    def hurry(self) -> None:
+        """Dial now if it waits for its next try."""
+        self._retry_at = 0.0
+
+    def login(self) -> None:
+        """A person asks: dial again, prompts and all."""
+        with self._lock:
+            if self._source.phase in ("held", "retrying"):
+                self._retry_at = 0.0
+                self._tell(phase="waiting", error=None, hint=None)
+
+    def stop(self) -> None:
+        """Let go of the host; never blocks."""
+        with self._lock:
+            self._stopped = True
+            self._close()
+
+    def _connect(self) -> None:
+        self._dialling = True
+        self._tell(phase="connecting", retry_at=None)
+        threading.Thread(target=self._open, name=f"dial {self.name}", daemon=True).start()
+
+    def _open(self) -> None:
+        """On a thread of its own: dial and start the probe."""
+        shell: Shell | None = None
+        feed = Feed(self)
+        try:
+            shell = self._dial()
+            feed.heard_at = self._clock.monotonic()
+            stream = shell.stream(bundle.command(self._python), feed)
+            with self._lock:
+                feed.stream, self._shell, self._feed = stream, shell, feed
+                self._leased_at = self._clock.monotonic()
+                stream.write(bundle.payload() + bundle.spec_line(self._spec or Spec()))
+        except TrainmonError as error:
+            self._failed(error, shell)
+        except Exception as error:  # a fault of ours must not end the watch silently: it becomes the source's error
+            self._failed(HostUnreachable(self.name, f"{type(error).__name__}: {error}"), shell)
+        finally:
+            with self._lock:
+                self._dialling = False
+                if self._stopped:
+                    self._close()
+
+    def _failed(self, error: TrainmonError, shell: Shell | None) -> None:
+        if shell is not None:
+            shell.close()
+        with self._lock:
+            self._retry_or_hold(error, prompted=shell is not None and shell.prompted)
+
+    def _lost(self, feed: Feed, error: TrainmonError) -> None:
+        with self._lock:
+            if feed is not self._feed or self._stopped:
+                return
+            prompted = self._shell is not None and self._shell.prompted
+            self._close()
+            if self.is_up and self._clock.monotonic() - self._up_since > SETTLED:
+                self._tries = 0
+            self._retry_or_hold(error, prompted=prompted)
+        self.wake()
+
+    def _retry_or_hold(self, error: TrainmonError, *, prompted: bool) -> None:
+        if prompted or isinstance(error, LoginNeeded | LoginRefused):
+            hint = error.hint or "press L to log in again"
+            self._tell(phase="held", error=error.message, hint=hint, retry_at=None)
+            return
+        pause = pause_before(self._tries)
+        self._tries += 1
+        self._retry_at = self._clock.monotonic() + pause
+        retry_at = self._clock.now() + pause
+        self._tell(phase="retrying", error=error.message, hint=error.hint or None, retry_at=retry_at)
+
+    def _close(self) -> None:
+        feed, shell = self._feed, self._shell
+        self._feed = self._shell = None
+        if feed is not None and feed.stream is not None:
+            feed.stream.close()
+        if shell is not None:
+            shell.close()
+
+    def heard(self, feed: Feed, reading: AnyReading) -> None:
+        """A line of the probe, on the reader's thread."""
+        if feed is not self._feed:
+            return
+        if not self.is_up:
+            with self._lock:
+                self._up_since = self._clock.monotonic()
+                self._tell(phase="up", error=None, hint=None, retry_at=None)
+            self.wake()
+        if isinstance(reading, DiskSamples) and self.implied:
+            reading = by_mount(reading, self.implied, self._spec)
+        self._submit(NodeReading(self.name, self._source.cluster, self._clock.now(), reading))
+
+    def monotonic(self) -> Seconds:
+        return self._clock.monotonic()
+
+    def ended(self, feed: Feed, error: TrainmonError) -> None:
+        """The stream is over, on the reader's thread."""
+        self._lost(feed, error)
+
+    def _tell(
+        self,
+        *,
+        phase: Literal["waiting", "connecting", "up", "retrying", "held"] | None = None,
+        **changes: str | float | None,
+    ) -> None:
+        if phase is not None:
+            changes["phase"] = phase
+        self._source = replace(self._source, **changes)
+        self._submit(SourceChanged(self._source))
+
+
+class Feed:
+    """The Sink of one running probe: bytes to lines to readings. A line that is not understood is counted."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.stream: Stream | None = None
+        self.heard_at = watch.monotonic()
+        self.bad_lines = 0
+        self.told_bad_lines = 0
+        self.stderr: str | None = None
+        self._watch = watch
+        self._rest = b""
+        self._skipping = False
+        self._bye: str | None = None
+
+    def received(self, data: bytes) -> None:
+        self.heard_at = self._watch.monotonic()
+        *lines, rest = (self._rest + data).split(b"\n")
+        if len(rest) > LONGEST_LINE:
+            rest, self._skipping = b"", True
+            self.bad_lines += 1
+        self._rest = rest
+        for line in lines:
+            if self._skipping:
+                self._skipping = False
+            elif line:
+                self._read(line)
+
+    def _read(self, line: bytes) -> None:
+        try:
+            reading = DECODER.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            self.bad_lines += 1
+            return
+        if isinstance(reading, Bye):
+            self._bye = clean(reading.why)
+        self._watch.heard(self, reading)
+
+    def complained(self, data: bytes) -> None:
+        lines = data.decode("utf-8", "replace").strip().splitlines()
+        if lines:
+            self.stderr = scrub(clean(lines[-1], 300))
+
+    def ended(self, status: int | None, error: TrainmonError | None) -> None:
+        self._watch.ended(self, error or self._why(status))
+
+    def _why(self, status: int | None) -> TrainmonError:
+        said = self._bye or self.stderr
+        told = f": {said}" if said else ""
+        return HostUnreachable(self._watch.name, f"its probe ended with status {status}{told}")
+
+
+def by_mount(reading: DiskSamples, implied: frozenset[str], spec: Spec | None) -> DiskSamples:
+    """Call the disks under the runs' own paths by their mounts; one that is watched by name anyway is left out."""
+    named = {path for path in (spec.disks if spec is not None else ()) if path not in implied}
+    told: dict[str, msgspec.Struct] = {}
+    for sample in reading.d:
+        if sample.path not in implied or sample.mount is None:
+            told[sample.path] = sample
+        elif sample.mount not in named:
+            told.setdefault(sample.mount, replace(sample, path=sample.mount))
+    return replace(reading, d=tuple(told.values()))
+
+
+def pause_before(tries: int) -> Seconds:
+    """The pause before the next dial: 1 s doubling to 60 s, jittered so that 64 hosts do not come back at once."""
+    return min(60.0, 2.0 ** min(tries, 6)) * random.uniform(0.5, 1.0) + 0.5

@@ -1,0 +1,101 @@
+"""What a run is really doing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from trainmon.model import Gpu, Log, Node, Progress, Run, RunSpec, Source, Switch
+from trainmon.verdicts import judge, words
+
+NOW = 100_000.0
+SPEC = RunSpec(name="llm", cluster="prod", log="/fsx/llm.out", target_step=20_000, stall_after=900, nodes=("n1",))
+PROGRESS = Progress(step=12_880, loss=1.87, at=NOW - 6, cadence_s=4.1)
+
+
+def run(spec: RunSpec = SPEC, progress: Progress = PROGRESS, **log: Any) -> Run:
+    return Run(spec=spec, progress=progress, log=Log(**{"host": "login", "path": "/fsx/llm.out", "at": NOW - 6} | log))
+
+
+def node(utilization: int, power: float) -> dict[str, Node]:
+    gpus = tuple(Gpu(index=i, utilization_pct=utilization, power_w=power, power_limit_w=700) for i in range(8))
+    return {"n1": Node(name="n1", cluster="prod", gpus=gpus)}
+
+
+def silent(minutes: float) -> Run:
+    return run(progress=replace(PROGRESS, at=NOW - 60 * minutes))
+
+
+def test_steps_that_come_are_healthy() -> None:
+    assert judge(run(), {}, {}, NOW) == ("healthy", "step 12,880 6s ago, usually every 4.1s")
+
+
+def test_a_pause_shorter_than_the_floor_is_healthy() -> None:
+    assert judge(silent(14), {}, {}, NOW).verdict == "healthy"
+
+
+def test_no_step_for_longer_is_stalled_and_says_the_usual_pace() -> None:
+    verdict, why = judge(silent(16), {}, {}, NOW)
+    assert verdict == "stalled"
+    assert why == "no step for 16m (usually every 4.1s), the last was 12,880"
+
+
+def test_a_slow_run_is_given_ten_of_its_own_steps() -> None:
+    slow = run(progress=replace(PROGRESS, at=NOW - 3000, cadence_s=400))
+    assert judge(slow, {}, {}, NOW).verdict == "healthy"
+
+
+def test_gpus_that_spin_without_power_are_a_hang() -> None:
+    verdict, why = judge(silent(60), node(100, 140), {}, NOW)
+    assert verdict == "hung"
+    assert "spin at 100 % with 20 % of their power" in why
+
+
+def test_idle_gpus_are_a_data_stall() -> None:
+    assert judge(silent(60), node(0, 90), {}, NOW).verdict == "data-stall"
+
+
+def test_busy_gpus_with_power_are_only_stalled() -> None:
+    assert judge(silent(60), node(99, 650), {}, NOW).verdict == "stalled"
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_is_diverged(loss: float) -> None:
+    assert judge(run(progress=replace(PROGRESS, loss=loss)), {}, {}, NOW).verdict == "diverged"
+
+
+def test_the_target_reached_is_finished_even_when_silent() -> None:
+    done = run(progress=replace(PROGRESS, step=20_000, at=NOW - 9000))
+    assert judge(done, {}, {}, NOW) == ("finished", "reached step 20,000 of 20,000")
+
+
+def test_a_silent_run_under_a_kill_switch_was_stopped_and_says_by_whom() -> None:
+    armed = replace(silent(60), kill=Switch(path="/k", exists=True, armed_at=NOW - 3600, by="ann"))
+    assert judge(armed, {}, {}, NOW) == ("stopped", "the kill switch is armed since 60m by ann; last step 12,880")
+
+
+def test_what_cannot_be_seen_is_unknown_and_never_dead() -> None:
+    down = {"node:login": Source(name="node:login", kind="node", cluster="prod", health="down", seen_at=NOW - 42)}
+    assert judge(silent(60), {}, down, NOW) == (
+        "unknown",
+        "login, where its log is read, has not answered for 42s",
+    )
+    assert judge(Run(spec=SPEC), {}, {}, NOW).verdict == "unknown"
+    assert judge(Run(spec=replace(SPEC, log=None)), {}, {}, NOW).why == "no log is configured for it"
+    assert judge(run(error="no such file"), {}, {}, NOW) == ("unknown", "no such file")
+
+
+def test_a_growing_log_without_a_step_is_starting_and_a_quiet_one_idle() -> None:
+    assert judge(run(progress=Progress()), {}, {}, NOW).verdict == "starting"
+    assert judge(run(progress=Progress(), at=NOW - 3600), {}, {}, NOW).verdict == "idle"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(4.1, "4.1s"), (4.0, "4s"), (42.3, "42s"), (660, "11m"), (11_400, "3h10m"), (187_200, "2d4h"), (9.97, "10s")],
+)
+def test_durations_are_said_as_a_person_says_them(seconds: float, said: str) -> None:
+    assert words(seconds) == said

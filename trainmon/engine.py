@@ -1,0 +1,175 @@
+"""The one thread that owns State: events in by `submit`, States out to subscribers, numbers into history."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from trainmon.clock import Clock, Instant, Seconds, SystemClock
+from trainmon.fold import fold
+from trainmon.forecast import trend
+from trainmon.history import DAY, History
+from trainmon.model import Disk, Event, NodeReading, Series, SourceGone, State
+from trainmon.readings import DiskSamples, GpuSamples
+from trainmon.steps import Format
+
+log = logging.getLogger(__name__)
+
+TICK = 1.0
+"""Seconds between two States while samples stream in: a screen over SSH repaints no faster."""
+
+PROMPT = 0.15
+"""The same for all other events and during the first seconds, where a person waits for something to appear."""
+
+WARM_UP = 10.0
+
+TREND_EVERY = 60.0
+"""Seconds between two looks at the trend of one disk."""
+
+
+class Engine:
+    """Owns the State. `step` is the whole engine without its thread."""
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        *,
+        demo: bool = False,
+        read_only: bool = False,
+        formats: tuple[Format, ...] = (),
+    ) -> None:
+        self.clock = clock or SystemClock()
+        now = self.clock.now()
+        self.state = State(at=now, started_at=now, demo=demo, read_only=read_only)
+        self.rings = History()
+        self._formats = formats
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._sinks: list[Callable[[State], None]] = []
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._trended: dict[str, Instant] = {}
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; waits for the State being made now, at most a second."""
+        self._stopping.set()
+        self._events.put(None)
+        if self._thread.is_alive():
+            self._thread.join(1.0)
+
+    def submit(self, event: Event) -> None:
+        """The one door in, from any thread; never blocks."""
+        self._events.put(event)
+
+    def subscribe(self, sink: Callable[[State], None]) -> Callable[[], None]:
+        """Hand every new State to sink on the engine's thread, the present one now. Returns the cancel."""
+        with self._lock:
+            self._sinks.append(sink)
+        sink(self.state)
+
+        def cancel() -> None:
+            with self._lock:
+                if sink in self._sinks:
+                    self._sinks.remove(sink)
+
+        return cancel
+
+    def history(self, subject: str, metric: str, span: Seconds) -> Series:
+        """A piece of history, from any thread."""
+        with self._lock:
+            return self.rings.series(subject, metric, span, self.clock.now())
+
+    def step(self, events: Sequence[Event], now: Instant) -> State:
+        """Fold a batch, record its numbers, and look at what follows from them."""
+        state = fold(self.state, events, now, self._formats)
+        with self._lock:
+            self._record(state, events)
+            self.state = self._with_trends(state, events, now)
+        return self.state
+
+    def _run(self) -> None:
+        started = published = self.clock.monotonic()
+        while not self._stopping.is_set():
+            batch = self._wait(started, published)
+            try:
+                state = self.step(batch, self.clock.now())
+            except Exception:
+                log.exception("a batch of %d events was lost", len(batch))
+                continue
+            published = self.clock.monotonic()
+            self._publish(state)
+
+    def _wait(self, started: Seconds, published: Seconds) -> list[Event]:
+        """Collect events until it is time for the next State; at the latest after a tick, so that ages move on."""
+        deadline = published + TICK
+        if self.clock.monotonic() - started < WARM_UP:
+            deadline = published + PROMPT
+        batch: list[Event] = []
+        latest = self.clock.monotonic() + TICK
+        while not self._stopping.is_set():
+            until = deadline if batch else latest
+            try:
+                event = self._events.get(timeout=max(0.0, until - self.clock.monotonic()))
+            except queue.Empty:
+                break
+            if event is None:
+                break
+            batch.append(event)
+            if not isinstance(event, NodeReading):
+                deadline = min(deadline, published + PROMPT)
+        return batch
+
+    def _publish(self, state: State) -> None:
+        with self._lock:
+            sinks = list(self._sinks)
+        for sink in sinks:
+            try:
+                sink(state)
+            except Exception:
+                log.exception("a subscriber failed")
+
+    def _record(self, state: State, events: Sequence[Event]) -> None:
+        for event in events:
+            match event:
+                case NodeReading(node=name, reading=GpuSamples()) if name in state.nodes:
+                    source = state.sources[f"node:{name}"]
+                    self.rings.record_gpus(name, event.received_at, state.nodes[name].gpus, source.period)
+                case NodeReading(reading=DiskSamples(d=samples)):
+                    for sample in samples:
+                        disk = state.disks.get(f"{event.node}:{sample.path}")
+                        if disk is not None and disk.state == "ok":
+                            self.rings.record_disk(disk)
+                case SourceGone(name=name):
+                    self.rings.forget(name.removeprefix("node:"))
+
+    def _with_trends(self, state: State, events: Sequence[Event], now: Instant) -> State:
+        if not any(isinstance(event, NodeReading) and isinstance(event.reading, DiskSamples) for event in events):
+            return state
+        due = [disk for key, disk in state.disks.items() if now - self._trended.get(key, 0.0) >= TREND_EVERY]
+        if not due:
+            return state
+        disks = dict(state.disks)
+        for disk in due:
+            self._trended[disk.key] = now
+            disks[disk.key] = self._trend(disk, now)
+        return replace(state, disks=disks)
+
+    def _trend(self, disk: Disk, now: Instant) -> Disk:
+        space = self.rings.series(disk.key, "free_bytes", DAY, now)
+        files = self.rings.series(disk.key, "free_inodes", DAY, now)
+        grown = trend(space.ages, space.values, now, disk.usable_free_bytes)
+        more = trend(files.ages, files.values, now, disk.free_inodes)
+        return replace(
+            disk,
+            bytes_per_day=grown.per_day,
+            full_at=grown.full_at,
+            inodes_per_day=more.per_day,
+            inodes_full_at=more.full_at,
+        )

@@ -1,0 +1,142 @@
+"""State + events → State. Pure: the same events give the same State, and time is an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from trainmon import fold_files, fold_nodes
+from trainmon.clock import Instant
+from trainmon.model import (
+    DisksChanged,
+    Event,
+    Health,
+    NodeReading,
+    PromptsChanged,
+    Run,
+    RunsChanged,
+    RunSpec,
+    Source,
+    SourceChanged,
+    SourceGone,
+    State,
+)
+from trainmon.steps import Format
+from trainmon.verdicts import judge
+
+LATE_AFTER = 3.0
+"""Periods without a word after which a source is late and its numbers are dimmed."""
+
+
+class Folding:
+    """A State being changed by one batch of events: each map is copied once, at its first change."""
+
+    def __init__(self, state: State, formats: tuple[Format, ...]) -> None:
+        self.state = state
+        self.formats = formats
+        self.maps: dict[str, dict[str, Any]] = {}
+
+    def writable(self, name: str) -> dict[str, Any]:
+        """The copy of one of the State's maps that this batch may change."""
+        found = self.maps.get(name)
+        if found is None:
+            found = self.maps[name] = dict(getattr(self.state, name))
+        return found
+
+    def current(self, name: str) -> Mapping[str, Any]:
+        """The map as it stands now, changed or not."""
+        found: Mapping[str, Any] = self.maps[name] if name in self.maps else getattr(self.state, name)
+        return found
+
+
+def fold(state: State, events: Iterable[Event], now: Instant, formats: tuple[Format, ...] = ()) -> State:
+    """Apply the events in order, then let time pass to `now`: ages turn into health, health into verdicts."""
+    folding = Folding(state, formats)
+    prompts = state.prompts
+    for event in events:
+        match event:
+            case NodeReading():
+                _reading(folding, event)
+            case SourceChanged(source):
+                _source(folding, source)
+            case SourceGone(name):
+                _gone(folding, name)
+            case PromptsChanged(waiting):
+                prompts = waiting
+            case RunsChanged(specs):
+                _runs(folding, specs)
+            case DisksChanged(shares):
+                folding.maps["usable"] = dict(shares)
+    _age(folding, now)
+    _judge(folding, now)
+    return replace(state, at=now, prompts=prompts, **folding.maps)
+
+
+def _reading(folding: Folding, event: NodeReading) -> None:
+    sources = folding.writable("sources")
+    name = f"node:{event.node}"
+    source = sources.get(name) or Source(name=name, kind="node", cluster=event.cluster)
+    sources[name] = replace(source, seen_at=event.received_at, phase="up", error=None, hint=None, retry_at=None)
+    nodes = folding.writable("nodes")
+    nodes[event.node] = fold_nodes.read(nodes.get(event.node), event)
+    fold_files.read(folding, event)
+
+
+def _source(folding: Folding, source: Source) -> None:
+    """A collector knows the phase and the error; when it was last heard is ours."""
+    sources = folding.writable("sources")
+    old = sources.get(source.name)
+    if old is not None and source.seen_at is None:
+        source = replace(source, seen_at=old.seen_at)
+    sources[source.name] = source
+
+
+def _gone(folding: Folding, name: str) -> None:
+    folding.writable("sources").pop(name, None)
+    node = name.removeprefix("node:")
+    folding.writable("nodes").pop(node, None)
+    disks = folding.writable("disks")
+    for key in [key for key, disk in disks.items() if disk.host == node]:
+        del disks[key]
+
+
+def _runs(folding: Folding, specs: tuple[RunSpec, ...]) -> None:
+    old = folding.current("runs")
+    folding.maps["runs"] = {
+        spec.name: replace(old[spec.name], spec=spec) if spec.name in old else Run(spec=spec) for spec in specs
+    }
+
+
+def _age(folding: Folding, now: Instant) -> None:
+    for name, source in folding.current("sources").items():
+        health = _health(source, now)
+        if health != source.health:
+            folding.writable("sources")[name] = replace(source, health=health)
+
+
+def _health(source: Source, now: Instant) -> Health:
+    if source.phase == "off":
+        return "off"
+    if source.phase == "held" or source.error is not None:
+        return "down"
+    if source.seen_at is None or source.phase != "up":
+        return "late"
+    return "ok" if now - source.seen_at <= LATE_AFTER * source.period else "late"
+
+
+def _judge(folding: Folding, now: Instant) -> None:
+    for name, run in folding.current("runs").items():
+        judged = judge(run, folding.current("nodes"), folding.current("sources"), now)
+        eta = _eta(run, now)
+        if (judged.verdict, judged.why, eta) != (run.verdict, run.why, run.eta_at):
+            folding.writable("runs")[name] = replace(run, verdict=judged.verdict, why=judged.why, eta_at=eta)
+
+
+def _eta(run: Run, now: Instant) -> Instant | None:
+    progress = run.progress
+    target = run.spec.target_step or progress.target_step
+    if target is None or progress.step is None or not progress.step_time_s or progress.at is None:
+        return None
+    return progress.at + (target - progress.step) * progress.step_time_s if target > progress.step else None

@@ -1,0 +1,160 @@
+"""What a probe says of disks, logs and switch files → the new disks and runs. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from trainmon import steps
+from trainmon.clock import Instant
+from trainmon.fold_nodes import told
+from trainmon.model import LOG_LINES, Disk, Log, NodeReading, Progress, Run, Switch
+from trainmon.readings import DiskSample, DiskSamples, Hello, LogChunk, SwitchSample, SwitchSamples
+
+if TYPE_CHECKING:
+    from trainmon.fold import Folding
+
+RESTARTED = {
+    "truncated": "──── the log was truncated ────",
+    "replaced": "──── the log was replaced ────",
+    "newer": "──── a newer log ────",
+}
+
+
+def read(folding: Folding, event: NodeReading) -> None:
+    """Take in a reading about files; others are not for here."""
+    match event.reading:
+        case Hello():
+            _resync(folding, event.node)
+        case DiskSamples(d=samples):
+            disks = folding.writable("disks")
+            for sample in samples:
+                disk = _disk(event, sample, folding.current("usable").get(sample.path, 1.0))
+                disks[disk.key] = _kept(disks.get(disk.key), disk)
+        case LogChunk() as chunk:
+            run = folding.current("runs").get(chunk.id)
+            if run is not None:
+                folding.writable("runs")[chunk.id] = _logged(run, event, chunk, folding.formats)
+        case SwitchSamples(s=switches):
+            at = event.received_at
+            for switch in switches:
+                _switched(folding, switch, at, skew=folding.current("nodes")[event.node].clock_skew_s or 0.0)
+
+
+def _disk(event: NodeReading, sample: DiskSample, usable: float) -> Disk:
+    free = sample.free_bytes
+    reserve = 0 if sample.total_bytes is None else round(sample.total_bytes * (1 - usable))
+    return Disk(
+        host=event.node,
+        cluster=event.cluster,
+        path=sample.path,
+        at=event.received_at,
+        state=sample.state,
+        error=None if sample.error is None else told(sample.error),
+        mount=sample.mount,
+        filesystem=sample.filesystem,
+        read_only=sample.read_only,
+        total_bytes=sample.total_bytes,
+        free_bytes=free,
+        usable_free_bytes=None if free is None else max(0, free - reserve),
+        total_inodes=sample.total_inodes,
+        free_inodes=sample.free_inodes,
+    )
+
+
+def _kept(old: Disk | None, new: Disk) -> Disk:
+    """A disk keeps its trend until the engine measures it anew."""
+    if old is None:
+        return new
+    return replace(
+        new,
+        bytes_per_day=old.bytes_per_day,
+        inodes_per_day=old.inodes_per_day,
+        full_at=old.full_at,
+        inodes_full_at=old.inodes_full_at,
+    )
+
+
+def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[steps.Format, ...]) -> Run:
+    log = run.log or Log(host=event.node)
+    grown = tuple(told(line) for line in chunk.lines)
+    if log.resync or log.host != event.node:
+        grown = unseen(log.lines, grown)
+    shown = grown if chunk.restarted is None or log.at is None else (RESTARTED[chunk.restarted], *grown)
+    lines = log.lines + shown
+    at = _written_at(event, chunk)
+    elapsed = None if log.checked_at is None else event.received_at - log.checked_at
+    return replace(
+        run,
+        log=Log(
+            host=event.node,
+            path=chunk.path or log.path,
+            at=at if chunk.seen or chunk.partial is not None or log.at is None else log.at,
+            checked_at=event.received_at,
+            size=chunk.size if chunk.size is not None else log.size,
+            lines=lines[-LOG_LINES:],
+            first=log.first + max(0, len(lines) - LOG_LINES),
+            partial=None if chunk.partial is None else told(chunk.partial),
+            dropped=log.dropped + chunk.dropped,
+            lines_per_s=chunk.seen / elapsed if elapsed else log.lines_per_s,
+            error=None if chunk.error is None else told(chunk.error),
+        ),
+        progress=_progress(run.progress, chunk, at or event.received_at, formats),
+    )
+
+
+def _resync(folding: Folding, node: str) -> None:
+    for name, run in folding.current("runs").items():
+        if run.log is not None and run.log.host == node and not run.log.resync:
+            folding.writable("runs")[name] = replace(run, log=replace(run.log, resync=True))
+
+
+def unseen(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
+    """What of the new lines comes after the last two of the old: a new reader begins with the end of the file."""
+    last = old[-2:]
+    for end in range(len(new), 0, -1):
+        if last and new[max(0, end - len(last)) : end] == last[-end:]:
+            return new[end:]
+    return new
+
+
+def _written_at(event: NodeReading, chunk: LogChunk) -> Instant | None:
+    """When its last line was written, by our clock: an old log that is read for the first time is old."""
+    if chunk.mtime is None:
+        return event.received_at if chunk.seen else None
+    return min(event.received_at, chunk.mtime - (chunk.t - event.received_at))
+
+
+def _progress(progress: Progress, chunk: LogChunk, at: Instant, formats: tuple[steps.Format, ...]) -> Progress:
+    texts = [*chunk.kept, *chunk.lines]
+    if chunk.partial is not None:
+        texts.append(chunk.partial)
+    for text in texts:
+        found = steps.parse_line(text, (*formats, *steps.FORMATS), prefer=progress.format)
+        if found is not None:
+            progress = steps.advance(progress, *found, at)
+    return progress
+
+
+def _switched(folding: Folding, sample: SwitchSample, at: Instant, skew: float) -> None:
+    for name, run in folding.current("runs").items():
+        if sample.path == run.spec.kill_switch:
+            folding.writable("runs")[name] = replace(run, kill=_switch(run.kill, sample, at, skew))
+        elif sample.path == run.spec.save_switch:
+            folding.writable("runs")[name] = replace(run, save=_switch(run.save, sample, at, skew))
+
+
+def _switch(old: Switch | None, sample: SwitchSample, at: Instant, skew: float) -> Switch:
+    was_there = old is not None and old.exists
+    taken_at = at if was_there and sample.exists is False else (old.taken_at if old is not None else None)
+    first_line = (sample.text or "").split("\n", 1)[0]
+    return Switch(
+        path=sample.path,
+        exists=sample.exists,
+        armed_at=None if not sample.exists or sample.mtime is None else sample.mtime - skew,
+        by=None if sample.owner is None else told(sample.owner),
+        why=told(first_line) or None,
+        taken_at=taken_at,
+        error=None if sample.error is None else told(sample.error),
+    )

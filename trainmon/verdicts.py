@@ -1,0 +1,122 @@
+"""What a run is really doing, and why in a sentence: from its log, its switches and the GPUs of its nodes. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from trainmon.clock import Instant, Seconds
+from trainmon.model import Gpu, Node, Run, Source, Verdict
+
+PATIENCE = 10.0
+"""A run is late when no step came for this many times its own usual interval, and for at least `stall_after`."""
+
+BUSY_PCT = 90.0
+IDLE_PCT = 10.0
+LOW_POWER = 0.5
+"""GPUs that spin in a collective show 100 % at less than half of their power limit; training does not."""
+
+
+class Judgement(NamedTuple):
+    verdict: Verdict
+    why: str
+
+
+def judge(run: Run, nodes: Mapping[str, Node], sources: Mapping[str, Source], now: Instant) -> Judgement:
+    """Weigh the witnesses. What cannot be seen is `unknown`, never `dead`."""
+    blind = _blind(run, sources, now)
+    if blind is not None:
+        return blind
+    progress, log = run.progress, run.log
+    assert log is not None
+    target = run.spec.target_step or progress.target_step
+    if target and progress.step is not None and progress.step >= target:
+        return Judgement("finished", f"reached step {progress.step:,} of {target:,}")
+    armed = run.kill is not None and run.kill.exists
+    silent = None if progress.at is None else now - progress.at
+    patience = max(run.spec.stall_after, PATIENCE * (progress.cadence_s or 0.0))
+    if progress.step is None or silent is None:
+        return _without_a_step(run, now)
+    if silent > patience:
+        if armed:
+            return Judgement("stopped", f"the kill switch is armed{_since(run, now)}; last step {progress.step:,}")
+        return _silent(run, _gpus(run, nodes), silent)
+    if progress.loss is not None and not math.isfinite(progress.loss):
+        return Judgement("diverged", f"the loss is {_number(progress.loss)} at step {progress.step:,}")
+    tail = f"; kill switch armed{_since(run, now)}" if armed else ""
+    usual = f", usually every {words(progress.cadence_s)}" if progress.cadence_s else ""
+    return Judgement("healthy", f"step {progress.step:,} {words(silent)} ago{usual}{tail}")
+
+
+def words(seconds: Seconds) -> str:
+    """A duration as a person says it: 4.1s, 42s, 11m, 3h10m, 2d4h."""
+    if seconds < 9.95:
+        return f"{seconds:.1f}s".replace(".0s", "s")
+    if seconds < 100:
+        return f"{seconds:.0f}s"
+    minutes, hours = round(seconds / 60), seconds / 3600
+    if minutes < 100:
+        return f"{minutes}m"
+    if hours < 48:
+        return f"{minutes // 60}h{minutes % 60:02d}m"
+    return f"{hours // 24:.0f}d{hours % 24:.0f}h"
+
+
+def _blind(run: Run, sources: Mapping[str, Source], now: Instant) -> Judgement | None:
+    """Unknown, when the log cannot be read now."""
+    log = run.log
+    if run.spec.log is None:
+        return Judgement("unknown", "no log is configured for it")
+    if log is None:
+        return Judgement("unknown", "its log has not been read yet")
+    source = sources.get(f"node:{log.host}")
+    if source is not None and source.health in ("late", "down"):
+        seen = "" if source.seen_at is None else f" for {words(now - source.seen_at)}"
+        return Judgement("unknown", f"{log.host}, where its log is read, has not answered{seen}")
+    if log.error is not None:
+        return Judgement("unknown", log.error)
+    return None
+
+
+def _without_a_step(run: Run, now: Instant) -> Judgement:
+    log = run.log
+    assert log is not None
+    if log.at is None:
+        return Judgement("idle", "its log is empty")
+    quiet = now - log.at
+    if quiet > run.spec.stall_after:
+        return Judgement("idle", f"its log shows no step, and has not grown for {words(quiet)}")
+    return Judgement("starting", "its log grows, and shows no step yet")
+
+
+def _silent(run: Run, gpus: Sequence[Gpu], silent: Seconds) -> Judgement:
+    progress = run.progress
+    usual = f" (usually every {words(progress.cadence_s)})" if progress.cadence_s else ""
+    what = f"no step for {words(silent)}{usual}, the last was {progress.step:,}"
+    utilization = [gpu.utilization_pct for gpu in gpus if gpu.utilization_pct is not None]
+    if not utilization:
+        return Judgement("stalled", what)
+    mean = sum(utilization) / len(utilization)
+    if mean <= IDLE_PCT:
+        return Judgement("data-stall", f"{what}; its GPUs are idle ({mean:.0f} %)")
+    shares = [gpu.power_w / gpu.power_limit_w for gpu in gpus if gpu.power_w is not None and gpu.power_limit_w]
+    if mean >= BUSY_PCT and shares and sum(shares) / len(shares) < LOW_POWER:
+        power = 100 * sum(shares) / len(shares)
+        return Judgement("hung", f"{what}; its GPUs spin at {mean:.0f} % with {power:.0f} % of their power")
+    return Judgement("stalled", f"{what}; its GPUs are at {mean:.0f} %")
+
+
+def _gpus(run: Run, nodes: Mapping[str, Node]) -> list[Gpu]:
+    return [gpu for name in run.spec.nodes if name in nodes for gpu in nodes[name].gpus]
+
+
+def _since(run: Run, now: Instant) -> str:
+    if run.kill is None or run.kill.armed_at is None:
+        return ""
+    by = f" by {run.kill.by}" if run.kill.by else ""
+    return f" since {words(max(0.0, now - run.kill.armed_at))}{by}"
+
+
+def _number(value: float) -> str:
+    return "NaN" if math.isnan(value) else "infinite"
