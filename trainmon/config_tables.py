@@ -17,8 +17,8 @@ from trainmon.config_values import (
     Kind,
     LogPath,
     Nodes,
-    Path,
     Pattern,
+    RemotePath,
     Secret,
     Share,
     Text,
@@ -91,13 +91,13 @@ class RunSettings(Table, frozen=True, kw_only=True):
     """Its Slurm job name. Not used yet."""
     log: LogPath | None = None
     """Its log; the newest match of a glob is followed. `"wandb"` is not used yet."""
-    checkpoints: Path | None = None
+    checkpoints: RemotePath | None = None
     """The directory of its checkpoints; the disk under it is watched."""
-    kill_switch: Path | None = None
+    kill_switch: RemotePath | None = None
     """The file that ends it when it appears."""
-    save_switch: Path | None = None
+    save_switch: RemotePath | None = None
     """The file that makes it save a checkpoint when it appears."""
-    script: Path | None = None
+    script: RemotePath | None = None
     """The batch script that submits it. Not used yet."""
     stall_after: Duration = 900.0
     """Without a step for this long it is stalled: the floor, and the value until its own cadence is learnt."""
@@ -132,7 +132,7 @@ class QuotaSettings(Table, frozen=True, kw_only=True):
 class DiskSettings(Table, frozen=True, kw_only=True):
     """A path whose disk is watched, besides the disks under the runs' own paths."""
 
-    path: Path
+    path: RemotePath
     """The path; its disk is found from it."""
     on: Annotated[Literal["login", "nodes", "run"], one_of("login", "nodes", "run")] = "login"
     """Where it is looked at: once from the login host, on every node, or on every node of the runs."""
@@ -205,7 +205,7 @@ class EvalSettings(Table, frozen=True, kw_only=True):
 
     run: Text
     """The name of the run."""
-    results: Path
+    results: RemotePath
     """Its result files; may be a glob."""
 
 
