@@ -104,7 +104,7 @@ def here(place: str, keys: Iterable[Key] = KEYS) -> tuple[Key, ...]:
 
 
 def footer(place: str) -> tuple[Key, ...]:
-    """At most nine keys for the footer of a place, in the table's order; help, commands and quit stay when it is full."""
+    """At most nine keys for the footer of a place, in the table's order; help, commands and quit always."""
     shown = [key for key in KEYS if key.short and key.scope in PLACES[place]]
     while len(shown) > FOOTER_AT_MOST:
         droppable = [key for key in shown if key.id not in {"app.help", "app.palette", "app.quit"}]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from rich.cells import cell_len, get_character_cell_size
@@ -28,7 +29,8 @@ class LogRow(NamedTuple):
     text: str
 
 
-class Text(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Text:
     """A log's lines and the number of the first of them."""
 
     lines: Sequence[str]
@@ -38,7 +40,7 @@ class Text(NamedTuple):
     def end(self) -> int:
         return self.first + len(self.lines)
 
-    def __getitem__(self, number: int) -> str:  # type: ignore[override]
+    def __getitem__(self, number: int) -> str:
         return self.lines[number - self.first]
 
 

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Sequence
 from typing import ClassVar
 
-from rich.cells import cell_len, set_cell_size
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -22,6 +21,7 @@ from textual.widget import Widget
 
 from trainmon.clock import Instant
 from trainmon.model import State
+from trainmon.text import cells, shorten
 from tui.lines import STYLE_CSS, STYLES, Heading, KeyedLines, Palette, Row, Span, changed_columns
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class Pane(Vertical):
     def say(self, *sentences: tuple[str, str]) -> None:
         """Show sentences, each with its style, in place of the rows."""
         self.lines.set_rows(
-            [Row(f"~{n}", (Span(crop(text, self.width), style),)) for n, (text, style) in enumerate(sentences)]
+            [Row(f"~{n}", (Span(shorten(text, self.width), style),)) for n, (text, style) in enumerate(sentences)]
         )
 
     def show(self, state: State) -> None:
@@ -181,11 +181,11 @@ class Edge(Widget):
 def title_spans(number: str, name: str, left: str, right: str, width: int) -> tuple[Span, ...]:
     """The top of a frame, exactly `width` cells: the right end gives way last."""
     head = f" {number} {name} " if number else f" {name} "
-    room = max(0, width - 4 - cell_len(head))
-    end = f" {right} " if right and cell_len(right) + 2 <= room else ""
-    room -= cell_len(end)
-    middle = f"{crop(left, room - 3)} " if left and room > 8 else ""
-    rule = "─" * max(0, room - cell_len(middle))
+    room = max(0, width - 4 - cells(head))
+    end = f" {right} " if right and cells(right) + 2 <= room else ""
+    room -= cells(end)
+    middle = f"{shorten(left, room - 3)} " if left and room > 8 else ""
+    rule = "─" * max(0, room - cells(middle))
     return (
         Span("╭─", "rule"), Span(head, "title"), Span(middle), Span(rule, "rule"), Span(end, "dim"), Span("─╮", "rule"),
     )  # fmt: skip
@@ -193,12 +193,5 @@ def title_spans(number: str, name: str, left: str, right: str, width: int) -> tu
 
 def foot_spans(text: str, style: str, width: int) -> tuple[Span, ...]:
     """The bottom of a frame, exactly `width` cells."""
-    words = f" {crop(text, width - 6)} " if text and width > 12 else ""
-    return (Span("╰─", "rule"), Span(words, style), Span("─" * max(0, width - 4 - cell_len(words)) + "─╯", "rule"))
-
-
-def crop(text: str, width: int) -> str:
-    """At most `width` cells; the end gives way, and says so."""
-    if cell_len(text) <= width:
-        return text
-    return set_cell_size(text, max(0, width - 1)).rstrip() + "…" if width > 0 else ""
+    words = f" {shorten(text, width - 6)} " if text and width > 12 else ""
+    return (Span("╰─", "rule"), Span(words, style), Span("─" * max(0, width - 4 - cells(words)) + "─╯", "rule"))

@@ -1,0 +1,110 @@
+"""The first line: whose cluster, how its runs are, where the facts come from, and when they last moved."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from trainmon.clock import Instant, Seconds
+from trainmon.model import Run, Source, State
+from trainmon.text import cells, clean, shorten
+from tui.format import age
+from tui.lines import Heading, Span
+from tui.verdicts import WORST_FIRST, style
+
+WORDS = {"node": "ssh"}
+"""Kinds of source as the header calls them."""
+
+
+class HeaderLine(Heading):
+    """Draws itself from a State; its time moves only when the facts do."""
+
+    def __init__(self) -> None:
+        super().__init__(id="header")
+        self.paused = False
+        self.silent_for: Seconds | None = None
+        self._state: State | None = None
+        self._moved_at: Instant = 0.0
+
+    def show(self, state: State) -> None:
+        if self._state is None or facts(state) != facts(self._state):
+            self._moved_at = state.at
+        self._state = state
+        self.again()
+
+    def again(self) -> None:
+        if self._state is not None and self.size.width:
+            words = flags(self._state, paused=self.paused, silent_for=self.silent_for)
+            self.set_spans(header(self._state, self._moved_at, self.size.width - 1, words))
+
+    def on_resize(self) -> None:
+        self.again()
+
+
+def facts(state: State) -> tuple[int, ...]:
+    """What must move for the time to move: a State's parts are shared by those that came before it."""
+    return (id(state.nodes), id(state.disks), id(state.runs), id(state.sources))
+
+
+def flags(state: State, *, paused: bool, silent_for: Seconds | None) -> tuple[str, ...]:
+    """What must be said in words, not in colour alone."""
+    return (
+        *(("DEMO",) if state.demo else ()),
+        *(("READ-ONLY",) if state.read_only else ()),
+        *(("PAUSED",) if paused else ()),
+        *((f"NO NEWS FROM THE ENGINE {age(silent_for)}",) if silent_for is not None else ()),
+    )
+
+
+def header(state: State, moved_at: Instant, width: int, words: tuple[str, ...]) -> tuple[Span, ...]:
+    """The line, exactly `width` cells; cluster names give way first, then sources."""
+    time = datetime.fromtimestamp(moved_at, UTC).strftime("%H:%M:%SZ") if moved_at else ""
+    names = " ".join(sorted({clean(source.cluster) for source in state.sources.values()} - {""}))
+    left = [Span("trainmon", "bold"), *(Span(f"  {word}", "accent bold") for word in words)]
+    runs = verdicts(state.runs.values())
+    room = width - sum(cells(span.text) for span in (*left, *runs)) - cells(time) - 2
+    sources = source_words(state, room)
+    room -= sum(cells(span.text) for span in sources)
+    if names and room > 6:
+        left.append(Span("  " + shorten(names, room - 2), "dim"))
+        room -= cells(left[-1].text)
+    return (*left, *runs, *sources, Span(" " * max(2, room + 2)), Span(time, "dim"))
+
+
+def verdicts(runs: Iterable[Run]) -> tuple[Span, ...]:
+    """`  1 hung  2 healthy`, worst first."""
+    counts = Counter(run.verdict for run in runs)
+    return tuple(Span(f"  {counts[verdict]} {verdict}", style(verdict)) for verdict in WORST_FIRST if counts[verdict])
+
+
+def source_words(state: State, room: int) -> tuple[Span, ...]:
+    """`  ssh 63/64 gpu-008 42s`: how many of each kind answer, and the one that has been silent longest."""
+    spans: list[Span] = []
+    for kind in ("node", "slurm", "wandb", "files", "daemon"):
+        wanted = [source for source in state.sources.values() if source.kind == kind and source.health != "off"]
+        if not wanted:
+            continue
+        well = sum(source.health == "ok" for source in wanted)
+        text = f"  {WORDS.get(kind, kind)} {well}/{len(wanted)}"
+        worst = longest_silent(wanted)
+        note = "" if worst is None else f" {clean(worst.name).partition(':')[2]} {silence(worst, state.at)}"
+        if cells(text + note) > room:
+            note = ""
+        if cells(text) > room:
+            break
+        spans.append(Span(text + note, "" if well == len(wanted) else "warn"))
+        room -= cells(text + note)
+    return tuple(spans)
+
+
+def longest_silent(sources: list[Source]) -> Source | None:
+    """The source that does not answer and was heard longest ago (never counts as longest)."""
+    silent = [source for source in sources if source.health != "ok"]
+    return min(silent, key=lambda source: source.seen_at or 0.0) if silent else None
+
+
+def silence(source: Source, now: Instant) -> str:
+    if source.seen_at is None:
+        return {"connecting": "connecting", "prompting": "asks"}.get(source.phase, "never")
+    return age(now - source.seen_at)

@@ -1,0 +1,54 @@
+"""Our colours: calm, and never the only sign. The palette's own themes can be chosen as well."""
+
+from __future__ import annotations
+
+from textual.theme import Theme
+
+DARK = Theme(
+    name="trainmon-dark",
+    primary="#4f8fd0",
+    secondary="#6c8aa8",
+    accent="#58c4dc",
+    success="#7fc28a",
+    warning="#e0b050",
+    error="#f0706a",
+    foreground="#c9d1d9",
+    background="#0f1419",
+    surface="#141a21",
+    panel="#1b232c",
+    variables={"text-success": "#7fc28a", "text-warning": "#e0b050", "text-error": "#f0706a", "text-accent": "#58c4dc"},
+)
+
+LIGHT = Theme(
+    name="trainmon-light",
+    primary="#1f6fb2",
+    secondary="#57708a",
+    accent="#00708a",
+    success="#1f7a3a",
+    warning="#8a5a00",
+    error="#b3261e",
+    foreground="#1f2429",
+    background="#fafafa",
+    surface="#f2f4f6",
+    panel="#e6eaee",
+    dark=False,
+    variables={"text-success": "#1f7a3a", "text-warning": "#8a5a00", "text-error": "#b3261e", "text-accent": "#00708a"},
+)
+
+CLEAR = Theme(
+    name="trainmon-clear",
+    primary="#56b4e9",
+    secondary="#8fa3b5",
+    accent="#56b4e9",
+    success="#56b4e9",
+    warning="#f0e442",
+    error="#e69f00",
+    foreground="#e4e4e4",
+    background="#101010",
+    surface="#181818",
+    panel="#202020",
+    variables={"text-success": "#56b4e9", "text-warning": "#f0e442", "text-error": "#ff9e1b", "text-accent": "#56b4e9"},
+)
+"""Blue, yellow and orange (Okabe and Ito): told apart with every kind of colour blindness."""
+
+THEMES = (DARK, LIGHT, CLEAR)
