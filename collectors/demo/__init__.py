@@ -1,0 +1,26 @@
+"""A living cluster that does not exist: `trainmon-tui --demo`. Started only when it is asked for.
+
+16 nodes of 8 GPUs, five runs of five trainers on 15 of them, and a disk that they share. Their events are those of
+real nodes, their logs, checkpoints and switch files are real files in a temporary directory: `touch` a kill switch
+there and the run saves, says so and exits; remove it and the next attempt begins.
+
+What goes wrong, in seconds after the start; 600 s later it begins again with other victims. `--demo=STORY` puts one
+story first, and the others after it in the same order.
+
+    story  from  to  first victim  what is seen, and how it ends
+    hot      15 125  gpu-003/5     87 °C and more from about 31 s, margin 0, hw_thermal, a slow clock; it cools down
+    lost     75 185  gpu-014/3     lost, Xid 79, its run dies; the node reboots for 12 s, the run resumes
+    hang    135 265  llm-7b        no step, GPUs at 100 % and 150 W; the NCCL watchdog ends it, it resumes
+    disk    195 315  /fsx          99.6 % of bytes and inodes used within 80 s; somebody clears up
+    node    255 345  gpu-006       late, then down with a sentence, redialled; it answers again
+    nan     315 405  video-2b      `lm loss` vanishes from the Megatron line; it goes back to its last checkpoint
+    login   375 525  gpu-011       held: press L to log in; L, or the end of the story, brings it back
+    burst   435 441  llm-7b        1,000 lines a second between the step lines
+    clock   495 605  gpu-008       its clock is 437 s ahead, its data stay fresh; its clock is set
+"""
+
+from collectors.demo.demo import Demo
+from collectors.demo.plan import RUNS
+from collectors.demo.stories import STORIES
+
+__all__ = ["RUNS", "STORIES", "Demo"]

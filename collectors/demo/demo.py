@@ -1,0 +1,155 @@
+"""The demo as a collector: one thread that lets the world go on, and a directory for its files."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from collectors.demo.plan import CLUSTER
+from collectors.demo.stories import Script
+from collectors.demo.watch import Watch
+from collectors.demo.world import World
+from trainmon.clock import Clock, Instant, Seconds, SystemClock
+from trainmon.errors import TrainmonError
+from trainmon.model import Event, Source, SourceChanged, SourceGone
+
+TICK: Seconds = 0.2
+FIRST_TICK: Seconds = 0.05
+"""While the nodes come up, which takes the first second."""
+LONGEST: Seconds = 5.0
+"""A laptop that slept goes on where it stopped; it does not write hours of logs at once."""
+FILES = "files:demo"
+
+
+class Demo:
+    """A living cluster of 16 nodes. `step` is all of it without its thread."""
+
+    def __init__(
+        self,
+        submit: Callable[[Event], None],
+        *,
+        clock: Clock | None = None,
+        seed: int = 7,
+        speed: float = 1.0,
+        directory: Path | None = None,
+        story: str | None = None,
+        keep: str = "",
+    ) -> None:
+        """`speed` is that of the world; readings come at their usual pace. `keep` is that of a probe's Spec."""
+        self.directory = directory
+        """Where its files are: given, or made at the first step. Removed by `stop`."""
+        self._submit = submit
+        self._clock = clock or SystemClock()
+        self._speed, self._seed, self._keep = speed, seed, keep
+        self._script = Script(story)
+        self._world: World | None = None
+        self._watch: Watch | None = None
+        self._began = self._at = 0.0
+        self._requests: deque[str | None] = deque(maxlen=64)
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._is_ill = False
+
+    def start(self) -> None:
+        """Begin, on a daemon thread."""
+        self._thread = threading.Thread(target=self._live, name="demo", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it and remove its files. Returns within a second."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(1.0)
+        if self._watch is not None:
+            self._watch.close()
+        if self._world is not None:
+            shutil.rmtree(self._world.directory, ignore_errors=True)
+
+    def refresh(self) -> None:
+        """Look at everything again now, and redial what waits; at most once a second."""
+        self._ask(None)
+
+    def login(self, source: str) -> None:
+        """A person logs in to a held source, such as `node:gpu-011`."""
+        self._ask(source)
+
+    def step(self) -> Seconds:
+        """Do all that is due now. Returns the seconds until it should be called again."""
+        now, monotonic = self._clock.now(), self._clock.monotonic()
+        if self._world is None:
+            self._world = self._make(now)
+            self._began = self._at = monotonic
+        if self._watch is None:
+            self._watch = Watch(self._world, self._submit, now, self._seed, self._keep)
+        passed, self._at = monotonic - self._at, monotonic
+        begun = self._world.advance(min(passed, LONGEST) * self._speed, now)
+        while self._requests:
+            source = self._requests.popleft()
+            if source is None:
+                self._watch.refresh(now)
+            else:
+                self._watch.login(source)
+        self._watch.step(begun, now)
+        return FIRST_TICK if monotonic - self._began < 1.0 else TICK
+
+    def _make(self, now: Instant) -> World:
+        directory = _empty(self.directory)
+        try:
+            world = World(directory, now, self._seed, self._script)
+        except OSError:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        self.directory = directory
+        return world
+
+    def _ask(self, source: str | None) -> None:
+        """Leave a request for the demo's own thread."""
+        self._requests.append(source)
+        self._wake.set()
+
+    def _live(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                wait = self.step()
+                if self._is_ill:
+                    self._is_ill = False
+                    self._submit(SourceGone(FILES))
+            except (OSError, TrainmonError) as error:
+                wait = LONGEST
+                self._complain(error)
+            self._wake.wait(wait)
+            self._wake.clear()
+
+    def _complain(self, error: OSError | TrainmonError) -> None:
+        """Its files cannot be written, as when the disk here is full: say so, and try again."""
+        self._is_ill = True
+        what = error.strerror if isinstance(error, OSError) else error.message
+        hint = error.hint if isinstance(error, TrainmonError) else f"make room in {error.filename or self.directory}"
+        source = Source(
+            name=FILES,
+            kind="files",
+            cluster=CLUSTER,
+            health="down",
+            phase="retrying",
+            error=f"the demo cannot use its files: {what or error}",
+            hint=hint,
+        )
+        self._submit(SourceChanged(source))
+
+
+def _empty(directory: Path | None) -> Path:
+    """A directory for the demo alone: it is removed as a whole at the end."""
+    if directory is None:
+        return Path(tempfile.mkdtemp(prefix="trainmon-demo-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        raise TrainmonError(
+            f"{directory} is not empty", hint="the demo removes its directory at the end: name a new one"
+        )
+    return directory

@@ -1,0 +1,256 @@
+"""One training loop: it steps, logs, saves, obeys its switches, fails and starts again. Pure: effects come out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from collectors.demo.lines import LINES, Moment
+from collectors.demo.plan import Trainer
+from trainmon.clock import Instant, Seconds
+
+Phase = Literal["training", "saving", "hung", "down", "starting", "finished"]
+
+Trouble = Literal["hang", "nan", "lost", "burst"]
+
+RESTART_AFTER: Seconds = 8.0
+"""Until the scheduler has started the next attempt."""
+START_TAKES: Seconds = 14.0
+"""Until the first step of an attempt: imports, NCCL, loading the checkpoint."""
+AGAIN_AFTER: Seconds = 90.0
+"""Until a finished run is queued anew."""
+KEEP = 3
+"""Checkpoints that a run keeps; older ones are removed as a new one is committed."""
+BURST_LINES = 1_000
+"""Lines a second while a library complains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wrote:
+    """Text for the end of the current log."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewLog:
+    """An attempt begins, with a log of its own."""
+
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
+class SaveBegan:
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class SaveDone:
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchTaken:
+    """The save switch is removed, before the save, as IDEFICS does."""
+
+
+Effect = Wrote | NewLog | SaveBegan | SaveDone | Pruned | SwitchTaken
+
+
+@dataclass(frozen=True, slots=True)
+class Armed:
+    """Which switch files are there."""
+
+    kill: bool = False
+    save: bool = False
+
+
+class Loop:
+    """The training loop of one run. `advance` lets time pass and says what it did."""
+
+    def __init__(self, trainer: Trainer, seed: int) -> None:
+        self.trainer = trainer
+        self.lines = LINES[trainer.format](trainer)
+        self.phase: Phase = "training"
+        self.step = trainer.first_step
+        self.job = trainer.job
+        self.restarts = 0
+        last = self.step - self.step % trainer.save_every
+        self.saved = [last - back * trainer.save_every for back in (2, 1, 0)]
+        """The steps of the committed checkpoints, oldest first."""
+        self._random = Random(f"{seed} {trainer.run.name}")
+        self._left = self._pace() * self._random.random()
+        self._ending = False
+        self._save_took = 0.0
+        self._complaints = 0.0
+        self._poisoned = False
+        self._announced_kill = False
+
+    def backlog(self, now: Instant, steps: int) -> Iterator[Effect]:
+        """What was written before the demo began: the last `steps` steps."""
+        yield NewLog(self.job)
+        self.step -= steps
+        text = []
+        for ago in range(steps, 0, -1):
+            self.step += 1
+            text.append(self._line(now - (ago - 1) * self.trainer.step_time, nan=False))
+        yield Wrote("".join(text))
+
+    def advance(self, dt: Seconds, now: Instant, armed: Armed, trouble: Trouble | None) -> Iterator[Effect]:
+        """Let dt seconds pass, which end at `now`."""
+        if trouble == "burst":
+            yield from self._complain(dt)
+        if trouble == "lost" and self.phase not in ("down", "finished"):
+            yield from self._die(now, "torch.AcceleratorError: CUDA error: unspecified launch failure")
+        if trouble == "hang" and self.phase == "training":
+            self.phase = "hung"
+        if trouble != "hang" and self.phase == "hung":
+            yield from self._die(now, "[E] ProcessGroupNCCL: Watchdog caught collective operation timeout: ALLREDUCE")
+        if trouble != "nan" and self._poisoned and self.phase == "training":
+            yield from self._die(now, "ValueError: the loss is not finite: going back to the last checkpoint")
+        while dt > 0 and self.phase != "hung":
+            passed = min(dt, self._left)
+            dt -= passed
+            self._left -= passed
+            if self._left <= 0:
+                for effect in self._turn(now - dt, armed, trouble):
+                    yield effect
+                    if isinstance(effect, SwitchTaken):
+                        armed = Armed(kill=armed.kill)
+
+    def _turn(self, at: Instant, armed: Armed, trouble: Trouble | None) -> Iterator[Effect]:
+        """What was under way is done; go on with what follows."""
+        match self.phase:
+            case "training":
+                yield from self._stepped(at, armed, nan=trouble == "nan")
+            case "saving":
+                yield from self._committed(at)
+            case "starting":
+                self.phase, self._left = "training", self._pace()
+            case "finished":
+                yield from (Pruned(step) for step in self.saved)
+                self.step, self.saved = 0, []
+                self._wait("down", 0.0)
+            case "down":
+                yield from self._start(at, armed, held=trouble == "lost")
+            case "hung":
+                self._left = 1.0
+
+    def _stepped(self, at: Instant, armed: Armed, *, nan: bool) -> Iterator[Effect]:
+        self.step += 1
+        self._left = self._pace()
+        self._poisoned = nan
+        yield Wrote(self._line(at, nan=nan))
+        done = self.trainer.run.target_step is not None and self.step >= self.trainer.run.target_step
+        if armed.kill:
+            self._ending = True
+            yield Wrote(self.lines.killed(at, self.trainer.run.kill_switch or ""))
+            self._announced_kill = True
+        elif armed.save:
+            yield Wrote(self.lines.taken(at))
+            yield SwitchTaken()
+        if armed.kill or armed.save or done or (self.step % self.trainer.save_every == 0 and not nan):
+            yield from self._save(at)
+
+    def _save(self, at: Instant) -> Iterator[Effect]:
+        self._save_took = self.trainer.save_time * self._random.uniform(0.85, 1.2)
+        self._wait("saving", self._save_took)
+        yield Wrote(self.lines.saving(at, self.step, self.path(self.step)))
+        yield SaveBegan(self.step)
+
+    def _committed(self, at: Instant) -> Iterator[Effect]:
+        yield SaveDone(self.step)
+        yield Wrote(self.lines.saved(at, self.step, self.path(self.step), self._save_took))
+        self._save_took = 0.0
+        self.saved = [step for step in self.saved if step != self.step] + [self.step]
+        while len(self.saved) > KEEP:
+            yield Pruned(self.saved.pop(0))
+        if self.trainer.run.target_step is not None and self.step >= self.trainer.run.target_step:
+            yield Wrote(self.lines.finished(at, self.step))
+            self._wait("finished", AGAIN_AFTER)
+        elif self._ending:
+            self._wait("down", RESTART_AFTER)
+        else:
+            self.phase, self._left = "training", self._pace()
+
+    def _die(self, at: Instant, words: str) -> Iterator[Effect]:
+        """The process ends without saving; an unfinished checkpoint stays torn."""
+        self._save_took, self._poisoned = 0.0, False
+        rank = self._random.randrange(self.trainer.gpus)
+        yield Wrote(f"\n[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]: {words}\n")
+        yield Wrote(f"srun: error: {self.trainer.run.nodes[-1]}: task {rank}: Exited with exit code 1\n")
+        self._wait("down", RESTART_AFTER)
+
+    def _start(self, at: Instant, armed: Armed, *, held: bool) -> Iterator[Effect]:
+        """The next attempt begins, unless its node is broken or a kill switch stands in its way."""
+        if held or (armed.kill and self._announced_kill):
+            self._wait("down", 1.0)
+            return
+        self.job += 1
+        self.restarts += 1
+        self._ending = False
+        yield NewLog(self.job)
+        if armed.kill:
+            self._announced_kill = True
+            yield Wrote(self.lines.killed(at, self.trainer.run.kill_switch or ""))
+            self._wait("down", RESTART_AFTER)
+            return
+        self._announced_kill = False
+        self.step = self.saved[-1] if self.saved else 0
+        yield Wrote(self.lines.started(at, self.step, self.job, self.restarts))
+        self._wait("starting", START_TAKES)
+
+    def _complain(self, dt: Seconds) -> Iterator[Effect]:
+        self._complaints += dt * BURST_LINES
+        count, self._complaints = int(self._complaints), self._complaints % 1
+        rank = self._random.randrange(self.trainer.gpus)
+        words = "UserWarning: the given buffer is not writable, and PyTorch does not support non-writable tensors"
+        yield Wrote("".join(f"[rank{(rank + n) % self.trainer.gpus}]: {words} ({n})\n" for n in range(count)))
+
+    def _wait(self, phase: Phase, left: Seconds) -> None:
+        self.phase, self._left = phase, left
+
+    def _pace(self) -> Seconds:
+        return self.trainer.step_time * self._random.uniform(0.97, 1.05)
+
+    def _line(self, at: Instant, *, nan: bool) -> str:
+        moment = self._moment(at, nan=nan)
+        logged = self.step % self.trainer.log_every == 0
+        return self.lines.step(moment) if logged else self.lines.between(moment)
+
+    def _moment(self, at: Instant, *, nan: bool) -> Moment:
+        target = self.trainer.run.target_step or self.step
+        noise = self._random.gauss(0.0, 1.0)
+        loss = self.trainer.loss_floor + 9.0 / (self.step + 30) ** 0.4 + 0.012 * noise
+        return Moment(
+            at=at,
+            step=self.step,
+            target=target,
+            loss=None if nan else loss,
+            grad_norm=0.28 * math.exp(0.25 * noise),
+            learning_rate=3e-4 * (0.1 + 0.45 * (1 + math.cos(math.pi * min(1.0, self.step / target)))),
+            step_time=self._left or self.trainer.step_time,
+        )
+
+    def path(self, step: int) -> str:
+        """Where the checkpoint of a step lies."""
+        folder = self.trainer.run.checkpoints
+        match self.trainer.format:
+            case "megatron":
+                return f"{folder}/iter_{step:07d}"
+            case "torchtitan":
+                return f"{folder}/step-{step}"
+            case "hf":
+                return f"{folder}/checkpoint-{step}"
+            case "nanotron":
+                return f"{folder}/{step}"
+            case "kempnerforge":
+                return f"{folder}/step_{step}"

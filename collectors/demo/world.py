@@ -1,0 +1,164 @@
+"""The demo's world: nodes, runs, shared disks and what goes wrong with them. Its only files are those of `Files`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+from collectors.demo.files import Files
+from collectors.demo.gpu import Job, Work
+from collectors.demo.loop import Loop, Phase, Trouble
+from collectors.demo.node import Node
+from collectors.demo.plan import GPUS, NODES, TB, TRAINERS, Trainer, rooted
+from collectors.demo.stories import Act, Script
+from trainmon.clock import Instant, Seconds
+from trainmon.model import RunSpec
+from trainmon.readings import DiskSample
+
+WORK: dict[Phase, Work] = {
+    "training": "training",
+    "saving": "saving",
+    "hung": "hung",
+    "starting": "starting",
+    "down": "idle",
+    "finished": "idle",
+}
+
+BACKLOG = 60
+"""Steps that are in the logs at the start: a screen full."""
+
+FSX_TOTAL, FSX_OTHERS = 400 * TB, 231 * TB
+HOME_TOTAL, HOME_USED = 50 * TB, 31 * TB
+FSX_INODES, HOME_INODES = 1_200_000_000, 400_000_000
+FILLED = 0.996
+"""How full a disk becomes in its story. Not quite: on the last bytes everybody's job would die."""
+FILLS_IN: Seconds = 80.0
+CLOCKS = (437.0, -95.0)
+"""How far the clock of a node is off, in turn."""
+
+
+class World:
+    """Everything of the demo, at a moment. `advance` lets time pass."""
+
+    def __init__(self, directory: Path, started: Instant, seed: int, script: Script) -> None:
+        self.directory = directory
+        self.elapsed: Seconds = 0.0
+        self.script = script
+        self.acts: tuple[Act, ...] = ()
+        trainers = tuple(_placed(trainer, directory) for trainer in TRAINERS)
+        self.loops = {trainer.run.name: Loop(trainer, seed) for trainer in trainers}
+        self._files = {trainer.run.name: Files(trainer) for trainer in trainers}
+        self._by_node = {node: trainer.run.name for trainer in trainers for node in trainer.run.nodes}
+        self.nodes = {name: Node(name, started, [self._job(name)] * GPUS, seed) for name in NODES}
+        self._random = Random(f"{seed} disks")
+        for name, loop in self.loops.items():
+            self._files[name].begin(loop, started, BACKLOG)
+
+    @property
+    def runs(self) -> tuple[RunSpec, ...]:
+        return tuple(loop.trainer.run for loop in self.loops.values())
+
+    def advance(self, dt: Seconds, now: Instant) -> tuple[Act, ...]:
+        """Let dt seconds pass, which end at `now`. Returns the acts that begin with it."""
+        self.elapsed += dt
+        before, self.acts = self.acts, self.script.acts(self.elapsed)
+        begun = tuple(act for act in self.acts if act not in before)
+        ended = tuple(act for act in before if act not in self.acts)
+        for act in ended:
+            self._apply(act, now, ends=True)
+        for act in begun:
+            self._apply(act, now, ends=False)
+        for name, loop in self.loops.items():
+            files = self._files[name]
+            files.apply(loop.advance(dt, now, files.armed(), self._trouble(name)), loop, now)
+        return begun
+
+    def look(self, name: str) -> Node:
+        """A node as it is now."""
+        node = self.nodes[name]
+        job = self._job(name)
+        for gpu in node.gpus:
+            gpu.job = job
+        node.advance(self.elapsed)
+        return node
+
+    def happens(self, story: str, node: str) -> bool:
+        return any(act.story == story and act.node == node for act in self.acts)
+
+    def shared_disks(self) -> tuple[DiskSample, DiskSample]:
+        """/fsx, which the checkpoints fill and their removal frees, and /home."""
+        checkpoints = sum(len(loop.saved) * loop.trainer.checkpoint_bytes for loop in self.loops.values())
+        steps = sum(loop.step for loop in self.loops.values())
+        fsx = self._filled("/fsx", (FSX_OTHERS + checkpoints) / FSX_TOTAL)
+        home = self._filled("/home", HOME_USED / HOME_TOTAL + 1e-5 * self._random.random())
+        fsx_inodes = self._filled("/fsx", 0.61 + steps % 1000 * 1e-7)
+        home_inodes = self._filled("/home", 0.34)
+        return (
+            _disk("/fsx", "lustre", FSX_TOTAL, fsx, FSX_INODES, fsx_inodes),
+            _disk("/home", "nfs4", HOME_TOTAL, home, HOME_INODES, home_inodes),
+        )
+
+    def _filled(self, path: str, used: float) -> float:
+        for act in self.acts:
+            if act.story == "disk" and act.victim == path:
+                used += (FILLED - used) * min(1.0, (self.elapsed - act.begins) / FILLS_IN)
+        return used
+
+    def _trouble(self, run: str) -> Trouble | None:
+        """What hinders a run now; a dead GPU under it goes before all else."""
+        found: Trouble | None = None
+        for act in self.acts:
+            if act.story in ("lost", "reboot") and self._by_node.get(act.node or "") == run:
+                return "lost"
+            if act.victim == run and act.story == "hang":
+                found = "hang"
+            elif act.victim == run and act.story == "nan":
+                found = "nan"
+            elif act.victim == run and act.story == "burst":
+                found = "burst"
+        return found
+
+    def _apply(self, act: Act, now: Instant, *, ends: bool) -> None:
+        """The part of a story that changes a node itself."""
+        if act.node is None:
+            return
+        node = self.nodes[act.node]
+        match act.story:
+            case "hot" if act.gpu is not None:
+                node.gpus[act.gpu].is_hot = not ends
+            case "lost" if act.gpu is not None and not ends:
+                node.gpus[act.gpu].is_lost = True
+            case "reboot" if ends:
+                node.reboot(now)
+                for gpu in node.gpus:
+                    gpu.is_lost = False
+            case "clock":
+                node.skew = 0.0 if ends else CLOCKS[int(act.begins // 600) % len(CLOCKS)]
+
+    def _job(self, node: str) -> Job:
+        run = self._by_node.get(node)
+        if run is None:
+            return Job()
+        loop = self.loops[run]
+        work, trainer = WORK[loop.phase], loop.trainer
+        if work == "idle":
+            return Job()
+        return Job(work=work, memory_mib=trainer.memory_mib, user=trainer.user, command=trainer.command)
+
+
+def _placed(trainer: Trainer, directory: Path) -> Trainer:
+    return replace(trainer, run=rooted(trainer.run, directory))
+
+
+def _disk(path: str, kind: str, total: int, used: float, inodes: int, inodes_used: float) -> DiskSample:
+    return DiskSample(
+        path=path,
+        mount=path,
+        filesystem=kind,
+        read_only=False,
+        total_bytes=total,
+        free_bytes=int(total * (1 - used)),
+        total_inodes=inodes,
+        free_inodes=int(inodes * (1 - inodes_used)),
+    )
