@@ -6,6 +6,7 @@ only the few lines that are sent are ever decoded.
 
 import codecs
 import json
+import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ LINE_BYTES = 4 * LINE_CHARACTERS
 """As long as 4,000 characters of UTF-8 can be."""
 
 CUT = "…"
+LINE_END = re.compile(rb"[\n\0]")
+BAR_END = re.compile(rb"\r")
 
 
 def collapse(line: bytes) -> bytes:
@@ -67,27 +70,35 @@ class Lines:
         """Begin another file or place; inside a line, whose end is then thrown away."""
         self._rest = b""
         self._inside = inside
+        self._half = 0
 
     def skip(self, count: int) -> None:
-        """Count lines that went by unread, the one that is now half read included."""
-        self.seen += count + 1
-        self._dropped += count + 1
+        """Count lines that went by unread; the one that is now half read counts when it ends."""
+        self.seen += count
+        self._dropped += count
         self.begin(inside=True)
+        self._half = 1
 
     def feed(self, data: bytes) -> None:
+        if self._inside:
+            data = self._from_next_line(data)
         # Holes that a truncation leaves under a writer who keeps its offset, and blocks a file server has yet to fill.
         if b"\0" in data:
             data = data.replace(b"\0", b"")
-        if self._inside:
-            end = data.find(b"\n")
-            end = end if end >= 0 else data.find(b"\r")
-            if end < 0:
-                return
-            data = data[end + 1 :]
-            self._inside = False
         pieces = (self._rest + data).split(b"\n")
         self._rest = collapse_rest(pieces.pop())
         self._add(pieces)
+
+    def _from_next_line(self, data: bytes) -> bytes:
+        """What follows the half-read line: after its newline, or a hole, or else the next state of its bar."""
+        end = LINE_END.search(data) or BAR_END.search(data)
+        if not end:
+            return b""
+        if end.group() == b"\n":
+            self.seen += self._half
+            self._dropped += self._half
+        self._inside = False
+        return data[end.end() :]
 
     def flush(self) -> None:
         """The file has ended: its last line needs no newline."""

@@ -49,7 +49,9 @@ def test_a_filesystem_that_was_remounted_read_only_is_read_only():
 def test_the_numbers_are_those_of_df(tmp_path: Path):
     [reading] = said(disks.Disks({"disks": [str(tmp_path)]}))
     [sample] = reading.d
-    output = subprocess.run(["df", "-P", "-B1", tmp_path], capture_output=True, text=True, check=True, timeout=10).stdout
+    output = subprocess.run(
+        ["df", "-P", "-B1", tmp_path], capture_output=True, text=True, check=True, timeout=10
+    ).stdout
     total, _, free, _, mount = output.splitlines()[1].split()[-5:]
     assert (sample.state, sample.error, sample.path) == ("ok", None, str(tmp_path))
     assert (sample.total_bytes, sample.mount) == (int(total), mount)
@@ -94,7 +96,7 @@ def test_a_path_no_kernel_takes_is_an_error_and_nothing_else():
 
 def test_names_that_are_not_utf8_still_decode(tmp_path: Path):
     name = os.fsencode(tmp_path) + b"/\xff\xc3\xa9"
-    os.mkdir(name)
+    Path(os.fsdecode(name)).mkdir()
     sample = disks.look(name.decode("utf-8", "surrogateescape"))
     # The spec comes as JSON, so the path of a real spec is text, and given back as it came.
     [found] = decoded({"k": "disk", "d": [dict(sample, path="x")]}).d
