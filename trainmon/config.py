@@ -24,10 +24,11 @@ from trainmon.config_tables import (
 from trainmon.config_values import Wrong, expand_hosts, nearest, quoted
 from trainmon.errors import ConfigError
 from trainmon.model import RunSpec
+from trainmon.steps import Format, named_regex
 
 __all__ = [
     "ClusterSettings", "ConnectSettings", "DiskSettings", "LogFormatSettings", "RunSettings", "Settings",
-    "choose", "embedded", "find", "load", "narrowed", "run_specs", "watched",
+    "choose", "embedded", "find", "formats", "load", "narrowed", "run_specs", "watched",
 ]  # fmt: skip
 
 FILE_NAME = "trainmon.toml"
@@ -99,6 +100,11 @@ def run_specs(settings: Settings) -> tuple[RunSpec, ...]:
         )
         for run in settings.runs
     )
+
+
+def formats(settings: Settings) -> tuple[Format, ...]:
+    """The log formats of the config, ready to match."""
+    return tuple(named_regex(entry.name, entry.pattern) for entry in settings.log_formats)
 
 
 def _cluster_of(run: RunSettings, settings: Settings) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trainmon.config_tables import ClusterSettings, Settings
+from trainmon.config_tables import ClusterSettings, LogFormatSettings, Settings
 from trainmon.config_values import nearest, quoted
+from trainmon.errors import ConfigError
+from trainmon.steps import named_regex
 
 
 def disagreements(settings: Settings) -> Iterator[str]:
@@ -16,6 +18,7 @@ def disagreements(settings: Settings) -> Iterator[str]:
     yield from _taken("cluster", [cluster.name for cluster in settings.clusters])
     yield from _taken("run", [run.name for run in settings.runs])
     yield from _taken("log_format", [entry.name for entry in settings.log_formats])
+    yield from _log_formats(settings.log_formats)
     yield from _nodes_twice(settings.clusters)
     yield from _disks_twice(settings)
     yield from _runs(settings)
@@ -31,6 +34,15 @@ def _taken(table: str, names: Sequence[str]) -> Iterator[str]:
         if name in first:
             yield f"[[{table}]] #{number} ({name}): the name {quoted(name)} is taken by [[{table}]] #{first[name]}"
         first.setdefault(name, number)
+
+
+def _log_formats(entries: Sequence[LogFormatSettings]) -> Iterator[str]:
+    for number, entry in enumerate(entries, 1):
+        try:
+            named_regex(entry.name, entry.pattern)
+        except ConfigError as error:
+            why = error.problems[0].removeprefix(f"log format {entry.name!r}: ")
+            yield f"[[log_format]] #{number} ({entry.name}): {why}"
 
 
 def watched(cluster: ClusterSettings) -> tuple[str, ...]:

@@ -173,6 +173,10 @@ ONE_MISTAKE = {
         '[[log_format]]\nname = "mine"\npattern = "step (?P<step"\n',
         '[[log_format]] #1 (mine): "pattern" is not a regular expression: missing >, unterminated name at position 9',
     ),
+    "log-format-without-a-step": (
+        '[[log_format]]\nname = "mine"\npattern = "loss (?P<loss>\\\\S+)"\n',
+        "[[log_format]] #1 (mine): the expression has no group (?P<step>…), so it would never advance",
+    ),
     "broken-toml": ("[[run]\n", "line 1, column 6: Expected ']]' at the end of an array declaration"),
 }
 

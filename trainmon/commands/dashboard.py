@@ -1,0 +1,68 @@
+"""trainmon-tui [HOST…]: the dashboard."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from trainmon import __version__
+from trainmon.commands.options import config_option, hosts_argument
+
+if TYPE_CHECKING:
+    from trainmon.commands.wiring import Joined
+
+
+class Dashboard(click.Command):
+    """The dashboard's own help also lists the sub-commands."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from trainmon.cli import COMMANDS
+        from trainmon.cli import command as load
+
+        super().format_options(ctx, formatter)
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, load(name).get_short_help_str(100)) for name in COMMANDS[1:]])
+
+
+@click.command("dashboard", cls=Dashboard, context_settings={"help_option_names": ["-h", "--help"]})
+@hosts_argument
+@config_option
+@click.option("--demo", is_flag=True, help="Show a living, simulated cluster of 16 nodes.")
+@click.option("--read-only", is_flag=True, help="Refuse every action.")
+@click.version_option(__version__, prog_name="trainmon-tui", message="%(prog)s %(version)s")
+def command(hosts: tuple[str, ...], config: Path | None, demo: bool, read_only: bool) -> int:
+    """One terminal for a big training run: its nodes, GPUs, disks and logs.
+
+    With no config it watches this machine; HOSTs (as ssh knows them, or Slurm host lists such as gpu-[001-032]) are
+    watched without one. A host that is called like a command: trainmon-tui -- check
+    """
+    if demo and (hosts or config):
+        raise click.UsageError("--demo shows a simulated cluster; it takes no hosts and no --config")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError("the dashboard needs a terminal; `trainmon-tui snapshot` prints one reading")
+    if demo:
+        from trainmon.commands.wiring import Demonstration
+
+        return show(Demonstration(read_only=read_only))
+    from trainmon.commands.wiring import Watching
+    from trainmon.config import choose
+
+    settings, _ = choose(config, hosts)
+    return show(Watching(settings, read_only=read_only, prompts=True))
+
+
+def show(parts: Joined) -> int:
+    """The dashboard over these parts, until its user quits."""
+    from trainmon.logfile import log_to_file
+    from tui.app import Dashboard as Screen
+
+    log_to_file()
+    parts.start()
+    try:
+        Screen(parts).run()
+    finally:
+        parts.stop()
+    return 0

@@ -1,0 +1,39 @@
+"""What several commands take: the config, hosts, durations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def config_option(function: F) -> F:
+    """--config F."""
+    kind = click.Path(path_type=Path)
+    words = "The config to use. [default: $TRAINMON_CONFIG, ./trainmon.toml, ~/.config/trainmon-tui/config.toml]"
+    return click.option("--config", type=kind, metavar="FILE", help=words)(function)
+
+
+def hosts_argument(function: F) -> F:
+    """HOST… as ssh knows them, or Slurm host lists."""
+    return click.argument("hosts", nargs=-1, metavar="[HOST]...")(function)
+
+
+class DurationType(click.ParamType[float]):
+    """A duration as the config writes them: 10s, 1m30s."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        from trainmon.config_values import Wrong, read_duration
+
+        if isinstance(value, float):
+            return value
+        try:
+            return read_duration(value)
+        except Wrong as wrong:
+            self.fail(str(wrong), param, ctx)

@@ -1,0 +1,86 @@
+"""trainmon-tui snapshot: one reading of everything, as a table or as JSON."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from trainmon.commands.options import DurationType, config_option, hosts_argument
+
+if TYPE_CHECKING:
+    from trainmon.clock import Seconds
+    from trainmon.commands.wiring import Joined
+    from trainmon.config import Settings
+    from trainmon.model import Source, State
+
+SETTLE = 1.0
+"""Seconds after the last host has answered: its disks and logs come in the same round, a line later."""
+
+EXIT = {"well": 0, "warning": 0, "critical": 1, "blind": 3}
+
+
+@click.command("snapshot")
+@hosts_argument
+@config_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, version 1 of the contract.")
+@click.option(
+    "--wait", type=DurationType(), default="10s", show_default=True, help="The longest wait for hosts to answer."
+)
+def command(hosts: tuple[str, ...], config: Path | None, as_json: bool, wait: float) -> int:
+    """Print one reading of everything.
+
+    Waits until every host has answered or failed, at most --wait. Nobody is asked for a password.
+    Exit status: 0 well, 1 a critical alert fires, 2 a mistake in the call or the config, 3 nothing could be seen.
+    """
+    from trainmon.config import choose
+    from trainmon.logfile import log_to_file
+    from trainmon.snapshot import encode, verdict
+
+    settings, _ = choose(config, hosts)
+    log_to_file()
+    state = look(settings, wait)
+    if as_json:
+        click.echo(encode(state, state.at).decode())
+    else:
+        from trainmon.commands.snapshot_table import lines
+
+        click.echo("\n".join(lines(state)))
+    return EXIT[verdict(state)]
+
+
+def look(settings: Settings, wait: Seconds) -> State:
+    """Watch until everything has been seen once, or has failed, or the wait is over."""
+    from trainmon.commands.wiring import Watching
+
+    parts = Watching(settings)
+    parts.start()
+    try:
+        return first_full_state(parts, wait)
+    finally:
+        parts.stop()
+
+
+def first_full_state(parts: Joined, wait: Seconds) -> State:
+    """The first State in which every source has spoken or failed, and a moment more for what follows it."""
+    settled = threading.Event()
+
+    def heard(state: State) -> None:
+        if state.sources and all(has_spoken(state, source) for source in state.sources.values()):
+            settled.set()
+
+    cancel = parts.subscribe(heard)
+    if settled.wait(wait):
+        threading.Event().wait(min(SETTLE, wait))
+    cancel()
+    return parts.engine.state
+
+
+def has_spoken(state: State, source: Source) -> bool:
+    """Whether a source has told its first facts, or will not."""
+    if source.health in ("down", "off") or source.phase in ("retrying", "held", "off"):
+        return True
+    node = state.nodes.get(source.name.removeprefix("node:"))
+    return node is not None and node.host_at is not None and (node.gpus_at is not None or node.probe == "none")

@@ -1,0 +1,104 @@
+"""A State as a few plain tables: what `snapshot` prints for people."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from trainmon.clock import Instant
+from trainmon.commands.table import table
+from trainmon.model import Disk, Node, Run, Source, State
+from trainmon.snapshot import verdict
+from tui.format import age, count, duration, mib, percent, real, since, size
+
+RUNS = ("RUN", "VERDICT", "STEP", "LOSS", "STEP TIME", "LAST STEP", "WHY")
+NODES = ("NODE", "HEALTH", "PROBE", "GPUS", "HOTTEST", "BUSY", "GPU MEMORY", "LOAD", "MEMORY", "AGE", "TROUBLE")
+DISKS = ("DISK", "FREE", "OF", "FREE INODES", "A DAY", "FULL IN", "AGE", "TROUBLE")
+
+
+def lines(state: State) -> Iterator[str]:
+    """All tables that have something to say, the runs first."""
+    now = state.at
+    yield f"{time.strftime('%Y-%m-%d %H:%M:%S %Z', time.localtime(now))}  {verdict(state)}"
+    if state.runs:
+        yield from _section(RUNS, [_run(run, now) for run in state.runs.values()])
+    if state.sources:
+        yield from _section(NODES, [_node(state, source) for source in state.sources.values()])
+    if state.disks:
+        yield from _section(DISKS, [_disk(disk, now) for disk in state.disks.values()])
+
+
+def _section(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
+    yield ""
+    yield from table(head, rows)
+
+
+def _run(run: Run, now: Instant) -> tuple[str, ...]:
+    progress = run.progress
+    target = run.spec.target_step or progress.target_step
+    return (
+        run.name,
+        run.verdict,
+        count(progress.step) + (f" / {count(target)}" if target else ""),
+        real(progress.loss),
+        duration(progress.step_time_s),
+        since(progress.at, now),
+        run.why,
+    )
+
+
+def _node(state: State, source: Source) -> tuple[str, ...]:
+    name = source.name.removeprefix("node:")
+    node = state.nodes.get(name) or Node(name=name, cluster=source.cluster)
+    gpus = node.gpus
+    heats = [gpu.temperature_c for gpu in gpus if gpu.temperature_c is not None]
+    busy = [gpu.utilization_pct for gpu in gpus if gpu.utilization_pct is not None]
+    used = [gpu.memory_used_mib for gpu in gpus if gpu.memory_used_mib is not None]
+    whole = [gpu.memory_total_mib for gpu in gpus if gpu.memory_total_mib is not None]
+    return (
+        name,
+        source.health,
+        node.probe,
+        _gpus(node),
+        f"{max(heats)} C" if heats else _unknown(node),
+        f"{sum(busy) / len(busy):.0f}%" if busy else _unknown(node),
+        f"{mib(sum(used))} / {mib(sum(whole))}" if used and whole else _unknown(node),
+        "?" if node.load1 is None else f"{node.load1:.1f}",
+        percent(node.memory_used_mib, node.memory_total_mib),
+        since(source.seen_at, state.at),
+        _trouble(node, source),
+    )
+
+
+def _gpus(node: Node) -> str:
+    bad = sum(gpu.state != "ok" for gpu in node.gpus)
+    if node.gpus_at is None and not node.gpus:
+        return _unknown(node)
+    wanted = f" of {node.gpus_expected}" if node.gpus_expected not in (None, len(node.gpus)) else ""
+    return f"{len(node.gpus)}{wanted}" + (f", {bad} bad" if bad else "")
+
+
+def _unknown(node: Node) -> str:
+    """`?` not known, `-` does not apply: a host without GPUs has no hottest one."""
+    return "-" if node.host_at is not None and not node.gpus else "?"
+
+
+def _trouble(node: Node, source: Source) -> str:
+    told = [source.error, source.hint] if source.error else []
+    told += [f"{part}: {text}" for part, text in node.troubles.items()]
+    told += [f"GPU {gpu.index}: {gpu.error or gpu.state}" for gpu in node.gpus if gpu.state != "ok"]
+    return "; ".join(text for text in told if text) or (node.note or "")
+
+
+def _disk(disk: Disk, now: Instant) -> tuple[str, ...]:
+    grown = disk.bytes_per_day
+    return (
+        disk.key,
+        size(disk.usable_free_bytes),
+        size(disk.total_bytes),
+        "-" if disk.total_inodes is None and disk.state == "ok" else percent(disk.free_inodes, disk.total_inodes),
+        "?" if grown is None else f"{'+' if grown >= 0 else ''}{size(grown)}",
+        "?" if grown is None else "-" if disk.full_at is None else age(disk.full_at - now),
+        since(disk.at, now),
+        disk.error or ("" if disk.state == "ok" else disk.state),
+    )
