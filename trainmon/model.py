@@ -167,6 +167,18 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
+class Bar(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The nameless progress bar that is taken for training's, known by its total; evaluation draws such bars too."""
+
+    total: int | None
+    confirmed: bool = False
+    """Whether a loss came while it was followed."""
+    rival: int | None = None
+    """The total of another bar that is drawn now."""
+    rival_losses: int = 0
+    """How many losses came while the rival was drawn and the followed bar was not."""
+
+
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """The latest a run's log says of its training. Each field keeps its last known value."""
 
@@ -186,7 +198,17 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     cadence_s: Seconds | None = None
     """The run's own usual time between step lines that advance: a median of the recent ones."""
     format: str | None = None
-    """The name of the log format that matched."""
+    """The name of the log format that counts the steps."""
+    epoch: float | None = None
+    """Some trainers print no step beside their loss, and an epoch that grows is then the only sign of progress."""
+    doing: Literal["train", "eval", "save"] = "train"
+    """What the log said last that it is busy with, since `doing_at`."""
+    doing_at: Instant | None = None
+    intervals: tuple[Seconds, ...] = ()
+    """The recent times between step lines that advance; `cadence_s` is their median."""
+    said: tuple[str, ...] = ()
+    """The fields that were said of the current step: a rank that repeats the line changes none of them."""
+    bar: Bar | None = None
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):

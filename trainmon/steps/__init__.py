@@ -1,0 +1,70 @@
+"""Step lines: what a training log says of its step, loss and speed, in every format that FORMATS lists. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainmon.steps.deepspeed import DeepSpeed
+from trainmon.steps.hf_trainer import HFTrainer
+from trainmon.steps.idefics import Idefics
+from trainmon.steps.kempnerforge import KempnerForge
+from trainmon.steps.lightning import Lightning
+from trainmon.steps.line import Format, StepLine
+from trainmon.steps.megatron import Megatron
+from trainmon.steps.megatron_deepspeed import MegatronDeepSpeed
+from trainmon.steps.named import named_regex
+from trainmon.steps.nanotron import Nanotron
+from trainmon.steps.nemo import NeMo
+from trainmon.steps.progress import advance
+from trainmon.steps.torchtitan import TorchTitan
+from trainmon.text import last_state, without_sequences
+
+__all__ = ["FORMATS", "KEEP", "Format", "StepLine", "advance", "keep", "named_regex", "parse_line"]
+
+FORMATS: tuple[Format, ...] = (
+    MegatronDeepSpeed(),
+    Megatron(),
+    TorchTitan(),
+    Nanotron(),
+    NeMo(),
+    KempnerForge(),
+    Idefics(),
+    HFTrainer(),
+    Lightning(),
+    DeepSpeed(),
+)
+
+LONGEST = 4_000
+"""Characters of a line that are looked at."""
+
+
+def keep(formats: Sequence[Format]) -> str:
+    """One expression that finds any step line of these formats, for the nodes: what a burst must not drop."""
+    return "|".join(dict.fromkeys(a_format.keep for a_format in formats))
+
+
+KEEP = keep(FORMATS)
+
+
+def parse_line(
+    line: str, formats: Sequence[Format] = FORMATS, prefer: str | None = None
+) -> tuple[str, StepLine] | None:
+    """What a line says of the training, and the name of the format that knows it; `prefer` is tried first."""
+    if len(line) > LONGEST:
+        line = line[-LONGEST:] if "\r" in line[-LONGEST:] else line[:LONGEST]
+    if "\x1b" in line or "\x9b" in line:
+        line = without_sequences(line)
+    if "\r" in line:
+        line = last_state(line)
+    if prefer is not None:
+        for a_format in formats:
+            if a_format.name == prefer:
+                found = a_format.parse(line)
+                if found is not None:
+                    return prefer, found
+    for a_format in formats:
+        if a_format.name != prefer:
+            found = a_format.parse(line)
+            if found is not None:
+                return a_format.name, found
+    return None

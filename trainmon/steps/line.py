@@ -1,0 +1,114 @@
+"""What one line of a training log may say, and what all formats share: numbers, and the prefixes to strip first."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Literal, Protocol
+
+import msgspec
+
+Kind = Literal["train", "bar", "eval", "save", "note"]
+"""train: a step was taken. bar: a nameless progress bar, which may be training's. eval, save: what it is busy with
+instead. note: it is back from that."""
+
+
+class StepLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What one line says. `None` is "not on this line"; a loss that the trainer hides because it is NaN is nan."""
+
+    kind: Kind = "train"
+    step: int | None = None
+    target_step: int | None = None
+    loss: float | None = None
+    grad_norm: float | None = None
+    tokens_per_s: float | None = None
+    samples_per_s: float | None = None
+    step_time_s: float | None = None
+    learning_rate: float | None = None
+    skipped: int | None = None
+    nan_iterations: int | None = None
+    epoch: float | None = None
+
+
+class Format(Protocol):
+    """One log format."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def keep(self) -> str:
+        """A cheap expression, for Python 3.6 on the nodes, that finds any step line of it; it begins with a letter."""
+
+    def parse(self, line: str) -> StepLine | None:
+        """Read a line that is free of escape sequences and carriage returns."""
+
+
+PREFIX = re.compile(
+    r"\s{0,40}(?:"
+    r"\[(?!step \d)[^\[\]]{1,80}\]:?"  # [default7]:  [rank0]:  [lrdn3321:3]:  [2025-11-20T14:55:23+08:00]  [INFO]
+    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?(?: UTC)?"
+    r"|\d\d/\d\d \d\d:\d\d:\d\d"
+    r"|- [\w.]{1,80} - [A-Z]{4,8} -"  # logging's usual " - root - INFO - "
+    r"|[A-Z]{4,8}:?(?=\s)"
+    r"|\d{1,6}:(?=\s)"  # srun --label
+    r"|[\w.+-]{1,64}/\d{1,5}(?=\s+[^\s|\d])"  # nemo-run, its job name truncated
+    r"|>>(?=\s)"
+    r"|\([\w.-]{1,40} pid=[^()]{1,60}\)"  # Ray
+    r"|(?!step|iteration|steps|epoch|validate)[a-z][\w.-]{0,63}:(?=\s+[^\s\d])"  # clush: the host; `map:  5%|` is a bar
+    r")\s{0,40}"
+)
+"""One thing that launchers and loggers put in front of a line. `[step 10]` is KempnerForge's own."""
+
+PREFIXES = 8
+
+
+def stripped(line: str) -> str:
+    """Strip what launchers and loggers put in front, at most PREFIXES of them, and the space around."""
+    at = 0
+    for _ in range(PREFIXES):
+        found = PREFIX.match(line, at)
+        if found is None:
+            break
+        at = found.end()
+    return line[at:].strip()
+
+
+SCALE = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12, "k": 1e3}
+
+
+def number(text: str | None) -> float | None:
+    """Read `1.5`, `1E-4`, `3,502`, `8.79K`, `nan`, `-inf`, `'0.94'`; None for anything else."""
+    if text is None:
+        return None
+    bare = text.strip(" '\"")
+    try:
+        return float(bare)
+    except ValueError:
+        pass  # not plain: commas, or a scale
+    scale = SCALE.get(bare[-1:], 1.0)
+    try:
+        return float((bare[:-1] if scale != 1.0 else bare).replace(",", "")) * scale
+    except ValueError:
+        return None
+
+
+def whole(text: str | None) -> int | None:
+    """Read a count; None for what is no finite number."""
+    value = number(text)
+    return None if value is None or not math.isfinite(value) else int(value)
+
+
+def positive(value: float | None) -> float | None:
+    """A rate or duration; None when it is zero or no number."""
+    return value if value is not None and math.isfinite(value) and value > 0 else None
+
+
+def fields(text: str, between: str = "|", after: str = ":") -> dict[str, str]:
+    """Split `name: value | name: value`; the first of two equal names wins (two ranks glued into one line)."""
+    named: dict[str, str] = {}
+    for part in text.split(between):
+        name, found, value = part.partition(after)
+        if found:
+            named.setdefault(name.strip(), value.strip())
+    return named

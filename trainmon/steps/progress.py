@@ -1,0 +1,161 @@
+"""Merges what one line says into what is known of a run's progress. Pure."""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+
+from msgspec.structs import asdict, replace
+
+from trainmon.clock import Instant, Seconds
+from trainmon.model import Bar, Progress
+from trainmon.steps.line import StepLine
+
+INTERVALS = 15
+"""Intervals that make the cadence: enough that an evaluation and a checkpoint among them do not move the median."""
+
+QUIET = 10.0
+QUIET_AT_LEAST: Seconds = 600.0
+"""A format or a bar that has not advanced for QUIET times its cadence, and this long, gives way to another."""
+
+RIVAL_LOSSES = 2
+"""Losses without the followed bar after which the other bar is training's: a resumed run has another total."""
+
+METRICS = (
+    "target_step", "loss", "grad_norm", "tokens_per_s", "samples_per_s", "step_time_s", "learning_rate", "skipped",
+    "nan_iterations", "epoch",
+)  # fmt: skip
+
+
+def advance(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress:
+    """Take in a line that the format `name` has read at `at`. A field that the line does not say keeps its value."""
+    match line.kind:
+        case "eval" | "save":
+            return replace(progress, doing=line.kind, doing_at=at)
+        case "note":
+            return replace(progress, doing="train", doing_at=at)
+        case "bar":
+            return _bar(progress, name, line, at)
+    if line.step is None:
+        return _without_a_step(progress, name, line, at)
+    if name != progress.format and _is_outranked(progress, line, at):
+        return _filled(progress, line) if line.step == progress.step else progress
+    return _counted(progress, name, line, at)
+
+
+def _is_outranked(progress: Progress, line: StepLine, at: Instant) -> bool:
+    """Two formats may count differently (batches, optimizer steps): the first counts, or one with a loss."""
+    if progress.format is None or progress.step is None or _is_quiet(progress, at):
+        return False
+    if line.kind == "bar" or progress.bar is not None:
+        return line.kind == "bar"
+    return line.loss is None or progress.loss is not None
+
+
+def _is_quiet(progress: Progress, at: Instant) -> bool:
+    if progress.at is None:
+        return True
+    return at - progress.at > max(QUIET_AT_LEAST, QUIET * (progress.cadence_s or 0.0))
+
+
+def _counted(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress:
+    """A line with a step of the format that counts."""
+    before, step = progress.step, line.step
+    assert step is not None
+    if before == step and name == progress.format:
+        return _filled(progress, line)
+    said = _said(line)
+    if before is None or step < before or name != progress.format:
+        intervals: tuple[Seconds, ...] = ()
+    else:
+        intervals = _intervals(progress, line, step - before, at)
+    return replace(
+        progress,
+        **said,
+        step=step,
+        at=at,
+        format=name,
+        doing="train",
+        doing_at=at if progress.doing != "train" else progress.doing_at,
+        intervals=intervals,
+        cadence_s=median(intervals) if intervals else None,
+        said=tuple(said),
+        bar=progress.bar if line.kind == "bar" or name == progress.format else None,
+    )
+
+
+def _intervals(progress: Progress, line: StepLine, gained: int, at: Instant) -> tuple[Seconds, ...]:
+    """Lines of one chunk come at one time: what they say of their own speed counts then, and no interval of 0."""
+    interval = at - progress.at if progress.at is not None else 0.0
+    if interval <= 0:
+        interval = (line.step_time_s or 0.0) * gained
+    return (*progress.intervals, interval)[-INTERVALS:] if interval > 0 else progress.intervals
+
+
+def _said(line: StepLine) -> dict[str, float | int]:
+    return {name: value for name, value in asdict(line).items() if value is not None and name in METRICS}
+
+
+def _filled(progress: Progress, line: StepLine) -> Progress:
+    """Another line about the same step (another rank, another logger): only what was missing, and a NaN."""
+    new = {name: value for name, value in _said(line).items() if name not in progress.said}
+    if line.loss is not None and math.isnan(line.loss):
+        new["loss"] = line.loss
+    if not new:
+        return progress
+    return replace(progress, **new, said=tuple(dict.fromkeys((*progress.said, *new))))
+
+
+def _without_a_step(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress:
+    """A loss with no step beside it (HF Trainer): the bar has the step; without a bar the epoch shows progress."""
+    said = _said(line)
+    moved = line.epoch is not None and line.epoch != progress.epoch
+    bar = progress.bar
+    if bar is not None:
+        bar = _with_a_loss(bar) if moved else bar
+        said |= {} if bar.total is None or not bar.confirmed else {"target_step": bar.total}
+    intervals, cadence = progress.intervals, progress.cadence_s
+    if moved and progress.step is None and progress.at is not None and at > progress.at:
+        intervals = (*intervals, at - progress.at)[-INTERVALS:]
+        cadence = median(intervals)
+    return replace(
+        progress,
+        **said,
+        at=at if moved else progress.at,
+        format=progress.format or name,
+        doing="train" if moved else progress.doing,
+        doing_at=at if moved and progress.doing != "train" else progress.doing_at,
+        said=tuple(dict.fromkeys((*progress.said, *said))),
+        intervals=intervals,
+        cadence_s=cadence,
+        bar=bar,
+    )
+
+
+def _with_a_loss(bar: Bar) -> Bar:
+    if bar.rival is None:
+        return replace(bar, confirmed=True)
+    losses = bar.rival_losses + 1
+    if losses >= RIVAL_LOSSES:
+        return Bar(total=bar.rival, confirmed=True)
+    return replace(bar, rival_losses=losses)
+
+
+def _bar(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress:
+    """A nameless bar: training's, or that of an evaluation or of preparing the data."""
+    if progress.format not in (None, name) and _is_outranked(progress, line, at):
+        return progress
+    bar = progress.bar
+    if bar is None:
+        bar = Bar(total=line.target_step)
+    elif line.target_step != bar.total and (not bar.confirmed or line.loss is not None or _is_quiet(progress, at)):
+        bar, progress = Bar(total=line.target_step), replace(progress, step=None)
+    elif line.target_step != bar.total:
+        return replace(progress, bar=replace(bar, rival=line.target_step), doing="eval", doing_at=at)
+    else:
+        bar = replace(bar, rival=None, rival_losses=0)
+    bar = replace(bar, confirmed=True) if line.loss is not None else bar
+    counted = _counted(progress, name, line, at)
+    is_full = line.step == line.target_step
+    target = line.target_step if bar.confirmed or not is_full else None  # a full bar before any loss was not training's
+    return replace(counted, bar=bar, target_step=target)
