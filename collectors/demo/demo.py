@@ -16,6 +16,7 @@ from collectors.demo.world import World
 from trainmon.clock import Clock, Instant, Seconds, SystemClock
 from trainmon.errors import TrainmonError
 from trainmon.model import Event, Source, SourceChanged, SourceGone
+from trainmon.steps import KEEP
 
 TICK: Seconds = 0.2
 FIRST_TICK: Seconds = 0.05
@@ -37,7 +38,7 @@ class Demo:
         speed: float = 1.0,
         directory: Path | None = None,
         story: str | None = None,
-        keep: str = "",
+        keep: str = KEEP,
     ) -> None:
         """`speed` is that of the world; readings come at their usual pace. `keep` is that of a probe's Spec."""
         self.directory = directory

@@ -171,7 +171,10 @@ class HuggingFace(Lines):
 
 
 class Nanotron(Lines):
-    """nanotron: three significant digits and a K, M or B."""
+    """nanotron: three significant digits and a K, M or B; it says when a save begins, never that it is done."""
+
+    def saved(self, at: Instant, step: int, path: str, took: Seconds) -> str:
+        return ""
 
     def step(self, now: Moment) -> str:
         rate = self.trainer.tokens_per_step / now.step_time

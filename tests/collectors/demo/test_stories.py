@@ -1,0 +1,75 @@
+"""The schedule of what goes wrong, as values."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+
+from collectors.demo import RUNS, STORIES, stories
+from collectors.demo.plan import NODES, READER
+from collectors.demo.stories import Act, Script
+from trainmon.errors import ConfigError
+
+NODES_OF = {run.name: set(run.nodes) for run in RUNS}
+
+
+def touched(act: Act) -> set[str]:
+    """Everything that an act leaves its mark on: nodes and runs."""
+    if act.node is None:
+        return {act.victim}
+    runs = {name for name, nodes in NODES_OF.items() if act.node in nodes and act.story in ("lost", "reboot")}
+    return {act.node, *runs}
+
+
+def test_every_story_happens_in_the_first_ten_minutes_and_the_first_within_40_s() -> None:
+    acts = Script().round(0)
+    assert {act.story for act in acts} == {*STORIES, "reboot"}
+    assert acts[0].begins < 40
+    assert max(act.begins for act in acts) < 600
+
+
+def test_nothing_goes_wrong_at_the_very_start() -> None:
+    assert Script().acts(0.0) == ()
+
+
+def test_a_named_story_comes_first_and_all_others_still_come() -> None:
+    for name in STORIES:
+        acts = Script(name).round(0)
+        assert acts[0].story == name
+        assert {act.story for act in acts} >= set(STORIES)
+
+
+def test_an_unknown_story_is_refused_with_the_names() -> None:
+    with pytest.raises(ConfigError) as caught:
+        Script("fire")
+    assert str(caught.value) == f"--demo=fire: no such story (stories: {', '.join(STORIES)})"
+
+
+def test_the_next_round_has_other_victims() -> None:
+    first, second = (Script().round(number) for number in (0, 1))
+    same = [a.story for a, b in zip(first, second, strict=True) if a.victim == b.victim]
+    assert same == ["disk"], "the shared disk fills in two rounds of three"
+
+
+@pytest.mark.parametrize("first", [None, *STORIES])
+def test_acts_that_overlap_have_no_victim_in_common(first: str | None) -> None:
+    script = Script(first)
+    acts = [act for number in range(12) for act in script.round(number)]
+    for one, other in combinations(acts, 2):
+        if one.begins < other.ends and other.begins < one.ends:
+            assert not touched(one) & touched(other), (one, other)
+
+
+def test_the_node_that_reads_the_shared_files_is_spared_what_would_blind_everything() -> None:
+    for story in ("node", "login", "lost", "clock"):
+        assert all(victim.partition("/")[0] != READER for victim in stories.VICTIMS[story])
+
+
+def test_every_victim_exists() -> None:
+    known = {*NODES, *NODES_OF, "/fsx", "/home", *(f"{node}/{gpu}" for node in NODES for gpu in range(8))}
+    assert {victim for victims in stories.VICTIMS.values() for victim in victims} <= known
+
+
+def test_every_story_has_its_length_and_its_victims() -> None:
+    assert set(stories.LASTS) == set(STORIES) == set(stories.VICTIMS)
