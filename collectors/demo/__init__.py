@@ -8,7 +8,7 @@ What goes wrong, in seconds after the start; 600 s later it begins again with ot
 story first, and the others after it in the same order.
 
     story  from  to  first victim  what is seen, and how it ends
-    hot      15 125  gpu-003/5     87 °C and more from about 31 s, margin 0, hw_thermal, a slow clock; it cools down
+    hot      15 125  gpu-003/5     87 °C and more from about 27 s, margin 0, hw_thermal, a slow clock; it cools down
     lost     75 185  gpu-014/3     lost, Xid 79, its run dies; the node reboots for 12 s, the run resumes
     hang    135 265  llm-7b        no step, GPUs at 100 % and 150 W; the NCCL watchdog ends it, it resumes
     disk    195 315  /fsx          99.6 % of bytes and inodes used within 80 s; somebody clears up

@@ -72,7 +72,7 @@ class Gpu:
 
     def _goal(self) -> float:
         cooling = DEGREES_PER_WATT * (BLOCKED_FAN if self.is_hot else 1.0)
-        extra = 16.0 if self.is_hot else 0.0
+        extra = 30.0 if self.is_hot else 0.0
         return INLET_C + self._offset + extra + self._power * cooling
 
     def _settle(self, throttled: bool) -> None:

@@ -29,11 +29,14 @@ BACKLOG = 60
 """Steps that are in the logs at the start: a screen full."""
 
 FSX_TOTAL, FSX_OTHERS = 400 * TB, 231 * TB
+FSX_A_DAY = 30 * TB
+"""What other people write in a day; every night somebody clears it up."""
 HOME_TOTAL, HOME_USED = 50 * TB, 31 * TB
 FSX_INODES, HOME_INODES = 1_200_000_000, 400_000_000
 FILLED = 0.996
 """How full a disk becomes in its story. Not quite: on the last bytes everybody's job would die."""
 FILLS_IN: Seconds = 80.0
+DAY: Seconds = 86_400.0
 CLOCKS = (437.0, -95.0)
 """How far the clock of a node is off, in turn."""
 
@@ -88,11 +91,13 @@ class World:
 
     def shared_disks(self) -> tuple[DiskSample, DiskSample]:
         """/fsx, which the checkpoints fill and their removal frees, and /home."""
-        checkpoints = sum(len(loop.saved) * loop.trainer.checkpoint_bytes for loop in self.loops.values())
-        steps = sum(loop.step for loop in self.loops.values())
-        fsx = self._filled("/fsx", (FSX_OTHERS + checkpoints) / FSX_TOTAL)
+        checkpoints = sum(
+            (len(loop.saved) + (loop.phase == "saving")) * loop.trainer.checkpoint_bytes for loop in self.loops.values()
+        )
+        today = self.elapsed % DAY / DAY
+        fsx = self._filled("/fsx", (FSX_OTHERS + checkpoints + today * FSX_A_DAY) / FSX_TOTAL)
         home = self._filled("/home", HOME_USED / HOME_TOTAL + 1e-5 * self._random.random())
-        fsx_inodes = self._filled("/fsx", 0.61 + steps % 1000 * 1e-7)
+        fsx_inodes = self._filled("/fsx", 0.61 + 0.03 * today)
         home_inodes = self._filled("/home", 0.34)
         return (
             _disk("/fsx", "lustre", FSX_TOTAL, fsx, FSX_INODES, fsx_inodes),

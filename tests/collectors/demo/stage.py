@@ -32,15 +32,11 @@ class HandClock:
 class Stage:
     """A demo that is played step by step, without its thread."""
 
-    def __init__(
-        self, directory: Path, *, seed: int = 7, story: str | None = None, speed: float = 1.0
-    ) -> None:
+    def __init__(self, directory: Path, *, seed: int = 7, story: str | None = None, speed: float = 1.0) -> None:
         self.clock = HandClock()
         self.said: list[tuple[float, Event]] = []
         """Seconds since the start, and the event."""
-        self.demo = Demo(
-            self._hear, clock=self.clock, seed=seed, directory=directory, story=story, speed=speed
-        )
+        self.demo = Demo(self._hear, clock=self.clock, seed=seed, directory=directory, story=story, speed=speed)
         self.directory = directory
 
     def _hear(self, event: Event) -> None:
