@@ -31,18 +31,18 @@ class Key(NamedTuple):
 
 
 KEYS: tuple[Key, ...] = (
-    Key("slash", "view.filter", "find", "filter the rows of this pane; Esc clears", "rows", "view", "/", "Filter"),
-    Key("s", "view.sort", "sort", "choose the order of the rows", "rows", "view", "s", "Sort"),
+    Key("slash", "view.filter", "screen.find", "filter the rows; Esc clears", "rows", "view", "/", "Filter"),
+    Key("s", "view.sort", "screen.sort", "choose the order of the rows", "rows", "view", "s", "Sort"),
     Key("v", "view.metric", "metric", "next number in the cells", "gpus", "view", "v", "Metric"),
-    Key("slash", "log.find", "find", "search in the log; Esc clears", "log", "view", "/", "Search"),
+    Key("slash", "log.find", "screen.find", "search in the log; Esc clears", "log", "view", "/", "Search"),
     Key("n", "log.next", "next_match(1)", "next match, upwards from the end", "log", "view", "n"),
     Key("N", "log.previous", "next_match(-1)", "the match before", "log", "view", "N"),
     Key("f", "log.follow", "follow", "follow the end of the log, or stay here", "log", "view", "f", "Follow"),
     Key("w", "log.wrap", "wrap", "wrap long lines, or cut them", "log", "view", "w", "Wrap"),
-    Key("l", "view.log", "full_log", "the log of the selected run on the full screen", "main", "view", "l", "Log"),
+    Key("l", "view.log", "screen.full_log", "the selected run's log on the full screen", "main", "view", "l", "Log"),
     Key("enter", "lines.choose", "choose", "open what is under the cursor", "list", "view", "Enter", "Open"),
     Key("space", "lines.mark", "toggle_mark", "mark this row, or unmark it", "list", "view", "Space"),
-    Key("y", "view.copy", "copy", "copy the name, path or line (OSC 52; it is shown as well)", "pane", "view", "y"),
+    Key("y", "view.copy", "screen.copy", "copy the name, path or line (OSC 52; also shown)", "pane", "view", "y"),
     Key("1", "pane.runs", "pane('1')", "the runs; again: on the full screen", "main", "move", "1"),
     Key("2", "pane.gpus", "pane('2')", "the GPUs; again: on the full screen", "main", "move", "2"),
     Key("3", "pane.disk", "pane('3')", "the disks; again: on the full screen", "main", "move", "3"),
@@ -65,7 +65,9 @@ KEYS: tuple[Key, ...] = (
     Key("question_mark,f1", "app.help", "app.help", "help: these keys, this pane's first", "app", "view", "?", "Help"),
     Key("colon,ctrl+p", "app.palette", "app.command_palette", "commands by name; hosts and runs too", "app", "view",
         ":", "Commands"),
-    Key("escape", "app.back", "back", "close what is open, clear the filter; never acts", "back", "move", "Esc"),
+    Key("escape", "app.back", "screen.back", "close what is open, clear the filter; never acts", "back", "move", "Esc"),
+    Key("l", "log.close", "screen.back", "back to the panes", "log-screen", "move", "l"),
+    Key("q,question_mark,f1", "help.close", "screen.back", "close the help", "help", "move", "?"),
     Key("q,ctrl+q", "app.quit", "app.quit", "quit; what is watched goes on", "app", "view", "q", "Quit"),
     Key("ctrl+c", "app.how_to_quit", "app.how_to_quit", "says how to quit", "app", "view", "ctrl+c"),
 )  # fmt: skip
@@ -77,10 +79,10 @@ PLACES: dict[str, tuple[str, ...]] = {
     "gpus": (*_ROWS, "gpus"),
     "disk": (*_ROWS, "disk"),
     "log": ("app", "main", "back", "pane", "log", "moves"),
-    "log-screen": ("app", "back", "pane", "log", "moves"),
+    "log-screen": ("app", "back", "pane", "log", "moves", "log-screen"),
     "node": ("app", "back", "list", "moves", "node"),
     "run": ("app", "back", "moves", "run"),
-    "help": ("app", "back", "moves"),
+    "help": ("app", "back", "moves", "help"),
 }
 """The scopes that are heard in each place."""
 
@@ -96,13 +98,6 @@ def bindings(*scopes: str) -> list[Binding]:
     ]
 
 
-def here(place: str, keys: Iterable[Key] = KEYS) -> tuple[Key, ...]:
-    """The keys that work in a place, those of its own scopes first."""
-    scopes = PLACES[place]
-    found = [key for key in keys if key.scope in scopes]
-    return tuple(sorted(found, key=lambda key: -scopes.index(key.scope) if key.scope not in {"app", "back"} else 1))
-
-
 def footer(place: str) -> tuple[Key, ...]:
     """At most nine keys for the footer of a place, in the table's order; help, commands and quit always."""
     shown = [key for key in KEYS if key.short and key.scope in PLACES[place]]
@@ -113,7 +108,7 @@ def footer(place: str) -> tuple[Key, ...]:
 
 
 def clashes(keys: Iterable[Key] = KEYS) -> list[str]:
-    """A sentence for each key that would mean two things in one place."""
+    """A sentence for each key that would mean two things in one place. What only closes may take any key."""
     keys = tuple(keys)
     found: dict[str, None] = {}
     for place, scopes in PLACES.items():
@@ -123,7 +118,7 @@ def clashes(keys: Iterable[Key] = KEYS) -> list[str]:
                 continue
             for name in key.keys.split(","):
                 other = seen.setdefault(name, key)
-                if other is not key:
+                if other is not key and "screen.back" not in {key.do, other.do}:
                     found[f"in {place}, {name} is both {other.id} and {key.id}"] = None
     return list(found)
 

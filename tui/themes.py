@@ -16,7 +16,13 @@ DARK = Theme(
     background="#0f1419",
     surface="#141a21",
     panel="#1b232c",
-    variables={"text-success": "#7fc28a", "text-warning": "#e0b050", "text-error": "#f0706a", "text-accent": "#58c4dc"},
+    variables={
+        "text-success": "#7fc28a",
+        "text-warning": "#e0b050",
+        "text-error": "#f0706a",
+        "text-accent": "#58c4dc",
+        "rule": "#34404c",
+    },
 )
 
 LIGHT = Theme(
@@ -32,7 +38,13 @@ LIGHT = Theme(
     surface="#f2f4f6",
     panel="#e6eaee",
     dark=False,
-    variables={"text-success": "#1f7a3a", "text-warning": "#8a5a00", "text-error": "#b3261e", "text-accent": "#00708a"},
+    variables={
+        "text-success": "#1f7a3a",
+        "text-warning": "#8a5a00",
+        "text-error": "#b3261e",
+        "text-accent": "#00708a",
+        "rule": "#b8c0c8",
+    },
 )
 
 CLEAR = Theme(
@@ -47,8 +59,19 @@ CLEAR = Theme(
     background="#101010",
     surface="#181818",
     panel="#202020",
-    variables={"text-success": "#56b4e9", "text-warning": "#f0e442", "text-error": "#ff9e1b", "text-accent": "#56b4e9"},
+    variables={
+        "text-success": "#56b4e9",
+        "text-warning": "#f0e442",
+        "text-error": "#ff9e1b",
+        "text-accent": "#56b4e9",
+        "rule": "#484848",
+    },
 )
 """Blue, yellow and orange (Okabe and Ito): told apart with every kind of colour blindness."""
 
 THEMES = (DARK, LIGHT, CLEAR)
+
+
+def defaults(*, dark: bool) -> dict[str, str]:
+    """Our own names, for themes that do not know them: the colour of frames."""
+    return {"rule": "#44505c" if dark else "#b0b8c0"}

@@ -35,8 +35,13 @@ class Pane(Vertical):
     SORTS: ClassVar[tuple[str, ...]] = ()
     """What `s` offers; the first is how the pane starts."""
 
-    class Changed(Message):
-        """The pane's cursor, sort or filter changed: what depends on it should be drawn again."""
+    class Selected(Message):
+        """The cursor is on another key. Sent by the pane itself: Textual stops what a parent's own draw has set off."""
+
+        def __init__(self, pane: Pane, key: str | None) -> None:
+            super().__init__()
+            self.pane = pane
+            self.key = key
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
@@ -65,6 +70,10 @@ class Pane(Vertical):
     def copy_text(self) -> str | None:
         """What `y` copies: a name, a path, a line."""
         return self.lines.cursor_key
+
+    def focus_body(self) -> None:
+        """Give the focus to what moves in this pane."""
+        self.lines.focus()
 
     # ---- what the frame does for it ----
 
@@ -125,12 +134,14 @@ class Pane(Vertical):
     def set_filter(self, text: str) -> None:
         self.filter = text
         self.again()
-        self.post_message(self.Changed())
 
     def set_sort(self, sort: str) -> None:
         self.sort = sort
         self.again()
-        self.post_message(self.Changed())
+
+    def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
+        event.stop()
+        self.post_message(self.Selected(self, event.key))
 
     def on_show(self) -> None:
         self.in_sight = True
@@ -151,7 +162,7 @@ class Edge(Widget):
     DEFAULT_CSS = f"""
     Edge {{
         height: 1; width: 1fr; {STYLE_CSS}
-        & > .lines--rule {{ color: $foreground 30%; }}
+        & > .lines--rule {{ color: $rule; }}
         & > .lines--title {{ text-style: bold; }}
     }}
     """

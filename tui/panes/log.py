@@ -33,6 +33,9 @@ class LogPane(Pane):
     def width(self) -> int:
         return max(self.view.size.width, self.lines.row_width)
 
+    def focus_body(self) -> None:
+        (self.view if self.view.display else self.lines).focus()
+
     def on_mount(self) -> None:
         self.heads.display = False
         self.lines.display = False

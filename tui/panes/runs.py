@@ -142,10 +142,10 @@ def _step(run: Run, state: State, now: Instant) -> Span:
 def _loss(run: Run, state: State, now: Instant) -> Span:
     loss = run.progress.loss
     if loss is None:
-        return Span("?" if run.progress.step is None else "-", "dim")
+        return Span("? " if run.progress.step is None else "- ", "dim")
     if not math.isfinite(loss):
         return Span(real(loss) + "!", "crit")
-    return Span(real(loss))
+    return Span(real(loss) + " ")
 
 
 def _rate(run: Run, state: State, now: Instant) -> Span:
@@ -159,9 +159,9 @@ def _rate(run: Run, state: State, now: Instant) -> Span:
 
 def _last(run: Run, state: State, now: Instant) -> Span:
     if run.progress.at is None:
-        return Span("-", "dim")
+        return Span("- ", "dim")
     late = overdue(run, now)
-    return Span(age(now - run.progress.at) + ("!" if late else ""), "warn" if late else "")
+    return Span(age(now - run.progress.at) + ("!" if late else " "), "warn" if late else "")
 
 
 def _left(run: Run, state: State, now: Instant) -> Span:
@@ -189,9 +189,9 @@ COLUMNS: tuple[Column, ...] = (
     Column("JOB", 9, 100, _job),
     Column("NODES", 6, 72, _nodes),
     Column("STEP", 10, 0, _step),
-    Column("LOSS", 8, 40, _loss),
+    Column("LOSS ", 9, 40, _loss),
     Column("TOK/S", 8, 58, _rate),
-    Column("LAST", 7, 30, _last),
-    Column("LEFT", 11, 44, _left),
+    Column("LAST ", 7, 30, _last),
+    Column("LEFT", 10, 44, _left),
     Column("SW", 5, 58, _switches),
 )

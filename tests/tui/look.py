@@ -1,0 +1,42 @@
+"""See a screen: `python -m tests.tui.look --size 120x40 --state troubled --press 2,v --svg out.svg` (or as text)."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from tests.tui.backend import FakeBackend
+from tests.tui.screen_text import dashboard, text_of
+from tests.tui.states import STATES
+
+
+async def look(size: tuple[int, int], state: str, press: list[str], svg: str | None, theme: str | None) -> str:
+    app = dashboard(FakeBackend(STATES[state]()))
+    async with app.run_test(size=size) as pilot:
+        if theme:
+            app.theme = theme
+        await pilot.pause()
+        for key in press:
+            await pilot.press(key)
+            await pilot.pause()
+        await pilot.pause()
+        if svg:
+            Path(svg).write_text(app.export_screenshot(), encoding="utf-8")
+        return text_of(app)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--size", default="120x40")
+    parser.add_argument("--state", default="troubled", choices=STATES)
+    parser.add_argument("--press", default="")
+    parser.add_argument("--svg")
+    parser.add_argument("--theme")
+    args = parser.parse_args()
+    width, height = map(int, args.size.split("x"))
+    print(asyncio.run(look((width, height), args.state, [k for k in args.press.split(",") if k], args.svg, args.theme)))
+
+
+if __name__ == "__main__":
+    main()

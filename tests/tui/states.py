@@ -1,0 +1,184 @@
+"""States made by hand, one for each thing that the screen must be able to say."""
+
+from __future__ import annotations
+
+import msgspec
+
+from trainmon.model import Disk, Gpu, Log, Node, Progress, Prompt, Run, RunSpec, Source, State, Switch
+from trainmon.readings import Process
+
+NOW = 1_790_000_000.0
+"""2026-09-21 14:13:20 UTC."""
+
+GIB = 1 << 30
+
+
+def gpu(index: int, temperature: int = 61, **more: object) -> Gpu:
+    plain = {
+        "index": index, "uuid": f"GPU-{index:04}", "name": "NVIDIA H100 80GB HBM3", "temperature_c": temperature,
+        "memory_temperature_c": temperature + 9, "temperature_margin_c": 87 - temperature, "memory_used_mib": 71_680,
+        "memory_total_mib": 81_559, "utilization_pct": 98, "power_w": 655.0, "power_limit_w": 700.0,
+        "sm_clock_mhz": 1755, "throttle": ("sw_power_cap",), "ecc_uncorrected": 0, "ecc_corrected": 0,
+        "remap_pending": False, "remap_failed": False,
+        "processes": (Process(4242 + index, "me", 71_000, "python train.py --config big.yaml"),),
+    }  # fmt: skip
+    return msgspec.convert({**plain, **more}, Gpu)
+
+
+def node(number: int, *gpus: Gpu) -> Node:
+    own = gpus or tuple(gpu(index, 58 + (number + index * 3) % 7) for index in range(8))
+    return Node(
+        name=f"gpu-{number:03}", cluster="prod", probe="nvml", driver="570.124", load1=12.5, cpu_count=96,
+        memory_used_mib=412_000, memory_total_mib=2_063_000, boot_time=NOW - 20 * 86_400.0, gpus_expected=8, gpus=own,
+        gpus_at=NOW - 1.0, host_at=NOW - 1.0,
+    )  # fmt: skip
+
+
+def source(number: int, **more: object) -> Source:
+    plain: dict[str, object] = {
+        "name": f"node:gpu-{number:03}", "kind": "node", "cluster": "prod", "health": "ok", "seen_at": NOW - 1.0,
+        "phase": "up",
+    }  # fmt: skip
+    return msgspec.convert({**plain, **more}, Source)
+
+
+def log(lines: tuple[str, ...], **more: object) -> Log:
+    plain: dict[str, object] = {
+        "host": "gpu-001", "path": "/scratch/llm-70b/slurm-418190.out", "at": NOW - 6.0, "checked_at": NOW - 1.0,
+        "size": 48_000_000, "lines": lines, "first": 41_000, "lines_per_s": 0.3,
+    }  # fmt: skip
+    return msgspec.convert({**plain, **more}, Log)
+
+
+def iterations(count: int = 200, last: int = 12_880) -> tuple[str, ...]:
+    return tuple(
+        f" iteration {step:>7}/   95000 | consumed samples: {step * 1024:>12} | elapsed time per iteration (ms): 4103.1 | "
+        f"learning rate: 2.31E-04 | global batch size: 1024 | lm loss: {1.9 - step * 2e-6:.6E} | grad norm: 0.30"
+        for step in range(last - count + 1, last + 1)
+    )
+
+
+def run(name: str, verdict: str = "healthy", why: str = "the step advances", **more: object) -> Run:
+    progress = Progress(
+        step=12_880, target_step=95_000, loss=1.8739, grad_norm=0.30, tokens_per_s=1_904_000.0, step_time_s=4.1,
+        learning_rate=2.31e-4, at=NOW - 6.0, cadence_s=4.1, format="megatron",
+    )  # fmt: skip
+    plain: dict[str, object] = {
+        "spec": RunSpec(name=name, cluster="prod", nodes=("gpu-001", "gpu-002")), "verdict": verdict, "why": why,
+        "progress": progress, "log": log(iterations()), "eta_at": NOW + 17 * 3600.0 + 44 * 60.0,
+        "kill": Switch(path="/scratch/kill", exists=False), "save": Switch(path="/scratch/save", exists=False),
+    }  # fmt: skip
+    return Run(**{**plain, **more})  # type: ignore[arg-type]
+
+
+def disk(path: str, free: float, of: float, inodes_free: float = 0.88, **more: object) -> Disk:
+    plain: dict[str, object] = {
+        "host": "login1", "cluster": "prod", "path": path, "at": NOW - 1.0, "mount": path, "filesystem": "lustre",
+        "read_only": False, "total_bytes": int(of * GIB), "free_bytes": int(free * GIB),
+        "usable_free_bytes": int(free * GIB), "total_inodes": 10_000_000, "free_inodes": int(10_000_000 * inodes_free),
+        "bytes_per_day": 0.0, "inodes_per_day": 0.0,
+    }  # fmt: skip
+    return Disk(**{**plain, **more})  # type: ignore[arg-type]
+
+
+def state(
+    *, nodes: tuple[Node, ...] = (), runs: tuple[Run, ...] = (), disks: tuple[Disk, ...] = (), **more: object
+) -> State:
+    plain: dict[str, object] = {
+        "at": NOW, "started_at": NOW - 600.0, "nodes": {one.name: one for one in nodes},
+        "runs": {one.name: one for one in runs}, "disks": {one.key: one for one in disks},
+        "sources": {f"node:{one.name}": source(int(one.name[-3:])) for one in nodes},
+    }  # fmt: skip
+    return State(**{**plain, **more})  # type: ignore[arg-type]
+
+
+DISKS = (disk("/scratch", 4_198, 10_750), disk("/home", 210, 620))
+
+
+def calm() -> State:
+    return state(
+        nodes=tuple(node(number) for number in range(1, 9)),
+        runs=(run("llm-70b"), run("sft-1b", log=log(iterations(40, 900), host="gpu-003", path="/scratch/sft-1b/out.log"))),
+        disks=DISKS,
+    )  # fmt: skip
+
+
+def troubled() -> State:
+    """A hot GPU, a lost one, a silent node, a held one, a hung and a diverged run, a filling disk."""
+    well = calm()
+    hot = node(
+        3,
+        *(
+            gpu(index, 94 if index == 5 else 71, **({"throttle": ("hw_thermal",)} if index == 5 else {}))
+            for index in range(8)
+        ),
+    )
+    lost = node(
+        4, *(gpu(index) if index != 2 else Gpu(index=2, state="lost", error="GPU is lost") for index in range(8))
+    )
+    nodes = {**well.nodes, hot.name: hot, lost.name: lost}
+    sources = {
+        **well.sources,
+        "node:gpu-005": source(5, health="down", seen_at=NOW - 42.0, phase="retrying", error="no answer in 10 s"),
+        "node:gpu-006": source(
+            6, health="down", seen_at=None, phase="held", error="a person must log in", hint="press L"
+        ),
+    }
+    stuck = run(
+        "llm-7b-a", "hung", "no step for 11 m (usual 4.1 s), GPUs at 100 % and low power",
+        progress=Progress(step=81_204, target_step=120_000, loss=2.113, tokens_per_s=412_000.0, at=NOW - 660.0, cadence_s=4.1),
+    )  # fmt: skip
+    broken = run(
+        "abl-3", "diverged", "the loss is nan", progress=Progress(step=4_400, loss=float("nan"), at=NOW - 7200.0)
+    )
+    armed = run("llm-70b", save=Switch(path="/scratch/save", exists=True, armed_at=NOW - 30.0, by="me"))
+    done = run(
+        "tok-test",
+        "finished",
+        "step 500 of 500",
+        progress=Progress(step=500, target_step=500, loss=3.2, at=NOW - 90_000.0),
+    )
+    filling = disk("/scratch", 310, 10_750, 0.03, bytes_per_day=1.5e12, full_at=NOW + 5 * 3600.0)
+    runs = {one.name: one for one in (armed, stuck, broken, done, well.runs["sft-1b"])}
+    return msgspec.structs.replace(
+        well, nodes=nodes, sources=sources, runs=runs, disks={**well.disks, filling.key: filling}
+    )
+
+
+def silent() -> State:
+    """One run whose log stopped."""
+    late = Progress(step=700, target_step=1_000, loss=2.5, at=NOW - 1_300.0, cadence_s=5.0)
+    return state(
+        nodes=(node(1),), runs=(run("quiet", "stalled", "no step for 21 m (usual 5 s)", progress=late),), disks=DISKS
+    )
+
+
+def empty() -> State:
+    return state()
+
+
+def asking(*prompts: Prompt) -> State:
+    asked = prompts or (
+        Prompt(
+            id=7,
+            host="gpu-001",
+            title="Duo two-factor",
+            instructions="Passcode or option (1-2):",
+            fields=(("Passcode: ", False),),
+        ),
+    )
+    return msgspec.structs.replace(calm(), prompts=asked)
+
+
+NASTY = "[bold red]not markup[/] \x1b[31mred\x1b[0m \x1b]0;title\x07 [link=x](oops) \x00\x9b2J end"
+
+
+def nasty() -> State:
+    """Markup, escape sequences and control characters in every text that comes from outside."""
+    bad = run(f"run{NASTY}", "healthy", NASTY, log=log((NASTY, "plain"), path=f"/x/{NASTY}", partial=NASTY))
+    process = Process(1, NASTY, 10, NASTY)
+    worse = msgspec.structs.replace(node(1, gpu(0, processes=(process,))), note=NASTY)
+    return state(nodes=(worse,), runs=(bad,), disks=(disk(f"/mnt/{NASTY}", 1, 2),))
+
+
+STATES = {"calm": calm, "troubled": troubled, "silent": silent, "empty": empty, "asking": asking, "nasty": nasty}

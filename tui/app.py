@@ -1,0 +1,218 @@
+"""The dashboard: wiring only. States come in by one door, keys go out to the backend."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import ClassVar
+
+from textual import events
+from textual.app import App
+from textual.binding import BindingType
+from textual.message import Message
+from textual.screen import Screen
+
+from trainmon.clock import Clock, SystemClock
+from trainmon.model import Prompt, Source, State
+from trainmon.text import clean
+from tui.backend import Backend
+from tui.commands import Commands
+from tui.keys import bindings
+from tui.modals.pick import Pick
+from tui.modals.prompt import Ask
+from tui.publish import Mailbox, wait_before_paint
+from tui.screens.base import Shown
+from tui.screens.help import Help
+from tui.screens.main import MainScreen
+from tui.screens.node import NodeScreen
+from tui.symbols import Ascii, wants_ascii
+from tui.themes import DARK, THEMES, defaults
+
+SILENT_AFTER = 15.0
+"""The engine publishes every second or so; when it has said nothing this long, the header must not look well."""
+
+
+class Published(Message):
+    """A State waits in the mailbox."""
+
+
+class Dashboard(App[None], inherit_bindings=False):
+    """The face of one backend."""
+
+    TITLE = "trainmon"
+    CSS_PATH = "trainmon.tcss"
+    COMMANDS: ClassVar = {Commands}
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("app")]
+    ALLOW_SELECT = False
+
+    def __init__(self, backend: Backend, *, clock: Clock | None = None) -> None:
+        super().__init__()
+        self.backend = backend
+        self.clock = clock or SystemClock()
+        self.shown: State | None = None
+        self.main = MainScreen()
+        self.animation_level = "none"
+        self._latest: State | None = None
+        self._mailbox = Mailbox(lambda: self.post_message(Published()))
+        self._painted_at: float | None = None
+        self._key_at = self._heard_at = self.clock.monotonic()
+        self._paint_planned = self._paused = False
+        self._asked: Ask | None = None
+        self._answered: set[int] = set()
+        for theme in THEMES:
+            self.register_theme(theme)
+        self.theme = os.environ.get("TEXTUAL_THEME") or DARK.name
+        if wants_ascii(os.environ):
+            self._filters.append(Ascii())
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return defaults(dark=self.current_theme.dark)
+
+    def get_default_screen(self) -> Screen[None]:
+        return self.main
+
+    # ---- states in ----
+
+    def on_mount(self) -> None:
+        if not self.is_headless:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                loop.add_signal_handler(number, self.exit, None, 128 + number)
+        self._cancel = self.backend.subscribe(self._mailbox.put)
+        self.set_interval(5.0, self._notice_silence)
+
+    def on_unmount(self) -> None:
+        self._cancel()
+
+    def on_published(self) -> None:
+        state = self._mailbox.collect()
+        if state is None:
+            return
+        self._latest, self._heard_at = state, self.clock.monotonic()
+        self._ask(state.prompts)
+        if not self._paused and not self._paint_planned:
+            wait = wait_before_paint(self._painted_at, self._key_at, self._heard_at)
+            if wait > 0:
+                self._paint_planned = True
+                self.set_timer(wait, self._paint)
+            else:
+                self._paint()
+
+    def _paint(self) -> None:
+        self._paint_planned = False
+        if self._latest is None or self._paused:
+            return
+        self.shown, self._painted_at = self._latest, self.clock.monotonic()
+        with self.batch_update():
+            for screen in self._in_sight():
+                self.show_on(screen)
+
+    def _in_sight(self) -> list[Shown]:
+        """The screen, and those seen through modal ones over it."""
+        found = []
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, Shown):
+                found.append(screen)
+            if not screen.is_modal:
+                break
+        return found
+
+    def show_on(self, screen: Shown) -> None:
+        if self.shown is not None and screen.is_mounted:
+            screen.show(self.shown)
+
+    def _notice_silence(self) -> None:
+        silent = self.clock.monotonic() - self._heard_at
+        header = self.main.header
+        was, header.silent_for = header.silent_for, silent if silent > SILENT_AFTER else None
+        if was is not None or header.silent_for is not None:
+            header.again()
+
+    async def on_event(self, event: events.Event) -> None:
+        """A key or a click wants its answer now, not with the next second's paint."""
+        if isinstance(event, events.Key | events.MouseDown):
+            self._key_at = self.clock.monotonic()
+        await super().on_event(event)
+
+    # ---- questions of logins: one at a time ----
+
+    def _ask(self, prompts: tuple[Prompt, ...]) -> None:
+        ids = {prompt.id for prompt in prompts}
+        self._answered &= ids
+        if self._asked is not None:
+            if self._asked.prompt.id not in ids and self._asked.is_current:
+                self._asked.dismiss(None)
+            return
+        waiting = [prompt for prompt in prompts if prompt.id not in self._answered]
+        if waiting:
+            self._asked = Ask(waiting[0], len(waiting) - 1)
+            self.push_screen(self._asked, self._answer)
+
+    def _answer(self, answers: tuple[str, ...] | None) -> None:
+        asked, self._asked = self._asked, None
+        if asked is None:
+            return
+        self._answered.add(asked.prompt.id)
+        self.backend.answer(asked.prompt.id, answers)
+        if self._latest is not None:
+            self._ask(self._latest.prompts)
+
+    def action_login(self) -> None:
+        """Log in to a host that waits for a person; with several, ask which."""
+        held = self._held()
+        if not held:
+            self.notify("no host waits for a login", timeout=3, markup=False)
+        elif len(held) == 1:
+            self.backend.login(held[0].name)
+        else:
+            choices = [(source.name, clean(f"{source.name}  {source.error or ''}")) for source in held]
+            self.push_screen(Pick("Log in to", choices), self._login_to)
+
+    def _login_to(self, name: str | None) -> None:
+        if name is not None:
+            self.backend.login(name)
+
+    def _held(self) -> list[Source]:
+        sources = [] if self._latest is None else self._latest.sources.values()
+        return [source for source in sources if source.phase == "held"]
+
+    # ---- keys that work everywhere ----
+
+    def place(self) -> str:
+        """Where the keys are heard now, as the key table calls it."""
+        screen = self.screen
+        return screen.foot.place if isinstance(screen, MainScreen) else getattr(screen, "PLACE", "help")
+
+    def press(self, key: str) -> None:
+        """Do what a key does, from the palette: once the palette is gone."""
+        self.call_after_refresh(self.simulate_key, key)
+
+    def go_to_run(self, name: str) -> None:
+        self.main.runs.lines.move_to(name)
+
+    def go_to_node(self, name: str) -> None:
+        self.push_screen(NodeScreen(name))
+
+    def action_pause(self) -> None:
+        self._paused = not self._paused
+        for screen in self._in_sight():
+            header = getattr(screen, "header", None)
+            if header is not None:
+                header.paused = self._paused
+                header.again()
+        if not self._paused:
+            self._paint()
+
+    def action_look_again(self) -> None:
+        self.backend.refresh()
+        self.notify("looking at everything again", timeout=2, markup=False)
+
+    def action_help(self) -> None:
+        self.push_screen(Help(self.place()))
+
+    def action_how_to_quit(self) -> None:
+        self.notify("q quits. What is watched goes on.", timeout=3, markup=False)
+
+    async def action_quit(self) -> None:
+        self.exit()

@@ -1,0 +1,54 @@
+"""The palette: every key's action by its words, and every host and run by its name."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+
+from tui.keys import KEYS, PLACES, Key
+
+if TYPE_CHECKING:
+    from tui.app import Dashboard
+
+PRESSABLE = ("view", "act")
+
+
+def commands(place: str) -> list[Key]:
+    """What the palette offers in a place."""
+    scopes = PLACES[place]
+    return [key for key in KEYS if key.group in PRESSABLE and key.scope in scopes and key.id != "app.palette"]
+
+
+class Commands(Provider):
+    """Our keys, hosts and runs."""
+
+    @property
+    def dashboard(self) -> Dashboard:
+        return cast("Dashboard", self.app)
+
+    def _entries(self) -> list[tuple[str, str, partial[None]]]:
+        dashboard = self.dashboard
+        found = [
+            (f"{key.words}  ({key.cap})", "key", partial(dashboard.press, key.keys.split(",")[0]))
+            for key in commands(dashboard.place())
+        ]
+        found.append(("choose the colours", "theme", partial(dashboard.action_change_theme)))
+        state = dashboard.shown
+        if state is not None:
+            found += [(f"go to run {name}", "run", partial(dashboard.go_to_run, name)) for name in state.runs]
+            found += [(f"go to node {name}", "node", partial(dashboard.go_to_node, name)) for name in state.nodes]
+        return found
+
+    async def discover(self) -> Hits:
+        for words, kind, act in self._entries():
+            if kind in {"key", "theme"}:
+                yield DiscoveryHit(words, act)
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for words, _, act in self._entries():
+            score = matcher.match(words)
+            if score > 0:
+                yield Hit(score, matcher.highlight(words), act)

@@ -1,0 +1,55 @@
+"""The line where a filter or a search is typed. It acts while it is typed; Enter keeps it, Esc clears it."""
+
+from __future__ import annotations
+
+from textual import events
+from textual.message import Message
+from textual.widgets import Input
+
+
+class Find(Input):
+    """A one-line field over the footer."""
+
+    class Typed(Message):
+        """The words so far."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class Closed(Message):
+        """Done: kept by Enter, or cleared by Esc."""
+
+    def __init__(self) -> None:
+        super().__init__(id="find", compact=True)
+        self.cursor_blink = False
+        self.display = False
+
+    def open(self, what: str, text: str) -> None:
+        """Start to type, from what is there."""
+        self.placeholder = what
+        self.display = True
+        with self.prevent(Input.Changed):
+            self.value = text
+        self.cursor_position = len(text)
+        self.focus()
+
+    def close(self) -> None:
+        if self.display:
+            self.display = False
+            self.post_message(self.Closed())
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        self.post_message(self.Typed(event.value))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.close()
+
+    def on_key(self, event: events.Key) -> None:
+        if event.key == "escape":
+            event.stop()
+            event.prevent_default()
+            self.post_message(self.Typed(""))
+            self.close()

@@ -1,0 +1,53 @@
+"""A short list to choose one thing from: the order of a pane, a host to log in to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from trainmon.text import clean
+from tui.keys import bindings
+from tui.lines import KeyedLines, Row, Span
+
+
+class Pick(ModalScreen[str | None]):
+    """Enter chooses, Esc closes. `now` is what holds at present."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back")]
+
+    def __init__(self, question: str, choices: Sequence[tuple[str, str]], now: str | None = None) -> None:
+        super().__init__()
+        self.question = question
+        self.choices = tuple(choices)
+        self.now = now
+        self.lines = KeyedLines()
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Static(self.question, classes="question", markup=False)
+            yield self.lines
+            yield Static("Enter chooses  Esc closes", classes="hint", markup=False)
+
+    def on_mount(self) -> None:
+        self.lines.styles.height = min(len(self.choices), 12)
+        self.lines.set_rows(
+            [
+                Row(key, (Span(f" {clean(words)}"), Span("  now" if key == self.now else "", "dim")))
+                for key, words in self.choices
+            ]
+        )
+        self.lines.focus()
+        if self.now is not None:
+            self.lines.move_to(self.now)
+
+    def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
+        self.dismiss(event.key)
+
+    def action_back(self) -> None:
+        self.dismiss(None)

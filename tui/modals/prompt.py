@@ -1,0 +1,66 @@
+"""A login asks: what, on which host, and a field for each answer. Esc declines; answers are kept nowhere."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from trainmon.model import Prompt
+from trainmon.text import clean
+from tui.keys import bindings
+
+
+class Ask(ModalScreen[tuple[str, ...] | None]):
+    """One question of one host; its answers, or None when the person declines."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back")]
+
+    def __init__(self, prompt: Prompt, waiting: int = 0) -> None:
+        super().__init__()
+        self.prompt = prompt
+        self.waiting = waiting
+
+    def compose(self) -> ComposeResult:
+        prompt = self.prompt
+        with Vertical(classes="dialog"):
+            yield Static(clean(f"{prompt.host} asks: {prompt.title}"), classes="question", markup=False)
+            if prompt.instructions:
+                text = "\n".join(clean(line) for line in prompt.instructions.splitlines()[:8])
+                yield Static(text, classes="words", markup=False)
+            for text, echo in prompt.fields:
+                yield Static(clean(text), classes="label", markup=False)
+                field = Input(password=not echo, compact=True)
+                field.cursor_blink = False
+                yield field
+            yield Static(self.hint(), classes="hint", markup=False)
+
+    def hint(self) -> str:
+        more = f"  {self.waiting} more wait" if self.waiting else ""
+        return f"Enter answers  Esc declines: the host is then left alone{more}"
+
+    def on_mount(self) -> None:
+        fields = self.query(Input)
+        if fields:
+            fields.first().focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter goes to the next field, and answers on the last."""
+        fields = list(self.query(Input))
+        place = fields.index(event.input)
+        if place + 1 < len(fields):
+            fields[place + 1].focus()
+        else:
+            self.dismiss(tuple(field.value for field in fields))
+
+    def on_key(self, event: object) -> None:
+        """A question without a field is only read: Enter closes it."""
+        if getattr(event, "key", "") == "enter" and not self.prompt.fields:
+            self.dismiss(())
+
+    def action_back(self) -> None:
+        self.dismiss(None)

@@ -1,0 +1,92 @@
+"""What the screens share: they take States, and a screen with panes can search, sort and copy in the one with focus."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol, cast
+
+from textual.binding import BindingType
+from textual.screen import Screen
+
+from trainmon.model import State
+from tui.backend import Backend
+from tui.footer import Foot
+from tui.keys import bindings
+from tui.modals.find import Find
+from tui.modals.pick import Pick
+from tui.panes.base import Pane
+
+
+class Watching(Protocol):
+    """What a screen may ask of the app."""
+
+    backend: Backend
+    shown: State | None
+    """The State on the screen: the latest, or the one that `p` holds."""
+
+    def show_on(self, screen: Shown) -> None: ...
+
+
+class Shown(Screen[None]):
+    """A screen that is given each State that is painted, and the last one when it comes up."""
+
+    PLACE: ClassVar[str] = ""
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back")]
+
+    @property
+    def watching(self) -> Watching:
+        return cast(Watching, self.app)
+
+    def show(self, state: State) -> None:
+        """Draw this State."""
+        raise NotImplementedError
+
+    def on_screen_resume(self) -> None:
+        self.watching.show_on(self)
+
+    def action_back(self) -> None:
+        self.dismiss()
+
+
+class PaneScreen(Shown):
+    """A screen of panes, with a footer and a line to type in."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("pane", "rows")]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.find = Find()
+        self.foot = Foot()
+        self.pane: Pane | None = None
+        """The pane that keys mean."""
+
+    def action_find(self) -> None:
+        if self.pane is not None:
+            what = "search" if self.pane.NAME == "Log" else f"filter {self.pane.NAME}"
+            self.foot.display = False
+            self.find.open(f"{what}; Enter keeps it, Esc clears it", self.pane.filter)
+
+    def on_find_typed(self, event: Find.Typed) -> None:
+        if self.pane is not None:
+            self.pane.set_filter(event.text)
+
+    def on_find_closed(self) -> None:
+        self.foot.display = True
+        if self.pane is not None:
+            self.pane.focus_body()
+
+    def action_sort(self) -> None:
+        pane = self.pane
+        if pane is None or not pane.SORTS:
+            return
+
+        def chosen(sort: str | None) -> None:
+            if sort is not None:
+                pane.set_sort(sort)
+
+        self.app.push_screen(Pick(f"Order of {pane.NAME}", [(sort, sort) for sort in pane.SORTS], pane.sort), chosen)
+
+    def action_copy(self) -> None:
+        text = None if self.pane is None else self.pane.copy_text()
+        if text:
+            self.app.copy_to_clipboard(text)
+            self.app.notify(text, title="copied", timeout=4, markup=False)

@@ -1,0 +1,169 @@
+"""The main screen: the panes in the shape that the terminal's size allows."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.geometry import Offset
+
+from trainmon.model import State
+from tui.keys import bindings
+from tui.lines import KeyedLines
+from tui.modals.jump import Jump, Target
+from tui.panes.base import Pane
+from tui.panes.disk import DiskPane
+from tui.panes.gpus import GpusPane
+from tui.panes.header import HeaderLine
+from tui.panes.log import LogPane
+from tui.panes.run import RunPane
+from tui.panes.runs import RunsPane
+from tui.panes.strip import Strip
+from tui.screens.base import PaneScreen
+from tui.screens.log import LogScreen
+from tui.screens.node import NodeScreen
+from tui.screens.run import RunScreen
+from tui.shape import Shape, is_tiny, shape, what_is_hidden
+
+
+class MainScreen(PaneScreen):
+    """Runs, GPUs, disks and the log of the selected run."""
+
+    PLACE = "runs"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("main")]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.header = HeaderLine()
+        self.strip = Strip()
+        self.runs = RunsPane(id="runs")
+        self.gpus = GpusPane(id="gpus")
+        self.disk = DiskPane(id="disk")
+        self.log_pane = LogPane(id="log")
+        self.run_pane = RunPane(id="run")
+        self.panes: dict[str, Pane] = {
+            "1": self.runs, "2": self.gpus, "3": self.disk, "4": self.log_pane, "run": self.run_pane,
+        }  # fmt: skip
+        self.pane = self.runs
+        self.current, self.lower, self.zoomed = "1", "4", False
+        self.shape = Shape(())
+
+    def compose(self) -> ComposeResult:
+        yield self.header
+        yield self.strip
+        with Horizontal(id="body"):
+            with Vertical(id="left", classes="column"):
+                yield self.runs
+                yield self.log_pane
+            with Vertical(id="right", classes="column"):
+                yield self.gpus
+                yield self.disk
+            with Vertical(id="third", classes="column"):
+                yield self.run_pane
+        yield self.find
+        yield self.foot
+
+    def show(self, state: State) -> None:
+        self.header.show(state)
+        self.strip.show(state)
+        for pane in self.panes.values():
+            pane.show(state)
+
+    # ---- shape ----
+
+    def on_mount(self) -> None:
+        self.fit()
+        self.runs.focus_body()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.fit()
+
+    def fit(self) -> None:
+        """Put the panes into the shape for this size, focus and zoom; nothing is touched when it stays."""
+        width, height = self.app.size
+        wanted = shape(width, height, self.current, self.lower, zoomed=self.zoomed)
+        place = "log" if self.current == "4" else str(self.panes[self.current].id)
+        tiny = is_tiny(width, height) and not self.zoomed
+        self.foot.at(place, what_is_hidden(wanted.hidden) if tiny else "zoomed  z goes back" if self.zoomed else "")
+        if wanted == self.shape:
+            return
+        self.shape = wanted
+        with self.app.batch_update():
+            for number, pane in self.panes.items():
+                pane.display = number in wanted.panes
+            for column in self.query(".column"):
+                column.display = any(pane.display for pane in column.query(Pane))
+            self.set_class(len(wanted.columns) == 1, "stacked")
+            self.set_class(len(wanted.columns) == 3, "three")
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        for number, pane in self.panes.items():
+            if number in "1234" and pane in event.widget.ancestors_with_self:
+                self.current, self.pane = number, pane
+                self.lower = number if number != "1" else self.lower
+                self.fit()
+
+    def action_pane(self, number: str) -> None:
+        """Go to a pane; again: zoom it."""
+        if self.current == number:
+            self.action_zoom()
+            return
+        self.current, self.pane = number, self.panes[number]
+        self.lower = number if number != "1" else self.lower
+        self.fit()
+        self.call_after_refresh(self.pane.focus_body)
+
+    def action_zoom(self) -> None:
+        self.zoomed = not self.zoomed
+        self.fit()
+
+    def action_back(self) -> None:
+        """Esc: the typed filter goes, then the zoom; it never acts."""
+        if self.pane is not None and self.pane.filter:
+            self.pane.set_filter("")
+        elif self.zoomed:
+            self.action_zoom()
+
+    # ---- following the selection, and opening it ----
+
+    def on_pane_selected(self, event: Pane.Selected) -> None:
+        if event.pane is self.runs:
+            self.log_pane.follow_run(event.key)
+            self.run_pane.follow_run(event.key)
+            self.runs.say_why()
+
+    def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
+        if event.lines is self.runs.lines:
+            self.app.push_screen(RunScreen(event.key))
+        elif event.lines is self.gpus.lines:
+            self.app.push_screen(NodeScreen(event.key))
+
+    def action_full_log(self) -> None:
+        run = self.runs.lines.cursor_key
+        if run is not None:
+            self.app.push_screen(LogScreen(run))
+
+    # ---- jump ----
+
+    def action_jump(self) -> None:
+        targets = [
+            Target(f"pane {number}", pane.region.offset + Offset(2, 0))
+            for number, pane in self.panes.items()
+            if pane.display and number in "1234"
+        ]
+        foot = self.foot.region.offset
+        targets += [
+            Target(f"key {key.keys.split(',')[0]}", foot + Offset(column, 0)) for key, column in self.foot.placed()
+        ]
+        self.app.push_screen(Jump(targets), self.jump_to)
+
+    def jump_to(self, name: str | None) -> None:
+        """Go to the pane, or press the key, that the letter stood for."""
+        kind, _, what = (name or "").partition(" ")
+        if kind == "pane" and what != self.current:
+            self.action_pane(what)
+        elif kind == "key":
+            self.app.simulate_key(what)
