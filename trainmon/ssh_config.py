@@ -22,6 +22,9 @@ from trainmon.errors import HostUnreachable
 PATIENCE: Seconds = 10.0
 """For `ssh -G`: Match exec and canonical names may ask slow services."""
 
+REFUSED = "'`\"$\\;&<>|(){}\x7f"
+"""Not in host names, as in OpenSSH since 9.6: a ProxyCommand puts the name into a shell line."""
+
 FALLBACK_NOTE = "no ssh command here: its config is read by paramiko, which ignores Include and parts of Match"
 
 
@@ -59,7 +62,7 @@ def effective(
     host: str, config_file: Path | None = None, *, user: str | None = None, port: int | None = None
 ) -> HostSettings:
     """Ask OpenSSH for the settings of a host. Raises HostUnreachable with OpenSSH's own words."""
-    if not host or host.startswith("-") or any(ord(letter) <= 32 or letter == "\x7f" for letter in host):
+    if not host or host.startswith("-") or any(ord(c) <= 32 or c in REFUSED for c in host + (user or "")):
         raise HostUnreachable(host, f"{host!r} is not a host name", hint="check the nodes in the config")
     command = ["ssh", *(["-F", str(config_file)] if config_file else []), "-G"]
     command += [*(["-l", user] if user else []), *(["-p", str(port)] if port else []), "--", host]
@@ -73,7 +76,7 @@ def effective(
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise HostUnreachable(
-            host, f"{host}: ssh refuses its own config: {said[-1] if said else done.returncode}", hint=f"ssh -G {host}"
+            host, f"{host}: ssh refuses its own config: {said[0] if said else done.returncode}", hint=f"ssh -G {host}"
         )
     return _settings(host, _lines(done.stdout.decode(errors="replace").splitlines()))
 
