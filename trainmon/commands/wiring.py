@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from collectors.supervisor import Supervisor
 from trainmon.clock import Clock, Seconds, SystemClock
@@ -44,12 +45,19 @@ class Watching(Joined):
     """The hosts of the settings. With `prompts`, a person is there to answer what a login asks."""
 
     def __init__(
-        self, settings: Settings, *, read_only: bool = False, prompts: bool = False, clock: Clock | None = None
+        self,
+        settings: Settings,
+        *,
+        read_only: bool = False,
+        prompts: bool = False,
+        clock: Clock | None = None,
+        ssh_config: Path | None = None,
     ) -> None:
         read_only = read_only or settings.read_only
         super().__init__(Engine(clock or SystemClock(), read_only=read_only, formats=formats(settings)))
         self._prompts = Prompts(self.engine.submit)
-        self._supervisor = Supervisor(settings, self.engine.submit, ask=self._prompts.ask if prompts else None)
+        ask = self._prompts.ask if prompts else None
+        self._supervisor = Supervisor(settings, self.engine.submit, ask=ask, ssh_config=ssh_config)
 
     def start(self) -> None:
         super().start()

@@ -1,0 +1,123 @@
+"""trainmon-tui check: is the config right, and can everything it names be reached? ✓ and ✗, each ✗ with what to do."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from trainmon.commands.options import config_option, hosts_argument
+
+if TYPE_CHECKING:
+    from trainmon.commands.check_host import Row
+    from trainmon.config import Settings
+
+
+@click.command("check")
+@hosts_argument
+@config_option
+@click.option("--headless", is_flag=True, help="Ask nobody, and count on no agent of this login session.")
+def command(hosts: tuple[str, ...], config: Path | None, headless: bool) -> int:
+    """Check the config, the way to every host, and every path.
+
+    Exit status: 0 all is well, 2 the config has mistakes, 3 something cannot be reached.
+    """
+    from trainmon.commands.check_host import Row
+    from trainmon.commands.check_run import look_at_all
+    from trainmon.config import choose
+    from trainmon.errors import ConfigError
+    from trainmon.logfile import log_to_file
+
+    log_to_file()
+    try:
+        settings, file = choose(config, hosts)
+    except ConfigError as error:
+        tell([Row("bad", "config", "", problem) for problem in error.problems])
+        if error.hint:
+            tell_mend(error.hint)
+        return 2
+    tell(about_config(settings, file))
+    if headless and os.environ.pop("SSH_AUTH_SOCK", ""):
+        words = "the agent of this login session was not used: a service started without you has none"
+        mend = "give it a key file of its own, without a passphrase: IdentityFile in ~/.ssh/config"
+        tell([Row("note", "agent", "", words, mend)])
+    bad = 0
+    for rows in look_at_all(settings, is_person_there=not headless and sys.stdin.isatty(), progress=progress):
+        bad += sum(row.mark == "bad" for row in rows)
+        tell(rows)
+    tell_total(bad)
+    return 3 if bad else 0
+
+
+def about_config(settings: Settings, file: Path | None) -> list[Row]:
+    """What the config says in short, and what of it this version does not use yet."""
+    import shutil
+
+    from trainmon.commands.check_host import Row
+    from trainmon.ssh_config import FALLBACK_NOTE
+
+    runs, clusters = len(settings.runs), len(settings.clusters)
+    said = f"{clusters} cluster{'s' * (clusters != 1)}, {runs} run{'s' * (runs != 1)}"
+    rows = [Row("ok", "config", "", f"{file}: {said}" if file else f"no file: {said}")]
+    idle = [name for name in settings.__struct_fields__ if name in NOT_USED_YET and getattr(settings, name)]
+    rows += [Row("note", "config", f"[{NOT_USED_YET[name]}]", "read, and not used by this version") for name in idle]
+    if any(cluster.nodes is None for cluster in settings.clusters):
+        rows.append(Row("note", "config", "nodes", '"slurm" is not used by this version: name the nodes'))
+    if shutil.which("ssh") is None:
+        rows.append(Row("note", "ssh", "", FALLBACK_NOTE, "install OpenSSH's client"))
+    return rows
+
+
+NOT_USED_YET = {
+    "rules": "rule", "notify": "notify", "heartbeat": "heartbeat", "daemon": "daemon", "retry": "retry",
+    "evals": "eval", "ledger": "ledger",
+}  # fmt: skip
+"""Tables of Settings that are read and checked only, and what they are called in the file."""
+
+COLOURS = {"ok": "green", "bad": "red", "note": "yellow"}
+
+
+def tell(rows: Iterable[Row]) -> None:
+    """Print rows, one line each, and under it what to do."""
+    from trainmon.text import clean, shorten
+    from tui.symbols import DEAD, DONE, WARN
+
+    marks = {"ok": DONE, "bad": DEAD, "note": WARN}
+    for row in rows:
+        mark = click.style(_plain(marks[row.mark]), fg=COLOURS[row.mark])
+        name = f"{clean(row.subject):<12} {shorten(clean(row.what), 40):<12} " if row.what else f"{row.subject:<12} "
+        click.echo(f"{mark} {_plain(name)}{_plain(clean(row.said))}", color=_colour())
+        if row.mend:
+            tell_mend(row.mend)
+
+
+def tell_mend(mend: str) -> None:
+    from trainmon.text import clean
+
+    click.echo(_plain(f"    → {clean(mend)}"), color=_colour())
+
+
+def tell_total(bad: int) -> None:
+    words = f"{bad} thing{'s' * (bad != 1)} to mend" if bad else "all is well"
+    click.echo(click.style(words, bold=True), color=_colour())
+
+
+def progress(done: int, hosts: Sequence[str]) -> None:
+    """One line on a terminal's standard error, rewritten as hosts are done."""
+    if sys.stderr.isatty():
+        words = f"\r{done} of {len(hosts)} hosts" if done < len(hosts) else "\r" + " " * 40 + "\r"
+        click.echo(words, err=True, nl=False)
+
+
+def _colour() -> bool | None:
+    return False if os.environ.get("NO_COLOR") else None
+
+
+def _plain(text: str) -> str:
+    from tui.symbols import ascii_text, wants_ascii
+
+    return ascii_text(text) if wants_ascii(os.environ, sys.stdout.encoding) else text

@@ -1,0 +1,112 @@
+"""One short round of the probe on one host: start it, read until everything asked for has been told, end it."""
+
+from __future__ import annotations
+
+import threading
+
+import msgspec
+
+from collectors.probe import bundle
+from trainmon.clock import Seconds
+from trainmon.errors import TrainmonError
+from trainmon.readings import (
+    DECODER,
+    DiskSample,
+    DiskSamples,
+    GpuFactsAll,
+    GpuSamples,
+    Hello,
+    HostSample,
+    LogChunk,
+    Spec,
+    SwitchSample,
+    SwitchSamples,
+    Trouble,
+)
+from trainmon.scrub import scrub
+from trainmon.shell import Shell
+from trainmon.text import clean
+
+LONGEST_LINE = 1 << 20
+
+
+class Round:
+    """The Sink of one probe, and what it has said so far."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.hello: Hello | None = None
+        self.host: HostSample | None = None
+        self.facts: GpuFactsAll | None = None
+        self.gpus: GpuSamples | None = None
+        self.disks: dict[str, DiskSample] = {}
+        self.logs: dict[str, LogChunk] = {}
+        self.switches: dict[str, SwitchSample] = {}
+        self.troubles: dict[str, str] = {}
+        self.stderr = ""
+        self.end: str | None = None
+        self.over = threading.Event()
+        self._spec = spec
+        self._rest = b""
+
+    def received(self, data: bytes) -> None:
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest[:LONGEST_LINE]
+        for line in lines:
+            self._read(line)
+        if self._is_complete():
+            self.over.set()
+
+    def complained(self, data: bytes) -> None:
+        lines = data.decode("utf-8", "replace").strip().splitlines()
+        if lines:
+            self.stderr = scrub(clean(lines[-1], 300))
+
+    def ended(self, status: int | None, error: TrainmonError | None) -> None:
+        self.end = str(error) if error else f"it ended with status {status}"
+        self.over.set()
+
+    def _read(self, line: bytes) -> None:
+        try:
+            reading = DECODER.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            # A login script may print a greeting before the probe speaks.
+            self.stderr = self.stderr or scrub(clean(line.decode("utf-8", "replace"), 300))
+            return
+        match reading:
+            case Hello():
+                self.hello = reading
+            case HostSample():
+                self.host = reading
+            case GpuFactsAll():
+                self.facts = reading
+            case GpuSamples():
+                self.gpus = reading
+            case DiskSamples():
+                self.disks |= {sample.path: sample for sample in reading.d}
+            case LogChunk():
+                self.logs[reading.id] = reading
+            case SwitchSamples():
+                self.switches |= {sample.path: sample for sample in reading.s}
+            case Trouble(text=str(text)):
+                self.troubles[reading.part] = clean(text)
+
+    def _is_complete(self) -> bool:
+        hello, spec = self.hello, self._spec
+        return (
+            hello is not None
+            and self.host is not None
+            and (hello.probe == "none" or (self.facts is not None and self.gpus is not None))
+            and self.disks.keys() >= set(spec.disks)
+            and self.logs.keys() >= {log.id for log in spec.logs}
+            and self.switches.keys() >= set(spec.switches)
+        )
+
+
+def one_round(shell: Shell, spec: Spec, python: str, timeout: Seconds) -> Round:
+    """Run the probe until it has told everything in the spec, or ended, or the time is over."""
+    heard = Round(spec)
+    stream = shell.stream(bundle.command(python), heard)
+    stream.write(bundle.payload() + bundle.spec_line(spec))
+    heard.over.wait(timeout)
+    stream.close()
+    return heard

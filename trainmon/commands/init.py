@@ -1,0 +1,99 @@
+"""trainmon-tui init: write a first, commented trainmon.toml."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+LOGIN = re.compile(r"login|head|front|submit|access", re.IGNORECASE)
+"""What clusters call the host that people log in to."""
+
+SHOWN = 20
+
+
+@click.command("init")
+@click.argument("hosts", nargs=-1, metavar="[HOST]...")
+@click.option("--login", help="The host where shared files are read. [default: the HOST that is named like one]")
+@click.option("--name", default="main", show_default=True, help="What the cluster is called.")
+@click.option(
+    "--output", type=click.Path(path_type=Path), default="trainmon.toml", show_default=True, metavar="FILE",
+    help="The file to write; - prints it.",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace the file if it is there.")
+def command(hosts: tuple[str, ...], login: str | None, name: str, output: Path, force: bool) -> int:
+    """Write a commented trainmon.toml for HOSTs.
+
+    HOSTs are names of ~/.ssh/config or Slurm host lists: trainmon-tui init login1 gpu-[001-004]. Without any, the names
+    in ~/.ssh/config are offered.
+    """
+    if not hosts:
+        hosts = _asked()
+    login = login or next((host for host in hosts if LOGIN.search(host) and "[" not in host), None)
+    nodes = [host for host in hosts if host != login]
+    written = _valid(name, login, nodes)
+    if str(output) == "-":
+        click.echo(written, nl=False)
+        return 0
+    _write(output, written, force)
+    click.echo(f"wrote {output}; next: trainmon-tui check{'' if output.name == str(output) else f' --config {output}'}")
+    _warn(output)
+    return 0
+
+
+def _asked() -> tuple[str, ...]:
+    """Which hosts, from the person at the terminal."""
+    from trainmon.ssh_hosts import known_hosts_by_name
+    from trainmon.text import clean
+
+    known = [clean(host) for host in known_hosts_by_name(Path.home() / ".ssh" / "config")]
+    shown = " ".join(known[:SHOWN]) + (f" and {len(known) - SHOWN} more" if len(known) > SHOWN else "")
+    if not sys.stdin.isatty():
+        offer = f"; ~/.ssh/config knows {shown}" if known else ""
+        raise click.UsageError(f"name the hosts: trainmon-tui init login1 gpu-[001-004]{offer}")
+    click.echo(f"~/.ssh/config knows: {shown}" if known else "~/.ssh/config names no hosts", err=True)
+    answer = click.prompt("Hosts to watch (empty: this machine)", default="", show_default=False, err=True)
+    return tuple(answer.replace(",", " ").split()) if "[" not in answer else tuple(answer.split())
+
+
+def _valid(name: str, login: str | None, nodes: Sequence[str]) -> str:
+    """The text, after it was read back: what init writes always loads."""
+    import tomllib
+
+    from trainmon.commands.init_text import text
+    from trainmon.config_decode import decode
+
+    written = text(name, login, nodes)
+    settings, problems = decode(tomllib.loads(written), "the command line")
+    if settings is None:
+        raise click.UsageError("\n".join(problems))
+    return written
+
+
+def _write(file: Path, text: str, force: bool) -> None:
+    """A new file that only its user can read; an old one is replaced as a whole, or not at all."""
+    beside = file.with_name(f".{file.name}.{os.getpid()}") if force else file
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w") as opened:
+            opened.write(text)
+        if force:
+            beside.replace(file)
+    except FileExistsError as error:
+        raise click.UsageError(f"{file} is there already; --force replaces it") from error
+    except OSError as error:
+        raise click.UsageError(f"{file} cannot be written: {(error.strerror or 'failed').lower()}") from error
+
+
+def _warn(file: Path) -> None:
+    """Say at once when the new file would not be read from its directory."""
+    from trainmon.config import FILE_NAME, why_not_trusted
+
+    distrust = why_not_trusted(file, os.getuid()) if file.name == FILE_NAME else None
+    if distrust:
+        why, mend = distrust
+        click.echo(f"trainmon-tui will not read it by itself here: {why}; {mend}, or name it with --config", err=True)
