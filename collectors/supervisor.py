@@ -14,7 +14,7 @@ from collectors.nodes import Watch
 from collectors.placement import Plan, place
 from trainmon import steps
 from trainmon.clock import Clock, Seconds, SystemClock
-from trainmon.config import ClusterSettings, ConnectSettings, Settings, run_specs
+from trainmon.config import ClusterSettings, ConnectSettings, Settings, formats, run_specs
 from trainmon.model import DisksChanged, Event, RunsChanged, RunSpec
 from trainmon.reader import Reader, raise_descriptor_limit
 from trainmon.shell import Local, Shell
@@ -183,5 +183,5 @@ def plan(settings: Settings, cluster: ClusterSettings, runs: tuple[RunSpec, ...]
         shared_disks=disks["login"],
         node_disks=disks["nodes"] or (() if settings.disks else ("/",)),
         run_disks=disks["run"],
-        keep=steps.KEEP,
+        keep=steps.keep((*formats(settings), *steps.FORMATS)),
     )

@@ -1,0 +1,80 @@
+"""What the dashboard costs, fed with recorded bytes: CPU, memory, bytes to the terminal, time to the first frame.
+
+Run `python -m tests.bench.dashboard`. The first frame is set beside importing Textual's app, in the same run.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+from tests.bench.table import ratio, show
+from tests.lab.terminal import Cost, Terminal
+
+SETTLE = 20.0
+SPAN = 40.0
+
+
+def replay(nodes: int, change: float, *options: str, ready: bytes = b"gpu-0") -> tuple[Cost, Cost]:
+    """Costs at the begin and the end of a quiet span of a running dashboard."""
+    argv = [sys.executable, "-m", "tests.bench.replay", str(nodes), str(change), *options]
+    with Terminal(argv) as terminal:
+        terminal.wait_for(ready, timeout=90)
+        time.sleep(SETTLE)
+        before = terminal.cost()
+        time.sleep(SPAN)
+        return before, terminal.cost()
+
+
+def percent(before: Cost, after: Cost) -> float:
+    return 100 * (after.cpu_s - before.cpu_s) / (after.at - before.at)
+
+
+def rate(before: Cost, after: Cost) -> float:
+    return (after.written - before.written) / (after.at - before.at)
+
+
+def first_frame(argv: list[str]) -> float:
+    """Seconds from the start of a process to its first full frame on the terminal."""
+    with Terminal(argv) as terminal:
+        terminal.wait_for(b"DEMO", timeout=30)
+        return time.monotonic() - terminal.started_at
+
+
+def textual_import() -> float:
+    started = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import textual.app"], check=True)
+    return time.monotonic() - started
+
+
+def median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]
+
+
+def main() -> None:
+    calm = replay(64, 0.05)
+    idle = replay(64, 0.0)
+    many = replay(256, 0.05, "--history")
+    rows = [
+        ["64 x 8, 5 % of cells change: bytes/s to the terminal", f"{rate(*calm):.0f}", "<= 3072"],
+        ["64 x 8, nothing changes: bytes/s", f"{rate(*idle):.0f}", "<= 100"],
+        ["64 x 8, 5 %: CPU % of a core", f"{percent(*calm):.1f}", ""],
+        ["256 x 8, an hour of history: CPU % of a core", f"{percent(*many):.1f}", "<= 25"],
+        ["256 x 8, an hour of history: RSS MiB", f"{many[1].rss_mib:.0f}", "<= 220"],
+    ]
+    show("The dashboard on recorded bytes, 120 columns", ("what", "measured", "goal"), rows)
+    starts, imports = [], []
+    for _ in range(5):
+        imports.append(textual_import())
+        starts.append(first_frame([sys.executable, "-m", "trainmon.cli", "--demo"]))
+    ours, theirs = median(starts), median(imports)
+    show(
+        "Process start to the first painted frame of --demo (median of 5, in turn)",
+        ("what", "seconds", "ratio", "goal"),
+        [["import textual.app", f"{theirs:.2f}", "1", ""], ["--demo", f"{ours:.2f}", ratio(ours, theirs), "<= 3x"]],
+    )
+
+
+if __name__ == "__main__":
+    main()

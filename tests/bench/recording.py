@@ -1,0 +1,64 @@
+"""A cluster as bytes: the NDJSON that probes on N nodes with 8 GPUs would send, sample after sample."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import msgspec
+
+from trainmon.readings import GpuFacts, GpuFactsAll, GpuSample, GpuSamples, Hello, HostSample, Process
+
+ENCODE = msgspec.json.Encoder().encode
+
+
+class Recording:
+    """One node's lines. `change` is the share of GPUs whose shown temperature moves from one sample to the next."""
+
+    def __init__(self, name: str, change: float, gpus: int = 8) -> None:
+        self.name = name
+        self.change = change
+        self.random = random.Random(name)
+        self.temperatures = [self.random.randint(55, 66) for _ in range(gpus)]
+
+    def opening(self, at: float) -> bytes:
+        """Hello, facts and the first host line."""
+        facts = tuple(
+            GpuFacts(
+                index=i,
+                uuid=f"GPU-{self.name}-{i}",
+                name="NVIDIA H100 80GB HBM3",
+                memory_total_mib=81_559,
+                power_limit_w=700.0,
+                temperature_margin_c=26,
+                mig=False,
+                ecc_uncorrected=0,
+                ecc_corrected=0,
+                remap_pending=False,
+                remap_failed=False,
+                processes=(Process(4242 + i, "ann", 70_000, "python train.py --config llm.toml"),),
+            )
+            for i in range(len(self.temperatures))
+        )
+        hello = Hello(1, at, self.name, python="3.11.7", probe="nvml", driver="550.90", cpu_count=192)
+        return b"".join(
+            ENCODE(line) + b"\n" for line in (hello, GpuFactsAll(1, at, facts, expected=len(facts)), self.host(at))
+        )
+
+    def host(self, at: float) -> HostSample:
+        return HostSample(1, at, load1=12.0, memory_used_mib=400_000, memory_total_mib=2_000_000, oom_kills=0)
+
+    def sample(self, at: float) -> bytes:
+        """One period: the GPUs and the host."""
+        for i, temperature in enumerate(self.temperatures):
+            if self.random.random() < self.change:
+                self.temperatures[i] = min(70, max(50, temperature + self.random.choice((-1, 1))))
+        gpus = tuple(
+            GpuSample(i, None, False, temperature, temperature + 8, 71_234, 98, 640.5, 1980, 0)
+            for i, temperature in enumerate(self.temperatures)
+        )
+        return ENCODE(GpuSamples(1, at, gpus)) + b"\n" + ENCODE(self.host(at)) + b"\n"
+
+
+def cluster(nodes: int, change: float) -> Iterator[Recording]:
+    return (Recording(f"gpu-{i:03d}", change) for i in range(1, nodes + 1))
