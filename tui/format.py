@@ -187,9 +187,9 @@ def slowing(throttle: tuple[str, ...]) -> tuple[str, ...]:
 
 def heat(gpu: Gpu) -> str:
     """`crit` at the GPU's own slowdown, `warn` within 5 degrees of it; by absolute degrees where it is not told."""
-    if "hw_thermal" in gpu.throttle:
+    throttle, margin, degrees = gpu.throttle, gpu.temperature_margin_c, gpu.temperature_c
+    if throttle and "hw_thermal" in throttle:
         return "crit"
-    margin, degrees = gpu.temperature_margin_c, gpu.temperature_c
     if margin is not None:
         return "crit" if margin <= HOT_MARGIN else "warn" if margin <= WARM_MARGIN else ""
     if degrees is None:
@@ -198,15 +198,16 @@ def heat(gpu: Gpu) -> str:
 
 
 @lru_cache(4096)
-def marked(text: str, style: str) -> Span:
+def marked(value: int | None, style: str) -> Span:
     """A value with its sign: `94!` when it has a style that warns, else a blank in the sign's place."""
-    return Span(text + ("!" if style in ("warn", "crit") else " "), style)
+    if value is None:
+        return Span(UNKNOWN + " ", "dim")
+    return Span(f"{value}{'!' if style in ('warn', 'crit') else ' '}", style)
 
 
 def temperature(gpu: Gpu) -> Span:
     """`61 ` or `94!`."""
-    degrees = gpu.temperature_c
-    return marked(UNKNOWN, "dim") if degrees is None else marked(str(degrees), heat(gpu))
+    return marked(gpu.temperature_c, heat(gpu))
 
 
 # ---- sources and disks ---------------------------------------------------------------------------------------------
@@ -215,7 +216,7 @@ def temperature(gpu: Gpu) -> Span:
 def source_words(source: Source, now: Instant) -> Span:
     """What a source that does not answer says: its error, what it waits for, since when."""
     if source.phase == "held":
-        return Span("login needed: press L", "warn")
+        return Span("login needed: press L" + (f" ({source.error})" if source.error else ""), "warn")
     if source.phase == "prompting":
         return Span("waits for your answer", "warn")
     seen = f" {age(now - source.seen_at)}" if source.seen_at is not None else ""

@@ -114,7 +114,7 @@ def test_an_ordinary_power_cap_is_not_a_trouble() -> None:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ({"phase": "held", "health": "down", "error": "key refused"}, "login needed: press L"),
+        ({"phase": "held", "health": "down", "error": "key refused"}, "login needed: press L (key refused)"),
         ({"phase": "prompting"}, "waits for your answer"),
         (
             {"phase": "retrying", "health": "down", "error": "no answer in 10 s", "seen_at": 58.0},

@@ -1,0 +1,77 @@
+"""`3 Disk`: bytes and inodes of every watched path, how fast they go, and when they are gone; worst first."""
+
+from __future__ import annotations
+
+from trainmon.clock import Instant
+from trainmon.model import State
+from trainmon.text import clean
+from tui.disk_rows import Shown, head, layout, ordered, row, silence
+from tui.format import age, full_in, percent, size
+from tui.lines import KeyedLines
+from tui.panes.base import Pane
+
+EMPTY = (
+    ("No disk has been read yet. The nodes tell of theirs a few seconds after", ""),
+    ("they answer; name more paths in trainmon.toml:", ""),
+    ("", ""),
+    ("    [[disk]]", "dim"),
+    ('    path = "/scratch"', "dim"),
+)
+
+
+class DiskPane(Pane):
+    """The watched paths; the selected one's story stands in the bottom of the frame."""
+
+    NUMBER = "3"
+    NAME = "Disk"
+    SORTS = ("severity", "name", "free", "full in")
+
+    def draw(self, state: State, width: int) -> None:
+        if not state.disks:
+            self.head()
+            self.caption()
+            self.say(*EMPTY)
+            return
+        shown = ordered(state, self.sort, self.filter)
+        shape = layout(width, (disk.name for disk in shown), usable=any(disk.usable for disk in shown))
+        self.head(*head(shape))
+        if shown:
+            self.lines.set_rows([row(disk, shape, state.at) for disk in shown])
+        else:
+            self.say((f"No path matches “{self.filter}”. Esc shows all.", "dim"))
+        self.caption(right=f"{len(shown)} paths")
+        self.say_why()
+
+    def _selected(self) -> Shown | None:
+        if self.state is None:
+            return None
+        return next((disk for disk in ordered(self.state, "name") if disk.key == self.lines.cursor_key), None)
+
+    def copy_text(self) -> str | None:
+        shown = self._selected()
+        return None if shown is None else clean(shown.disk.path)
+
+    def say_why(self) -> None:
+        shown = self._selected()
+        if shown is not None and self.state is not None:
+            self.foot(story(shown, self.state.at), "crit" if shown.disk.state != "ok" else "dim")
+
+    def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
+        self.say_why()
+
+
+def story(shown: Shown, now: Instant) -> str:
+    """One sentence about a disk: where it is mounted, how large, who sees it, how it will end."""
+    disk = shown.disk
+    if disk.state != "ok":
+        return clean(f"{shown.name}: {silence(disk, now)}")
+    seen = f"seen by {len(shown.hosts)} hosts" if len(shown.hosts) > 1 else f"on {disk.host}"
+    words = [f"{disk.filesystem or 'unknown filesystem'} at {disk.mount or disk.path} {seen}"]
+    words.append(f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free")
+    if shown.usable:
+        words.append(f"{size(disk.usable_free_bytes)} until its usable share is used")
+    if disk.total_inodes is not None and disk.free_inodes is not None:
+        words.append(f"{percent(disk.free_inodes, disk.total_inodes)} of inodes free")
+    if shown.full_at is not None:
+        words.append(f"full in {full_in(shown.full_at, now).text.rstrip('!')} at this pace")
+    return clean("; ".join([*words, f"read {age(now - disk.at)} ago"]))

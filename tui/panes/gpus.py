@@ -1,0 +1,97 @@
+"""`2 GPUs`: one line a node, one cell a GPU, the node that needs a person most first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from trainmon.clock import Instant
+from trainmon.model import State
+from trainmon.text import clean
+from tui.format import source_words
+from tui.gpu_cells import METRICS, Metric
+from tui.grid import Grid, node_names
+from tui.keys import bindings
+from tui.lines import KeyedLines
+from tui.panes.base import Pane
+from tui.survey import DOWN, HOT, LATE, LOST, survey
+
+EMPTY = (
+    ("No node is watched yet. Name hosts on the command line:", ""),
+    ("", ""),
+    ("    trainmon-tui gpu-001 gpu-002", "dim"),
+    ("", ""),
+    ("or nodes in trainmon.toml; `trainmon-tui init` writes one.", ""),
+)
+
+
+class GpusPane(Pane):
+    """The grid of all GPUs; `v` changes what its cells show."""
+
+    NUMBER = "2"
+    NAME = "GPUs"
+    SORTS = ("severity", "name", "temperature", "utilization")
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("gpus")]
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id)
+        self.metric: Metric = METRICS[0]
+        self.grid = Grid()
+
+    def action_metric(self) -> None:
+        """The next number in the cells."""
+        self.metric = METRICS[(METRICS.index(self.metric) + 1) % len(METRICS)]
+        self.again()
+
+    def draw(self, state: State, width: int) -> None:
+        if not node_names(state):
+            self.head()
+            self.caption()
+            self.say(*EMPTY)
+            return
+        rows = self.grid.rows(state, self.metric, width, self.sort, self.filter)
+        self.head(*self.grid.head)
+        if rows:
+            self.lines.set_rows(rows)
+        else:
+            self.say((f"No node matches “{self.filter}”. Esc shows all.", "dim"))
+        self.caption(caption(state, self.grid.ranks()), self.metric.title)
+        self.say_why()
+
+    def say_why(self) -> None:
+        """The whole story of the selected node in the frame's bottom: what its line had to cut."""
+        if self.state is not None and self.lines.cursor_key is not None:
+            self.foot(*story(self.state, self.lines.cursor_key, self.state.at))
+
+    def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
+        self.say_why()
+
+
+def caption(state: State, ranks: list[int]) -> str:
+    """`64 × 8`, and how many nodes are in trouble."""
+    sizes = Counter(len(node.gpus) for node in state.nodes.values())
+    gpus = sum(count * nodes for count, nodes in sizes.items())
+    each = f"{len(ranks)} × {next(iter(sizes))}" if len(sizes) == 1 and len(state.nodes) == len(ranks) else (
+        f"{len(ranks)} nodes, {gpus} GPUs"
+    )  # fmt: skip
+    words = {DOWN: "down", LOST: "lost", HOT: "hot", LATE: "late"}
+    counted = Counter(ranks)
+    return "  ".join([each, *(f"{counted[rank]} {word}" for rank, word in words.items() if counted[rank])])
+
+
+def story(state: State, name: str, now: Instant) -> tuple[str, str]:
+    """A sentence about one node, and its style."""
+    node, source = state.nodes.get(name), state.sources.get(f"node:{name}")
+    if source is not None and source.health != "ok":
+        words = source_words(source, now)
+        hint = f"; {source.hint}" if source.hint else ""
+        return clean(f"{name}: {words.text}{hint}"), words.style or "dim"
+    if node is None:
+        return "", "dim"
+    lost = [f"gpu{gpu.index}: {gpu.error}" for gpu in node.gpus if gpu.state != "ok" and gpu.error]
+    flags = survey(node, now).flags
+    said = "  ".join((*(flag.text for flag in flags), *lost, *((node.note,) if node.note else ())))
+    worst = "crit" if any(flag.style == "crit" for flag in flags) else "warn" if flags else "dim"
+    return (clean(f"{name}: {said}"), worst) if said else ("", "dim")
