@@ -8,15 +8,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from collectors.demo.plan import Format
 from trainmon.clock import Instant
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     """What is written while a save is under way, and what once it is whole. Paths are inside the checkpoint."""
 
     folder: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from random import Random
 from typing import Literal
+
+import msgspec
 
 from trainmon.clock import Seconds
 from trainmon.readings import GpuFacts, GpuSample, Process
@@ -30,8 +31,7 @@ POWER: dict[Work, float] = {"idle": 72.0, "training": 655.0, "saving": 190.0, "s
 IDLE, POWER_CAP, HW_SLOWDOWN, HW_THERMAL = 0x1, 0x4, 0x8, 0x40
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """What runs on the GPU."""
 
     work: Work = "idle"

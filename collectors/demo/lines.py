@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from collectors.demo.plan import Format, Trainer
@@ -22,11 +21,11 @@ class Moment(NamedTuple):
     step_time: Seconds
 
 
-@dataclass(frozen=True, slots=True)
 class Lines:
     """How one trainer talks. The kill and save switch sentences are those of IDEFICS, which has both."""
 
-    trainer: Trainer
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
 
     def step(self, now: Moment) -> str:
         """What is printed after a step that is logged, with its line end."""

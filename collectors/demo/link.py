@@ -42,6 +42,8 @@ class Link:
         self._phase: Literal["connecting", "up", "retrying", "held"] = "connecting"
         self._next = up_at
         self._tries = 0
+        self._error: str | None = None
+        self._hint: str | None = None
         self._cut: Cut | None = None
         self._silent_since: Instant | None = None
         self._excused: Cut | None = None
@@ -85,7 +87,7 @@ class Link:
         yield self._failed(now, cut)
 
     def _failed(self, now: Instant, cut: Cut) -> Source:
-        error, hint = ERRORS[cut].format(self._node), HINTS[cut]
+        error, hint = self._error, self._hint = ERRORS[cut].format(self._node), HINTS[cut]
         if cut == "login":
             self._phase = "held"
             return self._source("held", error=error, hint=hint)
@@ -95,8 +97,10 @@ class Link:
         return self._source("retrying", error=error, hint=hint, retry_at=self._next)
 
     def _dial(self, now: Instant) -> Source:
+        """Until it answers, the reason why it is down still stands; a login that was done has mended its own."""
+        is_mended = self._phase == "held"
         self._phase, self._next = "connecting", now + DIAL_TAKES
-        return self._source("connecting")
+        return self._source("connecting") if is_mended else self._source("connecting", self._error, self._hint)
 
     def _answered(self, now: Instant) -> Source:
         if self._cut is not None:

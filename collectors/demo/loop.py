@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from random import Random
 from typing import Literal
+
+import msgspec
 
 from collectors.demo.lines import LINES, Moment
 from collectors.demo.plan import Trainer
@@ -28,45 +29,38 @@ BURST_LINES = 1_000
 """Lines a second while a library complains."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wrote:
+class Wrote(msgspec.Struct, frozen=True):
     """Text for the end of the current log."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class NewLog:
+class NewLog(msgspec.Struct, frozen=True):
     """An attempt begins, with a log of its own."""
 
     job: int
 
 
-@dataclass(frozen=True, slots=True)
-class SaveBegan:
+class SaveBegan(msgspec.Struct, frozen=True):
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class SaveDone:
+class SaveDone(msgspec.Struct, frozen=True):
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
+class Pruned(msgspec.Struct, frozen=True):
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchTaken:
+class SwitchTaken(msgspec.Struct, frozen=True):
     """The save switch is removed, before the save, as IDEFICS does."""
 
 
 Effect = Wrote | NewLog | SaveBegan | SaveDone | Pruned | SwitchTaken
 
 
-@dataclass(frozen=True, slots=True)
-class Armed:
+class Armed(msgspec.Struct, frozen=True):
     """Which switch files are there."""
 
     kill: bool = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -22,8 +21,7 @@ Format = Literal["megatron", "torchtitan", "hf", "nanotron", "kempnerforge"]
 TB = 10**12
 
 
-@dataclass(frozen=True, slots=True)
-class Trainer:
+class Trainer(msgspec.Struct, frozen=True):
     """A run, the program that trains it, and its pace."""
 
     run: RunSpec

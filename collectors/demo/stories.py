@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from collectors.demo.plan import NODES
 from trainmon.clock import Seconds
@@ -55,8 +55,7 @@ REBOOT: Seconds = 12.0
 """How long a node with a lost GPU is away afterwards: only a reboot brings the GPU back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Act:
+class Act(msgspec.Struct, frozen=True):
     """One story happening to one victim: a node, a GPU as `node/3`, a run or a disk."""
 
     story: str
