@@ -49,7 +49,10 @@ class Wire:
             sent = 0 if self._kept else self._transmit(data)
             if sent < len(data):
                 self._kept += data[sent:]
-                self._ask_for_room()
+                # A partial write may only mean a packet's limit, not a full peer: go on until nothing goes.
+                self._write_kept()
+                if self._kept:
+                    self._ask_for_room()
         return len(data)
 
     def flush(self) -> None:
@@ -58,12 +61,15 @@ class Wire:
             if self._closed:
                 return
             try:
-                while self._kept and (sent := self._transmit(self._kept)):
-                    del self._kept[:sent]
+                self._write_kept()
             except OSError:
                 self._kept.clear()
             if not self._kept:
                 self._room_no_more()
+
+    def _write_kept(self) -> None:
+        while self._kept and (sent := self._transmit(self._kept)):
+            del self._kept[:sent]
 
     def settimeout(self, timeout: float | None) -> None:
         """Not needed: nothing polls here."""
