@@ -36,11 +36,11 @@ class HFTrainer:
 
 def _with_dict(line: str) -> StepLine | None:
     """A dict alone, or glued to the bar that it interrupted."""
-    start = line.find("{'")
     if "'loss': " not in line and "_runtime': " not in line:
         return None
-    said = _dict(line[start:].rstrip())
-    before = stripped(line[:start])
+    body = stripped(line)
+    start = body.find("{'")
+    said, before = _dict(body[start:]), body[:start]
     if said is None or not before:
         return said
     bar = _bar(before)
@@ -62,7 +62,7 @@ def _with_dict(line: str) -> StepLine | None:
 
 
 def _dict(text: str) -> StepLine | None:
-    if not text.endswith("}"):
+    if not text.endswith("}") or "{" in text[1:]:
         return None
     named = dict(PAIR.findall(text))
     if "train_runtime" in named:

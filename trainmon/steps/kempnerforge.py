@@ -15,7 +15,7 @@ NAN = re.compile(
 
 class KempnerForge:
     name = "kempnerforge"
-    keep = r"\[step \d+\]|NaN/Inf (?:loss|detected)"
+    keep = r"\[step \d+\]|NaN/Inf "
 
     def parse(self, line: str) -> StepLine | None:
         if "[step " in line:

@@ -52,10 +52,11 @@ PREFIX = re.compile(
     r"|- [\w.]{1,80} - [A-Z]{4,8} -"  # logging's usual " - root - INFO - "
     r"|[A-Z]{4,8}:?(?=\s)"
     r"|\d{1,6}:(?=\s)"  # srun --label
-    r"|[\w.+-]{1,64}/\d{1,5}(?=\s+[^\s|\d])"  # nemo-run, its job name truncated
+    r"|[\w.+-]{1,64}/\d{1,5}(?=\s+[^\s|])"  # nemo-run, its job name truncated
     r"|>>(?=\s)"
     r"|\([\w.-]{1,40} pid=[^()]{1,60}\)"  # Ray
-    r"|(?!step|iteration|steps|epoch|validate)[a-z][\w.-]{0,63}:(?=\s+[^\s\d])"  # clush: the host; `map:  5%|` is a bar
+    r"|(?!epoch|step)[a-z][a-z.-]{0,40}\d[\w.-]{0,40}:(?=\s+\S)"  # clush, pdsh: the host's name
+    r"|(?!step|iteration|steps|epoch|validate)[a-z][\w.-]{0,63}:(?!\s+\d{1,3}%)(?=\s+\S)"  # the same, but no bar's label
     r")\s{0,40}"
 )
 """One thing that launchers and loggers put in front of a line. `[step 10]` is KempnerForge's own."""

@@ -31,8 +31,13 @@ class Megatron:
         if "iteration" not in line:
             return None
         if "elapsed time per iteration (ms):" in line or "number of skipped iterations:" in line:
-            return step_line(line)
+            return None if is_deepspeed_fork(line) else step_line(line)
         return busy_line(line)
+
+
+def is_deepspeed_fork(line: str) -> bool:
+    """Whether a step line is Megatron-DeepSpeed's: in seconds, or with its samples per second."""
+    return "elapsed time per iteration (s):" in line or "| samples per second:" in line
 
 
 def step_line(line: str) -> StepLine | None:

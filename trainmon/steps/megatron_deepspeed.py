@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmon.steps.line import StepLine
-from trainmon.steps.megatron import step_line
+from trainmon.steps.megatron import is_deepspeed_fork, step_line
 
 
 class MegatronDeepSpeed:
@@ -11,6 +11,4 @@ class MegatronDeepSpeed:
     keep = r"iteration +\d+/ *\d+ *\|"
 
     def parse(self, line: str) -> StepLine | None:
-        if "elapsed time per iteration (s):" not in line and "| samples per second:" not in line:
-            return None
-        return step_line(line)
+        return step_line(line) if is_deepspeed_fork(line) else None
