@@ -277,11 +277,10 @@ class KeyedLines(ScrollView, can_focus=True):
                 continue
             if (before.key in marked) != (row.key in self._marked):
                 self._repaint_line(place)
-            columns = changed_columns(before.spans, row.spans)
-            if columns is None:
+            if before.spans == row.spans:
                 continue
             self._strips.pop(place, None)
-            if top <= place < top + height:
+            if top <= place < top + height and (columns := changed_columns(before.spans, row.spans)):
                 self.refresh(Region(GUTTER + columns[0], place - top, columns[1] - columns[0], 1))
         for place in range(len(self._rows), len(old)):
             self._strips.pop(place, None)
