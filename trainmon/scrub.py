@@ -81,8 +81,9 @@ SECRET_KEYS = _words(
 DATA_KEYS = _words(
     "text json sort primary foreign label labels input output data dataset image video audio caption loss metric",
     "prompt content message messages question answer response chosen rejected source target group index column row",
-    "field sample id dict map lookup cache public feature reward score best monitor partition train eval val test state query",
-    "embed embedding system instruction completion context history role tag attn attention head hot k v q value join merge",
+    "field sample id dict map lookup cache public feature reward score best monitor partition train eval val test",
+    "state query embed embedding system instruction completion context history role tag attn attention head hot k v q",
+    "value join merge",
 )
 PLAIN_VALUES = {MASK, "true", "false", "none", "null", "yes", "no", "on", "off", "str", "int", "float", "bool"}
 QUOTES = "\"'"

@@ -13,7 +13,7 @@ from trainmon.steps.bars import FASTEST, TIMES, postfix, step_time
 from trainmon.steps.line import StepLine, number, stripped
 
 PAIR = re.compile(r"'([^'{}]{1,80})': ('[^'{}]{0,80}'|[^,'{}\[\]]{1,40})(?=[,}])")
-BAR = re.compile(r"(?:Train:\s{1,8})?\d{1,3}%\|[^|]{0,400}\|\s{0,12}(\d{1,12})/(\d{1,12}) " + TIMES)
+BAR = re.compile(r"(?:Train:\s{1,8})?\d{1,3}%\|[^|]{0,400}\|\s{0,12}(\d{1,12})/(\d{1,12}(?:\.\d{1,6})?) " + TIMES)
 SAVING = re.compile(r"Saving (?:model )?checkpoint to \S")
 EVAL = re.compile(r"\*{3,8} Running (?:Evaluation|Prediction|Test) ")
 
@@ -92,7 +92,10 @@ def _bar(body: str) -> StepLine | None:
     seconds = step_time(found[3], found[4])
     if seconds is not None and seconds < 1 / FASTEST:
         return None
-    loss = postfix(body, found.end()).get("loss")
     return StepLine(
-        kind="bar", step=int(found[1]), target_step=int(found[2]) or None, loss=number(loss), step_time_s=seconds
+        kind="bar",
+        step=int(found[1]),
+        target_step=math.ceil(float(found[2])) or None,  # a batch count that was divided: 312.5 ends with step 313
+        loss=number(postfix(body, found.end()).get("loss")),
+        step_time_s=seconds,
     )

@@ -56,7 +56,7 @@ PREFIX = re.compile(
     r"|>>(?=\s)"
     r"|\([\w.-]{1,40} pid=[^()]{1,60}\)"  # Ray
     r"|(?!epoch|step)[a-z][a-z.-]{0,40}\d[\w.-]{0,40}:(?=\s+\S)"  # clush, pdsh: the host's name
-    r"|(?!step|iteration|steps|epoch|validate)[a-z][\w.-]{0,63}:(?!\s+\d{1,3}%)(?=\s+\S)"  # the same, but no bar's label
+    r"|(?!step|iteration|steps|epoch|validate)[a-z][\w.-]{0,63}:(?!\s+\d{1,3}%)(?=\s+\S)"  # … and no label of a bar
     r")\s{0,40}"
 )
 """One thing that launchers and loggers put in front of a line. `[step 10]` is KempnerForge's own."""
