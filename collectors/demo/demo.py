@@ -87,16 +87,16 @@ class Demo:
             self._world = self._make(now)
             self._began = self._at = monotonic
         if self._watch is None:
-            self._watch = Watch(self._world, self._submit, now, self._seed, self._keep)
+            self._watch = Watch(self._world, self._submit, monotonic, self._seed, self._keep)
         passed, self._at = monotonic - self._at, monotonic
         begun = self._world.advance(min(passed, LONGEST) * self._speed, now)
         while self._requests:
             source = self._requests.popleft()
             if source is None:
-                self._watch.refresh(now)
+                self._watch.refresh(monotonic)
             else:
                 self._watch.login(source)
-        self._watch.step(begun, now)
+        self._watch.step(begun, monotonic, now)
         return FIRST_TICK if monotonic - self._began < 1.0 else TICK
 
     def _make(self, now: Instant) -> World:
@@ -121,24 +121,27 @@ class Demo:
                 if self._is_ill:
                     self._is_ill = False
                     self._submit(SourceGone(FILES))
-            except (OSError, TrainmonError) as error:
+            except Exception as error:  # the demo must not end in silence: its fault becomes a source's error
                 wait = LONGEST
                 self._complain(error)
             self._wake.wait(wait)
             self._wake.clear()
 
-    def _complain(self, error: OSError | TrainmonError) -> None:
-        """Its files cannot be written, as when the disk here is full: say so, and try again."""
+    def _complain(self, error: Exception) -> None:
+        """Say what failed, such as a full disk under its files, and that it is tried again."""
         self._is_ill = True
-        what = error.strerror if isinstance(error, OSError) else error.message
-        hint = error.hint if isinstance(error, TrainmonError) else f"make room in {error.filename or self.directory}"
+        what, hint = f"{type(error).__name__}: {error}", "it is tried again every 5 s"
+        if isinstance(error, TrainmonError):
+            what, hint = error.message, error.hint
+        elif isinstance(error, OSError):
+            what, hint = error.strerror or what, f"look at {error.filename or self.directory}"
         source = Source(
             name=FILES,
             kind="files",
             cluster=CLUSTER,
             health="down",
             phase="retrying",
-            error=f"the demo cannot use its files: {what or error}",
+            error=f"the demo cannot go on: {what}",
             hint=hint,
         )
         self._submit(SourceChanged(source))

@@ -34,7 +34,7 @@ HINTS: dict[Cut, str] = {
 class Link:
     """One node's source. `advance` says how it changed; `is_up` whether its probe is heard now."""
 
-    def __init__(self, node: str, up_at: Instant, random: Random) -> None:
+    def __init__(self, node: str, up_at: Seconds, random: Random) -> None:
         self.name = f"node:{node}"
         self.is_up = False
         self._node = node
@@ -45,66 +45,66 @@ class Link:
         self._error: str | None = None
         self._hint: str | None = None
         self._cut: Cut | None = None
-        self._silent_since: Instant | None = None
+        self._silent_since: Seconds | None = None
         self._excused: Cut | None = None
         """A cut that a person has mended before its story ended."""
 
     def first(self) -> Source:
         return Source(name=self.name, kind="node", cluster=CLUSTER, period=PERIOD, phase="connecting")
 
-    def advance(self, now: Instant, cut: Cut | None) -> Iterator[Source]:
-        """Take note of what the story says, and of time."""
+    def advance(self, at: Seconds, now: Instant, cut: Cut | None) -> Iterator[Source]:
+        """Take note of what the story says, and of time: `at` runs evenly, `now` is what a person reads."""
         if cut != self._excused:
             self._excused = None
         self._cut = None if cut == self._excused else cut
         if self._phase == "up" and self._cut is not None:
-            yield from self._breaks(now, self._cut)
+            yield from self._breaks(at, now, self._cut)
         elif self._phase == "up":
             self.is_up, self._silent_since = True, None
-        elif (self._phase == "held" and self._cut is None) or (self._phase == "retrying" and now >= self._next):
-            yield self._dial(now)
-        elif self._phase == "connecting" and now >= self._next:
-            yield self._answered(now)
+        elif (self._phase == "held" and self._cut is None) or (self._phase == "retrying" and at >= self._next):
+            yield self._dial(at)
+        elif self._phase == "connecting" and at >= self._next:
+            yield self._answered(at, now)
 
-    def hurry(self, now: Instant) -> None:
+    def hurry(self, at: Seconds) -> None:
         """Redial now, if it waits for its next try."""
         if self._phase == "retrying":
-            self._next = now
+            self._next = at
 
     def login(self) -> None:
         """A person has logged in again."""
         if self._phase == "held":
             self._excused = self._cut
 
-    def _breaks(self, now: Instant, cut: Cut) -> Iterator[Source]:
+    def _breaks(self, at: Seconds, now: Instant, cut: Cut) -> Iterator[Source]:
         """A silent node is noticed late; a closed connection and a login at once."""
         self.is_up = False
         if cut == "node":
-            self._silent_since = now if self._silent_since is None else self._silent_since
-            if now - self._silent_since < NOTICED_AFTER:
+            self._silent_since = at if self._silent_since is None else self._silent_since
+            if at - self._silent_since < NOTICED_AFTER:
                 return
         self._tries = 0
-        yield self._failed(now, cut)
+        yield self._failed(at, now, cut)
 
-    def _failed(self, now: Instant, cut: Cut) -> Source:
+    def _failed(self, at: Seconds, now: Instant, cut: Cut) -> Source:
         error, hint = self._error, self._hint = ERRORS[cut].format(self._node), HINTS[cut]
         if cut == "login":
             self._phase = "held"
             return self._source("held", error=error, hint=hint)
         wait = BACK_OFF[min(self._tries, len(BACK_OFF) - 1)] * self._random.uniform(0.8, 1.2)
         self._tries += 1
-        self._phase, self._next = "retrying", now + wait
-        return self._source("retrying", error=error, hint=hint, retry_at=self._next)
+        self._phase, self._next = "retrying", at + wait
+        return self._source("retrying", error=error, hint=hint, retry_at=now + wait)
 
-    def _dial(self, now: Instant) -> Source:
+    def _dial(self, at: Seconds) -> Source:
         """Until it answers, the reason why it is down still stands; a login that was done has mended its own."""
         is_mended = self._phase == "held"
-        self._phase, self._next = "connecting", now + DIAL_TAKES
+        self._phase, self._next = "connecting", at + DIAL_TAKES
         return self._source("connecting") if is_mended else self._source("connecting", self._error, self._hint)
 
-    def _answered(self, now: Instant) -> Source:
+    def _answered(self, at: Seconds, now: Instant) -> Source:
         if self._cut is not None:
-            return self._failed(now, self._cut)
+            return self._failed(at, now, self._cut)
         self._phase, self.is_up, self._silent_since = "up", True, None
         return self._source("up")
 

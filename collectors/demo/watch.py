@@ -28,7 +28,7 @@ CUTS: tuple[Cut, ...] = ("node", "reboot", "login")
 class Pace:
     """When the readings of one node are due."""
 
-    def __init__(self, at: Instant) -> None:
+    def __init__(self, at: Seconds) -> None:
         self.sample = at
         self.slow = at
         self.disks = at
@@ -37,16 +37,17 @@ class Pace:
 class Watch:
     """Watches a world. `step` submits all that is to be said now."""
 
-    def __init__(self, world: World, submit: Callable[[Event], None], now: Instant, seed: int, keep: str) -> None:
+    def __init__(self, world: World, submit: Callable[[Event], None], at: Seconds, seed: int, keep: str) -> None:
         self._world = world
         self._submit = submit
         self._random = Random(f"{seed} watch")
-        self._now = now
-        self._refreshed = 0.0
+        self._at = at
+        self._now: Instant = 0.0
+        self._refreshed = float("-inf")
         spec = msgspec.to_builtins(_spec(world, keep))
-        self._logs = Logs(spec, lambda: self._now)
+        self._logs = Logs(spec, lambda: self._at)
         self._switches = Switches(spec)
-        ups = {node: now + max(0, place + 1 - AT_ONCE) * STAGGER for place, node in enumerate(NODES)}
+        ups = {node: at + max(0, place + 1 - AT_ONCE) * STAGGER for place, node in enumerate(NODES)}
         self._links = {node: Link(node, up, self._random) for node, up in ups.items()}
         self._paces = {node: Pace(up) for node, up in ups.items()}
         submit(RunsChanged(world.runs))
@@ -57,26 +58,26 @@ class Watch:
         """Let go of the logs."""
         self._logs.configure({})
 
-    def step(self, begun: Iterable[Act], now: Instant) -> None:
-        """`begun` is what has just happened in the world."""
-        self._now = now
+    def step(self, begun: Iterable[Act], at: Seconds, now: Instant) -> None:
+        """`begun` is what has just happened in the world; `at` runs evenly, `now` is the time of day."""
+        self._at, self._now = at, now
         for node in NODES:
             self._connect(node)
         for act in begun:
             self._xid(act)
         for node in NODES:
-            if self._links[node].is_up and now >= self._paces[node].sample:
+            if self._links[node].is_up and at >= self._paces[node].sample:
                 for reading in self._readings(node):
                     self._say(node, reading)
 
-    def refresh(self, now: Instant) -> None:
+    def refresh(self, at: Seconds) -> None:
         """Everything is due now; at most once a second."""
-        if now - self._refreshed < 1.0:
+        if at - self._refreshed < 1.0:
             return
-        self._refreshed = now
+        self._refreshed = at
         for node, link in self._links.items():
-            link.hurry(now)
-            self._paces[node] = Pace(now)
+            link.hurry(at)
+            self._paces[node] = Pace(at)
 
     def login(self, source: str) -> None:
         link = self._links.get(source.removeprefix("node:"))
@@ -86,10 +87,10 @@ class Watch:
     def _connect(self, node: str) -> None:
         link = self._links[node]
         was_up = link.is_up
-        for source in link.advance(self._now, self._cut(node)):
+        for source in link.advance(self._at, self._now, self._cut(node)):
             self._submit(SourceChanged(source))
         if link.is_up and not was_up:
-            self._paces[node] = Pace(self._now)
+            self._paces[node] = Pace(self._at)
             self._say(node, self._world.look(node).hello(self._now))
 
     def _cut(self, node: str) -> Cut | None:
@@ -104,16 +105,16 @@ class Watch:
 
     def _readings(self, name: str) -> Iterator[AnyReading]:
         """What the probe of a node says in one period."""
-        now, pace, node = self._now, self._paces[name], self._world.look(name)
-        pace.sample = now + PERIOD * self._random.uniform(0.97, 1.03)
-        is_slow = now >= pace.slow
+        at, now, pace, node = self._at, self._now, self._paces[name], self._world.look(name)
+        pace.sample = at + PERIOD * self._random.uniform(0.97, 1.03)
+        is_slow = at >= pace.slow
         if is_slow:
-            pace.slow = now + SLOW
+            pace.slow = at + SLOW
             yield node.facts(now)
         yield node.samples(now)
         yield node.host(now)
-        if now >= pace.disks:
-            pace.disks = now + DISKS_EVERY
+        if at >= pace.disks:
+            pace.disks = at + DISKS_EVERY
             yield node.disks(now, self._world.shared_disks() if name == READER else ())
         if name == READER:
             yield from self._files(node.clock(now), slow=is_slow)

@@ -21,9 +21,10 @@ class HandClock:
 
     def __init__(self) -> None:
         self.passed = 0.0
+        self.set_back = 0.0
 
     def now(self) -> float:
-        return STARTED + self.passed
+        return STARTED + self.passed - self.set_back
 
     def monotonic(self) -> float:
         return 1_000.0 + self.passed

@@ -155,6 +155,13 @@ def test_a_laptop_that_slept_does_not_live_through_the_night(stage: Stage) -> No
     assert all(source.phase != "held" for node in NODES for _, source in stage.sources(node))
 
 
+def test_a_time_of_day_that_is_set_back_does_not_silence_it(stage: Stage) -> None:
+    stage.play(5.0)
+    stage.clock.set_back = 3600.0
+    stage.play(10.0)
+    assert len([at for at, _ in stage.readings(GpuSamples, "gpu-001") if at > 5]) >= 2
+
+
 def test_refresh_reads_everything_at_once_and_at_most_once_a_second(stage: Stage) -> None:
     stage.play(5.0)
     stage.said.clear()
@@ -199,7 +206,7 @@ def test_files_that_cannot_be_written_are_a_source_with_an_error_and_the_demo_re
     demo.stop()
     assert isinstance(said[0], SourceChanged)
     assert said[0].source.name == "files:demo"
-    assert said[0].source.error == "the demo cannot use its files: File exists"
+    assert said[0].source.error == "the demo cannot go on: File exists"
 
 
 def test_nothing_happens_before_it_is_started(tmp_path: Path) -> None:
