@@ -15,7 +15,7 @@ def compiled(parts: "list[bytes]") -> "dict[str, bytes]":
     child = os.fork()
     if child == 0:
         codes = {}
-        for name, text in zip(parts[::2], parts[1::2]):
+        for name, text in zip(parts[::2], parts[1::2]):  # noqa: B905 strict= needs Python 3.10
             code = compile(text, "probe:" + name.decode(), "exec", 0, True, 2)
             codes[name.decode()] = marshal.dumps(code)
         with os.fdopen(writer, "wb") as pipe:
@@ -48,15 +48,15 @@ class Sent:
             exec(marshal.loads(code), module.__dict__)
 
 
-def start(packed: bytes) -> None:
-    """Unpack, compile, and run main until the client is gone."""
+def install(packed: bytes) -> None:
+    """Unpack, compile, and make importable."""
     codes = compiled(packed.split(b"\0")[1:])
     codes["collectors"] = codes["collectors.probe"] = b""
     sys.meta_path.insert(0, Sent(codes))  # type: ignore[arg-type]
-    from collectors.probe import main  # noqa: PLC0415 only importable now
-
-    main.main()
 
 
 if "p" in globals():
-    start(globals().pop("p"))
+    install(globals().pop("p"))
+    from collectors.probe import main
+
+    main.main()

@@ -43,8 +43,11 @@ SHELL = (
 )
 """Starts Python where there is one that can run the probe, else the fallback script in this very shell."""
 
-NAME = re.compile(r"(?:def|class)\s+(\w+)|(\w+)\s*=[^=]")
+NAME = re.compile(r"(?:def|class)\s+(\w+)|(\w+)\s*=[^=]|(?:from [\w.]+ )?import (\w+)$", re.MULTILINE)
 WORD = re.compile(r"\w+")
+LIGHT = ("threading", "string", "wraps")
+"""Taken from our light.py instead of the standard library: the only lines of pynvml that are replaced."""
+
 BLOCK = re.compile(r"^(?=[^\s#)\]}])", re.MULTILINE)
 ASKED = re.compile(r"\bpynvml\.(\w+)|\bnvml\.(\w+)|\"(nvml\w+)\"")
 
@@ -105,4 +108,11 @@ def pruned_pynvml(users: Iterable[str]) -> str:
         for number in set(defined.get(name, ())) - kept:
             kept.add(number)
             wanted.update(word for word in WORD.findall(blocks[number]) if word in defined)
-    return "".join(blocks[number] for number in sorted(kept))
+    return "".join(_light(blocks[number]) for number in sorted(kept))
+
+
+def _light(block: str) -> str:
+    found = NAME.match(block)
+    if found and found.group(3) in LIGHT:
+        return f"from collectors.probe.light import {found.group(3)}\n"
+    return block

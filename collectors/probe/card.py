@@ -15,7 +15,9 @@ FAULTS = {
 """nvmlReturn_t → the words of nvidia-smi, where those of pynvml are older or fewer."""
 
 ABSENT = frozenset((2, 3, 4, 6, 13, 22, 25, 26))
-"""Invalid argument, not supported, no permission, not found, no such function, no ECC, version, deprecated: not asked again."""
+"""Invalid argument, not supported, no permission, not found, no such function, no ECC, version, deprecated.
+
+These are not asked again."""
 CLOSED = frozenset((1, 9))
 LOST, RESET, TIMEOUT = 15, 16, 10
 
@@ -101,7 +103,9 @@ class Card:
         used = self.memory()[0]
         row = [temperature, self.memory_temperature(), used, self.utilization(), self.power("nvmlDeviceGetPowerUsage")]
         row.append(plain(self.ask("nvmlDeviceGetClockInfo", 1)))
-        row.append(plain(self.either("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")))
+        row.append(
+            plain(self.either("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"))
+        )
         return [self.index, self.error, self.lost, *row]
 
     def memory(self) -> "tuple[int | None, int | None]":

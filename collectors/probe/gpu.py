@@ -4,7 +4,10 @@ What a driver refuses is null, never 0, and a field that it does not support is 
 shared with the training. A GPU that was seen once keeps its row and its index for as long as the probe lives.
 """
 
+import functools
 import time
+
+import pynvml
 
 from collectors.probe import host, pci
 from collectors.probe.card import FAULTS, Card
@@ -17,8 +20,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     Line = dict[str, Any]
-
-import pynvml
 
 REOPEN_AFTER = 10
 """So many slow periods after a GPU was lost NVML is opened anew: a GPU that was reset has new handles."""
@@ -45,6 +46,7 @@ class Gpus:
         self.configure(spec)
 
     def configure(self, spec: "Mapping[str, Any]") -> None:
+        self.spec = spec
         self.mark = spec.get("mark")
 
     # -- what the worker runs -----------------------------------------------------------------------------------
@@ -53,8 +55,8 @@ class Gpus:
         if self.smi is not None:
             return [*self.smi.operations(slow), ("xid", self.xids)]
         listed = [("nvml", self.open)] if not self.is_open and slow else []  # type: list[tuple[str, Any]]
-        for index in sorted(self.cards):
-            listed.append(("gpu:%d" % index, lambda card=self.cards[index]: self.read(card, slow)))
+        for card in [self.cards[index] for index in sorted(self.cards)]:
+            listed += [("gpu:%d" % card.index, functools.partial(self.read, card, slow))]
         listed.append(("xid", self.xids))
         if slow and self.cards:
             listed += [("processes", self.name_processes), ("facts", self.facts)]

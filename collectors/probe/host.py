@@ -86,8 +86,8 @@ class Host:
         counts = []
         for name in listed(folder):
             if os.path.exists(os.path.join(folder, name, "device")):
-                for counter in ("rx_errors", "tx_errors"):
-                    counts.append(number(read(os.path.join(folder, name, "statistics", counter))))
+                statistics = os.path.join(folder, name, "statistics")
+                counts += [number(read(os.path.join(statistics, counter))) for counter in ("rx_errors", "tx_errors")]
         self.slow_part["network_errors"] = added(counts)
         self.slow_part["oom_kills"] = field(self.text("proc/vmstat"), "oom_kill")
 
@@ -95,8 +95,8 @@ class Host:
         folder = os.path.join(self.root, "sys/class/infiniband")
         ports = []
         for adapter in listed(folder):
-            for port in listed(os.path.join(folder, adapter, "ports")):
-                ports.append(self.port(os.path.join(folder, adapter, "ports", port), adapter + "/" + port))
+            inside = os.path.join(folder, adapter, "ports")
+            ports += [self.port(os.path.join(inside, port), adapter + "/" + port) for port in listed(inside)]
         self.slow_part["infiniband"] = ports
 
     def port(self, folder: str, name: str) -> "dict[str, Any]":

@@ -10,7 +10,7 @@ OFF_THE_BUS = re.compile(r"NVRM: (?:The NVIDIA )?GPU (?:at PCI:)?([0-9a-fA-F:.]+
 def address(text: str) -> str:
     """A PCI address in one spelling: 0000:05:00, whether it came as 00000000:05:00.0 or as PCI:0000:05:00."""
     parts = text.lower().partition(".")[0].split(":")
-    return ":".join([parts[0][-4:].rjust(4, "0")] + parts[1:])
+    return ":".join([parts[0][-4:].rjust(4, "0"), *parts[1:]])
 
 
 def parsed(text: str) -> "tuple[str | None, int, str] | None":

@@ -23,13 +23,13 @@ else:
         parse_float = float
         parse_int = int
         parse_constant = None
-        memo = {}  # type: dict[str, str]
+        memo = {}  # type: dict[str, str]  # noqa: RUF012 the scanner clears it
 
     def _refused(value: object) -> object:
         raise TypeError("%s is no JSON" % type(value))
 
     _encode = make_encoder(None, _refused, encode_basestring_ascii, None, ":", ",", False, False, False)
-    _scan = make_scanner(_Context())
+    _scan = make_scanner(_Context())  # type: ignore[arg-type]
 
     def encoded(value: object) -> str:
         """One line of JSON, ASCII only: whatever the node's locale is."""

@@ -1,11 +1,14 @@
-"""Whose processes hold memory on the GPUs, and what they are. Looking them up can hang: a name service, or a process's own lock."""
+"""Whose processes hold memory on the GPUs, and what they are.
+
+Looking them up can hang: a name service that is down, or a process that holds its own lock.
+"""
 
 import os
 import pwd
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from typing import Any
 
     from collectors.probe.card import Card
@@ -54,10 +57,10 @@ class Processes:
                 self.users[uid] = str(uid)
         return self.users[uid], command[:LONGEST_COMMAND] or None
 
-    def of(self, card: "Card") -> "list[Mapping[str, Any]]":
+    def of(self, card: "Card") -> "list[dict[str, Any]]":
         """The wire's list for one GPU, those with most memory first."""
-        rows = []
+        rows = []  # type: list[dict[str, Any]]
         for pid, mib in self.memory.get(card.index, {}).items():
             user, command = self.names.get(pid, (None, None))
             rows.append({"pid": pid, "user": user, "memory_mib": mib, "command": command})
-        return sorted(rows, key=lambda row: -(row["memory_mib"] or 0))[:MOST_PROCESSES]  # type: ignore[operator]
+        return sorted(rows, key=lambda row: -(row["memory_mib"] or 0))[:MOST_PROCESSES]

@@ -13,14 +13,14 @@ from collectors.probe import ndjson
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Protocol
+    from typing import Any, Protocol  # novm for mypy alone
 
     from collectors.probe.mark import Mark
 
     Line = dict[str, Any]
     Operation = tuple[str, Callable[[], list[Line] | None]]
 
-    class Section(Protocol):
+    class Section(Protocol):  # novm
         def configure(self, spec: Line) -> None: ...
 
         def operations(self, slow: bool) -> list[Operation]: ...
@@ -152,7 +152,7 @@ class Worker:
         return [{"k": "trouble", "part": part, "text": others[-1] if others else None}]
 
     def add(self, line: "Line") -> None:
-        field = MERGED.get(line["k"])
+        field = MERGED.get(line["k"], "")
         for earlier in self.out if field else ():
             if earlier["k"] == line["k"]:
                 line[field] = earlier[field] + line[field]

@@ -97,7 +97,7 @@ class Events:
 
     def faults(self) -> "list[tuple[int | None, int]]":
         """GPU index and Xid of every event since the last call."""
-        found = []
+        found = []  # type: list[tuple[int | None, int]]
         while self.index and len(found) < 100:
             try:
                 event = self.nvml.nvmlEventSetWait_v2(self.set, 0)
