@@ -19,7 +19,7 @@ from trainmon.steps.progress import advance
 from trainmon.steps.torchtitan import TorchTitan
 from trainmon.text import last_state, without_sequences
 
-__all__ = ["FORMATS", "KEEP", "Format", "StepLine", "advance", "keep", "named_regex", "parse_line"]
+__all__ = ["BARS", "FORMATS", "KEEP", "Format", "StepLine", "advance", "keep", "named_regex", "parse_line"]
 
 FORMATS: tuple[Format, ...] = (
     MegatronDeepSpeed(),
@@ -33,6 +33,10 @@ FORMATS: tuple[Format, ...] = (
     Lightning(),
     DeepSpeed(),
 )
+
+BARS: tuple[Format, ...] = (HFTrainer(), Lightning())
+"""The formats that may be read from an unfinished line: a bar has no line end, and half of one is not taken for one.
+Half of `lm loss: 1.04E+01` would be another number."""
 
 LONGEST = 4_000
 """Characters of a line that are looked at."""

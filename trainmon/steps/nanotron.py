@@ -14,6 +14,8 @@ class Nanotron:
     keep = r"iteration: *\d+ */ *\d+ *\|"
 
     def parse(self, line: str) -> StepLine | None:
+        if "Saving checkpoint at " in line:
+            return StepLine(kind="save") if stripped(line).startswith("Saving checkpoint at /") else None
         if "iteration:" not in line or "time_per_iteration_ms:" not in line:
             return None
         body = stripped(line)

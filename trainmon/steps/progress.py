@@ -34,7 +34,7 @@ def advance(progress: Progress, name: str, line: StepLine, at: Instant) -> Progr
             return replace(progress, doing=line.kind, doing_at=at)
         case "note":
             return replace(progress, doing="train", doing_at=at)
-        case "bar":
+        case "bar" if line.step is not None:
             return _bar(progress, name, line, at)
     if line.step is None:
         return _without_a_step(progress, name, line, at)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainmon.steps.lines import WRITTEN, examples, innocents
-from trainmon.steps import FORMATS, KEEP, StepLine, parse_line
+from trainmon.steps import BARS, FORMATS, KEEP, StepLine, parse_line
 
 EXAMPLES = [(one.name, line, expected) for one in FORMATS for line, expected in examples(one.name)]
 
@@ -108,6 +108,17 @@ def test_only_the_last_state_of_a_rewritten_line_counts() -> None:
     found = parse_line(bars)
     assert found is not None
     assert found[1].step == 8
+
+
+def test_half_a_bar_is_never_another_number() -> None:
+    for name, line, expected in EXAMPLES:
+        whole = parse_line(line, BARS)
+        if name not in ("hf-trainer", "lightning") or whole is None:
+            assert whole is None
+            continue
+        for end in range(len(line)):
+            half = parse_line(line[:end], BARS)
+            assert half is None or (half[1].step == whole[1].step and half[1].loss in (None, whole[1].loss)), expected
 
 
 HOSTILE = st.lists(

@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trainmon.clock import Instant
 from trainmon.model import Progress
@@ -218,3 +220,28 @@ def test_a_nan_line_without_metrics_is_a_step() -> None:
 def test_a_field_that_a_line_does_not_say_keeps_its_value() -> None:
     progress = advance(Progress(grad_norm=1.0, loss=2.0), "own", StepLine(step=1, tokens_per_s=5.0), 1.0)
     assert (progress.grad_norm, progress.loss, progress.tokens_per_s) == (1.0, 2.0, 5.0)
+
+
+LINE = st.builds(
+    StepLine,
+    kind=st.sampled_from(["train", "bar", "eval", "save", "note"]),
+    step=st.none() | st.integers(0, 50),
+    target_step=st.none() | st.integers(1, 3),
+    loss=st.none() | st.just(1.0) | st.just(math.nan),
+    step_time_s=st.none() | st.just(2.0),
+    epoch=st.none() | st.floats(0, 3),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["hf-trainer", "megatron", "own"]), LINE, st.floats(0, 700)), max_size=60))
+def test_whatever_the_lines_say_the_progress_stays_bounded_and_its_cadence_a_time(
+    lines: list[tuple[str, StepLine, float]],
+) -> None:
+    progress, at = Progress(), 0.0
+    for name, line, later in lines:
+        at += later
+        progress = advance(progress, name, line, at)
+        assert len(progress.intervals) <= 15
+        assert progress.cadence_s is None or progress.cadence_s > 0
+        assert progress.at is None or progress.at <= at
+        assert progress.step is None or progress.step >= 0
