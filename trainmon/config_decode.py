@@ -54,7 +54,7 @@ class _Walk:
     def setting(
         self, values: dict[str, object], key: str, value: object, type_: object, *, where: str, prefix: str
     ) -> None:
-        struct, many = _table_of(type_)
+        struct, many = table_of(type_)
         if struct is None:
             try:
                 values[key] = _kind_of(type_).read(value)
@@ -109,7 +109,7 @@ def find_kind(type_: object) -> Kind | None:
     return next((kind for kind in inner if kind), None)
 
 
-def _table_of(type_: object) -> tuple[type[Table] | None, bool]:
+def table_of(type_: object) -> tuple[type[Table] | None, bool]:
     """The table that a setting holds, and whether it is a list of them; (None, False) for a plain value."""
     if isinstance(type_, type) and issubclass(type_, Table):
         return type_, False

@@ -1,0 +1,52 @@
+"""The code itself: lint, format, types and who may import whom, each a test of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from trainmon import __version__
+
+ROOT = Path(__file__).parent.parent
+PATIENCE = 400.0
+"""Seconds; a first mypy on two busy cores has taken 70."""
+
+
+def passes(*argv: str) -> None:
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, f"{' '.join(argv)}\n{done.stdout}{done.stderr}"
+
+
+def tool(name: str) -> str:
+    return str(Path(sys.executable).parent / name)
+
+
+def test_ruff_finds_nothing() -> None:
+    passes(tool("ruff"), "check", ".")
+
+
+def test_every_file_is_formatted() -> None:
+    passes(tool("ruff"), "format", "--check", ".")
+
+
+def test_every_type_is_right() -> None:
+    passes(tool("mypy"))
+
+
+def test_imports_keep_the_contracts() -> None:
+    passes(tool("lint-imports"))
+
+
+def test_every_module_of_the_core_has_its_layer() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    named = {name.strip() for layer in layers for name in layer.replace("|", ":").split(":")}
+    found = {f"trainmon.{path.stem}" for path in (ROOT / "trainmon").iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert found - named - {"trainmon.__init__", "trainmon.__pycache__"} == set()
+
+
+def test_the_version_is_the_same_in_both_places() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == __version__
