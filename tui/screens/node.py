@@ -1,0 +1,78 @@
+"""One node on the full screen: every number of its GPUs, their last hour, what they run, and how the host is."""
+
+from __future__ import annotations
+
+from textual import events
+from textual.app import ComposeResult
+
+from trainmon.model import State
+from tui.footer import Foot
+from tui.panes.base import Pane
+from tui.panes.header import HeaderLine
+from tui.panes.node import FactsPane, GpuTable, PlotPane
+from tui.plots import LEAST_HEIGHT
+from tui.screens.base import Shown
+
+FRAME = 3
+"""Lines that the table takes beside its GPUs: frame and heads."""
+
+
+class NodeScreen(Shown):
+    """Table, plots where there is room, facts; Esc goes back."""
+
+    PLACE = "node"
+    CSS = """
+    NodeScreen Picture { border-left: solid $rule; border-right: solid $rule; padding: 0 1; }
+    """
+
+    def __init__(self, node: str) -> None:
+        super().__init__()
+        self.node = node
+        self.header = HeaderLine()
+        self.table = GpuTable(node, id="node-gpus")
+        self.facts = FactsPane(node, id="node-facts")
+        self.foot = Foot()
+
+    def compose(self) -> ComposeResult:
+        self.plots = PlotPane(self.node, self.watching.backend, id="node-plots")
+        yield self.header
+        yield self.table
+        yield self.plots
+        yield self.facts
+        yield self.foot
+
+    def on_mount(self) -> None:
+        self.foot.at(self.PLACE)
+        self.fit()
+        self.table.focus_body()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.fit()
+
+    def show(self, state: State) -> None:
+        self.header.show(state)
+        for pane in (self.table, self.plots, self.facts):
+            pane.show(state)
+        self.fit()
+
+    def fit(self) -> None:
+        """The table is as high as its GPUs; the plots come where something is left for the facts as well."""
+        table, plots = heights(self.app.size.height, len(self.table.lines.rows))
+        for pane, height in ((self.table, table), (self.plots, plots)):
+            if pane.styles.height is None or pane.styles.height.value != max(1, height):
+                pane.styles.height = max(1, height)
+            if pane.display != (height > 0):
+                pane.display = height > 0
+
+    def on_pane_selected(self, event: Pane.Selected) -> None:
+        gpu = self.table.selected_gpu()
+        if event.pane is self.table and gpu is not None:
+            self.plots.follow_gpu(gpu.index)
+
+
+def heights(screen: int, gpus: int) -> tuple[int, int]:
+    """Lines of the table and of the plots on a screen this high."""
+    table = min(max(gpus, 1) + FRAME, max(6, (screen - 2) // 2))
+    left = screen - 2 - table
+    plots = min(16, left // 2)
+    return table, plots if plots >= LEAST_HEIGHT + 2 else 0
