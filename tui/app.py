@@ -7,6 +7,8 @@ import os
 import signal
 from typing import ClassVar
 
+import rich
+from rich.traceback import Traceback
 from textual import events
 from textual.app import App
 from textual.binding import BindingType
@@ -213,6 +215,11 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def action_how_to_quit(self) -> None:
         self.notify("q quits. What is watched goes on.", timeout=3, markup=False)
+
+    def _fatal_error(self) -> None:
+        """Say what went wrong without the local variables: one of them may be the answer to a password prompt."""
+        self._exit_renderables.append(Traceback(show_locals=False, width=100, suppress=[rich]))
+        self._close_messages_no_wait()
 
     async def action_quit(self) -> None:
         self.exit()

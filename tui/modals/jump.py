@@ -41,5 +41,6 @@ class Jump(ModalScreen[str | None]):
 
     def on_key(self, event: events.Key) -> None:
         event.stop()
+        event.prevent_default()
         target = self.targets.get(event.key)
         self.dismiss(None if target is None else target.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
@@ -40,8 +41,7 @@ class Ask(ModalScreen[tuple[str, ...] | None]):
             yield Static(self.hint(), classes="hint", markup=False)
 
     def hint(self) -> str:
-        more = f"  {self.waiting} more wait" if self.waiting else ""
-        return f"Enter answers  Esc declines: the host is then left alone{more}"
+        return "Enter answers  Esc declines" + (f"  {self.waiting} more to answer" if self.waiting else "")
 
     def on_mount(self) -> None:
         fields = self.query(Input)
@@ -57,9 +57,11 @@ class Ask(ModalScreen[tuple[str, ...] | None]):
         else:
             self.dismiss(tuple(field.value for field in fields))
 
-    def on_key(self, event: object) -> None:
-        """A question without a field is only read: Enter closes it."""
-        if getattr(event, "key", "") == "enter" and not self.prompt.fields:
+    def on_key(self, event: events.Key) -> None:
+        """A question without a field is only read: Enter closes it, and goes no further."""
+        if event.key == "enter" and not self.prompt.fields:
+            event.stop()
+            event.prevent_default()
             self.dismiss(())
 
     def action_back(self) -> None:

@@ -26,6 +26,9 @@ from tui.lines import STYLE_CSS, STYLES, Heading, KeyedLines, Palette, Row, Span
 
 log = logging.getLogger(__name__)
 
+SENTENCE = "\0"
+"""Keys of rows that are about nothing begin so: no name can."""
+
 
 class Pane(Vertical):
     """A numbered frame: a title line, a line of column heads, and the rows."""
@@ -69,7 +72,7 @@ class Pane(Vertical):
 
     def copy_text(self) -> str | None:
         """What `y` copies: a name, a path, a line."""
-        return self.lines.cursor_key
+        return self.selected
 
     def focus_body(self) -> None:
         """Give the focus to what moves in this pane."""
@@ -99,7 +102,10 @@ class Pane(Vertical):
     def say(self, *sentences: tuple[str, str]) -> None:
         """Show sentences, each with its style, in place of the rows."""
         self.lines.set_rows(
-            [Row(f"~{n}", (Span(shorten(text, self.width), style),)) for n, (text, style) in enumerate(sentences)]
+            [
+                Row(f"{SENTENCE}{n}", (Span(shorten(text, self.width), style),))
+                for n, (text, style) in enumerate(sentences)
+            ]
         )
 
     def show(self, state: State) -> None:
@@ -139,9 +145,19 @@ class Pane(Vertical):
         self.sort = sort
         self.again()
 
+    @property
+    def selected(self) -> str | None:
+        """The key under the cursor; None while the pane shows sentences."""
+        key = self.lines.cursor_key
+        return None if key is None or key.startswith(SENTENCE) else key
+
     def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
         event.stop()
-        self.post_message(self.Selected(self, event.key))
+        self.post_message(self.Selected(self, self.selected))
+
+    def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
+        if event.key.startswith(SENTENCE):
+            event.stop()
 
     def on_show(self) -> None:
         self.in_sight = True

@@ -69,7 +69,7 @@ class LogPane(Pane):
         self.view.display = problem is None
         self.lines.display = problem is not None
         if run is None or run.log is None or problem is not None:
-            self.caption(self.run or "")
+            self.caption(clean(self.run or ""))
             self.say((problem or "", "dim"))
             return
         self.view.set_lines(run.log.lines, run.log.first, run.log.partial)
@@ -91,7 +91,7 @@ def why_nothing(run: Run | None, wanted: str | None) -> str | None:
     if wanted is None:
         return "No run is selected."
     if run is None:
-        return f"{wanted} is not watched any more."
+        return f"{clean(wanted)} is not watched any more."
     if run.log is None:
         return f"{clean(run.name)} has no log: set `log` in its [[run]] table."
     if run.log.lines or run.log.partial:

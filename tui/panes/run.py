@@ -36,7 +36,9 @@ class RunPane(Pane):
         run = state.runs.get(self.run or "")
         self.caption(clean(run.name) if run is not None else "")
         if run is None:
-            self.say(("No run is selected." if self.run is None else f"{self.run} is not watched any more.", "dim"))
+            self.say(
+                ("No run is selected." if self.run is None else f"{clean(self.run)} is not watched any more.", "dim")
+            )
             return
         self.lines.set_rows([Row(str(n), spans) for n, spans in enumerate(lines(run, state, state.at, width))])
 

@@ -58,7 +58,7 @@ class RunsPane(Pane):
 
     def say_why(self) -> None:
         """Why the selected run has its verdict, in the frame's bottom."""
-        run = None if self.state is None else self.state.runs.get(self.lines.cursor_key or "")
+        run = None if self.state is None else self.state.runs.get(self.selected or "")
         if run is not None:
             self.foot(clean(f"{run.name}: {run.verdict}, {run.why}"), style(run.verdict))
 

@@ -142,7 +142,7 @@ class MainScreen(PaneScreen):
             self.app.push_screen(NodeScreen(event.key))
 
     def action_full_log(self) -> None:
-        run = self.runs.lines.cursor_key
+        run = self.runs.selected
         if run is not None:
             self.app.push_screen(LogScreen(run))
 
@@ -156,7 +156,7 @@ class MainScreen(PaneScreen):
         ]
         foot = self.foot.region.offset
         targets += [
-            Target(f"key {key.keys.split(',')[0]}", foot + Offset(column, 0)) for key, column in self.foot.placed()
+            Target(f"key {key.keys.split(',')[0]}", foot + Offset(column - 1, 0)) for key, column in self.foot.placed()
         ]
         self.app.push_screen(Jump(targets), self.jump_to)
 

@@ -1,0 +1,103 @@
+"""A program on a real pseudo-terminal: keys in, bytes and the screen they draw out."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from collections.abc import Callable, Mapping
+
+import pyte
+
+DEADLINE = 20.0
+
+
+class Terminal:
+    """Starts `python ARGV…` on a pty; use as a context manager, which leaves nothing running."""
+
+    def __init__(self, *argv: str, size: tuple[int, int] = (120, 40), env: Mapping[str, str] | None = None) -> None:
+        self.bytes = b""
+        self.screen = pyte.Screen(*size)
+        self._stream = pyte.ByteStream(self.screen)
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            plain = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
+            os.execve(sys.executable, [sys.executable, *argv], {**os.environ, **plain, **(env or {})})
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+        self.status: int | None = None
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Close our end, as a lost SSH connection does."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def read(self, seconds: float) -> bytes:
+        """What comes within some time; nothing when the program is gone."""
+        if self.fd < 0 or not select.select([self.fd], [], [], seconds)[0]:
+            return b""
+        try:
+            data = os.read(self.fd, 65_536)
+        except OSError:
+            return b""
+        self.bytes += data
+        self._stream.feed(data)
+        return data
+
+    def until(self, holds: Callable[[], bool], seconds: float = DEADLINE) -> bool:
+        """Read until something holds; False when it does not in time."""
+        end = time.monotonic() + seconds
+        while not holds():
+            if time.monotonic() > end:
+                return False
+            self.read(0.05)
+        return True
+
+    def shows(self, text: str, seconds: float = DEADLINE) -> bool:
+        return self.until(lambda: text in self.text, seconds)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.screen.display)
+
+    def press(self, keys: str) -> None:
+        os.write(self.fd, keys.encode())
+
+    def send(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def has_ended(self) -> bool:
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = status
+        return self.status is not None
+
+    def ends(self, seconds: float = DEADLINE) -> bool:
+        """Read to the end; whether the program ended in time."""
+        ended = self.until(self.has_ended, seconds)
+        while self.read(0.05):
+            pass
+        return ended
+
+    @property
+    def code(self) -> int:
+        """As a shell says it: the exit code, or 128 + the signal."""
+        assert self.status is not None
+        code = os.waitstatus_to_exitcode(self.status)
+        return code if code >= 0 else 128 - code

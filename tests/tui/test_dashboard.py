@@ -1,0 +1,336 @@
+"""Keys, focus, filters and failures on a running dashboard."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+from textual.pilot import Pilot
+
+from tests.tui.backend import FakeBackend
+from tests.tui.screen_text import dashboard, text_of
+from tests.tui.states import NOW, asking, calm, empty, iterations, log, run, source, troubled
+from trainmon.model import Prompt, State
+from tui.app import Dashboard
+from tui.modals.prompt import Ask
+from tui.screens.log import LogScreen
+from tui.screens.main import MainScreen
+from tui.screens.node import NodeScreen
+from tui.screens.run import RunScreen
+
+
+async def publish(app: Dashboard, pilot: Pilot[None], backend: FakeBackend, state: State) -> None:
+    """A State comes two seconds later, and is on the screen."""
+    app.clock.at += 2.0  # type: ignore[attr-defined]
+    backend.publish(state)
+    await pilot.pause()
+    await pilot.pause()
+
+
+@asynccontextmanager
+async def showing(
+    state: State, size: tuple[int, int] = (120, 40), backend: FakeBackend | None = None
+) -> AsyncIterator[tuple[Dashboard, Pilot[None], FakeBackend]]:
+    backend = backend or FakeBackend(state)
+    app = dashboard(backend)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await pilot.pause()
+        await pilot.pause()
+        yield app, pilot, backend
+
+
+async def test_it_shows_runs_gpus_disks_and_the_log_of_the_worst_run() -> None:
+    async with showing(troubled()) as (app, _, _backend):
+        text = text_of(app)
+
+        for words in ("1 Runs", "2 GPUs", "3 Disk", "4 Log llm-7b-a", "gpu-003", "/scratch", "ssh 6/8", "14:13:20Z"):
+            assert words in text
+
+
+async def test_the_log_and_the_reason_follow_the_selected_run() -> None:
+    async with showing(troubled()) as (app, pilot, _):
+        await pilot.press("j")
+        await pilot.pause()
+
+        assert "4 Log abl-3" in text_of(app)
+        assert "abl-3: diverged, the loss is nan" in text_of(app)
+
+
+async def test_a_number_key_goes_to_the_pane_and_the_second_time_zooms_it() -> None:
+    async with showing(troubled(), (80, 24)) as (app, pilot, _):
+        await pilot.press("3")
+        await pilot.pause()
+        assert "3 Disk" in text_of(app)
+        assert "4 Log" not in text_of(app)
+
+        await pilot.press("3")
+        await pilot.pause()
+        assert "1 Runs" not in text_of(app)
+        assert app.main.zoomed
+
+        await pilot.press("escape")
+        await pilot.pause()
+        assert "1 Runs" in text_of(app)
+
+
+async def test_tab_walks_through_the_panes_in_sight() -> None:
+    async with showing(troubled()) as (app, pilot, _):
+        visited = []
+        for _step in range(4):
+            visited.append(app.main.current)
+            await pilot.press("tab")
+            await pilot.pause()
+
+        assert sorted(visited) == ["1", "2", "3", "4"]
+
+
+async def test_the_cursor_stays_on_its_run_when_the_order_changes_and_when_others_go() -> None:
+    async with showing(troubled()) as (app, pilot, backend):
+        await pilot.press("j", "j")
+        assert app.main.runs.selected == "llm-70b"
+
+        app.main.runs.set_sort("name")
+        assert app.main.runs.selected == "llm-70b"
+
+        fewer = {name: one for name, one in troubled().runs.items() if name != "abl-3"}
+        await publish(app, pilot, backend, msgspec.structs.replace(troubled(), at=NOW + 2, runs=fewer))
+        assert app.main.runs.selected == "llm-70b"
+
+
+async def test_the_filter_acts_while_it_is_typed_enter_keeps_it_and_escape_clears_it() -> None:
+    async with showing(troubled()) as (app, pilot, _):
+        await pilot.press("slash", "h", "u", "n", "g")
+        await pilot.pause()
+        assert "/hung  1 of 5" in text_of(app)
+
+        await pilot.press("enter")
+        await pilot.pause()
+        assert app.main.runs.filter == "hung"
+        assert app.main.runs.lines.has_focus
+
+        await pilot.press("escape")
+        await pilot.pause()
+        assert app.main.runs.filter == ""
+
+
+async def test_the_sort_picker_offers_the_panes_orders_and_escape_changes_nothing() -> None:
+    async with showing(troubled()) as (app, pilot, _):
+        await pilot.press("s", "escape")
+        await pilot.pause()
+        assert app.main.runs.sort == "worst"
+
+        await pilot.press("s", "j", "enter")
+        await pilot.pause()
+        assert app.main.runs.sort == "name"
+
+
+async def test_a_pane_that_raises_says_so_with_its_age_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    async with showing(calm()) as (app, pilot, backend):
+
+        def broken(state: State, width: int) -> None:
+            message = "no such disk"
+            raise KeyError(message)
+
+        app.main.disk.draw = broken  # type: ignore[method-assign]
+        with caplog.at_level(logging.CRITICAL):
+            await publish(app, pilot, backend, msgspec.structs.replace(troubled(), at=NOW + 1))
+            await publish(app, pilot, backend, msgspec.structs.replace(troubled(), at=NOW + 13))
+
+        text = text_of(app)
+        assert "failed 12s ago" in text
+        assert "KeyError: 'no such disk'" in text
+        assert "94!" in text
+
+
+async def test_pause_holds_the_screen_and_says_so_and_letting_go_shows_the_latest() -> None:
+    async with showing(calm()) as (app, pilot, backend):
+        await pilot.press("p")
+        await publish(app, pilot, backend, msgspec.structs.replace(troubled(), at=NOW + 5))
+        assert "PAUSED" in text_of(app)
+        assert "llm-7b-a" not in text_of(app)
+
+        await pilot.press("p")
+        await pilot.pause()
+        assert "PAUSED" not in text_of(app)
+        assert "llm-7b-a" in text_of(app)
+
+
+async def test_enter_opens_the_run_and_escape_comes_back() -> None:
+    async with showing(troubled()) as (app, pilot, _):
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(app.screen, RunScreen)
+        assert "81,204 of 120,000" in text_of(app)
+
+        await pilot.press("escape")
+        await pilot.pause()
+        assert isinstance(app.screen, MainScreen)
+
+
+async def test_enter_on_a_node_opens_its_detail() -> None:
+    async with showing(calm()) as (app, pilot, _):
+        await pilot.press("2", "enter")
+        await pilot.pause()
+
+        assert isinstance(app.screen, NodeScreen)
+
+
+async def test_l_opens_the_log_on_the_full_screen_and_keeps_it_up_to_date() -> None:
+    async with showing(calm()) as (app, pilot, backend):
+        await pilot.press("l")
+        await pilot.pause()
+        assert isinstance(app.screen, LogScreen)
+
+        longer = run("llm-70b", log=log((*iterations(), "a fresh line")))
+        await publish(app, pilot, backend, msgspec.structs.replace(calm(), at=NOW + 2, runs={"llm-70b": longer}))
+        assert "a fresh line" in text_of(app)
+
+
+async def test_the_log_search_finds_upwards_marks_and_says_when_there_is_none() -> None:
+    async with showing(calm()) as (app, pilot, _):
+        await pilot.press("l", "slash", *"12700", "enter")
+        await pilot.pause()
+        assert "12700/" in text_of(app)
+        assert "lines below" in text_of(app)
+
+        await pilot.press("slash", *"zzz", "enter")
+        await pilot.pause()
+        assert "no line has “zzz”" in text_of(app)
+
+
+async def test_help_lists_this_panes_keys_first_and_closes_with_escape() -> None:
+    async with showing(calm(), (80, 24)) as (app, pilot, _):
+        await pilot.press("2", "question_mark")
+        await pilot.pause()
+        text = text_of(app)
+        assert text.index("GPUs") < text.index("next number in the cells")
+
+        await pilot.press("escape")
+        await pilot.pause()
+        assert isinstance(app.screen, MainScreen)
+
+
+async def test_jump_goes_to_the_pane_whose_letter_is_pressed() -> None:
+    async with showing(calm()) as (app, pilot, _):
+        await pilot.press("apostrophe", "s")
+        await pilot.pause()
+
+        assert app.main.current == "2"
+        assert isinstance(app.screen, MainScreen), "the letter went no further: s alone opens the orders"
+
+
+async def test_the_palette_goes_to_a_node_by_name() -> None:
+    async with showing(calm()) as (app, pilot, _):
+        await pilot.press("colon")
+        await pilot.press(*"node gpu-004")
+        await app.workers.wait_for_complete()
+        await pilot.pause(0.3)
+        await pilot.press("down", "enter")
+        await pilot.pause(0.3)
+
+        assert isinstance(app.screen, NodeScreen)
+
+
+async def test_copy_puts_the_name_on_the_clipboard() -> None:
+    async with showing(calm()) as (app, pilot, _):
+        await pilot.press("y")
+        await pilot.pause()
+
+        assert app.clipboard == "llm-70b"
+
+
+async def test_refresh_asks_the_backend_once_a_press() -> None:
+    async with showing(calm()) as (_, pilot, backend):
+        await pilot.press("r")
+        await pilot.pause()
+
+        assert backend.asked == [("refresh",)]
+
+
+async def test_an_empty_cluster_says_how_to_name_a_run() -> None:
+    async with showing(empty()) as (app, _, _backend):
+        assert "[[run]]" in text_of(app)
+
+
+async def test_a_question_names_its_host_hides_what_is_typed_and_gives_the_answer() -> None:
+    async with showing(asking()) as (app, pilot, backend):
+        assert isinstance(app.screen, Ask)
+        await pilot.press(*"123456")
+        await pilot.pause()
+        text = text_of(app)
+        assert "gpu-001 asks: Duo two-factor" in text
+        assert "Passcode or option (1-2):" in text
+        assert "123456" not in text
+
+        await pilot.press("enter")
+        await pilot.pause()
+        assert backend.asked == [("answer", 7, ("123456",))]
+
+
+async def test_questions_come_one_at_a_time_and_escape_declines() -> None:
+    two = asking(
+        Prompt(id=1, host="a", title="Password", fields=(("Password: ", False),)), Prompt(id=2, host="b", title="Code")
+    )
+    async with showing(two) as (app, pilot, backend):
+        assert "a asks: Password" in text_of(app)
+        assert "1 more to answer" in text_of(app)
+
+        await pilot.press("escape")
+        await pilot.pause()
+        assert "b asks: Code" in text_of(app)
+
+        await pilot.press("enter")
+        await pilot.pause()
+        assert backend.asked == [("answer", 1, None), ("answer", 2, ())]
+        assert isinstance(app.screen, MainScreen)
+
+
+async def test_a_question_that_is_no_longer_asked_goes_away_by_itself() -> None:
+    async with showing(asking()) as (app, pilot, backend):
+        await publish(app, pilot, backend, calm())
+
+        assert isinstance(app.screen, MainScreen)
+
+
+async def test_login_goes_to_the_one_held_host_and_asks_which_when_there_are_several() -> None:
+    async with showing(troubled()) as (app, pilot, backend):
+        await pilot.press("L")
+        await pilot.pause()
+        assert backend.asked == [("login", "node:gpu-006")]
+
+        held = {**troubled().sources, "node:gpu-007": source(7, health="down", phase="held", error="refused")}
+        await publish(app, pilot, backend, msgspec.structs.replace(troubled(), sources=held))
+        await pilot.press("L", "j", "enter")
+        await pilot.pause()
+        assert backend.asked[-1] == ("login", "node:gpu-007")
+
+
+async def test_a_small_terminal_shows_one_pane_and_says_what_is_hidden() -> None:
+    async with showing(calm(), (58, 14)) as (app, pilot, _):
+        assert "one pane fits here; also: 2 GPUs  3 Disk  4 Log" in text_of(app)
+
+        await pilot.press("2")
+        await pilot.pause()
+        assert "2 GPUs" in text_of(app)
+
+
+async def test_a_terminal_that_grows_gets_the_other_panes() -> None:
+    async with showing(calm(), (58, 14)) as (app, pilot, _):
+        await pilot.resize_terminal(200, 60)
+        await pilot.pause()
+        await pilot.pause()
+
+        text = text_of(app)
+        assert all(title in text for title in ("1 Runs", "2 GPUs", "3 Disk", "4 Log", "Run llm-70b"))
+
+
+async def test_a_silent_engine_is_not_mistaken_for_a_calm_one() -> None:
+    async with showing(calm()) as (app, pilot, _):
+        app.clock.at += 20.0  # type: ignore[attr-defined]
+        app._notice_silence()
+        await pilot.pause()
+
+        assert "NO NEWS FROM THE ENGINE 20s" in text_of(app)

@@ -1,0 +1,79 @@
+"""The key table: one meaning a key and place, and everything that reads it agrees."""
+
+from __future__ import annotations
+
+from tui.footer import fitting, foot_spans, starts, width_of
+from tui.keys import FOOTER_AT_MOST, KEYS, PLACES, Key, bindings, clashes, footer, markdown
+from tui.lines import GUTTER, KeyedLines
+
+
+def test_no_key_means_two_things_in_one_place() -> None:
+    assert clashes() == []
+
+
+def test_a_clash_names_the_place_the_key_and_both_actions() -> None:
+    kill = Key("l", "act.kill", "kill", "stop the run", "main", "act", "l")
+
+    assert "in runs, l is both view.log and act.kill" in clashes((*KEYS, kill))
+
+
+def test_a_key_that_only_closes_may_be_any_key() -> None:
+    close = Key("p", "help.shut", "screen.back", "close", "help", "move", "p")
+
+    assert clashes((*KEYS, close)) == []
+
+
+def test_every_key_has_an_id_of_its_own() -> None:
+    ids = [key.id for key in KEYS]
+
+    assert len(ids) == len(set(ids))
+    assert all(binding.id for scope in {key.scope for key in KEYS} for binding in bindings(scope))
+
+
+def test_lower_case_looks_and_upper_case_changes() -> None:
+    capitals = {name for key in KEYS for name in key.keys.split(",") if len(name) == 1 and name.isupper()}
+
+    assert capitals == {"G", "L", "N"}, (
+        "G goes to the end, N to the match before, L logs in; no other capital exists yet"
+    )
+
+
+def test_escape_and_the_keys_of_multiplexers_never_act() -> None:
+    taken = {name: key for key in KEYS for name in key.keys.split(",")}
+
+    assert taken["escape"].do == "screen.back"
+    assert not taken.keys() & {"ctrl+a", "ctrl+b", "ctrl+s", "ctrl+z", "ctrl+o"}
+
+
+def test_no_place_has_more_than_nine_keys_in_its_footer_and_help_is_always_there() -> None:
+    for place in PLACES:
+        shown = footer(place)
+
+        assert len(shown) <= FOOTER_AT_MOST, place
+        assert "app.help" in {key.id for key in shown}, place
+
+
+def test_a_narrow_footer_keeps_help_commands_and_quit() -> None:
+    shown = fitting(footer("runs"), 40)
+
+    assert [key.short for key in shown][-3:] == ["Help", "Commands", "Quit"]
+    assert sum(width_of(key) + 2 for key in shown) - 2 <= 40
+
+
+def test_a_click_on_the_footer_finds_the_key_that_is_written_there() -> None:
+    keys = footer("gpus")
+    line = " " * GUTTER + "".join(span.text for span in foot_spans(keys, "zoomed"))
+
+    for key, start in starts(keys, "zoomed"):
+        assert line[start:].startswith(f"{key.cap} {key.short}")
+
+
+def test_the_list_of_rows_hears_the_keys_that_the_table_promises() -> None:
+    promised = {name for key in KEYS if key.scope in {"list", "moves"} for name in key.keys.split(",")}
+    heard = {name for binding in KeyedLines.BINDINGS for name in binding.key.split(",")}  # type: ignore[union-attr]
+
+    assert heard == promised
+
+
+def test_the_readme_table_has_a_line_for_every_key() -> None:
+    assert len(markdown().splitlines()) == len(KEYS) + 2
