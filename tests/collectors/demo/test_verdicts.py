@@ -10,7 +10,6 @@ from tests.collectors.demo.stage import Stage
 from trainmon.fold import fold
 from trainmon.model import State
 
-
 FINE = {"healthy", "saving"}
 
 
