@@ -33,7 +33,7 @@ SHAPE = re.compile(
     r")"
 )
 PEM = re.compile(
-    r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----).*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL
+    r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----).*?(-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL
 )
 URL_LOGIN = re.compile(r"(://[^\s/:@'\"]{0,200}:)[^\s/'\"]{1,400}@")
 QUERY = re.compile(
@@ -46,10 +46,12 @@ HOOK = re.compile(
 )
 HEADER = re.compile(
     r"(?i)(\b(?:proxy-)?authorization['\"]?\s{0,3}[:=]\s{0,3}['\"]?)(?:(basic|bearer|token|digest|negotiate)\s{1,3})?"
-    r"[^\s'\",;]{1,4000}"
+    r"(?!-)[^\s'\",;]{1,4000}"
 )
 BEARER = re.compile(r"(?i)(\bbearer\s{1,3})(?=[^\s'\"]{0,400}\d|[^\s'\"]{24})[\w.~+/=-]{8,}")
-WANDB_KEY = re.compile(r"(?i)(\b(?:wandb[\w.]{0,20}\s{1,3}login|api[ _-]key|password)\b[^\n]{0,60}?\b)[0-9a-f]{40}\b")
+KEY_FOLLOWS = re.compile(r"(?i)\b(?:wandb[\w.]{0,20}\s{1,3}login|api[ _-]key|password)\b")
+HEX_KEY = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{40}(?![0-9A-Za-z])")
+"""A W&B key looks like a git commit, which is none of our business: only what follows such words is masked."""
 NETRC = re.compile(r"(\bmachine\s{1,3}\S{1,200}\s{1,3}login\s{1,3}\S{1,200}\s{1,3}password\s{1,3})(?!-)\S{1,400}")
 CURL_LOGIN = re.compile(r"(\bcurl\s.{0,400}?\s(?:-u|--user)[\s=]{1,3}['\"]?[^\s:'\"]{0,200}:)(?!-)[^\s'\"]{1,400}")
 
@@ -95,7 +97,7 @@ def scrub(text: str) -> str:
     if not _is_suspicious(lower):
         return text
     if "-----begin" in lower:
-        text = PEM.sub(rf"\1 {MASK}", text)
+        text = PEM.sub(rf"\1 {MASK}\2", text)
     text = SHAPE.sub(_shape, text)
     if "://" in lower or "hc-ping" in lower or "hooks" in lower or "/bot" in lower:
         text = URL_LOGIN.sub(rf"\1{MASK}@", text)
@@ -105,7 +107,7 @@ def scrub(text: str) -> str:
     if "auth" in lower or "bearer" in lower:
         text = BEARER.sub(rf"\1{MASK}", HEADER.sub(_header, text))
     if "login" in lower or "password" in lower or "api" in lower:
-        text = NETRC.sub(rf"\1{MASK}", WANDB_KEY.sub(rf"\1{MASK}", text))
+        text = _hex_keys(NETRC.sub(rf"\1{MASK}", text))
     if "curl " in lower:
         text = CURL_LOGIN.sub(rf"\1{MASK}", text)
     if "-" in lower:
@@ -122,6 +124,11 @@ def _is_suspicious(lower: str) -> bool:
 
 def _shape(match: re.Match[str]) -> str:
     return f"{match[match.lastindex or 0]}{MASK}"
+
+
+def _hex_keys(text: str) -> str:
+    found = KEY_FOLLOWS.search(text)
+    return text if found is None else text[: found.end()] + HEX_KEY.sub(MASK, text[found.end() :])
 
 
 def _header(match: re.Match[str]) -> str:
