@@ -158,9 +158,9 @@ def test_time_grows_with_the_length_and_no_faster() -> None:
     def took(text: str) -> float:
         best = 1.0
         for _ in range(3):
-            started = time.perf_counter()
+            started = time.process_time()
             scrub(text)
-            best = min(best, time.perf_counter() - started)
+            best = min(best, time.process_time() - started)
         return best
 
     for attack in (

@@ -80,9 +80,9 @@ def test_a_long_bar_keeps_its_last_state_and_a_long_line_its_start() -> None:
 
 def test_hostile_lines_take_no_more_than_their_length() -> None:
     for attack in ("\x1b[", "\x1b]", "\x1b[0", "\x1bP\x1b", "\r", "\x9b;", "\u202e"):
-        started = time.perf_counter()
+        started = time.process_time()
         clean(attack * 8_000)
-        assert time.perf_counter() - started < 0.25
+        assert time.process_time() - started < 0.25
 
 
 @pytest.mark.parametrize(("text", "width"), [("", 0), ("abc", 3), ("損失", 4), ("e\u0301", 1), ("█▉", 2), ("🔥", 2)])

@@ -152,7 +152,7 @@ def test_hostile_lines_never_raise(line: str) -> None:
 def test_no_line_takes_long(piece: str) -> None:
     line = (piece * 4_000)[:4_000]
     for attack in (line, "{'loss': 1, 'epoch': " + line + "}", "0: " + line):
-        started = time.perf_counter()
+        started = time.process_time()
         for _ in range(3):
             parse_line(attack)
-        assert (time.perf_counter() - started) / 3 < 0.01
+        assert (time.process_time() - started) / 3 < 0.01
