@@ -53,7 +53,6 @@ class Gpu:
         self._offset = random.uniform(-2.5, 2.5)
         self._uuid = f"GPU-{random.getrandbits(32):08x}-{random.getrandbits(16):04x}-{random.getrandbits(48):012x}"
         self._corrected = random.choice((0, 0, 0, 0, 0, 0, 1, 3))
-        self._remap_pending = (node, index) == (13, 2)
         self._power = POWER[job.work]
         self._temperature = self._goal()
         self._clock = 1980
@@ -117,7 +116,7 @@ class Gpu:
             mig=False,
             ecc_uncorrected=0,
             ecc_corrected=self._corrected,
-            remap_pending=self._remap_pending,
+            remap_pending=False,
             remap_failed=False,
             processes=(process,) if self.job.command else (),
         )
