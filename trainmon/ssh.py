@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -151,7 +152,8 @@ class Dialer:
 
     def dial(self, host: str) -> SshShell:
         """Connect and log in. Blocks; raises HostUnreachable, HostKeyRefused, LoginRefused or LoginNeeded."""
-        return SshShell(host, self._open(self._route(host)), self, self._reader, self._timeout)
+        since = time.monotonic()
+        return SshShell(host, self._open(self._route(host), since), self, self._reader, self._timeout)
 
     def close(self) -> None:
         """Drop every connection, also those under way; never blocks."""
@@ -192,13 +194,13 @@ class Dialer:
             )
         return tuple(route)
 
-    def _open(self, route: Route) -> Line:
+    def _open(self, route: Route, since: Seconds) -> Line:
         if self._closed:
             raise HostUnreachable(route[-1].name, f"{route[-1].name}: closed")
         # The way there first: a place among the handshakes is never held while waiting for a jump host.
-        via = self._lease(route[:-1]) if len(route) > 1 else None
+        via = self._lease(route[:-1], since) if len(route) > 1 else None
         try:
-            with Slot(self._places) as slot:
+            with Slot(self._places, since) as slot:
                 line = self._connect(route, via, slot)
         except BaseException:
             if via is not None:
@@ -245,7 +247,7 @@ class Dialer:
 
     # ---- jump hosts, shared ------------------------------------------------------------------------------------------
 
-    def _lease(self, route: Route) -> Line:
+    def _lease(self, route: Route, since: Seconds) -> Line:
         """The connection to a jump host: one for all behind it; who waits for it shares its failure, too."""
         while True:
             with self._lock:
@@ -254,7 +256,7 @@ class Dialer:
                 if future is None:
                     future = self._jumps[route] = Future()
             if mine:
-                self._dial_jump(route, future)
+                self._dial_jump(route, since, future)
             try:
                 line = future.result()
             except HostUnreachable as error:
@@ -266,9 +268,9 @@ class Dialer:
                 if self._jumps.get(route) is future:
                     del self._jumps[route]
 
-    def _dial_jump(self, route: Route, future: Future[Line]) -> None:
+    def _dial_jump(self, route: Route, since: Seconds, future: Future[Line]) -> None:
         try:
-            future.set_result(self._open(route))
+            future.set_result(self._open(route, since))
         except BaseException as error:
             with self._lock:
                 del self._jumps[route]

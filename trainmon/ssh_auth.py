@@ -43,8 +43,10 @@ GONE_HINT = "log in again; a server waits about two minutes for an answer"
 class Slot:
     """A place among the handshakes under way, given up while a person is being asked."""
 
-    def __init__(self, places: threading.Semaphore) -> None:
+    def __init__(self, places: threading.Semaphore, since: Seconds) -> None:
         self._places = places
+        self.since = since
+        """When the dial began that waits for it."""
 
     def __enter__(self) -> Slot:
         self._places.acquire()
@@ -121,14 +123,14 @@ class Login:
         try:
             with agent_keys(self._settings) as agent:
                 waiting = identities(self._settings, agent) if "publickey" in self._settings.methods else []
-                if not waiting and self._take(self._talk.none(self._timeout)):
-                    return
                 waiting.sort(key=self._would_ask)
                 while True:
                     if waiting and self._may("publickey"):
                         logged_in = self._offer(waiting.pop(0))
                     elif self._needs and self._asker:
                         raise self._refusal()  # a declined passphrase is not followed by the next question
+                    elif self._methods is None:
+                        logged_in = self._take(self._talk.none(self._timeout))  # the answer tells what is allowed
                     elif self._may("keyboard-interactive"):
                         logged_in = self._interact()
                     elif self._may("password"):
@@ -207,7 +209,7 @@ class Login:
             return answers[0] if answers else None
 
         with self._slot.aside():
-            key = self._ring.unlock(file, ask)
+            key = self._ring.unlock(file, ask, self._slot.since)
         if key is None:
             self._needs.append(f"a passphrase for {file.path}")
         return key

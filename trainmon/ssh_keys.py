@@ -9,6 +9,7 @@ import io
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 from paramiko import ECDSAKey, Ed25519Key, PKey, RSAKey, SSHException
 from paramiko.agent import AgentKey, AgentSSH
 
+from trainmon.clock import Seconds
 from trainmon.ssh_config import HostSettings
 
 CERTIFICATE = "-cert-v01@openssh.com"
@@ -187,7 +189,7 @@ class KeyRing:
         self._lock = threading.Lock()
         self._keys: dict[tuple[str, int], PKey] = {}
         self._path_locks: dict[str, threading.Lock] = {}
-        self._declined: dict[str, int] = {}
+        self._declined_at: dict[str, Seconds] = {}
 
     def ready(self, file: KeyFile) -> PKey | None:
         """The key if it needs no passphrase, or was unlocked before."""
@@ -200,15 +202,16 @@ class KeyRing:
                 self._keys[mark] = key
         return key
 
-    def unlock(self, file: KeyFile, ask: Callable[[bool], str | None]) -> PKey | None:
-        """Unlock it with ask(again), at most three times; who waits meanwhile shares the answer, or the refusal."""
+    def unlock(self, file: KeyFile, ask: Callable[[bool], str | None], since: Seconds) -> PKey | None:
+        """Unlock it with ask(again), at most three times. All dials under way (begun at `since`) share the answer:
+        one refusal is not followed by the same question for 63 other hosts.
+        """
         with self._lock:
             turn = self._path_locks.setdefault(file.path, threading.Lock())
-            declined_before = self._declined.get(file.path, 0)
         with turn:
             if (key := self.ready(file)) is not None:
                 return key
-            if self._declined.get(file.path, 0) == declined_before:
+            if self._declined_at.get(file.path, 0.0) < since:
                 for attempt in range(3):
                     passphrase = ask(attempt > 0)
                     if passphrase is None:
@@ -218,7 +221,7 @@ class KeyRing:
                         with self._lock:
                             self._keys[_mark(file.path)] = key
                         return key
-                self._declined[file.path] = declined_before + 1
+                self._declined_at[file.path] = time.monotonic()
         return None
 
 

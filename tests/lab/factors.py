@@ -11,6 +11,7 @@ from pathlib import Path
 
 import paramiko
 from paramiko.common import AUTH_FAILED, AUTH_PARTIALLY_SUCCESSFUL, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
+from paramiko.server import InteractiveQuery
 
 
 @dataclass
@@ -51,22 +52,22 @@ class _Server(paramiko.ServerInterface):
         self._script.attempts.append("publickey")
         return self._result("publickey" in self.get_allowed_auths(username) and key == self._script.key)
 
-    def check_auth_interactive(self, username: str, submethods: str) -> int | paramiko.InteractiveQuery:
+    def check_auth_interactive(self, username: str, submethods: str) -> int | InteractiveQuery:
         self._script.attempts.append("keyboard-interactive")
         if "keyboard-interactive" not in self.get_allowed_auths(username):
             return AUTH_FAILED
         return self._query()
 
-    def check_auth_interactive_response(self, responses: list[str]) -> int | paramiko.InteractiveQuery:
+    def check_auth_interactive_response(self, responses: list[str]) -> int | InteractiveQuery:
         right = tuple(responses) == self._script.rounds[self._round][2]
         self._round += 1
         if right and self._round < len(self._script.rounds):
             return self._query()
         return self._result(right)
 
-    def _query(self) -> paramiko.InteractiveQuery:
+    def _query(self) -> InteractiveQuery:
         title, prompts, _ = self._script.rounds[self._round]
-        return paramiko.InteractiveQuery(title, "say it", *prompts)
+        return InteractiveQuery(title, "say it", *prompts)
 
     def check_channel_request(self, kind: str, chanid: int) -> int:
         return OPEN_SUCCEEDED
