@@ -169,7 +169,7 @@ def why_not_trusted(file: Path, user: int) -> tuple[str, str] | None:
     """Why a config that merely lies in the working directory is not taken, and how to mend it."""
     try:
         about = file.stat()
-        folders = {file.parent, file.resolve().parent}
+        folders = (file.absolute().parent, file.resolve().parent)
     except OSError as error:
         return f"it cannot be looked at ({(error.strerror or 'failed').lower()})", f"rm {file.name}"
     if not stat.S_ISREG(about.st_mode):
@@ -183,5 +183,5 @@ def why_not_trusted(file: Path, user: int) -> tuple[str, str] | None:
         if about.st_uid != user:
             return "its directory belongs to another user", f"cp {file.name} to a directory of your own"
         if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            return "others may write its directory", f"chmod go-w {'.' if folder == file.parent else folder}"
+            return "others may write its directory", f"chmod go-w {'.' if folder == Path.cwd() else folder}"
     return None

@@ -115,7 +115,7 @@ def _all_rows(table: type[Table], prefix: str) -> list[str]:
 def _rows(table: type[Table], field: msgspec.structs.FieldInfo, prefix: str) -> Iterator[str]:
     inner, _ = table_of(field.type)
     name = prefix + field.encode_name
-    meaning = _notes(table)[field.name]
+    meaning = notes(table)[field.name]
     if inner is not None:
         if UNUSED in meaning:
             yield f"| `{name}` | | a table: {', '.join(_names(inner))} | {meaning} |"
@@ -148,16 +148,16 @@ def _words(table: type[Table]) -> str:
     return " ".join((table.__doc__ or "").split())
 
 
-def _notes(table: type[Table]) -> dict[str, str]:
+def notes(table: type[Table]) -> dict[str, str]:
     """The text under each field of a table, from its source: Python keeps no docstrings of fields."""
     tree = ast.parse(inspect.getsource(config_tables))
     body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == table.__name__)
-    notes = {}
+    found = {}
     for field, note in itertools.pairwise(body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             said = note.value if isinstance(note, ast.Expr) else None
-            notes[field.target.id] = " ".join(str(said.value).split()) if isinstance(said, ast.Constant) else ""
-    return notes
+            found[field.target.id] = " ".join(str(said.value).split()) if isinstance(said, ast.Constant) else ""
+    return found
 
 
 @click.command()

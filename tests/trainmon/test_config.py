@@ -221,7 +221,8 @@ def test_a_config_here_that_others_can_write_is_refused(here: Path) -> None:
     )
 
 
-def test_a_config_in_a_directory_that_others_can_write_is_refused(here: Path) -> None:
+def test_a_config_in_a_directory_that_others_can_write_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(here)
     (here / "trainmon.toml").touch(mode=0o644)
     here.chmod(0o777)
     assert refusal(here, os.getuid()) == (

@@ -25,14 +25,15 @@ def ask_on_terminal(
         try:
             for text, echo in fields:
                 words = f"  {clean(text).rstrip(': ')}: "
-                answers.append(_echoed(words) if echo else getpass.getpass(words, sys.stderr))
+                answers.append(read_line(words) if echo else getpass.getpass(words, sys.stderr))
         except (EOFError, KeyboardInterrupt):
             click.echo(err=True)
             return None
         return tuple(answers)
 
 
-def _echoed(words: str) -> str:
+def read_line(words: str) -> str:
+    """One line from the person, whose words go to standard error. Raises EOFError when there is no more."""
     click.echo(words, err=True, nl=False)
     answer = sys.stdin.readline()
     if not answer:

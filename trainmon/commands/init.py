@@ -47,6 +47,7 @@ def command(hosts: tuple[str, ...], login: str | None, name: str, output: Path, 
 
 def _asked() -> tuple[str, ...]:
     """Which hosts, from the person at the terminal."""
+    from trainmon.commands.ask import read_line
     from trainmon.ssh_hosts import known_hosts_by_name
     from trainmon.text import clean
 
@@ -56,8 +57,11 @@ def _asked() -> tuple[str, ...]:
         offer = f"; ~/.ssh/config knows {shown}" if known else ""
         raise click.UsageError(f"name the hosts: trainmon-tui init login1 gpu-[001-004]{offer}")
     click.echo(f"~/.ssh/config knows: {shown}" if known else "~/.ssh/config names no hosts", err=True)
-    answer = click.prompt("Hosts to watch (empty: this machine)", default="", show_default=False, err=True)
-    return tuple(answer.replace(",", " ").split()) if "[" not in answer else tuple(answer.split())
+    try:
+        answer = read_line("Hosts to watch, as above or Slurm host lists (empty: this machine): ")
+    except EOFError as error:
+        raise click.Abort from error
+    return tuple(answer.split())
 
 
 def _valid(name: str, login: str | None, nodes: Sequence[str]) -> str:

@@ -1,0 +1,5 @@
+"""`python -m trainmon` is `trainmon-tui`."""
+
+from trainmon.cli import main
+
+main()
