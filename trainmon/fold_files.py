@@ -127,14 +127,14 @@ def _written_at(event: NodeReading, chunk: LogChunk) -> Instant | None:
 
 
 def _progress(progress: Progress, chunk: LogChunk, at: Instant, formats: tuple[steps.Format, ...]) -> Progress:
-    texts = [*chunk.kept, *chunk.lines]
-    if chunk.partial is not None:
-        texts.append(chunk.partial)
-    for text in texts:
-        found = steps.parse_line(text, (*formats, *steps.FORMATS), prefer=progress.format)
+    known = (*formats, *steps.FORMATS)
+    for text in (*chunk.kept, *chunk.lines):
+        found = steps.parse_line(text, known, prefer=progress.format)
         if found is not None:
             progress = steps.advance(progress, *found, at)
-    return progress
+    # Half a line may show half a number; only a progress bar is whole before its line ends.
+    bar = None if chunk.partial is None else steps.parse_line(chunk.partial, (*formats, *steps.BARS))
+    return progress if bar is None else steps.advance(progress, *bar, at)
 
 
 def _switched(folding: Folding, sample: SwitchSample, at: Instant, skew: float) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from trainmon.clock import Instant, Seconds
-from trainmon.model import Gpu, Node, Run, Source, Verdict
+from trainmon.model import Gpu, Node, Progress, Run, Source, Verdict
 
 PATIENCE = 10.0
 """A run is late when no step came for this many times its own usual interval, and for at least `stall_after`."""
@@ -36,17 +36,20 @@ def judge(run: Run, nodes: Mapping[str, Node], sources: Mapping[str, Source], no
     armed = run.kill is not None and run.kill.exists
     silent = None if progress.at is None else now - progress.at
     patience = max(run.spec.stall_after, PATIENCE * (progress.cadence_s or 0.0))
-    if progress.step is None or silent is None:
+    if silent is None:
         return _without_a_step(run, now)
-    if silent > patience:
+    if silent > patience and not _is_busy(progress, patience, now):
         if armed:
-            return Judgement("stopped", f"the kill switch is armed{_since(run, now)}; last step {progress.step:,}")
+            return Judgement("stopped", f"the kill switch is armed{_since(run, now)}; last {_where(progress)}")
         return _silent(run, _gpus(run, nodes), silent)
     if progress.loss is not None and not math.isfinite(progress.loss):
-        return Judgement("diverged", f"the loss is {_number(progress.loss)} at step {progress.step:,}")
+        return Judgement("diverged", f"the loss is {_number(progress.loss)} at {_where(progress)}")
     tail = f"; kill switch armed{_since(run, now)}" if armed else ""
+    if progress.doing != "train" and progress.doing_at is not None:
+        doing: Verdict = "evaluating" if progress.doing == "eval" else "saving"
+        return Judgement(doing, f"{doing} for {words(now - progress.doing_at)} after {_where(progress)}{tail}")
     usual = f", usually every {words(progress.cadence_s)}" if progress.cadence_s else ""
-    return Judgement("healthy", f"step {progress.step:,} {words(silent)} ago{usual}{tail}")
+    return Judgement("healthy", f"{_where(progress)} {words(silent)} ago{usual}{tail}")
 
 
 def words(seconds: Seconds) -> str:
@@ -93,7 +96,7 @@ def _without_a_step(run: Run, now: Instant) -> Judgement:
 def _silent(run: Run, gpus: Sequence[Gpu], silent: Seconds) -> Judgement:
     progress = run.progress
     usual = f" (usually every {words(progress.cadence_s)})" if progress.cadence_s else ""
-    what = f"no step for {words(silent)}{usual}, the last was {progress.step:,}"
+    what = f"no step for {words(silent)}{usual}, the last was {_where(progress)}"
     utilization = [gpu.utilization_pct for gpu in gpus if gpu.utilization_pct is not None]
     if not utilization:
         return Judgement("stalled", what)
@@ -116,6 +119,16 @@ def _since(run: Run, now: Instant) -> str:
         return ""
     by = f" by {run.kill.by}" if run.kill.by else ""
     return f" since {words(max(0.0, now - run.kill.armed_at))}{by}"
+
+
+def _is_busy(progress: Progress, patience: Seconds, now: Instant) -> bool:
+    """Whether its log said within patience that it evaluates or saves, which takes the time of many steps."""
+    return progress.doing != "train" and progress.doing_at is not None and now - progress.doing_at <= patience
+
+
+def _where(progress: Progress) -> str:
+    """How far it is; some trainers print no step, but an epoch that grows."""
+    return f"step {progress.step:,}" if progress.step is not None else f"epoch {progress.epoch or 0:.2f}"
 
 
 def _number(value: float) -> str:

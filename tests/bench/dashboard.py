@@ -16,11 +16,11 @@ SETTLE = 20.0
 SPAN = 40.0
 
 
-def replay(nodes: int, change: float, *options: str, ready: bytes = b"gpu-0") -> tuple[Cost, Cost]:
+def replay(nodes: int, change: float, *options: str, ready: str = "gpu-0") -> tuple[Cost, Cost]:
     """Costs at the begin and the end of a quiet span of a running dashboard."""
     argv = [sys.executable, "-m", "tests.bench.replay", str(nodes), str(change), *options]
     with Terminal(argv) as terminal:
-        terminal.wait_for(ready, timeout=90)
+        terminal.wait_for_text(ready, timeout=90)
         time.sleep(SETTLE)
         before = terminal.cost()
         time.sleep(SPAN)

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import pyte
+
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -36,6 +38,9 @@ class Terminal:
     ) -> None:
         self.screen = bytearray()
         self.written = 0
+        self._drawn = pyte.Screen(columns, rows)
+        self._display = pyte.ByteStream(self._drawn)
+        self._fed = 0
         self.first_at: float | None = None
         self.started_at = time.monotonic()
         self._changed = threading.Condition()
@@ -65,6 +70,21 @@ class Terminal:
 
     def keys(self, text: str) -> None:
         os.write(self._master, text.encode())
+
+    def text(self) -> str:
+        """The screen as a person sees it now."""
+        with self._changed:
+            self._display.feed(bytes(self.screen[self._fed :]))
+            self._fed = len(self.screen)
+        return "\n".join(self._drawn.display)
+
+    def wait_for_text(self, text: str, timeout: float = 20.0) -> None:
+        """Wait until a person sees a text; TimeoutError with the screen if it does not come."""
+        deadline = time.monotonic() + timeout
+        while text not in self.text():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{text!r} not on the screen within {timeout} s:\n{self.text()}")
+            time.sleep(0.1)
 
     def wait_for(self, shown: Callable[[bytes], bool] | bytes, timeout: float = 20.0) -> None:
         """Wait until what was written satisfies a condition; TimeoutError with the last of it if it does not."""

@@ -40,7 +40,7 @@ def test_a_pause_shorter_than_the_floor_is_healthy() -> None:
 def test_no_step_for_longer_is_stalled_and_says_the_usual_pace() -> None:
     verdict, why = judge(silent(16), {}, {}, NOW)
     assert verdict == "stalled"
-    assert why == "no step for 16m (usually every 4.1s), the last was 12,880"
+    assert why == "no step for 16m (usually every 4.1s), the last was step 12,880"
 
 
 def test_a_slow_run_is_given_ten_of_its_own_steps() -> None:
@@ -75,6 +75,19 @@ def test_the_target_reached_is_finished_even_when_silent() -> None:
 def test_a_silent_run_under_a_kill_switch_was_stopped_and_says_by_whom() -> None:
     armed = replace(silent(60), kill=Switch(path="/k", exists=True, armed_at=NOW - 3600, by="ann"))
     assert judge(armed, {}, {}, NOW) == ("stopped", "the kill switch is armed since 60m by ann; last step 12,880")
+
+
+def test_a_run_that_says_it_evaluates_or_saves_is_given_time_for_it() -> None:
+    doing = replace(PROGRESS, at=NOW - 1000, doing="eval", doing_at=NOW - 600)
+    assert judge(run(progress=doing), {}, {}, NOW) == ("evaluating", "evaluating for 10m after step 12,880")
+    saving = replace(doing, doing="save")
+    assert judge(run(progress=saving), {}, {}, NOW).verdict == "saving"
+    assert judge(run(progress=replace(saving, doing_at=NOW - 901)), {}, {}, NOW).verdict == "stalled"
+
+
+def test_an_epoch_that_grows_is_progress_where_no_step_is_printed() -> None:
+    epochs = Progress(epoch=0.61, loss=0.5, at=NOW - 6)
+    assert judge(run(progress=epochs), {}, {}, NOW) == ("healthy", "epoch 0.61 6s ago")
 
 
 def test_what_cannot_be_seen_is_unknown_and_never_dead() -> None:

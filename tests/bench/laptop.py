@@ -1,0 +1,151 @@
+"""The laptop's side on real sshd: `python -m tests.bench.laptop [NODES]`, 64 nodes with 8 GPUs each, every 2 s.
+
+Every node is a loopback address of one real sshd, its GPUs the NVML stand-in. Beside ours, in the same run and on the
+same nodes: nvidb 1.9.2 from PyPI with its own defaults, and bare paramiko that connects and runs `true`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.bench.dashboard import percent
+from tests.bench.table import ratio, show
+from tests.lab.nvml import Nvml, library
+from tests.lab.sshd import Sshd
+from tests.lab.terminal import Cost, Terminal
+
+SETTLE = 30.0
+SPAN = 60.0
+AT_ONCE = 8
+PEER = "nvidb==1.9.2"
+
+APP = """
+import sys
+from pathlib import Path
+from trainmon.commands.wiring import Watching
+from trainmon.config import choose
+from tui.app import Dashboard
+settings, _ = choose(None, (sys.argv[2],))
+parts = Watching(settings, prompts=True, ssh_config=Path(sys.argv[1]))
+parts.start()
+Dashboard(parts).run()
+parts.stop()
+"""
+
+CONNECT = """
+import sys, threading, time
+from pathlib import Path
+from trainmon.commands.wiring import Watching
+from trainmon.config import choose
+settings, _ = choose(None, (sys.argv[2],))
+started = time.monotonic()
+parts = Watching(settings, ssh_config=Path(sys.argv[1]))
+done = threading.Event()
+wanted = int(sys.argv[3])
+def heard(state):
+    if sum(node.gpus_at is not None and len(node.gpus) == 8 for node in state.nodes.values()) == wanted:
+        done.set()
+parts.start()
+parts.subscribe(heard)
+assert done.wait(240), "not all nodes answered"
+print(time.monotonic() - started)
+parts.stop()
+"""
+
+BARE = """
+import sys, time
+from concurrent.futures import ThreadPoolExecutor
+import paramiko
+def one(address):
+    client = paramiko.SSHClient()
+    client.set_missing_host_key_policy(paramiko.AutoAddPolicy())  # it knows no wildcards in known_hosts
+    client.connect(address, port=int(sys.argv[1]), username=sys.argv[2], key_filename=sys.argv[3],
+                   allow_agent=False, look_for_keys=False, timeout=30, banner_timeout=60, auth_timeout=60)
+    _, out, _ = client.exec_command("true")
+    assert out.channel.recv_exit_status() == 0
+    return client
+started = time.monotonic()
+with ThreadPoolExecutor(int(sys.argv[4])) as pool:
+    clients = list(pool.map(one, sys.argv[5:]))
+print(time.monotonic() - started)
+for client in clients:
+    client.close()
+"""
+
+
+def watched(argv: list[str], ready: str, env: dict[str, str] | None = None) -> tuple[Cost, Cost]:
+    """Costs of a program at both ends of a span, once it shows what it is ready with."""
+    with Terminal(argv, env=env) as terminal:
+        terminal.wait_for_text(ready, timeout=240)
+        time.sleep(SETTLE)
+        before = terminal.cost()
+        time.sleep(SPAN)
+        after = terminal.cost()
+        if "--screens" in sys.argv:
+            print(terminal.text())
+        return before, after
+
+
+def timed(script: str, *arguments: str) -> float:
+    done = subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True, text=True)
+    return float(done.stdout.split()[-1])
+
+
+def peer(folder: Path, sshd: Sshd, nodes: int) -> tuple[list[str], dict[str, str]]:
+    """nvidb in an environment of its own, configured for the same nodes."""
+    subprocess.run([sys.executable, "-m", "venv", str(folder / "peer")], check=True)
+    subprocess.run([str(folder / "peer/bin/pip"), "install", "-q", PEER], check=True, stderr=subprocess.DEVNULL)
+    home = folder / "peer-home"
+    home.mkdir()
+    servers = "".join(
+        f"  - hostname: {sshd.address(i)}\n    port: {sshd.port}\n    username: {sshd.user}\n    nickname: n{i}\n"
+        f"    identityfile: {sshd.key}\n    auth: key\n"
+        for i in range(nodes)
+    )
+    (home / "config.yml").write_text(f"servers:\n{servers}")
+    return [str(folder / "peer/bin/nvidb"), "--remote"], {"NVIDB_HOME": str(home)}
+
+
+def main() -> None:
+    nodes = int(sys.argv[1]) if len(sys.argv) > 1 and sys.argv[1].isdigit() else 64
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        nvml = Nvml(folder)
+        environment = f"LD_LIBRARY_PATH={library()} TRAINMON_LAB_NVML={nvml.path}"
+        with Sshd.start(folder / "sshd", SetEnv=environment) as sshd:
+            config, hosts = sshd.ssh_config(nodes), f"n[0-{nodes - 1}]"
+            addresses = [sshd.address(i) for i in range(nodes)]
+            ours, bare = [], []
+            for _ in range(3):
+                bare.append(timed(BARE, str(sshd.port), sshd.user, str(sshd.key), str(AT_ONCE), *addresses))
+                ours.append(timed(CONNECT, str(config), hosts, str(nodes)))
+            connected, theirs = sorted(ours)[1], sorted(bare)[1]
+            show(
+                f"All {nodes} nodes connected and first data there (median of 3, in turn, {AT_ONCE} at once)",
+                ("what", "seconds", "ratio", "goal"),
+                [
+                    ["bare paramiko, true", f"{theirs:.1f}", "1", ""],
+                    ["ours, GPUs known", f"{connected:.1f}", ratio(connected, theirs), "<= 2x"],
+                ],
+            )
+            app = [sys.executable, "-c", APP, str(config), hosts]
+            here = watched(app, f"{nodes}/{nodes}")
+            argv, env = peer(folder, sshd, nodes)
+            there = watched(argv, "n1", env)
+            show(
+                f"The dashboard on {nodes} nodes x 8 GPUs over real sshd, whole process, {SPAN:.0f} s",
+                ("what", "ours", PEER, "goal"),
+                [
+                    ["CPU % of a core", f"{percent(*here):.1f}", f"{percent(*there):.1f}", "<= 6"],
+                    ["RSS MiB", f"{here[1].rss_mib:.0f}", f"{there[1].rss_mib:.0f}", "<= 110"],
+                    ["threads", f"{here[1].threads}", f"{there[1].threads}", f"<= {nodes + 16}"],
+                ],
+            )
+
+
+if __name__ == "__main__":
+    main()
