@@ -26,7 +26,7 @@ LEASE = b"\n"
 FOLDER = Path(__file__).parent
 FIRST = "boot"
 HERE_ONLY = {"bundle", "__init__", FIRST}
-FALLBACK = FOLDER / "fallback.sh"
+FALLBACK = (FOLDER / "fallback_spec.sh", FOLDER / "fallback.sh")
 
 LOADER = (
     "import io,zlib,binascii;"
@@ -39,7 +39,8 @@ FIT = "import sys,zlib,binascii,marshal,mmap,select;sys.exit(sys.version_info<(3
 SHELL = (
     'renice -n 19 -p $$ >/dev/null 2>&1; if "$1" -I -S -B -c "$2" </dev/null >/dev/null 2>&1; then '
     'exec "$1" -I -S -B -c "$3"; fi; IFS= read -r line; n=$(printf "\\012x"); n=${n%x}; script=; '
-    'while IFS= read -r line && [ "$line" != "#END" ]; do script="$script$line$n"; done; eval "$script"'
+    'while IFS= read -r line; do case $line in "#END") break;; esac; script="$script$line$n"; done; '
+    'unset line n; shift 3; eval "$script"'
 )
 """Starts Python where there is one that can run the probe, else the fallback script in this very shell."""
 
@@ -66,8 +67,8 @@ def payload() -> bytes:
     for name, text in modules.items():
         parts += [name, text]
     code = base64.b64encode(zlib.compress("\0".join(parts).encode(), 6))
-    fallback = FALLBACK.read_text() if FALLBACK.exists() else "exit 127\n"
-    return code + b"\n" + fallback.encode() + b"\n#END\n"
+    script = "".join(path.read_text() for path in FALLBACK)
+    return code + b"\n" + script.encode() + b"\n#END\n"
 
 
 def spec_line(spec: Spec) -> bytes:
