@@ -1,0 +1,152 @@
+"""check, on real hosts: every step is told, the first that fails says what to do, and the others are still told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab.sshd import Sshd, keygen
+from tests.trainmon.test_cli import trainmon
+from trainmon.commands.check_host import Row
+from trainmon.commands.check_run import look_at_all
+from trainmon.config import ClusterSettings, ConnectSettings, DiskSettings, RunSettings, Settings
+
+HERE = Settings(disks=(DiskSettings(path="/"),))
+
+
+def look(settings: Settings, ssh_config: Path | None = None) -> list[list[Row]]:
+    told: list[int] = []
+    rows = list(
+        look_at_all(settings, is_person_there=False, progress=lambda done, _: told.append(done), ssh_config=ssh_config)
+    )
+    assert told == list(range(1, len(rows) + 1))
+    return rows
+
+
+def of(rows: list[Row]) -> list[tuple[str, str]]:
+    return [(row.mark, row.what) for row in rows]
+
+
+@pytest.fixture(scope="module")
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    with Sshd.start(tmp_path_factory.mktemp("sshd")) as running:
+        yield running
+
+
+def cluster(*nodes: str) -> ClusterSettings:
+    return ClusterSettings(name="lab", nodes=nodes, connect=ConnectSettings(timeout=5.0))
+
+
+def test_this_machine_needs_no_connection() -> None:
+    (rows,) = look(HERE)
+    assert ("ok", "probe") in of(rows)
+    assert ("ok", "/") in of(rows)
+    assert not [row for row in rows if row.what in ("name", "connection", "host key", "login")]
+
+
+def test_every_step_to_a_host_is_told(sshd: Sshd) -> None:
+    settings = Settings(clusters=(cluster("n0", "n1"),), disks=(DiskSettings(path="/", on="nodes"),))
+    first, second = look(settings, sshd.ssh_config(2))
+    steps = [("ok", "name"), ("ok", "connection"), ("ok", "host key"), ("ok", "login"), ("ok", "probe")]
+    assert of(first)[:5] == steps
+    assert of(second)[:5] == steps
+    assert {row.subject for row in first} == {"n0"}
+    assert ("ok", "/") in of(second)
+
+
+def test_an_unknown_host_key_stops_there_and_says_how_to_add_it(sshd: Sshd, tmp_path: Path) -> None:
+    extra = f"Host n0\n  UserKnownHostsFile {tmp_path}/none\n"
+    bad, good = look(Settings(clusters=(cluster("n0", "n1"),)), sshd.ssh_config(2, extra=extra))
+    assert of(bad) == [("ok", "name"), ("ok", "connection"), ("bad", "host key")]
+    assert "SHA256:" in bad[-1].said + bad[-1].mend
+    assert ("ok", "probe") in of(good)
+
+
+def test_a_refused_login_says_what_to_do(sshd: Sshd, tmp_path: Path) -> None:
+    stranger = keygen(tmp_path / "stranger")
+    extra = f"Host n0\n  IdentityFile {stranger}\n  IdentitiesOnly yes\n"
+    config = sshd.ssh_config(1, extra=extra, path=tmp_path / "config")
+    config.write_text(config.read_text().replace(f"IdentityFile {sshd.key}", ""))
+    (rows,) = look(Settings(clusters=(cluster("n0"),)), config)
+    assert of(rows) == [("ok", "name"), ("ok", "connection"), ("ok", "host key"), ("bad", "login")]
+    assert rows[-1].mend
+
+
+def test_a_name_without_an_address_and_a_closed_port_are_told_apart(sshd: Sshd, tmp_path: Path) -> None:
+    extra = "Host n0\n  HostName no-such-host.invalid\nHost n1\n  Port 1\n"
+    nameless, closed = look(Settings(clusters=(cluster("n0", "n1"),)), sshd.ssh_config(2, extra=extra))
+    assert of(nameless) == [("bad", "name")]
+    assert nameless[0].said.startswith("no-such-host.invalid has no address: ")
+    assert nameless[0].mend == "set HostName for n0 in ~/.ssh/config, or mend the name in the config"
+    assert of(closed) == [("ok", "name"), ("bad", "connection")]
+
+
+def test_every_path_of_a_run_is_looked_at_where_it_is_read(sshd: Sshd, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "1.out").write_text("step 1\n")
+    (tmp_path / "kill").touch()
+    good = RunSettings(
+        name="good",
+        log=f"{tmp_path}/logs/*.out",
+        checkpoints=str(tmp_path / "logs"),
+        kill_switch=str(tmp_path / "kill"),
+        save_switch=str(tmp_path / "save"),
+    )
+    bad = RunSettings(name="bad", log=f"{tmp_path}/none/*.out", checkpoints=f"{tmp_path}/nowhere")
+    lab = ClusterSettings(name="lab", login="n0", nodes=("n1",))
+    reader, other = look(Settings(clusters=(lab,), runs=(good, bad)), sshd.ssh_config(2))
+    said = {(row.mark, row.what, row.said) for row in reader}
+    assert ("ok", f"{tmp_path}/logs/*.out", f"followed: {tmp_path}/logs/1.out") in said
+    assert ("ok", str(tmp_path / "logs"), "readable") in said
+    assert ("ok", str(tmp_path / "kill"), "armed") in said
+    assert ("ok", str(tmp_path / "save"), "not armed") in said
+    assert ("bad", f"{tmp_path}/nowhere", "not there, or not readable") in said
+    (lost,) = [row for row in reader if row.mark == "bad" and row.what == f"{tmp_path}/none/*.out"]
+    assert lost.mend == "start the run bad, or mend its `log` in the config"
+    assert not [row for row in other if row.what.startswith(str(tmp_path))]
+
+
+# ---- the answer on the terminal -------------------------------------------------------------------------------------
+
+
+def test_all_mistakes_of_a_config_are_listed(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text('readonly = 1\n[[run]]\nname = "a"\nlogg = "/l"\n')
+    done = trainmon("check", "--config", "c.toml", cwd=tmp_path, LC_ALL="C.UTF-8")
+    assert (done.returncode, done.stderr) == (2, "")
+    first, second = done.stdout.splitlines()
+    assert first == '✗ config       c.toml: no setting "readonly"; did you mean "read_only"?'
+    assert second == '✗ config       c.toml: [[run]] #1 (a): no setting "logg"; did you mean "log"?'
+
+
+def test_a_missing_config_says_what_writes_one(tmp_path: Path) -> None:
+    done = trainmon("check", "--config", "c.toml", cwd=tmp_path, LC_ALL="C.UTF-8")
+    assert done.returncode == 2
+    assert done.stdout.splitlines() == [
+        "✗ config       c.toml: there is no such file",
+        "    → trainmon-tui init --output c.toml writes one",
+    ]
+
+
+def test_this_machine_is_well_and_plain_ascii_where_it_must_be(tmp_path: Path) -> None:
+    done = trainmon("check", cwd=tmp_path, TRAINMON_CONFIG="", HOME=str(tmp_path), TRAINMON_ASCII="1")
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.isascii()
+    assert done.stdout.startswith("v config       no file: 1 cluster, 0 runs\n")
+    assert done.stdout.endswith("all is well\n")
+
+
+def test_headless_does_not_count_on_an_agent(tmp_path: Path) -> None:
+    environ = {"TRAINMON_CONFIG": "", "HOME": str(tmp_path), "SSH_AUTH_SOCK": "/run/agent", "LC_ALL": "C.UTF-8"}
+    done = trainmon("check", "--headless", cwd=tmp_path, **environ)
+    assert "the agent of this login session was not used: a service started without you has none" in done.stdout
+    assert "    → give it a key file of its own, without a passphrase: IdentityFile in ~/.ssh/config" in done.stdout
+
+
+def test_tables_that_are_not_used_yet_are_told(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text('[[notify]]\ntype = "ntfy"\ntopic = "hunter2"\n[cluster]\nnodes = "slurm"\n')
+    done = trainmon("check", "--config", "c.toml", cwd=tmp_path, HOME=str(tmp_path), LC_ALL="C.UTF-8")
+    assert "◆ config       [notify]     read, and not used by this version" in done.stdout
+    assert '◆ config       nodes        "slurm" is not used by this version: name the nodes' in done.stdout
+    assert "hunter2" not in done.stdout + done.stderr

@@ -1,0 +1,89 @@
+"""snapshot: one reading of everything, for people and for scripts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.trainmon.test_cli import trainmon
+from trainmon.commands.snapshot import has_spoken
+from trainmon.commands.snapshot_table import lines
+from trainmon.commands.table import table
+from trainmon.model import Gpu, Node, Progress, Run, RunSpec, Source, State
+
+MEGATRON = (
+    " [2026-01-02 03:04:05] iteration      120/    1000 | consumed samples:        30720 |"
+    " elapsed time per iteration (ms): 4100.0 | learning rate: 1.000000E-04 | global batch size:   256 |"
+    " lm loss: 2.113000E+00 | loss scale: 1.0 | grad norm: 0.310 | number of skipped iterations:   0 |"
+    " number of nan iterations:   0 |\n"
+)
+
+
+def test_this_machine_and_its_run_as_json(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(MEGATRON)
+    (tmp_path / "c.toml").write_text(
+        f'[[run]]\nname = "r"\nlog = "{tmp_path}/train.log"\ntarget_step = 1000\n[[disk]]\npath = "/"\n'
+    )
+    done = trainmon("snapshot", "--json", "--config", "c.toml", "--wait", "30s", cwd=tmp_path, HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["version"], told["verdict"]) == (1, "well")
+    assert [source["health"] for source in told["sources"]] == ["ok"]
+    assert told["nodes"][0]["memory_total_mib"] > 0
+    assert "/" in [disk["path"] for disk in told["disks"]]
+    (run,) = told["runs"]
+    assert (run["name"], run["step"], run["target_step"], run["loss"]) == ("r", 120, 1000, 2.113)
+    assert run["log"]["path"] == str(tmp_path / "train.log")
+
+
+def test_nothing_that_can_be_seen_is_exit_3_and_says_why(tmp_path: Path) -> None:
+    argv = ("snapshot", "no-such-host.invalid", "--wait", "30s")
+    done = trainmon(*argv, cwd=tmp_path, HOME=str(tmp_path), LC_ALL="C.UTF-8")
+    assert done.returncode == 3, done.stderr
+    assert done.stdout.splitlines()[0].endswith("  blind")
+    assert "no-such-host.invalid" in done.stdout
+
+
+def test_a_source_has_spoken_with_its_first_facts_or_its_failure() -> None:
+    source = Source(name="node:n1", kind="node", cluster="c", phase="up")
+    node = Node(name="n1", cluster="c", probe="nvml", host_at=1.0)
+    assert not has_spoken(State(), source)
+    assert not has_spoken(State(nodes={"n1": node}), source)
+    assert has_spoken(State(nodes={"n1": Node(name="n1", cluster="c", probe="nvml", host_at=1.0, gpus_at=1.0)}), source)
+    assert has_spoken(State(nodes={"n1": Node(name="n1", cluster="c", host_at=1.0)}), source)
+    assert has_spoken(State(), Source(name="node:n1", kind="node", cluster="c", phase="held"))
+    assert has_spoken(State(), Source(name="node:n1", kind="node", cluster="c", phase="retrying"))
+
+
+def test_the_table_says_what_is_known_and_what_is_not() -> None:
+    gpus = (
+        Gpu(index=0, temperature_c=61, utilization_pct=90, memory_used_mib=1024, memory_total_mib=4096),
+        Gpu(index=1, state="lost", error="GPU is lost"),
+    )
+    node = Node(name="n1", cluster="c", probe="nvml", gpus=gpus, gpus_at=99.0, host_at=99.0, load1=1.5)
+    down = Source(name="node:n2", kind="node", cluster="c", health="down", error="no route", hint="try: ssh n2")
+    state = State(
+        at=100.0,
+        sources={
+            "node:n1": Source(name="node:n1", kind="node", cluster="c", health="ok", seen_at=99.0),
+            "node:n2": down,
+        },
+        nodes={"n1": node},
+        runs={
+            "r": Run(spec=RunSpec(name="r", cluster="c"), progress=Progress(step=12880, at=94.0), why="steps advance")
+        },
+    )
+    told = list(lines(state))
+    assert told[0].endswith("  well")
+    assert told[2:4] == [
+        "RUN  VERDICT  STEP    LOSS  STEP TIME  LAST STEP  WHY",
+        "r    unknown  12,880  ?     ?          6s         steps advance",
+    ]
+    assert told[6:] == [
+        "n1    ok      nvml   2, 1 bad  61 C     90%   1.0G / 4.0G  1.5   ?       1s   GPU 1: GPU is lost",
+        "n2    down    none   ?         ?        ?     ?            ?     ?       ?    no route; try: ssh n2",
+    ]
+
+
+def test_what_strangers_wrote_is_printed_harmlessly() -> None:
+    assert list(table(("A", "B"), [("\x1b[2Jx\ny", "\u202eb"), ("漢", "c")])) == ["A    B", "x y  b", "漢   c"]
