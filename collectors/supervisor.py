@@ -64,7 +64,7 @@ class Supervisor:
             dialling = Dialling(self._reader, cluster.connect, self._ask, self._ssh_config)
             self._dialling.append(dialling)
             for host in watched.hosts:
-                is_here = host == here() and host not in cluster.nodes and host != cluster.login
+                is_here = host == here() and host not in (cluster.nodes or ()) and host != cluster.login
                 watch = Watch(
                     host,
                     cluster.name,
@@ -166,7 +166,7 @@ def here() -> str:
 def plan(settings: Settings, cluster: ClusterSettings, runs: tuple[RunSpec, ...]) -> Plan:
     """What one cluster of the settings wants to be watched. With no [[disk]], every node's root disk is."""
     own = tuple(run for run in runs if run.cluster == cluster.name)
-    nodes = tuple(dict.fromkeys((*cluster.nodes, *(node for run in own for node in run.nodes))))
+    nodes = tuple(dict.fromkeys((*(cluster.nodes or ()), *(node for run in own for node in run.nodes))))
     disks = {on: tuple(disk.path for disk in settings.disks if disk.on == on) for on in ("login", "nodes", "run")}
     wants_files = bool(own or disks["login"])
     hosts = nodes

@@ -13,7 +13,7 @@ DASHBOARD = "dashboard"
 COMMANDS = (DASHBOARD, "snapshot", "check", "init")
 """The modules of trainmon.commands; the dashboard is what runs when no other is named."""
 
-TAKES_A_VALUE = frozenset({"--config"})
+TAKES_A_VALUE = frozenset({"--config", "--ssh-config"})
 """Options that may stand before a sub-command with a value of their own."""
 
 INTERRUPTED = 130

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainmon.commands.options import config_option, hosts_argument
+from trainmon.commands.options import config_option, hosts_argument, ssh_config_option
 
 if TYPE_CHECKING:
     from trainmon.commands.check_host import Row
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 @click.command("check")
 @hosts_argument
 @config_option
+@ssh_config_option
 @click.option("--headless", is_flag=True, help="Ask nobody, and count on no agent of this login session.")
-def command(hosts: tuple[str, ...], config: Path | None, headless: bool) -> int:
+def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, headless: bool) -> int:
     """Check the config, the way to every host, and every path.
 
     Exit status: 0 all is well, 2 the config has mistakes, 3 something cannot be reached.
@@ -46,7 +47,8 @@ def command(hosts: tuple[str, ...], config: Path | None, headless: bool) -> int:
         mend = "give it a key file of its own, without a passphrase: IdentityFile in ~/.ssh/config"
         tell([Row("note", "agent", "", words, mend)])
     bad = 0
-    for rows in look_at_all(settings, is_person_there=not headless and sys.stdin.isatty(), progress=progress):
+    is_person_there = not headless and sys.stdin.isatty()
+    for rows in look_at_all(settings, is_person_there=is_person_there, progress=progress, ssh_config=ssh_config):
         bad += sum(row.mark == "bad" for row in rows)
         tell(rows)
     tell_total(bad)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from trainmon import __version__
-from trainmon.commands.options import config_option, hosts_argument
+from trainmon.commands.options import config_option, hosts_argument, ssh_config_option
 
 if TYPE_CHECKING:
     from trainmon.commands.wiring import Joined
@@ -30,10 +30,11 @@ class Dashboard(click.Command):
 @click.command("dashboard", cls=Dashboard, context_settings={"help_option_names": ["-h", "--help"]})
 @hosts_argument
 @config_option
+@ssh_config_option
 @click.option("--demo", is_flag=True, help="Show a living, simulated cluster of 16 nodes.")
 @click.option("--read-only", is_flag=True, help="Refuse every action.")
 @click.version_option(__version__, prog_name="trainmon-tui", message="%(prog)s %(version)s")
-def command(hosts: tuple[str, ...], config: Path | None, demo: bool, read_only: bool) -> int:
+def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, demo: bool, read_only: bool) -> int:
     """One terminal for a big training run: its nodes, GPUs, disks and logs.
 
     With no config it watches this machine; HOSTs (as ssh knows them, or Slurm host lists such as gpu-[001-032]) are
@@ -51,7 +52,7 @@ def command(hosts: tuple[str, ...], config: Path | None, demo: bool, read_only: 
     from trainmon.config import choose
 
     settings, _ = choose(config, hosts)
-    return show(Watching(settings, read_only=read_only, prompts=True))
+    return show(Watching(settings, read_only=read_only, prompts=True, ssh_config=ssh_config))
 
 
 def show(parts: Joined) -> int:

@@ -18,6 +18,13 @@ def config_option(function: F) -> F:
     return click.option("--config", type=kind, metavar="FILE", help=words)(function)
 
 
+def ssh_config_option(function: F) -> F:
+    """--ssh-config F, as ssh's own -F."""
+    kind = click.Path(path_type=Path, exists=True, dir_okay=False)
+    words = "Read this in place of ~/.ssh/config, as ssh -F does."
+    return click.option("--ssh-config", type=kind, metavar="FILE", help=words)(function)
+
+
 def hosts_argument(function: F) -> F:
     """HOST… as ssh knows them, or Slurm host lists."""
     return click.argument("hosts", nargs=-1, metavar="[HOST]...")(function)

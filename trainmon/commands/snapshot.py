@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainmon.commands.options import DurationType, config_option, hosts_argument
+from trainmon.commands.options import DurationType, config_option, hosts_argument, ssh_config_option
 
 if TYPE_CHECKING:
     from trainmon.clock import Seconds
@@ -25,11 +25,12 @@ EXIT = {"well": 0, "warning": 0, "critical": 1, "blind": 3}
 @click.command("snapshot")
 @hosts_argument
 @config_option
+@ssh_config_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, version 1 of the contract.")
 @click.option(
     "--wait", type=DurationType(), default="10s", show_default=True, help="The longest wait for hosts to answer."
 )
-def command(hosts: tuple[str, ...], config: Path | None, as_json: bool, wait: float) -> int:
+def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, as_json: bool, wait: float) -> int:
     """Print one reading of everything.
 
     Waits until every host has answered or failed, at most --wait. Nobody is asked for a password.
@@ -41,7 +42,7 @@ def command(hosts: tuple[str, ...], config: Path | None, as_json: bool, wait: fl
 
     settings, _ = choose(config, hosts)
     log_to_file()
-    state = look(settings, wait)
+    state = look(settings, wait, ssh_config)
     if as_json:
         click.echo(encode(state, state.at).decode())
     else:
@@ -51,11 +52,11 @@ def command(hosts: tuple[str, ...], config: Path | None, as_json: bool, wait: fl
     return EXIT[verdict(state)]
 
 
-def look(settings: Settings, wait: Seconds) -> State:
+def look(settings: Settings, wait: Seconds, ssh_config: Path | None = None) -> State:
     """Watch until everything has been seen once, or has failed, or the wait is over."""
     from trainmon.commands.wiring import Watching
 
-    parts = Watching(settings)
+    parts = Watching(settings, ssh_config=ssh_config)
     parts.start()
     try:
         return first_full_state(parts, wait)
