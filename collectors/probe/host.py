@@ -29,10 +29,11 @@ def added(values: "list[int | None]") -> "int | None":
 
 def field(text: str, name: str) -> "int | None":
     """The number after a name, as in /proc/meminfo, /proc/stat, /proc/vmstat."""
-    start = text.find(name + " ") if text.startswith(name + " ") else text.find("\n" + name)
-    if start < 0:
+    name += " "
+    start = 0 if text.startswith(name) else text.find("\n" + name) + 1
+    if not text.startswith(name, start):
         return None
-    words = text[start + len(name) + 1 :].lstrip(": ").split(None, 1)
+    words = text[start + len(name) :].split(None, 1)
     return number(words[0]) if words else None
 
 

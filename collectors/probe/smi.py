@@ -154,7 +154,7 @@ class Smi:
         text, status = call.text(), call.process.returncode
         self.call = None
         self.told(0)
-        self.next_at = self.monotonic() + SHARE * (self.monotonic() - call.begun)
+        self.next_at = self.monotonic() + (self.patience() if call.killed else SHARE * call.age())
         if call.killed:
             self.todo = []
             return []
