@@ -50,3 +50,23 @@ def test_every_module_of_the_core_has_its_layer() -> None:
 def test_the_version_is_the_same_in_both_places() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["version"] == __version__
+
+
+PACKAGES = ("trainmon", "collectors", "tui")
+
+
+def test_every_file_of_the_packages_is_installed_with_them() -> None:
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    installed = {
+        path
+        for package, patterns in setuptools["package-data"].items()
+        for pattern in patterns
+        for path in (ROOT / package.replace(".", "/")).glob(pattern)
+    }
+    files = {path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file()}
+    assert {path for path in files if path.suffix not in (".py", ".pyc")} - installed == set()
+
+
+def test_every_folder_of_code_is_a_package() -> None:
+    folders = {path.parent for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+    assert {folder for folder in folders if not (folder / "__init__.py").exists()} == set()
