@@ -219,9 +219,9 @@ def source_words(source: Source, now: Instant) -> Span:
         return Span("login needed: press L" + (f" ({source.error})" if source.error else ""), "warn")
     if source.phase == "prompting":
         return Span("waits for your answer", "warn")
-    seen = f" {age(now - source.seen_at)}" if source.seen_at is not None else ""
+    seen = "" if source.seen_at is None else f" {age(now - source.seen_at)}"
     if source.error is not None:
-        return Span(f"{source.error}{seen}", "crit")
+        return Span(f"silent{seen}: {source.error}" if seen else source.error, "crit")
     if source.health == "off":
         return Span("not watched", "dim")
     if source.phase in ("waiting", "connecting", "retrying") and source.seen_at is None:

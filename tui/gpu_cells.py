@@ -65,11 +65,11 @@ def _errors(gpu: Gpu) -> Span:
 
 
 METRICS: tuple[Metric, ...] = (
-    Metric("temperature", "temperature °C", 4, temperature),
-    Metric("memory", "memory used GiB", 4, _memory),
-    Metric("utilization", "utilisation %", 4, _utilization),
+    Metric("temperature", "temp °C", 4, temperature),
+    Metric("memory", "memory GiB", 4, _memory),
+    Metric("utilization", "util %", 4, _utilization),
     Metric("power", "power W", 5, _power),
-    Metric("errors", "errors: x Xid, e ECC, map row remap", 5, _errors),
+    Metric("errors", "errors", 5, _errors),
 )
 
 LOST_CELL = Span(DEAD + " ", "crit")

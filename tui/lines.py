@@ -180,8 +180,8 @@ class KeyedLines(ScrollView, can_focus=True):
         scrollbar-size-vertical: 1;
         {STYLE_CSS}
         & > .lines--cursor {{ background: $foreground 7%; }}
-        &:focus > .lines--cursor {{ background: $primary 45%; text-style: bold; }}
-        &:ansi > .lines--cursor {{ text-style: bold; background: transparent; }}
+        &:focus > .lines--cursor {{ background: $primary 45%; }}
+        &:ansi > .lines--cursor {{ background: transparent; }}
         &:ansi:focus > .lines--cursor {{ text-style: reverse; background: transparent; }}
     }}
     """

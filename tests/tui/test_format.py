@@ -118,7 +118,7 @@ def test_an_ordinary_power_cap_is_not_a_trouble() -> None:
         ({"phase": "prompting"}, "waits for your answer"),
         (
             {"phase": "retrying", "health": "down", "error": "no answer in 10 s", "seen_at": 58.0},
-            "no answer in 10 s 42s",
+            "silent 42s: no answer in 10 s",
         ),
         ({"phase": "retrying", "health": "down", "error": "no route to host"}, "no route to host"),
         ({"phase": "connecting"}, "connecting"),

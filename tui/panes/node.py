@@ -14,7 +14,7 @@ from trainmon.clock import Instant, Seconds
 from trainmon.model import Gpu, State
 from trainmon.text import clean
 from tui.backend import Backend
-from tui.format import UNKNOWN, mib
+from tui.format import UNKNOWN, mib, since
 from tui.lines import STYLE_CSS, STYLES, Palette, Span, changed_columns
 from tui.node_rows import facts, gpu_head, gpu_rows
 from tui.panes.base import Pane
@@ -37,13 +37,14 @@ class GpuTable(NodePane):
 
     def draw(self, state: State, width: int) -> None:
         node, source = state.nodes.get(self.node), state.sources.get(f"node:{self.node}")
-        self.caption(clean(self.node), "" if node is None else node.cluster)
+        stale = source is not None and source.health != "ok"
+        old = "" if node is None or not stale else f"read {since(node.gpus_at, state.at)} ago"
+        self.caption(clean(self.node), old)
         if node is None:
             self.head()
             self.say(("Nothing has been read from this node yet.", "dim"))
             return
         self.head(*gpu_head(width))
-        stale = source is not None and source.health != "ok"
         self.lines.set_rows(gpu_rows(node, state.at, width, stale=stale))
         if not node.gpus:
             self.say(("No GPU is seen on this node.", "dim"))

@@ -12,6 +12,7 @@ from tui.panes.header import HeaderLine
 from tui.panes.node import FactsPane, GpuTable, PlotPane
 from tui.plots import LEAST_HEIGHT
 from tui.screens.base import Shown
+from tui.survey import missing
 
 FRAME = 3
 """Lines that the table takes beside its GPUs: frame and heads."""
@@ -28,6 +29,7 @@ class NodeScreen(Shown):
     def __init__(self, node: str) -> None:
         super().__init__()
         self.node = node
+        self.gpus = 0
         self.header = HeaderLine()
         self.table = GpuTable(node, id="node-gpus")
         self.facts = FactsPane(node, id="node-facts")
@@ -50,14 +52,16 @@ class NodeScreen(Shown):
         self.fit()
 
     def show(self, state: State) -> None:
+        node = state.nodes.get(self.node)
+        self.gpus = 0 if node is None else len(node.gpus) + missing(node)
+        self.fit()
         self.header.show(state)
         for pane in (self.table, self.plots, self.facts):
             pane.show(state)
-        self.fit()
 
     def fit(self) -> None:
         """The table is as high as its GPUs; the plots come where something is left for the facts as well."""
-        table, plots = heights(self.app.size.height, len(self.table.lines.rows))
+        table, plots = heights(self.app.size.height, self.gpus)
         for pane, height in ((self.table, table), (self.plots, plots)):
             if pane.styles.height is None or pane.styles.height.value != max(1, height):
                 pane.styles.height = max(1, height)
