@@ -65,6 +65,7 @@ class LocalStream:
             return
         self._closed = True
         self.finish()
+        self._reader.adopt(self._process)
         self._reader.later(TERM_AFTER, lambda: self._signal(signal.SIGTERM))
         self._reader.later(KILL_AFTER, self.kill)
 
@@ -73,6 +74,7 @@ class LocalStream:
         self._closed = True
         self._signal(signal.SIGKILL)
         self.finish()
+        self._reader.adopt(self._process)
         self._reader.later(ABANDON_AFTER, self._abandon)
 
     def _signal(self, number: signal.Signals) -> None:

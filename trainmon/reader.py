@@ -12,6 +12,8 @@ import itertools
 import logging
 import os
 import selectors
+import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +24,9 @@ from trainmon.clock import Seconds
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 Task = Callable[[], None]
+
+FAREWELL: Seconds = 0.2
+"""At the end, children that are ending anyway have this long; then their sessions are killed."""
 
 _log = logging.getLogger("trainmon.reader")
 _log.addHandler(logging.NullHandler())
@@ -54,7 +59,8 @@ class Reader:
         self._woken = False
         self._timers: list[tuple[Seconds, int, Timer]] = []
         self._numbers = itertools.count()
-        self._stopping = False
+        self._children: set[subprocess.Popen[bytes]] = set()
+        self._stopping: Seconds = 0.0
         self._thread = threading.Thread(target=self._loop, name="reader", daemon=True)
 
     def start(self) -> None:
@@ -63,7 +69,7 @@ class Reader:
     def stop(self) -> None:
         """End the thread; waits at most a second for the callback it is in."""
         with self._lock:
-            self._stopping = True
+            self._stopping = time.monotonic()
         self._wake()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(1.0)
@@ -102,6 +108,19 @@ class Reader:
         with self._lock, contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(fd)
 
+    def adopt(self, child: subprocess.Popen[bytes]) -> None:
+        """Reap a child that is ending, in a session of its own; none outlives the reader."""
+        with self._lock:
+            self._children.add(child)
+        self.later(0.01, lambda: self._reap(child, 0.02))
+
+    def _reap(self, child: subprocess.Popen[bytes], wait: Seconds) -> None:
+        if child.poll() is None:
+            self.later(wait, lambda: self._reap(child, min(2 * wait, 5.0)))
+        else:
+            with self._lock:
+                self._children.discard(child)
+
     def _wake(self) -> None:
         # A full pipe (BlockingIOError) wakes just as well; a closed one means that the loop has ended.
         with contextlib.suppress(OSError):
@@ -115,12 +134,13 @@ class Reader:
                 else:
                     self._call(partial(key.data, events))
             with self._lock:
-                if self._stopping:
+                if self._stopping and (not self._children or time.monotonic() > self._stopping + FAREWELL):
                     break
                 tasks, self._soon, self._woken = self._soon, {}, False
             for task in tasks:
                 self._call(task)
             self._ring()
+        self._part()
         self._selector.close()
         os.close(self._wake_read)
         os.close(self._wake_write)
@@ -131,9 +151,12 @@ class Reader:
 
     def _patience(self) -> Seconds | None:
         with self._lock:
-            if self._soon or self._stopping:
+            if self._soon or (self._stopping and not self._children):
                 return 0.0
-            return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
+            first = self._timers[0][0] if self._timers else None
+            if self._stopping:
+                first = min(first or self._stopping + FAREWELL, self._stopping + FAREWELL)
+            return max(0.0, first - time.monotonic()) if first is not None else None
 
     def _ring(self) -> None:
         while True:
@@ -143,6 +166,14 @@ class Reader:
                 timer = heapq.heappop(self._timers)[2]
             if timer.task is not None:
                 self._call(timer.task)
+
+    def _part(self) -> None:
+        for child in self._children:
+            if child.returncode is None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(FAREWELL)
 
     def _call(self, task: Task) -> None:
         try:

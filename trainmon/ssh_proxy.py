@@ -12,7 +12,7 @@ from trainmon.reader import Reader
 from trainmon.text import clean
 
 KEPT = 2_000
-REAP_WAITS = (0.01, 0.1, 1.0, 5.0)
+KILL_AFTER = 1.0
 
 
 class Proxy:
@@ -49,11 +49,10 @@ class Proxy:
 
     def close(self) -> None:
         self.socket.close()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if self._process.returncode is None:
-                os.killpg(self._process.pid, signal.SIGTERM)
+        self._signal(signal.SIGTERM)
         self._reader.soon(self._deafen)
-        self._reap(0)
+        self._reader.adopt(self._process)
+        self._reader.later(KILL_AFTER, self._kill)
 
     def _listen(self, _events: int) -> None:
         try:
@@ -63,16 +62,16 @@ class Proxy:
         self._said = (self._said + data)[-KEPT:]
         if not data:
             self._deafen()
-            self._reap(0)
 
     def _deafen(self) -> None:
         if not self._stderr.closed:
             self._reader.forget(self._stderr.fileno())
             self._stderr.close()
 
-    def _reap(self, tries: int) -> None:
-        if self._process.poll() is None and tries < len(REAP_WAITS):
-            if tries == 2 and self.socket.fileno() < 0:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
-            self._reader.later(REAP_WAITS[tries], lambda: self._reap(tries + 1))
+    def _kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)

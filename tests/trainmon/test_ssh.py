@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -65,6 +66,13 @@ def dialer(sshd: Sshd, reader: Reader) -> Iterator[Dialer]:
 @pytest.fixture
 def shell(dialer: Dialer) -> SshShell:
     return dialer.dial("n0")
+
+
+def send_all(pids: list[int], number: signal.Signals) -> None:
+    """Signal sshd's sessions; those of an earlier test may be ending."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
@@ -226,8 +234,7 @@ def test_a_killed_connection_ends_its_streams_with_a_sentence(sshd: Sshd, shell:
     heard = [Heard(), Heard()]
     for sink in heard:
         shell.stream(["sleep", "30"], sink)
-    for pid in sshd.sessions():
-        os.kill(pid, signal.SIGKILL)
+    send_all(sshd.sessions(), signal.SIGKILL)
     for sink in heard:
         until(sink.done.is_set, "the stream ends")
     assert [str(sink.ends[0][1]) for sink in heard] == ["n0: the connection was closed by the other side"] * 2
@@ -244,14 +251,12 @@ def test_a_half_open_connection_is_noticed_and_closing_it_takes_no_time(
     shell = dialer.dial("n0")
     shell.stream(["sleep", "30"], heard)
     stopped = sshd.sessions()
-    for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
+    send_all(stopped, signal.SIGSTOP)
     try:
         until(heard.done.is_set, "the silence is noticed", 6.0)
         assert "n0: nothing heard for " in str(heard.ends[0][1])
     finally:
-        for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
+        send_all(stopped, signal.SIGCONT)
         dialer.close()
 
 
@@ -268,8 +273,7 @@ def test_closing_with_a_hung_host_takes_no_time(sshd: Sshd, reader: Reader, tmp_
     dialer = Dialer(reader, config_file=sshd.ssh_config(1, path=tmp_path / "config"))
     stream = dialer.dial("n0").stream(["sleep", "30"], Heard())
     stopped = sshd.sessions()
-    for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
+    send_all(stopped, signal.SIGSTOP)
     before = time.monotonic()
     for _ in range(100):
         stream.write(bytes(100_000))
@@ -277,8 +281,7 @@ def test_closing_with_a_hung_host_takes_no_time(sshd: Sshd, reader: Reader, tmp_
     dialer.close()
     reader.stop()
     assert time.monotonic() - before < 1.0
-    for pid in stopped:
-        os.kill(pid, signal.SIGKILL)
+    send_all(stopped, signal.SIGKILL)
 
 
 # ---- no way there ----------------------------------------------------------------------------------------------------
