@@ -8,7 +8,7 @@ from typing import NamedTuple
 from trainmon.clock import Instant
 from trainmon.model import Disk, State
 from trainmon.text import cells, clean, shorten
-from tui.format import NOT_APPLICABLE, UNKNOWN, age, bytes_used, full_in, inodes_used, percent, size
+from tui.format import NOT_APPLICABLE, UNKNOWN, age, bytes_used, full_in, inodes_used, pad, percent, size
 from tui.grid import natural
 from tui.lines import Row, Span
 from tui.symbols import CRIT, DEAD, WARN
@@ -168,9 +168,9 @@ COLUMNS = (
     Column("free ", 8, 0, _free),
     Column("% ", 5, 46, _share),
     Column("usable ", 8, 66, _usable),
-    Column("inodes ", 8, 0, _inodes),
+    Column("inodes ", 8, 36, _inodes),
     Column("a day ", 8, 56, _trend),
-    Column("full in ", 9, 0, _full_in),
+    Column("full in ", 9, 28, _full_in),
 )
 
 
@@ -212,7 +212,7 @@ def row(shown: Shown, shape: Layout, now: Instant) -> Row:
     worst = rank(shown, now)
     sign = (Span(DEAD + " ", "crit"), Span(CRIT + " ", "crit"), Span(WARN + " ", "warn"), Span(WARN + " ", "warn"),
             Span("  "))[worst]  # fmt: skip
-    name = Span(shorten(shown.name, shape.name - 1).ljust(shape.name), "dim" if shown.stale else "")
+    name = Span(pad(shorten(shown.name, shape.name - 1), shape.name), "dim" if shown.stale else "")
     if shown.disk.state != "ok":
         room = shape.width - 2 - shape.name
         return Row(shown.key, (sign, name, Span(shorten(silence(shown.disk, now), room), "crit")))

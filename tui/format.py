@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from trainmon.clock import Instant, Seconds
 from trainmon.model import Disk, Gpu, Health, Source, Verdict
+from trainmon.text import cells
 from tui.lines import Span
 from tui.symbols import CRIT, DEAD, DONE, DOT, OK, PAUSED, WAITING, WARN
 
@@ -49,6 +50,11 @@ HEALTHS: Mapping[Health, tuple[str, str]] = {
     "down": (DEAD, "crit"),
     "off": (DOT, "dim"),
 }
+
+
+def pad(text: str, width: int) -> str:
+    """At least `width` cells, with blanks at the right."""
+    return text + " " * (width - cells(text))
 
 
 # ---- numbers -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from trainmon.clock import Instant
 from trainmon.model import Node, Source, State
 from trainmon.text import cells as cells_of
 from trainmon.text import clean, shorten
-from tui.format import mib, source_words
+from tui.format import mib, pad, source_words
 from tui.gpu_cells import NO_CELL, UNKNOWN_CELL, Metric, fit, gpu_cells
 from tui.grid_filter import matcher
 from tui.lines import Row, Span
@@ -106,7 +106,7 @@ def _tail(found: Survey, shape: Layout, style: str | None) -> tuple[Span, ...]:
     wanted = sum(cells_of(flag.text) + 2 for flag in found.flags)
     room = shape.rest - MEMORY - UTILIZATION - 2
     if not shape.tail or (wanted > room and wanted - 2 <= shape.rest - 1):
-        return (GAP, *join_flags(found.flags, shape.rest - 1)) if found.flags else ()
+        return (GAP, *join_flags(found.flags, shape.rest - 1)) if found.flags and shape.rest > 1 else ()
     memory = mib(found.memory_used_mib)
     used = f"{found.utilization_pct:.0f}%" if found.utilization_pct is not None else found.no_utilization
     numbers = Span(f"{memory:>{MEMORY}}{used:>{UTILIZATION}}", style or "")
@@ -145,7 +145,7 @@ def view(
     """One node's line."""
     found = survey(node, now) if node is not None else EMPTY
     rank = rank_of(source, found if node is not None else None)
-    label = Span(shorten(name, shape.name - 1).ljust(shape.name), "dim" if rank in (OFF, LATE) else "")
+    label = Span(pad(shorten(name, shape.name - 1), shape.name), "dim" if rank in (OFF, LATE) else "")
     if node is None or (source is not None and source.health in ("down", "off")):
         return View(Row(name, (SIGNS.get(rank, SIGNS[LATE]), label, *_silent(node, words, shape))), rank, EMPTY)
     if is_fresh(source):

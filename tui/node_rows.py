@@ -9,7 +9,7 @@ from trainmon.clock import Instant
 from trainmon.model import Gpu, Node, Source
 from trainmon.scrub import scrub
 from trainmon.text import cells, clean, shorten
-from tui.format import NOT_APPLICABLE, UNKNOWN, age, count, heat, mib, percent, real, since, slowing, source_words
+from tui.format import NOT_APPLICABLE, UNKNOWN, age, count, heat, mib, pad, percent, real, since, slowing, source_words
 from tui.lines import Row, Span
 from tui.survey import missing
 from tui.symbols import DEAD
@@ -185,8 +185,7 @@ def process_lines(node: Node, width: int) -> Iterator[Line]:
         return
     yield (Span(f"{'GPU':>4}{'pid':>9}  {'user':<12}{'memory':>8}  command", "head"),)
     for gpu, process in running[:PROCESSES]:
-        user = shorten(safe(process.user or UNKNOWN), 11)
-        user += " " * (12 - cells(user))
+        user = pad(shorten(safe(process.user or UNKNOWN), 11), 12)
         front = f"{gpu.index:>4}{process.pid:>9}  {user}{mib(process.memory_mib):>8}  "
         yield (Span(front), Span(shorten(safe(process.command or UNKNOWN), width - cells(front)), "accent"))
     if len(running) > PROCESSES:

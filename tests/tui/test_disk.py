@@ -1,0 +1,150 @@
+"""The disks: what a line says, which comes first, what is shared."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from tests.tui import worlds
+from tests.tui.apps import Alone
+from tests.tui.worlds import GIB, NOW, TIB, disk, source, state
+from trainmon.model import Disk, State
+from tui.disk_rows import gather, head, layout, ordered, row
+from tui.panes.disk import DiskPane, story
+
+
+def lines(found: State, width: int = 118, sort: str = "severity", text: str = "") -> list[str]:
+    shown = ordered(found, sort, text)
+    shape = layout(width, (each.name for each in shown), usable=any(each.usable for each in shown))
+    return [row(each, shape, found.at).text.rstrip() for each in shown]
+
+
+def one(found: Disk, width: int = 70) -> str:
+    return lines(state(disks=(found,)), width)[0]
+
+
+def test_a_calm_disk_says_what_is_free_and_how_fast_it_goes() -> None:
+    assert one(disk("/home", full_at=NOW + 200 * 86_400)) == "  login:/home     40T  40%     12%   +205G     >30d"
+
+
+def test_heads_stand_over_their_columns() -> None:
+    found = state(disks=(disk("/home", full_at=NOW + 200 * 86_400),))
+    shown = gather(found)
+    shape = layout(70, (each.name for each in shown), usable=False)
+    names, text = head(shape)[0].text, row(shown[0], shape, NOW).text
+    for name, value in (("free", "40T"), ("inodes", "12%"), ("a day", "+205G"), ("full in", ">30d")):
+        assert names.index(name) + len(name) == text.index(value) + len(value)
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        ({"free_inodes": 30_000}, "97%!"),
+        ({"free_bytes": int(2 * TIB), "usable_free_bytes": int(2 * TIB)}, "2.0T!"),
+        ({"full_at": NOW + 5 * 3600}, "5h!"),
+        ({"inodes_full_at": NOW + 5 * 3600, "full_at": NOW + 90_000}, "inodes first"),
+        ({"read_only": True}, "READ-ONLY"),
+        ({"total_inodes": None, "free_inodes": None}, " - "),
+        ({"bytes_per_day": None}, " ? "),
+        ({"bytes_per_day": -3 * GIB}, "-3.0G"),
+        ({"at": NOW - 700}, "11m old"),
+    ],
+)
+def test_what_matters_is_marked_or_said(facts: dict[str, object], says: str) -> None:
+    assert says in one(disk("/data", **facts), 100)
+
+
+def test_an_old_look_is_dim() -> None:
+    shown = gather(state(disks=(disk("/data", at=NOW - 700, free_inodes=0),)))[0]
+    drawn = row(shown, layout(100, ["login:/data"], usable=False), NOW)
+    assert {span.style for span in drawn.spans[1:]} == {"dim"}
+
+
+def test_a_disk_of_a_silent_host_is_dim_at_once() -> None:
+    found = state(sources=(source("n1", health="down"),), disks=(disk("/data", "n1"),))
+    assert gather(found)[0].stale
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        ({"state": "hung", "at": NOW - 120}, "✗ login:/data hung: no answer for 2m"),
+        ({"state": "error", "error": "Permission denied"}, "✗ login:/data Permission denied"),
+        ({"state": "error", "error": "\x1b[31mno\x07"}, "✗ login:/data no"),
+    ],
+)
+def test_a_disk_that_does_not_answer_says_why(facts: dict[str, object], says: str) -> None:
+    assert one(disk("/data", free_bytes=None, total_bytes=None, **facts)) == says
+
+
+def test_the_usable_share_is_what_counts_where_there_is_one() -> None:
+    found = disk("/fsx", filesystem="lustre", free_bytes=int(25 * TIB), usable_free_bytes=int(5 * TIB))
+    shown = gather(state(disks=(found,)))[0]
+    assert shown.usable
+    assert shown.used == pytest.approx(75 / 80)
+    assert "25T  25%    5.0T!" in one(found)
+
+
+def test_a_network_filesystem_that_many_see_is_one_line() -> None:
+    many = tuple(disk("/scratch", f"n{i}", filesystem="lustre", at=NOW - i) for i in range(64))
+    local = tuple(disk("/tmp", f"n{i}") for i in range(2))
+    shown = ordered(state(disks=(*many, *local)), "name")
+    assert [each.name for each in shown] == ["/scratch", "n0:/tmp", "n1:/tmp"]
+    assert len(shown[0].hosts) == 64
+    assert "seen by 64 hosts" in story(shown[0], NOW)
+    assert shown[0].disk.at == NOW
+
+
+def test_a_host_where_the_shared_one_hangs_has_its_own_line() -> None:
+    well = tuple(disk("/scratch", f"n{i}", filesystem="lustre") for i in range(3))
+    hung = disk("/scratch", "n9", filesystem=None, state="hung", at=NOW - 60, total_bytes=None, free_bytes=None)
+    assert lines(state(disks=(*well, hung)), 60)[0] == "✗ n9:/scratch hung: no answer for 1m"
+
+
+def test_the_worst_comes_first() -> None:
+    found = [each.name for each in ordered(worlds.rough(), "severity")]
+    assert found == [
+        "node08:/mnt/nfs",
+        "node09:/data/archive/2026",
+        "/scratch",
+        "node07:/tmp",
+        "node09:/opt",
+        "login:/home",
+    ]
+
+
+def test_other_orders() -> None:
+    found = worlds.rough()
+    assert [each.name for each in ordered(found, "free")][:2] == ["node07:/tmp", "/scratch"]
+    assert [each.name for each in ordered(found, "full in")][:2] == ["/scratch", "node07:/tmp"]
+    assert [each.name for each in ordered(found, "name", "node09")] == ["node09:/data/archive/2026", "node09:/opt"]
+
+
+@pytest.mark.parametrize("width", [20, 34, 40, 50, 58, 66, 77, 90, 118, 190])
+def test_no_line_is_wider_than_its_room(width: int) -> None:
+    found = worlds.rough()
+    long = disk("/a/very/long/path/to/somewhere/where/checkpoints/are/kept", "a-host-with-a-long-name")
+    assert [
+        text for text in lines(replace(found, disks={**found.disks, long.key: long}), width) if len(text) > width
+    ] == []
+
+
+async def test_the_pane_copies_a_path_and_tells_the_story() -> None:
+    pane = DiskPane(id="disk")
+    async with Alone(pane).run_test(size=(120, 30)) as pilot:
+        pane.show(worlds.rough())
+        await pilot.pause()
+        pane.lines.focus()
+        pane.lines.move_to("login:/scratch")
+        await pilot.pause()
+        assert pane.copy_text() == "/scratch"
+        foot = "".join(span.text for span in pane.bottom.spans)
+        assert "lustre at /scratch on login; 4.1T of 10T free; 2.0T until its usable share is used" in foot
+
+
+async def test_with_no_disk_it_says_how_to_name_one() -> None:
+    pane = DiskPane(id="disk")
+    async with Alone(pane).run_test(size=(120, 30)) as pilot:
+        pane.show(State(at=NOW))
+        await pilot.pause()
+        assert pane.lines.rows[0].text.startswith("No disk has been read yet.")
