@@ -57,6 +57,8 @@ def commands() -> str:
 def _usage(param: click.Parameter) -> str:
     if isinstance(param, click.Argument):
         return "[HOST…]"
+    if param.metavar and param.metavar.startswith("[="):
+        return f"[{param.opts[0]}{param.metavar}]"
     takes = "" if isinstance(param, click.Option) and param.is_flag else f" {param.metavar or param.type.name.upper()}"
     return f"[{param.opts[0]}{takes}]"
 

@@ -81,9 +81,15 @@ def test_the_dashboard_without_a_terminal_says_what_has_none() -> None:
 
 
 def test_the_demo_takes_no_hosts() -> None:
-    done = trainmon("--demo", "gpu-001")
+    done = trainmon("--demo=hot", "gpu-001")
     assert done.returncode == 2
     assert "Error: --demo shows a simulated cluster; it takes no hosts and no --config" in done.stderr
+
+
+def test_a_story_that_the_demo_lacks_is_told_with_those_it_has() -> None:
+    with Terminal([sys.executable, "-m", "trainmon", "--demo=flood"]) as terminal:
+        assert terminal.wait() == 2
+        assert b"trainmon-tui: --demo=flood: no such story\r\ntry: stories: hot, lost, hang," in terminal.screen
 
 
 def test_a_mistake_in_the_config_is_exit_2_and_one_sentence(tmp_path: Path) -> None:

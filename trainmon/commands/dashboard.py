@@ -31,23 +31,31 @@ class Dashboard(click.Command):
 @hosts_argument
 @config_option
 @ssh_config_option
-@click.option("--demo", is_flag=True, help="Show a living, simulated cluster of 16 nodes.")
+@click.option(
+    "--demo",
+    is_flag=False,
+    flag_value="",
+    metavar="[=STORY]",
+    help="Show a living, simulated cluster of 16 nodes; a STORY such as hot, lost or hang goes wrong first.",
+)
 @click.option("--read-only", is_flag=True, help="Refuse every action.")
 @click.version_option(__version__, prog_name="trainmon-tui", message="%(prog)s %(version)s")
-def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, demo: bool, read_only: bool) -> int:
+def command(
+    hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, demo: str | None, read_only: bool
+) -> int:
     """One terminal for a big training run: its nodes, GPUs, disks and logs.
 
     With no config it watches this machine; HOSTs (as ssh knows them, or Slurm host lists such as gpu-[001-032]) are
     watched without one. A host that is called like a command: trainmon-tui -- check
     """
-    if demo and (hosts or config):
+    if demo is not None and (hosts or config):
         raise click.UsageError("--demo shows a simulated cluster; it takes no hosts and no --config")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("the dashboard needs a terminal; `trainmon-tui snapshot` prints one reading")
-    if demo:
+    if demo is not None:
         from trainmon.commands.wiring import Demonstration
 
-        return show(Demonstration(read_only=read_only))
+        return show(Demonstration(demo or None, read_only=read_only))
     from trainmon.commands.wiring import Watching
     from trainmon.config import choose
 

@@ -80,13 +80,13 @@ class Watching(Joined):
 
 
 class Demonstration(Joined):
-    """A simulated cluster, through the same engine."""
+    """A simulated cluster, through the same engine; a story may be put first."""
 
-    def __init__(self, *, read_only: bool = False) -> None:
+    def __init__(self, story: str | None = None, *, read_only: bool = False) -> None:
         from collectors.demo import Demo
 
         super().__init__(Engine(SystemClock(), demo=True, read_only=read_only))
-        self._demo = Demo(self.engine.submit)
+        self._demo = Demo(self.engine.submit, story=story)
 
     def start(self) -> None:
         super().start()
@@ -95,3 +95,9 @@ class Demonstration(Joined):
     def stop(self) -> None:
         self._demo.stop()
         super().stop()
+
+    def refresh(self) -> None:
+        self._demo.refresh()
+
+    def login(self, source: str) -> None:
+        self._demo.login(source)
