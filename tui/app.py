@@ -29,7 +29,7 @@ from tui.screens.help import Help
 from tui.screens.main import MainScreen
 from tui.screens.node import NodeScreen
 from tui.symbols import Ascii, wants_ascii
-from tui.themes import DARK, THEMES, defaults
+from tui.themes import THEMES, defaults, fitting
 
 SILENT_AFTER = 15.0
 """The engine publishes every second or so; when it has said nothing this long, the header must not look well."""
@@ -64,7 +64,7 @@ class Dashboard(App[None], inherit_bindings=False):
         self._answered: set[int] = set()
         for theme in THEMES:
             self.register_theme(theme)
-        self.theme = os.environ.get("TEXTUAL_THEME") or DARK.name
+        self.theme = fitting(self.console.color_system, os.environ.get("TEXTUAL_THEME"))
         if wants_ascii(os.environ):
             self._filters.append(Ascii())
 
@@ -92,7 +92,6 @@ class Dashboard(App[None], inherit_bindings=False):
         if state is None:
             return
         self._latest, self._heard_at = state, self.clock.monotonic()
-        self._ask(state.prompts)
         if not self._paused and not self._paint_planned:
             wait = wait_before_paint(self._painted_at, self._key_at, self._heard_at)
             if wait > 0:
@@ -100,6 +99,7 @@ class Dashboard(App[None], inherit_bindings=False):
                 self.set_timer(wait, self._paint)
             else:
                 self._paint()
+        self.call_after_refresh(self._ask, state.prompts)
 
     def _paint(self) -> None:
         self._paint_planned = False
@@ -122,14 +122,18 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def show_on(self, screen: Shown) -> None:
         if self.shown is not None and screen.is_mounted:
+            screen.header.paused = self._paused
             screen.show(self.shown)
 
     def _notice_silence(self) -> None:
         silent = self.clock.monotonic() - self._heard_at
-        header = self.main.header
-        was, header.silent_for = header.silent_for, silent if silent > SILENT_AFTER else None
-        if was is not None or header.silent_for is not None:
-            header.again()
+        self._say(silent_for=silent if silent > SILENT_AFTER else None)
+
+    def _say(self, *, silent_for: float | None) -> None:
+        """Have the headers in sight say how the screen itself is; nothing is painted when it is the same."""
+        for screen in self._in_sight():
+            screen.header.paused, screen.header.silent_for = self._paused, silent_for
+            screen.header.again()
 
     async def on_event(self, event: events.Event) -> None:
         """A key or a click wants its answer now, not with the next second's paint."""
@@ -181,9 +185,8 @@ class Dashboard(App[None], inherit_bindings=False):
 
     # ---- keys that work everywhere ----
 
-    def place(self) -> str:
-        """Where the keys are heard now, as the key table calls it."""
-        screen = self.screen
+    def place_of(self, screen: Screen[object]) -> str:
+        """What the key table calls the place where this screen's keys are heard."""
         return screen.foot.place if isinstance(screen, MainScreen) else getattr(screen, "PLACE", "help")
 
     def press(self, key: str) -> None:
@@ -198,11 +201,7 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def action_pause(self) -> None:
         self._paused = not self._paused
-        for screen in self._in_sight():
-            header = getattr(screen, "header", None)
-            if header is not None:
-                header.paused = self._paused
-                header.again()
+        self._notice_silence()
         if not self._paused:
             self._paint()
 
@@ -211,7 +210,7 @@ class Dashboard(App[None], inherit_bindings=False):
         self.notify("looking at everything again", timeout=2, markup=False)
 
     def action_help(self) -> None:
-        self.push_screen(Help(self.place()))
+        self.push_screen(Help(self.place_of(self.screen)))
 
     def action_how_to_quit(self) -> None:
         self.notify("q quits. What is watched goes on.", timeout=3, markup=False)

@@ -32,7 +32,7 @@ class Commands(Provider):
         dashboard = self.dashboard
         found = [
             (f"{key.words}  ({key.cap})", "key", partial(dashboard.press, key.keys.split(",")[0]))
-            for key in commands(dashboard.place())
+            for key in commands(dashboard.place_of(self.screen))
         ]
         found.append(("choose the colours", "theme", partial(dashboard.action_change_theme)))
         state = dashboard.shown

@@ -88,6 +88,9 @@ PLACES: dict[str, tuple[str, ...]] = {
 
 FOOTER_AT_MOST = 9
 
+OPENS = frozenset({"runs", "gpus"})
+"""Places whose rows have a screen of their own."""
+
 
 def bindings(*scopes: str) -> list[Binding]:
     """The Textual bindings of some scopes; each has its id."""
@@ -101,6 +104,8 @@ def bindings(*scopes: str) -> list[Binding]:
 def footer(place: str) -> tuple[Key, ...]:
     """At most nine keys for the footer of a place, in the table's order; help, commands and quit always."""
     shown = [key for key in KEYS if key.short and key.scope in PLACES[place]]
+    if place not in OPENS:
+        shown = [key for key in shown if key.id != "lines.choose"]
     while len(shown) > FOOTER_AT_MOST:
         droppable = [key for key in shown if key.id not in {"app.help", "app.palette", "app.quit"}]
         shown.remove(droppable[-1])

@@ -69,7 +69,39 @@ CLEAR = Theme(
 )
 """Blue, yellow and orange (Okabe and Ito): told apart with every kind of colour blindness."""
 
-THEMES = (DARK, LIGHT, CLEAR)
+SIXTEEN = Theme(
+    name="trainmon-16",
+    ansi=True,
+    primary="ansi_cyan",
+    secondary="ansi_blue",
+    accent="ansi_cyan",
+    success="ansi_green",
+    warning="ansi_yellow",
+    error="ansi_bright_red",
+    foreground="ansi_default",
+    background="ansi_default",
+    surface="ansi_default",
+    panel="ansi_default",
+    boost="ansi_default",
+    variables={
+        "text-success": "ansi_green", "text-warning": "ansi_yellow", "text-error": "ansi_bright_red",
+        "text-accent": "ansi_cyan", "rule": "ansi_bright_black", "ansi-background": "ansi_black",
+        "ansi-foreground": "ansi_white", "border-blurred": "ansi_bright_black", "block-cursor-foreground": "ansi_black",
+        "block-cursor-background": "ansi_white", "input-cursor-background": "ansi_white",
+        "input-cursor-foreground": "ansi_black", "input-cursor-text-style": "none",
+        "input-selection-background": "ansi_bright_blue", "input-selection-foreground": "ansi_black",
+    },
+)  # fmt: skip
+"""The terminal's own sixteen colours and background, for consoles that have no more."""
+
+THEMES = (DARK, LIGHT, CLEAR, SIXTEEN)
+
+
+def fitting(color_system: str | None, asked: str | None) -> str:
+    """The theme to start with: the one asked for, else one that the terminal can show."""
+    if asked:
+        return asked
+    return SIXTEEN.name if color_system in {None, "standard", "windows"} else DARK.name
 
 
 def defaults(*, dark: bool) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The dashboard over a hand-made State on the terminal it is started in: `python -m tests.tui.live [STATE] [--hang]`."""
+"""A hand-made State on the terminal this is started in: `python -m tests.tui.live [STATE] [--hang]`."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import asyncio
 from pathlib import Path
 
 from tests.tui.backend import FakeBackend
-from tests.tui.screen_text import dashboard, text_of
+from tests.tui.screen_text import dashboard, settled
 from tests.tui.states import STATES
 
 
@@ -16,14 +16,14 @@ async def look(size: tuple[int, int], state: str, press: list[str], svg: str | N
     async with app.run_test(size=size) as pilot:
         if theme:
             app.theme = theme
-        await pilot.pause()
+        await settled(pilot)
         for key in press:
             await pilot.press(key)
-            await pilot.pause()
-        await pilot.pause()
+            await settled(pilot)
+        await settled(pilot)
         if svg:
             Path(svg).write_text(app.export_screenshot(), encoding="utf-8")
-        return text_of(app)
+        return await settled(pilot)
 
 
 def main() -> None:

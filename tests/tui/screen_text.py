@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from textual._context import visible_screen_stack
+from textual.pilot import Pilot
+
 from tests.tui.backend import FakeBackend
 from tests.tui.states import NOW
 from tui.app import Dashboard
+
+SAME = 4
+"""Looks at the screen, 20 ms apart, that must agree."""
 
 
 class StillClock:
@@ -25,8 +31,23 @@ def dashboard(backend: FakeBackend) -> Dashboard:
 
 
 def text_of(app: Dashboard) -> str:
-    """What is on the screen, without trailing blanks."""
-    width, height = app.size
-    lines = app.screen._compositor.render_strips()
-    text = ["".join(segment.text for segment in strip).rstrip() for strip in lines]
-    return "\n".join(text[:height]) + "\n"
+    """What the top screen draws, without what shows through a modal one from below and without trailing blanks."""
+    screen = app.screen
+    visible_screen_stack.set([])
+    screen._layout_cache.clear()
+    screen._set_dirty()
+    lines = ["".join(segment.text for segment in strip).rstrip() for strip in screen._compositor.render_strips()]
+    return "\n".join(lines) + "\n"
+
+
+async def settled(pilot: Pilot[None]) -> str:
+    """The screen's text once it stays the same: a screen that opens does so a moment after its key."""
+    app = pilot.app
+    assert isinstance(app, Dashboard)
+    seen: list[str] = []
+    for _ in range(100):
+        await pilot.pause(0.02)
+        seen.append(f"{app.screen}\0{text_of(app)}")
+        if len(seen) >= SAME and len(set(seen[-SAME:])) == 1:
+            break
+    return text_of(app)

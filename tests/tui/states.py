@@ -52,8 +52,8 @@ def log(lines: tuple[str, ...], **more: object) -> Log:
 
 def iterations(count: int = 200, last: int = 12_880) -> tuple[str, ...]:
     return tuple(
-        f" iteration {step:>7}/   95000 | consumed samples: {step * 1024:>12} | elapsed time per iteration (ms): 4103.1 | "
-        f"learning rate: 2.31E-04 | global batch size: 1024 | lm loss: {1.9 - step * 2e-6:.6E} | grad norm: 0.30"
+        f" iteration {step:>7}/   95000 | consumed samples: {step * 1024:>12} | "
+        f"elapsed time per iteration (ms): 4103.1 | learning rate: 2.31E-04 | global batch size: 1024 | lm loss: {1.9 - step * 2e-6:.6E} | grad norm: 0.30"
         for step in range(last - count + 1, last + 1)
     )
 
@@ -98,7 +98,7 @@ DISKS = (disk("/scratch", 4_198, 10_750), disk("/home", 210, 620))
 def calm() -> State:
     return state(
         nodes=tuple(node(number) for number in range(1, 9)),
-        runs=(run("llm-70b"), run("sft-1b", log=log(iterations(40, 900), host="gpu-003", path="/scratch/sft-1b/out.log"))),
+        runs=(run("llm-70b"), run("sft-1b", log=log(iterations(40, 900), host="gpu-003", path="/scratch/sft/out.log"))),
         disks=DISKS,
     )  # fmt: skip
 
@@ -126,7 +126,9 @@ def troubled() -> State:
     }
     stuck = run(
         "llm-7b-a", "hung", "no step for 11 m (usual 4.1 s), GPUs at 100 % and low power",
-        progress=Progress(step=81_204, target_step=120_000, loss=2.113, tokens_per_s=412_000.0, at=NOW - 660.0, cadence_s=4.1),
+        progress=Progress(
+            step=81_204, target_step=120_000, loss=2.113, tokens_per_s=412_000.0, at=NOW - 660.0, cadence_s=4.1,
+        ),
     )  # fmt: skip
     broken = run(
         "abl-3", "diverged", "the loss is nan", progress=Progress(step=4_400, loss=float("nan"), at=NOW - 7200.0)

@@ -11,7 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from tests.tui.backend import FakeBackend
-from tests.tui.screen_text import dashboard, text_of
+from tests.tui.screen_text import dashboard, settled, text_of
 from tests.tui.states import NOW, asking, calm, empty, iterations, log, run, source, troubled
 from trainmon.model import Prompt, State
 from tui.app import Dashboard
@@ -26,8 +26,7 @@ async def publish(app: Dashboard, pilot: Pilot[None], backend: FakeBackend, stat
     """A State comes two seconds later, and is on the screen."""
     app.clock.at += 2.0  # type: ignore[attr-defined]
     backend.publish(state)
-    await pilot.pause()
-    await pilot.pause()
+    await settled(pilot)
 
 
 @asynccontextmanager
@@ -37,8 +36,7 @@ async def showing(
     backend = backend or FakeBackend(state)
     app = dashboard(backend)
     async with app.run_test(size=size, notifications=True) as pilot:
-        await pilot.pause()
-        await pilot.pause()
+        await settled(pilot)
         yield app, pilot, backend
 
 
@@ -53,7 +51,7 @@ async def test_it_shows_runs_gpus_disks_and_the_log_of_the_worst_run() -> None:
 async def test_the_log_and_the_reason_follow_the_selected_run() -> None:
     async with showing(troubled()) as (app, pilot, _):
         await pilot.press("j")
-        await pilot.pause()
+        await settled(pilot)
 
         assert "4 Log abl-3" in text_of(app)
         assert "abl-3: diverged, the loss is nan" in text_of(app)
@@ -62,17 +60,17 @@ async def test_the_log_and_the_reason_follow_the_selected_run() -> None:
 async def test_a_number_key_goes_to_the_pane_and_the_second_time_zooms_it() -> None:
     async with showing(troubled(), (80, 24)) as (app, pilot, _):
         await pilot.press("3")
-        await pilot.pause()
+        await settled(pilot)
         assert "3 Disk" in text_of(app)
         assert "4 Log" not in text_of(app)
 
         await pilot.press("3")
-        await pilot.pause()
+        await settled(pilot)
         assert "1 Runs" not in text_of(app)
         assert app.main.zoomed
 
         await pilot.press("escape")
-        await pilot.pause()
+        await settled(pilot)
         assert "1 Runs" in text_of(app)
 
 
@@ -82,7 +80,7 @@ async def test_tab_walks_through_the_panes_in_sight() -> None:
         for _step in range(4):
             visited.append(app.main.current)
             await pilot.press("tab")
-            await pilot.pause()
+            await settled(pilot)
 
         assert sorted(visited) == ["1", "2", "3", "4"]
 
@@ -103,27 +101,27 @@ async def test_the_cursor_stays_on_its_run_when_the_order_changes_and_when_other
 async def test_the_filter_acts_while_it_is_typed_enter_keeps_it_and_escape_clears_it() -> None:
     async with showing(troubled()) as (app, pilot, _):
         await pilot.press("slash", "h", "u", "n", "g")
-        await pilot.pause()
+        await settled(pilot)
         assert "/hung  1 of 5" in text_of(app)
 
         await pilot.press("enter")
-        await pilot.pause()
+        await settled(pilot)
         assert app.main.runs.filter == "hung"
         assert app.main.runs.lines.has_focus
 
         await pilot.press("escape")
-        await pilot.pause()
+        await settled(pilot)
         assert app.main.runs.filter == ""
 
 
 async def test_the_sort_picker_offers_the_panes_orders_and_escape_changes_nothing() -> None:
     async with showing(troubled()) as (app, pilot, _):
         await pilot.press("s", "escape")
-        await pilot.pause()
+        await settled(pilot)
         assert app.main.runs.sort == "worst"
 
         await pilot.press("s", "j", "enter")
-        await pilot.pause()
+        await settled(pilot)
         assert app.main.runs.sort == "name"
 
 
@@ -153,7 +151,7 @@ async def test_pause_holds_the_screen_and_says_so_and_letting_go_shows_the_lates
         assert "llm-7b-a" not in text_of(app)
 
         await pilot.press("p")
-        await pilot.pause()
+        await settled(pilot)
         assert "PAUSED" not in text_of(app)
         assert "llm-7b-a" in text_of(app)
 
@@ -161,19 +159,19 @@ async def test_pause_holds_the_screen_and_says_so_and_letting_go_shows_the_lates
 async def test_enter_opens_the_run_and_escape_comes_back() -> None:
     async with showing(troubled()) as (app, pilot, _):
         await pilot.press("enter")
-        await pilot.pause()
+        await settled(pilot)
         assert isinstance(app.screen, RunScreen)
         assert "81,204 of 120,000" in text_of(app)
 
         await pilot.press("escape")
-        await pilot.pause()
+        await settled(pilot)
         assert isinstance(app.screen, MainScreen)
 
 
 async def test_enter_on_a_node_opens_its_detail() -> None:
     async with showing(calm()) as (app, pilot, _):
         await pilot.press("2", "enter")
-        await pilot.pause()
+        await settled(pilot)
 
         assert isinstance(app.screen, NodeScreen)
 
@@ -181,7 +179,7 @@ async def test_enter_on_a_node_opens_its_detail() -> None:
 async def test_l_opens_the_log_on_the_full_screen_and_keeps_it_up_to_date() -> None:
     async with showing(calm()) as (app, pilot, backend):
         await pilot.press("l")
-        await pilot.pause()
+        await settled(pilot)
         assert isinstance(app.screen, LogScreen)
 
         longer = run("llm-70b", log=log((*iterations(), "a fresh line")))
@@ -192,31 +190,31 @@ async def test_l_opens_the_log_on_the_full_screen_and_keeps_it_up_to_date() -> N
 async def test_the_log_search_finds_upwards_marks_and_says_when_there_is_none() -> None:
     async with showing(calm()) as (app, pilot, _):
         await pilot.press("l", "slash", *"12700", "enter")
-        await pilot.pause()
+        await settled(pilot)
         assert "12700/" in text_of(app)
         assert "lines below" in text_of(app)
 
         await pilot.press("slash", *"zzz", "enter")
-        await pilot.pause()
+        await settled(pilot)
         assert "no line has “zzz”" in text_of(app)
 
 
 async def test_help_lists_this_panes_keys_first_and_closes_with_escape() -> None:
     async with showing(calm(), (80, 24)) as (app, pilot, _):
         await pilot.press("2", "question_mark")
-        await pilot.pause()
+        await settled(pilot)
         text = text_of(app)
         assert text.index("GPUs") < text.index("next number in the cells")
 
         await pilot.press("escape")
-        await pilot.pause()
+        await settled(pilot)
         assert isinstance(app.screen, MainScreen)
 
 
 async def test_jump_goes_to_the_pane_whose_letter_is_pressed() -> None:
     async with showing(calm()) as (app, pilot, _):
         await pilot.press("apostrophe", "s")
-        await pilot.pause()
+        await settled(pilot)
 
         assert app.main.current == "2"
         assert isinstance(app.screen, MainScreen), "the letter went no further: s alone opens the orders"
@@ -227,9 +225,9 @@ async def test_the_palette_goes_to_a_node_by_name() -> None:
         await pilot.press("colon")
         await pilot.press(*"node gpu-004")
         await app.workers.wait_for_complete()
-        await pilot.pause(0.3)
+        await settled(pilot)
         await pilot.press("down", "enter")
-        await pilot.pause(0.3)
+        await settled(pilot)
 
         assert isinstance(app.screen, NodeScreen)
 
@@ -237,7 +235,7 @@ async def test_the_palette_goes_to_a_node_by_name() -> None:
 async def test_copy_puts_the_name_on_the_clipboard() -> None:
     async with showing(calm()) as (app, pilot, _):
         await pilot.press("y")
-        await pilot.pause()
+        await settled(pilot)
 
         assert app.clipboard == "llm-70b"
 
@@ -245,7 +243,7 @@ async def test_copy_puts_the_name_on_the_clipboard() -> None:
 async def test_refresh_asks_the_backend_once_a_press() -> None:
     async with showing(calm()) as (_, pilot, backend):
         await pilot.press("r")
-        await pilot.pause()
+        await settled(pilot)
 
         assert backend.asked == [("refresh",)]
 
@@ -259,14 +257,14 @@ async def test_a_question_names_its_host_hides_what_is_typed_and_gives_the_answe
     async with showing(asking()) as (app, pilot, backend):
         assert isinstance(app.screen, Ask)
         await pilot.press(*"123456")
-        await pilot.pause()
+        await settled(pilot)
         text = text_of(app)
         assert "gpu-001 asks: Duo two-factor" in text
         assert "Passcode or option (1-2):" in text
         assert "123456" not in text
 
         await pilot.press("enter")
-        await pilot.pause()
+        await settled(pilot)
         assert backend.asked == [("answer", 7, ("123456",))]
 
 
@@ -279,11 +277,11 @@ async def test_questions_come_one_at_a_time_and_escape_declines() -> None:
         assert "1 more to answer" in text_of(app)
 
         await pilot.press("escape")
-        await pilot.pause()
+        await settled(pilot)
         assert "b asks: Code" in text_of(app)
 
         await pilot.press("enter")
-        await pilot.pause()
+        await settled(pilot)
         assert backend.asked == [("answer", 1, None), ("answer", 2, ())]
         assert isinstance(app.screen, MainScreen)
 
@@ -298,13 +296,13 @@ async def test_a_question_that_is_no_longer_asked_goes_away_by_itself() -> None:
 async def test_login_goes_to_the_one_held_host_and_asks_which_when_there_are_several() -> None:
     async with showing(troubled()) as (app, pilot, backend):
         await pilot.press("L")
-        await pilot.pause()
+        await settled(pilot)
         assert backend.asked == [("login", "node:gpu-006")]
 
         held = {**troubled().sources, "node:gpu-007": source(7, health="down", phase="held", error="refused")}
         await publish(app, pilot, backend, msgspec.structs.replace(troubled(), sources=held))
         await pilot.press("L", "j", "enter")
-        await pilot.pause()
+        await settled(pilot)
         assert backend.asked[-1] == ("login", "node:gpu-007")
 
 
@@ -313,15 +311,14 @@ async def test_a_small_terminal_shows_one_pane_and_says_what_is_hidden() -> None
         assert "one pane fits here; also: 2 GPUs  3 Disk  4 Log" in text_of(app)
 
         await pilot.press("2")
-        await pilot.pause()
+        await settled(pilot)
         assert "2 GPUs" in text_of(app)
 
 
 async def test_a_terminal_that_grows_gets_the_other_panes() -> None:
     async with showing(calm(), (58, 14)) as (app, pilot, _):
         await pilot.resize_terminal(200, 60)
-        await pilot.pause()
-        await pilot.pause()
+        await settled(pilot)
 
         text = text_of(app)
         assert all(title in text for title in ("1 Runs", "2 GPUs", "3 Disk", "4 Log", "Run llm-70b"))
@@ -331,6 +328,6 @@ async def test_a_silent_engine_is_not_mistaken_for_a_calm_one() -> None:
     async with showing(calm()) as (app, pilot, _):
         app.clock.at += 20.0  # type: ignore[attr-defined]
         app._notice_silence()
-        await pilot.pause()
+        await settled(pilot)
 
         assert "NO NEWS FROM THE ENGINE 20s" in text_of(app)

@@ -62,8 +62,9 @@ def header(state: State, moved_at: Instant, width: int, words: tuple[str, ...]) 
     time = datetime.fromtimestamp(moved_at, UTC).strftime("%H:%M:%SZ") if moved_at else ""
     names = " ".join(sorted({clean(source.cluster) for source in state.sources.values()} - {""}))
     left = [Span("trainmon", "bold"), *(Span(f"  {word}", "accent bold") for word in words)]
-    runs = verdicts(state.runs.values())
-    room = width - sum(cells(span.text) for span in (*left, *runs)) - cells(time) - 2
+    room = width - sum(cells(span.text) for span in left) - cells(time) - 2
+    runs = verdicts(state.runs.values(), room)
+    room -= sum(cells(span.text) for span in runs)
     sources = source_words(state, room)
     room -= sum(cells(span.text) for span in sources)
     if names and room > 6:
@@ -72,10 +73,16 @@ def header(state: State, moved_at: Instant, width: int, words: tuple[str, ...]) 
     return (*left, *runs, *sources, Span(" " * max(2, room + 2)), Span(time, "dim"))
 
 
-def verdicts(runs: Iterable[Run]) -> tuple[Span, ...]:
-    """`  1 hung  2 healthy`, worst first."""
+def verdicts(runs: Iterable[Run], room: int) -> tuple[Span, ...]:
+    """`  1 hung  2 healthy`, worst first, as many as there is room for."""
     counts = Counter(run.verdict for run in runs)
-    return tuple(Span(f"  {counts[verdict]} {verdict}", style(verdict)) for verdict in WORST_FIRST if counts[verdict])
+    spans: list[Span] = []
+    for verdict in WORST_FIRST:
+        text = f"  {counts[verdict]} {verdict}"
+        if counts[verdict] and cells(text) <= room:
+            spans.append(Span(text, style(verdict)))
+            room -= cells(text)
+    return tuple(spans)
 
 
 def source_words(state: State, room: int) -> tuple[Span, ...]:

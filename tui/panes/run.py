@@ -10,6 +10,7 @@ from trainmon.text import clean, shorten
 from tui.format import VERDICTS, age, count, duration, eta, real, short, since
 from tui.lines import Row, Span
 from tui.panes.base import Pane
+from tui.reading import Reading
 
 LABEL = 12
 
@@ -21,6 +22,7 @@ class RunPane(Pane):
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
+        self.lines = Reading()
         self.run: str | None = None
 
     def on_mount(self) -> None:

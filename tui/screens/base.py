@@ -14,6 +14,7 @@ from tui.keys import bindings
 from tui.modals.find import Find
 from tui.modals.pick import Pick
 from tui.panes.base import Pane
+from tui.panes.header import HeaderLine
 
 
 class Watching(Protocol):
@@ -31,6 +32,7 @@ class Shown(Screen[None]):
 
     PLACE: ClassVar[str] = ""
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("back")]
+    header: HeaderLine
 
     @property
     def watching(self) -> Watching:

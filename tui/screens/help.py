@@ -11,7 +11,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from tui.keys import KEYS, PLACES, Key, bindings
-from tui.lines import KeyedLines, Row, Span
+from tui.lines import Row, Span
+from tui.reading import Reading
 
 TITLES = {
     "runs": "Runs", "gpus": "GPUs", "disk": "Disk", "log": "Log", "log-screen": "Log", "node": "Node", "run": "Run",
@@ -32,7 +33,7 @@ class Help(ModalScreen[None]):
     def __init__(self, place: str) -> None:
         super().__init__()
         self.place = place
-        self.lines = KeyedLines()
+        self.lines = Reading()
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog tall"):
