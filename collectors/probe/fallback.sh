@@ -1,0 +1,332 @@
+# The probe of a node that has no python3: the main numbers by nvidia-smi, /proc and df. POSIX sh with awk, df and dd.
+#
+# Run as  sh -c TEXT sh PERIOD PATH...  where TEXT is this file, PERIOD whole seconds, and every PATH a disk to report.
+# It prints the lines of trainmon/readings.py: hello, host, gpu, gpus, disk, trouble, bye. Log tails and switch files
+# are not read. Standard input is the lease: its end, or 60 s without a byte, ends everything that was started here.
+# Nothing is written to a disk. Whatever may hang (nvidia-smi, df) runs apart and is abandoned, never waited for.
+# TRAINMON_LEASE (60 s) and TRAINMON_PATIENCE (5 s, until a df counts as hung; four times that for nvidia-smi) may be set.
+
+export LC_ALL=C PATH="$PATH:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+renice -n 19 -p $$ >/dev/null 2>&1
+lease=${TRAINMON_LEASE:-60} patience=${TRAINMON_PATIENCE:-5}
+period=${1%%.*}
+[ "${period:-0}" -ge 1 ] 2>/dev/null || period=1
+shift
+
+clock=+%s.%N
+case $(date $clock) in *[!0-9.]*) clock=+%s ;; esac
+now() { date $clock; }
+reading() { printf '{"v":1,"t":%s,"k":"%s",%s}\n' "$(now)" "$1" "$2"; }
+
+# say LOOK ARGUMENT...: print what it prints in one piece, or lines of looks at the same time would mix.
+say() {
+    said=$("$@")
+    [ -z "$said" ] || printf '%s\n' "$said"
+}
+
+# Shared awk: JSON strings of untrusted text; a number or null; the first line of a file.
+json='
+function text(s,   i, c, out) {
+    for (i = 1; i <= length(s); i++) {
+        c = substr(s, i, 1)
+        out = out (c == "\n" ? "\\n" : c == "\t" ? "\\t" : c == "\\" || c == "\"" ? "\\" c : c < " " ? "?" : c)
+    }
+    return "\"" out "\""
+}
+function plain(s) { gsub(/[^\040-\176]/, "?", s); return text(s) }
+function number(s) { return s ~ /^-?[0-9]+(\.[0-9]+)?$/ ? s : "null" }
+function first(file,   line) { if ((getline line < file) <= 0) line = ""; close(file); return line }
+'
+
+# end PID...: end these processes and all that they started.
+end() {
+    all=
+    while [ $# -gt 0 ]; do
+        below=
+        { read -r below <"/proc/$1/task/$1/children"; } 2>/dev/null
+        all="$all $1"
+        shift
+        # shellcheck disable=SC2086
+        set -- "$@" $below
+    done
+    # shellcheck disable=SC2086
+    kill $all 2>/dev/null
+}
+
+# boxed SECONDS COMPLAINT LOOK ARGUMENT...: look; one that takes too long is complained about every 10 s until it ends.
+boxed() {
+    limit=$1 complaint=$2
+    shift 2
+    say "$@" &
+    look=$!
+    (
+        sleep "$limit"
+        while kill -0 $look; do
+            say $complaint
+            end $look
+            sleep 10
+        done
+    ) 2>/dev/null &
+    guard=$!
+    wait $look 2>/dev/null
+    end $guard
+    wait $guard 2>/dev/null
+}
+
+hello() {
+    awk -v host="$(uname -n)" -v probe="$probe" -v t="$(now)" "$json"'
+    BEGIN {
+        while ((getline line < "/proc/stat") > 0) {
+            if (line ~ /^btime /) boot = substr(line, 7)
+            if (line ~ /^cpu[0-9]/) cpus++
+        }
+        split(first("/proc/meminfo"), total, " ")
+        driver = first("/sys/module/nvidia/version")
+        printf "{\"v\":1,\"t\":%s,\"k\":\"hello\",\"host\":%s,\"probe\":\"%s\",\"driver\":%s,\"boot_time\":%s,", t,
+            plain(host), probe, driver == "" ? "null" : plain(driver), number(boot)
+        printf "\"cpu_count\":%d,\"memory_total_mib\":%.0f,\"kernel_log\":false,", cpus, total[2] / 1024
+        print "\"note\":\"no python3 here: the main numbers only, no log tails and no switch files\"}"
+    }'
+}
+
+look_host() {
+    awk -v t="$(now)" "$json"'
+    function sum(folder, names,   i, n, list, value, all) {
+        n = split(names, list, " ")
+        for (i = 1; i <= n; i++) {
+            value = first(folder "/" list[i])
+            if (value ~ /^[0-9]+$/) all += value; else if (list[i] ~ /_errors$/) return "null"
+        }
+        return sprintf("%.0f", all)
+    }
+    BEGIN {
+        split(first("/proc/loadavg"), load, " ")
+        while ((getline line < "/proc/meminfo") > 0) { split(line, pair, " "); memory[pair[1]] = pair[2] }
+        while ((getline line < "/proc/vmstat") > 0) if (line ~ /^oom_kill /) kills = substr(line, 10)
+        while ((getline line < "/proc/stat") > 0) if (line ~ /^btime /) boot = substr(line, 7)
+        for (i = 1; i < ARGC; i++) {
+            folder = ARGV[i]
+            if (sub(/\/device$/, "", folder) && first(folder "/statistics/rx_errors") != "") {
+                found = 1
+                network += first(folder "/statistics/rx_errors") + first(folder "/statistics/tx_errors")
+            }
+            if (folder ~ /^\/sys\/class\/infiniband/ && first(folder "/state") != "") {
+                split(folder, part, "/")
+                state = first(folder "/state"); sub(/^[0-9]+: */, "", state)
+                errors = sum(folder "/counters",
+                    "symbol_error port_rcv_errors link_error_recovery local_link_integrity_errors")
+                ports = ports (ports == "" ? "" : ",") sprintf("{\"port\":%s,\"state\":%s,\"link_downed\":%s,\"errors\":%s}",
+                    plain(part[5] "/" part[7]), plain(state), number(first(folder "/counters/link_downed")), errors)
+            }
+        }
+        known = ("MemTotal:" in memory) && ("MemAvailable:" in memory)
+        printf "{\"v\":1,\"t\":%s,\"k\":\"host\",\"load1\":%s,\"memory_used_mib\":%s,\"memory_total_mib\":%s,", t,
+            number(load[1]), known ? sprintf("%.0f", (memory["MemTotal:"] - memory["MemAvailable:"]) / 1024) : "null",
+            known ? sprintf("%.0f", memory["MemTotal:"] / 1024) : "null"
+        printf "\"boot_time\":%s,\"oom_kills\":%s,\"network_errors\":%s,\"infiniband\":[%s]}\n", number(boot),
+            number(kills), found ? sprintf("%.0f", network) : "null", ports
+    }' /sys/class/net/*/device /sys/class/infiniband/*/ports/*
+}
+
+look_disk() {
+    blocks=": does not exist"
+    [ ! -e "$1" ] || blocks=$(df -P -k "$1" 2>&1)
+    inodes=$(df -P -i "$1" 2>/dev/null)
+    path=$1 blocks=$blocks inodes=$inodes awk -v t="$(now)" "$json"'
+    # From the right: a device or a mount point may have spaces in its name.
+    function columns(table, found,   line, n, rows) {
+        n = split(table, rows, "\n"); line = rows[n]
+        if (n < 2 || !match(line, / -?[0-9]+ +-?[0-9]+ +-?[0-9]+ +([0-9]+%|-) +\//)) return 0
+        point = substr(line, RSTART + RLENGTH - 1)
+        split(substr(line, RSTART, RLENGTH), found, " ")
+        return 1
+    }
+    function amount(value, unit) { return sprintf("%.0f", (value < 0 ? 0 : value) * unit) }
+    BEGIN {
+        head = sprintf("{\"v\":1,\"t\":%s,\"k\":\"disk\",\"d\":[{\"path\":%s", t, text(ENVIRON["path"]))
+        if (!columns(ENVIRON["blocks"], bytes)) {
+            why = ENVIRON["blocks"]; sub(/^.*: /, "", why)
+            print head ",\"state\":\"error\",\"error\":" plain(why == "" ? "df says nothing" : why) "}]}"
+            exit
+        }
+        mount = point
+        while ((getline line < "/proc/self/mountinfo") > 0) {
+            split(line, field, " "); shown = field[5]; gsub(/\\040/, " ", shown)
+            if (shown != mount) continue
+            right = substr(line, index(line, " - ") + 3); split(right, rest, " ")
+            type = rest[1]; frozen = ("," field[6] "," rest[3] ",") ~ /,ro,/ ? "true" : "false"
+        }
+        printf "%s,\"mount\":%s,\"filesystem\":%s,\"read_only\":%s", head, plain(mount),
+            type == "" ? "null" : plain(type), frozen == "" ? "null" : frozen
+        if (bytes[1] > 0) printf ",\"total_bytes\":%s,\"free_bytes\":%s", amount(bytes[1], 1024), amount(bytes[3], 1024)
+        if (columns(ENVIRON["inodes"], files) && files[1] > 0)
+            printf ",\"total_inodes\":%s,\"free_inodes\":%s", amount(files[1], 1), amount(files[3], 1)
+        print "}]}"
+    }'
+}
+
+hung_disk() {
+    path=$disk awk -v t="$(now)" "$json"'
+    BEGIN { printf "{\"v\":1,\"t\":%s,\"k\":\"disk\",\"d\":[{\"path\":%s,\"state\":\"hung\"}]}\n", t, text(ENVIRON["path"]) }'
+}
+
+fast="index temperature.gpu temperature.memory memory.used utilization.gpu power.draw clocks.sm
+      clocks_throttle_reasons.active"
+slow="index uuid name memory.total enforced.power.limit temperature.gpu.tlimit mig.mode.current
+      ecc.errors.uncorrected.volatile.total ecc.errors.corrected.volatile.total remapped_rows.pending
+      remapped_rows.failure"
+
+# Of these fields, those that this driver knows: one that it does not know fails the whole call.
+known_fields() {
+    list=
+    for field in $1; do
+        case $2 in *"\"$field\""* | "") list="$list${list:+,}$field" ;; esac
+    done
+    printf %s "$list"
+}
+
+smi() { nvidia-smi --query-gpu="$1" --format=csv,noheader,nounits $2 $3 2>&1; }
+
+# All GPUs in one call; if that fails, each by itself, because a single lost GPU can fail the call for all.
+rows() {
+    answer=$(smi "$1")
+    # 14: the infoROM is corrupted, but the numbers are there.
+    case $? in 0 | 14) printf '%s\n' "$answer"; return ;; esac
+    count=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
+    [ "$count" -gt 0 ] || { printf 'failed, %s\n' "$answer"; return; }
+    gpu=0
+    while [ "$gpu" -lt "$count" ]; do
+        answer=$(smi "$1" -i $gpu)
+        case $answer in "$gpu, "*) ;; *) answer="$gpu, !$(printf %s "$answer" | tr '\n' ' ')" ;; esac
+        printf '%s\n' "$answer"
+        gpu=$((gpu + 1))
+    done
+}
+
+look_gpus() {
+    rows "$2" | awk -F', *' -v kind="$1" -v fields="$2" -v t="$(now)" -v expected="$expected" "$json"'
+    function cell(name) { return (name in at) && at[name] <= NF ? $(at[name]) : "" }
+    function count(name) { return number(cell(name)) }
+    function whole(name,   value) { value = count(name); return value == "null" ? value : sprintf("%.0f", value) }
+    function flag(name,   value) { value = cell(name)
+        return value ~ /^(Enabled|Yes|1)$/ ? "true" : value ~ /^(Disabled|No|0)$/ ? "false" : "null" }
+    function word(name) { return cell(name) ~ /^(|\[.*\]|N\/A)$/ ? "null" : plain(cell(name)) }
+    function bits(hex,   i, value) { if (hex !~ /^0x[0-9A-Fa-f]+$/) return "null"
+        for (i = 3; i <= length(hex); i++) value = value * 16 + index("0123456789abcdef", tolower(substr(hex, i, 1))) - 1
+        return sprintf("%.0f", value) }
+    function member(name, value) { return ",\"" name "\":" value }
+    function trouble() {
+        if ($2 ~ /^!/) return substr($0, index($0, "!") + 1)
+        if (!match($0, /(\[[^]]*(lost|reset|Error)[^]]*\]|ERR!)/)) return ""
+        found = substr($0, RSTART, RLENGTH); gsub(/[][]/, "", found)
+        return found
+    }
+    BEGIN { n = split(fields, names, ","); for (i = 1; i <= n; i++) at[names[i]] = i }
+    /^failed, / { sub(/^failed, /, ""); failed = failed (failed == "" ? "" : " ") $0; next }
+    $1 !~ /^[0-9]+$/ { if (failed != "") failed = failed " " $0; next }
+    kind == "gpu" {
+        why = trouble()
+        list = list (list == "" ? "" : ",") sprintf("[%d,%s,%s,%s,%s,%s,%s,%s,%s,%s]", $1, why == "" ? "null" : plain(why),
+            why ~ /lost/ ? "true" : "false", whole("temperature.gpu"), whole("temperature.memory"), whole("memory.used"),
+            whole("utilization.gpu"), count("power.draw"), whole("clocks.sm"), bits(cell("clocks_throttle_reasons.active")))
+    }
+    kind == "gpus" {
+        list = list (list == "" ? "" : ",") "{\"index\":" $1 member("uuid", word("uuid")) member("name", word("name")) \
+            member("memory_total_mib", whole("memory.total")) member("power_limit_w", count("enforced.power.limit")) \
+            member("temperature_margin_c", whole("temperature.gpu.tlimit")) member("mig", flag("mig.mode.current")) \
+            member("ecc_uncorrected", whole("ecc.errors.uncorrected.volatile.total")) \
+            member("ecc_corrected", whole("ecc.errors.corrected.volatile.total")) \
+            member("remap_pending", flag("remapped_rows.pending")) \
+            member("remap_failed", flag("remapped_rows.failure")) "}"
+    }
+    END {
+        if (kind == "gpu" || failed != "") printf "{\"v\":1,\"t\":%s,\"k\":\"trouble\",\"part\":\"gpu\",\"text\":%s}\n", t,
+            failed == "" ? "null" : plain(substr(failed, 1, 400))
+        if (failed != "") exit
+        printf "{\"v\":1,\"t\":%s,\"k\":\"%s\",\"g\":[%s]%s}\n", t, kind, list, kind == "gpu" ? "" : ",\"expected\":" expected
+    }'
+}
+
+hung_gpus() { reading trouble '"part":"gpu","text":"nvidia-smi does not answer"'; }
+
+watch_host() {
+    while kill -0 $$ 2>/dev/null; do
+        say look_host
+        sleep "$period"
+    done
+}
+
+watch_disk() {
+    disk=$1
+    while kill -0 $$ 2>/dev/null; do
+        boxed "$patience" hung_disk look_disk "$disk"
+        sleep 10
+    done
+}
+
+watch_gpus() {
+    help=$(nvidia-smi --help-query-gpu 2>/dev/null)
+    fast=$(known_fields "$fast" "$help") slow=$(known_fields "$slow" "$help")
+    expected=null
+    [ -d /proc/driver/nvidia/gpus ] && expected=$(ls /proc/driver/nvidia/gpus | wc -l)
+    ticks=0
+    while kill -0 $$ 2>/dev/null; do
+        [ $((ticks % (30 / period + 1))) -eq 0 ] && boxed $((4 * patience)) hung_gpus look_gpus gpus "$slow"
+        boxed $((4 * patience)) hung_gpus look_gpus gpu "$fast"
+        ticks=$((ticks + 1))
+        sleep "$period"
+    done
+}
+
+hear() {
+    while [ "$(dd bs=4096 count=1 2>/dev/null | wc -c)" -gt 0 ]; do
+        kill -USR1 $$ 2>/dev/null || exit
+    done
+    kill -TERM $$ 2>/dev/null
+}
+
+# The last word must not block either: the client may have stopped reading.
+leave() {
+    trap '' USR1 TERM HUP INT
+    # shellcheck disable=SC2086
+    end $jobs
+    reading bye "\"why\":\"$1\"" &
+    word=$!
+    (sleep 1; kill $word) 2>/dev/null &
+    guard=$!
+    wait $word 2>/dev/null
+    end $guard
+    exit 0
+}
+
+read_uptime() { read -r up _ </proc/uptime && up=${up%%.*}; }
+
+jobs=
+probe=sh
+command -v nvidia-smi >/dev/null 2>&1 && probe=nvidia-smi
+trap 'beat=1' USR1
+trap 'leave "standard input was closed"' TERM
+trap 'leave "told to end"' HUP INT
+hello
+exec 3<&0 </dev/null
+hear <&3 3<&- &
+jobs=$!
+exec 3<&-
+watch_host &
+jobs="$jobs $!"
+[ $probe = sh ] || { watch_gpus & jobs="$jobs $!"; }
+for path in "$@"; do
+    watch_disk "$path" &
+    jobs="$jobs $!"
+done
+
+read_uptime
+last=$up
+while :; do
+    sleep 2 &
+    nap=$!
+    while kill -0 $nap 2>/dev/null; do wait $nap 2>/dev/null; done
+    read_uptime
+    [ -z "$beat" ] || last=$up beat=
+    [ $((up - last)) -lt "$lease" ] || leave "no sign of the client for $lease s"
+done
