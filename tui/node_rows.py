@@ -183,11 +183,12 @@ def process_lines(node: Node, width: int) -> Iterator[Line]:
     if not running:
         yield (Span("No process holds GPU memory, as far as the driver tells.", "dim"),)
         return
-    yield (Span(f"{'GPU':>4}{'pid':>9}  {'user':<12}{'memory':>8}  command", "head"),)
+    yield (Span(shorten(f"{'GPU':>4}{'pid':>9}  {'user':<12}{'memory':>8}  command", width), "head"),)
     for gpu, process in running[:PROCESSES]:
         user = pad(shorten(safe(process.user or UNKNOWN), 11), 12)
         front = f"{gpu.index:>4}{process.pid:>9}  {user}{mib(process.memory_mib):>8}  "
-        yield (Span(front), Span(shorten(safe(process.command or UNKNOWN), width - cells(front)), "accent"))
+        command = shorten(safe(process.command or UNKNOWN), max(0, width - cells(front)))
+        yield (Span(shorten(front, width)), Span(command, "accent"))
     if len(running) > PROCESSES:
         yield (Span(f"and {len(running) - PROCESSES} more", "dim"),)
 
