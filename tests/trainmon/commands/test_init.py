@@ -10,7 +10,6 @@ import pytest
 from tests.trainmon.test_cli import trainmon
 from trainmon import config
 from trainmon.commands.init_text import text
-from trainmon.ssh_hosts import known_hosts_by_name
 
 
 def test_what_it_writes_loads_and_is_private(tmp_path: Path) -> None:
@@ -71,17 +70,3 @@ def test_it_can_be_printed(tmp_path: Path) -> None:
     done = trainmon("init", "gpu-001", "--output", "-", cwd=tmp_path)
     assert 'nodes = ["gpu-001"]' in done.stdout
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_hosts_of_an_ssh_config_are_found_through_include(tmp_path: Path) -> None:
-    (tmp_path / "more").mkdir()
-    (tmp_path / "config").write_text(
-        'Include more/*.conf nowhere\nHost login1 # the way in\nHost *.cluster !x gpu-00?\n  User me\nHOST=a "b"\n'
-    )
-    (tmp_path / "more" / "1.conf").write_text("Host gpu-001 gpu-002\n")
-    (tmp_path / "more" / "2.conf").write_text(f"Include {tmp_path}/config\nHost login1 n3\n")
-    assert known_hosts_by_name(tmp_path / "config") == ("gpu-001", "gpu-002", "login1", "a", "b", "n3")
-
-
-def test_no_ssh_config_knows_no_hosts(tmp_path: Path) -> None:
-    assert known_hosts_by_name(tmp_path / "config") == ()

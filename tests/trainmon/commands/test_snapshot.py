@@ -36,6 +36,18 @@ def test_this_machine_and_its_run_as_json(tmp_path: Path) -> None:
     assert run["log"]["path"] == str(tmp_path / "train.log")
 
 
+def test_a_log_format_of_the_config_is_understood(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text("@7 of 9 :: 1.5\n")
+    (tmp_path / "c.toml").write_text(
+        "[[log_format]]\nname = 'mine'\n"
+        "pattern = '^@(?P<step>[0-9]+) of (?P<target_step>[0-9]+) :: (?P<loss>[0-9.]+)'\n"
+        f'[[run]]\nname = "r"\nlog = "{tmp_path}/train.log"\n'
+    )
+    done = trainmon("snapshot", "--json", "--config", "c.toml", "--wait", "30s", cwd=tmp_path, HOME=str(tmp_path))
+    (run,) = json.loads(done.stdout)["runs"]
+    assert (run["step"], run["target_step"], run["loss"]) == (7, 9, 1.5)
+
+
 def test_nothing_that_can_be_seen_is_exit_3_and_says_why(tmp_path: Path) -> None:
     argv = ("snapshot", "no-such-host.invalid", "--wait", "30s")
     done = trainmon(*argv, cwd=tmp_path, HOME=str(tmp_path), LC_ALL="C.UTF-8")
