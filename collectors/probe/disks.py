@@ -3,9 +3,7 @@
 One operation a path: statvfs on a dead mount never returns, and must cost that path alone.
 """
 
-import functools
 import os
-import re
 import time
 
 from collectors.probe import paths
@@ -19,7 +17,6 @@ EVERY = 10.0
 """Seconds between two looks at one path: a statvfs is a round trip to a metadata server that the training uses too."""
 
 MOUNTS = "/proc/self/mountinfo"
-OCTAL = re.compile(rb"\\([0-7]{3})")
 
 
 class Mount:
@@ -42,7 +39,8 @@ class Mount:
 
 def unescaped(text: bytes) -> bytes:
     """Mountinfo writes space, tab, newline and backslash as three octal digits."""
-    return OCTAL.sub(lambda match: bytes((int(match.group(1), 8),)), text)
+    first, *others = text.split(b"\\")
+    return first + b"".join(bytes((int(part[:3], 8),)) + part[3:] for part in others)
 
 
 def mount_of(path: bytes, device: str, lines: "list[bytes]") -> "Mount | None":
@@ -106,7 +104,10 @@ class Disks:
 
     def operations(self, slow: bool) -> "list[tuple[str, Callable[[], list[dict[str, Any]]]]]":
         now = self._monotonic()
-        return [("disk:" + path, functools.partial(self._look, path)) for path, due in self._due.items() if now >= due]
+        return [("disk:" + path, self._operation(path)) for path, due in self._due.items() if now >= due]
+
+    def _operation(self, path: str) -> "Callable[[], list[dict[str, Any]]]":
+        return lambda: self._look(path)
 
     def _look(self, path: str) -> "list[dict[str, Any]]":
         if path in self._due:

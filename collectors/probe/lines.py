@@ -5,8 +5,9 @@ only the few lines that are sent are ever decoded.
 """
 
 import codecs
-import json
 import re
+
+from collectors.probe import ndjson
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def readable(line: bytes) -> str:
 
 
 def wire_size(text: str) -> int:
-    return len(json.dumps(text)) + 2
+    return len(ndjson.encoded(text)) + 2
 
 
 class Lines:

@@ -3,7 +3,6 @@
 Looked at every period, said when it changes and every slow tick. One operation a path, for dead mounts.
 """
 
-import functools
 import os
 import pwd
 import stat
@@ -16,15 +15,17 @@ if TYPE_CHECKING:
     from typing import Any
 
 TEXT_BYTES = 500
+OWNERS = {}  # type: dict[int, str]
 
 
-@functools.lru_cache(maxsize=64)
 def owner_of(uid: int) -> str:
     """The user's name, or the number where no name is known. Remembered: a directory server may stand behind it."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+    if uid not in OWNERS:
+        try:
+            OWNERS[uid] = pwd.getpwuid(uid).pw_name
+        except KeyError:
+            OWNERS[uid] = str(uid)
+    return OWNERS[uid]
 
 
 def text_of(path: bytes) -> str:
@@ -56,6 +57,9 @@ class Switch:
         self._said = None  # type: dict[str, Any] | None
         self._signature = None  # type: tuple[int, ...] | None
         self._text = {}  # type: dict[str, Any]
+
+    def operation(self, slow: bool) -> "Callable[[], list[dict[str, Any]]]":
+        return lambda: self.look(slow)
 
     def look(self, slow: bool) -> "list[dict[str, Any]]":
         sample = {"path": self.path}  # type: dict[str, Any]
@@ -110,4 +114,4 @@ class Switches:
         self._switches = {path: self._switches.get(path) or Switch(path) for path in spec.get("switches") or ()}
 
     def operations(self, slow: bool) -> "list[tuple[str, Callable[[], list[dict[str, Any]]]]]":
-        return [("switch:" + path, functools.partial(switch.look, slow)) for path, switch in self._switches.items()]
+        return [("switch:" + path, switch.operation(slow)) for path, switch in self._switches.items()]
