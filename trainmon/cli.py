@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,9 @@ PIPE_CLOSED = 141
 
 def main() -> None:
     """The entry point `trainmon-tui`."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that is not UTF-8 gets `?` for a character that it lacks, not a traceback.
+        sys.stdout.reconfigure(errors="replace")
     sys.exit(run(sys.argv[1:]))
 
 

@@ -181,6 +181,10 @@ def _files(wanted: Wanted, heard: Round) -> Iterator[Row]:
             yield Row("bad", host, path, disk.error or "cannot be looked at", "mend the path in the config")
         else:
             yield Row("ok", host, path, f"{disk.filesystem or 'a disk'} at {disk.mount or path}")
+    if heard.hello is not None and heard.hello.python is None:
+        for path in (*(log.pattern for log in spec.logs), *spec.switches):
+            yield Row("bad", host, path, "not read without python3", "install it there, or name one: [cluster] python")
+        return
     for log in spec.logs:
         chunk = heard.logs.get(log.id)
         if chunk is None or chunk.path is None or chunk.error:

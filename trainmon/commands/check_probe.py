@@ -29,6 +29,9 @@ from trainmon.text import clean
 
 LONGEST_LINE = 1 << 20
 
+WITHOUT_GPUS = ("none", "sh")
+"""Probes that never say anything of GPUs; without Python there are no logs and switches either."""
+
 
 class Round:
     """The Sink of one probe, and what it has said so far."""
@@ -95,10 +98,10 @@ class Round:
         return (
             hello is not None
             and self.host is not None
-            and (hello.probe == "none" or (self.facts is not None and self.gpus is not None))
+            and (hello.probe in WITHOUT_GPUS or (self.facts is not None and self.gpus is not None))
             and self.disks.keys() >= set(spec.disks)
-            and self.logs.keys() >= {log.id for log in spec.logs}
-            and self.switches.keys() >= set(spec.switches)
+            and (hello.python is None or self.logs.keys() >= {log.id for log in spec.logs})
+            and (hello.python is None or self.switches.keys() >= set(spec.switches))
         )
 
 

@@ -83,7 +83,7 @@ def _write(file: Path, text: str, force: bool) -> None:
     beside = file.with_name(f".{file.name}.{os.getpid()}") if force else file
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w") as opened:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
             opened.write(text)
         if force:
             beside.replace(file)

@@ -30,17 +30,11 @@ def hosts_argument(function: F) -> F:
     return click.argument("hosts", nargs=-1, metavar="[HOST]...")(function)
 
 
-class DurationType(click.ParamType[float]):
-    """A duration as the config writes them: 10s, 1m30s."""
+def read_duration(context: click.Context, param: click.Parameter, value: str) -> float:
+    """The callback of an option whose value is a duration as the config writes them: 10s, 1m30s."""
+    from trainmon import config_values
 
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        from trainmon.config_values import Wrong, read_duration
-
-        if isinstance(value, float):
-            return value
-        try:
-            return read_duration(value)
-        except Wrong as wrong:
-            self.fail(str(wrong), param, ctx)
+    try:
+        return config_values.read_duration(value)
+    except config_values.Wrong as wrong:
+        raise click.BadParameter(str(wrong)) from wrong

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainmon.commands.options import DurationType, config_option, hosts_argument, ssh_config_option
+from trainmon.commands.options import config_option, hosts_argument, read_duration, ssh_config_option
 
 if TYPE_CHECKING:
     from trainmon.clock import Seconds
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 SETTLE = 1.0
 """Seconds after the last host has answered: its disks and logs come in the same round, a line later."""
 
+WITHOUT_GPUS = ("none", "sh")
+"""Probes that never say anything of GPUs: the shell's own has no driver to ask."""
+
 EXIT = {"well": 0, "warning": 0, "critical": 1, "blind": 3}
 
 
@@ -28,7 +31,12 @@ EXIT = {"well": 0, "warning": 0, "critical": 1, "blind": 3}
 @ssh_config_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, version 1 of the contract.")
 @click.option(
-    "--wait", type=DurationType(), default="10s", show_default=True, help="The longest wait for hosts to answer."
+    "--wait",
+    callback=read_duration,
+    metavar="DURATION",
+    default="10s",
+    show_default=True,
+    help="The longest wait for hosts to answer.",
 )
 def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, as_json: bool, wait: float) -> int:
     """Print one reading of everything.
@@ -84,4 +92,4 @@ def has_spoken(state: State, source: Source) -> bool:
     if source.health in ("down", "off") or source.phase in ("retrying", "held", "off"):
         return True
     node = state.nodes.get(source.name.removeprefix("node:"))
-    return node is not None and node.host_at is not None and (node.gpus_at is not None or node.probe == "none")
+    return node is not None and node.host_at is not None and (node.gpus_at is not None or node.probe in WITHOUT_GPUS)

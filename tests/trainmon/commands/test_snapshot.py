@@ -56,6 +56,13 @@ def test_nothing_that_can_be_seen_is_exit_3_and_says_why(tmp_path: Path) -> None
     assert "no-such-host.invalid" in done.stdout
 
 
+def test_a_terminal_without_unicode_gets_question_marks(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text('[[run]]\nname = "漢r"\n')
+    done = trainmon("snapshot", "--config", "c.toml", cwd=tmp_path, HOME=str(tmp_path), PYTHONIOENCODING="latin-1")
+    assert done.returncode == 0, done.stderr
+    assert "\n?r   " in done.stdout
+
+
 def test_a_source_has_spoken_with_its_first_facts_or_its_failure() -> None:
     source = Source(name="node:n1", kind="node", cluster="c", phase="up")
     node = Node(name="n1", cluster="c", probe="nvml", host_at=1.0)
