@@ -17,6 +17,7 @@ from collectors import probe
 from tests.collectors.probe import interpreters
 from tests.collectors.probe.wire import decoded
 from tests.lab.hung_mount import HungMount
+from trainmon.steps import KEEP
 
 ROOT = Path(__file__).parents[3]
 FOUND = interpreters.found()
@@ -91,7 +92,7 @@ def test_the_senses_work_under_this_python_in_the_c_locale(version: str, tmp_pat
     worker = start(FOUND[version])
     worker.ask(sense="disks", spec={"disks": [str(folder), str(folder / "fehlt")]})
     worker.ask(sense="switches", spec={"switches": [str(kill)]})
-    worker.ask(sense="logs", spec={"logs": [{"id": "ü", "pattern": str(folder / "zug*.out")}], "keep": "step"})
+    worker.ask(sense="logs", spec={"logs": [{"id": "ü", "pattern": str(folder / "zug*.out")}], "keep": KEEP})
     here, missing = (reading.d[0] for reading in worker.all("disks"))
     assert (here.state, here.path, here.total_bytes > 0) == ("ok", str(folder), True)
     assert missing.error == f"does not exist; the nearest parent that does is {folder}"
@@ -102,6 +103,14 @@ def test_the_senses_work_under_this_python_in_the_c_locale(version: str, tmp_pat
     assert chunk.partial == " 20%|██\ufffd"
     log.write_text("neu\n")
     assert [(c.restarted, c.lines) for c in worker.all("logs")] == [("truncated", ("neu",))]
+    with log.open("a") as file:
+        file.write(" iteration      200/    5000 | lm loss: 2.1E+00 |\n" + "noise\n" * 400)
+    [burst] = worker.all("logs")
+    assert (burst.kept, burst.dropped, burst.error) == (
+        (" iteration      200/    5000 | lm loss: 2.1E+00 |",),
+        201,
+        None,
+    )
     log.unlink()
     assert worker.all("logs")[0].error == f"no file matches {folder}/zug*.out"
 
