@@ -1,20 +1,24 @@
 """The first code that runs on a node: makes the sent modules importable, then starts main.
 
-They are compiled in a child, so that the parser's memory goes away with it. `p` is what the loader unpacked:
-this text, then `name NUL text NUL` for every module.
+They are unpacked and compiled in a child, so that the memory of that goes away with it. `p` is what the loader has
+read: this text in base64, then the modules, as `name NUL text NUL …`, compressed and in base64.
 """
 
+import binascii
 import marshal
 import os
 import sys
 
 
-def compiled(parts: "list[bytes]") -> "dict[str, bytes]":
+def compiled(packed: bytes) -> "dict[str, bytes]":
     """Module name → marshalled code, compiled in a child."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
+        import zlib
+
         codes = {}
+        parts = zlib.decompress(binascii.a2b_base64(packed)).split(b"\0")
         for name, text in zip(parts[::2], parts[1::2]):  # noqa: B905 strict= needs Python 3.10
             code = compile(text, "probe:" + name.decode(), "exec", 0, True, 2)
             codes[name.decode()] = marshal.dumps(code)
@@ -50,13 +54,13 @@ class Sent:
 
 def install(packed: bytes) -> None:
     """Unpack, compile, and make importable."""
-    codes = compiled(packed.split(b"\0")[1:])
+    codes = compiled(packed)
     codes["collectors"] = codes["collectors.probe"] = b""
     sys.meta_path.insert(0, Sent(codes))  # type: ignore[arg-type]
 
 
 if "p" in globals():
-    install(globals().pop("p"))
+    install(globals().pop("p")[1])
     from collectors.probe import main
 
     main.main()

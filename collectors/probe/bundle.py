@@ -29,16 +29,16 @@ HERE_ONLY = {"bundle", "__init__", FIRST}
 FALLBACK = (FOLDER / "fallback_spec.sh", FOLDER / "fallback.sh")
 
 LOADER = (
-    "import io,zlib,binascii;"
-    "p=zlib.decompress(binascii.a2b_base64(io.BufferedReader(io.FileIO(0,closefd=False),1).read(%d).split(None,1)[0]));"
-    "exec(p.split(bytes(1),1)[0])"
+    "import io,binascii;"
+    "p=io.BufferedReader(io.FileIO(0,closefd=False),1).read(%d).split(None,2)[:2];"
+    "exec(binascii.a2b_base64(p[0]))"
 )
 """Reads exactly the code, not one byte of the specs after it: a buffer of 1 byte makes read(n) ask for n at once."""
 
 FIT = "import sys,zlib,binascii,marshal,mmap,select;sys.exit(sys.version_info<(3,6))"
 SHELL = (
     'renice -n 19 -p $$ >/dev/null 2>&1; if "$1" -I -S -B -c "$2" </dev/null >/dev/null 2>&1; then '
-    'exec "$1" -I -S -B -c "$3"; fi; IFS= read -r line; n=$(printf "\\012x"); n=${n%x}; script=; '
+    'exec "$1" -I -S -B -X no_debug_ranges -c "$3"; fi; IFS= read -r line; n=$(printf "\\012x"); n=${n%x}; script=; '
     'while IFS= read -r line; do case $line in "#END") break;; esac; script="$script$line$n"; done; '
     'unset line n; shift 3; eval "$script"'
 )
@@ -61,13 +61,11 @@ def command(python: str = "python3") -> list[str]:
 @functools.cache
 def payload() -> bytes:
     """What is written first: the code, compressed and in base64 on one line, then the fallback script."""
-    modules = {f"collectors.probe.{name}": (FOLDER / f"{name}.py").read_text() for name in _sent()}
+    modules = {f"collectors.probe.{name}": (FOLDER / f"{name}.py").read_text("utf-8") for name in _sent()}
     modules["pynvml"] = pruned_pynvml(text for text in modules.values() if "nvml" in text)
-    parts = [(FOLDER / f"{FIRST}.py").read_text()]
-    for name, text in modules.items():
-        parts += [name, text]
-    code = base64.b64encode(zlib.compress("\0".join(parts).encode(), 6))
-    script = "".join(path.read_text() for path in FALLBACK)
+    packed = zlib.compress("\0".join(part for module in modules.items() for part in module).encode(), 6)
+    code = base64.b64encode((FOLDER / f"{FIRST}.py").read_bytes()) + b" " + base64.b64encode(packed)
+    script = "".join(path.read_text("utf-8") for path in FALLBACK)
     return code + b"\n" + script.encode() + b"\n#END\n"
 
 
@@ -88,7 +86,7 @@ def pruned_pynvml(users: Iterable[str]) -> str:
     spec = importlib.util.find_spec("pynvml")
     if spec is None or spec.origin is None:
         raise TrainmonError("NVIDIA's pynvml is not installed here", hint="pip install nvidia-ml-py")
-    blocks = BLOCK.split(Path(spec.origin).read_text())
+    blocks = BLOCK.split(Path(spec.origin).read_text("utf-8"))
     defined: dict[str, list[int]] = {}
     kept = {0}
     decorated: list[int] = []

@@ -4,7 +4,6 @@ What a driver refuses is null, never 0, and a field that it does not support is 
 shared with the training. A GPU that was seen once keeps its row and its index for as long as the probe lives.
 """
 
-import functools
 import time
 
 import pynvml
@@ -56,7 +55,7 @@ class Gpus:
             return [*self.smi.operations(slow), ("xid", self.xids)]
         listed = [("nvml", self.open)] if not self.is_open and slow else []  # type: list[tuple[str, Any]]
         for card in [self.cards[index] for index in sorted(self.cards)]:
-            listed += [("gpu:%d" % card.index, functools.partial(self.read, card, slow))]
+            listed += [("gpu:%d" % card.index, lambda card=card: self.read(card, slow))]
         listed.append(("xid", self.xids))
         if slow and self.cards:
             listed += [("processes", self.name_processes), ("facts", self.facts)]
@@ -115,18 +114,22 @@ class Gpus:
 
     def find(self) -> "dict[int, Card]":
         """The GPUs of this NVML session, each under the index that it had when it was first seen."""
-        cards = {}  # type: dict[int, Card]
-        before = {pci_address: index for index, pci_address, _ in self.known}
-        for position in range(pynvml.nvmlDeviceGetCount()):
-            card = Card(pynvml, position)
-            index = before.get(card.pci, position)
-            while index in cards or (card.pci not in before and index in before.values()):
+        before = {address: index for index, address, _ in self.known if address}
+        found = [Card(pynvml, position) for position in range(pynvml.nvmlDeviceGetCount())]
+        cards = {before[card.pci]: card for card in found if card.pci in before}
+        for card in found:
+            index = card.index
+            while card.pci not in before and (index in cards or (card.pci and index in before.values())):
                 index += 1
-            card.index = index
-            cards[index] = card
-        for index, pci_address, uuid in self.known:
+            cards[before.get(card.pci or "", index)] = card
+        for index, address, uuid in self.known:
             if index not in cards:
-                cards[index] = Card.vanished(index, pci_address, uuid)
+                cards[index] = Card.vanished(index, address, uuid)
+            elif cards[index].pci is None:  # it does not say who it is; it stands where this one stood
+                cards[index].pci, cards[index].uuid = address, uuid
+        for index, card in cards.items():
+            card.index = index
+            card.facts.update(index=index, uuid=card.uuid)
         return cards
 
     def ask_driver(self) -> "str | None":
@@ -156,17 +159,19 @@ class Gpus:
 
     def read(self, card: "Card", slow: bool) -> "list[Line]":
         """One GPU's row. Its slow facts are only kept: `facts` says them for all."""
+        if not self.is_open:
+            return [{"k": "gpu", "g": [[card.index, self.why, False]]}]
         row = card.fast()
         if slow and not card.lost and card.handle is not None:
             card.slow()
             self.processes.see(card)
         if card.closed:
-            self.close()
+            self.close("NVML: %s" % card.error)
         return [{"k": "gpu", "g": [row]}]
 
-    def close(self) -> None:
+    def close(self, why: str) -> None:
         """The library has lost its driver, or a GPU may have come back: open it again at the next slow period."""
-        self.is_open = False
+        self.is_open, self.why = False, why
         self.events = None
         try:
             pynvml.nvmlShutdown()
@@ -181,7 +186,7 @@ class Gpus:
         if any(card.error for card in cards):
             self.reopen_in = (self.reopen_in or REOPEN_AFTER) - 1
             if not self.reopen_in:
-                self.close()
+                self.close("NVML is being opened again")
         rows = [dict(card.facts, processes=self.processes.of(card)) for card in cards]
         return [{"k": "gpus", "g": rows, "expected": self.expected}]
 

@@ -61,6 +61,7 @@ class Probe:
         self.patience = {}  # type: dict[str, float]
         self.gone = []  # type: list[Child]
         self.crashes = 0
+        self.complaints = set()  # type: set[str]
         self.restart_at = 0.0
         self.tick, self.standard = 2.0, PATIENCE
         self.poll = select.poll()
@@ -87,14 +88,26 @@ class Probe:
             spec = dict(ndjson.decoded(line.decode("utf-8")))  # type: ignore[call-overload]
             self.tick, self.standard = float(spec.get("period", 2.0)), float(spec.get("patience", PATIENCE))
         except (ValueError, TypeError) as error:
-            self.say({"k": "trouble", "part": "probe", "text": "a spec that cannot be read: %s" % error})
+            self.complain("spec", "a spec that cannot be read: %s" % error)
             return
+        self.content("spec")
         self.spec, self.spec_line = spec, line
         signal.setitimer(signal.ITIMER_REAL, float(spec.get("lease", LEASE)))
         if self.main is None:
             self.start()
         else:
             self.main.order(b"S" + line + b"\n")
+
+    def complain(self, about: str, text: str) -> None:
+        self.complaints.add(about)
+        self.say({"k": "trouble", "part": "probe", "text": text})
+
+    def content(self, about: str) -> None:
+        """What was complained about is well again."""
+        if about in self.complaints:
+            self.complaints.remove(about)
+            if not self.complaints:
+                self.say({"k": "trouble", "part": "probe", "text": None})
 
     def say(self, line: "dict[str, Any]") -> None:
         line.update(v=1, t=round(time.time(), 3))
@@ -130,7 +143,12 @@ class Probe:
         lines = child.received()
         if lines is None:
             self.ended(child)
-        elif lines.startswith(b"!") or b"\n!" in lines:
+            return
+        if child is self.main:
+            self.content("worker")
+        if not lines:
+            return
+        if lines.startswith(b"!") or b"\n!" in lines:
             for line in lines.splitlines(True):
                 if line.startswith(b"!done"):
                     child.done = True
@@ -162,10 +180,10 @@ class Probe:
         if child.only or since:
             self.give_up(child, name, "crashed")
         if child.only is None:
-            self.crashes += 1
+            self.crashes = 1 if time.monotonic() - child.begun > LAST_RETRY else self.crashes + 1
             self.restart_at = time.monotonic() + min(60, 2**self.crashes)
             text = "its worker ended by itself (%s)%s" % (child.ending(), " in " + name if since else "")
-            self.say({"k": "trouble", "part": "probe", "text": text})
+            self.complain("worker", text)
 
     def recovered(self, child: Child) -> None:
         """What hung answers again: back into the main worker, with the patience that it needed."""

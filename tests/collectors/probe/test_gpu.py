@@ -182,6 +182,18 @@ def test_a_gpu_that_vanishes_keeps_its_row_and_the_others_their_indexes(nvml: Nv
         assert [row.temperature_c for row in back] == list(range(50, 58))
 
 
+def test_a_gpu_that_does_not_say_who_it_is_stands_where_it_stood(nvml: Nvml) -> None:
+    """The driver is opened anew because of GPU 5, and then GPU 2 has no handle."""
+    with probe(nvml, slow=0.1) as running:
+        running.wait(GpuSamples, whole)
+        nvml.error(5, "nvmlDeviceGetPowerUsage", UNKNOWN).error(2, "nvmlDeviceGetHandleByIndex_v2", UNKNOWN)
+        rows = running.wait_anew(GpuSamples, lambda line: line.g[2].error == "Unknown Error").g
+        assert [row.index for row in rows] == list(range(8))
+        assert [row.temperature_c for row in rows] == [41, 41, None, 41, 41, 41, 41, 41]
+        facts = running.wait_anew(GpuFactsAll).g
+        assert [fact.uuid for fact in facts] == [f"GPU-00000000-0000-0000-0000-{index:012d}" for index in range(8)]
+
+
 def test_under_mig_there_is_no_utilisation(nvml: Nvml) -> None:
     samples, facts = first(nvml.set(7, mig=1))
     assert (samples[7].utilization_pct, samples[7].error, facts[7].mig) == (None, None, True)

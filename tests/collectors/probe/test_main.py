@@ -143,6 +143,7 @@ def test_a_crash_in_the_driver_costs_one_row(nvml: Nvml) -> None:
         row = running.wait_anew(GpuSamples, lambda line: len(line.g) == 8 and line.g[5].error).g
         assert row[5].error == "NVML: reading it crashes"
         assert row[4].power_w == 632.0
+        running.wait(Trouble, lambda line: line.part == "probe" and line.text is None)
 
 
 def test_an_abandoned_worker_holds_nothing_of_the_session_open(nvml: Nvml) -> None:
@@ -180,6 +181,8 @@ def test_a_spec_that_cannot_be_read_is_said_and_the_old_one_stays(nvml: Nvml) ->
         running.write(b'{"period": \n{"period": "soon"}\nnonsense\n')
         assert "cannot be read" in (running.wait(Trouble).text or "")
         running.wait_anew(GpuSamples)
+        running.ask()
+        running.wait(Trouble, lambda line: line.part == "probe" and line.text is None)
 
 
 def test_empty_lines_are_the_lease_and_nothing_else(nvml: Nvml) -> None:
