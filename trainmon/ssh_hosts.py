@@ -28,7 +28,7 @@ def _lines(file: Path, home: Path, depth: int, budget: list[int]) -> Iterator[li
     if depth > DEEPEST or budget[0] < 0:
         return
     try:
-        with file.open(errors="replace") as opened:
+        with file.open(encoding="utf-8", errors="replace") as opened:
             text = opened.read(BYTES_AT_MOST)
     except OSError:
         # A config that is not there has no hosts; ssh itself passes over such an Include as well.

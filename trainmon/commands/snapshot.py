@@ -52,11 +52,12 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     log_to_file()
     state = look(settings, wait, ssh_config)
     if as_json:
-        click.echo(encode(state, state.at).decode())
+        click.echo(encode(state, state.at))
     else:
         from trainmon.commands.snapshot_table import lines
+        from trainmon.commands.table import plain
 
-        click.echo("\n".join(lines(state)))
+        click.echo(plain("\n".join(lines(state))))
     return EXIT[verdict(state)]
 
 

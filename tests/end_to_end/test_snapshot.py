@@ -1,0 +1,173 @@
+"""snapshot, as scripts use it: the contract of its JSON, and exit codes that can be trusted."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.end_to_end.contract import SNAPSHOT, breaches
+from tests.end_to_end.product import Cluster, Product, step_line
+from tests.lab.sshd import keygen
+
+StartCluster = Callable[..., Cluster]
+
+RUN_CONFIG = """
+[cluster]
+name = "lab"
+login = "n0"
+nodes = ["n[0-3]"]
+[[run]]
+name = "llm"
+nodes = ["n[0-3]"]
+log = "{work}/logs/*.out"
+checkpoints = "{work}/ckpt"
+kill_switch = "{work}/kill"
+save_switch = "{work}/save"
+target_step = 1000
+[[disk]]
+path = "{work}"
+usable = "80%"
+[[disk]]
+path = "/"
+on = "nodes"
+"""
+
+
+def test_four_nodes_with_a_run_keep_the_contract_in_every_field(product: Product, cluster: StartCluster) -> None:
+    nodes = cluster(4, gpus=8)
+    nodes.nvml[1].process(3, 1, 70_000)
+    (product.work / "logs").mkdir()
+    (product.work / "ckpt").mkdir()
+    (product.work / "logs" / "7.out").write_text("starting\n" + "".join(step_line(step) for step in (119, 120)))
+    (product.work / "kill").write_text("loss is NaN\n")
+    config = product.config(RUN_CONFIG.format(work=product.work))
+
+    told = product.snapshot("--config", str(config))
+
+    assert list(breaches(told)) == []
+    assert told["version"] == 1
+    assert told["verdict"] == "well"
+    assert [(source["name"], source["health"]) for source in told["sources"]] == [
+        (f"node:n{number}", "ok") for number in range(4)
+    ]
+    found = {node["name"]: node for node in told["nodes"]}
+    assert sorted(found) == ["n0", "n1", "n2", "n3"]
+    assert {(node["probe"], len(node["gpus"]), node["gpus_expected"]) for node in found.values()} == {("nvml", 8, 8)}
+    gpu = found["n1"]["gpus"][3]
+    assert (gpu["state"], gpu["temperature_c"], gpu["memory_total_mib"], gpu["mig"]) == ("ok", 41, 81559, False)
+    assert [(process["pid"], process["memory_mib"]) for process in gpu["processes"]] == [(1, 70_000)]
+    assert found["n0"]["memory_total_mib"] > found["n0"]["memory_used_mib"] > 0
+
+    (run,) = told["runs"]
+    assert (run["name"], run["step"], run["target_step"], run["loss"]) == ("llm", 120, 1000, 2.113)
+    assert (run["grad_norm"], run["step_time_s"], run["nodes"]) == (0.31, 4.1, ["n0", "n1", "n2", "n3"])
+    assert (run["log"]["host"], run["log"]["path"]) == ("n0", f"{product.work}/logs/7.out")
+    assert run["log"]["tail"][-1] == step_line(120).rstrip("\n")
+    kill, save = run["switches"]["kill"], run["switches"]["save"]
+    assert (kill["path"], kill["by"], kill["why"]) == (f"{product.work}/kill", getpass.getuser(), "loss is NaN")
+    assert abs(kill["armed_at"] - (product.work / "kill").stat().st_mtime) < 1
+    assert save == {"path": f"{product.work}/save", "armed_at": None, "by": None, "taken_at": None}
+
+    disks = {(disk["host"], disk["path"]): disk for disk in told["disks"]}
+    assert {("n0", str(product.work)), *((f"n{number}", "/") for number in range(4))} <= set(disks)
+    shared = disks["n0", str(product.work)]
+    assert 0 <= shared["usable_free_bytes"] < shared["free_bytes"] < shared["total_bytes"]
+    assert [told["jobs"], told["spares"], told["alerts"]] == [[], [], []]
+
+
+def test_the_contract_notices_what_is_missing_and_what_is_of_another_type() -> None:
+    told = dict.fromkeys(SNAPSHOT, None) | {"nodes": [{"name": 1}], "version": True}
+    assert "$.version is True, not int" in list(breaches(told))
+    assert "$.nodes[0].name is 1, not str" in list(breaches(told))
+    assert "$.nodes[0].gpus is missing" in list(breaches(told))
+
+
+def test_all_hosts_down_is_exit_3_and_each_says_why(product: Product, cluster: StartCluster) -> None:
+    nodes = cluster(2)
+    nodes.sshd.stop()
+    told = product.snapshot("n0", "n1", status=3)
+    assert list(breaches(told)) == []
+    assert told["verdict"] == "blind"
+    assert [source["health"] for source in told["sources"]] == ["down", "down"]
+    assert all("refuses connections" in source["error"] for source in told["sources"])
+
+
+def test_one_host_of_two_is_enough_to_be_well_and_the_other_says_why(product: Product, cluster: StartCluster) -> None:
+    nodes = cluster(1)
+    product.ssh_config = nodes.sshd.ssh_config(1, extra="Host gone\n  HostName 127.0.0.1\n  Port 1\n")
+    told = product.snapshot("n0", "gone")
+    assert {source["name"]: source["health"] for source in told["sources"]}["node:n0"] == "ok"
+    assert [source["health"] for source in told["sources"]].count("down") == 1
+
+
+def test_a_node_behind_two_hops_is_reached_through_both(product: Product, cluster: StartCluster) -> None:
+    nodes = cluster(3)
+    extra = "Host n2\n  ProxyJump n1\nHost n1\n  ProxyJump n0\n"
+    product.ssh_config = nodes.sshd.ssh_config(3, extra=extra)
+    told = product.snapshot("n2")
+    assert [(node["name"], len(node["gpus"])) for node in told["nodes"]] == [("n2", 2)]
+    log = nodes.sshd.log.read_text()
+    assert log.count("Accepted publickey") == 3
+    assert [log.count(f" on {nodes.sshd.address(number)} ") for number in range(3)] == [1, 1, 1]
+
+
+def test_a_node_without_python_is_read_by_the_shell_and_says_so(product: Product, cluster: StartCluster) -> None:
+    cluster(1)
+    config = product.config('[cluster]\nnodes = ["n0"]\npython = "/nonexistent/python3"\n')
+    told = product.snapshot("--config", str(config))
+    (node,) = told["nodes"]
+    assert node["probe"] == "sh"
+    assert node["note"].startswith("no python3 here")
+    assert node["memory_total_mib"] > node["memory_used_mib"] > 0
+    assert next((disk["path"], disk["state"]) for disk in told["disks"]) == ("/", "ok")
+
+
+def test_a_login_that_needs_a_person_is_an_error_that_says_what_to_set_up(
+    product: Product, cluster: StartCluster
+) -> None:
+    nodes = cluster(1)
+    locked = keygen(product.folder / "locked", passphrase="secret")
+    with nodes.sshd.authorized.open("a") as authorized:
+        authorized.write(nodes.sshd.public(locked) + "\n")
+    config = nodes.sshd.ssh_config(1)
+    config.write_text(config.read_text().replace(str(nodes.sshd.key), str(locked)))
+    told = product.snapshot("n0", status=3)
+    (source,) = told["sources"]
+    assert source["health"] == "down"
+    assert source["error"]
+    assert "ssh-add" in source["hint"] or "passphrase" in source["hint"]
+
+
+def test_a_mistake_in_the_config_is_exit_2_with_file_table_key_and_the_nearest_one(product: Product) -> None:
+    product.config('[[run]]\nname = "a"\nchekpoints = "/c"\n', "trainmon.toml")
+    for argv in (("snapshot",), ("snapshot", "--json")):
+        done = product.run(*argv)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(
+            'trainmon-tui: trainmon.toml: [[run]] #1 (a): no setting "chekpoints"; did you mean "checkpoints"?'
+        )
+
+
+def test_a_config_here_that_others_can_write_is_refused_in_words(product: Product) -> None:
+    product.config("read_only = true\n", "trainmon.toml").chmod(0o666)
+    done = product.run("snapshot", "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "trainmon.toml" in done.stderr
+    assert "chmod go-w" in done.stderr
+
+
+def test_the_table_of_a_snapshot_is_plain_text_where_it_must_be(product: Product, cluster: StartCluster) -> None:
+    cluster(1)
+    done = product.run("snapshot", "n0", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii()
+    assert "\x1b" not in done.stdout
+    assert "n0" in done.stdout
+
+
+def test_this_machine_without_any_config_is_told_and_nothing_is_logged(product: Product) -> None:
+    told = product.snapshot()
+    assert list(breaches(told)) == []
+    assert [source["health"] for source in told["sources"]] == ["ok"]
+    assert Path(product.home, ".local/state/trainmon-tui/trainmon.log").read_text() == ""
