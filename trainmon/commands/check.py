@@ -85,22 +85,24 @@ COLOURS = {"ok": "green", "bad": "red", "note": "yellow"}
 
 def tell(rows: Iterable[Row]) -> None:
     """Print rows, one line each, and under it what to do."""
+    from trainmon.commands.table import plain
     from trainmon.text import clean, shorten
     from tui.symbols import DEAD, DONE, WARN
 
     marks = {"ok": DONE, "bad": DEAD, "note": WARN}
     for row in rows:
-        mark = click.style(_plain(marks[row.mark]), fg=COLOURS[row.mark])
+        mark = click.style(plain(marks[row.mark]), fg=COLOURS[row.mark])
         name = f"{clean(row.subject):<12} {shorten(clean(row.what), 40):<12} " if row.what else f"{row.subject:<12} "
-        click.echo(f"{mark} {_plain(name)}{_plain(clean(row.said))}", color=_colour())
+        click.echo(f"{mark} {plain(name)}{plain(clean(row.said))}", color=_colour())
         if row.mend:
             tell_mend(row.mend)
 
 
 def tell_mend(mend: str) -> None:
+    from trainmon.commands.table import plain
     from trainmon.text import clean
 
-    click.echo(_plain(f"    → {clean(mend)}"), color=_colour())
+    click.echo(plain(f"    → {clean(mend)}"), color=_colour())
 
 
 def tell_total(bad: int) -> None:
@@ -117,9 +119,3 @@ def progress(done: int, hosts: Sequence[str]) -> None:
 
 def _colour() -> bool | None:
     return False if os.environ.get("NO_COLOR") else None
-
-
-def _plain(text: str) -> str:
-    from tui.symbols import ascii_text, wants_ascii
-
-    return ascii_text(text) if wants_ascii(os.environ, sys.stdout.encoding) else text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Sequence
 
 from trainmon.text import cells, clean
@@ -13,3 +15,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     widths = [max(cells(row[column]) for row in safe) for column in range(len(head))]
     for row in safe:
         yield "  ".join(cell + " " * (width - cells(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def plain(text: str) -> str:
+    """The text as this terminal can show it: in ASCII where it must be, as wide as before."""
+    from tui.symbols import ascii_text, wants_ascii
+
+    return ascii_text(text) if wants_ascii(os.environ, sys.stdout.encoding) else text

@@ -150,3 +150,12 @@ def test_tables_that_are_not_used_yet_are_told(tmp_path: Path) -> None:
     assert "◆ config       [notify]     read, and not used by this version" in done.stdout
     assert '◆ config       nodes        "slurm" is not used by this version: name the nodes' in done.stdout
     assert "hunter2" not in done.stdout + done.stderr
+
+
+def test_a_machine_without_an_ssh_command_is_told(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "sh").symlink_to("/bin/sh")
+    environ = {"TRAINMON_CONFIG": "", "HOME": str(tmp_path), "PATH": str(tmp_path / "bin"), "LC_ALL": "C.UTF-8"}
+    done = trainmon("check", cwd=tmp_path, **environ)
+    assert "◆ ssh          no ssh command here: its config is read by paramiko, which ignores Include" in done.stdout
+    assert "    → install OpenSSH's client" in done.stdout

@@ -60,7 +60,7 @@ def test_a_terminal_without_unicode_gets_question_marks(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text('[[run]]\nname = "漢r"\n')
     done = trainmon("snapshot", "--config", "c.toml", cwd=tmp_path, HOME=str(tmp_path), PYTHONIOENCODING="latin-1")
     assert done.returncode == 0, done.stderr
-    assert "\n?r   " in done.stdout
+    assert "\n??r  unknown" in done.stdout
 
 
 def test_a_source_has_spoken_with_its_first_facts_or_its_failure() -> None:
