@@ -7,6 +7,8 @@ import re
 import tracemalloc
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from collectors.probe.lines import CHUNK_BYTES, KEPT_BYTES, LINES, Lines
 
@@ -156,3 +158,13 @@ def test_counting_begins_anew_after_taking():
     lines = fed(b"a\n")
     assert lines.take() == {"lines": ["a"], "seen": 1}
     assert lines.take() == {}
+
+
+@given(st.lists(st.text("ab \r\n\té█", max_size=8).map(str.encode)), st.integers(1, 5))
+def test_where_the_blocks_are_cut_makes_no_difference(parts: list[bytes], size: int):
+    data = b"".join(parts)
+    whole, cut = fed(data), fed(*(data[i : i + size] for i in range(0, len(data), size)))
+    assert (cut.partial() or "").strip() == (whole.partial() or "").strip()
+    assert [line.strip() for line in cut.take().get("lines", [])] == [
+        line.strip() for line in whole.take().get("lines", [])
+    ]
