@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from trainmon.clock import Instant
@@ -227,6 +227,24 @@ def row(shown: Shown, shape: Layout, now: Instant) -> Row:
     if note.text and room > 3:
         spans.append(Span(" " + shorten(note.text, room - 1), note.style))
     return Row(shown.key, tuple(spans))
+
+
+class Lines:
+    """Rows of disks; one that was not looked at since keeps the row it had. Only ages move, and those coarsely."""
+
+    AGES_EVERY = 10.0
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[tuple[object, ...], Row]] = {}
+
+    def rows(self, shown: Sequence[Shown], shape: Layout, now: Instant) -> list[Row]:
+        tick = now // self.AGES_EVERY
+        kept, self._kept = self._kept, {}
+        for each in shown:
+            why = (each.disk, each.hosts, each.usable, each.stale, shape, tick)
+            old = kept.get(each.key)
+            self._kept[each.key] = old if old is not None and old[0] == why else (why, row(each, shape, now))
+        return [self._kept[each.key][1] for each in shown]
 
 
 def silence(disk: Disk, now: Instant) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from trainmon.clock import Instant
+from trainmon.clock import Instant, Seconds
 from trainmon.model import Node, Source, State
 from trainmon.text import cells as cells_of
 from trainmon.text import clean, shorten
@@ -162,10 +162,15 @@ EMPTY = Survey(WELL)
 # ---- all nodes -----------------------------------------------------------------------------------------------------
 
 
+SETTLE: Seconds = 15.0
+"""How long a node keeps a worse place after it got better: one that is hot every other second must not jump."""
+
+
 class Grid:
     """Rows of all nodes; a node whose values did not change keeps the row it had."""
 
     def __init__(self) -> None:
+        self._places: dict[str, tuple[int, Instant]] = {}
         self._views: dict[str, tuple[tuple[object, ...], View]] = {}
         self._shape: Layout | None = None
 
@@ -178,8 +183,17 @@ class Grid:
         if wanted:
             test = matcher(wanted)
             views = [(name, seen) for name, seen in views if test(state.nodes.get(name), texts(name, state, seen))]
-        views.sort(key=ORDERS[sort])
+        self._places = {name: self._place(name, seen.rank, state.at) for name, seen in views}
+        if sort == "severity":
+            views.sort(key=lambda seen: (self._places[seen[0]][0], natural(seen[0])))
+        else:
+            views.sort(key=ORDERS[sort])
         return [seen.row for _, seen in views]
+
+    def _place(self, name: str, rank: int, now: Instant) -> tuple[int, Instant]:
+        """The rank to sort by, and when the node was last as bad as that."""
+        held = self._places.get(name)
+        return held if held is not None and held[0] < rank and 0 <= now - held[1] < SETTLE else (rank, now)
 
     def shape(self, state: State, names: Sequence[str], metric: Metric, width: int) -> Layout:
         """The columns of this width for these nodes."""
@@ -224,7 +238,6 @@ def natural(name: str) -> tuple[str | int, ...]:
 Seen = tuple[str, View]
 
 ORDERS: dict[str, Callable[[Seen], tuple[object, ...]]] = {
-    "severity": lambda seen: (seen[1].rank, natural(seen[0])),
     "name": lambda seen: natural(seen[0]),
     "temperature": lambda seen: (-(seen[1].survey.hottest_c or 0), natural(seen[0])),
     "utilization": lambda seen: (_used(seen[1]), natural(seen[0])),

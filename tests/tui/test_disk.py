@@ -9,7 +9,7 @@ from tests.tui import worlds
 from tests.tui.apps import Alone
 from tests.tui.worlds import GIB, NOW, TIB, disk, source, state
 from trainmon.model import Disk, State
-from tui.disk_rows import gather, head, layout, ordered, row
+from tui.disk_rows import Lines, gather, head, layout, ordered, row
 from tui.panes.disk import DiskPane, story
 
 
@@ -127,6 +127,14 @@ def test_no_line_is_wider_than_its_room(width: int) -> None:
     assert [
         text for text in lines(replace(found, disks={**found.disks, long.key: long}), width) if len(text) > width
     ] == []
+
+
+def test_a_disk_keeps_its_row_until_it_is_looked_at_again_and_its_age_moves() -> None:
+    drawn, found = Lines(), state(disks=(disk("/data", state="hung", at=NOW - 60),))
+    shape = layout(80, ["login:/data"], usable=False)
+    first = drawn.rows(gather(found), shape, NOW)[0]
+    assert drawn.rows(gather(found), shape, NOW + 1)[0] is first
+    assert drawn.rows(gather(found), shape, NOW + 61)[0].text.endswith("hung: no answer for 2m")
 
 
 async def test_the_pane_copies_a_path_and_tells_the_story() -> None:

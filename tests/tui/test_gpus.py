@@ -162,6 +162,19 @@ def test_other_orders() -> None:
     assert names(found, sort="utilization")[0] == "node13"
 
 
+def test_a_node_that_is_hot_now_and_then_keeps_its_place_for_a_while() -> None:
+    grid, hot = Grid(), state(node("a"), node("b", changed={0: {"temperature_c": 94, "temperature_margin_c": 0}}))
+
+    def order(found: State, at: float) -> list[str]:
+        return [row.key for row in grid.rows(replace(found, at=at), TEMPERATURE, 110)]
+
+    calm = state(node("a"), node("b"))
+    assert order(calm, NOW) == ["a", "b"]
+    assert order(hot, NOW + 2) == ["b", "a"]
+    assert order(calm, NOW + 4) == ["b", "a"]
+    assert order(calm, NOW + 18) == ["a", "b"]
+
+
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [

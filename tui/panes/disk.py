@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainmon.clock import Instant
 from trainmon.model import State
 from trainmon.text import clean
-from tui.disk_rows import Shown, head, layout, ordered, row, silence
+from tui.disk_rows import Lines, Shown, head, layout, ordered, silence
 from tui.format import age, full_in, percent, size
 from tui.lines import KeyedLines
 from tui.panes.base import Pane
@@ -26,6 +26,11 @@ class DiskPane(Pane):
     NAME = "Disk"
     SORTS = ("severity", "name", "free", "full in")
 
+    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id)
+        self._drawn = Lines()
+        self._shown: dict[str, Shown] = {}
+
     def draw(self, state: State, width: int) -> None:
         if not state.disks:
             self.head()
@@ -33,19 +38,18 @@ class DiskPane(Pane):
             self.say(*EMPTY)
             return
         shown = ordered(state, self.sort, self.filter)
+        self._shown = {disk.key: disk for disk in shown}
         shape = layout(width, (disk.name for disk in shown), usable=any(disk.usable for disk in shown))
         self.head(*head(shape))
         if shown:
-            self.lines.set_rows([row(disk, shape, state.at) for disk in shown])
+            self.lines.set_rows(self._drawn.rows(shown, shape, state.at))
         else:
             self.say((f"No path matches “{self.filter}”. Esc shows all.", "dim"))
         self.caption(right=f"{len(shown)} paths")
         self.say_why()
 
     def _selected(self) -> Shown | None:
-        if self.state is None:
-            return None
-        return next((disk for disk in ordered(self.state, "name") if disk.key == self.lines.cursor_key), None)
+        return self._shown.get(self.lines.cursor_key or "")
 
     def copy_text(self) -> str | None:
         shown = self._selected()
