@@ -9,6 +9,8 @@ from trainmon.config_values import nearest, quoted
 from trainmon.errors import ConfigError
 from trainmon.steps import named_regex
 
+HERE = "this machine"
+
 
 def disagreements(settings: Settings) -> Iterator[str]:
     """A sentence for each thing that one table says against another."""
@@ -19,7 +21,7 @@ def disagreements(settings: Settings) -> Iterator[str]:
     yield from _taken("run", [run.name for run in settings.runs])
     yield from _taken("log_format", [entry.name for entry in settings.log_formats])
     yield from _log_formats(settings.log_formats)
-    yield from _nodes_twice(settings.clusters)
+    yield from _nodes_twice(settings)
     yield from _disks_twice(settings)
     yield from _runs(settings)
     names = [run.name for run in settings.runs]
@@ -49,14 +51,24 @@ def watched(cluster: ClusterSettings) -> tuple[str, ...]:
     """The nodes of a cluster as the config names them: its nodes, else its login host, else this machine."""
     if cluster.nodes is None:
         return ()
-    return cluster.nodes or (cluster.login or "this machine",)
+    return cluster.nodes or (cluster.login or HERE,)
 
 
-def _nodes_twice(clusters: Sequence[ClusterSettings]) -> Iterator[str]:
+def _hosts(settings: Settings, cluster: ClusterSettings) -> tuple[str, ...]:
+    """All hosts of a cluster: its nodes, and the one that reads its shared files."""
+    nodes = watched(cluster)
+    has_files = any(run.cluster == cluster.name for run in settings.runs)
+    reads = has_files or any(disk.on == "login" for disk in settings.disks)
+    reader = cluster.login or (HERE if reads else None)
+    return nodes if reader is None or reader in nodes else (reader, *nodes)
+
+
+def _nodes_twice(settings: Settings) -> Iterator[str]:
+    clusters = settings.clusters
     owner: dict[str, int] = {}
     for number, cluster in enumerate(clusters, 1):
         twice: dict[int, list[str]] = {}
-        for node in watched(cluster):
+        for node in _hosts(settings, cluster):
             if node in owner:
                 twice.setdefault(owner[node], []).append(node)
             owner.setdefault(node, number)
@@ -66,6 +78,8 @@ def _nodes_twice(clusters: Sequence[ClusterSettings]) -> Iterator[str]:
 
 
 def _listed(nodes: Sequence[str]) -> str:
+    if HERE in nodes:
+        return 'a "login" is needed, because this machine is'
     if len(nodes) == 1:
         return f"node {quoted(nodes[0])} is"
     more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""

@@ -112,6 +112,11 @@ def test_an_empty_file_watches_this_machine(tmp_path: Path) -> None:
     assert load(tmp_path, "").clusters == (ClusterSettings(name="local", login=None, nodes=()),)
 
 
+def test_clusters_without_a_login_and_without_shared_files_stand_side_by_side(tmp_path: Path) -> None:
+    text = '[[cluster]]\nname = "p"\nnodes = ["a"]\n[[cluster]]\nname = "q"\nlogin = "b"\nnodes = ["b"]\n'
+    assert [cluster.name for cluster in load(tmp_path, text).clusters] == ["p", "q"]
+
+
 def test_the_nodes_of_slurm_jobs_are_not_a_list(tmp_path: Path) -> None:
     assert load(tmp_path, '[cluster]\nnodes = "slurm"\n').clusters[0].nodes is None
 

@@ -148,6 +148,14 @@ ONE_MISTAKE = {
         '[[cluster]]\nname = "p"\nnodes = ["n[1-9]"]\n[[cluster]]\nname = "q"\nnodes = ["n[1-5]"]\n',
         '[[cluster]] #2 (q): nodes "n1", "n2", "n3" and 2 more are listed already in [[cluster]] #1 (p)',
     ),
+    "one-login-of-two-clusters": (
+        '[[cluster]]\nname = "p"\nlogin = "l"\nnodes = ["a"]\n[[cluster]]\nname = "q"\nlogin = "l"\nnodes = ["b"]\n',
+        '[[cluster]] #2 (q): node "l" is listed already in [[cluster]] #1 (p)',
+    ),
+    "two-clusters-whose-files-are-read-here": (
+        '[[disk]]\npath = "/fsx"\n[[cluster]]\nname = "p"\nnodes = ["a"]\n[[cluster]]\nname = "q"\nnodes = ["b"]\n',
+        '[[cluster]] #2 (q): a "login" is needed, because this machine is listed already in [[cluster]] #1 (p)',
+    ),
     "unknown-cluster": (
         f'[cluster]\nname = "prod"\n{RUN}cluster = "prd"\n',
         '[[run]] #1 (video-2b): no cluster "prd"; did you mean "prod"?',
