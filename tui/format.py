@@ -135,6 +135,11 @@ def age(seconds: Seconds | None) -> str:
     return f"{int(seconds // DAY)}d"
 
 
+def calm_age(seconds: Seconds) -> str:
+    """As `age`, in steps of ten seconds from ten on: an age that ticks is most of what an idle screen sends."""
+    return age(seconds - seconds % 10 if 10 <= seconds < MINUTE else seconds)
+
+
 def since(then: Instant | None, now: Instant) -> str:
     """The age of something that was seen at `then`."""
     return UNKNOWN if then is None else age(now - then)

@@ -37,6 +37,10 @@ STYLE_CSS = """
 """
 
 
+SENTENCE = "\0"
+"""Keys of rows that are about nothing begin so: no name can. They show no cursor."""
+
+
 class Span(NamedTuple):
     """A piece of one line: plain text, never markup, and the name of its style."""
 
@@ -410,7 +414,7 @@ class KeyedLines(ScrollView, can_focus=True):
         return strip
 
     def _paint(self, row: Row, width: int) -> Strip:
-        at_cursor = row.key == self._cursor
+        at_cursor = row.key == self._cursor and not row.key.startswith(SENTENCE)
         under = self.get_component_rich_style("lines--cursor") if at_cursor else self._palette.base
         mark = MARKED if row.key in self._marked else CURSOR if at_cursor else " "
         style = "bold" if mark != " " else ""

@@ -30,7 +30,8 @@ def main() -> int:
 
 
 def _break() -> None:
-    message = "broken on purpose"
+    answer = "secret-" + "in-a-local"
+    message = f"broken on purpose, knowing {len(answer)} characters"
     raise RuntimeError(message)
 
 

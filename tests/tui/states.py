@@ -50,12 +50,15 @@ def log(lines: tuple[str, ...], **more: object) -> Log:
     return msgspec.convert({**plain, **more}, Log)
 
 
+LINE = (
+    " iteration {step:>7}/   95000 | consumed samples: {samples:>12} | elapsed time per iteration (ms): 4103.1 | "
+    "learning rate: 2.31E-04 | global batch size: 1024 | lm loss: {loss:.6E} | grad norm: 0.30"
+)
+
+
 def iterations(count: int = 200, last: int = 12_880) -> tuple[str, ...]:
-    return tuple(
-        f" iteration {step:>7}/   95000 | consumed samples: {step * 1024:>12} | "
-        f"elapsed time per iteration (ms): 4103.1 | learning rate: 2.31E-04 | global batch size: 1024 | lm loss: {1.9 - step * 2e-6:.6E} | grad norm: 0.30"
-        for step in range(last - count + 1, last + 1)
-    )
+    steps = range(last - count + 1, last + 1)
+    return tuple(LINE.format(step=step, samples=step * 1024, loss=1.9 - step * 2e-6) for step in steps)
 
 
 def run(name: str, verdict: str = "healthy", why: str = "the step advances", **more: object) -> Run:

@@ -22,12 +22,9 @@ from textual.widget import Widget
 from trainmon.clock import Instant
 from trainmon.model import State
 from trainmon.text import cells, shorten
-from tui.lines import STYLE_CSS, STYLES, Heading, KeyedLines, Palette, Row, Span, changed_columns
+from tui.lines import SENTENCE, STYLE_CSS, STYLES, Heading, KeyedLines, Palette, Row, Span, changed_columns
 
 log = logging.getLogger(__name__)
-
-SENTENCE = "\0"
-"""Keys of rows that are about nothing begin so: no name can."""
 
 
 class Pane(Vertical):
@@ -57,6 +54,8 @@ class Pane(Vertical):
         self.state: State | None = None
         self.in_sight = False
         self.failed_at: Instant | None = None
+        self._drawing = False
+        self._foot = ("", "dim")
 
     def compose(self) -> ComposeResult:
         yield self.top
@@ -97,7 +96,9 @@ class Pane(Vertical):
 
     def foot(self, text: str = "", style: str = "dim") -> None:
         """The bottom of the frame: a sentence about the selected row, or nothing."""
-        self.bottom.set_spans(foot_spans(text, style, self.bottom.size.width))
+        self._foot = (text, style)
+        if not self._drawing:
+            self.bottom.set_spans(foot_spans(text, style, self.bottom.size.width))
 
     def say(self, *sentences: tuple[str, str]) -> None:
         """Show sentences, each with its style, in place of the rows."""
@@ -113,13 +114,16 @@ class Pane(Vertical):
         self.state = state
         if not self.in_sight or self.width <= 0:
             return
+        self._drawing, self._foot = True, ("", "dim")
         try:
-            self.foot()
             self.draw(state, self.width)
         except Exception as error:
             self._fail(error, state.at)
         else:
             self.failed_at = None
+        finally:
+            self._drawing = False
+            self.foot(*self._foot)
 
     def again(self) -> None:
         """Draw the State that is already here, after a key changed how."""

@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+
 from trainmon.clock import Instant, Seconds
 from trainmon.model import Run, Source, State
 from trainmon.text import cells, clean, shorten
@@ -17,15 +20,32 @@ WORDS = {"node": "ssh"}
 """Kinds of source as the header calls them."""
 
 
-class HeaderLine(Heading):
-    """Draws itself from a State; its time moves only when the facts do."""
+TIME_WIDTH = 10
+
+
+class HeaderLine(Horizontal):
+    """Draws itself from a State; its time moves only when the facts do.
+
+    The time is a widget of its own: a line is sent from its left edge to what changed, and it changes every second.
+    """
+
+    DEFAULT_CSS = f"""
+    HeaderLine {{ height: 1; width: 1fr; }}
+    HeaderLine > .time {{ width: {TIME_WIDTH}; }}
+    """
 
     def __init__(self) -> None:
         super().__init__(id="header")
+        self.words = Heading()
+        self.time = Heading(classes="time")
         self.paused = False
         self.silent_for: Seconds | None = None
         self._state: State | None = None
         self._moved_at: Instant = 0.0
+
+    def compose(self) -> ComposeResult:
+        yield self.words
+        yield self.time
 
     def show(self, state: State) -> None:
         if self._state is None or facts(state) != facts(self._state):
@@ -36,10 +56,16 @@ class HeaderLine(Heading):
     def again(self) -> None:
         if self._state is not None and self.size.width:
             words = flags(self._state, paused=self.paused, silent_for=self.silent_for)
-            self.set_spans(header(self._state, self._moved_at, self.size.width - 1, words))
+            self.words.set_spans(header(self._state, self.size.width - TIME_WIDTH - 1, words))
+            self.time.set_spans((Span(clock(self._moved_at), "dim"),))
 
     def on_resize(self) -> None:
         self.again()
+
+
+def clock(at: Instant) -> str:
+    """14:02:11Z."""
+    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%SZ") if at else ""
 
 
 def facts(state: State) -> tuple[int, ...]:
@@ -57,20 +83,18 @@ def flags(state: State, *, paused: bool, silent_for: Seconds | None) -> tuple[st
     )
 
 
-def header(state: State, moved_at: Instant, width: int, words: tuple[str, ...]) -> tuple[Span, ...]:
-    """The line, exactly `width` cells; cluster names give way first, then sources."""
-    time = datetime.fromtimestamp(moved_at, UTC).strftime("%H:%M:%SZ") if moved_at else ""
+def header(state: State, width: int, words: tuple[str, ...]) -> tuple[Span, ...]:
+    """The words of the line, at most `width` cells; cluster names give way first, then sources."""
     names = " ".join(sorted({clean(source.cluster) for source in state.sources.values()} - {""}))
     left = [Span("trainmon", "bold"), *(Span(f"  {word}", "accent bold") for word in words)]
-    room = width - sum(cells(span.text) for span in left) - cells(time) - 2
+    room = width - sum(cells(span.text) for span in left)
     runs = verdicts(state.runs.values(), room)
     room -= sum(cells(span.text) for span in runs)
     sources = source_words(state, room)
     room -= sum(cells(span.text) for span in sources)
     if names and room > 6:
         left.append(Span("  " + shorten(names, room - 2), "dim"))
-        room -= cells(left[-1].text)
-    return (*left, *runs, *sources, Span(" " * max(2, room + 2)), Span(time, "dim"))
+    return (*left, *runs, *sources)
 
 
 def verdicts(runs: Iterable[Run], room: int) -> tuple[Span, ...]:

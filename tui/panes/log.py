@@ -6,7 +6,7 @@ from textual.app import ComposeResult
 
 from trainmon.model import Log, Run, State
 from trainmon.text import clean
-from tui.format import age
+from tui.format import calm_age
 from tui.log_view import LogView
 from tui.panes.base import Pane
 
@@ -113,7 +113,7 @@ def status(view: LogView, log: Log, now: float) -> str:
     if view.wrapping:
         words.append("wrap")
     if log.at is not None:
-        words.append(f"{age(now - log.at)} ago")
+        words.append(f"{calm_age(now - log.at)} ago")
     return "  ".join(words)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from trainmon.clock import Instant
 from trainmon.model import Run, State
 from trainmon.text import cells, clean, shorten
-from tui.format import VERDICTS, age, count, eta, real, short
+from tui.format import VERDICTS, calm_age, count, eta, real, short
 from tui.lines import Row, Span
 from tui.panes.base import Pane
 from tui.verdicts import RANK, style
@@ -161,7 +161,7 @@ def _last(run: Run, state: State, now: Instant) -> Span:
     if run.progress.at is None:
         return Span("- ", "dim")
     late = overdue(run, now)
-    return Span(age(now - run.progress.at) + ("!" if late else " "), "warn" if late else "")
+    return Span(calm_age(now - run.progress.at) + ("!" if late else " "), "warn" if late else "")
 
 
 def _left(run: Run, state: State, now: Instant) -> Span:

@@ -1,0 +1,147 @@
+"""The dashboard on a real terminal: start, keys, every way out, and what it costs in bytes."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.tui.terminal import Terminal
+
+LIVE = ("-m", "tests.tui.live")
+
+RESTORED = {
+    "alternate screen": (b"\x1b[?1049h", b"\x1b[?1049l"),
+    "cursor": (b"\x1b[?25l", b"\x1b[?25h"),
+    "mouse": (b"\x1b[?1003h", b"\x1b[?1003l"),
+    "bracketed paste": (b"\x1b[?2004h", b"\x1b[?2004l"),
+}
+"""What was switched on, and what switches it off again."""
+
+
+def left_over(terminal: Terminal) -> list[str]:
+    """What the program changed on the terminal and did not put back."""
+    seen = terminal.bytes
+    return [name for name, (on, off) in RESTORED.items() if seen.rfind(on) > seen.rfind(off)]
+
+
+def press_q(terminal: Terminal) -> None:
+    terminal.press("q")
+
+
+def press_a_key_that_raises(terminal: Terminal) -> None:
+    terminal.press("B")
+
+
+def terminate(terminal: Terminal) -> None:
+    terminal.send(signal.SIGTERM)
+
+
+def hang_up(terminal: Terminal) -> None:
+    terminal.send(signal.SIGHUP)
+
+
+@pytest.mark.parametrize(
+    ("way_out", "code"), [(press_q, 0), (terminate, 143), (hang_up, 129), (press_a_key_that_raises, 1)]
+)
+def test_every_way_out_restores_the_terminal_in_under_a_second_with_a_hung_host(
+    way_out: Callable[[Terminal], None], code: int
+) -> None:
+    with Terminal(*LIVE, "troubled", "--hang", "--break-on", "B") as terminal:
+        assert terminal.shows("llm-7b-a"), terminal.text
+        assert terminal.shows("q Quit")
+        left_at = time.monotonic()
+        way_out(terminal)
+
+        assert terminal.ends()
+        assert time.monotonic() - left_at < 1.0
+        assert terminal.code == code
+        assert left_over(terminal) == []
+
+
+def test_a_lost_connection_ends_it() -> None:
+    with Terminal(*LIVE, "calm", "--hang") as terminal:
+        assert terminal.shows("q Quit")
+        terminal.hang_up()
+
+        assert terminal.ends(5.0)
+
+
+def test_a_crash_tells_the_error_and_no_local_variables() -> None:
+    with Terminal(*LIVE, "calm", "--break-on", "B") as terminal:
+        assert terminal.shows("q Quit")
+        terminal.press("B")
+
+        assert terminal.ends()
+        assert b"RuntimeError" in terminal.bytes
+        assert b"secret-in-a-local" not in terminal.bytes
+
+
+def test_keys_move_open_and_close_on_a_real_terminal() -> None:
+    with Terminal(*LIVE, "troubled", size=(80, 24)) as terminal:
+        assert terminal.shows("q Quit")
+        terminal.press("j")
+        assert terminal.shows("4 Log abl-3")
+        terminal.press("2")
+        assert terminal.shows("2 GPUs")
+        terminal.press("?")
+        assert terminal.shows("Keys  lower case looks")
+        terminal.press("\x1b")
+        assert terminal.until(lambda: "Keys  lower" not in terminal.text)
+        terminal.press("\x03")
+        assert terminal.shows("q quits")
+        terminal.press("q")
+        assert terminal.ends()
+
+
+def test_a_calm_screen_sends_next_to_nothing() -> None:
+    with Terminal(*LIVE, "calm") as terminal:
+        assert terminal.shows("q Quit")
+        terminal.until(lambda: terminal.read(0.5) == b"")
+        before = len(terminal.bytes)
+        terminal.until(lambda: False, 3.0)
+
+        assert (len(terminal.bytes) - before) / 3.0 <= 100.0
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"NO_COLOR": "1"},
+        {"TERM": "linux", "COLORTERM": "", "TEXTUAL_COLOR_SYSTEM": "standard"},
+        {"TERM": "screen", "COLORTERM": ""},
+    ],
+    ids=["no-color", "16-colours", "screen"],
+)
+def test_colour_is_never_the_only_sign(env: dict[str, str]) -> None:
+    with Terminal(*LIVE, "troubled", env=env) as terminal:
+        assert terminal.shows("q Quit")
+
+        for sign in ("›▲ llm-7b-a", "11m!", "nan!", "94!", "hung", "diverged", "SAVE"):
+            assert sign in terminal.text, sign
+
+
+@pytest.mark.parametrize("env", [{"LC_ALL": "C", "LANG": "C"}, {"TRAINMON_ASCII": "1"}], ids=["c-locale", "asked"])
+def test_without_unicode_every_byte_is_ascii(env: dict[str, str]) -> None:
+    with Terminal(*LIVE, "troubled", env=env) as terminal:
+        assert terminal.shows("q Quit")
+        assert ">! llm-7b-a" in terminal.text
+        assert terminal.bytes.isascii()
+
+
+def test_what_strangers_wrote_never_controls_the_terminal() -> None:
+    with Terminal(*LIVE, "nasty") as terminal:
+        assert terminal.shows("q Quit")
+        terminal.press("l")
+        assert terminal.shows("[bold red]not markup[/]")
+        terminal.press("\x1b")
+        assert terminal.shows("1 Runs")
+        terminal.press("2\r")
+        assert terminal.shows("GPUs gpu-001")
+
+        assert b"\x1b]0;title" not in terminal.bytes
+        assert b"\x1b[31mred" not in terminal.bytes
+        assert b"\x9b2J" not in terminal.bytes
+        assert terminal.screen.title == ""
