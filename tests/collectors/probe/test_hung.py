@@ -1,0 +1,98 @@
+"""A mount that dies under a running probe: one row each for what lies on it, and nothing else is disturbed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab.hung_mount import HungMount
+from tests.lab.nvml import Nvml
+from tests.lab.probe import RunningProbe, until
+from trainmon.readings import DiskSamples, GpuSamples, HostSample, LogChunk, SwitchSamples, Trouble
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> HungMount:
+    return HungMount.at(tmp_path / "fsx", tmp_path)
+
+
+def probe(mount: HungMount, tmp_path: Path, **spec: Any) -> RunningProbe:
+    environment = {**Nvml(tmp_path).environment(), **mount.env}
+    return RunningProbe(environment, python=sys.executable, patience=0.5, retry=0.5, **spec)
+
+
+def test_a_disk_that_hangs_is_hung_and_comes_back(mount: HungMount, tmp_path: Path) -> None:
+    dead = str(mount.folder)
+    mount.hang()
+    with probe(mount, tmp_path, disks=[dead, "/"]) as running:
+        row = running.wait(DiskSamples, lambda line: any(disk.state == "hung" for disk in line.d))
+        hung = next(disk for disk in row.d if disk.state == "hung")
+        assert (hung.path, hung.total_bytes) == (dead, None)
+        assert hung.error is not None
+        assert hung.error.startswith("no answer for ")
+        running.wait(DiskSamples, lambda line: any(disk.path == "/" and disk.free_bytes for disk in line.d))
+        running.wait_anew(GpuSamples, lambda line: len(line.g) == 8)
+        running.wait_anew(HostSample)
+        running.wait_anew(DiskSamples, lambda line: any(disk.state == "hung" for disk in line.d))
+        mount.recover()
+        running.wait_anew(DiskSamples, lambda line: any(disk.path == dead and disk.state == "ok" for disk in line.d))
+
+
+def test_a_hung_switch_is_unknown_not_absent(mount: HungMount, tmp_path: Path) -> None:
+    switch = mount.folder / "kill-switch"
+    switch.touch()
+    mount.hang()
+    with probe(mount, tmp_path, switches=[str(switch), str(tmp_path / "other")]) as running:
+        line = running.wait(SwitchSamples, lambda line: any(one.error for one in line.s))
+        assert next(one for one in line.s if one.error).exists is None
+        running.wait(SwitchSamples, lambda line: any(one.exists is False for one in line.s))
+        mount.recover()
+        running.wait_anew(SwitchSamples, lambda line: any(one.path == str(switch) and one.exists for one in line.s))
+
+
+def test_a_log_elsewhere_goes_on_where_it_was_when_a_mount_hangs(mount: HungMount, tmp_path: Path) -> None:
+    """The worker that follows it is abandoned with the mount; the next one repeats no line and misses none."""
+    log = tmp_path / "train.log"
+    log.write_text("step 1\nstep 2\n")
+    spec: dict[str, Any] = {"logs": [{"id": "run", "pattern": str(log)}], "switches": [str(mount.folder / "kill")]}
+    with probe(mount, tmp_path, **spec) as running:
+        running.wait(LogChunk, lambda line: "step 2" in line.lines)
+        worker = running.tree()[1]
+        mount.hang()
+        running.wait(SwitchSamples, lambda line: line.s[0].error)
+        assert running.tree()[1] != worker
+        with log.open("a") as file:
+            file.write("step 3\n")
+        running.wait(LogChunk, lambda line: "step 3" in line.lines)
+        lines = [text for line in running.readings if isinstance(line, LogChunk) for text in line.lines]
+        assert lines == ["step 1", "step 2", "step 3"]
+
+
+def test_a_hung_log_says_so(mount: HungMount, tmp_path: Path) -> None:
+    log = mount.folder / "train.log"
+    log.write_text("step 1\n")
+    mount.hang()
+    with probe(mount, tmp_path, logs=[{"id": "run", "pattern": str(log)}]) as running:
+        chunk = running.wait(LogChunk, lambda line: line.error)
+        assert chunk.id == "run"
+        assert (chunk.error or "").startswith("no answer for ")
+        mount.recover()
+        running.wait(LogChunk, lambda line: "step 1" in line.lines)
+
+
+def test_ten_dead_paths_are_ten_rows_and_two_processes(mount: HungMount, tmp_path: Path) -> None:
+    dead = [str(mount.folder / str(number)) for number in range(10)]
+    mount.hang()
+    with probe(mount, tmp_path, disks=[*dead, "/"]) as running:
+
+        def hung() -> set[str]:
+            lines = [line for line in running.readings if isinstance(line, DiskSamples)]
+            return {disk.path for line in lines for disk in line.d if disk.state == "hung"}
+
+        until(lambda: hung() == set(dead), timeout=30)
+        running.wait_anew(GpuSamples, lambda line: len(line.g) == 8)
+        assert len(running.tree()) <= 3, "the parent, its worker, and one trial"
+        assert not [line for line in running.readings if isinstance(line, Trouble) and line.part == "probe"]
