@@ -149,6 +149,8 @@ class Sshd:
             "StrictModes": "no",
             "MaxStartups": "200:100:200",
             "LogLevel": "VERBOSE",
+            # bash under sshd reads ~/.bashrc unless it is a nested shell; what a developer has there is not tested.
+            "SetEnv": "SHLVL=2",
             **self._options,
         }
         keys = "".join(f"HostKey {path}\n" for path in self.host_keys.values())

@@ -298,6 +298,16 @@ def test_a_full_sshd_is_said_in_words(reader: Reader, tmp_path: Path) -> None:
     assert "MaxStartups" in raised.value.hint
 
 
+def test_no_more_than_at_once_log_in_together(reader: Reader, tmp_path: Path) -> None:
+    with Sshd.start(tmp_path / "narrow", MaxStartups="4:100:4") as narrow:
+        dialer = Dialer(reader, at_once=2, config_file=narrow.ssh_config(12))
+        try:
+            with ThreadPoolExecutor(12) as pool:
+                assert len(list(pool.map(dialer.dial, [f"n{i}" for i in range(12)]))) == 12
+        finally:
+            dialer.close()
+
+
 def test_a_closed_port_a_silent_one_and_no_such_host(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
