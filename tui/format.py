@@ -230,7 +230,7 @@ def source_words(source: Source, now: Instant) -> Span:
         return Span("login needed: press L" + (f" ({source.error})" if source.error else ""), "warn")
     if source.phase == "prompting":
         return Span("waits for your answer", "warn")
-    seen = "" if source.seen_at is None else f" {age(now - source.seen_at)}"
+    seen = "" if source.seen_at is None else f" {calm_age(now - source.seen_at)}"
     if source.error is not None:
         return Span(f"silent{seen}: {source.error}" if seen else source.error, "crit")
     if source.health == "off":

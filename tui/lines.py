@@ -34,7 +34,11 @@ STYLE_CSS = """
     & > .lines--bold { text-style: bold; }
     & > .lines--accent { color: $text-accent; }
     & > .lines--head { color: $foreground; text-style: dim; }
+    &:nocolor > .lines--ok, &:nocolor > .lines--warn, &:nocolor > .lines--crit, &:nocolor > .lines--accent {
+        color: $foreground;
+    }
 """
+"""The last rule: as a grey, red is darker than what is well."""
 
 
 SENTENCE = "\0"

@@ -67,6 +67,10 @@ def test_ages(seconds: float | None, text: str) -> None:
     assert fmt.age(seconds) == text
 
 
+def test_an_age_that_would_tick_every_second_moves_every_ten() -> None:
+    assert [fmt.calm_age(seconds) for seconds in (4.0, 9.9, 10.0, 42.0, 61.0)] == ["4s", "9s", "10s", "40s", "1m"]
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.312, "0.31s"), (4.1, "4.1s"), (52.4, "52s"), (45 * 60, "45m"), (3 * HOUR + 600, "3h10"),
@@ -118,7 +122,7 @@ def test_an_ordinary_power_cap_is_not_a_trouble() -> None:
         ({"phase": "prompting"}, "waits for your answer"),
         (
             {"phase": "retrying", "health": "down", "error": "no answer in 10 s", "seen_at": 58.0},
-            "silent 42s: no answer in 10 s",
+            "silent 40s: no answer in 10 s",
         ),
         ({"phase": "retrying", "health": "down", "error": "no route to host"}, "no route to host"),
         ({"phase": "connecting"}, "connecting"),

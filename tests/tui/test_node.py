@@ -123,7 +123,7 @@ def test_a_source_that_is_down_says_what_to_do() -> None:
     down = source("n", health="down", phase="retrying", error="no answer in 10 s", hint="try: ssh n", seen_at=NOW - 42,
                   retry_at=NOW + 8, bad_lines=3, stderr="bash: warning")  # fmt: skip
     assert told(None, down) == [
-        "connection    silent 42s: no answer in 10 s",
+        "connection    silent 40s: no answer in 10 s",
         "what to do    try: ssh n",
         "next try      in 8s",
         "bad lines     3 of the probe were not understood",
@@ -275,4 +275,4 @@ async def test_a_small_screen_has_table_and_facts_and_draws_no_plot() -> None:
         await pilot.pause()
         assert not screen.plots.display
         assert backend.asked == []
-        assert screen.facts.lines.rows[0].text.rstrip() == "connection    silent 42s: no answer in 10 s"
+        assert screen.facts.lines.rows[0].text.rstrip() == "connection    silent 40s: no answer in 10 s"
