@@ -25,7 +25,9 @@ def _root_as_before() -> Iterator[None]:
 def test_it_is_private_and_holds_no_secret(tmp_path: Path) -> None:
     file = logfile.log_to_file({"XDG_STATE_HOME": str(tmp_path)})
     assert file == tmp_path / "trainmon-tui" / "trainmon.log"
-    logging.getLogger("paramiko").warning("refused: token=%s at https://me:%s@host/", "tk_0123456789abcdef", "hunter2")
+    logging.getLogger("trainmon.x").warning(
+        "refused: token=%s at https://me:%s@host/", "tk_0123456789abcdef", "hunter2"
+    )
     text = file.read_text()
     assert "refused" in text
     assert "hunter2" not in text
