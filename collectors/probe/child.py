@@ -61,10 +61,10 @@ class Child:
         whole, newline, self.rest = (self.rest + data).rpartition(b"\n")
         return whole + newline
 
-    def overdue(self, patience: "dict[str, float]", standard: float) -> "str | None":
-        """The name of an operation that has run for too long."""
+    def overdue(self, patience: "Callable[[str], float]") -> "str | None":
+        """The name of an operation that has run for longer than it may."""
         since, name, _ = self.mark.read()
-        if not since or time.monotonic() - since < patience.get(name, standard):
+        if not since or time.monotonic() - since < patience(name):
             return None
         again, _, _ = self.mark.read()  # it may have moved on while we read
         return name if again == since else None

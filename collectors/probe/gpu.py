@@ -73,10 +73,11 @@ class Gpus:
 
     def state(self) -> "Line":
         """What the next worker has to know of this one's GPUs."""
-        return {"known": self.known, "expected": self.expected, "said": self.said}
+        return {"known": self.known, "expected": self.expected, "said": self.said, "record": self.log.last}
 
     def restore(self, state: "Mapping[str, Any]") -> None:
         self.known, self.expected, self.said = state["known"], state["expected"], state["said"]
+        self.log.last = state["record"]
 
     # -- opening ------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 LEASE = 60.0
 PATIENCE = 5.0
 """An operation that takes longer is stuck (node_exporter's mount timeout, too)."""
+FILES = ("disk:", "log:", "switch:")
+NEXT_PATIENCE = 1.0
+"""Once one path hangs, others on the same mount will: ten of them must not keep the GPUs from being read for 50 s."""
 LONGEST_PATIENCE = 60.0
 """A driver without persistence mode takes 5 to 15 s to initialise 8 GPUs: it gets there, in a trial."""
 FIRST_RETRY = 15.0
@@ -58,7 +61,7 @@ class Probe:
         self.main = None  # type: Child | None
         self.trial = None  # type: Child | None
         self.stuck = {}  # type: dict[str, Stuck]
-        self.patience = {}  # type: dict[str, float]
+        self.learnt = {}  # type: dict[str, float]
         self.gone = []  # type: list[Child]
         self.crashes = 0
         self.complaints = set()  # type: set[str]
@@ -188,7 +191,7 @@ class Probe:
     def recovered(self, child: Child) -> None:
         """What hung answers again: back into the main worker, with the patience that it needed."""
         name = child.only or ""
-        self.patience[name] = max(self.standard, 2 * (time.monotonic() - child.begun))
+        self.learnt[name] = max(self.standard, 2 * (time.monotonic() - child.begun))
         del self.stuck[name]
         self.tell()
 
@@ -206,11 +209,20 @@ class Probe:
 
     # -- time ---------------------------------------------------------------------------------------------------
 
+    def patience(self, name: str) -> float:
+        """How long an operation of the main worker may take."""
+        shorter = self.stuck and name.startswith(FILES)
+        return max(self.learnt.get(name, 0.0), min(self.standard, NEXT_PATIENCE) if shorter else self.standard)
+
+    def trial_patience(self, name: str) -> float:
+        """A trial has time: nothing waits for it."""
+        stuck = self.stuck.get(self.trial.only or "") if self.trial else None
+        return min(self.standard * 2.0 ** (stuck.tries if stuck else 0), LONGEST_PATIENCE)
+
     def watch(self) -> None:
         """Abandon what is overdue, start what is due."""
         for child in (self.main, self.trial):
-            tries = self.stuck[child.only].tries if child and child.only else 0
-            name = child.overdue(self.patience, min(self.standard * 2**tries, LONGEST_PATIENCE)) if child else None
+            name = child.overdue(self.trial_patience if child.only else self.patience) if child else None
             if child is not None and name is not None:
                 self.give_up(child, name, "hung")
                 self.drop(child)

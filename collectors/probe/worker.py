@@ -49,7 +49,7 @@ MERGED = {"gpu": "g", "gpus": "g", "disk": "d", "switch": "s"}
 ORDER = {"hello": 0, "gpus": 1}
 """Who answers comes first, then what its GPUs are, then their numbers."""
 
-NOTED = (("gpus", "gpu"), ("hello", "gpu"), ("log", "logs"))
+NOTED = {"gpus": "gpu", "hello": "gpu", "xid": "gpu", "log": "logs"}
 """After a line of this kind, the section's `state` goes to the parent: a new worker gets it by `restore`."""
 
 SLOW_PASS = 0.2
@@ -173,9 +173,9 @@ class Worker:
             line["v"] = 1
         texts = [ndjson.encoded(line) for line in self.out]
         kinds = {line["k"] for line in self.out}
-        for kind, module in NOTED:
+        for module in {NOTED[kind] for kind in kinds if kind in NOTED}:
             section = self.sections.get(module)
-            if kind in kinds and section is not None and hasattr(section, "state"):
+            if section is not None and hasattr(section, "state"):
                 texts.append("!%s %s" % (module, ndjson.encoded(section.state())))
         self.out = []
         self.write("\n".join(texts))

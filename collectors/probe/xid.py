@@ -40,6 +40,7 @@ class KernelLog:
     """/dev/kmsg, read without waiting, where this user may."""
 
     def __init__(self, path: str = "/dev/kmsg") -> None:
+        self.last = -1
         try:
             self.file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # type: int | None
         except OSError:
@@ -59,6 +60,10 @@ class KernelLog:
                 break
             head, _, text = data.partition(b";")
             fields = head.split(b",")
+            number = int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else self.last + 1
+            if number <= self.last:
+                continue  # said by the worker before this one
+            self.last = number
             since_boot = int(fields[2]) / 1e6 if len(fields) > 2 and fields[2].isdigit() else None
             found.append((since_boot, text.partition(b"\n")[0].decode("utf-8", "replace")))
         return found

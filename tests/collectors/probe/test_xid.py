@@ -74,7 +74,7 @@ def test_new_records_are_read_without_waiting(kmsg: Path) -> None:
     assert log.faults(100.0) == [
         {"k": "xid", "code": 63, "text": "pid=1896, Row Remapper: New row", "source": "kernel", "pci": "0000:05:00"}
     ]
-    os.write(writer, b"6,1235,99000000,-;a word\xff of the kernel\n")
+    os.write(writer, b"6,1236,99000000,-;a word\xff of the kernel\n")
     assert log.faults(100.0) == []
     os.close(writer)
 
@@ -85,8 +85,19 @@ def test_an_older_record_has_its_own_time_and_an_old_one_is_history(kmsg: Path) 
     os.write(writer, b"4,1,1000000000,-;NVRM: Xid (PCI:0000:05:00): 79, gone\n")
     (fault,) = log.faults(1300.0)
     assert abs(fault["t"] - (time.time() - 300)) < 5
-    os.write(writer, b"4,1,1000000000,-;NVRM: Xid (PCI:0000:05:00): 79, gone\n")
+    os.write(writer, b"4,2,1000000000,-;NVRM: Xid (PCI:0000:05:00): 79, gone\n")
     assert log.faults(2000.0) == []
+    os.close(writer)
+
+
+def test_a_new_worker_repeats_no_record(kmsg: Path) -> None:
+    log = KernelLog(str(kmsg))
+    log.last = 41
+    writer = os.open(kmsg, os.O_WRONLY)
+    os.write(writer, b"4,41,99000000,-;NVRM: Xid (PCI:0000:05:00): 63, x\n")
+    assert log.faults(100.0) == []
+    os.write(writer, b"4,42,99000000,-;NVRM: Xid (PCI:0000:05:00): 64, x\n")
+    assert [fault["code"] for fault in log.faults(100.0)] == [64]
     os.close(writer)
 
 
