@@ -63,6 +63,18 @@ def place(plan: Plan, up: Collection[str]) -> Mapping[str, Spec]:
     return specs
 
 
+def merged(one: Spec, other: Spec) -> Spec:
+    """Both of them: two clusters may share the host that reads their files."""
+    return Spec(
+        period=min(one.period, other.period),
+        slow=min(one.slow, other.slow),
+        disks=tuple(dict.fromkeys((*one.disks, *other.disks))),
+        logs=(*one.logs, *other.logs),
+        switches=tuple(dict.fromkeys((*one.switches, *other.switches))),
+        keep=one.keep or other.keep,
+    )
+
+
 def _logs(runs: tuple[RunSpec, ...]) -> tuple[LogSpec, ...]:
     return tuple(
         LogSpec(id=run.name, pattern=run.log) for run in runs if run.log is not None and run.log.startswith("/")

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collectors.nodes import Watch
-from collectors.placement import Plan, place
+from collectors.placement import Plan, merged, place
 from trainmon import steps
 from trainmon.clock import Clock, Seconds, SystemClock
 from trainmon.config import ClusterSettings, ConnectSettings, Settings, formats, run_specs
 from trainmon.model import DisksChanged, Event, RunsChanged, RunSpec
 from trainmon.reader import Reader, raise_descriptor_limit
+from trainmon.readings import Spec
 from trainmon.shell import Local, Shell
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class Supervisor:
             dialling = Dialling(self._reader, cluster.connect, self._ask, self._ssh_config)
             self._dialling.append(dialling)
             for host in watched.hosts:
+                if host in self._watches:  # it is the other cluster's too
+                    continue
                 is_here = host == here() and host not in (cluster.nodes or ()) and host != cluster.login
                 watch = Watch(
                     host,
@@ -115,11 +118,18 @@ class Supervisor:
             self._place()
 
     def _place(self) -> None:
+        """Tell every host what to look at, given who answers now."""
+        specs: dict[str, Spec] = {}
+        implied: set[str] = set()
+        named: set[str] = set()
         for watched in self._plans:
             up = {host for host in watched.hosts if self._watches[host].is_up}
-            implied = frozenset(watched.implied_disks) - {*watched.shared_disks, *watched.node_disks}
+            implied.update(watched.implied_disks)
+            named.update((*watched.shared_disks, *watched.node_disks))
             for host, spec in place(watched, up).items():
-                self._watches[host].watch(spec, implied)
+                specs[host] = merged(specs[host], spec) if host in specs else spec
+        for host, spec in specs.items():
+            self._watches[host].watch(spec, frozenset(implied - named))
 
     def _local(self) -> Local:
         return Local(self._reader)

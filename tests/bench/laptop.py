@@ -29,7 +29,7 @@ from pathlib import Path
 from trainmon.commands.wiring import Watching
 from trainmon.config import choose
 from tui.app import Dashboard
-settings, _ = choose(None, (sys.argv[2],))
+settings, _ = choose(Path(sys.argv[2]), ())
 parts = Watching(settings, prompts=True, ssh_config=Path(sys.argv[1]))
 parts.start()
 Dashboard(parts).run()
@@ -41,7 +41,7 @@ import sys, threading, time
 from pathlib import Path
 from trainmon.commands.wiring import Watching
 from trainmon.config import choose
-settings, _ = choose(None, (sys.argv[2],))
+settings, _ = choose(Path(sys.argv[2]), ())
 started = time.monotonic()
 parts = Watching(settings, ssh_config=Path(sys.argv[1]))
 done = threading.Event()
@@ -95,6 +95,14 @@ def timed(script: str, *arguments: str) -> float:
     return float(done.stdout.split()[-1])
 
 
+def cluster(folder: Path, nodes: int) -> Path:
+    """The config: this very Python on the nodes, not what a developer's shell puts before it on the PATH."""
+    python = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
+    config = folder / "trainmon.toml"
+    config.write_text(f'[cluster]\nname = "bench"\nnodes = ["n[0-{nodes - 1}]"]\npython = "{python}"\n')
+    return config
+
+
 def peer(folder: Path, sshd: Sshd, nodes: int) -> tuple[list[str], dict[str, str]]:
     """nvidb in an environment of its own, configured for the same nodes."""
     subprocess.run([sys.executable, "-m", "venv", str(folder / "peer")], check=True)
@@ -117,12 +125,12 @@ def main() -> None:
         nvml = Nvml(folder)
         environment = f"LD_LIBRARY_PATH={library()} TRAINMON_LAB_NVML={nvml.path}"
         with Sshd.start(folder / "sshd", SetEnv=environment) as sshd:
-            config, hosts = sshd.ssh_config(nodes), f"n[0-{nodes - 1}]"
+            config, settings = str(sshd.ssh_config(nodes)), str(cluster(folder, nodes))
             addresses = [sshd.address(i) for i in range(nodes)]
             ours, bare = [], []
             for _ in range(3):
                 bare.append(timed(BARE, str(sshd.port), sshd.user, str(sshd.key), str(AT_ONCE), *addresses))
-                ours.append(timed(CONNECT, str(config), hosts, str(nodes)))
+                ours.append(timed(CONNECT, config, settings, str(nodes)))
             connected, theirs = sorted(ours)[1], sorted(bare)[1]
             show(
                 f"All {nodes} nodes connected and first data there (median of 3, in turn, {AT_ONCE} at once)",
@@ -132,7 +140,7 @@ def main() -> None:
                     ["ours, GPUs known", f"{connected:.1f}", ratio(connected, theirs), "<= 2x"],
                 ],
             )
-            app = [sys.executable, "-c", APP, str(config), hosts]
+            app = [sys.executable, "-c", APP, config, settings]
             here = watched(app, f"{nodes}/{nodes}")
             argv, env = peer(folder, sshd, nodes)
             there = watched(argv, "n1", env)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collectors.placement import Plan, place
+from collectors.placement import Plan, merged, place
 from trainmon.model import RunSpec
-from trainmon.readings import LogSpec
+from trainmon.readings import LogSpec, Spec
 
 RUN = RunSpec(
     name="llm",
@@ -51,3 +51,12 @@ def test_before_anyone_answers_the_first_choice_is_asked() -> None:
 
 def test_no_hosts_are_no_specs() -> None:
     assert place(Plan(cluster="c", hosts=(), nodes=frozenset()), ()) == {}
+
+
+def test_a_host_that_two_clusters_share_reads_for_both() -> None:
+    one = Spec(disks=("/", "/fsx"), logs=(LogSpec("a", "/a"),), keep="step")
+    other = Spec(period=1.0, disks=("/",), logs=(LogSpec("b", "/b"),), switches=("/kill",))
+    both = merged(one, other)
+    assert both.disks == ("/", "/fsx")
+    assert both.logs == (LogSpec("a", "/a"), LogSpec("b", "/b"))
+    assert (both.period, both.switches, both.keep) == (1.0, ("/kill",), "step")
