@@ -114,6 +114,8 @@ class KnownHosts:
     def __init__(self, files: Iterable[str], hostname: str, port: int, alias: str | None = None) -> None:
         self.files = tuple(files)
         hostname = hostname.lower()
+        self.host = alias.lower() if alias else hostname
+        """The name that a certificate must be for."""
         self.name = alias.lower() if alias else hostname if port == 22 else f"[{hostname}]:{port}"
         entries = read(self.files)
         self._lines = [entry for entry in entries if _listed(entry, self.name)]
@@ -124,6 +126,12 @@ class KnownHosts:
         """Types that this host is known by, best first: they are asked for first."""
         known = {entry.key_type for entry in (*self._lines, *self._portless) if not entry.marker}
         return tuple(kind for kind in KEY_TYPES if kind in known)
+
+    def authorities(self) -> tuple[bytes, ...]:
+        """Keys that may sign this host's certificate; a revoked one may not."""
+        lines = (*self._lines, *self._portless)
+        revoked = {entry.blob for entry in lines if entry.marker == "@revoked"}
+        return tuple(e.blob for e in lines if e.marker == "@cert-authority" and e.blob not in revoked)
 
     def verdict(self, key_type: str, blob: bytes) -> Finding:
         """Compare a key with what is known."""
@@ -142,4 +150,4 @@ class KnownHosts:
     def _notes(self) -> Iterator[str]:
         for entry in (*self._lines, *self._portless):
             if entry.marker == "@cert-authority":
-                yield f"{entry.file}:{entry.line} trusts a certificate authority, which is not used here"
+                yield f"{entry.file}:{entry.line} trusts an authority, but there is no certificate of it"

@@ -7,13 +7,16 @@ import socket
 import time
 from pathlib import Path
 
+import msgspec
 from paramiko.ssh_exception import ChannelException, IncompatiblePeer, SSHException
 
+from trainmon import host_certificates
 from trainmon.clock import Seconds
 from trainmon.errors import HostKeyRefused, HostUnreachable
 from trainmon.host_keys import Finding, KnownHosts, fingerprint
 from trainmon.reader import Reader
 from trainmon.ssh_config import HostSettings
+from trainmon.ssh_keys import key_type, plain
 from trainmon.ssh_proxy import Proxy
 from trainmon.ssh_transport import Connection
 from trainmon.ssh_wire import SocketWire, TunnelWire, Wire
@@ -59,7 +62,7 @@ def wire_by_command(settings: HostSettings, reader: Reader) -> tuple[Wire, Proxy
 def handshake(wire: Wire, settings: HostSettings, timeout: Seconds, command: str) -> Connection:
     """Exchange keys and check the host's. `command` is how OpenSSH reaches this host, for a hint."""
     known = KnownHosts(settings.known_hosts, settings.hostname, settings.port, settings.host_key_alias)
-    connection = Connection(wire, known.key_types())
+    connection = Connection(wire, known.key_types(), certified=bool(known.authorities()))
     try:
         connection.handshake(timeout)
         _check_host_key(connection, settings.name, known, command)
@@ -73,15 +76,26 @@ def handshake(wire: Wire, settings: HostSettings, timeout: Seconds, command: str
 def _check_host_key(connection: Connection, host: str, known: KnownHosts, command: str) -> None:
     key = connection.host_key
     assert key is not None
-    finding = known.verdict(key.get_name(), key.asbytes())
+    certificate = key.public_blob.key_blob if key.public_blob is not None else None
+    # A certificate contains the key: that may be listed, or revoked, by itself.
+    blob = key.asbytes() if certificate is None else plain(certificate)
+    finding = known.verdict(key_type(blob), blob)
+    if certificate is not None and finding.answer in ("unknown", "changed"):
+        problem = host_certificates.problem(certificate, known.host, known.authorities(), time.time())
+        if problem is None:
+            return
+        finding = msgspec.structs.replace(
+            finding, note=f"its host certificate does not prove it: {clean(problem, 200)}"
+        )
     if finding.answer != "ok":
-        raise refusal(host, finding, key.get_name(), key.asbytes(), command)
+        raise refusal(host, finding, key_type(blob), blob, command)
 
 
-def refusal(host: str, finding: Finding, key_type: str, blob: bytes, command: str) -> HostKeyRefused:
+def refusal(host: str, finding: Finding, of_type: str, blob: bytes, command: str) -> HostKeyRefused:
     """Why this host key is not accepted, with the fingerprint and the command that mends it."""
-    kind = key_type.removeprefix("ssh-").removeprefix("ecdsa-sha2-").upper()
+    kind = of_type.removeprefix("ssh-").removeprefix("ecdsa-sha2-").upper()
     print_ = fingerprint(blob)
+    notes = f"; {finding.note}" if finding.note else ""
     where = f"{finding.where.file}:{finding.where.line}" if finding.where else ""
     if finding.answer == "revoked":
         hint = "do not connect; ask its owner"
@@ -91,12 +105,11 @@ def refusal(host: str, finding: Finding, key_type: str, blob: bytes, command: st
         drop = f"ssh-keygen -R {shlex.quote(finding.name)} -f {shlex.quote(finding.where.file)}"
         return HostKeyRefused(
             host,
-            f"{host}: its {kind} host key HAS CHANGED: {print_} is not the one in {where}."
+            f"{host}: its {kind} host key HAS CHANGED: {print_} is not the one in {where}{notes}."
             " It was reinstalled, or someone is in between",
             hint=f"only when its owner confirms the new fingerprint: {drop} && {command}",
         )
     others = f"; another kind of key is known ({where})" if where else ""
-    notes = f"; {finding.note}" if finding.note else ""
     return HostKeyRefused(
         host,
         f"{host}: its {kind} host key is not known: {print_}, as {finding.name}{others}{notes}",

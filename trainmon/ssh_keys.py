@@ -19,8 +19,8 @@ from paramiko.agent import AgentKey, AgentSSH
 
 from trainmon.clock import Seconds
 from trainmon.ssh_config import HostSettings
+from trainmon.ssh_transport import CERTIFICATE
 
-CERTIFICATE = "-cert-v01@openssh.com"
 MAGIC = b"openssh-key-v1\0"
 AGENT_PATIENCE = 30.0
 """Seconds for an agent to answer: it may ask its owner to confirm, or to touch a token."""

@@ -21,6 +21,8 @@ _log.addHandler(logging.NullHandler())
 _log.propagate = False  # a library's traceback in the middle of a dashboard helps nobody
 _log.setLevel(logging.CRITICAL)
 
+CERTIFICATE = "-cert-v01@openssh.com"
+
 SIGNALS = {
     "HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "FPE": 8, "KILL": 9, "SEGV": 11, "PIPE": 13, "ALRM": 14,
     "TERM": 15,
@@ -55,7 +57,7 @@ class Connection(Transport):
         "hmac-sha1",
     )
 
-    def __init__(self, wire: Wire, host_key_types: tuple[str, ...] = ()) -> None:
+    def __init__(self, wire: Wire, host_key_types: tuple[str, ...] = (), certified: bool = False) -> None:
         super().__init__(wire, packetizer_class=QuietPacketizer)  # type: ignore[arg-type]
         self.name = "ssh"
         self.wire = wire
@@ -63,6 +65,7 @@ class Connection(Transport):
         """What the server said as it disconnected."""
         known = tuple(algorithm for kind in host_key_types for algorithm in _algorithms(kind))
         self._preferred_keys = (*known, *(key for key in self._preferred_keys if key not in known))
+        self._certified = certified
         self.clear_to_send_lock = threading.RLock()  # type: ignore[assignment]
         self._held: list[Message] = []
         self.room: dict[int, Callable[[], None]] = {}
@@ -80,8 +83,9 @@ class Connection(Transport):
 
     @property
     def preferred_keys(self) -> tuple[str, ...]:
-        """Without paramiko's certificate variants: host certificates are not checked by it, so never asked for."""
-        return self._preferred_keys
+        """Certificates first, and only where known_hosts trusts an authority for this host."""
+        certified = tuple(f"{name}{CERTIFICATE}" for name in self._preferred_keys) if self._certified else ()
+        return certified + self._preferred_keys
 
     def handshake(self, timeout: Seconds) -> None:
         """Agree on keys. Raises TimeoutError, or what paramiko raises."""

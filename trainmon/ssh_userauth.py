@@ -14,8 +14,8 @@ from paramiko import PKey, common
 from paramiko.message import Message
 
 from trainmon.clock import Seconds
-from trainmon.ssh_keys import CERTIFICATE, key_type
-from trainmon.ssh_transport import Connection
+from trainmon.ssh_keys import key_type
+from trainmon.ssh_transport import CERTIFICATE, Connection
 
 
 class Accepted(NamedTuple):

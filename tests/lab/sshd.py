@@ -51,6 +51,13 @@ def sign(authority: Path, key: Path, principal: str) -> Path:
     return key.with_name(key.name + "-cert.pub")
 
 
+def sign_host(authority: Path, key: Path, *names: str, valid: str = "always:forever") -> Path:
+    """A host certificate for a key; returns its path, KEY-cert.pub."""
+    command = [program("ssh-keygen"), "-q", "-s", str(authority), "-h", "-I", "test", "-V", valid]
+    subprocess.run([*command, *(["-n", ",".join(names)] if names else []), f"{key}.pub"], check=True)
+    return key.with_name(key.name + "-cert.pub")
+
+
 class Sshd:
     """A running sshd. `key` is the user key it accepts, `known_hosts` lists it under every address."""
 
@@ -150,8 +157,8 @@ class Sshd:
             "MaxStartups": "200:100:200",
             "LogLevel": "VERBOSE",
             # bash under sshd reads ~/.bashrc unless it is a nested shell; what a developer has there is not tested.
-            "SetEnv": "SHLVL=2",
             **self._options,
+            "SetEnv": f"SHLVL=2 {self._options.get('SetEnv', '')}",
         }
         keys = "".join(f"HostKey {path}\n" for path in self.host_keys.values())
         return keys + "".join(f"{key} {value}\n" for key, value in lines.items())

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.lab.sshd import Sshd, keygen, program
+from tests.lab.sshd import Sshd, keygen, program, sign, sign_host
 from trainmon.errors import HostKeyRefused
+from trainmon.host_certificates import problem
 from trainmon.host_keys import KnownHosts, fingerprint
 from trainmon.reader import Reader
 from trainmon.ssh import Dialer
@@ -171,9 +173,45 @@ def test_a_host_known_by_another_kind_of_key_is_asked_for_that_kind(sshd: Sshd, 
     assert dial(sshd, reader, tmp_path, f"{sshd.address(0)} {sshd.public(sshd.host_keys['ecdsa'])}\n") is None
 
 
-def test_a_certificate_authority_line_is_named_and_not_used(
+def test_an_authority_without_a_certificate_does_not_help(
     sshd: Sshd, reader: Reader, tmp_path: Path, theirs: Key
 ) -> None:
     refused = dial(sshd, reader, tmp_path, f"@cert-authority * {theirs.line}\n")
     assert refused is not None
-    assert f"{tmp_path}/known:1 trusts a certificate authority, which is not used here" in refused.message
+    assert f"{tmp_path}/known:1 trusts an authority, but there is no certificate of it" in refused.message
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
+def test_a_host_certificate_is_honoured(kind: str, reader: Reader, tmp_path: Path) -> None:
+    authority, key = Key(tmp_path / "authority", kind), keygen(tmp_path / "host", kind=kind)
+    certificate = sign_host(authority.path, key, "127.0.10.*")
+    options = {"HostKey": str(key), "HostCertificate": str(certificate)}
+    with Sshd.start(tmp_path / "sshd", **options) as certified:
+        assert dial(certified, reader, tmp_path, f"@cert-authority [127.0.*]:* {authority.line}\n") is None
+        refused = dial(certified, reader, tmp_path, "")
+        assert refused is not None
+        revoking = f"@cert-authority * {authority.line}\n@revoked * {authority.line}\n"
+        assert dial(certified, reader, tmp_path, revoking) is not None
+
+
+def test_certificates_that_prove_nothing(ours: Key, theirs: Key, tmp_path: Path) -> None:
+    def said(certificate: Path, host: str = "node1", tamper: bool = False) -> str | None:
+        blob = read_public(str(certificate))
+        assert blob is not None
+        if tamper:
+            blob = blob.replace(b"node1", b"node2")
+        return problem(blob, host, [ours.blob], time.time())
+
+    def signed(*names: str, authority: Key = ours, valid: str = "always:forever") -> Path:
+        return sign_host(authority.path, theirs.path, *names, valid=valid)
+
+    assert said(signed("node1", "node2")) is None
+    assert said(signed("node*")) is None
+    assert said(signed("node1"), "node3") == "it is for node1"
+    assert said(signed()) == "it is for no host"
+    assert said(signed("node1", authority=theirs)) == "its authority is not one that known_hosts trusts"
+    assert said(signed("node1", valid="20200101:20210101")) == "it has expired"
+    assert said(signed("node1", valid="+1d:+2d")) == "it is not valid yet"
+    assert said(signed("node1"), "node2", tamper=True) == "its signature is wrong"
+    assert said(sign(ours.path, theirs.path, "node1")) == "it is a user's certificate, not a host's"
+    assert problem(b"\0\0\0\1x", "node1", [ours.blob], 0.0) is not None
