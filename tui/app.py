@@ -29,7 +29,7 @@ from tui.screens.help import Help
 from tui.screens.main import MainScreen
 from tui.screens.node import NodeScreen
 from tui.symbols import Ascii, wants_ascii
-from tui.themes import THEMES, defaults, fitting
+from tui.themes import DARK, THEMES, defaults, fitting
 
 SILENT_AFTER = 15.0
 """The engine publishes every second or so; when it has said nothing this long, the header must not look well."""
@@ -64,7 +64,8 @@ class Dashboard(App[None], inherit_bindings=False):
         self._answered: set[int] = set()
         for theme in THEMES:
             self.register_theme(theme)
-        self.theme = fitting(self.console.color_system, os.environ.get("TEXTUAL_THEME"))
+        asked = os.environ.get("TEXTUAL_THEME", "")
+        self.theme = asked if asked in self.available_themes else DARK.name
         if wants_ascii(os.environ):
             self._filters.append(Ascii())
 
@@ -78,6 +79,7 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def on_mount(self) -> None:
         if not self.is_headless:
+            self.theme = fitting(self.theme, self.console.color_system)
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGHUP):
                 loop.add_signal_handler(number, self.exit, None, 128 + number)

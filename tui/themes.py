@@ -97,11 +97,9 @@ SIXTEEN = Theme(
 THEMES = (DARK, LIGHT, CLEAR, SIXTEEN)
 
 
-def fitting(color_system: str | None, asked: str | None) -> str:
-    """The theme to start with: the one asked for, else one that the terminal can show."""
-    if asked:
-        return asked
-    return SIXTEEN.name if color_system in {None, "standard", "windows"} else DARK.name
+def fitting(asked: str, color_system: str | None) -> str:
+    """The theme asked for; but in place of ours, one that a terminal of sixteen colours can show."""
+    return SIXTEEN.name if asked == DARK.name and color_system in {None, "standard", "windows"} else asked
 
 
 def defaults(*, dark: bool) -> dict[str, str]:

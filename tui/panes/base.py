@@ -74,8 +74,8 @@ class Pane(Vertical):
         return self.selected
 
     def focus_body(self) -> None:
-        """Give the focus to what moves in this pane."""
-        self.lines.focus()
+        """Give the focus to what moves in this pane, at once: the next key may already wait."""
+        self.screen.set_focus(self.lines)
 
     # ---- what the frame does for it ----
 

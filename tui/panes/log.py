@@ -34,7 +34,7 @@ class LogPane(Pane):
         return max(self.view.size.width, self.lines.row_width)
 
     def focus_body(self) -> None:
-        (self.view if self.view.display else self.lines).focus()
+        self.screen.set_focus(self.view if self.view.display else self.lines)
 
     def on_mount(self) -> None:
         self.heads.display = False

@@ -114,7 +114,7 @@ class MainScreen(PaneScreen):
         self.current, self.pane = number, self.panes[number]
         self.lower = number if number != "1" else self.lower
         self.fit()
-        self.call_after_refresh(self.pane.focus_body)
+        self.pane.focus_body()
 
     def action_zoom(self) -> None:
         self.zoomed = not self.zoomed
