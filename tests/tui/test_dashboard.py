@@ -331,3 +331,31 @@ async def test_a_silent_engine_is_not_mistaken_for_a_calm_one() -> None:
         await settled(pilot)
 
         assert "NO NEWS FROM THE ENGINE 20s" in text_of(app)
+
+
+async def test_a_click_selects_the_row_and_a_double_click_opens_it() -> None:
+    async with showing(troubled()) as (app, pilot, _):
+        await pilot.click(app.main.runs.lines, offset=(10, 2))
+        await settled(pilot)
+        assert app.main.runs.selected == "llm-70b"
+
+        await pilot.click(app.main.runs.lines, offset=(10, 1), times=2)
+        await settled(pilot)
+        assert isinstance(app.screen, RunScreen)
+
+
+async def test_a_click_on_the_footer_presses_its_key() -> None:
+    async with showing(troubled()) as (app, pilot, _):
+        column = next(start for key, start in app.main.foot.placed() if key.short == "Zoom")
+        await pilot.click(app.main.foot, offset=(column, 0))
+        await settled(pilot)
+
+        assert app.main.zoomed
+
+
+async def test_keys_typed_faster_than_the_screen_go_where_they_were_meant() -> None:
+    async with showing(calm(), (80, 24)) as (app, pilot, _):
+        await pilot.press("2", "enter")
+        await settled(pilot)
+
+        assert isinstance(app.screen, NodeScreen)
