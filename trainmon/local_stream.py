@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from trainmon.shell import Sink
 
 CHUNK = 65_536
+PENDING = 64 * 1024 * 1024
+"""Bytes kept for a command that reads none of its input; with more, it is given up."""
+
 TERM_AFTER, KILL_AFTER = 1.0, 2.0
 """A closed command has a second to see the end of its input, and one more for SIGTERM."""
 
@@ -86,9 +89,13 @@ class LocalStream:
     # ---- on the reader's thread ------------------------------------------------------------------------------------
 
     def _queue(self, data: bytes) -> None:
-        if not self._finishing and not self._stdin.closed:
-            self._pending += data
-            self._flush(WRITE)
+        if self._finishing or self._stdin.closed:
+            return
+        self._pending += data
+        self._flush(WRITE)
+        if len(self._pending) > PENDING:
+            self._pending.clear()
+            self.kill()
 
     def _finish(self) -> None:
         self._finishing = True

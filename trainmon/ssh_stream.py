@@ -17,6 +17,9 @@ CHUNK = 65_536
 TURN = 4 * CHUNK
 """Bytes that one stream may deliver before the others get their turn."""
 
+PENDING = 64 * 1024 * 1024
+"""Bytes kept for a command that reads none of its input; with more, it is given up."""
+
 CLOSE_AFTER: Seconds = 1.0
 """A closed stream's command has a second to see the end of its input before its channel goes."""
 
@@ -79,9 +82,13 @@ class SshStream:
     # ---- on the reader's thread --------------------------------------------------------------------------------------
 
     def _queue(self, data: bytes) -> None:
-        if not self._finishing and not self._ended:
-            self._pending += data
-            self._pump()
+        if self._finishing or self._ended:
+            return
+        self._pending += data
+        self._pump()
+        if len(self._pending) > PENDING:
+            self._pending.clear()
+            self._hang_up()
 
     def _finish(self) -> None:
         self._finishing = True

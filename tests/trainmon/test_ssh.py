@@ -298,6 +298,20 @@ def test_a_full_sshd_is_said_in_words(reader: Reader, tmp_path: Path) -> None:
     assert "MaxStartups" in raised.value.hint
 
 
+def test_a_connection_with_no_more_sessions_says_so(reader: Reader, tmp_path: Path) -> None:
+    with Sshd.start(tmp_path / "single", MaxSessions="1") as single:
+        dialer = Dialer(reader, config_file=single.ssh_config())
+        try:
+            shell = dialer.dial("n0")
+            shell.stream(["sleep", "30"], Heard())
+            with pytest.raises(CommandFailed) as raised:
+                shell.run(["true"], timeout=5)
+        finally:
+            dialer.close()
+    assert raised.value.message == "n0: no session: Connect failed"
+    assert "MaxSessions" in raised.value.hint
+
+
 def test_no_more_than_at_once_log_in_together(reader: Reader, tmp_path: Path) -> None:
     with Sshd.start(tmp_path / "narrow", MaxStartups="4:100:4") as narrow:
         dialer = Dialer(reader, at_once=2, config_file=narrow.ssh_config(12))
