@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -201,6 +202,25 @@ class Cluster:
         """The processes that serve one node, what they run included."""
         marked = f"TRAINMON_LAB_NVML={self.nvml[node].path}".encode()
         return [pid for pid in self.sshd.sessions() if marked in environ_of(pid)]
+
+    def servers_of(self, node: int) -> list[int]:
+        """The sshd processes of one node's connections, without the one that listens."""
+        return list(dict.fromkeys(server for pid in self.sessions_of(node) for server in ancestors(pid, self.sshd.pid)))
+
+    def end_sessions(self, node: int) -> None:
+        """Every connection of one node breaks."""
+        for pid in self.servers_of(node):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def ancestors(pid: int, until: int) -> list[int]:
+    """A process's parent, its parent, and so on; without the last."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        while (pid := int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])) not in (until, 0):
+            found.append(pid)
+    return found
 
 
 def environ_of(pid: int) -> list[bytes]:

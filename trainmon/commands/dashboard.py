@@ -64,14 +64,15 @@ def command(
 
 
 def show(parts: Joined) -> int:
-    """The dashboard over these parts, until its user quits."""
+    """The dashboard over these parts, until its user quits; 128 + the signal where one ended it."""
     from trainmon.logfile import log_to_file
     from tui.app import Dashboard as Screen
 
     log_to_file()
+    screen = Screen(parts)
     parts.start()
     try:
-        Screen(parts).run()
+        screen.run()
     finally:
         parts.stop()
-    return 0
+    return screen.return_code or 0
