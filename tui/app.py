@@ -215,7 +215,7 @@ class Dashboard(App[None], inherit_bindings=False):
         self.push_screen(Help(self.place_of(self.screen)))
 
     def action_how_to_quit(self) -> None:
-        self.notify("q quits. What is watched goes on.", timeout=3, markup=False)
+        self.notify("q quits. Training goes on.", timeout=3, markup=False)
 
     def _fatal_error(self) -> None:
         """Say what went wrong without the local variables: one of them may be the answer to a password prompt."""

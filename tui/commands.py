@@ -14,11 +14,14 @@ if TYPE_CHECKING:
 
 PRESSABLE = ("view", "act")
 
+NOT_BY_NAME = frozenset({"app.palette", "app.how_to_quit", "lines.choose", "lines.mark", "log.next", "log.previous"})
+"""Keys that say nothing away from where they are pressed."""
+
 
 def commands(place: str) -> list[Key]:
     """What the palette offers in a place."""
     scopes = PLACES[place]
-    return [key for key in KEYS if key.group in PRESSABLE and key.scope in scopes and key.id != "app.palette"]
+    return [key for key in KEYS if key.group in PRESSABLE and key.scope in scopes and key.id not in NOT_BY_NAME]
 
 
 class Commands(Provider):

@@ -68,7 +68,7 @@ KEYS: tuple[Key, ...] = (
     Key("escape", "app.back", "screen.back", "close what is open, clear the filter; never acts", "back", "move", "Esc"),
     Key("l", "log.close", "screen.back", "back to the panes", "log-screen", "move", "l"),
     Key("q,question_mark,f1", "help.close", "screen.back", "close the help", "help", "move", "?"),
-    Key("q,ctrl+q", "app.quit", "app.quit", "quit; what is watched goes on", "app", "view", "q", "Quit"),
+    Key("q,ctrl+q", "app.quit", "app.quit", "quit; training goes on", "app", "view", "q", "Quit"),
     Key("ctrl+c", "app.how_to_quit", "app.how_to_quit", "says how to quit", "app", "view", "ctrl+c"),
 )  # fmt: skip
 
