@@ -46,8 +46,11 @@ class Cost:
 class Agent:
     """A running agent whose output is counted."""
 
-    def __init__(self, name: str, argv: list[str], environment: dict[str, str], first: bytes, ask: bytes = b"") -> None:
-        self.name, self.ask, self.bytes = name, ask, 0
+    def __init__(
+        self, name: str, argv: list[str], environment: dict[str, str], first: bytes, ask: bytes, every: float
+    ) -> None:
+        self.name, self.ask, self.every, self.bytes = name, ask, every, 0
+        self.next_ask = time.monotonic()
         self.process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, bufsize=0, cwd="/"
         )
@@ -57,6 +60,12 @@ class Agent:
     def write(self, data: bytes) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(data)
+
+    def keep_asking(self, now: float) -> None:
+        """What its client writes from time to time: our lease, or the peer's request."""
+        if now >= self.next_ask:
+            self.next_ask += self.every
+            self.write(self.ask)
 
     def _count(self) -> None:
         assert self.process.stdout is not None
@@ -85,10 +94,10 @@ def measure(agents: list[Agent], seconds: float) -> list[tuple[str, float, float
     """Name, % of one core, RSS, PSS, processes, bytes a second, over the same seconds for all."""
 
     def go_on(until: float) -> None:
-        while time.monotonic() < until:
+        while (now := time.monotonic()) < until:
             for agent in agents:
-                agent.write(agent.ask)
-            time.sleep(PERIOD)
+                agent.keep_asking(now)
+            time.sleep(0.5)
 
     go_on(time.monotonic() + WARM)
     costs = [Cost(agent.process.pid) for agent in agents]
@@ -130,12 +139,21 @@ def main(seconds: float, python: str, peer: bool) -> None:
             ),
         )
         agents = [
-            Agent(label, bundle.command(python), environment, bundle.payload() + bundle.spec_line(spec))
+            Agent(
+                label,
+                bundle.command(python),
+                environment,
+                bundle.payload() + bundle.spec_line(spec),
+                bundle.LEASE,
+                20.0,
+            )
             for label, spec in (("probe", plain), ("probe, 2 disks, a log, a switch", full))
         ]
         if peer:
             line = peer_command(folder / "peer", python)
-            agents.append(Agent(f"agent of {PEER}", ["sh", "-c", f"exec {line}"], environment, b"", b"snapshot\n"))
+            agents.append(
+                Agent(f"agent of {PEER}", ["sh", "-c", f"exec {line}"], environment, b"", b"snapshot\n", PERIOD)
+            )
         rows = measure(agents, seconds)
         for agent in agents:
             agent.close()
