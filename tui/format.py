@@ -226,13 +226,14 @@ def temperature(gpu: Gpu) -> Span:
 
 def source_words(source: Source, now: Instant) -> Span:
     """What a source that does not answer says: its error, what it waits for, since when."""
+    error = None if source.error is None else source.error.removeprefix(source.name.partition(":")[2] + ": ")
     if source.phase == "held":
-        return Span("login needed: press L" + (f" ({source.error})" if source.error else ""), "warn")
+        return Span("login needed: press L" + (f" ({error})" if error else ""), "warn")
     if source.phase == "prompting":
         return Span("waits for your answer", "warn")
     seen = "" if source.seen_at is None else f" {calm_age(now - source.seen_at)}"
-    if source.error is not None:
-        return Span(f"silent{seen}: {source.error}" if seen else source.error, "crit")
+    if error is not None:
+        return Span(f"silent{seen}: {error}" if seen else error, "crit")
     if source.health == "off":
         return Span("not watched", "dim")
     if source.phase in ("waiting", "connecting", "retrying") and source.seen_at is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -153,15 +154,25 @@ def pair(label: str, text: str, width: int, style: str = "") -> Line:
     return (Span(f"{label:<{LABEL}}", "dim"), Span(shorten(text, width - LABEL), style))
 
 
+SENTENCE_LINES = 6
+
+
+def wrapped(label: str, text: str, width: int, style: str = "") -> Iterator[Line]:
+    """A sentence in full: a fingerprint or a command that is cut is worth nothing."""
+    lines = textwrap.wrap(text, max(8, width - LABEL), break_on_hyphens=False)[:SENTENCE_LINES]
+    for place, line in enumerate(lines):
+        yield pair("" if place else label, line, width, style)
+
+
 def source_lines(source: Source | None, now: Instant, width: int) -> Iterator[Line]:
     """How the connection is; when it is well, only since when it is silent, and what it grumbled."""
     if source is None:
         return
     if source.health != "ok":
         words = source_words(source, now)
-        yield pair("connection", safe(words.text), width, words.style or "warn")
+        yield from wrapped("connection", safe(words.text), width, words.style or "warn")
         if source.hint:
-            yield pair("what to do", safe(source.hint), width)
+            yield from wrapped("what to do", safe(source.hint), width)
         if source.retry_at is not None and source.retry_at > now:
             yield pair("next try", f"in {age(source.retry_at - now)}", width)
     else:

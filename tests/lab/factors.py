@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import paramiko
 from paramiko.common import AUTH_FAILED, AUTH_PARTIALLY_SUCCESSFUL, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
@@ -24,6 +26,8 @@ class Script:
     key: paramiko.PKey | None = None
     attempts: list[str] = field(default_factory=list)
     """What was tried, in order."""
+    runs: bool = False
+    """Whether commands are really run, or only told back."""
 
 
 class _Server(paramiko.ServerInterface):
@@ -73,7 +77,8 @@ class _Server(paramiko.ServerInterface):
         return OPEN_SUCCEEDED
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
-        threading.Thread(target=self._answer, args=(channel, command), daemon=True).start()
+        answer = run_command if self._script.runs else self._answer
+        threading.Thread(target=answer, args=(channel, command), daemon=True).start()
         return True
 
     @staticmethod
@@ -82,6 +87,25 @@ class _Server(paramiko.ServerInterface):
             channel.sendall(b"ran " + command)
             channel.send_exit_status(0)
             channel.close()
+
+
+def run_command(channel: paramiko.Channel, command: bytes) -> None:
+    """Run it here, in a shell, as sshd would."""
+    with subprocess.Popen(["sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        threading.Thread(target=_feed, args=(channel, process.stdin), daemon=True).start()
+        with contextlib.suppress(OSError, EOFError):
+            while data := process.stdout.read(65_536):
+                channel.sendall(data)
+            channel.send_exit_status(process.wait(10))
+            channel.close()
+
+
+def _feed(channel: paramiko.Channel, stdin: IO[bytes]) -> None:
+    with contextlib.suppress(OSError, EOFError), stdin:
+        while data := channel.recv(65_536):
+            stdin.write(data)
 
 
 class FactorServer:
@@ -106,8 +130,12 @@ class FactorServer:
             server._socket.shutdown(socket.SHUT_RDWR)
             server._socket.close()
             thread.join(5.0)
-            for transport in server._transports:
-                transport.close()
+            server.drop_all()
+
+    def drop_all(self) -> None:
+        """Every connection breaks; new ones are taken."""
+        for transport in self._transports:
+            transport.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
