@@ -34,11 +34,13 @@ def read(node: Node | None, event: NodeReading) -> Node:
     reading = event.reading
     node = node or Node(name=event.node, cluster=event.cluster)
     skew = _skew(node.clock_skew_s, reading.t - event.received_at)
+    if isinstance(reading, Xid):  # told with the time of its event, which may be minutes ago
+        skew = node.clock_skew_s or 0.0
     at = min(event.received_at, reading.t - skew)
     changes: dict[str, Any] = {"clock_skew_s": skew}
     match reading:
         case GpuSamples():
-            changes |= {"gpus": _samples(node.gpus, reading.g), "gpus_at": at}
+            changes |= {"gpus": _samples(node, reading.g), "gpus_at": at}
         case HostSample():
             changes |= _host(reading) | {"host_at": at}
         case GpuFactsAll():
@@ -83,13 +85,17 @@ def _host(host: HostSample) -> dict[str, Any]:
     }
 
 
-def _samples(gpus: tuple[Gpu, ...], samples: tuple[GpuSample, ...]) -> tuple[Gpu, ...]:
-    known = {gpu.index: gpu for gpu in gpus}
+def _samples(node: Node, samples: tuple[GpuSample, ...]) -> tuple[Gpu, ...]:
+    """The probe keeps the row of a lost GPU itself, and may begin with some; nvidia-smi lists all or loses one."""
+    known = {gpu.index: gpu for gpu in node.gpus}
     seen = []
     for sample in samples:
         gpu = known.pop(sample.index) if sample.index in known else Gpu(index=sample.index)
         seen.append(_sampled(gpu, sample))
-    seen += [_lost(gpu, "the driver no longer lists it") for gpu in known.values()]
+    if node.probe == "nvml":
+        seen += known.values()
+    else:
+        seen += [_lost(gpu, "the driver no longer lists it") for gpu in known.values()]
     seen.sort(key=lambda gpu: gpu.index)
     return tuple(seen)
 
@@ -165,9 +171,14 @@ def _xid(node: Node, xid: Xid, at: Instant) -> dict[str, Any]:
         return {"troubles": _troubles(node, "xid", text)}
     return {
         "gpus": tuple(
-            replace(gpu, last_xid=xid.code, last_xid_at=at) if gpu.index == xid.index else gpu for gpu in node.gpus
+            replace(gpu, last_xid=xid.code, last_xid_at=at) if _is_news(gpu, xid, at) else gpu for gpu in node.gpus
         )
     }
+
+
+def _is_news(gpu: Gpu, xid: Xid, at: Instant) -> bool:
+    """A new connection tells the Xids of the last minutes again."""
+    return gpu.index == xid.index and (gpu.last_xid_at is None or at > gpu.last_xid_at)
 
 
 def _troubles(node: Node, part: str, text: str | None) -> dict[str, str]:

@@ -111,10 +111,28 @@ def test_a_lost_gpu_forgets_its_numbers_and_the_others_go_on() -> None:
     assert (second.state, second.temperature_c) == ("ok", 63)
 
 
-def test_a_gpu_that_vanishes_from_the_list_stays_as_lost() -> None:
+def test_a_gpu_that_nvidia_smi_no_longer_lists_is_lost() -> None:
     both = GpuSamples(1, 1000.0, (GpuSample(0), GpuSample(1)))
-    state = folded(said(both), said(GpuSamples(1, 1002.0, (GpuSample(1),)), at=1002.0), now=1002.0)
+    hello = Hello(1, 1000.0, "n1", probe="nvidia-smi")
+    state = folded(said(hello), said(both), said(GpuSamples(1, 1002.0, (GpuSample(1),)), at=1002.0), now=1002.0)
     assert [gpu.state for gpu in state.nodes["n1"].gpus] == ["lost", "ok"]
+
+
+def test_a_worker_that_starts_anew_names_its_gpus_one_by_one_and_none_is_lost() -> None:
+    both = GpuSamples(1, 1000.0, (GpuSample(0, temperature_c=61), GpuSample(1, temperature_c=62)))
+    hello = Hello(1, 1000.0, "n1", probe="nvml")
+    some = GpuSamples(1, 1002.0, (GpuSample(1, temperature_c=63),))
+    state = folded(said(hello), said(both), said(some, at=1002.0), now=1002.0)
+    assert [(gpu.state, gpu.temperature_c) for gpu in state.nodes["n1"].gpus] == [("ok", 61), ("ok", 63)]
+
+
+def test_an_xid_of_the_past_is_told_with_its_own_time_and_moves_no_clock() -> None:
+    state = folded(said(GpuSamples(1, 1000.0, (GpuSample(3),))), said(Xid(1, 500.0, 79, index=3), at=1001.0))
+    assert state.nodes["n1"].gpus[0].last_xid_at == 500.0
+    assert state.nodes["n1"].clock_skew_s == 0.0
+    newer = folded(said(Xid(1, 1002.0, 48, index=3), at=1002.0), state=state, now=1002.0)
+    again = folded(said(Xid(1, 500.0, 79, index=3), at=1003.0), state=newer, now=1003.0)
+    assert again.nodes["n1"].gpus[0].last_xid == 48
 
 
 def test_an_xid_is_kept_with_its_gpu_even_when_that_is_lost() -> None:
