@@ -86,6 +86,9 @@ PLACES: dict[str, tuple[str, ...]] = {
 }
 """The scopes that are heard in each place."""
 
+EVERYWHERE = frozenset({"ctrl+q", "ctrl+c"})
+"""Keys that no modal and no input may swallow: a person must get out of a login's question, too."""
+
 FOOTER_AT_MOST = 9
 
 OPENS = frozenset({"runs", "gpus"})
@@ -93,12 +96,19 @@ OPENS = frozenset({"runs", "gpus"})
 
 
 def bindings(*scopes: str) -> list[Binding]:
-    """The Textual bindings of some scopes; each has its id."""
+    """The Textual bindings of some scopes; each has its id. Those in EVERYWHERE go before what has the focus."""
     return [
-        Binding(key.keys, key.do, key.words, show=bool(key.short), key_display=key.cap, id=key.id)
+        Binding(names, key.do, key.words, bool(key.short), key.cap, names in EVERYWHERE, id=key.id)
         for key in KEYS
         if key.scope in scopes
+        for names in _apart(key.keys)
     ]
+
+
+def _apart(names: str) -> list[str]:
+    """The keys of an entry as bindings need them: together, but for those that are heard everywhere."""
+    plain = ",".join(name for name in names.split(",") if name not in EVERYWHERE)
+    return [*([plain] if plain else []), *(name for name in names.split(",") if name in EVERYWHERE)]
 
 
 def footer(place: str) -> tuple[Key, ...]:

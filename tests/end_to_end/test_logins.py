@@ -95,6 +95,8 @@ def test_quitting_while_a_question_is_open_is_quick(product: Product) -> None:
     with vault(product, **SECOND_FACTOR):
         screen = product.screen("vault")
         screen.until_shown("vault asks: ")
+        screen.keys("\x03")
+        screen.until_shown("q quits", "vault asks: ")
         assert screen.leave("\x11") < 2
 
 
