@@ -79,7 +79,7 @@ def _kept(old: Disk | None, new: Disk) -> Disk:
 def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[steps.Format, ...]) -> Run:
     log = run.log or Log(host=event.node)
     grown = tuple(told(line) for line in chunk.lines)
-    if log.resync or log.host != event.node:
+    if log.resync or log.host != event.node or _is_told_again(log, chunk):
         grown = unseen(log.lines, grown)
     shown = grown if chunk.restarted is None or log.at is None else (RESTARTED[chunk.restarted], *grown)
     lines = log.lines + shown
@@ -108,6 +108,13 @@ def _resync(folding: Folding, node: str) -> None:
     for name, run in folding.current("runs").items():
         if run.log is not None and run.log.host == node and not run.log.resync:
             folding.writable("runs")[name] = replace(run, log=replace(run.log, resync=True))
+
+
+def _is_told_again(log: Log, chunk: LogChunk) -> bool:
+    """Whether these lines are more than what was written since: the same reader was asked anew and began again."""
+    if chunk.restarted is not None or chunk.path != log.path or chunk.size is None or log.size is None:
+        return False
+    return sum(len(line) + 1 for line in chunk.lines) > chunk.size - log.size + len(log.partial or "")
 
 
 def unseen(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:

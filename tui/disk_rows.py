@@ -250,7 +250,7 @@ class Lines:
 def silence(disk: Disk, now: Instant) -> str:
     """Why there are no numbers."""
     if disk.state == "hung":
-        return f"hung: no answer for {age(now - disk.at)}"
+        return f"hung: {clean(disk.error, 400)}" if disk.error else f"hung: no answer for {age(now - disk.at)}"
     return clean(f"{disk.error or 'cannot be read'}", 400)
 
 

@@ -77,9 +77,7 @@ def way_by_sighup(screen: Screen) -> None:
     os.kill(screen.pid, signal.SIGHUP)
 
 
-@pytest.mark.parametrize(
-    ("way", "status"), [(way_by_key, 0), (way_by_sigterm, 128 + 15), (way_by_sighup, 128 + 1)]
-)
+@pytest.mark.parametrize(("way", "status"), [(way_by_key, 0), (way_by_sigterm, 128 + 15), (way_by_sighup, 128 + 1)])
 def test_every_way_out_restores_the_terminal_and_leaves_nothing_on_the_node(
     product: Product, cluster: StartCluster, mute: int, way: Callable[[Screen], None], status: int
 ) -> None:

@@ -101,7 +101,9 @@ def test_quitting_while_a_question_is_open_is_quick(product: Product) -> None:
 
 
 @pytest.mark.parametrize("script", [SECOND_FACTOR, {"steps": ("password",), "password": PASSWORD}])
-def test_headless_nobody_is_asked_and_the_error_says_what_to_set_up(product: Product, script: dict[str, object]) -> None:
+def test_headless_nobody_is_asked_and_the_error_says_what_to_set_up(
+    product: Product, script: dict[str, object]
+) -> None:
     with vault(product, **script) as (made, _):
         (source,) = product.snapshot("vault", status=3)["sources"]
         assert source["health"] == "down"

@@ -266,3 +266,20 @@ def test_the_same_events_give_the_same_state_and_leave_the_old_one_as_it_was() -
     event = said(GpuSamples(1, 1002.0, (GpuSample(0, temperature_c=70),)), at=1002.0)
     assert folded(event, state=before, now=1002.0) == folded(event, state=before, now=1002.0)
     assert before.nodes["n1"].gpus[0].temperature_c == 61
+
+
+def test_a_reader_that_is_asked_anew_tells_the_end_of_the_file_again_and_no_line_comes_twice() -> None:
+    state = folded(RunsChanged((RUN,)), said(chunk("a", "b", size=4)))
+    state = folded(said(chunk("a", "b", size=4)), state=state)
+    state = folded(said(chunk("b", "c", size=8)), state=state)
+    log = state.runs["llm"].log
+    assert log is not None
+    assert log.lines == ("a", "b", "b", "c")
+
+
+def test_an_unfinished_line_that_is_finished_is_no_line_told_again() -> None:
+    state = folded(RunsChanged((RUN,)), said(chunk("a", "a", size=7, partial="abc")))
+    state = folded(said(chunk("abcdef", "a", size=13)), state=state)
+    log = state.runs["llm"].log
+    assert log is not None
+    assert log.lines == ("a", "a", "abcdef", "a")
