@@ -197,8 +197,10 @@ class Watch:
     def monotonic(self) -> Seconds:
         return self._clock.monotonic()
 
-    def ended(self, feed: Feed, error: TrainmonError) -> None:
-        """The stream is over, on the reader's thread."""
+    def ended(self, feed: Feed, error: TrainmonError, *, said_nothing: bool) -> None:
+        """The stream is over, on the reader's thread. An interpreter that said nothing is not tried again."""
+        if said_nothing:
+            self._python = bundle.NO_PYTHON
         self._lost(feed, error)
 
     def _tell(
@@ -226,6 +228,7 @@ class Feed:
         self._rest = b""
         self._skipping = False
         self._bye: str | None = None
+        self._spoke = False
 
     def received(self, data: bytes) -> None:
         self.heard_at = self._watch.monotonic()
@@ -246,6 +249,7 @@ class Feed:
         except (msgspec.DecodeError, UnicodeDecodeError):
             self.bad_lines += 1
             return
+        self._spoke = True
         if isinstance(reading, Bye):
             self._bye = clean(reading.why)
         self._watch.heard(self, reading)
@@ -256,7 +260,8 @@ class Feed:
             self.stderr = scrub(clean(lines[-1], 300))
 
     def ended(self, status: int | None, error: TrainmonError | None) -> None:
-        self._watch.ended(self, error or self._why(status))
+        said_nothing = error is None and status not in (0, None) and not self._spoke
+        self._watch.ended(self, error or self._why(status), said_nothing=said_nothing)
 
     def _why(self, status: int | None) -> TrainmonError:
         said = self._bye or self.stderr

@@ -35,14 +35,16 @@ LOADER = (
 )
 """Reads exactly the code, not one byte of the specs after it: a buffer of 1 byte makes read(n) ask for n at once."""
 
-FIT = "import sys,zlib,binascii,marshal,mmap,select;sys.exit(sys.version_info<(3,6))"
+NO_PYTHON = ""
+"""The interpreter to name for the fallback script: where one ended before it said a word (broken, before 3.6)."""
+
 SHELL = (
-    'renice -n 19 -p $$ >/dev/null 2>&1; if "$1" -I -S -B -c "$2" </dev/null >/dev/null 2>&1; then '
-    'exec "$1" -I -S -B -X no_debug_ranges -c "$3"; fi; IFS= read -r line; n=$(printf "\\012x"); n=${n%x}; script=; '
+    'renice -n 19 -p $$ >/dev/null 2>&1; if command -v "$1" >/dev/null 2>&1; then '
+    'exec "$1" -I -S -B -X no_debug_ranges -c "$2"; fi; IFS= read -r line; n=$(printf "\\012x"); n=${n%x}; script=; '
     'while IFS= read -r line; do case $line in "#END") break;; esac; script="$script$line$n"; done; '
-    'unset line n; shift 3; eval "$script"'
+    'unset line n; shift 2; eval "$script"'
 )
-"""Starts Python where there is one that can run the probe, else the fallback script in this very shell."""
+"""Becomes Python where there is one, else runs the fallback script. Trying it out first would cost a start of it."""
 
 NAME = re.compile(r"(?:def|class)\s+(\w+)|(\w+)\s*=[^=]|(?:from [\w.]+ )?import (\w+)$", re.MULTILINE)
 WORD = re.compile(r"\w+")
@@ -55,7 +57,7 @@ ASKED = re.compile(r"\bpynvml\.(\w+)|\bnvml\.(\w+)|\"(nvml\w+)\"")
 
 def command(python: str = "python3") -> list[str]:
     """The argv that starts the probe on a node: a POSIX shell that becomes Python, or the fallback script."""
-    return ["sh", "-c", SHELL, "trainmon-probe", python, FIT, LOADER % len(payload())]
+    return ["sh", "-c", SHELL, "trainmon-probe", python, LOADER % len(payload())]
 
 
 @functools.cache

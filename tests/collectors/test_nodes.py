@@ -39,12 +39,13 @@ class FakeShell:
         self.sink: Sink | None = None
         self.written = b""
         self.closed = False
+        self.argv: Sequence[str] = ()
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
         return Completed(0, b"", b"")
 
     def stream(self, argv: Sequence[str], sink: Sink) -> FakeShell:
-        self.sink = sink
+        self.sink, self.argv = sink, argv
         return self
 
     def write(self, data: bytes) -> None:
@@ -177,6 +178,16 @@ def test_a_probe_that_ends_says_why() -> None:
     sink.complained(b"bash: python3: command not found\n")
     sink.ended(127, None)
     assert host.source("retrying").error == "its probe ended with status 127: bash: python3: command not found"
+
+
+def test_an_interpreter_that_ends_without_a_word_is_as_good_as_none() -> None:
+    first, second = FakeShell(), FakeShell()
+    host = Host(first, second)
+    host.connected(first).ended(1, None)
+    host.source("retrying")
+    assert first.argv == bundle.command("python3")
+    host.ticked(3.0)
+    until(lambda: second.argv == bundle.command(bundle.NO_PYTHON))
 
 
 def test_a_silent_probe_is_started_anew() -> None:

@@ -106,7 +106,18 @@ class Round:
 
 
 def one_round(shell: Shell, spec: Spec, python: str, timeout: Seconds) -> Round:
-    """Run the probe until it has told everything in the spec, or ended, or the time is over."""
+    """Run the probe until it has told everything in the spec, or ended, or the time is over.
+
+    Where the interpreter ends without a word, the shell's fallback stands in, as it does in the dashboard.
+    """
+    heard = _round(shell, spec, python, timeout)
+    if heard.hello is None and heard.end is not None and python != bundle.NO_PYTHON:
+        instead = _round(shell, spec, bundle.NO_PYTHON, timeout)
+        return instead if instead.hello is not None else heard
+    return heard
+
+
+def _round(shell: Shell, spec: Spec, python: str, timeout: Seconds) -> Round:
     heard = Round(spec)
     stream = shell.stream(bundle.command(python), heard)
     stream.write(bundle.payload() + bundle.spec_line(spec))

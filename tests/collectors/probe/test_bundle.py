@@ -238,16 +238,6 @@ def test_a_node_without_python_gives_its_main_numbers() -> None:
         assert running.wait(DiskSamples).d[0].path == "/tmp"
 
 
-def test_a_python_that_does_not_start_is_as_good_as_none(tmp_path: Path) -> None:
-    broken = tmp_path / "python3"
-    broken.write_text("#!/bin/sh\nexit 1\n")
-    broken.chmod(0o755)
-    done = subprocess.run(
-        bundle.command(str(broken)), input=b"code\necho here\n#END\n", capture_output=True, timeout=20, check=False
-    )
-    assert done.stdout == b"here\n"
-
-
 def test_the_light_imports_are_what_pynvml_needs_of_the_real_ones() -> None:
     import functools  # noqa: F401
     import string
