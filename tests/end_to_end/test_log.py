@@ -1,0 +1,65 @@
+"""The log on the screen: bounded whatever comes, and text from strangers stays text."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.end_to_end.product import Cluster, Product, Screen, step_line
+
+StartCluster = Callable[..., Cluster]
+
+
+def follow(product: Product, cluster: StartCluster, log: Path) -> Screen:
+    cluster(1)
+    config = product.config(f'[cluster]\nlogin = "n0"\nnodes = ["n0"]\n[[run]]\nname = "llm"\nlog = "{log}"\n')
+    screen = product.screen("--config", str(config), columns=160)
+    screen.until_shown("ssh 1/1", "llm")
+    return screen
+
+
+def write_fast(log: Path, seconds: float, per_second: int) -> int:
+    """Write lines for some time, a step line every twentieth; the last step."""
+    step, end, pause = 0, time.monotonic() + seconds, threading.Event()
+    with log.open("a") as opened:
+        while time.monotonic() < end:
+            for number in range(per_second // 20):
+                if number % 20 == 0:
+                    step += 1
+                    opened.write(step_line(step))
+                opened.write(f"[rank{number % 8}] loading shard {number:06} of the corpus, nothing to see here\n")
+            opened.flush()
+            pause.wait(0.05)
+    return step
+
+
+def test_a_thousand_lines_a_second_drop_lines_and_no_step(product: Product, cluster: StartCluster) -> None:
+    log = product.work / "train.log"
+    log.write_text(step_line(0))
+    screen = follow(product, cluster, log)
+    screen.until_shown(r"iteration +0/")
+    last = write_fast(log, 5.0, 2000)
+    screen.until_line("llm", rf"\b{last}\b")
+    screen.until_shown(r"\+[\d,]+ lines dropped")
+    assert screen.leave() < 2
+
+
+HOSTILE = (
+    "\x1b]0;stolen title\x07\x1b[2J\x1b[31mred\x1b[0m \x1bPtmux;\x1b\\ \x9b5m \x1b]52;c;c3RvbGVu\x07"
+    " [bold]bold[/bold] [@click=app.quit]quit[/] \u202ebackwards\u202c bell\x07 \x0e\x00end-of-hostile\n"
+)
+
+
+def test_what_is_in_a_log_never_commands_the_terminal(product: Product, cluster: StartCluster) -> None:
+    log = product.work / "train.log"
+    log.write_bytes(HOSTILE.encode("utf-8", "surrogateescape"))
+    screen = follow(product, cluster, log)
+    screen.until_shown("end-of-hostile", r"\[bold\]bold\[/bold\]", r"\[@click=app\.quit\]quit")
+    assert screen.leave() < 2
+    raw = bytes(screen.screen)
+    for never in (b"\x1b]0;stolen", b"\x1b]52;c;c3RvbGVu", b"\x1bPtmux", b"\xc2\x9b", "\u202e".encode(), b"\x0e", b"\x00"):
+        assert never not in raw
+    assert re.findall(rb"[^\x07]{0,40}\x07", raw) == []
