@@ -22,6 +22,9 @@ PROGRAM = str(Path(sys.executable).with_name("trainmon-tui"))
 PATIENCE = 40.0
 """Seconds that anything may take on a busy machine of two cores."""
 
+QUICK = 4.0
+"""Seconds that leaving may take: under one where nothing else runs; whatever hangs would take ten or more."""
+
 STEP_LINE = (
     " [2026-01-02 03:04:05] iteration {step:8}/    1000 | consumed samples:        30720 |"
     " elapsed time per iteration (ms): 4100.0 | learning rate: 1.000000E-04 | global batch size:   256 |"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.end_to_end.product import Cluster, Product, Screen, step_line
+from tests.end_to_end.product import QUICK, Cluster, Product, Screen, step_line
 from tests.lab.hung_mount import HungMount
 from tests.lab.nvml import GPU_IS_LOST, NO_PERMISSION
 
@@ -82,7 +82,7 @@ def test_a_hung_mount_is_one_disk_and_everything_else_goes_on(product: Product, 
     with log.open("a") as more:
         more.write(step_line(2))
     screen.until_shown(r"iteration +2/")
-    assert screen.leave() < 2
+    assert screen.leave() < QUICK
 
 
 WEDGED = """#!/bin/sh
@@ -101,5 +101,5 @@ def test_a_wedged_nvidia_smi_costs_the_gpus_of_its_node_only(product: Product, c
     screen = product.screen("--config", str(nodes_config), columns=200)
     screen.until_line(" n0 ", r"(?i)gpu: .*(hung|does not answer|stuck)")
     screen.until_shown("ssh 1/1", "n0:/ ")
-    assert screen.leave() < 2
+    assert screen.leave() < QUICK
     assert nodes.sshd.pid

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from paramiko import Ed25519Key
 
-from tests.end_to_end.product import PATIENCE, Cluster, Product, Screen, environment
+from tests.end_to_end.product import PATIENCE, QUICK, Cluster, Product, Screen, environment
 from tests.lab.factors import FactorServer, Script
 from tests.lab.sshd import Sshd, keygen
 
@@ -65,7 +65,7 @@ def test_a_second_factor_is_asked_once_and_a_lost_connection_is_not_redialled(pr
         screen.keys(PASSCODE + "\r")
         screen.until_shown("ssh 1/1")
         assert script.attempts.count("keyboard-interactive") == 2
-        assert screen.leave() < 2
+        assert screen.leave() < QUICK
         assert PASSCODE.encode() not in bytes(screen.screen)
 
 
@@ -97,7 +97,7 @@ def test_quitting_while_a_question_is_open_is_quick(product: Product) -> None:
         screen.until_shown("vault asks: ")
         screen.keys("\x03")
         screen.until_shown("q quits", "vault asks: ")
-        assert screen.leave("\x11") < 2
+        assert screen.leave("\x11") < QUICK
 
 
 @pytest.mark.parametrize("script", [SECOND_FACTOR, {"steps": ("password",), "password": PASSWORD}])

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from collectors.probe import bundle
-from tests.end_to_end.product import Cluster, Product, until
+from tests.end_to_end.product import QUICK, Cluster, Product, until
 from tests.lab.probe import gone
 from trainmon.readings import Spec
 
@@ -23,9 +23,9 @@ def test_with_no_config_and_an_empty_home_this_machine_is_watched(product: Produ
     screen.until_shown(r"ssh 1/1")
     screen.until_line(":/ ", r"\d+%")
     children = Path(f"/proc/{screen.pid}/task/{screen.pid}/children").read_text().split()
-    assert screen.leave() < 2
+    assert screen.leave() < QUICK
     until(lambda: all(gone(int(pid)) for pid in children), "no process is left")
-    assert [path for path in product.work.iterdir()] == []
+    assert list(product.work.iterdir()) == []
     assert {str(path.relative_to(product.home)) for path in product.home.rglob("*") if path.is_file()} <= {
         ".local/state/trainmon-tui/trainmon.log"
     }
@@ -39,7 +39,7 @@ def test_nothing_is_written_in_a_nodes_home(product: Product, cluster: StartClus
     screen.until_shown("ssh 1/1", r"n0:/ ")
     folders = {Path(f"/proc/{pid}/cwd").resolve() for pid in nodes.sessions_of(0)}
     assert folders
-    assert screen.leave() < 2
+    assert screen.leave() < QUICK
     assert list(home.rglob("*")) == []
 
 
@@ -54,7 +54,7 @@ def test_a_client_that_is_stopped_loses_its_lease_and_the_probe_ends_by_itself(
     assert client.stdout is not None
     try:
         spec = msgspec.json.encode({**msgspec.to_builtins(Spec(period=0.5)), "lease": 2.0})
-        client.stdin.write(bundle.payload() + spec + b"\n")
+        client.stdin.write(bundle.payload(client.stdout.readline()) + spec + b"\n")
         assert b'"hello"' in client.stdout.readline()
         probes = nodes.sessions_of(0)
         assert probes
