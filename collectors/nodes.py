@@ -75,8 +75,8 @@ class Watch:
                 return
             self._spec = spec
             self._source = replace(self._source, period=spec.period)
-            if self._feed is not None and self._feed.stream is not None:
-                self._feed.stream.write(bundle.spec_line(spec))
+            if self._feed is not None and self._feed.is_served:
+                self._feed.write(bundle.spec_line(spec))
 
     def tick(self) -> None:
         """Do what is due: dial, renew the lease, give up a silent probe."""
@@ -94,9 +94,9 @@ class Watch:
                     feed, HostUnreachable(self.name, f"connected, but its probe has been silent for {SILENCE:.0f} s")
                 )
                 return
-            if now - self._leased_at >= LEASE_EVERY and feed.stream is not None:
+            if now - self._leased_at >= LEASE_EVERY and feed.is_served:
                 self._leased_at = now
-                feed.stream.write(bundle.LEASE)
+                feed.write(bundle.LEASE)
             if feed.told_bad_lines != feed.bad_lines:
                 feed.told_bad_lines = feed.bad_lines
                 self._tell(bad_lines=feed.bad_lines, stderr=feed.stderr)
@@ -134,7 +134,8 @@ class Watch:
             with self._lock:
                 feed.stream, self._shell, self._feed = stream, shell, feed
                 self._leased_at = self._clock.monotonic()
-                stream.write(bundle.payload() + bundle.spec_line(self._spec or Spec()))
+                if feed.greeting is not None:
+                    self._answer(feed)
         except TrainmonError as error:
             self._failed(error, shell)
         except Exception as error:  # a fault of ours must not end the watch silently: it becomes the source's error
@@ -181,6 +182,17 @@ class Watch:
         if shell is not None:
             shell.close()
 
+    def greeted(self, feed: Feed) -> None:
+        """The node has said what it is, on the reader's thread; it may do so before `stream` has returned."""
+        with self._lock:
+            if feed is self._feed:
+                self._answer(feed)
+
+    def _answer(self, feed: Feed) -> None:
+        if feed.greeting is not None and not feed.is_served:
+            feed.is_served = True
+            feed.write(bundle.payload(feed.greeting) + bundle.spec_line(self._spec or Spec()))
+
     def heard(self, feed: Feed, reading: AnyReading) -> None:
         """A line of the probe, on the reader's thread."""
         if feed is not self._feed:
@@ -221,6 +233,9 @@ class Feed:
     def __init__(self, watch: Watch) -> None:
         self.stream: Stream | None = None
         self.heard_at = watch.monotonic()
+        self.greeting: bytes | None = None
+        self.is_served = False
+        """Whether its code and its first spec are on their way."""
         self.bad_lines = 0
         self.told_bad_lines = 0
         self.stderr: str | None = None
@@ -229,6 +244,10 @@ class Feed:
         self._skipping = False
         self._bye: str | None = None
         self._spoke = False
+
+    def write(self, data: bytes) -> None:
+        if self.stream is not None:
+            self.stream.write(data)
 
     def received(self, data: bytes) -> None:
         self.heard_at = self._watch.monotonic()
@@ -244,6 +263,10 @@ class Feed:
                 self._read(line)
 
     def _read(self, line: bytes) -> None:
+        if self.greeting is None and line.startswith(bundle.GREETING):
+            self.greeting = line
+            self._watch.greeted(self)
+            return
         try:
             reading = DECODER.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,8 +1,8 @@
 """The first code that runs on a node: makes the sent modules importable, then starts main.
 
-They are unpacked and compiled in a child, so that the memory of that goes away with it; those that most nodes never
-need, only when they are imported. `p` is what the loader has read: this text in base64, then the modules, as
-`name NUL text NUL …`, compressed and in base64.
+They are unpacked and, where they came as texts, compiled in a child: the memory of that goes away with it. What most
+nodes never need is compiled only when it is imported. `p` is what the loader has read, three words: this text in
+base64; `texts` or `compiled`; the modules, as `name NUL text NUL …` or marshalled, compressed and in base64.
 """
 
 import binascii
@@ -39,11 +39,14 @@ def compiled(name: str, text: bytes) -> bytes:
     return marshal.dumps(compile(text, "probe:" + name, "exec", 0, True, 2))
 
 
-def unpacked(packed: bytes) -> "tuple[dict[str, bytes], dict[str, bytes]]":
+def unpacked(kind: bytes, packed: bytes) -> "Any":
     """Marshalled code by module name, and the texts of those that are compiled later."""
     import zlib
 
-    parts = zlib.decompress(binascii.a2b_base64(packed)).split(b"\0")
+    data = zlib.decompress(binascii.a2b_base64(packed))
+    if kind == b"compiled":
+        return marshal.loads(data)
+    parts = data.split(b"\0")
     texts = {name.decode(): text for name, text in zip(parts[::2], parts[1::2])}  # noqa: B905 strict= needs 3.10
     later = {name: text for name, text in texts.items() if name.rpartition(".")[2] in LATER}
     return {name: compiled(name, text) for name, text in texts.items() if name not in later}, later
@@ -76,15 +79,15 @@ class Sent:
             exec(marshal.loads(self.codes[name]), module.__dict__)
 
 
-def install(packed: bytes) -> None:
+def install(kind: bytes, packed: bytes) -> None:
     """Unpack, compile, and make importable."""
-    codes, texts = in_child(lambda: unpacked(packed))
+    codes, texts = in_child(lambda: unpacked(kind, packed))
     codes.update(dict.fromkeys(PACKAGES, b""))
     sys.meta_path.insert(0, Sent(codes, texts))  # type: ignore[arg-type]
 
 
 if "p" in globals():
-    install(globals().pop("p")[1])
+    install(*globals().pop("p")[1:])
     from collectors.probe import main
 
     main.main()

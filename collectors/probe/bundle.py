@@ -1,8 +1,8 @@
 """What the client sends to a node: the command line that starts the probe, its code, and its specs.
 
-Everything on standard input is lines: first the code, then the fallback script up to `#END`, then JSON specs, and an
-empty line every 20 s as the lease. No part of the command line holds a newline, a quote or a `!`: any login shell
-passes it on unchanged.
+The node greets with what it is. Then everything on its standard input is lines: the code (or the fallback script, up
+to `#END`), JSON specs, and an empty line every 20 s as the lease. No part of the command line holds a newline, a quote
+or a `!`: any login shell passes it on unchanged.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import functools
 import importlib.util
+import marshal
 import re
 import zlib
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from collectors.probe import boot
 from trainmon.errors import TrainmonError
 from trainmon.readings import Spec
 
@@ -28,9 +30,16 @@ FIRST = "boot"
 HERE_ONLY = {"bundle", "__init__", FIRST}
 FALLBACK = (FOLDER / "fallback_spec.sh", FOLDER / "fallback.sh")
 
+GREETING = b"#probe "
+"""How the first line from the node begins: a Python says its magic number after it, a shell that it is one."""
+
+SHELL_SAYS = b"sh"
+
 LOADER = (
-    "import io,binascii;"
-    "p=io.BufferedReader(io.FileIO(0,closefd=False),1).read(%d).split(None,2)[:2];"
+    "import os,sys,io,binascii,_frozen_importlib_external as f;"
+    "os.write(1,sys.argv[1].encode()+bytes([32])+binascii.b2a_hex(f.MAGIC_NUMBER)+bytes([10]));"
+    "s=io.BufferedReader(io.FileIO(0,closefd=False),1);"
+    "p=s.read(int(s.readline())).split();"
     "exec(binascii.a2b_base64(p[0]))"
 )
 """Reads exactly the code, not one byte of the specs after it: a buffer of 1 byte makes read(n) ask for n at once."""
@@ -40,9 +49,9 @@ NO_PYTHON = ""
 
 SHELL = (
     'renice -n 19 -p $$ >/dev/null 2>&1; if command -v "$1" >/dev/null 2>&1; then '
-    'exec "$1" -I -S -B -X no_debug_ranges -c "$2"; fi; IFS= read -r line; n=$(printf "\\012x"); n=${n%x}; script=; '
+    'exec "$1" -I -S -B -X no_debug_ranges -c "$2" "$3"; fi; echo "$3 sh"; n=$(printf "\\012x"); n=${n%x}; script=; '
     'while IFS= read -r line; do case $line in "#END") break;; esac; script="$script$line$n"; done; '
-    'unset line n; shift 2; eval "$script"'
+    'unset line n; shift 3; eval "$script"'
 )
 """Becomes Python where there is one, else runs the fallback script. Trying it out first would cost a start of it."""
 
@@ -57,18 +66,40 @@ ASKED = re.compile(r"\bpynvml\.(\w+)|\bnvml\.(\w+)|\"(nvml\w+)\"")
 
 def command(python: str = "python3") -> list[str]:
     """The argv that starts the probe on a node: a POSIX shell that becomes Python, or the fallback script."""
-    return ["sh", "-c", SHELL, "trainmon-probe", python, LOADER % len(payload())]
+    return ["sh", "-c", SHELL, "trainmon-probe", python, LOADER, GREETING.decode().strip()]
+
+
+def payload(greeting: bytes) -> bytes:
+    """What is written first, to a node that began with this line: its code, or the shell's fallback script.
+
+    A Python of our own version is sent what ours compiled, and any other the texts: compiling is half of its start.
+    """
+    said = greeting.removeprefix(GREETING).strip()
+    if said == SHELL_SAYS:
+        return _script()
+    return _code(said == importlib.util.MAGIC_NUMBER.hex().encode())
 
 
 @functools.cache
-def payload() -> bytes:
-    """What is written first: the code, compressed and in base64 on one line, then the fallback script."""
+def _script() -> bytes:
+    return "".join(path.read_text("utf-8") for path in FALLBACK).encode() + b"\n#END\n"
+
+
+@functools.cache
+def _code(is_compiled: bool) -> bytes:
+    """The length of a line, and the line: boot, the modules as `name NUL text NUL …` or as boot.unpacked makes them."""
     modules = {f"collectors.probe.{name}": (FOLDER / f"{name}.py").read_text("utf-8") for name in _sent()}
     modules["pynvml"] = pruned_pynvml(text for text in modules.values() if "nvml" in text)
-    packed = zlib.compress("\0".join(part for module in modules.items() for part in module).encode(), 6)
-    code = base64.b64encode((FOLDER / f"{FIRST}.py").read_bytes()) + b" " + base64.b64encode(packed)
-    script = "".join(path.read_text("utf-8") for path in FALLBACK)
-    return code + b"\n" + script.encode() + b"\n#END\n"
+    if is_compiled:
+        later = {name: text.encode() for name, text in modules.items() if name.rpartition(".")[2] in boot.LATER}
+        codes = {name: boot.compiled(name, text.encode()) for name, text in modules.items() if name not in later}
+        packed = marshal.dumps((codes, later))
+    else:
+        packed = "\0".join(part for module in modules.items() for part in module).encode()
+    first = base64.b64encode((FOLDER / f"{FIRST}.py").read_bytes())
+    kind = b"compiled" if is_compiled else b"texts"
+    line = first + b" " + kind + b" " + base64.b64encode(zlib.compress(packed, 6)) + b"\n"
+    return b"%d\n" % len(line) + line
 
 
 def spec_line(spec: Spec) -> bytes:

@@ -47,14 +47,16 @@ class Agent:
     """A running agent whose output is counted."""
 
     def __init__(
-        self, name: str, argv: list[str], environment: dict[str, str], first: bytes, ask: bytes, every: float
+        self, name: str, argv: list[str], environment: dict[str, str], spec: Spec | None, ask: bytes, every: float
     ) -> None:
         self.name, self.ask, self.every, self.bytes = name, ask, every, 0
         self.next_ask = time.monotonic()
         self.process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, bufsize=0, cwd="/"
         )
-        self.write(first)
+        if spec is not None:
+            assert self.process.stdout is not None
+            self.write(bundle.payload(self.process.stdout.readline()) + bundle.spec_line(spec))
         threading.Thread(target=self._count, daemon=True).start()
 
     def write(self, data: bytes) -> None:
@@ -143,7 +145,7 @@ def main(seconds: float, python: str, peer: bool) -> None:
                 label,
                 bundle.command(python),
                 environment,
-                bundle.payload() + bundle.spec_line(spec),
+                spec,
                 bundle.LEASE,
                 20.0,
             )
@@ -152,7 +154,7 @@ def main(seconds: float, python: str, peer: bool) -> None:
         if peer:
             line = peer_command(folder / "peer", python)
             agents.append(
-                Agent(f"agent of {PEER}", ["sh", "-c", f"exec {line}"], environment, b"", b"snapshot\n", PERIOD)
+                Agent(f"agent of {PEER}", ["sh", "-c", f"exec {line}"], environment, None, b"snapshot\n", PERIOD)
             )
         rows = measure(agents, seconds)
         for agent in agents:

@@ -16,6 +16,7 @@ from trainmon.model import Event, NodeReading, Source, SourceChanged
 from trainmon.readings import DiskSample, DiskSamples, GpuSamples, Hello, Spec
 from trainmon.shell import Completed, Sink
 
+GREETING = b"#probe 00000000\n"
 HELLO = b'{"k":"hello","v":1,"t":1.0,"host":"n1"}\n'
 
 
@@ -82,8 +83,11 @@ class Host:
 
     def connected(self, shell: FakeShell) -> Sink:
         self.watch.tick()
-        until(lambda: bundle.spec_line(Spec(disks=("/",))) in shell.written)
+        until(lambda: shell.sink is not None and self.idle())
         assert shell.sink is not None
+        assert shell.written == b""
+        shell.sink.received(GREETING)
+        assert shell.written == bundle.payload(GREETING) + bundle.spec_line(Spec(disks=("/",)))
         return shell.sink
 
     def ticked(self, seconds: float) -> None:
@@ -106,7 +110,6 @@ def test_a_host_that_answers_is_up_and_its_lines_are_events() -> None:
     shell = FakeShell()
     host = Host(shell)
     sink = host.connected(shell)
-    assert shell.written.startswith(bundle.payload())
     sink.received(HELLO[:10])
     sink.received(HELLO[10:] + b'{"k":"gpu","v":1,"t":1.0,"g":[]}\n')
     host.source("up")
@@ -116,6 +119,28 @@ def test_a_host_that_answers_is_up_and_its_lines_are_events() -> None:
         if isinstance(event, NodeReading):
             kinds.append(type(event.reading))
     assert kinds == [Hello, GpuSamples]
+
+
+def test_a_greeting_that_comes_before_the_stream_is_there_is_answered() -> None:
+    class Hasty(FakeShell):
+        def stream(self, argv: Sequence[str], sink: Sink) -> FakeShell:
+            sink.received(b"Welcome!\n" + GREETING)
+            return super().stream(argv, sink)
+
+    shell = Hasty()
+    host = Host(shell)
+    host.watch.tick()
+    until(lambda: shell.written == bundle.payload(GREETING) + bundle.spec_line(Spec(disks=("/",))))
+
+
+def test_a_node_that_has_not_greeted_is_told_nothing() -> None:
+    shell = FakeShell()
+    host = Host(shell)
+    host.watch.tick()
+    until(lambda: shell.sink is not None and host.idle())
+    host.watch.watch(Spec(disks=("/fsx",)), frozenset())
+    host.ticked(25.0)
+    assert shell.written == b""
 
 
 def test_a_host_that_does_not_answer_is_dialled_again_after_a_growing_pause() -> None:

@@ -26,6 +26,7 @@ class RunningProbe:
     ) -> None:
         self.readings: list[AnyReading] = []
         self.raw: list[bytes] = []
+        self.greeting = b""
         self.news = threading.Condition()
         self.process = subprocess.Popen(
             bundle.command(python), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -33,7 +34,9 @@ class RunningProbe:
         )  # fmt: skip
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
-        self.write(bundle.payload())
+        with self.news:
+            assert self.news.wait_for(lambda: self.greeting or not self.reader.is_alive(), 20.0), "it does not greet"
+        self.write(bundle.payload(self.greeting))
         self.ask(**spec)
 
     def ask(self, **spec: object) -> None:
@@ -50,6 +53,8 @@ class RunningProbe:
         while data := self.process.stdout.read(65536):
             *lines, rest = (rest + data).split(b"\n")
             with self.news:
+                if lines and not self.greeting:
+                    self.greeting = lines.pop(0)
                 self.raw += lines
                 self.readings += [DECODER.decode(line) for line in lines]
                 self.news.notify_all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import msgspec
 
@@ -47,6 +48,8 @@ class Round:
         self.troubles: dict[str, str] = {}
         self.stderr = ""
         self.end: str | None = None
+        self.greeting = b""
+        self.greeted = threading.Event()
         self.over = threading.Event()
         self._spec = spec
         self._rest = b""
@@ -67,8 +70,13 @@ class Round:
     def ended(self, status: int | None, error: TrainmonError | None) -> None:
         self.end = str(error) if error else f"it ended with status {status}"
         self.over.set()
+        self.greeted.set()
 
     def _read(self, line: bytes) -> None:
+        if not self.greeting and line.startswith(bundle.GREETING):
+            self.greeting = line
+            self.greeted.set()
+            return
         try:
             reading = DECODER.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -120,7 +128,9 @@ def one_round(shell: Shell, spec: Spec, python: str, timeout: Seconds) -> Round:
 def _round(shell: Shell, spec: Spec, python: str, timeout: Seconds) -> Round:
     heard = Round(spec)
     stream = shell.stream(bundle.command(python), heard)
-    stream.write(bundle.payload() + bundle.spec_line(spec))
-    heard.over.wait(timeout)
+    until = time.monotonic() + timeout
+    if heard.greeted.wait(timeout) and not heard.over.is_set():
+        stream.write(bundle.payload(heard.greeting) + bundle.spec_line(spec))
+        heard.over.wait(max(0.0, until - time.monotonic()))
     stream.close()
     return heard

@@ -21,6 +21,9 @@ from tests.lab.nvml import Nvml
 from tests.lab.probe import RunningProbe
 from trainmon.readings import DECODER, Bye, DiskSamples, GpuSamples, Hello, HostSample, LogSpec, Spec
 
+OURS = b"#probe " + importlib.util.MAGIC_NUMBER.hex().encode() + b"\n"
+OTHER = b"#probe 00000000\n"
+SHELL = b"#probe sh\n"
 TEXTS = [path.read_text() for path in bundle.FOLDER.glob("*.py")]
 
 
@@ -39,15 +42,25 @@ def test_any_login_shell_passes_the_command_on() -> None:
 
 
 def test_the_code_is_one_line_of_plain_ascii_and_the_script_ends_in_its_sign() -> None:
-    code, _, rest = bundle.payload().partition(b"\n")
-    assert set(code) <= set(b" ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")
-    assert rest.endswith(b"\n#END\n")
-    assert rest.count(b"#END") == 1
+    for greeting in (OURS, OTHER):
+        length, _, code = bundle.payload(greeting).partition(b"\n")
+        assert set(code[:-1]) <= set(b" ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")
+        assert code.endswith(b"\n")
+        assert int(length) == len(code)
+    script = bundle.payload(SHELL)
+    assert script.endswith(b"\n#END\n")
+    assert script.count(b"#END") == 1
 
 
 def test_it_is_small_and_made_once() -> None:
-    assert len(bundle.payload()) < 80_000
-    assert bundle.payload() is bundle.payload()
+    for greeting, most in ((OURS, 120_000), (OTHER, 80_000), (SHELL, 20_000)):
+        assert len(bundle.payload(greeting)) < most
+        assert bundle.payload(greeting) is bundle.payload(greeting)
+
+
+def test_only_a_python_of_our_own_version_is_sent_what_ours_compiled() -> None:
+    assert bundle.payload(OURS).split()[2] == b"compiled"
+    assert bundle.payload(OTHER).split()[2] == b"texts"
 
 
 def test_a_spec_is_one_line_whatever_is_in_it() -> None:
@@ -125,19 +138,19 @@ def test_the_pruned_pynvml_answers_as_the_full_one_does(tmp_path: Path) -> None:
 
 def test_the_loader_reads_not_one_byte_of_the_specs() -> None:
     """The specs may come in the same packet as the code."""
-    pipe = io.BytesIO(bundle.payload() + b"{}\n")
+    pipe = io.BytesIO(bundle.payload(OTHER) + b"{}\n")
     reader = io.BufferedReader(pipe, 1)
-    assert len(reader.read(len(bundle.payload()))) == len(bundle.payload())
+    code = reader.read(int(reader.readline()))
+    assert bundle.payload(OTHER).endswith(code)
     assert pipe.read() == b"{}\n"
 
 
 def test_making_it_costs_the_laptop_little() -> None:
-    bundle.payload()
     spent = []
     for _ in range(3):
-        bundle.payload.cache_clear()
+        bundle._code.cache_clear()
         begun = time.process_time()
-        bundle.payload()
+        bundle.payload(OURS)
         spent.append(time.process_time() - begun)
     assert min(spent) < 0.1
 
@@ -195,7 +208,7 @@ def test_what_is_sent_imports_the_standard_library_and_itself_alone() -> None:
     allowed = {"collectors", "pynvml", *sys.stdlib_module_names}
     for text in TEXTS:
         if "from trainmon" in text:
-            assert "def payload()" in text, "only the bundle, which stays here, knows trainmon"
+            assert "def payload(" in text, "only the bundle, which stays here, knows trainmon"
             continue
         for line in text.splitlines():
             words = line.split()
@@ -205,17 +218,15 @@ def test_what_is_sent_imports_the_standard_library_and_itself_alone() -> None:
 
 def test_without_a_fitting_python_the_shell_script_runs() -> None:
     """Whatever the script is, the loader's shell hands it the specs, and not one line before them."""
-    shell = bundle.command("no-such-python")
     script = b'while IFS= read -r line; do printf "got:%s\\n" "$line"; done\n'
-    code = bundle.payload().partition(b"\n")[0]
     done = subprocess.run(
-        shell,
-        input=code + b"\n" + script + b"\n#END\n" + b'{"period":2}\n\n',
+        bundle.command("no-such-python"),
+        input=script + b"\n#END\n" + b'{"period":2}\n\n',
         capture_output=True,
         timeout=20,
         check=False,
     )
-    assert done.stdout == b'got:{"period":2}\ngot:\n'
+    assert done.stdout == SHELL + b'got:{"period":2}\ngot:\n'
     assert done.stderr == b""
 
 
@@ -224,10 +235,10 @@ def test_the_fallback_script_is_given_the_specs_period_and_disks() -> None:
     spec = bundle.spec_line(Spec(period=3.0, disks=("/a b", "/it's", '/q"\\x', "/$(id)"), switches=("/s",)))
     script = prelude + b'printf "[%s]" "$@"; cat\n'
     done = subprocess.run(
-        bundle.command("no-such-python"), input=b"code\n" + script + b"#END\n\n" + spec + b"\n", capture_output=True,
+        bundle.command("no-such-python"), input=script + b"#END\n\n" + spec + b"\n", capture_output=True,
         timeout=20, check=False,
     )  # fmt: skip
-    assert done.stdout.decode() == """[3.0][/a b][/it's][/q"\\x][/$(id)]\n"""
+    assert done.stdout.removeprefix(SHELL).decode() == """[3.0][/a b][/it's][/q"\\x][/$(id)]\n"""
     assert done.stderr == b""
 
 

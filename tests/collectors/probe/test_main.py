@@ -70,7 +70,7 @@ def test_a_stopped_client_ends_everything_when_its_lease_is_over(nvml: Nvml, tmp
         "import subprocess, sys\n"
         "from collectors.probe import bundle\n"
         "p = subprocess.Popen(bundle.command(sys.executable), stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
-        'p.stdin.write(bundle.payload() + b\'{"period": 0.01, "lease": 1.5}\\n\')\n'
+        'p.stdin.write(bundle.payload(p.stdout.readline()) + b\'{"period": 0.01, "lease": 1.5}\\n\')\n'
         "p.stdin.flush()\n"
         "p.stdout.readline()\n"
         "print(p.pid, flush=True)\n"
