@@ -9,8 +9,10 @@ import subprocess
 import sys
 import time
 
+from tests.bench.replay import fill
 from tests.bench.table import ratio, show
 from tests.lab.terminal import Cost, Terminal
+from trainmon.engine import Engine
 
 SETTLE = 20.0
 SPAN = 40.0
@@ -48,6 +50,13 @@ def textual_import() -> float:
     return time.monotonic() - started
 
 
+def history_mib(nodes: int) -> float:
+    """MiB of an hour of history of this many nodes, counted in its arrays."""
+    engine = Engine()
+    fill(engine, 1)
+    return engine.rings.nbytes() * nodes / 2**20
+
+
 def median(values: list[float]) -> float:
     return sorted(values)[len(values) // 2]
 
@@ -61,13 +70,14 @@ def main() -> None:
         ["64 x 8, nothing changes: bytes/s", f"{rate(*idle):.0f}", "<= 100"],
         ["64 x 8, 5 %: CPU % of a core", f"{percent(*calm):.1f}", ""],
         ["256 x 8, an hour of history: CPU % of a core", f"{percent(*many):.1f}", "<= 25"],
+        ["2,048 GPUs x 4 metrics, an hour of history itself: MiB", f"{history_mib(256):.0f}", ""],
         ["256 x 8, an hour of history: RSS MiB", f"{many[1].rss_mib:.0f}", "<= 220"],
     ]
     show("The dashboard on recorded bytes, 120 columns", ("what", "measured", "goal"), rows)
     starts, imports = [], []
     for _ in range(5):
         imports.append(textual_import())
-        starts.append(first_frame([sys.executable, "-m", "trainmon.cli", "--demo"]))
+        starts.append(first_frame([sys.executable, "-m", "trainmon", "--demo"]))
     ours, theirs = median(starts), median(imports)
     show(
         "Process start to the first painted frame of --demo (median of 5, in turn)",
