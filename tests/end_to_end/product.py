@@ -185,20 +185,28 @@ class Cluster:
     @classmethod
     @contextlib.contextmanager
     def start(
-        cls, folder: Path, nodes: int, *, gpus: int, env: Mapping[str, str], options: Mapping[str, str]
+        cls,
+        folder: Path,
+        nodes: int,
+        *,
+        gpus: int,
+        env: Mapping[str, str],
+        own: Mapping[int, Mapping[str, str]],
+        options: Mapping[str, str],
     ) -> Iterator[Cluster]:
-        """`env` is what every session has in its environment; `options` are lines of sshd_config."""
+        """`env` is what every session has in its environment, `own` those of one node; `options` are sshd's lines."""
         nvml = []
         for number in range(nodes):
-            own = folder / f"gpus-{number}"
-            own.mkdir(parents=True)
-            nvml.append(Nvml(own, gpus=gpus))
-        shared = " ".join(f'"{name}={value}"' for name, value in {"LD_LIBRARY_PATH": str(library()), **env}.items())
-        own_env = "".join(
-            f"\nMatch LocalAddress {address(number)}\n  SetEnv {shared} TRAINMON_LAB_NVML={node.path}"
+            driver = folder / f"gpus-{number}"
+            driver.mkdir(parents=True)
+            nvml.append(Nvml(driver, gpus=gpus))
+        shared = {"LD_LIBRARY_PATH": str(library()), **env}
+        blocks = "".join(
+            f"\nMatch LocalAddress {address(number)}\n  SetEnv "
+            + words({**shared, **own.get(number, {}), "TRAINMON_LAB_NVML": str(node.path)})
             for number, node in enumerate(nvml)
         )
-        with Sshd.start(folder / "sshd", **options, SetEnv=shared + own_env) as sshd:
+        with Sshd.start(folder / "sshd", **options, SetEnv=words(shared) + blocks) as sshd:
             yield cls(sshd, nvml)
 
     def sessions_of(self, node: int) -> list[int]:
@@ -232,6 +240,11 @@ def environ_of(pid: int) -> list[bytes]:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return []
+
+
+def words(env: Mapping[str, str]) -> str:
+    """As SetEnv of sshd_config takes them."""
+    return " ".join(f'"{name}={value}"' for name, value in env.items())
 
 
 def address(number: int) -> str:

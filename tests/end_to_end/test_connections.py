@@ -56,7 +56,8 @@ def test_a_node_that_restarts_its_sshd_is_down_with_a_sentence_and_then_up(
 
 def test_numbers_of_before_are_dim_and_have_their_age(product: Product, cluster: StartCluster) -> None:
     nodes = cluster(1)
-    screen = product.screen("n0")
+    config = product.config('[cluster]\nnodes = ["n0"]\nevery = "0.5s"\n')
+    screen = product.screen("--config", str(config))
     screen.until_line(" n0 ", r"\b41\b")
     fresh = screen.style_of("41 ").fg
     for pid in nodes.sessions_of(0):

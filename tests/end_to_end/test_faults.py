@@ -46,60 +46,56 @@ def gpus_of(told: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_driver_that_hangs_costs_its_row_and_comes_back(product: Product, cluster: StartCluster) -> None:
-    nodes = cluster(2, gpus=2)
-    log = product.work / "train.log"
-    log.write_text(step_line(1))
-    config = product.config(f'[cluster]\nlogin = "n0"\nnodes = ["n[0-1]"]\n[[run]]\nname = "llm"\nlog = "{log}"\n')
-    screen = product.screen("--config", str(config), columns=200)
-    screen.until_shown("ssh 2/2", r"iteration +1/")
-    nodes.nvml[0].hang(1, "nvmlDeviceGetTemperature").hang(1, "nvmlDeviceGetTemperatureV")
-    screen.until_line(" n0 ", "gpu: NVML: no answer for \\d+ s")
-    keeps_moving(screen, nodes, 1, 0, 57)
-    with log.open("a") as more:
-        more.write(step_line(2))
-    text = screen.until_shown(r"iteration +2/", "ssh 2/2")
-    assert [text.count(f"iteration {step:8}/") for step in (1, 2)] == [1, 1]
-    nodes.nvml[0].clear(gpus=2).set(0, temperature=58)
-    screen.until_line(" n0 ", r"\b58\b")
-
-
-def test_a_hung_mount_is_one_disk_and_everything_else_goes_on(product: Product, cluster: StartCluster) -> None:
-    mount = HungMount.at(product.folder / "scratch", product.folder)
-    shim = {name: mount.env[name] for name in ("LD_PRELOAD", "HUNG_PREFIX", "HUNG_WHILE")}
-    nodes = cluster(1, gpus=2, env=shim)
-    log = product.work / "train.log"
-    log.write_text(step_line(1))
-    config = product.config(
-        f'[cluster]\nlogin = "n0"\nnodes = ["n0"]\n[[run]]\nname = "llm"\nlog = "{log}"\n'
-        f'[[disk]]\npath = "{mount.folder}"\non = "nodes"\n[[disk]]\npath = "/"\non = "nodes"\n'
-    )
-    mount.hang()
-    screen = product.screen("--config", str(config), columns=200)
-    screen.until_line("✗ n0:/", r"hung: no answer for \d+ ?s")
-    screen.until_shown("ssh 1/1", r"iteration +1/")
-    keeps_moving(screen, nodes, 0, 0, 59)
-    with log.open("a") as more:
-        more.write(step_line(2))
-    screen.until_shown(r"iteration +2/")
-    assert screen.leave() < QUICK
-
-
 WEDGED = """#!/bin/sh
 exec sleep 1000
 """
 
 
-def test_a_wedged_nvidia_smi_costs_the_gpus_of_its_node_only(product: Product, cluster: StartCluster) -> None:
-    folder = product.folder / "bin"
+def wedged_smi(folder: Path) -> dict[str, str]:
+    """The environment of a node without NVML whose nvidia-smi never answers."""
     folder.mkdir()
     (folder / "nvidia-smi").write_text(WEDGED)
     (folder / "nvidia-smi").chmod(0o755)
-    path = f"{folder}:/usr/local/bin:/usr/bin:/bin"
-    nodes = cluster(1, gpus=1, env={"PATH": path, "LD_LIBRARY_PATH": str(Path("/nonexistent"))})
-    nodes_config = product.config('[cluster]\nnodes = ["n0"]\n')
-    screen = product.screen("--config", str(nodes_config), columns=200)
-    screen.until_line(" n0 ", r"(?i)gpu: .*(hung|does not answer|stuck)")
-    screen.until_shown("ssh 1/1", "n0:/ ")
+    return {"PATH": f"{folder}:/usr/local/bin:/usr/bin:/bin", "LD_LIBRARY_PATH": "/nonexistent"}
+
+
+THREE_FAULTS = """
+[cluster]
+login = "n0"
+nodes = ["n[0-3]"]
+[[run]]
+name = "llm"
+log = "{log}"
+[[disk]]
+path = "{mount}"
+on = "nodes"
+"""
+
+
+def test_a_hung_driver_a_hung_mount_and_a_wedged_nvidia_smi_cost_one_row_each(
+    product: Product, cluster: StartCluster
+) -> None:
+    mount = HungMount.at(product.folder / "scratch", product.folder)
+    shim = {name: mount.env[name] for name in ("LD_PRELOAD", "HUNG_PREFIX", "HUNG_WHILE")}
+    nodes = cluster(4, own={2: shim, 3: wedged_smi(product.folder / "bin")})
+    mount.hang()
+    log = product.work / "train.log"
+    log.write_text(step_line(1))
+    config = product.config(THREE_FAULTS.format(log=log, mount=mount.folder))
+    screen = product.screen("--config", str(config), columns=200, rows=60)
+    screen.until_shown("ssh 4/4", r"iteration +1/")
+    nodes.nvml[0].hang(1, "nvmlDeviceGetTemperature").hang(1, "nvmlDeviceGetTemperatureV")
+
+    screen.until_line(" n0 ", r"gpu: NVML: no answer for \d+ s")
+    screen.until_line("✗ n2:/", r"hung: no answer for \d+ ?s")
+    screen.until_line(" n3 ", r"gpu: nvidia-smi(: no answer| does not answ)")
+    keeps_moving(screen, nodes, 1, 0, 57)
+    keeps_moving(screen, nodes, 2, 1, 58)
+    with log.open("a") as more:
+        more.write(step_line(2))
+    text = screen.until_shown(r"iteration +2/", "ssh 4/4", "n1:/.*%", "n3:/.*%")
+    assert [text.count(f"iteration {step:8}/") for step in (1, 2)] == [1, 1]
+
+    nodes.nvml[0].clear(gpus=2).set(0, temperature=59)
+    screen.until_line(" n0 ", r"\b59\b")
     assert screen.leave() < QUICK
-    assert nodes.sshd.pid

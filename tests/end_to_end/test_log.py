@@ -41,7 +41,7 @@ def test_a_thousand_lines_a_second_drop_lines_and_no_step(product: Product, clus
     log.write_text(step_line(0))
     screen = follow(product, cluster, log)
     screen.until_shown(r"iteration +0/")
-    last = write_fast(log, 5.0, 2000)
+    last = write_fast(log, 3.0, 2000)
     screen.until_line("llm", rf"\b{last}\b")
     screen.until_shown(r"\+[\d,]+ lines dropped")
     assert screen.leave() < QUICK
