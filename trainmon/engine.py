@@ -97,14 +97,23 @@ class Engine:
     def _run(self) -> None:
         started = published = self.clock.monotonic()
         while not self._stopping.is_set():
-            batch = self._wait(started, published)
-            try:
-                state = self.step(batch, self.clock.now())
-            except Exception:
-                log.exception("a batch of %d events was lost", len(batch))
-                continue
+            state = self._take(self._wait(started, published))
             published = self.clock.monotonic()
             self._publish(state)
+
+    def _take(self, batch: Sequence[Event]) -> State:
+        """Step. Where a batch fails, its events go one by one: a bad one costs itself, not the word of all hosts."""
+        now = self.clock.now()
+        try:
+            return self.step(batch, now)
+        except Exception as error:
+            log.warning("a batch of %d events failed (%s): one by one", len(batch), error)
+        for event in batch:
+            try:
+                self.step([event], now)
+            except Exception:
+                log.exception("a %s was dropped", type(event).__name__)
+        return self.state
 
     def _wait(self, started: Seconds, published: Seconds) -> list[Event]:
         """Collect events until it is time for the next State; at the latest after a tick, so that ages move on."""
