@@ -18,7 +18,7 @@ from collectors.probe import bundle
 from trainmon.clock import Clock, Seconds
 from trainmon.errors import HostUnreachable, LoginNeeded, LoginRefused, TrainmonError
 from trainmon.model import Event, NodeReading, Source, SourceChanged
-from trainmon.readings import DECODER, AnyReading, Bye, DiskSamples, Spec
+from trainmon.readings import DECODER, AnyReading, Bye, DiskSamples, Hello, Spec
 from trainmon.scrub import scrub
 from trainmon.shell import Shell, Stream
 from trainmon.text import clean
@@ -46,6 +46,8 @@ class Watch:
     ) -> None:
         self.name = name
         self.implied: frozenset[str] = frozenset()
+        self.reads_files = True
+        """Whether its probe reads logs and switch files; the shell's fallback does not."""
         self.wake: Callable[[], None] = lambda: None
         self._dial = dial
         self._submit = submit
@@ -201,6 +203,9 @@ class Watch:
             with self._lock:
                 self._up_since = self._clock.monotonic()
                 self._tell(phase="up", error=None, hint=None, retry_at=None)
+            self.wake()
+        if isinstance(reading, Hello) and self.reads_files != (reading.python is not None):
+            self.reads_files = reading.python is not None
             self.wake()
         if isinstance(reading, DiskSamples) and self.implied:
             reading = by_mount(reading, self.implied, self._spec)

@@ -123,7 +123,7 @@ class Supervisor:
         implied: set[str] = set()
         named: set[str] = set()
         for watched in self._plans:
-            up = {host for host in watched.hosts if self._watches[host].is_up}
+            up = {host for host in watched.hosts if self._watches[host].is_up and self._watches[host].reads_files}
             implied.update(watched.implied_disks)
             named.update((*watched.shared_disks, *watched.node_disks))
             for host, spec in place(watched, up).items():

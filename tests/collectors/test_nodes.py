@@ -215,6 +215,16 @@ def test_an_interpreter_that_ends_without_a_word_is_as_good_as_none() -> None:
     until(lambda: second.argv == bundle.command(bundle.NO_PYTHON))
 
 
+def test_a_probe_without_python_is_no_reader_of_shared_files() -> None:
+    shell = FakeShell()
+    host = Host(shell)
+    sink = host.connected(shell)
+    sink.received(b'{"k":"hello","v":1,"t":1.0,"host":"n1","probe":"sh"}\n')
+    assert not host.watch.reads_files
+    sink.received(b'{"k":"hello","v":1,"t":1.0,"host":"n1","python":"3.9.1"}\n')
+    assert host.watch.reads_files
+
+
 def test_a_silent_probe_is_started_anew() -> None:
     shell = FakeShell()
     host = Host(shell, FakeShell())

@@ -118,7 +118,7 @@ def test_a_node_without_python_is_read_by_the_shell_and_says_so(product: Product
     told = product.snapshot("--config", str(config))
     (node,) = told["nodes"]
     assert node["probe"] == "sh"
-    assert node["note"].startswith("no python3 here")
+    assert node["note"].startswith("no usable python3")
     assert node["memory_total_mib"] > node["memory_used_mib"] > 0
     assert next((disk["path"], disk["state"]) for disk in told["disks"]) == ("/", "ok")
 
