@@ -14,6 +14,7 @@ from textual.app import App
 from textual.binding import BindingType
 from textual.message import Message
 from textual.screen import Screen
+from textual.widgets import Input
 
 from trainmon.clock import Clock, SystemClock
 from trainmon.model import Prompt, Source, State
@@ -24,7 +25,7 @@ from tui.keys import bindings
 from tui.modals.pick import Pick
 from tui.modals.prompt import Ask
 from tui.publish import Mailbox, wait_before_paint
-from tui.screens.base import Shown
+from tui.screens.base import PaneScreen, Shown
 from tui.screens.help import Help
 from tui.screens.main import MainScreen
 from tui.screens.node import NodeScreen
@@ -141,7 +142,19 @@ class Dashboard(App[None], inherit_bindings=False):
         """A key or a click wants its answer now, not with the next second's paint."""
         if isinstance(event, events.Key | events.MouseDown):
             self._key_at = self.clock.monotonic()
+        if isinstance(event, events.Key) and not event.is_forwarded and await self._obeyed(event):
+            return
         await super().on_event(event)
+
+    async def _obeyed(self, event: events.Key) -> bool:
+        """Do what a key is bound to at once, before the next key is looked at.
+
+        Textual hands a key to what has the focus and hears of it again when it comes back unused: of keys that arrive
+        in one packet, `/` and a name, the name would go to the pane and not to the line that `/` opens.
+        """
+        if isinstance(self.focused, Input) or not isinstance(self.screen, PaneScreen):
+            return False
+        return await self._check_bindings(event.key)
 
     # ---- questions of logins: one at a time ----
 

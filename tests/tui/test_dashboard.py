@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
+from textual import events
 from textual.pilot import Pilot
 
 from tests.tui.backend import FakeBackend
@@ -112,6 +113,18 @@ async def test_the_filter_acts_while_it_is_typed_enter_keeps_it_and_escape_clear
         await pilot.press("escape")
         await settled(pilot)
         assert app.main.runs.filter == ""
+
+
+async def test_keys_that_come_in_one_burst_are_heard_one_after_the_other() -> None:
+    """A slow line delivers what was typed in one packet: none of it may reach what had the focus before."""
+    async with showing(troubled(), size=(160, 50)) as (app, pilot, _):
+        for key in "2/p":
+            app.post_message(events.Key({"/": "slash"}.get(key, key), key))
+        await settled(pilot)
+        assert isinstance(app.screen, MainScreen)
+        assert app.screen.find.value == "p"
+        assert app.screen.pane is app.screen.gpus
+        assert "PAUSED" not in text_of(app)
 
 
 async def test_the_sort_picker_offers_the_panes_orders_and_escape_changes_nothing() -> None:

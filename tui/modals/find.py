@@ -32,7 +32,7 @@ class Find(Input):
         with self.prevent(Input.Changed):
             self.value = text
         self.cursor_position = len(text)
-        self.focus()
+        self.screen.set_focus(self)
 
     def close(self) -> None:
         if self.display:
