@@ -132,12 +132,13 @@ class Watch:
         try:
             shell = self._dial()
             feed.heard_at = self._clock.monotonic()
+            with self._lock:
+                self._shell, self._feed = shell, feed  # before it starts: it may end before `stream` has returned
             stream = shell.stream(bundle.command(self._python), feed)
             with self._lock:
-                feed.stream, self._shell, self._feed = stream, shell, feed
+                feed.stream = stream
                 self._leased_at = self._clock.monotonic()
-                if feed.greeting is not None:
-                    self._answer(feed)
+                self._answer(feed)
         except TrainmonError as error:
             self._failed(error, shell)
         except Exception as error:  # a fault of ours must not end the watch silently: it becomes the source's error
@@ -151,8 +152,10 @@ class Watch:
     def _failed(self, error: TrainmonError, shell: Shell | None) -> None:
         if shell is not None:
             shell.close()
+        asked = isinstance(error, HostUnreachable) and error.prompted
         with self._lock:
-            self._retry_or_hold(error, prompted=shell is not None and shell.prompted)
+            self._feed = self._shell = None
+            self._retry_or_hold(error, prompted=asked or (shell is not None and shell.prompted))
 
     def _lost(self, feed: Feed, error: TrainmonError) -> None:
         with self._lock:
@@ -191,18 +194,20 @@ class Watch:
                 self._answer(feed)
 
     def _answer(self, feed: Feed) -> None:
-        if feed.greeting is not None and not feed.is_served:
+        if feed.greeting is not None and feed.stream is not None and not feed.is_served:
             feed.is_served = True
             feed.write(bundle.payload(feed.greeting) + bundle.spec_line(self._spec or Spec()))
 
     def heard(self, feed: Feed, reading: AnyReading) -> None:
         """A line of the probe, on the reader's thread."""
-        if feed is not self._feed:
-            return
+        with self._lock:  # what a lost feed still says must not come after the word that it is lost
+            if feed is self._feed:
+                self._told(reading)
+
+    def _told(self, reading: AnyReading) -> None:
         if not self.is_up:
-            with self._lock:
-                self._up_since = self._clock.monotonic()
-                self._tell(phase="up", error=None, hint=None, retry_at=None)
+            self._up_since = self._clock.monotonic()
+            self._tell(phase="up", error=None, hint=None, retry_at=None)
             self.wake()
         if isinstance(reading, Hello) and self.reads_files != (reading.python is not None):
             self.reads_files = reading.python is not None
@@ -274,7 +279,7 @@ class Feed:
             return
         try:
             reading = DECODER.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self.bad_lines += 1
             return
         self._spoke = True

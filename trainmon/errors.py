@@ -38,6 +38,8 @@ class HostUnreachable(TrainmonError):
     def __init__(self, host: str, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.host = host
+        self.prompted = False
+        """Whether somebody may have been asked on the way (a modal, a push): it is then not redialled by itself."""
 
 
 class HostKeyRefused(HostUnreachable):

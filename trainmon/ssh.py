@@ -202,9 +202,11 @@ class Dialer:
         try:
             with Slot(self._places, since) as slot:
                 line = self._connect(route, via, slot)
-        except BaseException:
+        except BaseException as error:
             if via is not None:
                 self._release(via)
+                if isinstance(error, HostUnreachable):
+                    error.prompted = error.prompted or via.prompted
             raise
         with self._lock:
             self._lines.add(line)
@@ -219,6 +221,7 @@ class Dialer:
         settings = route[-1]
         proxy: Proxy | None = None
         wire: Wire | None = None
+        login: Login | None = None
         timeout = settings.connect_timeout or self._timeout
         try:
             if via is not None:
@@ -238,6 +241,8 @@ class Dialer:
                 wire.close()
             if proxy is not None:
                 proxy.close()
+            if isinstance(error, HostUnreachable):
+                error.prompted = login is not None and login.prompted
             if isinstance(error, TrainmonError) or not isinstance(error, Exception):
                 raise
             raise in_words(error, settings, timeout, via.settings.name if via else "", proxy) from error
@@ -260,7 +265,9 @@ class Dialer:
             try:
                 line = future.result()
             except HostUnreachable as error:
-                raise type(error)(error.host, error.message, hint=error.hint) from error
+                mine_too = type(error)(error.host, error.message, hint=error.hint)
+                mine_too.prompted = error.prompted
+                raise mine_too from error
             with self._lock:
                 if not line.closed and line.connection.is_active():
                     line.users += 1

@@ -224,6 +224,7 @@ class Login:
         asked = False
         # The turn is taken before the server is asked to begin: a push must not expire behind another host's question.
         with self._slot.aside(), self._asker.turn():
+            self.prompted = True  # from here on a phone may ring, with or without a question of the server's
             reply = self._talk.interactive(ANSWER_PATIENCE)
             for _ in range(ROUNDS):
                 if not isinstance(reply, Asked):
@@ -240,7 +241,6 @@ class Login:
     def _answers(self, asked: Asked) -> tuple[str, ...]:
         if not asked.fields:
             return ()
-        self.prompted = True
         title = asked.title or asked.fields[0][0]
         answers = self._asker(self._host, title, asked.instructions, asked.fields)
         if answers is None:

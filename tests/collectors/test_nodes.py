@@ -196,6 +196,31 @@ def test_a_host_that_needed_a_prompt_is_not_redialled_when_it_is_lost() -> None:
     assert host.dials == 1
 
 
+def test_a_host_that_was_asked_and_then_failed_is_not_redialled() -> None:
+    failed = HostUnreachable("n1", "its server did not answer in time")
+    failed.prompted = True
+    host = Host(failed, FakeShell())
+    host.watch.tick()
+    assert host.source("held").hint == "press L to log in again"
+    host.ticked(600.0)
+    assert host.dials == 1
+
+
+def test_a_command_that_ends_before_its_start_has_returned_is_lost_at_once() -> None:
+    class Refusing(FakeShell):
+        def stream(self, argv: Sequence[str], sink: Sink) -> FakeShell:
+            super().stream(argv, sink)
+            sink.complained(b"This account is not available\n")
+            sink.ended(1, None)
+            return self
+
+    shell = Refusing()
+    host = Host(shell)
+    host.watch.tick()
+    assert host.source("retrying").error == "its probe ended with status 1: This account is not available"
+    assert shell.closed
+
+
 def test_a_probe_that_ends_says_why() -> None:
     shell = FakeShell()
     host = Host(shell)

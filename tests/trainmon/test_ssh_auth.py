@@ -235,6 +235,16 @@ def test_a_key_and_then_a_second_factor(sshd: Sshd, reader: Reader, tmp_path: Pa
     assert script.attempts == ["publickey", "keyboard-interactive"]
 
 
+def test_a_push_without_a_question_counts_as_one(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+    script = Script(("keyboard-interactive",), rounds=(("A push is on its way", (), ()),))
+    with asking(sshd, reader, tmp_path, script, Person({})) as dialer:
+        assert dialer.dial("asker").prompted
+    script.rounds = (("A push is on its way", (), ("not", "taken")),)
+    with asking(sshd, reader, tmp_path, script, Person({})) as dialer, pytest.raises(LoginRefused) as raised:
+        dialer.dial("asker")
+    assert raised.value.prompted
+
+
 def test_a_password_logs_in_and_is_in_no_error(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
     script = Script(("password",), password="hunter2")
     question = f"{sshd.user}@127.0.0.1's password: "
