@@ -173,8 +173,8 @@ class Engine:
     def _trend(self, disk: Disk, now: Instant) -> Disk:
         space = self.rings.series(disk.key, "free_bytes", DAY, now)
         files = self.rings.series(disk.key, "free_inodes", DAY, now)
-        grown = trend(space.ages, space.values, now, disk.usable_free_bytes)
-        more = trend(files.ages, files.values, now, disk.free_inodes)
+        grown = trend(space.offsets, space.values, now, disk.usable_free_bytes)
+        more = trend(files.offsets, files.values, now, disk.free_inodes)
         return replace(
             disk,
             bytes_per_day=grown.per_day,

@@ -25,21 +25,21 @@ class Trend(NamedTuple):
     full_at: Instant | None = None
 
 
-def trend(ages: Sequence[Seconds], free: Sequence[float], now: Instant, left: float | None) -> Trend:
+def trend(offsets: Sequence[Seconds], free: Sequence[float], now: Instant, left: float | None) -> Trend:
     """The median of the slopes between all pairs of points (Theil-Sen), told from at least ten minutes of history.
 
     `left` is what may still be used (free bytes, or less where only a share is usable). It assumes that nothing is
     deleted beyond what the history shows.
     """
-    points = [(age, value) for age, value in zip(ages, free, strict=True) if not math.isnan(value)]
+    points = [(at, value) for at, value in zip(offsets, free, strict=True) if not math.isnan(value)]
     if len(points) < 3 or points[-1][0] - points[0][0] < SHORTEST:
         return Trend()
     points = points[:: max(1, len(points) // POINTS)]
     slope = median(
-        (value - earlier) / (age - before)
-        for i, (age, value) in enumerate(points)
+        (value - earlier) / (at - before)
+        for i, (at, value) in enumerate(points)
         for before, earlier in points[:i]
-        if age > before
+        if at > before
     )
     full_at = now + left / -slope if slope < 0 and left is not None else None
     return Trend(per_day=-slope * DAY, full_at=full_at)

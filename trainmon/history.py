@@ -24,7 +24,7 @@ GPU_METRICS: dict[str, float] = {"temperature": 1.0, "memory": 4.0, "utilization
 DISK_METRICS = ("free_bytes", "free_inodes")
 
 UNKNOWN = 0xFFFF
-EMPTY = Series(ages=(), values=())
+EMPTY = Series(offsets=(), values=())
 
 
 class Ring:
@@ -133,6 +133,6 @@ def _series(
         return EMPTY
     times, values = ring.column(column, now - span)
     return Series(
-        ages=tuple(at - now for at in times),
+        offsets=tuple(at - now for at in times),
         values=tuple(math.nan if value == unknown else value * unit for value in values),
     )

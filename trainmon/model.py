@@ -319,7 +319,7 @@ Event = NodeReading | SourceChanged | SourceGone | PromptsChanged | RunsChanged 
 
 
 class Series(msgspec.Struct, frozen=True):
-    """A piece of history: seconds before now (ascending to 0), and a value or nan for each."""
+    """A piece of history: when, in seconds from now (an hour ago is -3600; ascending to 0), and a value or nan."""
 
-    ages: tuple[float, ...]
+    offsets: tuple[float, ...]
     values: tuple[float, ...]

@@ -40,7 +40,7 @@ def test_a_step_folds_and_records() -> None:
         state = engine.step([gpu(60 + i, clock.at)], clock.at)
     assert state.nodes["n1"].gpus[0].temperature_c == 64
     assert engine.history("n1/0", "temperature", 60) == Series(
-        ages=(-8.0, -6.0, -4.0, -2.0, 0.0), values=(60.0, 61.0, 62.0, 63.0, 64.0)
+        offsets=(-8.0, -6.0, -4.0, -2.0, 0.0), values=(60.0, 61.0, 62.0, 63.0, 64.0)
     )
 
 

@@ -33,7 +33,7 @@ def test_numbers_come_back_within_their_unit() -> None:
     assert history.series("n1/0", "temperature", 60, 102.0).values == (61.0,)
     assert history.series("n1/0", "memory", 60, 102.0).values == pytest.approx((81_559,), abs=4)
     assert history.series("n1/0", "power", 60, 102.0).values == pytest.approx((688.4,), abs=0.05)
-    assert history.series("n1/0", "power", 60, 102.0).ages == (-2.0,)
+    assert history.series("n1/0", "power", 60, 102.0).offsets == (-2.0,)
 
 
 def test_what_is_not_known_is_nan_and_never_zero() -> None:
@@ -58,7 +58,7 @@ def test_an_hour_is_all_that_is_kept_at_the_sample_period() -> None:
     series = history.series("n1/0", "temperature", 3600, 8000.0)
     assert len(series.values) == 1800
     assert series.values[-1] == 3999 % 100
-    assert series.ages[0] >= -3600
+    assert series.offsets[0] >= -3600
 
 
 def test_a_day_is_kept_at_one_a_minute() -> None:

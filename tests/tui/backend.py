@@ -28,8 +28,8 @@ class FakeBackend:
         return lambda: self._sinks.remove(sink)
 
     def history(self, subject: str, metric: str, span: Seconds) -> Series:
-        ages = tuple(float(age) for age in range(int(span), -1, -60))
-        return Series(ages, tuple(60.0 + (age // 60) % 5 for age in ages))
+        offsets = tuple(float(at) for at in range(-int(span), 1, 60))
+        return Series(offsets, tuple(60.0 + (-at // 60) % 5 for at in offsets))
 
     def refresh(self) -> None:
         self.asked.append(("refresh",))

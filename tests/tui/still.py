@@ -27,8 +27,8 @@ class StillBackend:
         self.asked.append((subject, metric))
         if metric not in TOPS:
             return Series((), ())
-        ages = tuple(float(age) for age in range(3_000, -1, -10) if not 1_700 < age < 2_060)
-        return Series(ages, tuple(TOPS[metric] * (1 + 0.15 * math.sin(age / 100)) for age in ages))
+        offsets = tuple(float(at) for at in range(-3_000, 1, 10) if not -2_060 < at < -1_700)
+        return Series(offsets, tuple(TOPS[metric] * (1 - 0.15 * math.sin(at / 100)) for at in offsets))
 
     def refresh(self) -> None:
         self.asked.append(("refresh", ""))

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tests.tui import worlds
 from tests.tui.still import StillBackend
 from tests.tui.worlds import NOW, node, source
+from trainmon.history import History
 from trainmon.model import Gpu, Node, Series, Source
 from trainmon.readings import InfinibandPort, Process
 from tui.app import Dashboard
@@ -159,7 +160,7 @@ def test_a_node_without_processes_says_so() -> None:
 
 
 def test_an_axis_never_moves() -> None:
-    flat = [Series((100.0, 50.0, 0.0), (value,) * 3) for value in (5.0, 95.0)]
+    flat = [Series((-100.0, -50.0, 0.0), (value,) * 3) for value in (5.0, 95.0)]
     low, high = (picture(DEGREES, "", series, NOW, 40, 12) for series in flat)
     texts = [["".join(span.text for span in line) for line in lines] for lines in (low, high)]
     ticks = [[text[:4].strip("┤│└ ") for text in lines[1:]] for lines in texts]
@@ -171,17 +172,26 @@ def test_an_axis_never_moves() -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), [(26, 7), (40, 12), (60, 16)])
-@pytest.mark.parametrize("series", [Series((), ()), Series((0.0,), (50.0,)), Series((1.0, 0.0), (math.nan, math.nan)),
-                                    Series((3_500.0, 0.0), (0.0, 500.0))])  # fmt: skip
+@pytest.mark.parametrize("series", [Series((), ()), Series((0.0,), (50.0,)), Series((-1.0, 0.0), (math.nan, math.nan)),
+                                    Series((-3_500.0, 0.0), (0.0, 500.0))])  # fmt: skip
 def test_a_picture_is_exactly_as_large_as_asked(width: int, height: int, series: Series) -> None:
     lines = picture(DEGREES, "94", series, NOW, width, height)
     assert len(lines) == height
     assert {width_of(line) for line in lines} == {width}
 
 
+def test_what_the_engine_keeps_is_drawn_from_an_hour_ago_to_now() -> None:
+    history = History()
+    for second in range(0, 3_600, 2):
+        history.record_gpus("n1", NOW - 3_600 + second, [worlds.gpu(0)], period=2.0)
+    (line,) = stretches(history.series("n1/0", "temperature", 3_600, NOW), NOW, 60)
+    assert line[0][0] < -58
+    assert -2 < line[-1][0] <= 0
+
+
 def test_a_gap_is_not_bridged() -> None:
-    ages = tuple(float(age) for age in range(3_000, -1, -10) if not 1_000 < age < 2_000)
-    found = stretches(Series(ages, (60.0,) * len(ages)), NOW, 60)
+    offsets = tuple(float(at) for at in range(-3_000, 1, 10) if not -2_000 < at < -1_000)
+    found = stretches(Series(offsets, (60.0,) * len(offsets)), NOW, 60)
     assert len(found) == 2
     assert found[0][-1][0] < -33
     assert found[1][0][0] > -18
@@ -189,15 +199,15 @@ def test_a_gap_is_not_bridged() -> None:
 
 def test_an_old_slice_keeps_its_mean_when_time_goes_on() -> None:
     start = 1_000 * 60.0
-    ages = tuple(float(age) for age in range(1_800, -1, -10))
-    values = tuple(float(age % 97) for age in ages)
-    before = stretches(Series(ages, values), start, 60)[0]
-    later = stretches(Series((*(age + 20.0 for age in ages), 10.0, 0.0), (*values, 1.0, 2.0)), start + 20, 60)[0]
+    offsets = tuple(float(at) for at in range(-1_800, 1, 10))
+    values = tuple(float(at % 97) for at in offsets)
+    before = stretches(Series(offsets, values), start, 60)[0]
+    later = stretches(Series((*(at - 20.0 for at in offsets), -10.0, 0.0), (*values, 1.0, 2.0)), start + 20, 60)[0]
     assert before[1:-1] == later[1:-1]
 
 
 def test_plain_pictures_have_no_braille() -> None:
-    lines = picture(DEGREES, "61", Series((100.0, 50.0, 0.0), (61.0,) * 3), NOW, 40, 12, plain=True)
+    lines = picture(DEGREES, "61", Series((-100.0, -50.0, 0.0), (61.0,) * 3), NOW, 40, 12, plain=True)
     text = "".join(span.text for line in lines for span in line)
     assert "*" in text
     assert not any("\u2800" <= char <= "\u28ff" for char in text)
@@ -223,7 +233,7 @@ def test_plotext_is_not_loaded_before_the_first_plot() -> None:
 
 @pytest.mark.parametrize(
     ("screen", "gpus", "wanted"),
-    [(24, 8, (11, 0)), (40, 8, (11, 13)), (60, 8, (11, 16)), (60, 16, (19, 16)), (24, 16, (11, 0)), (24, 0, (4, 9))],
+    [(24, 8, (11, 0)), (40, 8, (11, 13)), (60, 8, (11, 16)), (60, 16, (19, 16)), (24, 16, (11, 0)), (24, 0, (4, 0))],
 )
 def test_plots_come_where_there_is_room(screen: int, gpus: int, wanted: tuple[int, int]) -> None:
     assert heights(screen, gpus) == wanted

@@ -34,6 +34,7 @@ class NodeScreen(Shown):
         self.table = GpuTable(node, id="node-gpus")
         self.facts = FactsPane(node, id="node-facts")
         self.foot = Foot()
+        self.pane = self.table
 
     def compose(self) -> ComposeResult:
         self.plots = PlotPane(self.node, self.watching.backend, id="node-plots")
@@ -68,6 +69,9 @@ class NodeScreen(Shown):
             if pane.display != (height > 0):
                 pane.display = height > 0
 
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        self.pane = next((pane for pane in (self.table, self.facts) if pane in event.widget.ancestors), self.pane)
+
     def on_pane_selected(self, event: Pane.Selected) -> None:
         gpu = self.table.selected_gpu()
         if event.pane is self.table and gpu is not None:
@@ -78,5 +82,5 @@ def heights(screen: int, gpus: int) -> tuple[int, int]:
     """Lines of the table and of the plots on a screen this high."""
     table = min(max(gpus, 1) + FRAME, max(6, (screen - 2) // 2))
     left = screen - 2 - table
-    plots = min(16, left // 2)
+    plots = min(16, left // 2) if gpus else 0
     return table, plots if plots >= LEAST_HEIGHT + 2 else 0
