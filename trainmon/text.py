@@ -86,3 +86,8 @@ def shorten(text: str, width: int, mark: str = "…") -> str:
         if room < 0:
             return text[:index] + mark
     return text
+
+
+def keep_end(text: str, width: int, mark: str = "…") -> str:
+    """Cut a clean text at its start to at most `width` cells: of a path the end says most."""
+    return shorten(text[::-1], width, mark)[::-1]

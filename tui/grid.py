@@ -44,15 +44,15 @@ class Layout(NamedTuple):
 
 MEMORY, UTILIZATION = 8, 6
 FLAGS = 9
-"""Cells that flags want before memory and utilisation get theirs."""
+"""Cells that flags want beside memory and utilisation; with fewer they take the place of these."""
 
 
 def layout(width: int, names: int, gpus: int, metric: Metric) -> Layout:
-    """Fit a line: roomy cells, else tight ones; then the tail if flags keep their room; then the name gives way."""
+    """Fit a line: roomy cells if flags keep their room, else tight ones; then the tail; then the name gives way."""
     name = min(names, max(6, width // 3))
-    for cell in (metric.width, metric.width - 1):
+    for cell, flags in ((metric.width, FLAGS), (metric.width - 1, 0)):
         made = Layout(width, name, gpus, cell, tail=True)
-        if made.rest >= MEMORY + UTILIZATION + FLAGS:
+        if made.rest >= MEMORY + UTILIZATION + flags:
             return made
     made = Layout(width, name, gpus, metric.width - 1, tail=False)
     if made.rest >= 0:
@@ -89,11 +89,13 @@ def _sign(rank: int, found: Survey) -> Span:
 
 
 def join_flags(flags: Sequence[Span], width: int) -> tuple[Span, ...]:
-    """Flags side by side, cut where the line ends."""
+    """Flags side by side; where the line ends one keeps its word, THROTTLE without its reasons, or is cut."""
     spans: list[Span] = []
     for flag in flags:
         gap = 2 if spans else 0
-        text = shorten(flag.text, width - gap)
+        word = flag.text.partition(" ")[0]
+        short = word if word.isupper() and cells_of(flag.text) > width - gap else flag.text
+        text = shorten(short, width - gap)
         if not text:
             break
         spans += ([Span("  ")] if gap else []) + [Span(text, flag.style)]
@@ -105,7 +107,7 @@ def _tail(found: Survey, shape: Layout, style: str | None) -> tuple[Span, ...]:
     """Memory and utilisation in their columns, then the flags; flags too long for the rest take the columns too."""
     wanted = sum(cells_of(flag.text) + 2 for flag in found.flags)
     room = shape.rest - MEMORY - UTILIZATION - 2
-    if not shape.tail or (wanted > room and wanted - 2 <= shape.rest - 1):
+    if not shape.tail or (found.flags and (room < FLAGS or room < wanted <= shape.rest + 1)):
         return (GAP, *join_flags(found.flags, shape.rest - 1)) if found.flags and shape.rest > 1 else ()
     memory = mib(found.memory_used_mib)
     used = f"{found.utilization_pct:.0f}%" if found.utilization_pct is not None else found.no_utilization

@@ -80,8 +80,8 @@ PLACES: dict[str, tuple[str, ...]] = {
     "disk": (*_ROWS, "disk"),
     "log": ("app", "main", "back", "pane", "log", "moves"),
     "log-screen": ("app", "back", "pane", "log", "moves", "log-screen"),
-    "node": ("app", "back", "list", "moves", "node"),
-    "run": ("app", "back", "moves", "run"),
+    "node": ("app", "back", "pane", "moves"),
+    "run": ("app", "back", "pane", "moves"),
     "help": ("app", "back", "moves", "help"),
 }
 """The scopes that are heard in each place."""

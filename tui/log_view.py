@@ -18,6 +18,8 @@ from tui.lines import STYLE_CSS, STYLES, Palette
 from tui.log_window import LogRow, Place, Text, View, clamped, end_place, find, marks, moved, shown
 
 WHEEL_ROWS = 3
+LEADS = 2
+"""Times that ← goes further than the start of the step in a step line, to what its launcher put before it."""
 
 
 class LogView(Widget, can_focus=True):
@@ -56,7 +58,8 @@ class LogView(Widget, can_focus=True):
 
     @property
     def view(self) -> View:
-        return View(self.size.width, self.size.height, self.wrapping, 0 if self.wrapping else self.left)
+        left = 0 if self.wrapping else self.left
+        return View(self.size.width, self.size.height, self.wrapping, left, whole=bool(self.needle))
 
     def set_lines(self, lines: tuple[str, ...], first: int, partial: str | None) -> None:
         """New lines of the same log; the view stays on its lines, or follows the end."""
@@ -150,7 +153,8 @@ class LogView(Widget, can_focus=True):
 
     def action_sideways(self, step: int) -> None:
         if not self.wrapping:
-            self.left = max(0, self.left + step * max(8, self.size.width // 2))
+            by = max(8, self.size.width // 2)
+            self.left = max(-LEADS * by, self.left + step * by)
             self.redraw()
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:

@@ -9,9 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from rich.cells import cell_len, get_character_cell_size
+
+from trainmon.steps import parse_line
+from trainmon.steps.line import stripped
 
 
 class Place(NamedTuple):
@@ -52,6 +56,8 @@ class View(NamedTuple):
     wrap: bool = False
     left: int = 0
     """Cells scrolled to the right, where lines are cut."""
+    whole: bool = False
+    """Whether a cut step line starts with what its launcher put before it."""
 
 
 def parts(text: str, width: int) -> list[str]:
@@ -97,12 +103,27 @@ def cut(text: str, left: int, width: int) -> str:
     return "".join(kept)
 
 
+@lru_cache(maxsize=1024)
+def lead(text: str) -> int:
+    """Cells of a step line that only say who wrote it and when; 0 for every other line."""
+    before, found, _ = text.partition(stripped(text))
+    return len(before) if found and before.strip() and text.isascii() and parse_line(text) is not None else 0
+
+
+def window(text: str, view: View) -> str:
+    """The piece of a cut line that is on the screen; of a step line too long, from the step on."""
+    at = 0 if view.whole or len(text) <= view.width else lead(text)
+    if at and at + view.left > 0:
+        return "…" + cut(text, at + view.left, view.width - 1)
+    return cut(text, max(0, at + view.left), view.width)
+
+
 def shown(text: Text, place: Place, view: View) -> list[LogRow]:
     """The rows from a place on, at most the height of the screen."""
     rows: list[LogRow] = []
     for number in range(max(place.line, text.first), text.end):
         line = text[number]
-        pieces = parts(line, view.width) if view.wrap else [cut(line, view.left, view.width)]
+        pieces = parts(line, view.width) if view.wrap else [window(line, view)]
         start = place.part if number == place.line else 0
         rows.extend(LogRow(number, part, pieces[part]) for part in range(start, len(pieces)))
         if len(rows) >= view.height:

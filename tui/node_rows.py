@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from trainmon.clock import Instant
@@ -162,6 +162,17 @@ def wrapped(label: str, text: str, width: int, style: str = "") -> Iterator[Line
     lines = textwrap.wrap(text, max(8, width - LABEL), break_on_hyphens=False)[:SENTENCE_LINES]
     for place, line in enumerate(lines):
         yield pair("" if place else label, line, width, style)
+
+
+def said(lines: Sequence[str], place: int) -> str:
+    """The words of a fact, without its label and from all the lines that it takes."""
+    blank = " " * LABEL
+    start, end = place, place + 1
+    while start > 0 and lines[start].startswith(blank):
+        start -= 1
+    while end < len(lines) and lines[end].startswith(blank):
+        end += 1
+    return " ".join(line[LABEL:].strip() for line in lines[start:end])
 
 
 def source_lines(source: Source | None, now: Instant, width: int) -> Iterator[Line]:

@@ -109,6 +109,14 @@ def numbers(indexes: list[int]) -> str:
     return f"gpu{','.join(map(str, indexes))}" if len(indexes) <= 3 else f"{len(indexes)} GPUs"
 
 
+NO_DRIVER = "no GPU: neither NVIDIA's driver library nor nvidia-smi is there"
+
+
+def without_driver(node: Node) -> bool:
+    """Whether nothing there could tell of a GPU."""
+    return node.probe == "none" and not node.gpus
+
+
 def missing(node: Node) -> int:
     """GPUs that the driver or PCI promise and that nobody has seen."""
     return max(0, (node.gpus_expected or 0) - len(node.gpus))

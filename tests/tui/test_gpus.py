@@ -8,8 +8,10 @@ from textual.geometry import Region
 
 from tests.tui import worlds
 from tests.tui.apps import Alone
+from tests.tui.still import StillBackend
 from tests.tui.worlds import NOW, node, source, state
 from trainmon.model import Node, Source, State
+from tui.app import Dashboard
 from tui.gpu_cells import METRICS, Metric
 from tui.grid import Grid, natural
 from tui.lines import GUTTER, Row, Span
@@ -281,3 +283,12 @@ async def test_with_no_node_it_says_how_to_name_one() -> None:
         pane.show(State(at=NOW))
         await pilot.pause()
         assert pane.lines.rows[0].text.startswith("No node is watched yet.")
+
+
+async def test_with_nodes_and_no_run_the_screen_starts_with_the_gpus() -> None:
+    app = Dashboard(StillBackend(worlds.calm(1, 0)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        assert app.main.current == "2"
+        assert app.main.gpus.display
+        assert "1 node, no GPU" in "".join(span.text for span in app.main.gpus.top.spans)

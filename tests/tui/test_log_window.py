@@ -81,3 +81,16 @@ def test_no_move_leaves_the_log(lines: list[str], by: int, wrap: bool) -> None:
 
     assert text.first <= place.line < text.end
     assert 0 <= place.part < rows_of(text[place.line], view)
+
+
+TITAN = "[rank0]:[titan] 2026-01-02 03:04:05,678 - root - INFO - step: 12  loss:  2.0  grad_norm:  0.3  tps: 7,900"
+
+
+def test_a_step_line_too_long_starts_at_its_step_and_left_shows_who_wrote_it() -> None:
+    text = Text((TITAN, TITAN.replace("INFO - step: 12", "WARNING - watchdog")), 0)
+    rows = [row.text for row in shown(text, Place(0), View(40, 2))]
+    assert rows[0] == "…step: 12  loss:  2.0  grad_norm:  0.3  "
+    assert rows[1] == text[1][:40]
+    assert shown(text, Place(0), View(40, 1, left=-80))[0].text == TITAN[:40]
+    assert shown(text, Place(0), View(200, 1))[0].text == TITAN
+    assert shown(text, Place(0), View(40, 1, whole=True))[0].text == TITAN[:40]

@@ -286,3 +286,17 @@ async def test_a_small_screen_has_table_and_facts_and_draws_no_plot() -> None:
         assert not screen.plots.display
         assert backend.asked == []
         assert screen.facts.lines.rows[0].text.rstrip() == "connection    silent 40s: no answer in 10 s"
+
+
+async def test_y_copies_the_node_or_the_whole_fact_under_the_cursor() -> None:
+    hint = "compare the fingerprint with the owner of the host, then: " + "ssh-keyscan -H n1 >> ~/.ssh/known_hosts " * 3
+    made = worlds.state(node("n1"), sources=(source("n1", health="down", error="unknown host key", hint=hint),))
+    app = Dashboard(StillBackend(made))
+    async with app.run_test(size=(100, 40)) as pilot:
+        app.push_screen(NodeScreen("n1"))
+        await pilot.pause()
+        await pilot.press("y")
+        assert app.clipboard == "n1"
+        await pilot.press("tab", "j", "j", "y")
+        await pilot.pause()
+        assert app.clipboard == hint.strip()

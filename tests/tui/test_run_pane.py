@@ -18,11 +18,11 @@ def test_it_says_verdict_why_numbers_switches_log_and_nodes() -> None:
     text = text_of("llm-7b-a", troubled())
 
     assert text[0] == "▲ hung"
-    assert "step        81,204 of 120,000" in text
-    assert "usually     every 4.1s" in text
-    assert "kill switch not armed" in text
-    assert any(line.startswith("log         gpu-001:/scratch") for line in text)
-    assert "nodes       gpu-001  8 GPUs  max 64°C" in text
+    assert "step          81,204 of 120,000" in text
+    assert "usually       every 4.1s" in text
+    assert "kill switch   not armed" in text
+    assert any(line.startswith("log           gpu-001:/scratch") for line in text)
+    assert "nodes         gpu-001  8 GPUs  max 64°C" in text
 
 
 def test_a_node_that_is_silent_is_said_to_be() -> None:
@@ -34,22 +34,22 @@ def test_a_node_that_is_silent_is_said_to_be() -> None:
 
     text = text_of("x", on_silent)
 
-    assert "nodes       gpu-001  heard 42s ago" in text
-    assert "            gpu-002  not heard" in text
+    assert "nodes         gpu-001  heard 42s ago" in text
+    assert "              gpu-002  not heard" in text
 
 
 def test_skipped_and_nan_iterations_show_only_when_there_are_some() -> None:
     bad = run("x", progress=Progress(step=5, skipped=3, nan_iterations=2))
     state = State(at=NOW, runs={"x": bad, "y": run("y")})
 
-    assert "skipped     3 iterations!" in text_of("x", state)
-    assert "nan         2 iterations!" in text_of("x", state)
+    assert "skipped       3 iterations!" in text_of("x", state)
+    assert "nan           2 iterations!" in text_of("x", state)
     assert not any(line.startswith(("skipped", "nan  ")) for line in text_of("y", state))
 
 
 def test_each_state_of_a_switch_has_its_words() -> None:
     def words(found: Switch | None) -> str:
-        return "".join(span.text for span in switch("kill", found, NOW))[12:]
+        return "".join(span.text for span in switch("kill", found, NOW))[14:]
 
     armed = Switch(path="k", exists=True, armed_at=NOW - 600.0, by="ann", why="wrong data")
 
@@ -84,4 +84,5 @@ def test_the_title_of_a_log_names_run_host_and_path() -> None:
     one = calm().runs["llm-70b"]
     assert one.log is not None
 
-    assert title(one, one.log) == "llm-70b  gpu-001:/scratch/llm-70b/slurm-418190.out"
+    assert title(one, one.log, 60) == "llm-70b  gpu-001:/scratch/llm-70b/slurm-418190.out"
+    assert title(one, one.log, 40) == "llm-70b  gpu-001:…m-70b/slurm-418190.out"

@@ -90,9 +90,12 @@ class Pane(Vertical):
 
     def caption(self, left: str = "", right: str = "") -> None:
         """The top of the frame: number and name come by themselves, `left` after them, `right` at its end."""
-        notes = (f"/{self.filter}" if self.filter else "", right, f"sort {self.sort}" if len(self.SORTS) > 1 else "")
-        end = "  ".join(note for note in notes if note)
-        self.top.set_spans(title_spans(self.NUMBER, self.NAME, left, end, self.top.size.width))
+        notes = [f"/{self.filter}" if self.filter else "", right, f"sort {self.sort}" if len(self.SORTS) > 1 else ""]
+        notes = [note for note in notes if note]
+        width = self.top.size.width
+        while len(notes) > 1 and cells(f"{self.NUMBER} {self.NAME} {left} {'  '.join(notes)}") > width - 8:
+            notes.pop()
+        self.top.set_spans(title_spans(self.NUMBER, self.NAME, left, "  ".join(notes), width))
 
     def foot(self, text: str = "", style: str = "dim") -> None:
         """The bottom of the frame: a sentence about the selected row, or nothing."""

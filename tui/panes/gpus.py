@@ -16,7 +16,7 @@ from tui.grid import Grid, node_names
 from tui.keys import bindings
 from tui.lines import KeyedLines
 from tui.panes.base import Pane
-from tui.survey import DOWN, HOT, LATE, LOST, survey
+from tui.survey import DOWN, HOT, LATE, LOST, NO_DRIVER, survey, without_driver
 
 EMPTY = (
     ("No node is watched yet. Name hosts on the command line:", ""),
@@ -73,9 +73,10 @@ def caption(state: State, ranks: list[int]) -> str:
     """`64 × 8`, and how many nodes are in trouble."""
     sizes = Counter(len(node.gpus) for node in state.nodes.values())
     gpus = sum(count * nodes for count, nodes in sizes.items())
-    each = f"{len(ranks)} × {next(iter(sizes))}" if len(sizes) == 1 and len(state.nodes) == len(ranks) else (
-        f"{len(ranks)} nodes, {gpus} GPUs"
-    )  # fmt: skip
+    if gpus and len(sizes) == 1 and len(state.nodes) == len(ranks):
+        each = f"{len(ranks)} × {gpus // len(ranks)}"
+    else:
+        each = f"{len(ranks)} node{'' if len(ranks) == 1 else 's'}, {gpus or 'no'} GPU{'' if gpus == 1 else 's'}"
     words = {DOWN: "down", LOST: "lost", HOT: "hot", LATE: "late"}
     counted = Counter(ranks)
     return "  ".join([each, *(f"{counted[rank]} {word}" for rank, word in words.items() if counted[rank])])
@@ -92,6 +93,7 @@ def story(state: State, name: str, now: Instant) -> tuple[str, str]:
         return "", "dim"
     lost = [f"gpu{gpu.index}: {gpu.error}" for gpu in node.gpus if gpu.state != "ok" and gpu.error]
     flags = survey(node, now).flags
-    said = "  ".join((*(flag.text for flag in flags), *lost, *((node.note,) if node.note else ())))
+    note = node.note or (NO_DRIVER if without_driver(node) else "")
+    said = "  ".join((*(flag.text for flag in flags), *lost, *((note,) if note else ())))
     worst = "crit" if any(flag.style == "crit" for flag in flags) else "warn" if flags else "dim"
     return (clean(f"{name}: {said}"), worst) if said else ("", "dim")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.app import ComposeResult
 
 from trainmon.model import Log, Run, State
-from trainmon.text import clean
+from trainmon.text import cells, clean, keep_end
 from tui.format import calm_age
 from tui.log_view import LogView
 from tui.panes.base import Pane
@@ -76,7 +76,8 @@ class LogPane(Pane):
         self._words(run, run.log, state)
 
     def _words(self, run: Run, log: Log, state: State) -> None:
-        self.caption(title(run, log), status(self.view, log, state.at))
+        words = status(self.view, log, state.at)
+        self.caption(title(run, log, self.top.size.width - cells(words) - 16), words)
         self.foot(notes(self.view, log), "warn" if log.error else "dim")
 
     def on_log_view_changed(self, event: LogView.Changed) -> None:
@@ -101,10 +102,12 @@ def why_nothing(run: Run | None, wanted: str | None) -> str | None:
     return "The log is empty so far." if run.log.checked_at else "The log has not been read yet."
 
 
-def title(run: Run, log: Log) -> str:
-    """Whose log, and where it is."""
-    place = f"{log.host}:{log.path}" if log.path else log.host
-    return clean(f"{run.name}  {place}")
+def title(run: Run, log: Log, width: int) -> str:
+    """Whose log, and where it is; of a path too long its end is kept, which is the file's name."""
+    name, host, path = clean(run.name), clean(log.host), clean(log.path or "")
+    if not path:
+        return f"{name}  {host}"
+    return f"{name}  {host}:{keep_end(path, max(8, width - cells(f'{name}  {host}:')))}"
 
 
 def status(view: LogView, log: Log, now: float) -> str:

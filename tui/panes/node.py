@@ -16,9 +16,10 @@ from trainmon.text import clean
 from tui.backend import Backend
 from tui.format import UNKNOWN, mib, since
 from tui.lines import STYLE_CSS, STYLES, Palette, Span, changed_columns
-from tui.node_rows import facts, gpu_head, gpu_rows
+from tui.node_rows import facts, gpu_head, gpu_rows, said
 from tui.panes.base import Pane
 from tui.plots import HOUR, LEAST_WIDTH, Axis, picture, side_by_side
+from tui.survey import NO_DRIVER, without_driver
 from tui.symbols import Ascii
 
 
@@ -35,6 +36,10 @@ class GpuTable(NodePane):
 
     NAME = "GPUs"
 
+    def copy_text(self) -> str | None:
+        """The node's name."""
+        return clean(self.node)
+
     def draw(self, state: State, width: int) -> None:
         node, source = state.nodes.get(self.node), state.sources.get(f"node:{self.node}")
         stale = source is not None and source.health != "ok"
@@ -47,7 +52,7 @@ class GpuTable(NodePane):
         self.head(*gpu_head(width))
         self.lines.set_rows(gpu_rows(node, state.at, width, stale=stale))
         if not node.gpus:
-            self.say(("No GPU is seen on this node.", "dim"))
+            self.say((f"{node.note or NO_DRIVER}." if without_driver(node) else "No GPU is seen on this node.", "dim"))
 
     def selected_gpu(self) -> Gpu | None:
         """The GPU under the cursor."""
@@ -62,6 +67,10 @@ class FactsPane(NodePane):
 
     def on_mount(self) -> None:
         self.heads.display = False
+
+    def copy_text(self) -> str | None:
+        """What the line under the cursor says, whole where it goes over several: a command must be copied complete."""
+        return None if self.selected is None else said([row.text for row in self.lines.rows], int(self.selected))
 
     def draw(self, state: State, width: int) -> None:
         node, source = state.nodes.get(self.node), state.sources.get(f"node:{self.node}")

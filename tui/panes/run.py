@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from trainmon.clock import Instant
 from trainmon.model import Run, State, Switch
-from trainmon.text import clean, shorten
+from trainmon.text import clean, keep_end, shorten
 from tui.format import VERDICTS, age, count, duration, eta, real, short, since
 from tui.lines import Row, Span
 from tui.panes.base import Pane
 from tui.reading import Reading
 
-LABEL = 12
+LABEL = 14
 
 
 class RunPane(Pane):
@@ -33,6 +33,11 @@ class RunPane(Pane):
         if name != self.run:
             self.run = name
             self.again()
+
+    def copy_text(self) -> str | None:
+        """Where its log is, else its name."""
+        run = None if self.state is None else self.state.runs.get(self.run or "")
+        return self.run if run is None or run.log is None or run.log.path is None else f"{run.log.host}:{run.log.path}"
 
     def draw(self, state: State, width: int) -> None:
         run = state.runs.get(self.run or "")
@@ -75,7 +80,7 @@ def numbers(run: Run, now: Instant) -> Iterator[tuple[Span, ...]]:
     yield pair("left", eta(run.eta_at, now))
     yield pair("loss", real(progress.loss))
     yield pair("grad norm", real(progress.grad_norm))
-    yield pair("learning", real(progress.learning_rate))
+    yield pair("learning rate", real(progress.learning_rate))
     yield pair("tokens/s", short(progress.tokens_per_s))
     if progress.samples_per_s is not None:
         yield pair("samples/s", short(progress.samples_per_s))
@@ -107,7 +112,7 @@ def where(run: Run, now: Instant, width: int) -> Iterator[tuple[Span, ...]]:
     if run.log is None:
         yield pair("log", "none configured", "dim")
         return
-    yield pair("log", shorten(clean(f"{run.log.host}:{run.log.path or '?'}"), width - LABEL))
+    yield pair("log", keep_end(clean(f"{run.log.host}:{run.log.path or '?'}"), width - LABEL))
     pace = "" if run.log.lines_per_s is None else f", {run.log.lines_per_s:.1f} lines/s"
     yield pair("last line", since(run.log.at, now) + (" ago" if run.log.at is not None else "") + pace)
     yield pair("format", clean(run.progress.format or "?"))

@@ -27,12 +27,13 @@ EMPTY = (
 
 
 class Column(NamedTuple):
-    """A column: its head, its width, and the narrowest pane that shows it."""
+    """A column: its head, its width, the narrowest and the first too wide pane that shows it."""
 
     name: str
     width: int
     from_width: int
     cell: Callable[[Run, State, Instant], Span]
+    to_width: int = 10_000
 
 
 class RunsPane(Pane):
@@ -82,7 +83,7 @@ def haystack(run: Run) -> str:
 
 
 def shown_columns(width: int) -> list[Column]:
-    return [column for column in COLUMNS if width >= column.from_width]
+    return [column for column in COLUMNS if column.from_width <= width < column.to_width]
 
 
 def name_width(width: int) -> int:
@@ -181,17 +182,13 @@ def _switches(run: Run, state: State, now: Instant) -> Span:
     return Span("?" if None in known else "-", "dim")
 
 
-def _job(run: Run, state: State, now: Instant) -> Span:
-    return Span("-", "dim")
-
-
 COLUMNS: tuple[Column, ...] = (
-    Column("JOB", 9, 100, _job),
+    Column("N", 3, 60, _nodes, to_width=72),
     Column("NODES", 6, 72, _nodes),
     Column("STEP", 10, 0, _step),
     Column("LOSS ", 9, 40, _loss),
     Column("TOK/S", 8, 58, _rate),
     Column("LAST ", 7, 30, _last),
-    Column("LEFT", 10, 44, _left),
+    Column("LEFT", 11, 44, _left),
     Column("SW", 5, 58, _switches),
 )

@@ -31,8 +31,10 @@ class Shown(Screen[None]):
     """A screen that is given each State that is painted, and the last one when it comes up."""
 
     PLACE: ClassVar[str] = ""
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "pane")]
     header: HeaderLine
+    pane: Pane | None = None
+    """The pane that keys mean."""
 
     @property
     def watching(self) -> Watching:
@@ -48,18 +50,22 @@ class Shown(Screen[None]):
     def action_back(self) -> None:
         self.dismiss()
 
+    def action_copy(self) -> None:
+        text = None if self.pane is None else self.pane.copy_text()
+        if text:
+            self.app.copy_to_clipboard(text)
+            self.app.notify(text, title="copied", timeout=4, markup=False)
+
 
 class PaneScreen(Shown):
     """A screen of panes, with a footer and a line to type in."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("pane", "rows")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("rows")]
 
     def __init__(self) -> None:
         super().__init__()
         self.find = Find()
         self.foot = Foot()
-        self.pane: Pane | None = None
-        """The pane that keys mean."""
 
     def action_find(self) -> None:
         if self.pane is not None:
@@ -86,9 +92,3 @@ class PaneScreen(Shown):
                 pane.set_sort(sort)
 
         self.app.push_screen(Pick(f"Order of {pane.NAME}", [(sort, sort) for sort in pane.SORTS], pane.sort), chosen)
-
-    def action_copy(self) -> None:
-        text = None if self.pane is None else self.pane.copy_text()
-        if text:
-            self.app.copy_to_clipboard(text)
-            self.app.notify(text, title="copied", timeout=4, markup=False)

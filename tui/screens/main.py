@@ -49,6 +49,7 @@ class MainScreen(PaneScreen):
         }  # fmt: skip
         self.pane = self.runs
         self.current, self.lower, self.zoomed = "1", "4", False
+        self._has_begun = False
         self.shape = Shape(())
 
     def compose(self) -> ComposeResult:
@@ -71,6 +72,10 @@ class MainScreen(PaneScreen):
         self.strip.show(state)
         for pane in self.panes.values():
             pane.show(state)
+        if not self._has_begun and state.sources:
+            self._has_begun = True
+            if not state.runs and self.current == "1":
+                self.action_pane("2")
 
     # ---- shape ----
 

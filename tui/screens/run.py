@@ -21,6 +21,7 @@ class RunScreen(Shown):
         self.header = HeaderLine()
         self.run_pane = RunPane(id="run-full")
         self.run_pane.run = run
+        self.pane = self.run_pane
         self.foot = Foot()
 
     def compose(self) -> ComposeResult:
