@@ -1,0 +1,101 @@
+"""Draw screenshots/: `python -m tests.screenshots`. The demo with a fixed seed and clock, so the same each time."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from collectors.demo import Demo
+from tests.tui.screen_text import settled
+from trainmon.clock import Seconds
+from trainmon.commands.wiring import Joined
+from trainmon.engine import Engine
+from trainmon.model import Event, State
+from tui.app import Dashboard
+
+FOLDER = Path(__file__).parent.parent / "screenshots"
+FILES = Path("/tmp/trainmon-demo")
+"""Where the demo keeps its logs: a name of its own, because the log's path is in the picture."""
+STARTED = 1_760_000_000.0
+
+
+class Picture(NamedTuple):
+    """One file: how large the terminal is, and what was pressed."""
+
+    name: str
+    size: tuple[int, int]
+    press: tuple[str, ...] = ()
+
+
+PICTURES = (
+    Picture("dashboard.svg", (180, 45)),
+    Picture("node.svg", (140, 42), ("2", "enter")),
+    Picture("80x24.svg", (80, 24)),
+)
+AFTER = 3_600.0 + 183.0
+"""An hour, for the plots; then a GPU is off the bus and a run hangs: what the dashboard is there to say."""
+
+
+class HandClock:
+    """Time passes when it is moved."""
+
+    def __init__(self) -> None:
+        self.passed: Seconds = 0.0
+
+    def now(self) -> float:
+        return STARTED + self.passed
+
+    def monotonic(self) -> float:
+        return 1_000.0 + self.passed
+
+
+class Played(Joined):
+    """A demo that has gone on for a while, and stands still."""
+
+    def __init__(self, directory: Path, after: Seconds) -> None:
+        self.clock = HandClock()
+        super().__init__(Engine(self.clock, demo=True))
+        said: list[Event] = []
+        self._demo = Demo(said.append, clock=self.clock, directory=directory)
+        while self.clock.passed < after:
+            wait = self._demo.step()
+            self.engine.step(said, self.clock.now())
+            said.clear()
+            self.clock.passed += wait
+
+    def subscribe(self, sink: Callable[[State], None]) -> Callable[[], None]:
+        sink(self.engine.state)
+        return lambda: None
+
+    def stop(self) -> None:
+        self._demo.stop()
+
+
+async def draw(backend: Played, picture: Picture) -> str:
+    """The picture as SVG."""
+    app = Dashboard(backend, clock=backend.clock)
+    async with app.run_test(size=picture.size) as pilot:
+        await settled(pilot)
+        for key in picture.press:
+            await pilot.press(key)
+            await settled(pilot)
+        return app.export_screenshot(title="trainmon-tui --demo")
+
+
+def main() -> None:
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    folder.mkdir(exist_ok=True)
+    backend = Played(FILES, AFTER)
+    try:
+        for picture in PICTURES:
+            (folder / picture.name).write_text(asyncio.run(draw(backend, picture)), encoding="utf-8")
+            print(folder / picture.name)
+    finally:
+        backend.stop()
+
+
+if __name__ == "__main__":
+    main()
