@@ -121,9 +121,10 @@ class Watch:
             self._close()
 
     def _connect(self) -> None:
+        dial = threading.Thread(target=self._open, name=f"dial {self.name}", daemon=True)
+        dial.start()  # raises where there can be no more threads
         self._dialling = True
         self._tell(phase="connecting", retry_at=None)
-        threading.Thread(target=self._open, name=f"dial {self.name}", daemon=True).start()
 
     def _open(self) -> None:
         """On a thread of its own: dial and start the probe."""

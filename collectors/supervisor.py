@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import sys
 import threading
@@ -22,6 +23,8 @@ from trainmon.shell import Local, Shell
 
 if TYPE_CHECKING:
     from trainmon.ssh import Dialer
+
+log = logging.getLogger(__name__)
 
 TICK = 0.5
 REFRESH_EVERY = 5.0
@@ -112,10 +115,17 @@ class Supervisor:
         self._reader.start()
         while not self._stopping:
             for watch in self._watches.values():
-                watch.tick()
+                self._tick(watch)
             self._wake.wait(TICK)
             self._wake.clear()
             self._place()
+
+    @staticmethod
+    def _tick(watch: Watch) -> None:
+        try:
+            watch.tick()
+        except Exception:  # such as no more threads: this host waits for its next tick, the others go on
+            log.exception("%s could not be looked after", watch.name)
 
     def _place(self) -> None:
         """Tell every host what to look at, given who answers now."""
