@@ -10,7 +10,7 @@ from textual.binding import BindingType
 from trainmon.clock import Instant
 from trainmon.model import State
 from trainmon.text import clean
-from tui.format import source_words
+from tui.format import UNKNOWN, source_words
 from tui.gpu_cells import METRICS, Metric
 from tui.grid import Grid, node_names
 from tui.keys import bindings
@@ -76,7 +76,8 @@ def caption(state: State, ranks: list[int]) -> str:
     if gpus and len(sizes) == 1 and len(state.nodes) == len(ranks):
         each = f"{len(ranks)} × {gpus // len(ranks)}"
     else:
-        each = f"{len(ranks)} node{'' if len(ranks) == 1 else 's'}, {gpus or 'no'} GPU{'' if gpus == 1 else 's'}"
+        none = "no" if len(state.nodes) == len(ranks) else UNKNOWN
+        each = f"{len(ranks)} node{'' if len(ranks) == 1 else 's'}, {gpus or none} GPU{'' if gpus == 1 else 's'}"
     words = {DOWN: "down", LOST: "lost", HOT: "hot", LATE: "late"}
     counted = Counter(ranks)
     return "  ".join([each, *(f"{counted[rank]} {word}" for rank, word in words.items() if counted[rank])])
