@@ -14,6 +14,9 @@ from trainmon.config_values import Kind, Wrong, nearest, quoted, shown
 NAMED_BY = ("name", "type", "path", "run")
 """The settings that tell one table of a list from the next, best first."""
 
+COMPARED = ("name", "cluster", "login", "nodes", "pattern")
+"""The settings by which tables are compared with each other: without them, more mistakes would be seen than made."""
+
 
 def decode(raw: dict[str, object], file: str) -> tuple[Settings | None, list[str]]:
     """Read a whole config. Settings are None when there is any problem."""
@@ -49,6 +52,7 @@ class _Walk:
         for key, field in fields.items():
             if field.required and key not in raw:
                 self.lose(where, f"{quoted(prefix + key)} is missing")
+            self.lost_values |= field.required and key not in values
         return values
 
     def setting(
@@ -59,7 +63,9 @@ class _Walk:
             try:
                 values[key] = _kind_of(type_).read(value)
             except Wrong as wrong:
-                self.lose(where, f"{quoted(prefix + key)} {wrong}")
+                # Its default stands in for it, so that the tables can be compared for other mistakes all the same.
+                say = self.lose if key in COMPARED else self.problem
+                say(where, f"{quoted(prefix + key)} {wrong}")
         elif many:
             values[key] = list(self.tables(key, value, struct))
         elif isinstance(value, dict):

@@ -242,3 +242,11 @@ def test_a_huge_file_is_not_read_to_its_end(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         config.load(file)
     assert str(caught.value) == f"{file}: is larger than 1 MiB; is it a config?"
+
+
+def test_a_bad_value_does_not_hide_that_two_tables_disagree(tmp_path: Path) -> None:
+    text = f'[cluster]\nevery = "2x"\n{RUN}{RUN}'
+    assert problems(tmp_path, text) == [
+        'trainmon.toml: [cluster]: "every" must be a duration such as "2s", "15m" or "1h30m", not the text "2x"',
+        'trainmon.toml: [[run]] #2 (video-2b): the name "video-2b" is taken by [[run]] #1',
+    ]
