@@ -99,8 +99,8 @@ class Watch:
             if now - self._leased_at >= LEASE_EVERY and feed.is_served:
                 self._leased_at = now
                 feed.write(bundle.LEASE)
-            if feed.told_bad_lines != feed.bad_lines:
-                feed.told_bad_lines = feed.bad_lines
+            if feed.told != (feed.bad_lines, feed.stderr):
+                feed.told = (feed.bad_lines, feed.stderr)
                 self._tell(bad_lines=feed.bad_lines, stderr=feed.stderr)
 
     def hurry(self) -> None:
@@ -248,8 +248,8 @@ class Feed:
         self.is_served = False
         """Whether its code and its first spec are on their way."""
         self.bad_lines = 0
-        self.told_bad_lines = 0
         self.stderr: str | None = None
+        self.told: tuple[int, str | None] = (0, None)
         self._watch = watch
         self._rest = b""
         self._skipping = False
@@ -294,7 +294,8 @@ class Feed:
             self.stderr = scrub(clean(lines[-1], 300))
 
     def ended(self, status: int | None, error: TrainmonError | None) -> None:
-        said_nothing = error is None and status not in (0, None) and not self._spoke
+        # Above 127 a signal ended it, which says nothing of the interpreter.
+        said_nothing = error is None and status is not None and 0 < status < 128 and not self._spoke
         self._watch.ended(self, error or self._why(status), said_nothing=said_nothing)
 
     def _why(self, status: int | None) -> TrainmonError:

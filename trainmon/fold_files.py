@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -14,6 +15,10 @@ from trainmon.readings import DiskSample, DiskSamples, Hello, LogChunk, SwitchSa
 
 if TYPE_CHECKING:
     from trainmon.fold import Folding
+
+UNWATCHED_AFTER = 90.0
+"""Seconds after which a disk is no longer watched, when its host tells of others: it was read for another host. All
+that are watched come every 10 s, and a hung one every 30 s."""
 
 RESTARTED = {
     "truncated": "──── the log was truncated ────",
@@ -28,10 +33,7 @@ def read(folding: Folding, event: NodeReading) -> None:
         case Hello():
             _resync(folding, event.node)
         case DiskSamples(d=samples):
-            disks = folding.writable("disks")
-            for sample in samples:
-                disk = _disk(event, sample, folding.current("usable").get(sample.path, 1.0))
-                disks[disk.key] = _kept(disks.get(disk.key), disk)
+            _looked_at(folding.writable("disks"), event, samples, folding.current("usable"))
         case LogChunk() as chunk:
             run = folding.current("runs").get(chunk.id)
             if run is not None:
@@ -40,6 +42,17 @@ def read(folding: Folding, event: NodeReading) -> None:
             at = event.received_at
             for switch in switches:
                 _switched(folding, switch, at, skew=folding.current("nodes")[event.node].clock_skew_s or 0.0)
+
+
+def _looked_at(
+    disks: dict[str, Disk], event: NodeReading, samples: tuple[DiskSample, ...], usable: Mapping[str, float]
+) -> None:
+    for sample in samples:
+        disk = _disk(event, sample, usable.get(sample.path, 1.0))
+        disks[disk.key] = _kept(disks.get(disk.key), disk)
+    for key, disk in list(disks.items()):
+        if disk.host == event.node and event.received_at - disk.at > UNWATCHED_AFTER:
+            del disks[key]
 
 
 def _disk(event: NodeReading, sample: DiskSample, usable: float) -> Disk:

@@ -23,6 +23,9 @@ GPU_METRICS: dict[str, float] = {"temperature": 1.0, "memory": 4.0, "utilization
 
 DISK_METRICS = ("free_bytes", "free_inodes")
 
+MOST_GPUS = 128
+"""GPUs of one node that have a history; a column is found by its index, and an index comes from the node."""
+
 UNKNOWN = 0xFFFF
 EMPTY = Series(offsets=(), values=())
 
@@ -71,7 +74,9 @@ class History:
 
     def record_gpus(self, node: str, at: Instant, gpus: Sequence[Gpu], period: Seconds) -> None:
         """Add one sample of all GPUs of a node. A changed number of GPUs starts the node's rings anew."""
-        row = array("H", [count for gpu in gpus for count in _counts(gpu)])
+        known = {gpu.index: gpu for gpu in gpus if 0 <= gpu.index < MOST_GPUS}
+        count = max(known, default=-1) + 1
+        row = array("H", [n for index in range(count) for n in _counts(known.get(index) or Gpu(index=index))])
         hour = self._hour.get(node)
         if hour is None or hour.columns != len(row):
             hour = self._hour[node] = Ring("H", len(row), int(HOUR / period))

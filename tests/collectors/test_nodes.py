@@ -240,6 +240,26 @@ def test_an_interpreter_that_ends_without_a_word_is_as_good_as_none() -> None:
     until(lambda: second.argv == bundle.command(bundle.NO_PYTHON))
 
 
+def test_an_interpreter_that_was_killed_is_tried_again() -> None:
+    first, second = FakeShell(), FakeShell()
+    host = Host(first, second)
+    host.connected(first).ended(137, None)
+    host.source("retrying")
+    host.ticked(3.0)
+    until(lambda: second.argv == bundle.command("python3"))
+
+
+def test_what_a_probe_complains_of_is_told_while_it_runs() -> None:
+    shell = FakeShell()
+    host = Host(shell)
+    sink = host.connected(shell)
+    sink.received(HELLO)
+    sink.complained(b"a warning\n")
+    host.ticked(1.0)
+    assert host.source("up").stderr is None
+    assert host.source("up").stderr == "a warning"
+
+
 def test_a_probe_without_python_is_no_reader_of_shared_files() -> None:
     shell = FakeShell()
     host = Host(shell)

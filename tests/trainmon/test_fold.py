@@ -173,6 +173,16 @@ def test_a_disk_keeps_back_what_is_not_usable() -> None:
     assert (state.disks["n1:/fsx"].state, state.disks["n1:/fsx"].free_bytes) == ("hung", None)
 
 
+def test_a_disk_that_its_host_no_longer_tells_of_goes() -> None:
+    both = DiskSamples(1, 1000.0, (DiskSample("/"), DiskSample("/fsx")))
+    state = folded(said(both), said(DiskSamples(1, 1000.0, (DiskSample("/"),)), node="n2"))
+    one = DiskSamples(1, 1080.0, (DiskSample("/"),))
+    state = folded(said(one, at=1080.0), state=state, now=1080.0)
+    assert set(state.disks) == {"n1:/", "n1:/fsx", "n2:/"}
+    state = folded(said(one, at=1091.0), state=state, now=1091.0)
+    assert set(state.disks) == {"n1:/", "n2:/"}
+
+
 def test_a_log_gives_steps_and_clean_lines() -> None:
     state = folded(RunsChanged((RUN,)), said(chunk("\x1b[1mhello\x1b[0m", STEP.format(7), mtime=1000.0)))
     run = state.runs["llm"]

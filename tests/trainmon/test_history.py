@@ -36,6 +36,15 @@ def test_numbers_come_back_within_their_unit() -> None:
     assert history.series("n1/0", "power", 60, 102.0).offsets == (-2.0,)
 
 
+def test_a_gap_in_the_numbers_of_gpus_moves_no_column() -> None:
+    history = History()
+    history.record_gpus("n1", 100.0, [Gpu(index=0, temperature_c=50), Gpu(index=3, temperature_c=63)], period=2.0)
+    assert history.series("n1/3", "temperature", 60, 100.0).values == (63.0,)
+    assert math.isnan(history.series("n1/1", "temperature", 60, 100.0).values[0])
+    history.record_gpus("n2", 100.0, [Gpu(index=10**9)], period=2.0)
+    assert history.series("n2/0", "temperature", 60, 100.0).values == ()
+
+
 def test_what_is_not_known_is_nan_and_never_zero() -> None:
     history = History()
     history.record_gpus("n1", 100.0, gpus(None), period=2.0)
