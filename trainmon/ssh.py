@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import threading
@@ -17,7 +18,7 @@ from trainmon.errors import CommandFailed, HostUnreachable, TrainmonError
 from trainmon.reader import Reader
 from trainmon.shell import Completed, Sink, collect
 from trainmon.ssh_alive import Pulse
-from trainmon.ssh_auth import Ask, Asker, Login, Slot
+from trainmon.ssh_auth import Ask, Asker, Login, OutOfTurn, Slot
 from trainmon.ssh_config import HostSettings, effective
 from trainmon.ssh_connect import accept_command, handshake, in_words, wire_by_command, wire_by_tcp, wire_by_tunnel
 from trainmon.ssh_keys import KeyRing
@@ -200,8 +201,7 @@ class Dialer:
         # The way there first: a place among the handshakes is never held while waiting for a jump host.
         via = self._lease(route[:-1], since) if len(route) > 1 else None
         try:
-            with Slot(self._places, since) as slot:
-                line = self._connect(route, via, slot)
+            line = self._connect_in_turn(route, via, since)
         except BaseException as error:
             if via is not None:
                 self._release(via)
@@ -216,6 +216,19 @@ class Dialer:
             raise HostUnreachable(route[-1].name, f"{route[-1].name}: closed")
         self._pulse.watch(line.connection, route[-1], line.lose)
         return line
+
+    def _connect_in_turn(self, route: Route, via: Line | None, since: Seconds) -> Line:
+        """Connect; where a person must be asked while another host is asked, again when it is this host's turn."""
+        with contextlib.ExitStack() as turn:
+            while not self._closed:
+                try:
+                    with Slot(self._places, since) as slot:
+                        return self._connect(route, via, slot)
+                except OutOfTurn as later:
+                    turn.enter_context(self._asker.waited_turn())
+                    if later.is_shared:
+                        turn.close()
+        raise HostUnreachable(route[-1].name, f"{route[-1].name}: closed")
 
     def _connect(self, route: Route, via: Line | None, slot: Slot) -> Line:
         settings = route[-1]
@@ -243,7 +256,7 @@ class Dialer:
                 proxy.close()
             if isinstance(error, HostUnreachable):
                 error.prompted = login is not None and login.prompted
-            if isinstance(error, TrainmonError) or not isinstance(error, Exception):
+            if isinstance(error, TrainmonError | OutOfTurn) or not isinstance(error, Exception):
                 raise
             raise in_words(error, settings, timeout, via.settings.name if via else "", proxy) from error
         finally:

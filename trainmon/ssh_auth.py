@@ -64,6 +64,16 @@ class Slot:
             self._places.acquire()
 
 
+class OutOfTurn(Exception):
+    """Another host is being asked. To wait with an open connection would cost two threads a host, and the server cuts
+    it off (sshd's LoginGraceTime is 120 s): the dial begins again when it is its turn."""
+
+    def __init__(self, *, is_shared: bool) -> None:
+        super().__init__("another host is being asked")
+        self.is_shared = is_shared
+        """Whether the answer given to the other host is likely to do here, too: the passphrase of a key."""
+
+
 class Asker:
     """The one who can be asked, one host at a time."""
 
@@ -75,7 +85,18 @@ class Asker:
         return self._ask is not None
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
+    def turn(self, *, is_shared: bool = False) -> Iterator[None]:
+        """The right to ask now; raises OutOfTurn while another host is asked."""
+        if not self._turn.acquire(blocking=False):
+            raise OutOfTurn(is_shared=is_shared)
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    @contextlib.contextmanager
+    def waited_turn(self) -> Iterator[None]:
+        """The right to ask, when it comes; not to be waited for with an open connection."""
         with self._turn:
             yield
 
@@ -208,7 +229,7 @@ class Login:
             answers = self._asker(self._host, title, note, ((f"Passphrase for {file.path}: ", False),))
             return answers[0] if answers else None
 
-        with self._slot.aside():
+        with self._slot.aside(), self._asker.turn(is_shared=True):
             key = self._ring.unlock(file, ask, self._slot.since)
         if key is None:
             self._needs.append(f"a passphrase for {file.path}")
@@ -253,7 +274,7 @@ class Login:
             self._needs.append("a password")
             return False
         question = f"{self._settings.user}@{self._settings.hostname}'s password: "
-        with self._slot.aside():
+        with self._slot.aside(), self._asker.turn():
             answers = self._asker(self._host, "Password", "", ((question, False),))
             if answers is None:
                 raise self._declined("a password")

@@ -227,6 +227,28 @@ def test_a_second_factor_of_several_rounds(sshd: Sshd, reader: Reader, tmp_path:
     assert person.asked[0] == ("asker", "Second factor", "Passcode or option: ")
 
 
+def test_hosts_that_wait_for_their_question_hold_no_connection_and_ring_no_phone(
+    sshd: Sshd, reader: Reader, tmp_path: Path
+) -> None:
+    """A server cuts off who is silent for two minutes: with 64 hosts that ask, most would never get their turn."""
+    script = Script(("keyboard-interactive",), rounds=(("Second factor", (("Code: ", False),), ("123",)),))
+    asked: list[str] = []
+
+    def ask(host: str, *_: object) -> tuple[str, ...]:
+        asked.append(host)
+        until(lambda: len(dialer._opening) == 1, "the others have let go of their connections")
+        assert script.attempts.count("keyboard-interactive") == len(asked)
+        return ("123",)
+
+    with asking(sshd, reader, tmp_path, script, ask) as dialer:
+        config = tmp_path / "config"
+        config.write_text(config.read_text().replace("Host asker", "Host asker*"))
+        with ThreadPoolExecutor(6) as pool:
+            shells = list(pool.map(dialer.dial, [f"asker{i}" for i in range(6)]))
+        assert all(map(works, shells))
+    assert sorted(asked) == [f"asker{i}" for i in range(6)]
+
+
 def test_a_key_and_then_a_second_factor(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
     key = Ed25519Key.from_private_key_file(str(sshd.key))
     script = Script(("publickey", "keyboard-interactive"), rounds=TWO_ROUNDS, key=key)
