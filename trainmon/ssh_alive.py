@@ -29,7 +29,8 @@ class Watched:
         self.asked_at = 0.0
         wanted = settings.alive_interval or ASK_AFTER
         self.ask_after = min(wanted, ASK_AFTER)
-        self.lost_after = min(wanted * max(settings.alive_count, 1), LOST_AFTER)
+        # As OpenSSH counts: asked `alive_count` times, and given up an interval after the last.
+        self.lost_after = min(wanted * (max(settings.alive_count, 1) + 1), LOST_AFTER)
 
 
 class Pulse:

@@ -86,10 +86,10 @@ def test_shared_files_are_taken_over_when_the_login_host_goes_and_no_line_comes_
 
 def follow_over_the_loss_of(login: Sshd, log: Path, screen: Screen, product: Product) -> None:
     screen.until_line("llm", r"\b5\b")
-    screen.until_shown(r"llm  n0:/")
+    screen.until_shown(r"llm  n0:")
 
     login.stop()
-    screen.until_shown(r"llm  n[12]:/")
+    screen.until_shown(r"llm  n[12]:")
     with log.open("a") as more:
         more.write(step_line(6))
     screen.until_shown(r"iteration +6/")
@@ -100,7 +100,7 @@ def follow_over_the_loss_of(login: Sshd, log: Path, screen: Screen, product: Pro
 
     login.run()
     screen.keys("r")
-    screen.until_shown(r"llm  n0:/")
+    screen.until_shown(r"llm  n0:")
     with log.open("a") as more:
         more.write(step_line(7))
     screen.until_shown(r"iteration +7/")
