@@ -109,7 +109,7 @@ def _tail(found: Survey, shape: Layout, style: str | None) -> tuple[Span, ...]:
     room = shape.rest - MEMORY - UTILIZATION - 2
     if not shape.tail or (found.flags and (room < FLAGS or room < wanted <= shape.rest + 1)):
         return (GAP, *join_flags(found.flags, shape.rest - 1)) if found.flags and shape.rest > 1 else ()
-    memory = mib(found.memory_used_mib)
+    memory = mib(found.memory_used_mib) if found.memory_used_mib is not None else found.no_memory
     used = f"{found.utilization_pct:.0f}%" if found.utilization_pct is not None else found.no_utilization
     numbers = Span(f"{memory:>{MEMORY}}{used:>{UTILIZATION}}", style or "")
     return (numbers, Span("  "), *join_flags(found.flags, room)) if found.flags else (numbers,)

@@ -25,7 +25,8 @@ class Survey(NamedTuple):
     hottest_c: int | None = None
     utilization_pct: float | None = None
     no_utilization: str = UNKNOWN
-    """What stands for a utilisation that there is none of: a GPU cut by MIG has none."""
+    """What stands for a utilisation that there is none of: a GPU cut by MIG has none, nor has a node without GPUs."""
+    no_memory: str = UNKNOWN
     memory_used_mib: int | None = None
     """Of the GPU that uses most: the one that runs out first."""
 
@@ -132,11 +133,13 @@ def survey(node: Node, now: Instant) -> Survey:
     for part, trouble in node.troubles.items():
         flags.append(Span(clean(f"{part}: {trouble}", 200), "warn"))
         rank = min(rank, FAULTY)
+    has_none = without_driver(node) and node.host_at is not None and "gpu" not in node.troubles
     return Survey(
         rank=rank,
         flags=tuple(flags),
         hottest_c=max(tally.degrees, default=None),
         utilization_pct=sum(tally.used) / len(tally.used) if tally.used else None,
-        no_utilization=NOT_APPLICABLE if node.gpus and all(gpu.mig for gpu in node.gpus) else UNKNOWN,
+        no_utilization=NOT_APPLICABLE if has_none or (node.gpus and all(gpu.mig for gpu in node.gpus)) else UNKNOWN,
+        no_memory=NOT_APPLICABLE if has_none else UNKNOWN,
         memory_used_mib=max(tally.memory, default=None),
     )

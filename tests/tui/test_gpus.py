@@ -16,6 +16,7 @@ from tui.gpu_cells import METRICS, Metric
 from tui.grid import Grid, natural
 from tui.lines import GUTTER, Row, Span
 from tui.panes.gpus import GpusPane, caption, story
+from tui.survey import survey
 
 TEMPERATURE, MEMORY, UTILIZATION, POWER, ERRORS = METRICS
 
@@ -283,6 +284,13 @@ async def test_with_no_node_it_says_how_to_name_one() -> None:
         pane.show(State(at=NOW))
         await pilot.pause()
         assert pane.lines.rows[0].text.startswith("No node is watched yet.")
+
+
+def test_a_node_without_gpus_has_no_memory_and_no_use_of_them_to_be_unknown() -> None:
+    read = survey(Node(name="login", cluster="prod", probe="none", host_at=NOW), NOW)
+    unread = survey(Node(name="login", cluster="prod", probe="none"), NOW)
+    assert (read.no_memory, read.no_utilization) == ("-", "-")
+    assert (unread.no_memory, unread.no_utilization) == ("?", "?")
 
 
 async def test_with_nodes_and_no_run_the_screen_starts_with_the_gpus() -> None:
