@@ -8,7 +8,10 @@ from typing import Literal
 import msgspec
 
 from trainmon.clock import Instant, Seconds
-from trainmon.readings import AnyReading, InfinibandPort, Probe, Process
+from trainmon.model_actions import Record
+from trainmon.model_checkpoints import Checkpoints
+from trainmon.model_jobs import Cluster, Job, SchedulerNode
+from trainmon.readings import AnyReading, CheckpointListing, InfinibandPort, Probe, Process
 
 Health = Literal["ok", "late", "down", "off"]
 """ok: answers. late: older than 3 periods. down: failed, see its error. off: not wanted now, no fault."""
@@ -212,10 +215,16 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as the config names it; the parts that other issues need are carried through."""
+    """A run as the config names it, or as one of our jobs shows it; its nodes and log may come from its job."""
 
     name: str
     cluster: str
+    job: str | None = None
+    """Its Slurm job name."""
+    found: bool = False
+    """Whether it is in no config: one of our own jobs that was running."""
+    script: str | None = None
+    """The batch script that submits it."""
     log: str | None = None
     checkpoints: str | None = None
     kill_switch: str | None = None
@@ -237,6 +246,18 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     kill: Switch | None = None
     save: Switch | None = None
     eta_at: Instant | None = None
+    jobs: tuple[str, ...] = ()
+    """The keys of its jobs: those that run, those that wait in their order, those that ended with the newest first."""
+    queued_behind: int | None = None
+    """How many jobs wait behind the one that runs, array elements counted; null when the queue is not known."""
+    checkpoints: Checkpoints | None = None
+    listing: CheckpointListing | None = None
+    """What the probe last said of its checkpoint directory."""
+
+    @property
+    def job(self) -> str | None:
+        """The key of the job that trains now, else of the next, else of the last."""
+        return self.jobs[0] if self.jobs else None
 
     @property
     def name(self) -> str:
@@ -271,6 +292,15 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     usable: Mapping[str, float] = {}
     """Of the disks whose path is a key, the share that may be used (0 to 1): there, that is the new 100 %."""
     prompts: tuple[Prompt, ...] = ()
+    clusters: Mapping[str, Cluster] = {}
+    jobs: Mapping[str, Job] = {}
+    """By Job.key. One that the queue no longer lists stays for a day, with `gone_at`."""
+    scheduler_nodes: Mapping[str, SchedulerNode] = {}
+    """By name: what the scheduler says of the nodes, watched or not."""
+    actions: Mapping[str, Record] = {}
+    """By the action's id, oldest first: those that are watched, and those of the last hour."""
+    ledger: str | None = None
+    """What is wrong with the ledger, in a sentence."""
 
 
 # ---- events: all that may change a State ---------------------------------------------------------------------------
@@ -315,7 +345,50 @@ class DisksChanged(msgspec.Struct, frozen=True):
     usable: Mapping[str, float]
 
 
-Event = NodeReading | SourceChanged | SourceGone | PromptsChanged | RunsChanged | DisksChanged
+class ClustersChanged(msgspec.Struct, frozen=True):
+    """What is known of some clusters as a whole; others stay."""
+
+    clusters: tuple[Cluster, ...]
+
+
+class JobsSeen(msgspec.Struct, frozen=True):
+    """One look at a cluster's queue: all watched jobs that it lists. `at` is our clock."""
+
+    cluster: str
+    at: Instant
+    jobs: tuple[Job, ...]
+
+
+class JobChanged(msgspec.Struct, frozen=True):
+    """More is known of one job: its details, or from accounting how it ended."""
+
+    job: Job
+
+
+class SchedulerNodesSeen(msgspec.Struct, frozen=True):
+    """One look at a cluster's nodes."""
+
+    cluster: str
+    at: Instant
+    nodes: tuple[SchedulerNode, ...]
+
+
+class ActionChanged(msgspec.Struct, frozen=True):
+    """An action was asked for, done, refused, or has failed."""
+
+    record: Record
+
+
+class LedgerTrouble(msgspec.Struct, frozen=True):
+    """The ledger does not work, in a sentence; null when it does again."""
+
+    words: str | None
+
+
+Event = (
+    NodeReading | SourceChanged | SourceGone | PromptsChanged | RunsChanged | DisksChanged | ClustersChanged | JobsSeen
+    | JobChanged | SchedulerNodesSeen | ActionChanged | LedgerTrouble
+)  # fmt: skip
 
 
 class Series(msgspec.Struct, frozen=True):

@@ -68,6 +68,8 @@ class Process(msgspec.Struct, frozen=True, gc=False):
     user: str | None = None
     memory_mib: int | None = None
     command: str | None = None
+    caught: int | None = None
+    """The signals that it catches: the mask SigCgt of /proc/PID/status, where bit n - 1 is signal n."""
 
 
 class GpuFacts(msgspec.Struct, frozen=True, gc=False):
@@ -190,8 +192,57 @@ class SwitchSamples(Reading, frozen=True, tag="switch", gc=False):
     s: tuple[SwitchSample, ...]
 
 
+class FileGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Files of one checkpoint whose names differ in numbers alone: 512 shards are one line, not 512."""
+
+    pattern: str
+    """The path below the checkpoint, each run of digits as `#`: `__#_#.distcp`, `optimizer/rank_#.pt`. A directory
+    that was not walked ends in `/`."""
+    count: int
+    bytes: int
+    oldest: float
+    """The earliest mtime among them, and the latest."""
+    newest: float
+    example: str = ""
+    """One of them with its numbers, by name the greatest: `model-00003-of-00004.safetensors`."""
+
+
+class CheckpointEntry(msgspec.Struct, frozen=True, gc=False):
+    """One name in a checkpoint directory: a checkpoint, a pointer, a marker, or something else."""
+
+    name: str
+    kind: Literal["dir", "file", "link", "other"] = "dir"
+    mtime: float = 0.0
+    bytes: int | None = None
+    """Of all that is in it; of a file its size."""
+    target: str | None = None
+    """What a link points to."""
+    groups: tuple[FileGroup, ...] = ()
+    """What is in a directory, to a depth of three."""
+    text: str | None = None
+    """What a small pointer file says (at most 500 bytes): `latest`, `latest.txt` and their like."""
+    error: str | None = None
+    cut: bool = False
+    """Whether not all of it could be listed in time."""
+
+
+class CheckpointListing(Reading, frozen=True, tag="ckpt", gc=False):
+    """A checkpoint directory: said when it changes, and every slow tick while something in it does. Untrusted names."""
+
+    path: str
+    entries: tuple[CheckpointEntry, ...] = ()
+    error: str | None = None
+    """Why it cannot be listed: it is not there, or may not be read."""
+    left_out: int = 0
+    """Entries that were not looked into: the oldest of too many, or those that time did not suffice for."""
+    took_s: float = 0.0
+
+
 class Trouble(Reading, frozen=True, tag="trouble", gc=False):
-    """A part of the probe failed; the others go on. Parts: gpu, host, disk, log, switch, probe. Null text ends it."""
+    """A part of the probe failed; the others go on. Null text ends it.
+
+    Parts: gpu, host, disk, log, switch, ckpt, probe.
+    """
 
     part: str
     text: str | None = None
@@ -204,8 +255,9 @@ class Bye(Reading, frozen=True, tag="bye", gc=False):
 
 
 AnyReading = (
-    Hello | GpuSamples | GpuFactsAll | Xid | HostSample | DiskSamples | LogChunk | SwitchSamples | Trouble | Bye
-)
+    Hello | GpuSamples | GpuFactsAll | Xid | HostSample | DiskSamples | LogChunk | SwitchSamples | CheckpointListing
+    | Trouble | Bye
+)  # fmt: skip
 
 DECODER: msgspec.json.Decoder[AnyReading] = msgspec.json.Decoder(AnyReading)
 
@@ -225,6 +277,8 @@ class Spec(msgspec.Struct, frozen=True):
     disks: tuple[str, ...] = ()
     logs: tuple[LogSpec, ...] = ()
     switches: tuple[str, ...] = ()
+    checkpoints: tuple[str, ...] = ()
+    """Directories of checkpoints."""
     keep: str = ""
     """A Python regular expression: lines that may carry a step, kept when a burst must be dropped."""
     v: int = VERSION

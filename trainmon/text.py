@@ -91,3 +91,17 @@ def shorten(text: str, width: int, mark: str = "…") -> str:
 def keep_end(text: str, width: int, mark: str = "…") -> str:
     """Cut a clean text at its start to at most `width` cells: of a path the end says most."""
     return shorten(text[::-1], width, mark)[::-1]
+
+
+def duration(seconds: float) -> str:
+    """A duration as a person says it: 4.1s, 42s, 11m, 3h10m, 2d4h."""
+    if seconds < 9.95:
+        return f"{seconds:.1f}s".replace(".0s", "s")
+    if seconds < 100:
+        return f"{seconds:.0f}s"
+    minutes, hours = round(seconds / 60), seconds / 3600
+    if minutes < 100:
+        return f"{minutes}m"
+    if hours < 48:
+        return f"{minutes // 60}h{minutes % 60:02d}m"
+    return f"{hours // 24:.0f}d{hours % 24:.0f}h"

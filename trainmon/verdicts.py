@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from trainmon.clock import Instant, Seconds
 from trainmon.model import Gpu, Node, Progress, Run, Source, Verdict
+from trainmon.text import duration
 
 PATIENCE = 10.0
 """A run is late when no step came for this many times its own usual interval, and for at least `stall_after`."""
@@ -47,23 +48,9 @@ def judge(run: Run, nodes: Mapping[str, Node], sources: Mapping[str, Source], no
     tail = f"; kill switch armed{_since(run, now)}" if armed else ""
     if progress.doing != "train" and progress.doing_at is not None:
         doing: Verdict = "evaluating" if progress.doing == "eval" else "saving"
-        return Judgement(doing, f"{doing} for {words(now - progress.doing_at)} after {_where(progress)}{tail}")
-    usual = f", usually every {words(progress.cadence_s)}" if progress.cadence_s else ""
-    return Judgement("healthy", f"{_where(progress)} {words(silent)} ago{usual}{tail}")
-
-
-def words(seconds: Seconds) -> str:
-    """A duration as a person says it: 4.1s, 42s, 11m, 3h10m, 2d4h."""
-    if seconds < 9.95:
-        return f"{seconds:.1f}s".replace(".0s", "s")
-    if seconds < 100:
-        return f"{seconds:.0f}s"
-    minutes, hours = round(seconds / 60), seconds / 3600
-    if minutes < 100:
-        return f"{minutes}m"
-    if hours < 48:
-        return f"{minutes // 60}h{minutes % 60:02d}m"
-    return f"{hours // 24:.0f}d{hours % 24:.0f}h"
+        return Judgement(doing, f"{doing} for {duration(now - progress.doing_at)} after {_where(progress)}{tail}")
+    usual = f", usually every {duration(progress.cadence_s)}" if progress.cadence_s else ""
+    return Judgement("healthy", f"{_where(progress)} {duration(silent)} ago{usual}{tail}")
 
 
 def _blind(run: Run, sources: Mapping[str, Source], now: Instant) -> Judgement | None:
@@ -75,7 +62,7 @@ def _blind(run: Run, sources: Mapping[str, Source], now: Instant) -> Judgement |
         return Judgement("unknown", "its log has not been read yet")
     source = sources.get(f"node:{log.host}")
     if source is not None and source.health in ("late", "down"):
-        seen = "" if source.seen_at is None else f" for {words(now - source.seen_at)}"
+        seen = "" if source.seen_at is None else f" for {duration(now - source.seen_at)}"
         return Judgement("unknown", f"{log.host}, where its log is read, has not answered{seen}")
     if log.error is not None:
         return Judgement("unknown", log.error)
@@ -89,14 +76,14 @@ def _without_a_step(run: Run, now: Instant) -> Judgement:
         return Judgement("idle", "its log is empty")
     quiet = now - log.at
     if quiet > run.spec.stall_after:
-        return Judgement("idle", f"its log shows no step, and has not grown for {words(quiet)}")
+        return Judgement("idle", f"its log shows no step, and has not grown for {duration(quiet)}")
     return Judgement("starting", "its log grows, and shows no step yet")
 
 
 def _silent(run: Run, gpus: Sequence[Gpu], silent: Seconds) -> Judgement:
     progress = run.progress
-    usual = f" (usually every {words(progress.cadence_s)})" if progress.cadence_s else ""
-    what = f"no step for {words(silent)}{usual}, the last was {_where(progress)}"
+    usual = f" (usually every {duration(progress.cadence_s)})" if progress.cadence_s else ""
+    what = f"no step for {duration(silent)}{usual}, the last was {_where(progress)}"
     utilization = [gpu.utilization_pct for gpu in gpus if gpu.utilization_pct is not None]
     if not utilization:
         return Judgement("stalled", what)
@@ -118,7 +105,7 @@ def _since(run: Run, now: Instant) -> str:
     if run.kill is None or run.kill.armed_at is None:
         return ""
     by = f" by {run.kill.by}" if run.kill.by else ""
-    return f" since {words(max(0.0, now - run.kill.armed_at))}{by}"
+    return f" since {duration(max(0.0, now - run.kill.armed_at))}{by}"
 
 
 def _is_busy(progress: Progress, patience: Seconds, now: Instant) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from trainmon.clock import Seconds
 from trainmon.model import Series, State
+from trainmon.model_actions import Action, Ask, Plan
 
 
 class Backend(Protocol):
@@ -27,3 +28,13 @@ class Backend(Protocol):
 
     def answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
         """Answer a Prompt by its id; None declines it."""
+
+    def prepare(self, ask: Ask, reply: Callable[[Plan], None]) -> None:
+        """Look at what an action would meet now, and hand its Plan to reply (on another thread), within 10 s. Does
+        nothing yet; whatever stands in the way becomes a Refusal in the Plan."""
+
+    def act(self, actions: Sequence[Action]) -> None:
+        """Do what a Plan showed: each is written down, checked again, done, and told in State.actions."""
+
+    def look_at_job(self, key: str) -> None:
+        """A person looks at this job: ask its scheduler for its details, at most every few seconds."""

@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from trainmon.model import Gpu, Log, Node, Progress, Run, RunSpec, Source, Switch
-from trainmon.verdicts import judge, words
+from trainmon.text import duration
+from trainmon.verdicts import judge
 
 NOW = 100_000.0
 SPEC = RunSpec(name="llm", cluster="prod", log="/fsx/llm.out", target_step=20_000, stall_after=900, nodes=("n1",))
@@ -111,4 +112,4 @@ def test_a_growing_log_without_a_step_is_starting_and_a_quiet_one_idle() -> None
     [(4.1, "4.1s"), (4.0, "4s"), (42.3, "42s"), (660, "11m"), (11_400, "3h10m"), (187_200, "2d4h"), (9.97, "10s")],
 )
 def test_durations_are_said_as_a_person_says_them(seconds: float, said: str) -> None:
-    assert words(seconds) == said
+    assert duration(seconds) == said

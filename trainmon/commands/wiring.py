@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from collectors.supervisor import Supervisor
@@ -10,6 +10,7 @@ from trainmon.clock import Clock, Seconds, SystemClock
 from trainmon.config import Settings, formats
 from trainmon.engine import Engine
 from trainmon.model import Series, State
+from trainmon.model_actions import Action, Ask, Plan, Refusal
 from trainmon.prompts import Prompts
 
 
@@ -39,6 +40,16 @@ class Joined:
 
     def answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
         """Nothing was asked."""
+
+    def prepare(self, ask: Ask, reply: Callable[[Plan], None]) -> None:
+        """Nobody acts yet."""
+        reply(Plan(ask=ask, refusals=tuple(Refusal(subject=name, why="not built yet") for name in ask.subjects)))
+
+    def act(self, actions: Sequence[Action]) -> None:
+        """Nobody acts yet."""
+
+    def look_at_job(self, key: str) -> None:
+        """No scheduler is asked."""
 
 
 class Watching(Joined):

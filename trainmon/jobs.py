@@ -1,0 +1,118 @@
+"""Slurm's words as a person says them: why a job waits, on what it depends, how it ended. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from trainmon.clock import Instant
+from trainmon.model_jobs import Job
+from trainmon.text import duration
+
+REASONS: dict[str, str] = {
+    "BeginTime": "waits for its begin time",
+    "Cleaning": "its last attempt is still cleaned up",
+    "Dependency": "waits for another job",
+    "DependencyNeverSatisfied": "waits for a job that can no longer end as it needs: it will never start",
+    "InvalidAccount": "its account is invalid",
+    "InvalidQOS": "its QOS is invalid",
+    "JobArrayTaskLimit": "waits for the element of its array before it",
+    "JobHeldAdmin": "held by an administrator, who alone can release it",
+    "JobHeldUser": "held",
+    "JobHoldMaxRequeue": "held: it was requeued too often",
+    "NodeDown": "a node that it needs is down",
+    "PartitionDown": "its partition is down",
+    "PartitionInactive": "its partition is inactive",
+    "PartitionTimeLimit": "its time limit is above its partition's: it will not start",
+    "PartitionNodeLimit": "it wants more nodes than its partition gives",
+    "Priority": "waits behind jobs of higher priority",
+    "ReqNodeNotAvail": "nodes that it needs are not available",
+    "Reservation": "waits for its reservation",
+    "ReservationDeleted": "its reservation was deleted",
+    "Resources": "waits for free nodes",
+    "BadConstraints": "no node can ever meet its constraints",
+    "launch failed requeued held": "held: it failed to launch",
+    "job requeued in held state": "held: it was requeued so",
+}
+"""Slurm's reasons (squeue(1), JOB REASON CODES); others are shown as they are."""
+
+NEVER = frozenset({
+    "JobHeldAdmin", "JobHeldUser", "JobHoldMaxRequeue", "DependencyNeverSatisfied", "BadConstraints",
+    "PartitionTimeLimit", "ReservationDeleted", "InvalidAccount", "InvalidQOS", "launch failed requeued held", "job requeued in held state",
+})  # fmt: skip
+"""Reasons that no waiting cures: somebody must do something."""
+
+DEPENDENCY = re.compile(r"(?P<kind>after\w*|singleton)(?::(?P<jobs>[^(,?]*))?(?:\((?P<state>\w+)\))?")
+
+KINDS = {
+    "after": "start of",
+    "afterany": "end of",
+    "afterok": "success of",
+    "afternotok": "failure of",
+    "aftercorr": "success, element by element, of",
+    "afterburstbuffer": "stage-out of",
+}
+
+
+def waits(job: Job, now: Instant) -> str:
+    """Why a waiting job waits: `starts in 2m (begin time)`, `waits for the end of 88`."""
+    reason = job.reason or ""
+    if reason == "BeginTime" and job.starts_at is not None:
+        begins = job.starts_at - now
+        return f"starts in {duration(begins)}" if begins > 0 else "may start any moment"
+    if reason == "Dependency" and job.dependency:
+        return depends(job.dependency) or REASONS[reason]
+    words = REASONS.get(reason)
+    if words is None:
+        name, _, rest = reason.partition(",")
+        words = f"{REASONS[name]}:{rest}" if name in REASONS and rest else _limit(reason)
+    if job.starts_at is not None and job.starts_at > now and reason in {"Priority", "Resources"}:
+        words += f"; expected in {duration(job.starts_at - now)}"
+    return words
+
+
+def _limit(reason: str) -> str:
+    if not reason:
+        return "waits"
+    if reason.startswith(("Assoc", "QOS")):
+        return f"a limit of its {'account' if reason.startswith('Assoc') else 'QOS'} is reached ({reason})"
+    return reason
+
+
+def depends(dependency: str) -> str:
+    """`afterany:88(unfulfilled),afterok:90` → `waits for the end of 88, the success of 90`."""
+    parts = []
+    for found in DEPENDENCY.finditer(dependency):
+        kind, jobs = found["kind"], (found["jobs"] or "").replace("_*", "").replace(":", " and ")
+        if kind == "singleton":
+            parts.append("its namesakes to end")
+        elif found["state"] == "failed":
+            parts.append(f"the {KINDS.get(kind, kind)} {jobs}, which can no longer come")
+        else:
+            parts.append(f"the {KINDS.get(kind, kind)} {jobs}")
+    return "waits for " + (" or " if "?" in dependency else ", ").join(parts) if parts else ""
+
+
+ENDS: dict[str, str] = {
+    "BOOT_FAIL": "its nodes did not boot",
+    "COMPLETED": "its script ended with status 0",
+    "DEADLINE": "ended by its deadline",
+    "FAILED": "its script failed",
+    "LAUNCH_FAILED": "it could not be launched",
+    "NODE_FAIL": "a node of it failed",
+    "OUT_OF_MEMORY": "the kernel ended it: out of memory",
+    "PREEMPTED": "preempted by another job",
+    "TIMEOUT": "its time limit ended it",
+}
+
+
+def ended(job: Job) -> str:
+    """How a job ended: `its script failed (exit 1)`, `cancelled by ana`."""
+    if job.state == "CANCELLED":
+        return f"cancelled by {job.cancelled_by}" if job.cancelled_by else "cancelled"
+    words = ENDS.get(job.state, job.state)
+    code, _, number = (job.exit_code or "").partition(":")
+    if job.state == "FAILED" and number not in ("", "0"):
+        return f"{words} (signal {number})"
+    if job.state == "FAILED" and code not in ("", "0"):
+        return f"{words} (exit {code})"
+    return words
