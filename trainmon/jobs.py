@@ -37,7 +37,8 @@ REASONS: dict[str, str] = {
 
 NEVER = frozenset({
     "JobHeldAdmin", "JobHeldUser", "JobHoldMaxRequeue", "DependencyNeverSatisfied", "BadConstraints",
-    "PartitionTimeLimit", "ReservationDeleted", "InvalidAccount", "InvalidQOS", "launch failed requeued held", "job requeued in held state",
+    "PartitionTimeLimit", "ReservationDeleted", "InvalidAccount", "InvalidQOS",
+    "launch failed requeued held", "job requeued in held state",
 })  # fmt: skip
 """Reasons that no waiting cures: somebody must do something."""
 
