@@ -1,7 +1,7 @@
 """Every key, in one table: the footer, the help, the README, the palette and the dispatch read it.
 
-Lower case looks, upper case changes. A key belongs to a scope; a place on the screen has several scopes at once, and in
-one place a key means one thing (`clashes` proves it).
+Lower case looks, upper case changes; and a capital opens a plan, it never acts by itself. A key belongs to a scope; a
+place on the screen has several scopes at once, and in one place a key means one thing (`clashes` proves it).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ KEYS: tuple[Key, ...] = (
     Key("slash", "view.filter", "screen.find", "filter the rows; Esc clears", "rows", "view", "/", "Filter"),
     Key("s", "view.sort", "screen.sort", "choose the order of the rows", "rows", "view", "s", "Sort"),
     Key("v", "view.metric", "metric", "next number in the cells", "gpus", "view", "v", "Metric"),
+    Key("v", "queue.view", "next_view", "next view: my jobs, all jobs, nodes", "queue", "view", "v", "View"),
     Key("slash", "log.find", "screen.find", "search in the log; Esc clears", "log", "view", "/", "Search"),
     Key("n", "log.next", "next_match(1)", "next match, upwards from the end", "log", "view", "n"),
     Key("N", "log.previous", "next_match(-1)", "the match before", "log", "view", "N"),
@@ -41,12 +42,14 @@ KEYS: tuple[Key, ...] = (
     Key("w", "log.wrap", "wrap", "wrap long lines, or cut them", "log", "view", "w", "Wrap"),
     Key("l", "view.log", "screen.full_log", "the selected run's log on the full screen", "main", "view", "l", "Log"),
     Key("enter", "lines.choose", "choose", "open what is under the cursor", "list", "view", "Enter", "Open"),
-    Key("space", "lines.mark", "toggle_mark", "mark this row, or unmark it", "list", "view", "Space"),
+    Key("space", "lines.mark", "toggle_mark", "mark this row, or unmark it: one plan over several", "marks", "view",
+        "Space"),
     Key("y", "view.copy", "screen.copy", "copy the name, path or line (OSC 52; also shown)", "pane", "view", "y"),
     Key("1", "pane.runs", "pane('1')", "the runs; again: on the full screen", "main", "move", "1"),
     Key("2", "pane.gpus", "pane('2')", "the GPUs; again: on the full screen", "main", "move", "2"),
     Key("3", "pane.disk", "pane('3')", "the disks; again: on the full screen", "main", "move", "3"),
     Key("4", "pane.log", "pane('4')", "the log; again: on the full screen", "main", "move", "4"),
+    Key("7", "pane.queue", "pane('7')", "the queue: jobs and nodes; again: on the full screen", "main", "move", "7"),
     Key("tab", "pane.next", "app.focus_next", "next pane", "main", "move", "Tab"),
     Key("shift+tab", "pane.previous", "app.focus_previous", "pane before", "main", "move", "Shift+Tab"),
     Key("j,down", "lines.down", "cursor_down", "down", "moves", "move", "j ↓"),
@@ -60,6 +63,20 @@ KEYS: tuple[Key, ...] = (
     Key("z", "view.zoom", "zoom", "this pane on the full screen, and back", "main", "view", "z", "Zoom"),
     Key("p", "view.pause", "app.pause", "hold the screen still; the watching goes on", "app", "view", "p", "Pause"),
     Key("r", "view.refresh", "app.look_again", "look at everything again now", "app", "view", "r", "Refresh"),
+    Key("x", "act.menu", "screen.menu", "everything that can be done to this row, and why the rest cannot", "act-any",
+        "act", "x", "Actions"),
+    Key("S", "act.save", "screen.act('save')", "save: drop the run's save switch", "act", "act", "S", "Save"),
+    Key("K", "act.kill", "screen.act('kill')", "kill: drop the kill switch; the run saves and exits", "act", "act", "K",
+        "Kill"),
+    Key("R", "act.requeue", "screen.act('requeue')", "requeue the job", "act", "act", "R", "Requeue"),
+    Key("C", "act.cancel", "screen.act('cancel')", "cancel the job (scancel)", "act", "act", "C", "Cancel"),
+    Key("U", "act.unkill", "screen.act('unkill')", "the run's armed switches: remove one", "act", "act", "U"),
+    Key("H", "act.hold", "screen.act('hold')", "hold the waiting job, or release the held one", "act", "act", "H"),
+    Key("T", "act.signal", "screen.act('signal')", "signal the trainer (USR1): an emergency checkpoint", "act", "act",
+        "T"),
+    Key("N", "act.queue", "screen.act('queue')", "queue another job of the run, behind this one", "act", "act", "N"),
+    Key("X", "act.exclude", "screen.act('exclude')", "keep waiting jobs off this node; drain it where you may",
+        "act-node", "act", "X", "Exclude"),
     Key("L", "act.login", "app.login", "log in to a host that waits for a person", "app", "act", "L"),
     Key("apostrophe", "view.jump", "jump", "jump: a letter over each pane and control", "main", "move", "'"),
     Key("question_mark,f1", "app.help", "app.help", "help: these keys, this pane's first", "app", "view", "?", "Help"),
@@ -73,15 +90,18 @@ KEYS: tuple[Key, ...] = (
 )  # fmt: skip
 
 _ROWS = ("app", "main", "back", "pane", "rows", "list", "moves")
+_READ = ("app", "back", "pane", "moves")
 
 PLACES: dict[str, tuple[str, ...]] = {
-    "runs": (*_ROWS, "runs"),
-    "gpus": (*_ROWS, "gpus"),
+    "runs": (*_ROWS, "runs", "marks", "act-any", "act"),
+    "gpus": (*_ROWS, "gpus", "marks", "act-any", "act-node"),
     "disk": (*_ROWS, "disk"),
+    "queue": (*_ROWS, "queue", "marks", "act-any", "act", "act-node"),
     "log": ("app", "main", "back", "pane", "log", "moves"),
     "log-screen": ("app", "back", "pane", "log", "moves", "log-screen"),
-    "node": ("app", "back", "pane", "moves"),
-    "run": ("app", "back", "pane", "moves"),
+    "node": (*_READ, "act-any", "act-node"),
+    "run": (*_READ, "list", "act-any", "act"),
+    "job": (*_READ, "list", "act-any", "act"),
     "help": ("app", "back", "moves", "help"),
 }
 """The scopes that are heard in each place."""
@@ -91,8 +111,11 @@ EVERYWHERE = frozenset({"ctrl+q", "ctrl+c"})
 
 FOOTER_AT_MOST = 9
 
-OPENS = frozenset({"runs", "gpus"})
+OPENS = frozenset({"runs", "gpus", "queue", "run", "job"})
 """Places whose rows have a screen of their own."""
+
+ACTS = ("act-any", "act", "act-node")
+"""The scopes of the keys that act."""
 
 
 def bindings(*scopes: str) -> list[Binding]:
@@ -112,14 +135,19 @@ def _apart(names: str) -> list[str]:
 
 
 def footer(place: str) -> tuple[Key, ...]:
-    """At most nine keys for the footer of a place, in the table's order; help, commands and quit always."""
-    shown = [key for key in KEYS if key.short and key.scope in PLACES[place]]
+    """At most nine keys that look, in the table's order; help, commands and quit always."""
+    shown = [key for key in KEYS if key.short and key.scope in PLACES[place] and key.scope not in ACTS]
     if place not in OPENS:
         shown = [key for key in shown if key.id != "lines.choose"]
     while len(shown) > FOOTER_AT_MOST:
         droppable = [key for key in shown if key.id not in {"app.help", "app.palette", "app.quit"}]
         shown.remove(droppable[-1])
     return tuple(shown)
+
+
+def footer_acts(place: str) -> tuple[Key, ...]:
+    """The keys that act, for the footer of a place: after a bar, so that they are never taken for views."""
+    return tuple(key for key in KEYS if key.short and key.scope in PLACES[place] and key.scope in ACTS)
 
 
 def clashes(keys: Iterable[Key] = KEYS) -> list[str]:
@@ -140,7 +168,11 @@ def clashes(keys: Iterable[Key] = KEYS) -> list[str]:
 
 def markdown() -> str:
     """The README's table of keys."""
-    where = {"rows": "Runs, GPUs, Disk", "list": "Runs, GPUs, Disk", "gpus": "GPUs", "log": "Log"}
+    where = {
+        "rows": "Runs, GPUs, Disk, Queue", "list": "Runs, GPUs, Disk, Queue", "marks": "Runs, GPUs, Queue",
+        "gpus": "GPUs", "log": "Log", "queue": "Queue", "act-any": "Runs, Queue, GPUs", "act": "Runs, Queue",
+        "act-node": "GPUs, Queue",
+    }  # fmt: skip
     lines = ["| key | what it does | where |", "|---|---|---|"]
     for key in KEYS:
         cap = " ".join(f"`{part}`" for part in key.cap.split())

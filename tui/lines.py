@@ -6,7 +6,7 @@ stays on a position, so that a sort moves it to another job. Here a row is a val
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, NamedTuple
 
 from rich.cells import cell_len
@@ -241,7 +241,17 @@ class KeyedLines(ScrollView, can_focus=True):
 
     @property
     def marked(self) -> frozenset[str]:
+        """The marked keys, those too whose row is not shown now: a filter takes no mark away."""
         return self._marked
+
+    @property
+    def marks_in_sight(self) -> int:
+        return len(self._marked & self._places.keys())
+
+    def marks(self) -> list[str]:
+        """The marked keys in the order of their rows, then those that are not shown."""
+        hidden = self._marked - self._places.keys()
+        return [*(row.key for row in self._rows if row.key in self._marked), *sorted(hidden)]
 
     @property
     def row_width(self) -> int:
@@ -253,13 +263,11 @@ class KeyedLines(ScrollView, can_focus=True):
         old, new = self._rows, tuple(rows)
         keys_changed = len(old) != len(new) or any(a.key != b.key for a, b in zip(old, new, strict=True))
         previous = self._cursor, self._place()
-        marked = self._marked
         self._rows = new
         if keys_changed:
             self._places = {row.key: place for place, row in enumerate(new)}
-            self._marked &= self._places.keys()
             self._cursor = self._surviving(old, previous[1])
-        self._repaint_changed(old, marked)
+        self._repaint_changed(old)
         if len(old) != len(new):
             self.virtual_size = Size(0, len(new))
         if keys_changed:
@@ -277,13 +285,13 @@ class KeyedLines(ScrollView, can_focus=True):
                     return row.key
         return self._rows[0].key
 
-    def _repaint_changed(self, old: tuple[Row, ...], marked: frozenset[str]) -> None:
+    def _repaint_changed(self, old: tuple[Row, ...]) -> None:
         top, height = self.scroll_offset.y, self.scrollable_content_region.height
         for place, row in enumerate(self._rows):
             before = old[place] if place < len(old) else Row("", ())
             if before is row:
                 continue
-            if (before.key in marked) != (row.key in self._marked):
+            if (before.key in self._marked) != (row.key in self._marked):
                 self._repaint_line(place)
             if before.spans == row.spans:
                 continue
@@ -376,8 +384,13 @@ class KeyedLines(ScrollView, can_focus=True):
 
     def clear_marks(self) -> None:
         """Take all marks away."""
-        marked, self._marked = self._marked, frozenset()
-        for key in marked:
+        self.keep_marks(lambda _: False)
+
+    def keep_marks(self, wanted: Callable[[str], bool]) -> None:
+        """Take the marks away from keys that are not wanted."""
+        gone = [key for key in self._marked if not wanted(key)]
+        self._marked -= set(gone)
+        for key in gone:
             self._repaint_line(self._places.get(key))
 
     def on_click(self, event: events.Click) -> None:

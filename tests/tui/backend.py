@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from trainmon.clock import Seconds
 from trainmon.model import Series, State
+from trainmon.model_actions import Action, Ask, Plan
 
 
 class FakeBackend:
@@ -14,6 +15,11 @@ class FakeBackend:
     def __init__(self, state: State | None = None) -> None:
         self.state = state
         self.asked: list[tuple[object, ...]] = []
+        self.replies: list[tuple[Ask, Callable[[Plan], None]]] = []
+        """Who waits for a Plan: a test answers when it likes."""
+        self.acted: list[Action] = []
+        self.plan: Callable[[Ask], Plan] | None = None
+        """When set, every Ask is answered at once with what it makes."""
         self._sinks: list[Callable[[State], None]] = []
 
     def publish(self, state: State) -> None:
@@ -39,3 +45,15 @@ class FakeBackend:
 
     def answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
         self.asked.append(("answer", prompt, answers))
+
+    def prepare(self, ask: Ask, reply: Callable[[Plan], None]) -> None:
+        self.asked.append(("prepare", ask.verb, ask.subjects))
+        self.replies.append((ask, reply))
+        if self.plan is not None:
+            reply(self.plan(ask))
+
+    def act(self, actions: Sequence[Action]) -> None:
+        self.acted += actions
+
+    def look_at_job(self, key: str) -> None:
+        self.asked.append(("look at job", key))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tui.footer import fitting, foot_spans, starts, width_of
-from tui.keys import FOOTER_AT_MOST, KEYS, PLACES, Key, bindings, clashes, footer, markdown
+from tui.keys import ACTS, FOOTER_AT_MOST, KEYS, PLACES, Key, bindings, clashes, footer, footer_acts, markdown
 from tui.lines import GUTTER, KeyedLines
 
 
@@ -33,9 +33,22 @@ def test_every_key_has_an_id_of_its_own() -> None:
 def test_lower_case_looks_and_upper_case_changes() -> None:
     capitals = {name for key in KEYS for name in key.keys.split(",") if len(name) == 1 and name.isupper()}
 
-    assert capitals == {"G", "L", "N"}, (
-        "G goes to the end, N to the match before, L logs in; no other capital exists yet"
-    )
+    looks = {name for key in KEYS if key.scope not in ACTS for name in key.keys.split(",") if name in capitals}
+
+    assert looks == {"G", "L", "N"}, "G goes to the end, N to the match before in a log, L logs in"
+    assert capitals - {"G", "L"} == set("SKURCHTNX")
+
+
+def test_where_a_key_acts_it_is_a_capital_and_x_lists_them_all() -> None:
+    acts = {name: key.do for key in KEYS if key.scope in ACTS for name in key.keys.split(",")}
+
+    assert acts.pop("x") == "screen.menu"
+    assert all(name.isupper() and do.startswith("screen.act(") for name, do in acts.items())
+
+
+def test_nothing_acts_in_a_log_where_capital_n_searches() -> None:
+    for place in ("log", "log-screen", "disk", "help"):
+        assert not set(PLACES[place]) & set(ACTS), place
 
 
 def test_escape_and_the_keys_of_multiplexers_never_act() -> None:
@@ -66,6 +79,15 @@ def test_a_click_on_the_footer_finds_the_key_that_is_written_there() -> None:
 
     for key, start in starts(keys, "zoomed"):
         assert line[start:].startswith(f"{key.cap} {key.short}")
+
+
+def test_the_footer_keeps_what_acts_apart_from_what_looks() -> None:
+    for place in PLACES:
+        assert not set(footer(place)) & set(footer_acts(place)), place
+
+    assert [key.cap for key in footer_acts("runs")] == ["x", "S", "K", "R", "C"]
+    assert [key.cap for key in footer_acts("gpus")] == ["x", "X"]
+    assert footer_acts("log") == ()
 
 
 def test_the_list_of_rows_hears_the_keys_that_the_table_promises() -> None:

@@ -149,7 +149,7 @@ async def test_keys_move_mark_and_choose() -> None:
         app.lines.focus()
         await pilot.press("j", "down", "k", "enter")
         assert app.chosen == ["n01"]
-        await pilot.press("space")
+        app.lines.action_toggle_mark()
         assert app.lines.marked == {"n01"}
         assert app.lines.cursor_key == "n02"
         await pilot.press("G")
@@ -160,7 +160,7 @@ async def test_keys_move_mark_and_choose() -> None:
         assert app.shown()[:2] == ["›n00", "+n01"]
 
 
-async def test_a_mark_moves_with_its_key_and_goes_with_it() -> None:
+async def test_a_mark_moves_with_its_key_and_outlives_a_filter() -> None:
     app = Screenful()
     async with app.run_test(size=(60, 8)) as pilot:
         same = [Row(key, (Span("same"),)) for key in "abc"]
@@ -171,8 +171,29 @@ async def test_a_mark_moves_with_its_key_and_goes_with_it() -> None:
         await show(app, pilot, [same[0], same[2], same[1]])
         assert app.shown()[:3] == ["›same", "+same", " same"]
         await show(app, pilot, same[:2])
-        assert app.lines.marked == frozenset()
+        assert (app.lines.marks(), app.lines.marks_in_sight) == (["c"], 0)
         assert app.shown()[:3] == ["›same", " same", ""]
+        await show(app, pilot, [same[2], same[0]])
+        assert (app.lines.marks(), app.lines.marks_in_sight) == (["c"], 1)
+        assert app.shown()[:2] == ["+same", "›same"]
+
+
+async def test_marks_are_listed_in_the_order_of_their_rows_and_taken_from_what_is_gone() -> None:
+    app = Screenful()
+    async with app.run_test(size=(60, 8)) as pilot:
+        await show(app, pilot, [row(key) for key in "abcd"])
+        for key in "dba":
+            app.lines.move_to(key)
+            app.lines.toggle_mark()
+        assert app.lines.marks() == ["a", "b", "d"]
+
+        app.lines.keep_marks(lambda key: key != "b")
+        await pilot.pause()
+        assert app.lines.marks() == ["a", "d"]
+        assert app.shown()[:4] == ["+a", " b", " c", "+d"]
+
+        app.lines.clear_marks()
+        assert app.lines.marks() == []
 
 
 async def test_a_click_selects_and_a_double_click_chooses() -> None:

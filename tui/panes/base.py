@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from textual import events
 from textual.app import ComposeResult
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.geometry import Region
 from textual.message import Message
@@ -22,18 +23,28 @@ from textual.widget import Widget
 from trainmon.clock import Instant
 from trainmon.model import State
 from trainmon.text import cells, shorten
+from tui.keys import bindings
 from tui.lines import SENTENCE, STYLE_CSS, STYLES, Heading, KeyedLines, Palette, Row, Span, changed_columns
 
 log = logging.getLogger(__name__)
 
 
+Kind = Literal["run", "job", "node"]
+Subject = tuple[Kind, str]
+"""What a key that acts is about: a run by its name, a job by its key, a node by its name."""
+
+
 class Pane(Vertical):
     """A numbered frame: a title line, a line of column heads, and the rows."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("marks")]
 
     NUMBER: ClassVar[str] = ""
     NAME: ClassVar[str] = ""
     SORTS: ClassVar[tuple[str, ...]] = ()
     """What `s` offers; the first is how the pane starts."""
+    KIND: ClassVar[Kind | None] = None
+    """What its rows are about, where something can be done to them: they can then be marked."""
 
     class Selected(Message):
         """The cursor is on another key. Sent by the pane itself: Textual stops what a parent's own draw has set off."""
@@ -73,6 +84,20 @@ class Pane(Vertical):
         """What `y` copies: a name, a path, a line."""
         return self.selected
 
+    def subject_of(self, key: str) -> Subject | None:
+        """What the row of this key is about; None where nothing can be done to it."""
+        return None if self.KIND is None or key.startswith(SENTENCE) else (self.KIND, key)
+
+    def subjects(self) -> tuple[Subject, ...]:
+        """What a key that acts means now: the marked rows, else the row under the cursor."""
+        keys = self.lines.marks() or ([] if self.selected is None else [self.selected])
+        return tuple(subject for subject in map(self.subject_of, keys) if subject is not None)
+
+    def action_toggle_mark(self) -> None:
+        if self.selected is not None and self.subject_of(self.selected) is not None:
+            self.lines.action_toggle_mark()
+            self.again()
+
     def focus_body(self) -> None:
         """Give the focus to what moves in this pane, at once: the next key may already wait."""
         self.screen.set_focus(self.lines)
@@ -90,12 +115,19 @@ class Pane(Vertical):
 
     def caption(self, left: str = "", right: str = "") -> None:
         """The top of the frame: number and name come by themselves, `left` after them, `right` at its end."""
-        notes = [f"/{self.filter}" if self.filter else "", right, f"sort {self.sort}" if len(self.SORTS) > 1 else ""]
+        order = f"sort {self.sort}" if len(self.SORTS) > 1 else ""
+        notes = [self._marks_words(), f"/{self.filter}" if self.filter else "", right, order]
         notes = [note for note in notes if note]
         width = self.top.size.width
         while len(notes) > 1 and cells(f"{self.NUMBER} {self.NAME} {left} {'  '.join(notes)}") > width - 8:
             notes.pop()
         self.top.set_spans(title_spans(self.NUMBER, self.NAME, left, "  ".join(notes), width))
+
+    def _marks_words(self) -> str:
+        """`3 marked`; those that the filter hides are acted on as well, and must be said."""
+        hidden = len(self.lines.marked) - self.lines.marks_in_sight
+        also = f", {hidden} of them hidden" if hidden else ""
+        return f"{len(self.lines.marked)} marked{also}" if self.lines.marked else ""
 
     def foot(self, text: str = "", style: str = "dim") -> None:
         """The bottom of the frame: a sentence about the selected row, or nothing."""
@@ -118,6 +150,7 @@ class Pane(Vertical):
         if not self.in_sight or self.width <= 0:
             return
         self._drawing, self._foot = True, ("", "dim")
+        self.lines.keep_marks(lambda key: is_known(self.subject_of(key), state))
         try:
             self.draw(state, self.width)
         except Exception as error:
@@ -176,6 +209,18 @@ class Pane(Vertical):
     def on_resize(self, event: events.Resize) -> None:
         self.in_sight = bool(event.size.width and event.size.height)
         self.call_after_refresh(self.again)
+
+
+def is_known(subject: Subject | None, state: State) -> bool:
+    """Whether there still is such a thing: a mark goes with what it is on, and not with the row that a filter hides."""
+    if subject is None:
+        return False
+    kind, key = subject
+    if kind == "run":
+        return key in state.runs
+    if kind == "job":
+        return key in state.jobs
+    return key in state.nodes or key in state.scheduler_nodes or f"node:{key}" in state.sources
 
 
 class Edge(Widget):

@@ -15,7 +15,8 @@ from tui.lines import Row, Span
 from tui.reading import Reading
 
 TITLES = {
-    "runs": "Runs", "gpus": "GPUs", "disk": "Disk", "log": "Log", "log-screen": "Log", "node": "Node", "run": "Run",
+    "runs": "Runs", "gpus": "GPUs", "disk": "Disk", "queue": "Queue", "log": "Log", "log-screen": "Log",
+    "node": "Node", "run": "Run", "job": "Job",
     "help": "Help",
 }  # fmt: skip
 
