@@ -7,24 +7,30 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainmon import fold_files, fold_nodes
+from trainmon import fold_actions, fold_files, fold_jobs, fold_nodes
 from trainmon.clock import Instant
 from trainmon.model import (
+    ActionChanged,
+    ClustersChanged,
     DisksChanged,
     Event,
     Health,
+    JobChanged,
+    JobsSeen,
+    LedgerTrouble,
     NodeReading,
     PromptsChanged,
     Run,
     RunsChanged,
     RunSpec,
+    SchedulerNodesSeen,
     Source,
     SourceChanged,
     SourceGone,
     State,
 )
 from trainmon.steps import Format
-from trainmon.verdicts import judge
+from trainmon.verdicts import Scene, judge
 
 LATE_AFTER = 3.0
 """Periods without a word after which a source is late and its numbers are dimmed."""
@@ -50,11 +56,15 @@ class Folding:
         found: Mapping[str, Any] = self.maps[name] if name in self.maps else getattr(self.state, name)
         return found
 
+    def so_far(self, now: Instant) -> State:
+        """The State as this batch has made it until here."""
+        return replace(self.state, at=now, **self.maps)
+
 
 def fold(state: State, events: Iterable[Event], now: Instant, formats: tuple[Format, ...] = ()) -> State:
     """Apply the events in order, then let time pass to `now`: ages turn into health, health into verdicts."""
     folding = Folding(state, formats)
-    prompts = state.prompts
+    prompts, ledger = state.prompts, state.ledger
     for event in events:
         match event:
             case NodeReading():
@@ -69,9 +79,25 @@ def fold(state: State, events: Iterable[Event], now: Instant, formats: tuple[For
                 _runs(folding, specs)
             case DisksChanged(shares):
                 folding.maps["usable"] = dict(shares)
+            case ClustersChanged(clusters):
+                folding.writable("clusters").update({cluster.name: cluster for cluster in clusters})
+            case JobsSeen():
+                fold_jobs.jobs_seen(folding, event)
+            case JobChanged():
+                fold_jobs.job_changed(folding, event)
+            case SchedulerNodesSeen():
+                fold_jobs.nodes_seen(folding, event)
+            case ActionChanged():
+                fold_actions.fold(folding, event)
+            case LedgerTrouble(words):
+                ledger = words
     _age(folding, now)
+    if "jobs" in folding.maps or "runs" in folding.maps:
+        fold_jobs.join(folding)
+    fold_files.look_again(folding, now)
     _judge(folding, now)
-    return replace(state, at=now, prompts=prompts, **folding.maps)
+    fold_actions.advance(folding, now)
+    return replace(state, at=now, prompts=prompts, ledger=ledger, **folding.maps)
 
 
 def _reading(folding: Folding, event: NodeReading) -> None:
@@ -80,7 +106,11 @@ def _reading(folding: Folding, event: NodeReading) -> None:
     source = sources.get(name) or Source(name=name, kind="node", cluster=event.cluster)
     sources[name] = replace(source, seen_at=event.received_at, phase="up", error=None, hint=None, retry_at=None)
     nodes = folding.writable("nodes")
-    nodes[event.node] = fold_nodes.read(nodes.get(event.node), event)
+    old = nodes.get(event.node)
+    node = fold_nodes.read(old, event)
+    if old is None:
+        node = fold_jobs.with_scheduler(node, folding.current("scheduler_nodes").get(event.node))
+    nodes[event.node] = node
     fold_files.read(folding, event)
 
 
@@ -127,8 +157,9 @@ def _health(source: Source, now: Instant) -> Health:
 
 
 def _judge(folding: Folding, now: Instant) -> None:
+    scene = Scene(*(folding.current(name) for name in ("nodes", "sources", "jobs", "actions")))
     for name, run in folding.current("runs").items():
-        judged = judge(run, folding.current("nodes"), folding.current("sources"), now)
+        judged = judge(run, scene, now)
         eta = _eta(run, now)
         if (judged.verdict, judged.why, eta) != (run.verdict, run.why, run.eta_at):
             folding.writable("runs")[name] = replace(run, verdict=judged.verdict, why=judged.why, eta_at=eta)

@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from trainmon import steps
+from trainmon import checkpoints, steps
 from trainmon.clock import Instant
+from trainmon.fold_jobs import is_running
 from trainmon.fold_nodes import told
 from trainmon.model import LOG_LINES, Disk, Log, NodeReading, Progress, Run, Switch
-from trainmon.readings import DiskSample, DiskSamples, Hello, LogChunk, SwitchSample, SwitchSamples
+from trainmon.readings import (
+    CheckpointListing,
+    DiskSample,
+    DiskSamples,
+    Hello,
+    LogChunk,
+    SwitchSample,
+    SwitchSamples,
+)
 
 if TYPE_CHECKING:
     from trainmon.fold import Folding
@@ -38,10 +47,56 @@ def read(folding: Folding, event: NodeReading) -> None:
             run = folding.current("runs").get(chunk.id)
             if run is not None:
                 folding.writable("runs")[chunk.id] = _logged(run, event, chunk, folding.formats)
+        case CheckpointListing() as listing:
+            _listed(folding, event, listing)
         case SwitchSamples(s=switches):
             at = event.received_at
             for switch in switches:
-                _switched(folding, switch, at, skew=folding.current("nodes")[event.node].clock_skew_s or 0.0)
+                _switched(folding, switch, at, skew=_skew(folding, event.node))
+
+
+def _listed(folding: Folding, event: NodeReading, listing: CheckpointListing) -> None:
+    """A checkpoint directory as it is now, for every run that saves there."""
+    for name, run in folding.current("runs").items():
+        if run.spec.checkpoints == listing.path:
+            known = checkpoints.read(
+                listing,
+                host=event.node,
+                at=event.received_at,
+                is_running=is_running(run, folding.current("jobs"), folding.current("sources")),
+                now=event.received_at,
+                skew=_skew(folding, event.node),
+                before=run.checkpoints,
+            )
+            folding.writable("runs")[name] = replace(run, listing=listing, checkpoints=known)
+
+
+def look_again(folding: Folding, now: Instant) -> None:
+    """What is being written is torn when its writer has gone, or has written nothing for long: time tells, too."""
+    for name, run in folding.current("runs").items():
+        known = run.checkpoints
+        if run.listing is None or known is None or not _may_change(run):
+            continue
+        again = checkpoints.read(
+            run.listing,
+            host=known.host,
+            at=known.looked_at,
+            is_running=is_running(run, folding.current("jobs"), folding.current("sources")),
+            now=now,
+            skew=_skew(folding, known.host),
+            before=known,
+        )
+        if again != known:
+            folding.writable("runs")[name] = replace(run, checkpoints=again)
+
+
+def _may_change(run: Run) -> bool:
+    return run.checkpoints is not None and (run.checkpoints.writing is not None or run.checkpoints.committed is None)
+
+
+def _skew(folding: Folding, host: str) -> float:
+    node = folding.current("nodes").get(host)
+    return 0.0 if node is None else node.clock_skew_s or 0.0
 
 
 def _looked_at(

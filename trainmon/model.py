@@ -196,6 +196,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     learning_rate: float | None = None
     skipped: int | None = None
     nan_iterations: int | None = None
+    skipping_since: Instant | None = None
+    """Since when no step was taken: every iteration was skipped, and no loss is printed."""
     at: Instant | None = None
     """When the step last advanced, by our clock."""
     cadence_s: Seconds | None = None
@@ -221,6 +223,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str
     job: str | None = None
     """Its Slurm job name."""
+    user: str | None = None
+    """Whose jobs are meant; null: those of all who are watched. One that was found by itself is ours."""
     found: bool = False
     """Whether it is in no config: one of our own jobs that was running."""
     script: str | None = None

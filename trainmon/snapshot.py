@@ -13,6 +13,9 @@ import msgspec
 
 from trainmon.clock import Instant
 from trainmon.model import Disk, Log, Node, Run, Source, State, Switch
+from trainmon.model_checkpoints import Checkpoint, Checkpoints
+from trainmon.model_jobs import Job
+from trainmon.spares import Spares, spares
 
 VERSION = 1
 
@@ -28,10 +31,10 @@ def snapshot(state: State, now: Instant) -> dict[str, Any]:
         "verdict": verdict(state),
         "sources": [_source(state.sources[name], now) for name in sorted(state.sources)],
         "nodes": [_node(state.nodes[name], state.sources.get(f"node:{name}"), now) for name in sorted(state.nodes)],
-        "disks": [_disk(state.disks[key]) for key in sorted(state.disks)],
-        "jobs": [],
-        "spares": [],
-        "runs": [_run(run, now) for run in state.runs.values()],
+        "disks": [_disk(state.disks[key], state.runs) for key in sorted(state.disks)],
+        "jobs": [_job(job, now) for _, job in sorted(state.jobs.items()) if job.gone_at is None],
+        "spares": [_spares(found) for found in spares(state)],
+        "runs": [_run(run, state.jobs, now) for run in state.runs.values()],
         "alerts": [],
     }
 
@@ -74,12 +77,55 @@ def _node(node: Node, source: Source | None, now: Instant) -> dict[str, Any]:
     }
 
 
-def _disk(disk: Disk) -> dict[str, Any]:
-    return _plain(disk) | {"quota": None, "checkpoints_that_fit": None}
+def _disk(disk: Disk, runs: Mapping[str, Run]) -> dict[str, Any]:
+    return _plain(disk) | {"quota": None, "checkpoints_that_fit": checkpoints_that_fit(disk, runs)}
 
 
-def _run(run: Run, now: Instant) -> dict[str, Any]:
-    progress = run.progress
+def checkpoints_that_fit(disk: Disk, runs: Mapping[str, Run]) -> int | None:
+    """How many of the largest checkpoint that is saved on this disk still fit; None where none is known."""
+    sizes = [
+        run.checkpoints.bytes
+        for run in runs.values()
+        if run.checkpoints is not None and run.checkpoints.bytes and lies_on(run.checkpoints.path, disk.path)
+    ]
+    if disk.usable_free_bytes is None or not sizes:
+        return None
+    return disk.usable_free_bytes // max(sizes)
+
+
+def lies_on(path: str, mount: str) -> bool:
+    return path == mount or path.startswith(mount.rstrip("/") + "/")
+
+
+def _spares(found: Spares) -> dict[str, Any]:
+    return found._asdict()
+
+
+def _job(job: Job, now: Instant) -> dict[str, Any]:
+    left = None if job.ends_at is None or job.stage != "running" else max(0.0, job.ends_at - now)
+    return {
+        "id": job.id,
+        "array": job.array,
+        "name": job.name,
+        "user": job.user,
+        "cluster": job.cluster,
+        "state": job.state,
+        "reason": job.reason,
+        "partition": job.partition,
+        "nodes": list(job.nodes),
+        "node_count": job.node_count,
+        "submitted_at": job.submitted_at,
+        "started_at": job.started_at,
+        "ends_at": job.ends_at,
+        "time_left_s": left,
+        "restarts": job.restarts,
+        "dependency": job.dependency,
+        "comment": job.comment,
+    }
+
+
+def _run(run: Run, jobs: Mapping[str, Job], now: Instant) -> dict[str, Any]:
+    progress, job = run.progress, jobs.get(run.job or "")
     return {
         "name": run.name,
         "cluster": run.spec.cluster,
@@ -93,8 +139,8 @@ def _run(run: Run, now: Instant) -> dict[str, Any]:
         "tokens_per_s": progress.tokens_per_s,
         "last_step_at": progress.at,
         "eta_at": run.eta_at,
-        "job": None,
-        "queued_behind": None,
+        "job": None if job is None else job.id,
+        "queued_behind": run.queued_behind,
         "attempt": None,
         "nodes": list(run.spec.nodes),
         "wandb": {"id": None, "name": None, "state": None, "url": None, "heartbeat_at": None, "active_in_group": None},
@@ -104,15 +150,37 @@ def _run(run: Run, now: Instant) -> dict[str, Any]:
             "save": _switch(run.spec.save_switch, run.save)
             | {"taken_at": None if run.save is None else run.save.taken_at},
         },
-        "checkpoints": {
-            "latest_committed_step": None,
-            "latest_committed_at": None,
-            "writing_step": None,
-            "steps_at_risk": None,
-            "torn": [],
-            "list": [],
-        },
+        "checkpoints": _checkpoints(run.checkpoints, progress.step),
     }
+
+
+def _checkpoints(found: Checkpoints | None, step: int | None) -> dict[str, Any]:
+    committed = None if found is None else found.committed
+    writing = None if found is None else found.writing
+    return {
+        "latest_committed_step": None if committed is None else committed.step,
+        "latest_committed_at": None if committed is None else committed.at,
+        "writing_step": None if writing is None else writing.step,
+        "steps_at_risk": steps_at_risk(found, step),
+        "torn": [] if found is None else [one.path for one in found.list if one.state == "torn"],
+        "list": [] if found is None else [_checkpoint(one) for one in found.list],
+        "resumes": None if found is None else found.resumes,
+        "problem": None if found is None else found.error or found.problem,
+    }
+
+
+def steps_at_risk(found: Checkpoints | None, step: int | None) -> int | None:
+    """How many steps would be lost now: those since the last committed checkpoint; all where there is none."""
+    if found is None or found.error is not None or step is None:
+        return None
+    committed = found.committed
+    if committed is None:
+        return step
+    return None if committed.step is None else max(0, step - committed.step)
+
+
+def _checkpoint(one: Checkpoint) -> dict[str, Any]:
+    return {"step": one.step, "state": one.state, "path": one.path, "bytes": one.bytes, "at": one.at}
 
 
 def _log(log: Log | None, now: Instant) -> dict[str, Any]:

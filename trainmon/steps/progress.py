@@ -79,9 +79,17 @@ def _counted(progress: Progress, name: str, line: StepLine, at: Instant) -> Prog
         doing_at=at if progress.doing != "train" else progress.doing_at,
         intervals=intervals,
         cadence_s=median(intervals) if intervals else None,
+        skipping_since=_skipping(progress, name, line, at),
         said=tuple(said),
         bar=progress.bar if line.kind == "bar" or name == progress.format else None,
     )
+
+
+def _skipping(progress: Progress, name: str, line: StepLine, at: Instant) -> Instant | None:
+    """Since when lines come that only skip: Megatron then leaves the loss out. DeepSpeed counts from the start."""
+    if not name.startswith("megatron") or not line.skipped or line.loss is not None:
+        return None
+    return at if progress.skipping_since is None else progress.skipping_since
 
 
 def _intervals(progress: Progress, line: StepLine, gained: int, at: Instant) -> tuple[Seconds, ...]:

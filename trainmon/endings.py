@@ -1,0 +1,141 @@
+"""How a run that no job trains now has come to its end, or what it waits for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from trainmon import jobs as words
+from trainmon.clock import Instant, Seconds
+from trainmon.model import Node, Run, Verdict
+from trainmon.model_actions import Record
+from trainmon.model_jobs import Job
+from trainmon.text import duration
+
+OURS_BEFORE: Seconds = 900.0
+"""An action of ours explains an end that follows within this time: a trainer may take minutes to save and exit."""
+
+Told = tuple[Verdict, str]
+
+
+class Queue(NamedTuple):
+    """A run's jobs in order, and the one of them that runs now."""
+
+    jobs: tuple[Job, ...]
+    present: Job | None
+
+    @property
+    def waiting(self) -> Job | None:
+        return next((job for job in self.jobs if job.stage == "waiting" and job.gone_at is None), None)
+
+    @property
+    def ended(self) -> Job | None:
+        return next((job for job in self.jobs if job.stage == "ended" or job.gone_at is not None), None)
+
+
+class Around(NamedTuple):
+    """What else is known, by name or key."""
+
+    nodes: Mapping[str, Node] = {}
+    jobs: Mapping[str, Job] = {}
+    actions: Mapping[str, Record] = {}
+
+
+def without_a_job(run: Run, queue: Queue, around: Around, now: Instant) -> Told | None:
+    """Its verdict while no job of it runs; None where that cannot be told from its jobs."""
+    last, waiting = queue.ended, queue.waiting
+    how = "" if last is None else how_it_ended(last, now)
+    if waiting is not None:
+        armed = "; the kill switch is armed: it will end at once" if run.kill is not None and run.kill.exists else ""
+        before = f"; before it, {how}" if how else ""
+        return "queued", f"job {waiting.id} {words.waits(waiting, now)}{armed}{before}"
+    if last is None:
+        return None
+    stopped = who_stopped(run, last, around.actions, now)
+    at = _at(run)
+    if stopped is not None:
+        return "stopped", f"{stopped}; {how}{at}"
+    holders = _processes(run, last, around)
+    if holders:
+        return "unknown", f"{how}{at}, and yet {holders} hold memory on its GPUs"
+    if last.gone_at is not None and last.stage != "ended":
+        return "dead", f"{how}{at}; nobody says how it ended"
+    if last.state == "COMPLETED":
+        goal = run.spec.target_step or run.progress.target_step
+        if goal is None:
+            return "unknown", f"{how}{at}; no target step says whether that is all"
+        return "dead", f"{how}{at} of {goal:,}: not finished"
+    return "dead", f"no job: {how}{at}"
+
+
+def how_it_ended(job: Job, now: Instant) -> str:
+    """`job 88: its script failed (exit 1) 12m ago`."""
+    if job.stage != "ended":
+        return f"job {job.id} is gone from the queue"
+    ago = "" if job.ends_at is None or job.ends_at > now else f" {duration(now - job.ends_at)} ago"
+    return f"job {job.id}: {words.ended(job)}{ago}"
+
+
+def who_stopped(run: Run, job: Job, actions: Mapping[str, Record], now: Instant) -> str | None:
+    """That a person ended it, and who: an armed kill switch, an action of ours, or a cancelled job."""
+    if run.kill is not None and run.kill.exists:
+        return f"the kill switch is armed{since(run, now)}"
+    ended = job.ends_at or job.gone_at or now
+    for record in reversed(tuple(actions.values())):
+        action = record.action
+        ours = action.run == run.name or action.job == job.key
+        if not ours or action.verb not in ("kill", "cancel") or record.status != "done" or record.done_at is None:
+            continue
+        if -60.0 <= ended - record.done_at <= OURS_BEFORE:
+            return f"{action.who} asked for it: {action.title}"
+    if job.state == "CANCELLED":
+        return f"cancelled by {job.cancelled_by}" if job.cancelled_by else "somebody cancelled it"
+    return None
+
+
+def since(run: Run, now: Instant) -> str:
+    """` since 60m by ann`, of an armed kill switch."""
+    if run.kill is None or run.kill.armed_at is None:
+        return ""
+    by = f" by {run.kill.by}" if run.kill.by else ""
+    return f" since {duration(max(0.0, now - run.kill.armed_at))}{by}"
+
+
+def short_of_time(run: Run, job: Job, now: Instant) -> str:
+    """That its job ends before it could save once more: twice one step and one save are needed."""
+    if job.ends_at is None:
+        return ""
+    left, needed = job.ends_at - now, needed_to_save(run)
+    if needed is None or left > needed:
+        return ""
+    return f"; its job ends in {duration(max(0.0, left))}, and to save it needs {duration(needed)}"
+
+
+def needed_to_save(run: Run) -> Seconds | None:
+    """Twice one step and one save: a trainer looks between steps, and a save may just have begun."""
+    save = run.checkpoints.save_s if run.checkpoints is not None else None
+    step = run.progress.step_time_s or run.progress.cadence_s
+    return None if save is None or step is None else 2 * (step + save)
+
+
+def _at(run: Run) -> str:
+    return "" if run.progress.step is None else f", at step {run.progress.step:,}"
+
+
+def _processes(run: Run, last: Job, around: Around) -> str:
+    """`3 processes of ana`, which hold memory on the GPUs of its nodes, where no other job of hers has taken over."""
+    taken = {
+        node
+        for job in around.jobs.values()
+        if job.stage == "running" and job.gone_at is None and job.user == last.user
+        for node in job.nodes
+    }
+    found = {
+        (name, process.pid)
+        for name in run.spec.nodes
+        if name in around.nodes and name not in taken
+        for gpu in around.nodes[name].gpus
+        for process in gpu.processes
+        if process.user == last.user
+    }
+    return f"{len(found)} process{'es' if len(found) > 1 else ''} of {last.user}" if found else ""

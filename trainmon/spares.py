@@ -1,0 +1,46 @@
+"""How many healthy idle nodes a cluster has, against how many are wanted. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from trainmon.model import Node, Source, State
+from trainmon.model_jobs import SchedulerNode
+
+
+class Spares(NamedTuple):
+    """Of one cluster. None is not known: its scheduler has not said."""
+
+    cluster: str
+    wanted: int
+    idle_healthy: int | None
+    drained: int | None
+
+    @property
+    def are_missing(self) -> bool:
+        return self.idle_healthy is not None and self.idle_healthy < self.wanted
+
+
+def spares(state: State) -> tuple[Spares, ...]:
+    """One for every cluster that has a scheduler."""
+    return tuple(_of(state, name) for name in state.clusters if f"slurm:{name}" in state.sources)
+
+
+def _of(state: State, cluster: str) -> Spares:
+    wanted = state.clusters[cluster].spares
+    nodes = [node for node in state.scheduler_nodes.values() if node.cluster == cluster]
+    if not nodes:
+        return Spares(cluster, wanted, None, None)
+    idle = sum(_is_spare(node, state.nodes, state.sources) for node in nodes)
+    return Spares(cluster, wanted, idle, sum(node.is_drained for node in nodes))
+
+
+def _is_spare(told: SchedulerNode, nodes: Mapping[str, Node], sources: Mapping[str, Source]) -> bool:
+    """Idle for the scheduler, and nothing that we see of it speaks against it."""
+    if told.state != "IDLE" or not told.is_usable:
+        return False
+    node, source = nodes.get(told.name), sources.get(f"node:{told.name}")
+    if source is not None and source.health == "down":
+        return False
+    return node is None or all(gpu.state == "ok" for gpu in node.gpus)
