@@ -89,6 +89,8 @@ def run_specs(settings: Settings) -> tuple[RunSpec, ...]:
         RunSpec(
             name=run.name,
             cluster=_cluster_of(run, settings),
+            job=run.job or run.name,
+            script=run.script,
             log=None if run.log == "wandb" else run.log,
             checkpoints=run.checkpoints,
             kill_switch=run.kill_switch,

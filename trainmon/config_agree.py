@@ -24,6 +24,7 @@ def disagreements(settings: Settings) -> Iterator[str]:
     yield from _nodes_twice(settings)
     yield from _disks_twice(settings)
     yield from _runs(settings)
+    yield from _jobs_twice(settings)
     names = [run.name for run in settings.runs]
     for number, entry in enumerate(settings.evals, 1):
         if entry.run not in names:
@@ -58,7 +59,7 @@ def _hosts(settings: Settings, cluster: ClusterSettings) -> tuple[str, ...]:
     """All hosts of a cluster: its nodes, and the one that reads its shared files."""
     nodes = watched(cluster)
     has_files = any(run.cluster == cluster.name for run in settings.runs)
-    reads = has_files or any(disk.on == "login" for disk in settings.disks)
+    reads = has_files or cluster.nodes is None or any(disk.on == "login" for disk in settings.disks)
     reader = cluster.login or (HERE if reads else None)
     return nodes if reader is None or reader in nodes else (reader, *nodes)
 
@@ -93,6 +94,18 @@ def _disks_twice(settings: Settings) -> Iterator[str]:
         if key in first:
             yield f"[[disk]] #{number} ({disk.path}): the same path on the same hosts as [[disk]] #{first[key]}"
         first.setdefault(key, number)
+
+
+def _jobs_twice(settings: Settings) -> Iterator[str]:
+    """Two runs of one job name: every job would be both of them."""
+    first: dict[tuple[str | None, str], int] = {}
+    for number, run in enumerate(settings.runs, 1):
+        cluster = run.cluster or settings.clusters[0].name
+        other = first.setdefault((cluster, run.job or run.name), number)
+        if other != number and settings.runs[other - 1].name != run.name:
+            name = settings.runs[other - 1].name
+            jobs = f"jobs called {quoted(run.job or run.name)}"
+            yield f"[[run]] #{number} ({run.name}): {jobs} are those of [[run]] #{other} ({name})"
 
 
 def _runs(settings: Settings) -> Iterator[str]:

@@ -21,8 +21,10 @@ from trainmon.config_values import (
     RemotePath,
     Secret,
     Share,
+    SlurmPeriod,
     Text,
     Texts,
+    Users,
     Whole,
     one_of,
     read_labels,
@@ -48,18 +50,18 @@ class ClusterSettings(Table, frozen=True, kw_only=True):
     name: Text = "local"
     """What it is called here."""
     login: Host | None = None
-    """A host as ssh knows it: shared files are read there. Absent: this machine."""
+    """A host as ssh knows it: shared files are read and Slurm is asked there. Absent: this machine."""
     nodes: Nodes = ()
-    """What is watched. Absent: the login host, or this machine. `"slurm"`, the nodes of the runs' own jobs, is
-    accepted and not used yet."""
-    users: Texts = ()
-    """Whose jobs are watched. Not used yet."""
+    """What is watched. Absent: the login host, or this machine. `"slurm"`: the nodes of the runs' own jobs, as they
+    come and go."""
+    users: Users = ()
+    """Whose jobs are watched. Absent: your own."""
     every: Duration = 2.0
     """The period of the fast numbers."""
-    slurm_every: Duration = 30.0
-    """The period of the queue. Not used yet."""
+    slurm_every: SlurmPeriod = 30.0
+    """The period of the queue; longer by itself while Slurm is slow to answer, or has nothing of yours."""
     spares: Whole = 0
-    """Healthy idle nodes wanted. Not used yet."""
+    """Healthy idle nodes wanted, to replace one that fails."""
     connect: ConnectSettings = ConnectSettings()
     """How its hosts are dialled."""
     python: Text = "python3"
@@ -74,7 +76,7 @@ class RunSettings(Table, frozen=True, kw_only=True):
     cluster: Text | None = None
     """Where it trains. Needed only with several clusters."""
     nodes: Hosts = ()
-    """The nodes it trains on."""
+    """The nodes it trains on, where no job says it."""
     wandb: Text | None = None
     """Its W&B project, `team/project`. Not used yet."""
     group: Text | None = None
@@ -88,17 +90,17 @@ class RunSettings(Table, frozen=True, kw_only=True):
     restart_grace: Duration = 900.0
     """How long a restart may take. Not used yet."""
     job: Text | None = None
-    """Its Slurm job name. Not used yet."""
+    """The name of its Slurm jobs. Absent: its own name."""
     log: LogPath | None = None
-    """Its log; the newest match of a glob is followed. `"wandb"` is not used yet."""
+    """Its log; the newest match of a glob is followed. Absent: what its job prints. `"wandb"` is not used yet."""
     checkpoints: RemotePath | None = None
-    """The directory of its checkpoints; the disk under it is watched."""
+    """The directory of its checkpoints; these and the disk under it are watched."""
     kill_switch: RemotePath | None = None
     """The file that ends it when it appears."""
     save_switch: RemotePath | None = None
     """The file that makes it save a checkpoint when it appears."""
     script: RemotePath | None = None
-    """The batch script that submits it. Not used yet."""
+    """The batch script that submits it: what "queue another" hands to sbatch."""
     stall_after: Duration = 900.0
     """Without a step for this long it is stalled: the floor, and the value until its own cadence is learnt."""
     target_step: Count | None = None

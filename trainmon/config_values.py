@@ -13,6 +13,9 @@ from trainmon.clock import Seconds
 HOSTS_AT_MOST = 20_000
 """More than any cluster has: `gpu-[0-99999999]` is a slip of the finger that would fill the memory."""
 
+SLURM_AT_LEAST: Seconds = 15.0
+"""The shortest period of the queue."""
+
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+")
 DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
@@ -20,6 +23,7 @@ SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9_:][A-Za-z0-9._:-]*")
 HOST_LIST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9._:,\[\]-]+")
 RANGE = re.compile(r"(\d+)-(\d+)")
+USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*\$?")
 ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SHOWN = 40
 
@@ -112,6 +116,15 @@ def read_texts(value: object) -> list[str]:
     return value
 
 
+def read_users(value: object) -> list[str]:
+    """Names of users. A name ends up in a command's arguments, several of them joined by commas."""
+    users = read_texts(value)
+    for user in users:
+        if not USER.fullmatch(user):
+            raise Wrong(f"has {quoted(user)}, which is not the name of a user")
+    return users
+
+
 def read_argv(value: object) -> list[str]:
     argv = read_texts(value)
     if not argv:
@@ -171,6 +184,15 @@ def read_duration(value: object) -> Seconds:
     if not 0.1 <= seconds <= 100 * 366 * UNITS["d"]:
         raise Wrong(f'must be between "100ms" and a hundred years, not {shown(value)}')
     return float(seconds)
+
+
+def read_slurm_period(value: object) -> Seconds:
+    """A duration that a busy slurmctld can bear: every user of the site asks the same one."""
+    seconds = read_duration(value)
+    if seconds < SLURM_AT_LEAST:
+        least = duration_text(SLURM_AT_LEAST)
+        raise Wrong(f'must be "{least}" or more, not {shown(value)}: every look costs the controller of the whole site')
+    return seconds
 
 
 def duration_text(seconds: Seconds) -> str:
@@ -258,12 +280,14 @@ Flag = Annotated[bool, Kind("true or false", read_flag)]
 Whole = Annotated[int, Kind("a whole number", whole_number(0))]
 Count = Annotated[int, Kind("a whole number from 1", whole_number(1))]
 Texts = Annotated[tuple[str, ...], Kind("a list of texts", read_texts)]
+Users = Annotated[tuple[str, ...], Kind("a list of users", read_users)]
 Argv = Annotated[tuple[str, ...], Kind("a command as a list of texts", read_argv)]
 Pattern = Annotated[str, Kind("a regular expression", read_pattern)]
 RemotePath = Annotated[str, Kind("an absolute path", read_path)]
 LogPath = Annotated[str, Kind('an absolute path, may be a glob; or "wandb"', read_log)]
 Secret = Annotated[str, Kind('"env:NAME" or "file:/path"', read_secret)]
 Duration = Annotated[Seconds, Kind('a duration: "2s", "15m", "1h30m", "90d"', read_duration)]
+SlurmPeriod = Annotated[Seconds, Kind('a duration from "15s"', read_slurm_period)]
 Share = Annotated[float, Kind('a share: "80%"', read_share)]
 Host = Annotated[str, Kind("a host", read_host)]
 Hosts = Annotated[tuple[str, ...], Kind("Slurm host lists", read_hosts)]

@@ -263,3 +263,16 @@ def test_a_config_that_is_named_is_read_wherever_it_lies(here: Path) -> None:
     file.touch()
     file.chmod(0o666)
     assert config.choose(file, [])[1] == file
+
+
+def test_a_runs_jobs_are_called_as_it_is_unless_it_says_otherwise(tmp_path: Path) -> None:
+    text = '[[run]]\nname = "a"\n[[run]]\nname = "b"\njob = "train-b"\nscript = "/fsx/b.slurm"\n'
+    first, second = config.run_specs(load(tmp_path, text))
+    assert (first.job, first.script) == ("a", None)
+    assert (second.job, second.script) == ("train-b", "/fsx/b.slurm")
+
+
+def test_the_same_job_name_on_two_clusters_is_two_runs(tmp_path: Path) -> None:
+    clusters = '[[cluster]]\nname = "x"\nlogin = "lx"\n[[cluster]]\nname = "y"\nlogin = "ly"\n'
+    runs = '[[run]]\nname = "a"\ncluster = "x"\njob = "t"\n[[run]]\nname = "b"\ncluster = "y"\njob = "t"\n'
+    assert len(load(tmp_path, clusters + runs).runs) == 2

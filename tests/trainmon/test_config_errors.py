@@ -74,6 +74,27 @@ ONE_MISTAKE = {
         '[cluster]\nevery = "0s"\n',
         '[cluster]: "every" must be between "100ms" and a hundred years, not the text "0s"',
     ),
+    "a-queue-asked-too-often": (
+        '[cluster]\nslurm_every = "5s"\n',
+        '[cluster]: "slurm_every" must be "15s" or more, not the text "5s": '
+        "every look costs the controller of the whole site",
+    ),
+    "user-that-is-an-option": (
+        '[cluster]\nusers = ["me", "--clear"]\n',
+        '[cluster]: "users" has "--clear", which is not the name of a user',
+    ),
+    "two-users-in-one": (
+        '[cluster]\nusers = ["ana,bob"]\n',
+        '[cluster]: "users" has "ana,bob", which is not the name of a user',
+    ),
+    "job-of-two-runs": (
+        f'{RUN}job = "train"\n[[run]]\nname = "other"\njob = "train"\n',
+        '[[run]] #2 (other): jobs called "train" are those of [[run]] #1 (video-2b)',
+    ),
+    "job-called-as-another-run": (
+        f'{RUN}[[run]]\nname = "other"\njob = "video-2b"\n',
+        '[[run]] #2 (other): jobs called "video-2b" are those of [[run]] #1 (video-2b)',
+    ),
     "bad-host-list": (
         '[[cluster]]\nname = "prod"\nnodes = ["gpu-[001-"]\n',
         '[[cluster]] #1 (prod): "nodes" has a bad host list "gpu-[001-" (missing bracket): '
