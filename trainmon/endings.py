@@ -57,7 +57,7 @@ def without_a_job(run: Run, queue: Queue, around: Around, now: Instant) -> Told 
         return "stopped", f"{stopped}; {how}{at}"
     holders = _processes(run, last, around)
     if holders:
-        return "unknown", f"{how}{at}, and yet {holders} hold memory on its GPUs"
+        return "unknown", f"{how}{at}, and yet {holders} memory on its GPUs"
     if last.gone_at is not None and last.stage != "ended":
         return "dead", f"{how}{at}; nobody says how it ended"
     if last.state == "COMPLETED":
@@ -123,7 +123,7 @@ def _at(run: Run) -> str:
 
 
 def _processes(run: Run, last: Job, around: Around) -> str:
-    """`3 processes of ana`, which hold memory on the GPUs of its nodes, where no other job of hers has taken over."""
+    """`3 processes of ana hold` memory on the GPUs of its nodes, where no other job of hers has taken over."""
     taken = {
         node
         for job in around.jobs.values()
@@ -138,4 +138,6 @@ def _processes(run: Run, last: Job, around: Around) -> str:
         for process in gpu.processes
         if process.user == last.user
     }
-    return f"{len(found)} process{'es' if len(found) > 1 else ''} of {last.user}" if found else ""
+    if not found:
+        return ""
+    return f"{len(found)} processes of {last.user} hold" if len(found) > 1 else f"1 process of {last.user} holds"

@@ -71,3 +71,12 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
     def share(self) -> float | None:
         """Saving as a share of the training's time: BLOOM's 40 s every 3 h are 0.0037."""
         return self.save_s / self.every_s if self.save_s is not None and self.every_s else None
+
+    def at_risk(self, step: int | None) -> int | None:
+        """How many steps would be lost now: those since the last committed one; all of them where there is none."""
+        if self.error is not None or step is None:
+            return None
+        committed = self.committed
+        if committed is None:
+            return step
+        return None if committed.step is None else max(0, step - committed.step)

@@ -161,22 +161,12 @@ def _checkpoints(found: Checkpoints | None, step: int | None) -> dict[str, Any]:
         "latest_committed_step": None if committed is None else committed.step,
         "latest_committed_at": None if committed is None else committed.at,
         "writing_step": None if writing is None else writing.step,
-        "steps_at_risk": steps_at_risk(found, step),
+        "steps_at_risk": None if found is None else found.at_risk(step),
         "torn": [] if found is None else [one.path for one in found.list if one.state == "torn"],
         "list": [] if found is None else [_checkpoint(one) for one in found.list],
         "resumes": None if found is None else found.resumes,
         "problem": None if found is None else found.error or found.problem,
     }
-
-
-def steps_at_risk(found: Checkpoints | None, step: int | None) -> int | None:
-    """How many steps would be lost now: those since the last committed checkpoint; all where there is none."""
-    if found is None or found.error is not None or step is None:
-        return None
-    committed = found.committed
-    if committed is None:
-        return step
-    return None if committed.step is None else max(0, step - committed.step)
 
 
 def _checkpoint(one: Checkpoint) -> dict[str, Any]:

@@ -105,6 +105,14 @@ def test_a_step_whose_iterations_were_all_skipped_keeps_the_last_loss() -> None:
     assert (progress.loss, progress.skipped, progress.step) == (2.0, 1, 2)
 
 
+def test_iterations_that_are_all_skipped_have_a_beginning_and_an_end() -> None:
+    skipping = read(
+        [(1.0, megatron(1)), (2.0, megatron(2, loss="", skipped=1)), (3.0, megatron(3, loss="", skipped=1))]
+    )
+    assert skipping.skipping_since == 2.0
+    assert read([(4.0, megatron(4))], skipping).skipping_since is None
+
+
 def test_no_nan_iterations_is_no_nan_and_one_is() -> None:
     assert read([(1.0, megatron(1))]).loss == 2.0
     progress = read([(1.0, megatron(1, nans=1))])
