@@ -10,6 +10,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from trainmon.scrub import scrub
+from trainmon.state_directory import find
 
 BYTES_AT_MOST = 1_000_000
 
@@ -30,9 +31,8 @@ class _Private(RotatingFileHandler):
 
 
 def log_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the log is: $XDG_STATE_HOME/trainmon-tui/trainmon.log."""
-    home = environ.get("XDG_STATE_HOME") or str(Path(environ.get("HOME") or "/") / ".local" / "state")
-    return Path(home) / "trainmon-tui" / "trainmon.log"
+    """Where the log is: trainmon.log in the state directory."""
+    return find(environ).path / "trainmon.log"
 
 
 def log_to_file(environ: Mapping[str, str] = os.environ) -> Path | None:
