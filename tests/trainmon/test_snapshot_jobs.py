@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from tests.end_to_end.contract import breaches
+from trainmon.commands.snapshot_table import lines
 from trainmon.model import Disk, Progress, Run, RunSpec, Source, State
 from trainmon.model_checkpoints import Checkpoint, Checkpoints
 from trainmon.model_jobs import Cluster, Job, SchedulerNode
@@ -78,3 +80,20 @@ def test_a_disk_says_how_many_checkpoints_still_fit() -> None:
     assert checkpoints_that_fit(disk, {"llm": RUN}) == 2
     other = Disk(host="login1", cluster="prod", path="/fs", at=NOW, usable_free_bytes=11 * GB)
     assert checkpoints_that_fit(other, {"llm": RUN}) is None
+
+
+def test_the_tables_tell_of_jobs_nodes_and_spares() -> None:
+    drained = SchedulerNode(
+        name="n4", cluster="prod", state="IDLE", flags=("DRAIN",), reason="NHC: no disk", reason_by="ops"
+    )
+    waiting = Job(cluster="prod", id="90", number=90, name="llm", user="ana", state="PENDING", reason="Resources")
+    state = replace(
+        STATE, scheduler_nodes=STATE.scheduler_nodes | {"n4": drained}, jobs=STATE.jobs | {"prod/90": waiting}
+    )
+    told = "\n".join(lines(state))
+    assert "88_3 +2  340" in told
+    assert "200 1m ago" in told
+    assert "88_3  llm   ana   RUNNING  2      10m   1" in told
+    assert "90    llm   ana   PENDING  ?      -     ?         waits for free nodes" in told
+    assert "n4                IDLE+DRAIN  NHC: no disk  ops" in told
+    assert told.endswith("prod: 1 of 2 healthy idle nodes wanted, 1 drained")

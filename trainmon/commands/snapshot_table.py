@@ -6,12 +6,13 @@ import time
 from collections.abc import Iterator
 
 from trainmon.clock import Instant
+from trainmon.commands import snapshot_jobs
 from trainmon.commands.table import table
 from trainmon.model import Disk, Node, Run, Source, State
 from trainmon.snapshot import verdict
 from tui.format import age, count, duration, mib, percent, real, since, size
 
-RUNS = ("RUN", "VERDICT", "STEP", "LOSS", "STEP TIME", "LAST STEP", "WHY")
+RUNS = ("RUN", "VERDICT", "JOB", "STEP", "LOSS", "STEP TIME", "LAST STEP", "CHECKPOINT", "WHY")
 NODES = ("NODE", "HEALTH", "PROBE", "GPUS", "HOTTEST", "BUSY", "GPU MEMORY", "LOAD", "MEMORY", "AGE", "TROUBLE")
 DISKS = ("DISK", "FREE", "OF", "FREE INODES", "A DAY", "FULL IN", "AGE", "TROUBLE")
 
@@ -21,9 +22,13 @@ def lines(state: State) -> Iterator[str]:
     now = state.at
     yield f"{time.strftime('%Y-%m-%d %H:%M:%S %Z', time.localtime(now))}  {verdict(state)}"
     if state.runs:
-        yield from _section(RUNS, [_run(run, now) for run in state.runs.values()])
-    if state.sources:
-        yield from _section(NODES, [_node(state, source) for source in state.sources.values()])
+        yield from _section(RUNS, [_run(run, state) for run in state.runs.values()])
+    hosts = [source for source in state.sources.values() if source.kind == "node"]
+    if hosts:
+        yield from _section(NODES, [_node(state, source) for source in hosts])
+    for head, rows in snapshot_jobs.sections(state):
+        yield from _section(head, rows)
+    yield from snapshot_jobs.remarks(state)
     if state.disks:
         yield from _section(DISKS, [_disk(disk, now) for disk in state.disks.values()])
 
@@ -33,16 +38,18 @@ def _section(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str
     yield from table(head, rows)
 
 
-def _run(run: Run, now: Instant) -> tuple[str, ...]:
-    progress = run.progress
+def _run(run: Run, state: State) -> tuple[str, ...]:
+    progress, now = run.progress, state.at
     target = run.spec.target_step or progress.target_step
     return (
         run.name,
         run.verdict,
+        snapshot_jobs.job_of(run, state),
         count(progress.step) + (f" / {count(target)}" if target else ""),
         real(progress.loss),
         duration(progress.step_time_s),
         since(progress.at, now),
+        snapshot_jobs.checkpoint_of(run.checkpoints, now),
         run.why,
     )
 

@@ -95,8 +95,8 @@ def test_the_table_says_what_is_known_and_what_is_not() -> None:
     told = list(lines(state))
     assert told[0].endswith("  well")
     assert told[2:4] == [
-        "RUN  VERDICT  STEP    LOSS  STEP TIME  LAST STEP  WHY",
-        "r    unknown  12,880  ?     ?          6s         steps advance",
+        "RUN  VERDICT  JOB  STEP    LOSS  STEP TIME  LAST STEP  CHECKPOINT  WHY",
+        "r    unknown  -    12,880  ?     ?          6s         -           steps advance",
     ]
     assert told[6:] == [
         "n1    ok      nvml   2, 1 bad  61 C     90%   1.0G / 4.0G  1.5   ?       1s   GPU 1: GPU is lost",
