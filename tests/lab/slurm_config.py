@@ -1,0 +1,116 @@
+"""The configuration of the lab's Slurm: many nodes on this one machine, no cgroups, no root's directories."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from pathlib import Path
+
+SLURM = """\
+ClusterName=lab
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={directory}/munge/socket
+CredType=cred/munge
+StateSaveLocation={directory}/state
+SlurmdSpoolDir={directory}/spool/%n
+SlurmctldPidFile={directory}/slurmctld.pid
+SlurmdPidFile={directory}/slurmd-%n.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SwitchType=switch/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+GresTypes=gpu
+SlurmdParameters=config_overrides
+PropagateResourceLimits=NONE
+MailProg=/bin/true
+ReturnToService=2
+SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
+KillWait=2
+MinJobAge={min_job_age}
+InactiveLimit=0
+SlurmdTimeout=300
+{accounting}
+{nodes}
+PartitionName=train Nodes=ALL Default=YES DefaultTime=01:00:00 MaxTime=UNLIMITED State=UP
+"""
+
+NODE = (
+    "NodeName=gpu-{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=16 RealMemory=1000"
+    " Gres=gpu:h100:{gpus} State=UNKNOWN"
+)
+
+NO_ACCOUNTING = "AccountingStorageType=accounting_storage/none\nJobAcctGatherType=jobacct_gather/none"
+
+ACCOUNTING = """\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={port}
+AccountingStoragePass={directory}/munge/socket
+JobAcctGatherType=jobacct_gather/none"""
+
+SLURMDBD = """\
+AuthType=auth/munge
+AuthInfo=socket={directory}/munge/socket
+DbdAddr=127.0.0.1
+DbdHost={host}
+DbdPort={port}
+SlurmUser={user}
+PidFile={directory}/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort={database}
+StorageUser={user}
+StorageLoc=slurm
+CommitDelay=1
+"""
+
+
+def host() -> str:
+    """This machine as Slurm names it."""
+    return socket.gethostname().partition(".")[0]
+
+
+def ports(count: int) -> list[int]:
+    """Ports of loopback that are free now, all different."""
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+def write_slurm(directory: Path, *, nodes: int, gpus: int, min_job_age: int, dbd_port: int | None) -> Path:
+    """slurm.conf and gres.conf; the GPUs are plain files."""
+    controller, *places = ports(nodes + 1)
+    lines = [
+        NODE.format(number=number, host=host(), port=port, gpus=gpus) for number, port in enumerate(places, start=1)
+    ]
+    accounting = NO_ACCOUNTING if dbd_port is None else ACCOUNTING.format(port=dbd_port, directory=directory)
+    path = directory / "slurm.conf"
+    fields = {"host": host(), "port": controller, "user": getpass.getuser(), "directory": directory}
+    path.write_text(SLURM.format(**fields, min_job_age=min_job_age, accounting=accounting, nodes="\n".join(lines)))
+    for number in range(gpus):
+        (directory / f"gpu{number}").touch()
+    files = f"{directory}/gpu[0-{gpus - 1}]" if gpus > 1 else f"{directory}/gpu0"
+    (directory / "gres.conf").write_text(f"Name=gpu Type=h100 File={files}\n")
+    return path
+
+
+def write_slurmdbd(directory: Path, *, port: int, database: int) -> Path:
+    """slurmdbd.conf, which slurmdbd wants readable by its own user only."""
+    path = directory / "slurmdbd.conf"
+    path.touch(mode=0o600)
+    path.write_text(
+        SLURMDBD.format(directory=directory, host=host(), port=port, user=getpass.getuser(), database=database)
+    )
+    return path
