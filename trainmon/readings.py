@@ -205,6 +205,8 @@ class FileGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
     newest: float
     example: str = ""
     """One of them with its numbers, by name the greatest: `model-00003-of-00004.safetensors`."""
+    folders: int = 1
+    """How many directories they lie in: of `pp#/.metadata` as many as of `pp#/__#_#.distcp` when all are whole."""
 
 
 class CheckpointEntry(msgspec.Struct, frozen=True, gc=False):
@@ -218,7 +220,7 @@ class CheckpointEntry(msgspec.Struct, frozen=True, gc=False):
     target: str | None = None
     """What a link points to."""
     groups: tuple[FileGroup, ...] = ()
-    """What is in a directory, to a depth of three."""
+    """What is in a directory, to a depth of eight."""
     text: str | None = None
     """What a small pointer file says (at most 500 bytes): `latest`, `latest.txt` and their like."""
     error: str | None = None

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-LATER = ("smi", "smi_text", "logs", "lines", "tail", "switches", "kernel_lines")
-"""Modules for nvidia-smi, logs and switch files: a third of the compiling, 10 ms of a node's start."""
+LATER = ("smi", "smi_text", "logs", "lines", "tail", "switches", "kernel_lines", "checkpoints", "tree")
+"""Modules for nvidia-smi, logs, switch files and checkpoints: a third of the compiling, 10 ms of a node's start."""
 
 
 def in_child(make: "Callable[[], Any]") -> "Any":

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LEASE = 60.0
 PATIENCE = 5.0
 """An operation that takes longer is stuck (node_exporter's mount timeout, too)."""
-FILES = ("disk:", "log:", "switch:")
+FILES = ("disk:", "log:", "switch:", "ckpt:")
 NEXT_PATIENCE = 1.0
 """Once one path hangs, others on the same mount will: ten of them must not keep the GPUs from being read for 50 s."""
 LONGEST_PATIENCE = 60.0

@@ -19,6 +19,8 @@ WORDS = {
     errno.ELOOP: "symbolic links in a circle",
 }
 
+TEXT_BYTES = 500
+
 KINDS = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
 
 
@@ -72,3 +74,14 @@ def open_quietly(path: bytes) -> int:
         return os.open(path, flags | getattr(os, "O_NOATIME", 0))
     except PermissionError:
         return os.open(path, flags)
+
+
+def small_text(path: bytes) -> str:
+    """The first bytes of what is written in a file. Untrusted. A character cut at the end is left out."""
+    handle = open_quietly(path)
+    try:
+        data = os.read(handle, TEXT_BYTES)
+    finally:
+        os.close(handle)
+    text = data.decode("utf-8", "replace")
+    return text[:-1] if len(data) == TEXT_BYTES and text.endswith("\ufffd") else text

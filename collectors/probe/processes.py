@@ -1,4 +1,4 @@
-"""Whose processes hold memory on the GPUs, and what they are.
+"""Whose processes hold memory on the GPUs, what they are, and which signals they catch.
 
 Looking them up can hang: a name service that is down, or a process that holds its own lock.
 """
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collectors.probe.card import Card
 
 LONGEST_COMMAND = 200
+LONGEST_STATUS = 65536
 MOST_PROCESSES = 64
 MIB = 1 << 20
 
@@ -26,6 +27,7 @@ class Processes:
         self.memory = {}  # type: dict[int, dict[int, int | None]]
         self.names = {}  # type: dict[int, tuple[str | None, str | None]]
         self.users = {}  # type: dict[int, str]
+        self.catching = {}  # type: dict[int, int | None]
 
     def see(self, card: "Card") -> None:
         """Take what NVML listed: a process with compute and graphics contexts is listed twice, and is one."""
@@ -41,6 +43,17 @@ class Processes:
         """Names for all; a process that this namespace does not show stays without."""
         pids = {pid for card in cards for pid in self.memory.get(card.index, ())}
         self.names = {pid: self.names.get(pid) or self.described(pid) for pid in pids}
+        self.catching = {pid: self.caught(pid) for pid in pids}
+
+    def caught(self, pid: int) -> "int | None":
+        """The mask of the signals that it catches now: a trainer installs its handlers some time after its start."""
+        try:
+            with open(os.path.join(self.root, "proc", str(pid), "status"), "rb") as file:
+                lines = file.read(LONGEST_STATUS).splitlines()
+        except OSError:
+            return None
+        masks = [line[7:].strip() for line in lines if line.startswith(b"SigCgt:")]
+        return int(masks[0], 16) if masks else None
 
     def described(self, pid: int) -> "tuple[str | None, str | None]":
         folder = os.path.join(self.root, "proc", str(pid))
@@ -62,5 +75,6 @@ class Processes:
         rows = []  # type: list[dict[str, Any]]
         for pid, mib in self.memory.get(card.index, {}).items():
             user, command = self.names.get(pid, (None, None))
-            rows.append({"pid": pid, "user": user, "memory_mib": mib, "command": command})
+            caught = self.catching.get(pid)
+            rows.append({"pid": pid, "user": user, "memory_mib": mib, "command": command, "caught": caught})
         return sorted(rows, key=lambda row: -(row["memory_mib"] or 0))[:MOST_PROCESSES]

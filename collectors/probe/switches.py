@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-TEXT_BYTES = 500
 OWNERS = {}  # type: dict[int, str]
 
 
@@ -26,17 +25,6 @@ def owner_of(uid: int) -> str:
         except KeyError:
             OWNERS[uid] = str(uid)
     return OWNERS[uid]
-
-
-def text_of(path: bytes) -> str:
-    """The first bytes of what is written in it. Untrusted. A character cut at the end is left out."""
-    handle = paths.open_quietly(path)
-    try:
-        data = os.read(handle, TEXT_BYTES)
-    finally:
-        os.close(handle)
-    text = data.decode("utf-8", "replace")
-    return text[:-1] if len(data) == TEXT_BYTES and text.endswith("\ufffd") else text
 
 
 def without_file(path: bytes) -> "dict[str, Any]":
@@ -96,7 +84,7 @@ class Switch:
         signature = (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
         if signature != self._signature:
             try:
-                self._text = {"text": text_of(path)}
+                self._text = {"text": paths.small_text(path)}
             except OSError as error:
                 self._text = {"error": "armed, but what it says cannot be read: " + paths.failure(error)}
             self._signature = signature

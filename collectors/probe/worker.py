@@ -32,6 +32,7 @@ SECTIONS = (
     ("switches", "Switches", "switches"),
     ("logs", "Logs", "logs"),
     ("disks", "Disks", "disks"),
+    ("checkpoints", "Checkpoints", "checkpoints"),
 )
 """Module, class, and the spec's field without which it is not even loaded."""
 
@@ -229,6 +230,8 @@ class Worker:
             return [{"k": "switch", "s": [{"path": rest, "exists": None, "error": text}]}]
         if word == "log":
             return [{"k": "log", "id": rest, "error": text}]
+        if word == "ckpt":
+            return [{"k": "ckpt", "path": rest, "error": text}]
         return self.trouble(name, "%s: %s" % (WORDS.get(word, word), text))
 
     def try_once(self, only: str) -> None:
