@@ -209,6 +209,12 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     doing: Literal["train", "eval", "save"] = "train"
     """What the log said last that it is busy with, since `doing_at`."""
     doing_at: Instant | None = None
+    """When it said so last."""
+    busy_since: Instant | None = None
+    """Since when it evaluates or saves; null while it trains."""
+    evals: tuple[Seconds, ...] = ()
+    """How long its recent evaluations took, and its recent saves, as its log shows them."""
+    saves: tuple[Seconds, ...] = ()
     intervals: tuple[Seconds, ...] = ()
     """The recent times between step lines that advance; `cadence_s` is their median."""
     said: tuple[str, ...] = ()

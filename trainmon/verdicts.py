@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from statistics import median
+from typing import Literal, NamedTuple
 
 from trainmon import endings
 from trainmon.clock import Instant, Seconds
@@ -29,6 +30,9 @@ SKIPS_FOR: Seconds = 60.0
 
 AFTERGLOW: Seconds = 60.0
 """A step that a log shows within this time after its job's end is still that job's."""
+
+OVERLONG = 3.0
+"""An evaluation or a save that takes so many times what it usually takes is none any more."""
 
 EMPTY_MIB = 1_500
 """The driver's own part of an idle GPU's memory is below this; a training's is not."""
@@ -152,18 +156,28 @@ def _busy(run: Run, now: Instant) -> Judgement | None:
     progress = run.progress
     if progress.doing != "train" and progress.doing_at is not None:
         doing: Verdict = "evaluating" if progress.doing == "eval" else "saving"
-        usual = _usual_save(run) if doing == "saving" else ""
-        return Judgement(doing, f"{doing} for {duration(now - progress.doing_at)} after {where(progress)}{usual}")
+        spent = duration(now - (progress.busy_since or progress.doing_at))
+        return Judgement(doing, f"{doing} for {spent} after {where(progress)}{_usually(run, progress.doing)}")
     writing = run.checkpoints.writing if run.checkpoints is not None else None
     late = progress.at is not None and now - progress.at > 2 * (progress.cadence_s or now)
     if writing is not None and writing.began_at is not None and late:
         spent = duration(max(0.0, now - writing.began_at))
-        return Judgement("saving", f"a checkpoint is written for {spent}, after {where(progress)}{_usual_save(run)}")
+        return Judgement(
+            "saving", f"a checkpoint is written for {spent}, after {where(progress)}{_usually(run, 'save')}"
+        )
     return None
 
 
-def _usual_save(run: Run) -> str:
-    usual = run.checkpoints.save_s if run.checkpoints is not None else None
+def _usual(run: Run, doing: Literal["eval", "save"]) -> Seconds | None:
+    """What an evaluation or a save of this run usually takes: from its checkpoints, else from its log."""
+    if doing == "save" and run.checkpoints is not None and run.checkpoints.save_s:
+        return run.checkpoints.save_s
+    known = run.progress.saves if doing == "save" else run.progress.evals
+    return median(known) if known else None
+
+
+def _usually(run: Run, doing: Literal["eval", "save"]) -> str:
+    usual = _usual(run, doing)
     return f" (usually {duration(usual)})" if usual else ""
 
 
@@ -233,12 +247,10 @@ def _answers(node: str, scene: Scene) -> bool:
 
 def _is_busy(run: Run, patience: Seconds, now: Instant) -> bool:
     """Whether it said within patience that it evaluates or saves, or is seen to write a checkpoint: that takes the
-    time of many steps. What saves usually take is learnt; one that takes three times as long is none any more."""
+    time of many steps, and for the slow ones what three of them usually take."""
     progress = run.progress
-    save_s = run.checkpoints.save_s if run.checkpoints is not None else None
     if progress.doing != "train" and progress.doing_at is not None:
-        given = max(patience, 3 * save_s) if save_s and progress.doing == "save" else patience
-        return now - progress.doing_at <= given
+        return now - progress.doing_at <= max(patience, OVERLONG * (_usual(run, progress.doing) or 0.0))
     writing = run.checkpoints.writing if run.checkpoints is not None else None
     return writing is not None and writing.at is not None and now - writing.at <= patience
 

@@ -199,3 +199,11 @@ def test_iterations_that_are_all_skipped_are_diverged() -> None:
         "diverged", "the loss has vanished: every iteration is skipped for 2m, step 12,880",
     )  # fmt: skip
     assert judged(job(), progress=replace(skipping, skipping_since=NOW - 30))[0] == "healthy"
+
+
+def test_a_slow_evaluation_has_three_times_what_one_usually_takes() -> None:
+    slow = replace(
+        PROGRESS, at=NOW - 2000, doing="eval", doing_at=NOW - 1900, busy_since=NOW - 1900, evals=(1200.0, 1000.0)
+    )
+    assert judged(job(), progress=slow) == ("evaluating", "evaluating for 32m after step 12,880 (usually 18m)")
+    assert judged(job(), progress=replace(slow, evals=(300.0,)))[0] == "stalled"

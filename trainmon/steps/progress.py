@@ -27,8 +27,29 @@ METRICS = (
 )  # fmt: skip
 
 
+DURATIONS = 5
+"""Evaluations and saves whose time is remembered: their median is what one usually takes."""
+
+
 def advance(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress:
     """Take in a line that the format `name` has read at `at`. A field that the line does not say keeps its value."""
+    return _learnt(progress, _advanced(progress, name, line, at), at)
+
+
+def _learnt(before: Progress, after: Progress, at: Instant) -> Progress:
+    """How long an evaluation or a save took, when it has ended."""
+    if before.doing == after.doing:
+        return after
+    since = at if after.doing != "train" else None
+    if before.busy_since is None or at <= before.busy_since:
+        return replace(after, busy_since=since)
+    spent = at - before.busy_since
+    if before.doing == "eval":
+        return replace(after, busy_since=since, evals=(*after.evals, spent)[-DURATIONS:])
+    return replace(after, busy_since=since, saves=(*after.saves, spent)[-DURATIONS:])
+
+
+def _advanced(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress:
     match line.kind:
         case "eval" | "save":
             return replace(progress, doing=line.kind, doing_at=at)

@@ -254,3 +254,10 @@ def test_whatever_the_lines_say_the_progress_stays_bounded_and_its_cadence_a_tim
         assert progress.cadence_s is None or progress.cadence_s > 0
         assert progress.at is None or progress.at <= at
         assert progress.step is None or progress.step >= 0
+
+
+def test_what_evaluations_and_saves_take_is_learnt_from_the_log() -> None:
+    progress = read([(1.0, megatron(1)), (2.0, "saving checkpoint at iteration       1 to /c")])
+    assert (progress.doing, progress.busy_since, progress.saves) == ("save", 2.0, ())
+    progress = read([(92.0, "successfully saved checkpoint at iteration       1 to /c")], progress)
+    assert (progress.doing, progress.busy_since, progress.saves) == ("train", None, (90.0,))
