@@ -1,7 +1,7 @@
 """One watched host: its connection, its probe, and what the probe says as events.
 
 waiting → connecting → up → (retrying → connecting | held until a person asks). A host that needed a prompt is never
-redialled by itself: no push storms, no locked accounts.
+redialled by itself: no push storms, no locked accounts. A node that lets us in for a job alone is off without one.
 """
 
 from __future__ import annotations
@@ -14,17 +14,14 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from collectors.feed import Feed
+from collectors.losses import Losses, is_for_want_of_a_job
 from collectors.probe import bundle
 from trainmon.clock import Clock, Seconds
 from trainmon.errors import HostUnreachable, LoginNeeded, LoginRefused, TrainmonError
 from trainmon.model import Event, NodeReading, Source, SourceChanged
-from trainmon.readings import DECODER, AnyReading, Bye, DiskSamples, Hello, Spec
-from trainmon.scrub import scrub
-from trainmon.shell import Shell, Stream
-from trainmon.text import clean
-
-LONGEST_LINE = 1 << 20
-"""Bytes of one line; 56 MIG devices have made lines of more than 64 KiB elsewhere."""
+from trainmon.readings import AnyReading, DiskSamples, Hello, Spec
+from trainmon.shell import Shell
 
 LEASE_EVERY = 20.0
 """Seconds between two lease bytes: the probe ends itself after 60 s without one."""
@@ -49,6 +46,7 @@ class Watch:
         self.reads_files = True
         """Whether its probe reads logs and switch files; the shell's fallback does not."""
         self.wake: Callable[[], None] = lambda: None
+        self.losses = Losses(clock)
         self._dial = dial
         self._submit = submit
         self._clock = clock
@@ -69,6 +67,21 @@ class Watch:
     def is_up(self) -> bool:
         return self._source.phase == "up"
 
+    @property
+    def is_off(self) -> bool:
+        return self._source.phase == "off"
+
+    @property
+    def shell(self) -> Shell:
+        """The live connection; raises HostUnreachable with the words of its row where there is none."""
+        with self._lock:
+            shell, source = self._shell, self._source
+        if shell is None:
+            words = source.error or f"{self.name} is not connected"
+            hint = source.hint or ("it is being connected" if source.phase in ("waiting", "connecting") else "")
+            raise HostUnreachable(self.name, words, hint=hint)
+        return shell
+
     def watch(self, spec: Spec, implied: frozenset[str]) -> None:
         """What to look at from now on; tells the running probe when it differs."""
         with self._lock:
@@ -85,6 +98,8 @@ class Watch:
         now = self._clock.monotonic()
         with self._lock:
             feed = self._feed
+            if self.losses.is_overdue():
+                self._settle()
             if self._stopped or self._dialling or self._source.phase in ("held", "off"):
                 return
             if feed is None:
@@ -104,15 +119,43 @@ class Watch:
                 self._tell(bad_lines=feed.bad_lines, stderr=feed.stderr)
 
     def hurry(self) -> None:
-        """Dial now if it waits for its next try."""
+        """Dial now if it waits for its next try, or was refused for want of a job that may be there by now."""
         self._retry_at = 0.0
+        if self.losses.needs_job:
+            self.recall()
 
     def login(self) -> None:
         """A person asks: dial again, prompts and all."""
         with self._lock:
-            if self._source.phase in ("held", "retrying"):
+            if self._source.phase in ("held", "retrying") or (self.is_off and self.losses.needs_job):
                 self._retry_at = 0.0
                 self._tell(phase="waiting", error=None, hint=None)
+
+    def rest(self, words: str) -> None:
+        """Let go of the host, which is no fault: it is not wanted now."""
+        with self._lock:
+            if not self._stopped:
+                self.losses.forget()
+                self._let_go(words)
+
+    def recall(self) -> None:
+        """It is wanted again."""
+        with self._lock:
+            if self.is_off:
+                self._retry_at = 0.0
+                self._tell(phase="waiting", error=None, hint=None)
+
+    def queue_spoke(self) -> None:
+        """Its queue was looked at: whether a job of ours is there tells what its refusals and losses mean."""
+        with self._lock:
+            is_closed = self._feed is None and not self._dialling
+            words = self.losses.lacks_job() if is_closed else None
+            if words is not None:
+                self._let_go(words)
+            elif self.is_off and self.losses.needs_job and self.losses.is_ours():
+                self.recall()
+            elif self.losses.is_answered():
+                self._settle()
 
     def stop(self) -> None:
         """Let go of the host; never blocks."""
@@ -135,6 +178,8 @@ class Watch:
             feed.heard_at = self._clock.monotonic()
             with self._lock:
                 self._shell, self._feed = shell, feed  # before it starts: it may end before `stream` has returned
+                if self.is_off or self._stopped:  # no longer wanted meanwhile
+                    return
             stream = shell.stream(bundle.command(self._python), feed)
             with self._lock:
                 feed.stream = stream
@@ -147,7 +192,7 @@ class Watch:
         finally:
             with self._lock:
                 self._dialling = False
-                if self._stopped:
+                if self._stopped or self.is_off:
                     self._close()
 
     def _failed(self, error: TrainmonError, shell: Shell | None) -> None:
@@ -170,6 +215,12 @@ class Watch:
         self.wake()
 
     def _retry_or_hold(self, error: TrainmonError, *, prompted: bool) -> None:
+        if self.is_off:
+            return
+        words = self.losses.means_off(error)
+        if words is not None:
+            self._let_go(words)
+            return
         if prompted or isinstance(error, LoginNeeded | LoginRefused):
             hint = error.hint or "press L to log in again"
             self._tell(phase="held", error=error.message, hint=hint, retry_at=None)
@@ -177,8 +228,20 @@ class Watch:
         pause = pause_before(self._tries)
         self._tries += 1
         self._retry_at = self._clock.monotonic() + pause
-        retry_at = self._clock.now() + pause
-        self._tell(phase="retrying", error=error.message, hint=error.hint or None, retry_at=retry_at)
+        told = self.losses.told(self.name, error)
+        self._tell(phase="retrying", error=told.error, hint=told.hint, retry_at=self._clock.now() + pause)
+
+    def _settle(self) -> None:
+        """The queue knows nothing that would explain the loss: it is one."""
+        told = self.losses.settled()
+        if told is not None and self._source.phase in ("retrying", "connecting"):
+            self._tell(error=told.error, hint=told.hint)
+
+    def _let_go(self, words: str) -> None:
+        if not self.is_off or self._source.hint != words:
+            self._close()
+            self._tries = 0
+            self._tell(phase="off", error=None, hint=words, retry_at=None)
 
     def _close(self) -> None:
         feed, shell = self._feed, self._shell
@@ -208,6 +271,7 @@ class Watch:
     def _told(self, reading: AnyReading) -> None:
         if not self.is_up:
             self._up_since = self._clock.monotonic()
+            self.losses.forget()
             self._tell(phase="up", error=None, hint=None, retry_at=None)
             self.wake()
         if isinstance(reading, Hello) and self.reads_files != (reading.python is not None):
@@ -222,86 +286,20 @@ class Watch:
 
     def ended(self, feed: Feed, error: TrainmonError, *, said_nothing: bool) -> None:
         """The stream is over, on the reader's thread. An interpreter that said nothing is not tried again."""
-        if said_nothing:
+        if said_nothing and not is_for_want_of_a_job(error):
             self._python = bundle.NO_PYTHON
         self._lost(feed, error)
 
     def _tell(
         self,
         *,
-        phase: Literal["waiting", "connecting", "up", "retrying", "held"] | None = None,
+        phase: Literal["waiting", "connecting", "up", "retrying", "held", "off"] | None = None,
         **changes: str | float | None,
     ) -> None:
         if phase is not None:
             changes["phase"] = phase
         self._source = replace(self._source, **changes)
         self._submit(SourceChanged(self._source))
-
-
-class Feed:
-    """The Sink of one running probe: bytes to lines to readings. A line that is not understood is counted."""
-
-    def __init__(self, watch: Watch) -> None:
-        self.stream: Stream | None = None
-        self.heard_at = watch.monotonic()
-        self.greeting: bytes | None = None
-        self.is_served = False
-        """Whether its code and its first spec are on their way."""
-        self.bad_lines = 0
-        self.stderr: str | None = None
-        self.told: tuple[int, str | None] = (0, None)
-        self._watch = watch
-        self._rest = b""
-        self._skipping = False
-        self._bye: str | None = None
-        self._spoke = False
-
-    def write(self, data: bytes) -> None:
-        if self.stream is not None:
-            self.stream.write(data)
-
-    def received(self, data: bytes) -> None:
-        self.heard_at = self._watch.monotonic()
-        *lines, rest = (self._rest + data).split(b"\n")
-        if len(rest) > LONGEST_LINE:
-            rest, self._skipping = b"", True
-            self.bad_lines += 1
-        self._rest = rest
-        for line in lines:
-            if self._skipping:
-                self._skipping = False
-            elif line:
-                self._read(line)
-
-    def _read(self, line: bytes) -> None:
-        if self.greeting is None and line.startswith(bundle.GREETING):
-            self.greeting = line
-            self._watch.greeted(self)
-            return
-        try:
-            reading = DECODER.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            self.bad_lines += 1
-            return
-        self._spoke = True
-        if isinstance(reading, Bye):
-            self._bye = clean(reading.why)
-        self._watch.heard(self, reading)
-
-    def complained(self, data: bytes) -> None:
-        lines = data.decode("utf-8", "replace").strip().splitlines()
-        if lines:
-            self.stderr = scrub(clean(lines[-1], 300))
-
-    def ended(self, status: int | None, error: TrainmonError | None) -> None:
-        # Above 127 a signal ended it, which says nothing of the interpreter.
-        said_nothing = error is None and status is not None and 0 < status < 128 and not self._spoke
-        self._watch.ended(self, error or self._why(status), said_nothing=said_nothing)
-
-    def _why(self, status: int | None) -> TrainmonError:
-        said = self._bye or self.stderr
-        told = f": {said}" if said else ""
-        return HostUnreachable(self._watch.name, f"its probe ended with status {status}{told}")
 
 
 def by_mount(reading: DiskSamples, implied: frozenset[str], spec: Spec | None) -> DiskSamples:

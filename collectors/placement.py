@@ -58,6 +58,7 @@ def place(plan: Plan, up: Collection[str]) -> Mapping[str, Spec]:
             disks=tuple(dict.fromkeys(disks)),
             logs=_logs(plan.runs) if host == reader else (),
             switches=_switches(plan.runs) if host == reader else (),
+            checkpoints=_checkpoints(plan.runs) if host == reader else (),
             keep=plan.keep if host == reader else "",
         )
     return specs
@@ -71,6 +72,7 @@ def merged(one: Spec, other: Spec) -> Spec:
         disks=tuple(dict.fromkeys((*one.disks, *other.disks))),
         logs=(*one.logs, *other.logs),
         switches=tuple(dict.fromkeys((*one.switches, *other.switches))),
+        checkpoints=tuple(dict.fromkeys((*one.checkpoints, *other.checkpoints))),
         keep=one.keep or other.keep,
     )
 
@@ -83,6 +85,10 @@ def _logs(runs: tuple[RunSpec, ...]) -> tuple[LogSpec, ...]:
 
 def _switches(runs: tuple[RunSpec, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for run in runs for path in (run.kill_switch, run.save_switch) if path is not None))
+
+
+def _checkpoints(runs: tuple[RunSpec, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(run.checkpoints for run in runs if run.checkpoints is not None))
 
 
 def _directory(path: str) -> str:

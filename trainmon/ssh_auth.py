@@ -256,7 +256,8 @@ class Login:
             return True
         self._tried.append("keyboard-interactive")
         if asked and not (isinstance(reply, Denied) and reply.partial):
-            raise LoginRefused(self._host, f"{self._host}: the answer was refused", hint="log in again when sure")
+            words = f"{self._host}: the answer was refused{self._said()}"
+            raise LoginRefused(self._host, words, hint="log in again when sure")
         return False
 
     def _answers(self, asked: Asked) -> tuple[str, ...]:
@@ -304,17 +305,20 @@ class Login:
             return LoginNeeded(self._host, f"{self._host} wants {wanted}, which was not given", hint="log in again")
         tried = ", ".join(clean(label, 80) for label in self._tried) or "no key: there is none"
         allowed = ", ".join(clean(method, 40) for method in self._methods or ()) or "nothing"
-        return LoginRefused(
-            self._host,
-            f"{self._host} refuses {self._settings.user}: tried {tried}; it allows {allowed}",
-            hint=f"try: ssh {self._host}",
-        )
+        words = f"{self._host} refuses {self._settings.user}: tried {tried}; it allows {allowed}"
+        return LoginRefused(self._host, words + self._said(), hint=f"try: ssh {self._host}")
+
+    def _said(self) -> str:
+        """The server's own words on its refusal; pam_slurm_adopt's are sent after the key was accepted."""
+        said = clean(self._talk.denial, 200)
+        return f": {said}" if said else ""
 
     def _gone(self) -> HostUnreachable:
         said = clean(self._connection.goodbye, 200)
         if "uthentication failures" in said:
             hint = "too many keys were offered: set IdentitiesOnly and IdentityFile for it in ~/.ssh/config"
             return LoginRefused(self._host, f"{self._host}: {said}", hint=hint)
-        if self.prompted:
+        if self.prompted and not self._talk.denial:
             return LoginNeeded(self._host, f"{self._host} closed the login while it waited", hint=GONE_HINT)
-        return HostUnreachable(self._host, f"{self._host} closed the connection during the login{said and ': ' + said}")
+        why = f": {said}" if said else self._said()
+        return HostUnreachable(self._host, f"{self._host} closed the connection during the login{why}")

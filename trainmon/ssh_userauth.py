@@ -7,6 +7,7 @@ a key is welcome, and asks for the service again before every attempt.
 from __future__ import annotations
 
 import queue
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -16,6 +17,9 @@ from paramiko.message import Message
 from trainmon.clock import Seconds
 from trainmon.ssh_keys import key_type
 from trainmon.ssh_transport import CERTIFICATE, Connection
+
+DENIAL = re.compile(r"pam_[a-z]|no active job|^\s*access denied", re.IGNORECASE)
+"""What a refusal by PAM says (pam_slurm_adopt, pam_slurm), and the banner of a site before every login does not."""
 
 
 class Accepted(NamedTuple):
@@ -65,10 +69,12 @@ class Conversation:
         self._method = "none"
         self._asked_for_service = False
         self._authenticated = False
+        self.denial = ""
+        """The line of the server's last message to the user that says why it is not let in."""
         self._replies: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
         self._handler_table: dict[int, Callable[[Message], None]] = {
             common.MSG_SERVICE_ACCEPT: self._ignore,
-            common.MSG_USERAUTH_BANNER: self._ignore,
+            common.MSG_USERAUTH_BANNER: self._on_banner,
             common.MSG_USERAUTH_SUCCESS: self._on_success,
             common.MSG_USERAUTH_FAILURE: self._on_failure,
             common.MSG_USERAUTH_INFO_REQUEST: self._on_sixty,
@@ -187,7 +193,14 @@ class Conversation:
         self._replies.put(None)
 
     def _ignore(self, message: Message) -> None:
-        """A banner, or the service's consent."""
+        """The service's consent."""
+
+    def _on_banner(self, message: Message) -> None:
+        """Text for the user: before the login what a site wants to be read, after it what PAM says of a refusal."""
+        self._heard(message.get_string().decode("utf-8", "replace"))
+
+    def _heard(self, text: str) -> None:
+        self.denial = next((line for line in reversed(text.splitlines()) if DENIAL.search(line)), self.denial)
 
     def _on_success(self, message: Message) -> None:
         self._authenticated = True
@@ -205,6 +218,7 @@ class Conversation:
             self._replies.put(PasswordExpired())
         else:
             title, instructions = (message.get_string().decode("utf-8", "replace") for _ in range(2))
+            self._heard(instructions)
             message.get_string()
             count = min(message.get_int(), 32)
             fields = [(message.get_string().decode("utf-8", "replace"), message.get_boolean()) for _ in range(count)]

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from collectors.nodes import LONGEST_LINE, Feed, Watch, by_mount, pause_before
+from collectors.feed import LONGEST_LINE, Feed
+from collectors.nodes import Watch, by_mount, pause_before
 from collectors.probe import bundle
 from trainmon.clock import Seconds
 from trainmon.errors import HostUnreachable, LoginNeeded, TrainmonError

@@ -30,8 +30,10 @@ def test_shared_files_are_read_once_on_the_login_host() -> None:
     specs = place(PLAN, {"login", "n1", "n2"})
     assert specs["login"].logs == (LogSpec("llm", "/fsx/logs/*/x.out"),)
     assert specs["login"].switches == ("/home/kill",)
+    assert specs["login"].checkpoints == ("/fsx/ckpt",)
     assert specs["login"].disks == ("/fsx", "/fsx/ckpt", "/fsx/logs", "/home")
-    assert (specs["n1"].logs, specs["n1"].switches, specs["n1"].disks) == ((), (), ("/",))
+    assert (specs["n1"].logs, specs["n1"].switches, specs["n1"].checkpoints) == ((), (), ())
+    assert specs["n1"].disks == ("/",)
 
 
 def test_a_runs_own_nodes_look_at_their_local_disks() -> None:
@@ -54,9 +56,16 @@ def test_no_hosts_are_no_specs() -> None:
 
 
 def test_a_host_that_two_clusters_share_reads_for_both() -> None:
-    one = Spec(disks=("/", "/fsx"), logs=(LogSpec("a", "/a"),), keep="step")
-    other = Spec(period=1.0, disks=("/",), logs=(LogSpec("b", "/b"),), switches=("/kill",))
+    one = Spec(disks=("/", "/fsx"), logs=(LogSpec("a", "/a"),), checkpoints=("/fsx/a",), keep="step")
+    other = Spec(
+        period=1.0,
+        disks=("/",),
+        logs=(LogSpec("b", "/b"),),
+        switches=("/kill",),
+        checkpoints=("/fsx/b", "/fsx/a"),
+    )
     both = merged(one, other)
     assert both.disks == ("/", "/fsx")
     assert both.logs == (LogSpec("a", "/a"), LogSpec("b", "/b"))
+    assert both.checkpoints == ("/fsx/a", "/fsx/b")
     assert (both.period, both.switches, both.keep) == (1.0, ("/kill",), "step")
