@@ -56,6 +56,8 @@ class Remove(msgspec.Struct, frozen=True, tag="remove"):
     path: str
     armed_at: Instant | None = None
     """Its time of change as the node's clock has it, when it was seen."""
+    mark: str = ""
+    """By which it is known again: its inode, size, time of change and owner, as its host printed them."""
 
 
 Deed = Execute | Drop | Remove
@@ -150,9 +152,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     action: Action
     status: Status = "asked"
+    written_at: Instant | None = None
+    """When it was written down, just before it was done; the plan may have been looked at for long."""
     done_at: Instant | None = None
     outcome: str = ""
     """In a sentence; what the command printed, where it said something."""
+    made: str | None = None
+    """Of `queue`: the number of the job that it made."""
     marks: tuple[Mark, ...] = ()
     settled_at: Instant | None = None
     """When nothing more was to be expected; null while it is watched."""

@@ -1,0 +1,201 @@
+"""Plans for jobs to come: queue another, and keep them off a node. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from posixpath import dirname
+
+from trainmon.actions_case import Actor, Answer, Case, Fresh, foreign_warning, unknown_to_slurm
+from trainmon.actions_made import action
+from trainmon.actions_switches import armed_kill
+from trainmon.clock import Instant
+from trainmon.model import State
+from trainmon.model_actions import Action, Ask, Execute, Expected, Refusal
+from trainmon.model_jobs import Cluster, Job
+from trainmon.slurm import commands
+from trainmon.text import clean
+
+MOST = 1_000
+"""Elements of one array: Slurm's own default is 1001 (MaxArraySize)."""
+
+EXCLUDED_AT_ONCE = 32
+"""Waiting jobs that one plan changes: a list that a person can still read."""
+
+
+def queue(case: Case) -> Answer:
+    """Submit the run's script again, to start after all that runs and waits of it."""
+    run, count = case.run, case.ask.count
+    if run is None:
+        return case.refused("it belongs to no run, and only a run's script can be queued", "use sbatch")
+    if not 1 <= count <= MOST:
+        return case.refused(f"{count} is no count: 1 to {MOST}")
+    if run.spec.script is None:
+        return case.refused(f"no script is configured for {run.name}", _script_hint(case))
+    kill = armed_kill(case)
+    if kill is not None:
+        way = f"first take it back: U, or trainmon-tui unkill {run.name}"
+        return case.refused(f"{kill.words(case.now)}: what is queued would end as soon as it starts", way)
+    refusal = unknown_to_slurm(case, case.job) if case.jobs else _silent(case)
+    if refusal is not None:
+        return refusal
+    last = _last(case)
+    after = None if last is None else str(last.array if last.is_waiting_array else last.id)
+    known = next((job.workdir for job in case.jobs if job.workdir), None)
+    workdir = known or dirname(run.spec.script) or None
+    argv = commands.submit(count, after, workdir, run.spec.script)
+    made = action(
+        case,
+        Execute(argv, login_shell=True, shown=clean(f"bash -l: {shlex.join(argv)}")),
+        f"Queue {count} more of {run.name}",
+        facts=(("working directory", f"{clean(workdir or '')}{'' if known else ' (the directory of the script)'}"),),
+        consequences=_queued(count, last),
+        warnings=_queue_warnings(case),
+    )
+    return Answer(actions=(made,))
+
+
+def _queued(count: int, last: Job | None) -> tuple[str, ...]:
+    many = "It is" if count == 1 else f"They are {count} elements of one array, one after another,"
+    starts = "It starts as soon as its nodes are free." if last is None else f"It starts when job {last.id} has ended."
+    return (
+        f"{many} submitted from a login shell there, with its modules, as you.",
+        starts if count == 1 else starts.replace("It starts", "The first starts"),
+    )
+
+
+def _queue_warnings(case: Case) -> tuple[str, ...]:
+    job = case.job
+    if job is None or case.known is None or case.known.me is None or job.user in ("", case.known.me):
+        return ()
+    return (f"The jobs of the run so far are {job.user}'s; this one will be yours.",)
+
+
+def _silent(case: Case) -> Answer | None:
+    """Refused while the queue is unknown: what it must wait for is not known then."""
+    source = case.state.sources.get(f"slurm:{case.cluster}")
+    if case.cluster in case.fresh.errors or source is None or source.health in ("off", "down"):
+        return unknown_to_slurm(case, None)
+    return None
+
+
+def _last(case: Case) -> Job | None:
+    """The last of the chain: the new one waits for its end."""
+    there = [job for job in case.jobs if job.gone_at is None and job.stage != "ended"]
+    return there[-1] if there else None
+
+
+def _script_hint(case: Case) -> str:
+    job = case.job
+    told = f"; its job was made from {clean(job.command, 200)}" if job is not None and job.command else ""
+    return f"set script in the [[run]] of {case.name}{told}"
+
+
+def exclude(ask: Ask, state: State, fresh: Fresh, actor: Actor, now: Instant) -> Answer:
+    """Keep the waiting jobs off some nodes, and drain those where we may."""
+    clusters = {name: cluster_of(state, name) for name in dict.fromkeys(ask.subjects)}
+    unknown = tuple(
+        Refusal(subject=name, why=f"no node is called {clean(name, 100)}")
+        for name, of in clusters.items()
+        if of is None
+    )
+    answers = [Answer(refusals=unknown)]
+    for cluster in dict.fromkeys(of for of in clusters.values() if of is not None):
+        names = tuple(name for name, of in clusters.items() if of == cluster)
+        answers.append(_exclude(ask, state, fresh, actor, now, cluster, names))
+    return Answer(
+        actions=tuple(one for answer in answers for one in answer.actions),
+        refusals=tuple(one for answer in answers for one in answer.refusals),
+    )
+
+
+def cluster_of(state: State, node: str) -> str | None:
+    """The cluster of a node, watched or only known to its scheduler."""
+    known = state.nodes.get(node) or state.scheduler_nodes.get(node)
+    return None if known is None else known.cluster
+
+
+def _exclude(
+    ask: Ask, state: State, fresh: Fresh, actor: Actor, now: Instant, cluster: str, names: tuple[str, ...]
+) -> Answer:
+    jobs = waiting_jobs(ask, state, fresh, cluster, names)
+    subject = ",".join(names)
+    case = Case(ask, state, fresh, actor, now, subject, cluster, None, jobs)
+    silent = unknown_to_slurm(case, jobs[0]) if jobs else _silent(case)
+    if silent is not None:
+        return silent
+    unread = tuple(Refusal(subject=job.key, why=fresh.errors[job.key]) for job in jobs if job.key in fresh.errors)
+    mended = tuple(_kept_off(case, job, names) for job in jobs if job.key not in fresh.errors)
+    drained = _drains(case, names)
+    made = tuple(one for one in mended if one is not None) + drained
+    if not made and not unread:
+        why = "every waiting job keeps off it already" if jobs else "no waiting job of yours could get it"
+        return case.refused(why, "only an operator may drain it: tell your administrators what is wrong with it")
+    return Answer(actions=made, refusals=unread)
+
+
+def waiting_jobs(ask: Ask, state: State, fresh: Fresh, cluster: str, names: tuple[str, ...]) -> tuple[Job, ...]:
+    """The waiting jobs of the run that was named, else of the runs that used the nodes, else all that are ours."""
+    known = {**state.jobs, **fresh.jobs}
+    waiting = [
+        job
+        for key, job in known.items()
+        if job.cluster == cluster and job.stage == "waiting" and job.gone_at is None and key not in fresh.gone
+    ]
+    runs = [ask.run] if ask.run is not None else _users(state, cluster, names)
+    of_runs = {key for name in runs if name in state.runs for key in state.runs[name].jobs}
+    if ask.run is not None or any(job.key in of_runs for job in waiting):
+        waiting = [job for job in waiting if job.key in of_runs]
+    else:
+        me = state.clusters.get(cluster, Cluster(name=cluster, login="")).me
+        waiting = [job for job in waiting if me is None or job.user == me]
+    return tuple(waiting[:EXCLUDED_AT_ONCE])
+
+
+def _users(state: State, cluster: str, names: tuple[str, ...]) -> list[str]:
+    """The runs that train on the nodes, or have trained there."""
+    found = []
+    for name, run in state.runs.items():
+        places = {*run.spec.nodes, *(node for key in run.jobs if key in state.jobs for node in state.jobs[key].nodes)}
+        if run.spec.cluster == cluster and places & set(names):
+            found.append(name)
+    return found
+
+
+def _kept_off(case: Case, job: Job, names: tuple[str, ...]) -> Action | None:
+    missing = [name for name in names if name not in job.excluded]
+    if not missing:
+        return None
+    run = next((one for one in case.state.runs.values() if job.key in one.jobs), None)
+    every = tuple(dict.fromkeys((*job.excluded, *missing)))
+    whose = f" of {run.name}" if run is not None else ""
+    return action(
+        replace(case, run=run),
+        Execute(commands.exclude(job.target, every)),
+        f"Keep job {job.id}{whose} off {', '.join(missing)}",
+        job=job,
+        facts=(("kept off already", ", ".join(job.excluded) or "none"),),
+        consequences=("It waits for other nodes, which may take longer. What runs on the node goes on.",),
+        warnings=foreign_warning(case, job),
+        expected=Expected(id=job.id, stages=("waiting",), user=job.user or None),
+    )
+
+
+def _drains(case: Case, names: tuple[str, ...]) -> tuple[Action, ...]:
+    if case.known is None or not case.known.may_operate:
+        return ()
+    nodes = case.state.scheduler_nodes
+    open_ones = [name for name in names if name not in nodes or not nodes[name].is_drained]
+    return tuple(_drain(case, name) for name in open_ones)
+
+
+def _drain(case: Case, name: str) -> Action:
+    why = clean(case.ask.why, 100) or "excluded"
+    reason = f"{why} ({case.actor.who}, trainmon-tui)"
+    return action(
+        case,
+        Execute(commands.drain(name, reason)),
+        f"Drain {name}",
+        consequences=("No job of anybody starts there until an operator resumes it. What runs there goes on.",),
+        warnings=("This holds for everybody, not for your runs alone.",),
+    )
