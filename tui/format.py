@@ -163,6 +163,11 @@ def duration(seconds: Seconds | None) -> str:
     return f"{days}d{hours:02}h"
 
 
+def whole(seconds: Seconds | None) -> str:
+    """As `duration`, in whole seconds, and in those up to 100: 5s, 70s, 45m, 3h10."""
+    return UNKNOWN if seconds is None else f"{int(seconds)}s" if seconds < 100 else duration(seconds)
+
+
 def eta(at: Instant | None, now: Instant) -> str:
     """What is left until an instant, as a duration; `-` without one."""
     return NOT_APPLICABLE if at is None else duration(max(0.0, at - now))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tui.shape import shape, what_is_hidden
+from tui.shape import Chosen, shape, what_is_hidden
 
 
 @pytest.mark.parametrize(
@@ -21,17 +21,31 @@ from tui.shape import shape, what_is_hidden
     ],
 )
 def test_each_width_has_its_shape(width: int, height: int, columns: tuple[tuple[str, ...], ...]) -> None:
-    assert shape(width, height, "1", "4").columns == columns
+    assert shape(width, height, Chosen()).columns == columns
 
 
-def test_gpus_and_disks_take_the_lower_half_when_there_is_one_column() -> None:
-    assert shape(80, 24, "2", "2").columns == (("1", "2"),)
-    assert shape(80, 24, "1", "3").columns == (("1", "3"),)
+def test_gpus_disks_and_queue_take_the_lower_half_when_there_is_one_column() -> None:
+    for number in "237":
+        assert shape(80, 24, Chosen().go_to(number)).columns == (("1", number),)
+
+
+def test_the_queue_and_the_log_share_a_place_and_other_panes_leave_it_as_it_is() -> None:
+    queue = Chosen().go_to("7")
+
+    assert shape(120, 40, queue).columns == (("1", "7"), ("2", "3"))
+    assert shape(120, 40, queue.go_to("3").go_to("1")).columns == (("1", "7"), ("2", "3"))
+    assert shape(120, 40, queue.go_to("4")).columns == (("1", "4"), ("2", "3"))
+
+
+def test_a_tall_screen_shows_both_when_there_is_a_queue() -> None:
+    assert shape(120, 50, Chosen(), queue=True).columns == (("1", "7", "4"), ("2", "3"))
+    assert shape(120, 50, Chosen()).columns == (("1", "4"), ("2", "3"))
+    assert shape(120, 50, Chosen().go_to("7")).columns == (("1", "7", "4"), ("2", "3"))
 
 
 def test_zoom_leaves_one_pane_at_any_size() -> None:
-    assert shape(200, 60, "3", "4", zoomed=True).panes == ("3",)
+    assert shape(200, 60, Chosen("3"), zoomed=True).panes == ("3",)
 
 
 def test_a_small_screen_says_what_it_hides() -> None:
-    assert what_is_hidden(shape(50, 12, "1", "4").hidden) == "one pane fits here; also: 2 GPUs  3 Disk  4 Log"
+    assert what_is_hidden(shape(50, 12, Chosen()).hidden) == "one pane fits here; also: 2 GPUs  3 Disk  4 Log  7 Queue"

@@ -1,0 +1,186 @@
+"""`7 Queue`: the jobs of those who are watched, what they wait for, and the nodes that they wait for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from trainmon import jobs
+from trainmon.clock import Instant
+from trainmon.endings import needed_to_save
+from trainmon.model import Source, State
+from trainmon.model_jobs import Job
+from trainmon.text import clean, duration
+from tui.format import since, source_words
+from tui.job_words import is_left_behind, left, why
+from tui.keys import bindings
+from tui.lines import SENTENCE, KeyedLines, Row, Span
+from tui.node_words import node_look, node_state
+from tui.panes.base import Pane, Subject
+from tui.queue_nodes import CLUSTER, NODE, node_rows, reason
+from tui.queue_rows import ORDERS, Entry, Lines, chosen, head, is_mine, layout, run_of
+
+NO_SLURM = (
+    ("No Slurm is watched: no squeue on this machine, and no", ""),
+    ("cluster in trainmon.toml. Name its login host there:", ""),
+    ("", ""),
+    ("    [[cluster]]", "dim"),
+    ('    login = "login1"', "dim"),
+)
+
+VIEWS = ("mine", "all", "nodes")
+
+
+class QueuePane(Pane):
+    """Jobs above, nodes below; `v` goes from my jobs to all of them and to the nodes alone."""
+
+    NUMBER = "7"
+    NAME = "Queue"
+    SORTS = tuple(ORDERS)
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("queue")]
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id)
+        self.view = "all"
+        self._drawn = Lines()
+
+    def action_next_view(self) -> None:
+        """My jobs, all jobs, the nodes."""
+        self.view = VIEWS[(VIEWS.index(self.view) + 1) % len(VIEWS)]
+        self.again()
+
+    def subject_of(self, key: str) -> Subject | None:
+        if key.startswith((SENTENCE, CLUSTER)):
+            return None
+        return ("node", key.removeprefix(NODE)) if key.startswith(NODE) else ("job", key)
+
+    def copy_text(self) -> str | None:
+        """The job's id, or the node's name."""
+        job = None if self.state is None else self.state.jobs.get(self.selected or "")
+        return job.id if job is not None else (self.selected or "").rpartition(":")[2] or None
+
+    def draw(self, state: State, width: int) -> None:
+        if not state.jobs and not watched(state):
+            self.head()
+            self.caption()
+            self.say(*NO_SLURM)
+            return
+        entries = [] if self.view == "nodes" else self._entries(state)
+        shape = layout(width, entries)
+        self.head(*(head(shape) if entries else ()))
+        none = [] if entries else sentences(state, self.view, self.filter)
+        nodes = node_rows(state, width, self.filter, every=self.view == "nodes")
+        self.lines.set_rows([*none, *self._drawn.rows(entries, shape, state.at), *nodes])
+        self.caption(summary(entries, state), self.view)
+        self.say_why()
+        self.call_after_refresh(self._fit, width)
+
+    def _fit(self, drawn: int) -> None:
+        """Draw anew when the scroll bar came or went with these rows."""
+        if self.width not in (0, drawn):
+            self.again()
+
+    def _entries(self, state: State) -> list[Entry]:
+        runs, several = run_of(state.runs.values()), len({job.cluster for job in state.jobs.values()}) > 1
+        found = []
+        for job in chosen(state, self.sort, self.filter, mine=self.view == "mine"):
+            run, source, seconds = runs.get(job.key), state.sources.get(f"slurm:{job.cluster}"), left(job, state.at)
+            needed = None if run is None else needed_to_save(run)
+            short = seconds is not None and needed is not None and seconds < needed
+            stale = source is not None and source.health != "ok"
+            found.append(Entry(job, run.name if run else "", short, stale, several))
+        return found
+
+    def say_why(self) -> None:
+        """The whole story of the selected row in the frame's bottom: what its line had to cut."""
+        if self.state is not None and self.selected is not None:
+            self.foot(*story(self.state, self.selected))
+
+    def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
+        self.say_why()
+
+
+def watched(state: State) -> list[Source]:
+    """The schedulers that are asked."""
+    return [source for source in state.sources.values() if source.kind == "slurm" and source.health != "off"]
+
+
+def summary(entries: list[Entry], state: State) -> str:
+    """`3 running  2 waiting`; a scheduler that does not answer goes first."""
+    silent = [source for source in watched(state) if source.health != "ok" and source.seen_at is not None]
+    counted = Counter(entry.job.stage for entry in entries if entry.job.gone_at is None)
+    waiting = sum(entry.job.elements for entry in entries if entry.job.stage == "waiting")
+    words = [f"slurm silent {since(source.seen_at, state.at)}" for source in silent]
+    if counted["running"] or waiting:
+        words += [f"{counted['running']} running", f"{waiting} waiting"]
+    return "  ".join(words)
+
+
+def sentences(state: State, view: str, wanted: str) -> list[Row]:
+    """Why there is no job to show."""
+    if view == "nodes":
+        return []
+    found: list[Span] = []
+    for source in watched(state):
+        if source.seen_at is None:
+            words = source_words(source, state.at)
+            found.append(Span(clean(f"The queue of {source.cluster} has not been read yet: {words.text}"), words.style))
+            if source.hint:
+                found.append(Span(clean(source.hint), "dim"))
+    if not found and wanted:
+        found.append(Span(f"No job matches “{wanted}”. Esc shows all.", "dim"))
+    elif not found and view == "mine" and any(not is_mine(job, state) for job in state.jobs.values()):
+        found.append(Span("No job of yours. v shows those of the others who are watched.", "dim"))
+    elif not found:
+        users = sorted({user for cluster in state.clusters.values() for user in cluster.users})
+        whose = f"of {', '.join(map(clean, users))} " if users else "of yours "
+        found.append(Span(f"No job {whose}runs or waits.", "dim"))
+    return [Row(f"{SENTENCE}{place}", (span,)) for place, span in enumerate(found)]
+
+
+def story(state: State, key: str) -> tuple[str, str]:
+    """A sentence about a row, and its style."""
+    if key.startswith(CLUSTER):
+        return cluster_story(state, key.removeprefix(CLUSTER)), "dim"
+    if key.startswith(NODE):
+        node = state.scheduler_nodes.get(key.removeprefix(NODE))
+        if node is None:
+            return "", "dim"
+        because = reason(node, state.at)
+        return clean(f"{node.name}: {node_state(node)}" + (f", {because}" if because else "")), node_look(node) or "dim"
+    job = state.jobs.get(key)
+    return ("", "dim") if job is None else (job_story(job, state.at), why(job, state.at).style or "dim")
+
+
+def job_story(job: Job, now: Instant) -> str:
+    """`88 llm-7b of ana: waits for the end of 87; submitted 3h ago`"""
+    words = [f"{job.id} {job.name} of {job.user}: {state_words(job, now)}"]
+    seconds = left(job, now)
+    if seconds is not None:
+        limit = "" if job.time_limit_s is None else f" of {duration(job.time_limit_s)}"
+        words.append(f"{duration(seconds)} left{limit}")
+    if job.restarts:
+        words.append(f"restart {job.restarts}")
+    if job.stage == "waiting" and job.submitted_at is not None:
+        words.append(f"submitted {since(job.submitted_at, now)} ago")
+    return clean("; ".join(words))
+
+
+def state_words(job: Job, now: Instant) -> str:
+    """What a job does, in words."""
+    said = why(job, now).text
+    return f"runs {said}".strip() if job.state == "RUNNING" and not is_left_behind(job) else said or jobs.ended(job)
+
+
+def cluster_story(state: State, name: str) -> str:
+    """Of a cluster: where it is asked, and as whom."""
+    cluster = state.clusters.get(name)
+    if cluster is None:
+        return ""
+    words = [f"Slurm {cluster.slurm or ''} asked on {cluster.login}".replace("  ", " ")]
+    words += [f"as {cluster.me}"] if cluster.me else []
+    words += ["may operate it"] if cluster.may_operate else []
+    words += ["without accounting: how a job ended may stay unknown"] if cluster.accounting is False else []
+    return clean("; ".join(words))
