@@ -19,6 +19,7 @@ from tui.panes.disk import DiskPane
 from tui.panes.gpus import GpusPane
 from tui.panes.header import HeaderLine
 from tui.panes.log import LogPane
+from tui.panes.queue import QueuePane, watched
 from tui.panes.run import RunPane
 from tui.panes.runs import RunsPane
 from tui.panes.strip import Strip
@@ -26,11 +27,11 @@ from tui.screens.base import PaneScreen
 from tui.screens.log import LogScreen
 from tui.screens.node import NodeScreen
 from tui.screens.run import RunScreen
-from tui.shape import Shape, is_tiny, shape, what_is_hidden
+from tui.shape import NAMES, Chosen, Shape, is_tiny, shape, what_is_hidden
 
 
 class MainScreen(PaneScreen):
-    """Runs, GPUs, disks and the log of the selected run."""
+    """Runs, GPUs, disks, the queue and the log of the selected run."""
 
     PLACE = "runs"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("main")]
@@ -43,13 +44,15 @@ class MainScreen(PaneScreen):
         self.gpus = GpusPane(id="gpus")
         self.disk = DiskPane(id="disk")
         self.log_pane = LogPane(id="log")
+        self.queue = QueuePane(id="queue")
         self.run_pane = RunPane(id="run")
         self.panes: dict[str, Pane] = {
-            "1": self.runs, "2": self.gpus, "3": self.disk, "4": self.log_pane, "run": self.run_pane,
+            "1": self.runs, "2": self.gpus, "3": self.disk, "4": self.log_pane, "7": self.queue,
+            "run": self.run_pane,
         }  # fmt: skip
         self.pane = self.runs
-        self.current, self.lower, self.zoomed = "1", "4", False
-        self._has_begun = False
+        self.chosen, self.zoomed = Chosen(), False
+        self._has_begun = self._has_queue = False
         self.shape = Shape(())
 
     def compose(self) -> ComposeResult:
@@ -58,6 +61,7 @@ class MainScreen(PaneScreen):
         with Horizontal(id="body"):
             with Vertical(id="left", classes="column"):
                 yield self.runs
+                yield self.queue
                 yield self.log_pane
             with Vertical(id="right", classes="column"):
                 yield self.gpus
@@ -70,6 +74,10 @@ class MainScreen(PaneScreen):
     def show(self, state: State) -> None:
         self.header.show(state)
         self.strip.show(state)
+        has_queue = bool(state.jobs or watched(state))
+        if has_queue != self._has_queue:
+            self._has_queue = has_queue
+            self.fit()
         for pane in self.panes.values():
             pane.show(state)
         if not self._has_begun and state.sources:
@@ -78,6 +86,11 @@ class MainScreen(PaneScreen):
                 self.action_pane("2")
 
     # ---- shape ----
+
+    @property
+    def current(self) -> str:
+        """The number of the pane with the focus."""
+        return self.chosen.current
 
     def on_mount(self) -> None:
         self.fit()
@@ -89,7 +102,7 @@ class MainScreen(PaneScreen):
     def fit(self) -> None:
         """Put the panes into the shape for this size, focus and zoom; nothing is touched when it stays."""
         width, height = self.app.size
-        wanted = shape(width, height, self.current, self.lower, zoomed=self.zoomed)
+        wanted = shape(width, height, self.chosen, zoomed=self.zoomed, queue=self._has_queue)
         place = "log" if self.current == "4" else str(self.panes[self.current].id)
         tiny = is_tiny(width, height) and not self.zoomed
         self.foot.at(place, what_is_hidden(wanted.hidden) if tiny else "zoomed  z goes back" if self.zoomed else "")
@@ -106,9 +119,8 @@ class MainScreen(PaneScreen):
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         for number, pane in self.panes.items():
-            if number in "1234" and pane in event.widget.ancestors_with_self:
-                self.current, self.pane = number, pane
-                self.lower = number if number != "1" else self.lower
+            if number in NAMES and pane in event.widget.ancestors_with_self:
+                self.chosen, self.pane = self.chosen.go_to(number), pane
                 self.fit()
 
     def action_pane(self, number: str) -> None:
@@ -116,8 +128,7 @@ class MainScreen(PaneScreen):
         if self.current == number:
             self.action_zoom()
             return
-        self.current, self.pane = number, self.panes[number]
-        self.lower = number if number != "1" else self.lower
+        self.chosen, self.pane = self.chosen.go_to(number), self.panes[number]
         self.fit()
         self.pane.focus_body()
 
@@ -157,7 +168,7 @@ class MainScreen(PaneScreen):
         targets = [
             Target(f"pane {number}", pane.region.offset + Offset(2, 0))
             for number, pane in self.panes.items()
-            if pane.display and number in "1234"
+            if pane.display and number in NAMES
         ]
         foot = self.foot.region.offset
         targets += [
