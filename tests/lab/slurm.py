@@ -38,6 +38,7 @@ class Slurm:
         )  # fmt: skip
         self.environ = {"SLURM_CONF": str(self.config)}
         self.nodes = tuple(f"gpu-{number}" for number in range(1, nodes + 1))
+        self._gpus = gpus
         self._munged = self._daemon("munged", "munge", *self._munge_options())
         self._controller = self._daemon("slurmctld", "slurmctld", "-D")
         self._slurmds = {node: self._daemon("slurmd", "slurmd", "-D", "-N", node, log=node) for node in self.nodes}
@@ -97,12 +98,12 @@ class Slurm:
     # ---- what is so -------------------------------------------------------------------------------------------------
 
     def job(self, job_id: str) -> dict[str, str]:
-        """A job as `scontrol show job` has it: JobState, Restarts, Reason …"""
-        words = self.scontrol("show", "job", "-o", job_id).splitlines()[0].split()
+        """One job as `scontrol show job` has it: JobState, Restarts, Reason …"""
+        words = self.scontrol("show", "job", "-o", job_id).split()
         return dict(word.partition("=")[::2] for word in words if "=" in word)
 
     def state(self, job_id: str) -> str:
-        return self.job(job_id)["JobState"]
+        return self.squeue("-h", "-j", job_id, "--states=all", "-o", "%T").partition("\n")[0]
 
     def node(self, name: str) -> str:
         """A node's state as sinfo has it."""
@@ -150,6 +151,21 @@ class Slurm:
 
     def resume(self, node: str) -> None:
         self.scontrol("update", f"nodename={node}", "state=resume")
+
+    def count_gpus(self, node: str, gpus: int) -> None:
+        """The node finds this many GPUs from now on; fewer than it should have drain it."""
+        slurm_config.write_gres(self.directory, {**dict.fromkeys(self.nodes, self._gpus), node: gpus})
+        self._slurmds[node].stop()
+        self._slurmds[node].start()
+
+    def lose(self, node: str) -> None:
+        """The node is gone, and its jobs with it: the controller is told, as it would find out minutes later."""
+        self._slurmds[node].kill()
+        self.scontrol("update", f"nodename={node}", "state=down", "reason=Not responding")
+
+    def find(self, node: str) -> None:
+        """The lost node is back."""
+        self._slurmds[node].start()
 
     def clear(self) -> None:
         """Cancel every job, resume every node, and wait until all are idle."""

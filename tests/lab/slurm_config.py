@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import getpass
+import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 SLURM = """\
@@ -26,7 +28,6 @@ SwitchType=switch/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 GresTypes=gpu
-SlurmdParameters=config_overrides
 PropagateResourceLimits=NONE
 MailProg=/bin/true
 ReturnToService=2
@@ -42,7 +43,7 @@ PartitionName=train Nodes=ALL Default=YES DefaultTime=01:00:00 MaxTime=UNLIMITED
 """
 
 NODE = (
-    "NodeName=gpu-{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=16 RealMemory=1000"
+    "NodeName=gpu-{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory=500"
     " Gres=gpu:h100:{gpus} State=UNKNOWN"
 )
 
@@ -93,7 +94,8 @@ def write_slurm(directory: Path, *, nodes: int, gpus: int, min_job_age: int, dbd
     """slurm.conf and gres.conf; the GPUs are plain files."""
     controller, *places = ports(nodes + 1)
     lines = [
-        NODE.format(number=number, host=host(), port=port, gpus=gpus) for number, port in enumerate(places, start=1)
+        NODE.format(number=number, host=host(), port=port, cpus=min(2, os.cpu_count() or 1), gpus=gpus)
+        for number, port in enumerate(places, start=1)
     ]
     accounting = NO_ACCOUNTING if dbd_port is None else ACCOUNTING.format(port=dbd_port, directory=directory)
     path = directory / "slurm.conf"
@@ -101,9 +103,16 @@ def write_slurm(directory: Path, *, nodes: int, gpus: int, min_job_age: int, dbd
     path.write_text(SLURM.format(**fields, min_job_age=min_job_age, accounting=accounting, nodes="\n".join(lines)))
     for number in range(gpus):
         (directory / f"gpu{number}").touch()
-    files = f"{directory}/gpu[0-{gpus - 1}]" if gpus > 1 else f"{directory}/gpu0"
-    (directory / "gres.conf").write_text(f"Name=gpu Type=h100 File={files}\n")
+    write_gres(directory, {f"gpu-{number}": gpus for number in range(1, nodes + 1)})
     return path
+
+
+def write_gres(directory: Path, gpus: Mapping[str, int]) -> None:
+    """gres.conf: how many GPUs each node finds."""
+    text = "".join(
+        f"NodeName={node} Name=gpu Type=h100 File={directory}/gpu[0-{count - 1}]\n" for node, count in gpus.items()
+    )
+    (directory / "gres.conf").write_text(text)
 
 
 def write_slurmdbd(directory: Path, *, port: int, database: int) -> Path:
