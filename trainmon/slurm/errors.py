@@ -1,0 +1,53 @@
+"""What a failed command of Slurm means. Silence of the controller is not knowing, never "the job is gone". Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from trainmon.scrub import scrub
+from trainmon.text import clean
+
+Kind = Literal["silent", "gone", "denied", "absent", "refused"]
+"""silent: no answer from the controller, nothing is known. gone: it knows no such job. denied: not ours to do.
+absent: no such command there. refused: any other no."""
+
+SILENT = re.compile(
+    r"unable to contact slurm|timed? ?out|zero bytes were transmitted|standby mode|authentication"
+    r"|munge|incompatible versions|temporarily un|rate limit exceeded|connection refused|connect failure"
+    r"|communication (?:connection|shutdown)|configuration source|controller not responding"
+    r"|problem talking to the database|unable to connect to|receive failure|send failure|unexpected message"
+    r"|insane message|no route to host|connection reset|resource temporarily unavailable",
+    re.IGNORECASE,
+)
+GONE = re.compile(r"invalid job id", re.IGNORECASE)
+DENIED = re.compile(r"permission denied|access denied|unauthorized|must be .*(?:root|operator|admin)", re.IGNORECASE)
+NO_ACCOUNTING = re.compile(r"accounting storage is disabled|accounting storage plugin|accounting_storage/none", re.I)
+
+NOT_FOUND = 127
+"""How env and every shell end when there is no such command."""
+
+PREFIX = re.compile(r"^(?:[\w.\-]+: )*(?:\w+ )?(?:error|fatal): ")
+
+
+def kind(status: int, stderr: str) -> Kind:
+    """The class of a failure, from the exit status and what was complained."""
+    if status == NOT_FOUND:
+        return "absent"
+    if SILENT.search(stderr):
+        return "silent"
+    if GONE.search(stderr):
+        return "gone"
+    return "denied" if DENIED.search(stderr) else "refused"
+
+
+def is_without_accounting(stderr: str) -> bool:
+    """Whether sacct says that this cluster keeps no accounts: a fact, and no error."""
+    return NO_ACCOUNTING.search(stderr) is not None
+
+
+def words(stderr: str) -> str:
+    """What it complained, as one line: the last one that says something, without the program's own name."""
+    lines = [clean(line.strip(), 300) for line in stderr.splitlines()]
+    said = [line for line in lines if line]
+    return scrub(PREFIX.sub("", said[-1])) if said else ""
