@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -14,6 +15,7 @@ from trainmon.fold import fold
 from trainmon.forecast import trend
 from trainmon.history import DAY, History
 from trainmon.model import Disk, Event, NodeReading, Series, SourceGone, State
+from trainmon.model_actions import Record
 from trainmon.readings import DiskSamples, GpuSamples
 from trainmon.steps import Format
 
@@ -31,6 +33,13 @@ TREND_EVERY = 60.0
 """Seconds between two looks at the trend of one disk."""
 
 
+class Notebook(Protocol):
+    """What the engine needs of the ledger."""
+
+    def keep(self, record: Record) -> None:
+        """Have a record written down; never blocks."""
+
+
 class Engine:
     """Owns the State. `step` is the whole engine without its thread."""
 
@@ -41,12 +50,14 @@ class Engine:
         demo: bool = False,
         read_only: bool = False,
         formats: tuple[Format, ...] = (),
+        ledger: Notebook | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         now = self.clock.now()
         self.state = State(at=now, started_at=now, demo=demo, read_only=read_only)
         self.rings = History()
         self._formats = formats
+        self._ledger = ledger
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._sinks: list[Callable[[State], None]] = []
         self._lock = threading.Lock()
@@ -88,11 +99,21 @@ class Engine:
 
     def step(self, events: Sequence[Event], now: Instant) -> State:
         """Fold a batch, record its numbers, and look at what follows from them."""
+        before = self.state.actions
         state = fold(self.state, events, now, self._formats)
         with self._lock:
             self._record(state, events)
             self.state = self._with_trends(state, events, now)
+        self._write_down(before)
         return self.state
+
+    def _write_down(self, before: Mapping[str, Record]) -> None:
+        """Have the ledger keep what became of the actions in this step."""
+        if self._ledger is None or self.state.actions is before:
+            return
+        for name, record in self.state.actions.items():
+            if record is not before.get(name):
+                self._ledger.keep(record)
 
     def _run(self) -> None:
         started = published = self.clock.monotonic()

@@ -6,8 +6,10 @@ import queue
 
 import pytest
 
+from tests.trainmon.ledger.records import DONE, record
 from trainmon.engine import Engine
-from trainmon.model import DisksChanged, NodeReading, RunsChanged, RunSpec, Series, SourceGone, State
+from trainmon.model import ActionChanged, DisksChanged, NodeReading, RunsChanged, RunSpec, Series, SourceGone, State
+from trainmon.model_actions import Record
 from trainmon.readings import AnyReading, DiskSample, DiskSamples, GpuSample, GpuSamples
 
 
@@ -107,3 +109,22 @@ def test_ages_move_on_with_no_event() -> None:
     second = states.get(timeout=5)
     engine.stop()
     assert second.at > first.at
+
+
+class Notebook:
+    """A ledger that a test reads."""
+
+    def __init__(self) -> None:
+        self.kept: list[Record] = []
+
+    def keep(self, record: Record) -> None:
+        self.kept.append(record)
+
+
+def test_what_became_of_an_action_is_written_down_once_a_change() -> None:
+    notebook = Notebook()
+    engine = Engine(FakeClock(), ledger=notebook)
+    engine.step([ActionChanged(record())], 1000.0)
+    engine.step([DisksChanged({})], 1001.0)
+    engine.step([ActionChanged(record(**DONE))], 1002.0)
+    assert [(kept.action.id, kept.status) for kept in notebook.kept] == [("a1", "asked"), ("a1", "done")]

@@ -1,0 +1,42 @@
+"""Actions for tests of what keeps and tells them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from trainmon.model_actions import Action, Execute, Mark, Record
+
+
+def action(name: str = "a1", **changes: Any) -> Action:
+    """A requeue of job 88 of video-2b."""
+    plain = Action(
+        id=name,
+        verb="requeue",
+        subject="video-2b",
+        cluster="prod",
+        host="login1",
+        deed=Execute(("scontrol", "requeue", "Incomplete", "88")),
+        title="Requeue job 88 of video-2b",
+        run="video-2b",
+        job="prod/88",
+        who="ana",
+        from_host="laptop",
+        why="its node is slow",
+        asked_at=1000.0,
+    )
+    return replace(plain, **changes)
+
+
+def record(name: str = "a1", *, at: float = 1000.0, **changes: Any) -> Record:
+    """It, written down."""
+    return replace(Record(action=action(name, asked_at=at)), **changes)
+
+
+DONE: dict[str, Any] = {
+    "status": "done",
+    "done_at": 1001.0,
+    "outcome": "requeued",
+    "marks": (Mark("it waits again", 1002.0),),
+}

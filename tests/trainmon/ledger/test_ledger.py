@@ -1,0 +1,312 @@
+"""The ledger: committed before an act, never in the way of anybody, and in words when it does not work."""
+
+from __future__ import annotations
+
+import queue
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.ledger.records import DONE, action, record
+from trainmon.ledger import Ledger, LedgerStuck
+from trainmon.ledger.rows import TEXT_AT_MOST
+from trainmon.model_actions import Drop
+
+Troubles = queue.Queue[str | None]
+
+
+class At:
+    """A clock that a test sets."""
+
+    def __init__(self, at: float = 2000.0) -> None:
+        self.at = at
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+@contextmanager
+def opened(directory: Path, **options: Any) -> Iterator[tuple[Ledger, Troubles]]:
+    troubles: Troubles = queue.Queue()
+    ledger = Ledger(directory, troubles.put, options.pop("clock", None) or At(), **options)
+    ledger.start()
+    try:
+        yield ledger, troubles
+    finally:
+        ledger.stop()
+
+
+def until(fact: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    pause = threading.Event()
+    while not fact():
+        assert time.monotonic() < deadline, "it did not come true in 10 s"
+        pause.wait(0.02)
+
+
+def plain(file: Path, query: str) -> list[tuple[Any, ...]]:
+    connection = sqlite3.connect(file)
+    try:
+        return connection.execute(query).fetchall()
+    finally:
+        connection.close()
+
+
+def test_what_was_written_is_on_the_disk_when_write_returns(tmp_path: Path) -> None:
+    with opened(tmp_path / "state") as (ledger, troubles):
+        ledger.write(record())
+        query = "SELECT id, who, from_host, verb, run, job, command, status FROM actions"
+        assert plain(ledger.file, query) == [
+            ("a1", "ana", "laptop", "requeue", "video-2b", "prod/88", "scontrol requeue Incomplete 88", "asked")
+        ]
+        assert ledger.open_records() == [record()]
+        assert troubles.empty()
+    assert plain(ledger.file, "PRAGMA journal_mode") == [("wal",)]
+
+
+def test_the_file_is_private(tmp_path: Path) -> None:
+    with opened(tmp_path / "state") as (ledger, _):
+        ledger.write(record())
+        assert {path.stat().st_mode & 0o777 for path in ledger.file.parent.iterdir()} == {0o600}
+        assert ledger.file.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_network_disk_gets_a_rollback_journal(tmp_path: Path) -> None:
+    with opened(tmp_path, is_network=True) as (ledger, _):
+        ledger.write(record())
+    assert plain(ledger.file, "PRAGMA journal_mode") == [("delete",)]
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger.sqlite"]
+
+
+def test_the_whole_record_comes_back_and_the_newest_word_counts(tmp_path: Path) -> None:
+    with opened(tmp_path) as (ledger, _):
+        ledger.write(record())
+        ledger.keep(record(**DONE))
+        ledger.write(record("a2", at=1500.0))
+        assert ledger.actions(0.0) == [record(**DONE), record("a2", at=1500.0)]
+        assert ledger.actions(1200.0) == ledger.actions(0.0, limit=1) == [record("a2", at=1500.0)]
+        ledger.write(record(settled_at=1010.0, **DONE))
+        assert ledger.open_records() == [record("a2", at=1500.0)]
+
+
+def test_a_program_that_knows_less_takes_nothing_back(tmp_path: Path) -> None:
+    settled = record(settled_at=1010.0, **DONE)
+    with opened(tmp_path) as (ledger, _):
+        ledger.write(settled)
+        ledger.write(record(**DONE))
+        assert ledger.actions(0.0) == [settled]
+        ledger.write(record("a2", **DONE))
+        ledger.write(record("a2"))
+        assert ledger.open_records() == [record("a2", **DONE)]
+
+
+def test_texts_are_kept_without_secrets_and_bounded(tmp_path: Path) -> None:
+    with opened(tmp_path) as (ledger, _):
+        ledger.keep_text(
+            "a1", "log", "login1", "/l/a\udc80.out", "x" * 500_000 + "\nHF_TOKEN=hf_0123456789\n\x1b[2Jend"
+        )
+        ledger.write(record())
+        (kept,) = ledger.texts("a1")
+        assert (kept.path, kept.at, len(kept.text) <= TEXT_AT_MOST) == ("/l/a?.out", 2000.0, True)
+        assert kept.text.endswith("\nHF_TOKEN=***\nend")
+        assert ledger.texts("a2") == []
+
+
+def test_a_path_that_is_no_utf8_is_written_all_the_same(tmp_path: Path) -> None:
+    odd = replace(record(), action=action(deed=Drop("/fsx/a\udcff b", "kill")))
+    with opened(tmp_path) as (ledger, _):
+        ledger.write(odd)
+        assert plain(ledger.file, "SELECT command FROM actions") == [("create '/fsx/a b'",)]
+        assert ledger.actions(0.0)[0].action.deed == Drop("/fsx/a? b", "kill")
+
+
+def test_what_is_older_than_is_kept_goes(tmp_path: Path) -> None:
+    with opened(tmp_path) as (ledger, _):
+        ledger.keep_text("a1", "log", "login1", "/l", "text")
+        ledger.write(record())
+        ledger.write(record("a2", at=90_000.0))
+    with opened(tmp_path, keep=86_400.0, clock=At(100_000.0)) as (ledger, _):
+        assert ledger.actions(0.0) == [record("a2", at=90_000.0)]
+        assert ledger.texts("a1") == []
+
+
+class Stuck(sqlite3.Connection):
+    """A disk whose commits hang until a test lets them go."""
+
+    hung = threading.Event()
+    go = threading.Event()
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        if sql == "COMMIT" and self.hung.is_set():
+            assert self.go.wait(30)
+        return super().execute(sql, *values)
+
+
+def test_a_disk_that_hangs_stops_nobody_and_is_caught_up(tmp_path: Path) -> None:
+    with opened(tmp_path, factory=Stuck, patience=0.3) as (ledger, troubles):
+        until(lambda: ledger.actions(0.0) == [])
+        Stuck.go.clear()
+        Stuck.hung.set()
+        with pytest.raises(LedgerStuck, match=r"ledger\.sqlite did not answer in 0\.3 s"):
+            ledger.write(record())
+        started = time.monotonic()
+        for number in range(3_000):
+            ledger.keep(record(f"b{number}"))
+        ledger.keep(record(**DONE))
+        with pytest.raises(LedgerStuck):
+            ledger.actions(0.0)
+        assert time.monotonic() - started < 5.0
+        Stuck.hung.clear()
+        Stuck.go.set()
+        until(lambda: plain(ledger.file, "SELECT count(*) FROM actions WHERE id = 'b2999'") == [(1,)])
+        assert plain(ledger.file, "SELECT count(*), max(status) FROM actions WHERE id = 'a1'") == [(1, "done")]
+        assert plain(ledger.file, "SELECT count(*) < 1100 FROM actions") == [(1,)]
+        assert troubles.empty()
+
+
+def test_stopping_waits_for_no_disk(tmp_path: Path) -> None:
+    with opened(tmp_path, factory=Stuck, patience=0.1) as (ledger, _):
+        until(lambda: ledger.file.exists() and ledger.actions(0.0) == [])
+        Stuck.go.clear()
+        Stuck.hung.set()
+        ledger.keep(record())
+        started = time.monotonic()
+        ledger.stop()
+        assert time.monotonic() - started < 2.0
+        Stuck.hung.clear()
+        Stuck.go.set()
+
+
+class Full(sqlite3.Connection):
+    """A disk with room for the tables only, until a test makes some."""
+
+    pages = 12
+
+    def __init__(self, *values: Any, **options: Any) -> None:
+        super().__init__(*values, **options)
+        self.execute(f"PRAGMA max_page_count = {self.pages}")
+
+
+def test_a_full_disk_is_told_and_what_waited_is_written_when_there_is_room(tmp_path: Path) -> None:
+    large = record("big", outcome="x" * 100_000)
+    with opened(tmp_path, factory=Full) as (ledger, troubles):
+        ledger.write(record())
+        with pytest.raises(LedgerStuck, match="its disk is full"):
+            ledger.write(large)
+        assert troubles.get(timeout=5) == f"the ledger {ledger.file}: its disk is full"
+        assert ledger.actions(0.0) == [record()]
+        Full.pages = 10_000
+        assert troubles.get(timeout=5) is None
+        assert ledger.actions(0.0) == [record(), large]
+    Full.pages = 12
+
+
+def test_a_directory_that_cannot_be_made_is_told_once_and_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "state").touch()
+    with opened(tmp_path / "state") as (ledger, troubles):
+        assert troubles.get(timeout=5) == f"the ledger {tmp_path}/state: file exists"
+        ledger.keep(record())
+        with pytest.raises(LedgerStuck, match="file exists"):
+            ledger.write(record("a2"))
+        (tmp_path / "state").unlink()
+        assert troubles.get(timeout=10) is None
+        assert ledger.actions(0.0) == [record(), record("a2")]
+
+
+def test_a_damaged_file_is_told_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "ledger.sqlite").write_bytes(b"no database at all, and long enough to be looked at" * 40)
+    with opened(tmp_path) as (ledger, troubles):
+        assert troubles.get(timeout=5) == (
+            f"the ledger {ledger.file}: it is no ledger, or damaged; move it away, and a new one is begun"
+        )
+        with pytest.raises(LedgerStuck, match="damaged"):
+            ledger.actions(0.0)
+        ledger.file.rename(tmp_path / "damaged")
+        ledger.write(record())
+        assert troubles.get(timeout=5) is None
+        assert ledger.actions(0.0) == [record()]
+
+
+def test_a_file_that_was_removed_is_begun_anew(tmp_path: Path) -> None:
+    with opened(tmp_path) as (ledger, _):
+        ledger.write(record())
+        for path in tmp_path.iterdir():
+            path.unlink()
+        ledger.write(record("a2"))
+        assert plain(ledger.file, "SELECT id FROM actions") == [("a2",)]
+
+
+def test_a_newer_file_is_read_and_never_written(tmp_path: Path) -> None:
+    with opened(tmp_path) as (ledger, _):
+        ledger.write(record())
+    plain(ledger.file, "PRAGMA user_version = 7")
+    with opened(tmp_path) as (ledger, troubles):
+        words = troubles.get(timeout=5)
+        assert words == (
+            f"{ledger.file} was made by a newer trainmon-tui (its version 7, this one knows 1): nothing is written "
+            "down (use the newer program here as well, or another XDG_STATE_HOME)"
+        )
+        assert ledger.actions(0.0) == [record()]
+        with pytest.raises(LedgerStuck, match="newer trainmon-tui"):
+            ledger.write(record("a2"))
+    assert plain(ledger.file, "SELECT id FROM actions") == [("a1",)]
+
+
+def test_a_record_that_this_version_cannot_read_hides_no_other(tmp_path: Path) -> None:
+    with opened(tmp_path) as (ledger, _):
+        ledger.write(record())
+        ledger.write(record("a2"))
+        connection = sqlite3.connect(ledger.file)
+        with connection:
+            connection.execute("UPDATE actions SET record = replace(record, 'requeue', 'teleport') WHERE id = 'a1'")
+        connection.close()
+        assert ledger.actions(0.0) == [record("a2")]
+
+
+def test_another_program_that_holds_the_file_is_waited_for(tmp_path: Path) -> None:
+    with opened(tmp_path, patience=0.2) as (ledger, troubles):
+        until(lambda: ledger.actions(0.0) == [])
+        other = sqlite3.connect(ledger.file, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(LedgerStuck, match="did not answer"):
+            ledger.write(record())
+        other.execute("COMMIT")
+        other.close()
+        until(lambda: plain(ledger.file, "SELECT id FROM actions") == [("a1",)])
+        assert troubles.empty()
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from tests.trainmon.ledger.records import record
+from trainmon.ledger import Ledger
+ledger = Ledger(Path(sys.argv[1]), print)
+ledger.start()
+for number in range(40):
+    ledger.write(record(f"{sys.argv[2]}-{number}", at=time.time()))
+print("written", flush=True)
+import os, signal
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_two_programs_write_one_file_and_a_kill_loses_nothing(tmp_path: Path) -> None:
+    root = Path(__file__).parents[3]
+    argv = [sys.executable, "-c", WRITER, str(tmp_path)]
+    both = [subprocess.Popen([*argv, name], cwd=root, stdout=subprocess.PIPE, text=True) for name in "pq"]
+    told = [process.communicate(timeout=60)[0] for process in both]
+    assert told == ["written\n", "written\n"]
+    assert plain(tmp_path / "ledger.sqlite", "SELECT count(*) FROM actions") == [(80,)]

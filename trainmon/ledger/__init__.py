@@ -1,0 +1,202 @@
+"""The ledger: what was asked, done, and what became of it, in SQLite and a thread of its own.
+
+A disk that hangs never stops anybody: records wait in memory, the newest of each action, and are written later.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar, cast
+
+from trainmon.clock import Clock, Instant, Seconds, SystemClock
+from trainmon.ledger.file import NAME, LedgerStuck, identity, open_to_read, open_to_write, words
+from trainmon.ledger.mailbox import Answer, Batch, Mailbox
+from trainmon.ledger.rows import KeptText, harmless, prune, read_actions, read_open, read_texts, write_all
+from trainmon.ledger.schema import NewerLedger
+from trainmon.model_actions import Record
+
+__all__ = ["NAME", "KeptText", "Ledger", "LedgerStuck", "NewerLedger"]
+
+log = logging.getLogger(__name__)
+
+PATIENCE: Seconds = 5.0
+"""How long somebody waits for the ledger before going on without it."""
+
+PAUSES: tuple[Seconds, ...] = (1.0, 2.0, 5.0, 15.0, 60.0)
+"""Between two tries of a ledger that does not work; the last again and again."""
+
+DAY: Seconds = 86_400.0
+KEEP: Seconds = 90 * DAY
+OPEN_AT_MOST = 1_000
+
+Found = TypeVar("Found")
+
+
+class Ledger:
+    """One file in `directory`. `on_trouble` hears on the ledger's thread what is wrong, and None when nothing is."""
+
+    def __init__(
+        self,
+        directory: Path,
+        on_trouble: Callable[[str | None], None],
+        clock: Clock | None = None,
+        *,
+        keep: Seconds = KEEP,
+        is_network: bool = False,
+        patience: Seconds = PATIENCE,
+        factory: type[sqlite3.Connection] = sqlite3.Connection,
+    ) -> None:
+        self.file = directory / NAME
+        self._on_trouble = on_trouble
+        self._clock = clock or SystemClock()
+        self._keep_for = keep
+        self._is_network = is_network
+        self._patience = patience
+        self._factory = factory
+        self._mail = Mailbox()
+        self._connection: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None
+        self._trouble: str | None = None
+        self._failures = 0
+        self._pruned_at: Instant | None = None
+        self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
+
+    # ---- from any thread --------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write what waits, at most a second."""
+        self._mail.stop()
+        if self._thread.is_alive():
+            self._thread.join(1.0)
+
+    def write(self, record: Record) -> None:
+        """Commit a record before returning. Raises LedgerStuck; it is then still written later, if that can be."""
+        self._wait(self._mail.put(record, urgent=True))
+
+    def keep(self, record: Record) -> None:
+        """Have a record written soon; returns at once, whatever hangs."""
+        self._mail.put(record)
+
+    def keep_text(self, action_id: str, kind: str, host: str, path: str, text: str) -> None:
+        """Have the end of a text written soon, without its secrets; returns at once."""
+        now = self._clock.now()
+        kept = KeptText(action_id=action_id, kind=kind, host=host, path=path, at=now, text=harmless(text))
+        self._mail.put_text(kept)
+
+    def actions(self, since: Instant, limit: int = OPEN_AT_MOST) -> list[Record]:
+        """The newest `limit` actions since then, the newest last. Raises LedgerStuck."""
+        return self._ask(lambda connection: read_actions(connection, since, limit), [])
+
+    def open_records(self) -> list[Record]:
+        """Those that were still watched when last written. Raises LedgerStuck."""
+        return self._ask(lambda connection: read_open(connection, OPEN_AT_MOST), [])
+
+    def texts(self, action_id: str) -> list[KeptText]:
+        """What was kept for an action. Raises LedgerStuck."""
+        return self._ask(lambda connection: read_texts(connection, action_id), [])
+
+    def _ask(self, work: Callable[[sqlite3.Connection], Found], nothing: Found) -> Found:
+        found = self._wait(self._mail.ask(work))
+        return nothing if found is None else cast(Found, found)
+
+    def _wait(self, answer: Answer) -> object:
+        if not answer.done.wait(self._patience):
+            raise LedgerStuck(f"the ledger {self.file} did not answer in {self._patience:g} s")
+        if answer.error is not None:
+            raise LedgerStuck(answer.error)
+        return answer.found
+
+    # ---- its own thread ---------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        self._attempt(Batch({}, (), (), ()))
+        while not self._mail.is_stopping:
+            pause = PAUSES[min(self._failures, len(PAUSES)) - 1] if self._failures else None
+            batch = self._mail.take(pause)
+            for question in batch.questions:
+                self._look_up(question)
+            if batch.writes or self._failures:
+                self._attempt(batch)
+        last = self._mail.take(0.0)
+        if last.writes:
+            self._attempt(last)
+        if self._failures:
+            log.warning("at the end %d records were not written", len(self._mail.take(0.0).records))
+        self._close()
+
+    def _attempt(self, batch: Batch) -> None:
+        """Open the file if it must be, and write; on a failure all waits for the next try."""
+        try:
+            connection = self._open()
+            if batch.writes:
+                self._commit(connection, batch)
+            self._prune(connection)
+        except Exception as error:  # whatever it is: this thread goes on, and what waits is tried again
+            self._close()
+            self._failures += 1
+            self._mail.put_back(batch)
+            told = words(error, self.file)
+            self._tell(told)
+            for answer in batch.waiting:
+                answer.give(error=told)
+        else:
+            self._failures = 0
+            self._tell(None)
+            for answer in batch.waiting:
+                answer.give()
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is not None and identity(self.file) != self._identity:
+            self._close()
+        if self._connection is None:
+            self._connection = open_to_write(self.file, is_network=self._is_network, factory=self._factory)
+            self._identity = identity(self.file)
+        return self._connection
+
+    def _commit(self, connection: sqlite3.Connection, batch: Batch) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        write_all(connection, batch.records.values(), batch.texts)
+        connection.execute("COMMIT")
+
+    def _prune(self, connection: sqlite3.Connection) -> None:
+        now = self._clock.now()
+        if self._pruned_at is None or now - self._pruned_at > DAY:
+            self._pruned_at = now
+            prune(connection, now - self._keep_for)
+
+    def _look_up(self, question: Answer) -> None:
+        """Answer from the open file, else from one that can only be read: a full disk hides nothing."""
+        assert question.work is not None
+        own = None
+        try:
+            connection = self._connection
+            if connection is None:
+                connection = own = open_to_read(self.file)
+            question.give(None if connection is None else question.work(connection))
+        except (sqlite3.Error, OSError) as error:
+            question.give(error=words(error, self.file))
+        finally:
+            if own is not None:
+                own.close()
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            try:
+                self._connection.close()
+            except sqlite3.Error as error:
+                log.warning("%s", words(error, self.file))
+            self._connection = None
+
+    def _tell(self, trouble: str | None) -> None:
+        if trouble != self._trouble:
+            self._trouble = trouble
+            if trouble:
+                log.warning("%s", trouble)
+            self._on_trouble(trouble)

@@ -1,0 +1,102 @@
+"""The ledger's file: opened privately, with the journal its disk allows, and its errors in words."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import stat
+from pathlib import Path
+
+from trainmon.clock import Seconds
+from trainmon.errors import TrainmonError
+from trainmon.ledger.schema import NewerLedger, migrate
+
+log = logging.getLogger(__name__)
+
+NAME = "ledger.sqlite"
+
+BUSY: Seconds = 3.0
+"""How long one transaction waits for another program's; theirs take a millisecond."""
+
+
+class LedgerStuck(TrainmonError):
+    """The ledger cannot be written or read, or not in time."""
+
+
+def open_to_write(
+    file: Path, *, is_network: bool, factory: type[sqlite3.Connection] = sqlite3.Connection
+) -> sqlite3.Connection:
+    """The ledger, made when it is not there. Raises sqlite3.Error, OSError or NewerLedger."""
+    _make_private(file)
+    connection = sqlite3.connect(file, timeout=BUSY, isolation_level=None, factory=factory, check_same_thread=False)
+    try:
+        migrate(connection, str(file))  # first: a newer file is not touched
+        _set_journal(connection, is_network)
+        connection.execute("PRAGMA synchronous = FULL")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _set_journal(connection: sqlite3.Connection, is_network: bool) -> None:
+    """Several machines cannot share the memory that the write-ahead log needs (sqlite.org/wal.html)."""
+    try:
+        connection.execute(f"PRAGMA journal_mode = {'DELETE' if is_network else 'WAL'}")
+    except sqlite3.OperationalError as error:
+        # Another program reads just now: the journal stays as it is, which is slower or faster, and as safe.
+        log.info("the ledger's journal stays as it is: %s", error)
+
+
+def open_to_read(file: Path) -> sqlite3.Connection | None:
+    """The ledger as it is, of whatever version; None when there is none."""
+    if not file.exists():
+        return None
+    uri = f"{file.absolute().as_uri()}?mode=ro"
+    return sqlite3.connect(uri, uri=True, timeout=BUSY, isolation_level=None, check_same_thread=False)
+
+
+def identity(file: Path) -> tuple[int, int] | None:
+    """Which file a name means now: SQLite goes on writing into one that was removed, and tells nobody."""
+    try:
+        about = file.stat()
+    except OSError:
+        return None
+    return about.st_dev, about.st_ino
+
+
+def _make_private(file: Path) -> None:
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        about = os.fstat(descriptor)
+        if about.st_uid == os.geteuid() and stat.S_IMODE(about.st_mode) & 0o077:
+            os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
+
+
+WORDS = {
+    "SQLITE_FULL": "its disk is full",
+    "SQLITE_BUSY": "another program has it locked",
+    "SQLITE_LOCKED": "another program has it locked",
+    "SQLITE_PROTOCOL": "its file system cannot lock files; set XDG_STATE_HOME to a directory on a disk of this machine",
+    "SQLITE_READONLY": "it cannot be written: read-only",
+    "SQLITE_CORRUPT": "it is damaged; move it away, and a new one is begun",
+    "SQLITE_NOTADB": "it is no ledger, or damaged; move it away, and a new one is begun",
+    "SQLITE_CANTOPEN": "it cannot be opened",
+    "SQLITE_IOERR": "its disk fails",
+}
+"""By SQLite's primary result code (sqlite.org/rescode.html)."""
+
+
+def words(error: Exception, file: Path) -> str:
+    """What is wrong with the ledger, in a sentence."""
+    if isinstance(error, NewerLedger):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"the ledger {error.filename or file}: {(error.strerror or 'failed').lower()}"
+    name = str(getattr(error, "sqlite_errorname", ""))
+    code = next((code for code in WORDS if name == code or name.startswith(f"{code}_")), None)
+    return f"the ledger {file}: {WORDS[code] if code else str(error)}"

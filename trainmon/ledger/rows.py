@@ -1,0 +1,123 @@
+"""Records and kept texts as rows of the ledger, and back."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+import sqlite3
+from collections.abc import Iterable
+
+import msgspec
+
+from trainmon.clock import Instant
+from trainmon.model_actions import Deed, Drop, Execute, Record
+from trainmon.scrub import scrub
+from trainmon.text import clean
+
+log = logging.getLogger(__name__)
+
+TEXT_AT_MOST = 256 * 1024
+"""Characters kept of one text, its end: the last thousand lines of a log."""
+
+COLUMNS = (
+    "id", "asked_at", "who", "from_host", "verb", "subject", "run", "job", "cluster", "host", "title", "command", "why",
+    "status", "done_at", "outcome", "settled_at", "note", "record",
+)  # fmt: skip
+
+# Two programs may watch one action. What has settled stays so, and what was done was not merely asked for.
+WRITE = f"""
+    INSERT INTO actions ({", ".join(COLUMNS)}) VALUES ({", ".join("?" * len(COLUMNS))})
+    ON CONFLICT (id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in COLUMNS[1:])}
+    WHERE NOT (actions.settled_at IS NOT NULL AND excluded.settled_at IS NULL)
+    AND NOT (actions.status <> 'asked' AND excluded.status = 'asked')
+"""
+WRITE_TEXT = """
+    INSERT OR REPLACE INTO action_texts (action_id, kind, host, path, at, text) VALUES (?, ?, ?, ?, ?, ?)
+"""
+
+
+class KeptText(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of text that belongs to an action, such as the end of the log before a requeue."""
+
+    action_id: str
+    kind: str
+    host: str
+    path: str
+    at: Instant
+    text: str
+
+
+def harmless(text: str) -> str:
+    """The end of a text, its secrets masked and its lines fit to be shown, no longer than is kept."""
+    lines = scrub(text[-TEXT_AT_MOST:]).splitlines()
+    return "\n".join(map(clean, lines))[-TEXT_AT_MOST:]
+
+
+def shown(deed: Deed) -> str:
+    """What is done, as a person would write it in a shell."""
+    if isinstance(deed, Execute):
+        return clean(scrub(deed.shown or shlex.join(deed.argv)))
+    verb = "create" if isinstance(deed, Drop) else "rm"
+    return clean(f"{verb} {shlex.quote(deed.path)}")
+
+
+def write_all(connection: sqlite3.Connection, records: Iterable[Record], texts: Iterable[KeptText]) -> None:
+    """Put records and texts into their tables, the newest of each in place of the one before."""
+    connection.executemany(WRITE, map(_row, records))
+    connection.executemany(WRITE_TEXT, (_text_row(text) for text in texts))
+
+
+def _row(record: Record) -> tuple[str | float | None, ...]:
+    action = record.action
+    values = (
+        action.id, action.asked_at, action.who, action.from_host, action.verb, action.subject, action.run, action.job,
+        action.cluster, action.host, action.title, shown(action.deed), action.why,
+        record.status, record.done_at, record.outcome, record.settled_at, record.note,
+        json.dumps(msgspec.to_builtins(record), ensure_ascii=False),
+    )  # fmt: skip
+    return tuple(_storable(value) if isinstance(value, str) else value for value in values)
+
+
+def _text_row(kept: KeptText) -> tuple[str | float, ...]:
+    return (kept.action_id, kept.kind, kept.host, _storable(kept.path), kept.at, _storable(kept.text))
+
+
+def _storable(text: str) -> str:
+    """A path may hold bytes that are no UTF-8 (lone surrogates here), which no file of text takes."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def read_actions(connection: sqlite3.Connection, since: Instant, limit: int) -> list[Record]:
+    """The newest `limit` actions asked for since then, the newest last."""
+    query = "SELECT id, record FROM actions WHERE asked_at >= ? ORDER BY asked_at DESC, rowid DESC LIMIT ?"
+    return _records(connection.execute(query, (since, limit)))[::-1]
+
+
+def read_open(connection: sqlite3.Connection, limit: int) -> list[Record]:
+    """The actions that are still watched, or were when their program ended; the newest last."""
+    query = "SELECT id, record FROM actions WHERE settled_at IS NULL ORDER BY asked_at DESC, rowid DESC LIMIT ?"
+    return _records(connection.execute(query, (limit,)))[::-1]
+
+
+def _records(rows: Iterable[tuple[str, str]]) -> list[Record]:
+    found = []
+    for name, text in rows:
+        try:
+            found.append(msgspec.json.decode(text, type=Record))
+        except msgspec.DecodeError as error:
+            log.warning("the ledger's action %s is of another version: %s", name, error)
+    return found
+
+
+def read_texts(connection: sqlite3.Connection, action_id: str) -> list[KeptText]:
+    """What was kept for an action."""
+    query = "SELECT action_id, kind, host, path, at, text FROM action_texts WHERE action_id = ? ORDER BY at, rowid"
+    names = KeptText.__struct_fields__
+    return [KeptText(**dict(zip(names, row, strict=True))) for row in connection.execute(query, (action_id,))]
+
+
+def prune(connection: sqlite3.Connection, before: Instant) -> None:
+    """Forget what is older than that."""
+    connection.execute("DELETE FROM actions WHERE asked_at < ?", (before,))
+    connection.execute("DELETE FROM action_texts WHERE at < ?", (before,))
