@@ -42,6 +42,9 @@ class Watch:
         self, name: str, cluster: str, dial: Dial, submit: Callable[[Event], None], clock: Clock, *, python: str
     ) -> None:
         self.name = name
+        self.cluster = cluster
+        self.is_dialled = True
+        """Whether it is another machine."""
         self.implied: frozenset[str] = frozenset()
         self.reads_files = True
         """Whether its probe reads logs and switch files; the shell's fallback does not."""
@@ -279,7 +282,7 @@ class Watch:
             self.wake()
         if isinstance(reading, DiskSamples) and self.implied:
             reading = by_mount(reading, self.implied, self._spec)
-        self._submit(NodeReading(self.name, self._source.cluster, self._clock.now(), reading))
+        self._submit(NodeReading(self.name, self.cluster, self._clock.now(), reading))
 
     def monotonic(self) -> Seconds:
         return self._clock.monotonic()

@@ -1,28 +1,31 @@
-"""Watches all hosts of the settings: one Watch each, one thread that ticks them and places the shared files."""
+"""Watches all hosts of the settings, and those that the runs' jobs are on: one Watch each, one thread that ticks them
+and places the shared files. What the queues say comes on their own threads."""
 
 from __future__ import annotations
 
 import logging
-import socket
+import queue
 import sys
 import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from collectors.dialling import Ask, Dialling, here, is_here
+from collectors.following import Following
 from collectors.nodes import Watch
 from collectors.placement import Plan, merged, place
+from collectors.queues import MakeQueue, Queues
+from collectors.slurm import Poller
 from trainmon import steps
 from trainmon.clock import Clock, Seconds, SystemClock
-from trainmon.config import ClusterSettings, ConnectSettings, Settings, formats, run_specs
-from trainmon.model import DisksChanged, Event, RunsChanged, RunSpec
+from trainmon.config import ClusterSettings, Settings, formats, run_specs
+from trainmon.errors import HostUnreachable
+from trainmon.model import DisksChanged, Event, RunsChanged, RunSpec, SourceGone
+from trainmon.model_jobs import Job
 from trainmon.reader import Reader, raise_descriptor_limit
 from trainmon.readings import Spec
 from trainmon.shell import Local, Shell
-
-if TYPE_CHECKING:
-    from trainmon.ssh import Dialer
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +33,10 @@ TICK = 0.5
 REFRESH_EVERY = 5.0
 """Seconds between two refreshes that a person may ask for."""
 
-Ask = Callable[[str, str, str, tuple[tuple[str, bool], ...]], tuple[str, ...] | None]
+STAYS: Seconds = 600.0
+"""How long a node is shown, as off, after the job for which it was watched."""
+
+JOB_ENDED = "its job ended"
 
 
 class Supervisor:
@@ -44,17 +50,26 @@ class Supervisor:
         ask: Ask | None,
         clock: Clock | None = None,
         ssh_config: Path | None = None,
+        make_queue: MakeQueue = Poller,
     ) -> None:
         self._submit = submit
-        self._ask = ask
         self._clock = clock or SystemClock()
-        self._ssh_config = ssh_config
         self._reader = Reader()
+        self._local = Local(self._reader, host=here())
         self._settings = settings
-        self._runs = run_specs(settings)
-        self._plans = tuple(plan(settings, cluster, self._runs) for cluster in settings.clusters)
-        self._dialling: list[Dialling] = []
+        self._following = Following(settings)
+        self._plans: tuple[Plan, ...] = ()
+        self._dialling = {
+            cluster.name: Dialling(self._reader, cluster.connect, ask, ssh_config) for cluster in settings.clusters
+        }
+        self._queues = Queues(settings, self._shell_of_cluster, submit, self._clock, self._seen, make_queue)
+        self._changing = threading.Lock()
+        """Held while the hosts that are watched change: the queues of several clusters may speak at once."""
         self._watches: dict[str, Watch] = {}
+        """Replaced as a whole, never changed: other threads read it."""
+        self._left: dict[str, Seconds] = {}
+        """Since when a host is watched for no job any more."""
+        self._hurried: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._stopping = False
         self._refreshed_at: Seconds = -REFRESH_EVERY
@@ -62,45 +77,35 @@ class Supervisor:
 
     def start(self) -> None:
         """Begin to connect; returns at once."""
-        self._submit(RunsChanged(self._runs))
+        self._submit(RunsChanged(self._following.runs))
         self._submit(DisksChanged({disk.path: disk.usable for disk in self._settings.disks if disk.usable < 1}))
-        for cluster, watched in zip(self._settings.clusters, self._plans, strict=True):
-            dialling = Dialling(self._reader, cluster.connect, self._ask, self._ssh_config)
-            self._dialling.append(dialling)
-            for host in watched.hosts:
-                if host in self._watches:  # it is the other cluster's too
-                    continue
-                is_here = host == here() and host not in (cluster.nodes or ()) and host != cluster.login
-                watch = Watch(
-                    host,
-                    cluster.name,
-                    self._local if is_here else partial(dialling.dial, host),
-                    self._submit,
-                    self._clock,
-                    python=sys.executable if is_here else cluster.python,
-                )
-                watch.wake = self._wake.set
-                self._watches[host] = watch
+        with self._changing:
+            self._plan()
         self._place()
         self._thread.start()
+        self._queues.start()
 
     def stop(self) -> None:
         """Let go of all hosts; under a second, whatever hangs."""
-        self._stopping = True
+        with self._changing:  # what a queue says from now on makes no new watch
+            self._stopping = True
         self._wake.set()
         for watch in self._watches.values():
             watch.stop()
-        for dialling in self._dialling:
+        for dialling in self._dialling.values():
             dialling.close()
+        self._local.close()
+        self._queues.stop()  # whose commands have just been ended
         self._reader.stop()
 
     def refresh(self) -> None:
-        """Dial what waits for its next try now; at most every 5 s."""
+        """Dial what waits for its next try now, and look at the queues; at most every 5 s."""
         now = self._clock.monotonic()
         if now - self._refreshed_at >= REFRESH_EVERY:
             self._refreshed_at = now
             for watch in self._watches.values():
                 watch.hurry()
+            self._queues.refresh()
             self._wake.set()
 
     def login(self, source: str) -> None:
@@ -110,6 +115,26 @@ class Supervisor:
             watch.login()
             self._wake.set()
 
+    def shell_of(self, host: str) -> Shell:
+        """The live connection of a watched host, or this machine; never a second login. Raises HostUnreachable with
+        the words of the host's row where there is none."""
+        watch = self._watches.get(host)
+        if watch is not None and watch.is_dialled:
+            return watch.shell
+        if host == here():
+            return self._local
+        raise HostUnreachable(host, f"{host} is not watched", hint="name it in the config")
+
+    def hurry_slurm(self, cluster: str) -> None:
+        """Something was done there: look at its queue soon."""
+        self._queues.hurry(cluster)
+
+    def look_at_job(self, key: str) -> None:
+        """A person looks at a job: ask for its details."""
+        self._queues.look_at(key)
+
+    # ---- the thread --------------------------------------------------------------------------------------------------
+
     def _run(self) -> None:
         raise_descriptor_limit()
         self._reader.start()
@@ -118,6 +143,8 @@ class Supervisor:
                 self._tick(watch)
             self._wake.wait(TICK)
             self._wake.clear()
+            self._ask_queues()
+            self._forget()
             self._place()
 
     @staticmethod
@@ -127,68 +154,112 @@ class Supervisor:
         except Exception:  # such as no more threads: this host waits for its next tick, the others go on
             log.exception("%s could not be looked after", watch.name)
 
+    def _ask_queues(self) -> None:
+        """Have the queues looked at that may explain a loss."""
+        while not self._hurried.empty():
+            self._queues.hurry(self._hurried.get())
+
     def _place(self) -> None:
         """Tell every host what to look at, given who answers now."""
         specs: dict[str, Spec] = {}
         implied: set[str] = set()
         named: set[str] = set()
-        for watched in self._plans:
-            up = {host for host in watched.hosts if self._watches[host].is_up and self._watches[host].reads_files}
+        plans, watches = self._plans, self._watches  # in this order: those of a newer plan are there by then
+        for watched in plans:
+            up = {host for host in watched.hosts if watches[host].is_up and watches[host].reads_files}
             implied.update(watched.implied_disks)
             named.update((*watched.shared_disks, *watched.node_disks))
             for host, spec in place(watched, up).items():
                 specs[host] = merged(specs[host], spec) if host in specs else spec
         for host, spec in specs.items():
-            self._watches[host].watch(spec, frozenset(implied - named))
+            watches[host].watch(spec, frozenset(implied - named))
 
-    def _local(self) -> Local:
-        return Local(self._reader)
+    # ---- the hosts, as they come and go ------------------------------------------------------------------------------
+
+    def _seen(self, cluster: str, jobs: tuple[Job, ...], me: str) -> None:
+        """A queue was looked at. On its poller's thread."""
+        with self._changing:
+            if self._stopping:
+                return
+            before = self._following.nodes(cluster)
+            has_changed = self._following.seen(cluster, jobs, me or None, self._clock.now())
+            if has_changed:
+                self._submit(RunsChanged(self._following.runs))
+            if has_changed or self._following.nodes(cluster) != before:
+                self._plan()
+        for watch in self._watches.values():
+            if watch.cluster == cluster:
+                watch.queue_spoke()
+        self._wake.set()
+
+    def _plan(self) -> None:
+        """Watch what is to be watched now, and let go of the rest."""
+        runs = self._following.runs
+        plans = tuple(
+            plan(self._settings, cluster, runs, self._following.nodes(cluster.name))
+            for cluster in self._settings.clusters
+        )
+        watches = dict(self._watches)
+        for cluster, watched in zip(self._settings.clusters, plans, strict=True):
+            for host in watched.hosts:
+                if host not in watches:  # it may be the other cluster's too
+                    watches[host] = self._watch(cluster, host, host in watched.nodes)
+                elif host in self._left:
+                    watches[host].recall()
+        wanted = {host for watched in plans for host in watched.hosts}
+        now = self._clock.monotonic()
+        for host in watches.keys() - wanted - self._left.keys():
+            watches[host].rest(JOB_ENDED)
+        self._left = {host: self._left.get(host, now) for host in watches.keys() - wanted}
+        self._watches, self._plans = watches, plans
+
+    def _watch(self, cluster: ClusterSettings, host: str, is_node: bool) -> Watch:
+        local = is_here(cluster, host)
+        dial = partial(Local, self._reader) if local else partial(self._dialling[cluster.name].dial, host)
+        python = sys.executable if local else cluster.python
+        watch = Watch(host, cluster.name, dial, self._submit, self._clock, python=python)
+        watch.is_dialled = not local
+        watch.wake = self._wake.set
+        if is_node and host != cluster.login and not local:
+            watch.losses.is_ours = partial(self._following.is_ours, cluster.name, host)
+            watch.losses.ask_queue = partial(self._ask_queue, cluster.name)
+        return watch
+
+    def _ask_queue(self, cluster: str) -> None:
+        """Called with a Watch's lock held: the queue is told on our own thread."""
+        self._hurried.put(cluster)
+        self._wake.set()
+
+    def _forget(self) -> None:
+        """Let nodes go from the screen some time after their last job."""
+        now = self._clock.monotonic()
+        if not any(now - since >= STAYS for since in self._left.values()):
+            return
+        with self._changing:
+            gone = [host for host, since in self._left.items() if now - since >= STAYS]
+            watches = {host: watch for host, watch in self._watches.items() if host not in gone}
+            for host in gone:
+                self._watches[host].stop()
+                self._submit(SourceGone(f"node:{host}"))
+                del self._left[host]
+            self._watches = watches
+
+    def _shell_of_cluster(self, cluster: ClusterSettings) -> Shell:
+        """Where a cluster's scheduler is asked."""
+        return self._local if cluster.login is None else self.shell_of(cluster.login)
 
 
-class Dialling:
-    """One Dialer a cluster, made (and paramiko imported) when its first host is dialled."""
-
-    def __init__(self, reader: Reader, connect: ConnectSettings, ask: Ask | None, ssh_config: Path | None) -> None:
-        self._reader = reader
-        self._connect = connect
-        self._ask = ask
-        self._ssh_config = ssh_config
-        self._lock = threading.Lock()
-        self._dialer: Dialer | None = None
-
-    def dial(self, host: str) -> Shell:
-        return self._made().dial(host)
-
-    def _made(self) -> Dialer:
-        from trainmon.ssh import Dialer
-
-        with self._lock:
-            if self._dialer is None:
-                self._dialer = Dialer(
-                    self._reader,
-                    ask=self._ask,
-                    at_once=self._connect.at_once,
-                    timeout=self._connect.timeout,
-                    config_file=self._ssh_config,
-                )
-            return self._dialer
-
-    def close(self) -> None:
-        if self._dialer is not None:
-            self._dialer.close()
-
-
-def here() -> str:
-    """What this machine is called as a node."""
-    return socket.gethostname().partition(".")[0] or "localhost"
-
-
-def plan(settings: Settings, cluster: ClusterSettings, runs: tuple[RunSpec, ...]) -> Plan:
-    """What one cluster of the settings wants to be watched. With no [[disk]], every node's root disk is."""
+def plan(
+    settings: Settings, cluster: ClusterSettings, runs: tuple[RunSpec, ...], followed: tuple[str, ...] = ()
+) -> Plan:
+    """What one cluster of the settings wants to be watched; `followed` are the nodes of its runs' jobs now. With no
+    [[disk]], every node's root disk is."""
     own = tuple(run for run in runs if run.cluster == cluster.name)
-    nodes = tuple(dict.fromkeys((*(cluster.nodes or ()), *(node for run in own for node in run.nodes))))
+    named = [node for run in run_specs(settings) if run.cluster == cluster.name for node in run.nodes]
+    nodes = tuple(dict.fromkeys((*(cluster.nodes if cluster.nodes is not None else followed), *named)))
     disks = {on: tuple(disk.path for disk in settings.disks if disk.on == on) for on in ("login", "nodes", "run")}
-    wants_files = bool(own or disks["login"])
+    is_open = cluster.nodes is None
+    wants_files = bool(own or disks["login"] or is_open)
     hosts = nodes
     if cluster.login is not None:
         hosts = (cluster.login, *nodes)
@@ -197,7 +268,7 @@ def plan(settings: Settings, cluster: ClusterSettings, runs: tuple[RunSpec, ...]
     return Plan(
         cluster=cluster.name,
         hosts=tuple(dict.fromkeys(hosts)),
-        nodes=frozenset(nodes or hosts),
+        nodes=frozenset(nodes if nodes or is_open else hosts),
         period=cluster.every,
         runs=own,
         shared_disks=disks["login"],

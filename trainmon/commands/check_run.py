@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from collectors.dialling import Dialling, here
 from collectors.placement import place
-from collectors.supervisor import Dialling, here, plan
+from collectors.supervisor import plan
 from trainmon.clock import Seconds
 from trainmon.commands.ask import ask_on_terminal
 from trainmon.commands.check_host import Row, Wanted, check_host

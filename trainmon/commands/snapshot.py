@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,12 +37,12 @@ EXIT = {"well": 0, "warning": 0, "critical": 1, "blind": 3}
     metavar="DURATION",
     default="10s",
     show_default=True,
-    help="The longest wait for hosts to answer.",
+    help="The longest wait for hosts and queues to answer.",
 )
 def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, as_json: bool, wait: float) -> int:
     """Print one reading of everything.
 
-    Waits until every host has answered or failed, at most --wait. Nobody is asked for a password.
+    Waits until every host and queue has answered or failed, at most --wait. Nobody is asked for a password.
     Exit status: 0 well, 1 a critical alert fires, 2 a mistake in the call or the config, 3 nothing could be seen.
     """
     from trainmon.config import choose
@@ -74,16 +75,22 @@ def look(settings: Settings, wait: Seconds, ssh_config: Path | None = None) -> S
 
 
 def first_full_state(parts: Joined, wait: Seconds) -> State:
-    """The first State in which every source has spoken or failed, and a moment more for what follows it."""
+    """The first State in which every source has spoken or failed, and a moment more for what follows it: the queue's
+    first word may name nodes that are to be watched as well."""
     settled = threading.Event()
 
     def heard(state: State) -> None:
         if state.sources and all(has_spoken(state, source) for source in state.sources.values()):
             settled.set()
+        else:
+            settled.clear()
 
+    until = time.monotonic() + wait
     cancel = parts.subscribe(heard)
-    if settled.wait(wait):
-        threading.Event().wait(min(SETTLE, wait))
+    while settled.wait(max(0.0, until - time.monotonic())):
+        threading.Event().wait(max(0.0, min(SETTLE, until - time.monotonic())))
+        if settled.is_set():
+            break
     cancel()
     return parts.engine.state
 
@@ -92,5 +99,9 @@ def has_spoken(state: State, source: Source) -> bool:
     """Whether a source has told its first facts, or will not."""
     if source.health in ("down", "off") or source.phase in ("retrying", "held", "off"):
         return True
+    if source.kind == "slurm":
+        cluster = state.clusters.get(source.cluster)
+        login = state.sources.get(f"node:{cluster.login}") if cluster is not None else None
+        return source.seen_at is not None or (login is not None and login.health == "down")
     node = state.nodes.get(source.name.removeprefix("node:"))
     return node is not None and node.host_at is not None and (node.gpus_at is not None or node.probe in WITHOUT_GPUS)

@@ -10,6 +10,7 @@ from trainmon.commands.snapshot import has_spoken
 from trainmon.commands.snapshot_table import lines
 from trainmon.commands.table import table
 from trainmon.model import Gpu, Node, Progress, Run, RunSpec, Source, State
+from trainmon.model_jobs import Cluster
 
 MEGATRON = (
     " [2026-01-02 03:04:05] iteration      120/    1000 | consumed samples:        30720 |"
@@ -72,6 +73,16 @@ def test_a_source_has_spoken_with_its_first_facts_or_its_failure() -> None:
     assert has_spoken(State(nodes={"n1": Node(name="n1", cluster="c", host_at=1.0)}), source)
     assert has_spoken(State(), Source(name="node:n1", kind="node", cluster="c", phase="held"))
     assert has_spoken(State(), Source(name="node:n1", kind="node", cluster="c", phase="retrying"))
+
+
+def test_a_queue_has_spoken_with_its_first_look_or_when_its_host_cannot_be_reached() -> None:
+    source = Source(name="slurm:c", kind="slurm", cluster="c", phase="waiting")
+    login = Source(name="node:login1", kind="node", cluster="c", phase="retrying", health="down")
+    clusters = {"c": Cluster(name="c", login="login1")}
+    assert not has_spoken(State(clusters=clusters), source)
+    assert has_spoken(State(clusters=clusters, sources={"node:login1": login}), source)
+    assert has_spoken(State(), Source(name="slurm:c", kind="slurm", cluster="c", phase="up", seen_at=1.0))
+    assert has_spoken(State(), Source(name="slurm:c", kind="slurm", cluster="c", phase="retrying"))
 
 
 def test_the_table_says_what_is_known_and_what_is_not() -> None:
