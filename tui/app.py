@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import rich
 from rich.traceback import Traceback
@@ -19,6 +19,7 @@ from textual.widgets import Input
 from trainmon.clock import Clock, SystemClock
 from trainmon.model import Prompt, Source, State
 from trainmon.text import clean
+from tui.acting import Acting
 from tui.backend import Backend
 from tui.commands import Commands
 from tui.keys import bindings
@@ -53,6 +54,7 @@ class Dashboard(App[None], inherit_bindings=False):
         super().__init__()
         self.backend = backend
         self.clock = clock or SystemClock()
+        self.acting = Acting(self)
         self.shown: State | None = None
         self.main = MainScreen()
         self.animation_level = "none"
@@ -95,6 +97,7 @@ class Dashboard(App[None], inherit_bindings=False):
         if state is None:
             return
         self._latest, self._heard_at = state, self.clock.monotonic()
+        self.acting.heard(state)
         if not self._paused and not self._paint_planned:
             wait = wait_before_paint(self._painted_at, self._key_at, self._heard_at)
             if wait > 0:
@@ -126,6 +129,7 @@ class Dashboard(App[None], inherit_bindings=False):
     def show_on(self, screen: Shown) -> None:
         if self.shown is not None and screen.is_mounted:
             screen.header.paused = self._paused
+            screen.foot.grey(read_only=self.shown.read_only)
             screen.show(self.shown)
 
     def _notice_silence(self) -> None:
@@ -200,7 +204,7 @@ class Dashboard(App[None], inherit_bindings=False):
 
     # ---- keys that work everywhere ----
 
-    def place_of(self, screen: Screen[object]) -> str:
+    def place_of(self, screen: Screen[Any]) -> str:
         """What the key table calls the place where this screen's keys are heard."""
         return screen.foot.place if isinstance(screen, MainScreen) else getattr(screen, "PLACE", "help")
 
@@ -236,4 +240,4 @@ class Dashboard(App[None], inherit_bindings=False):
         self._close_messages_no_wait()
 
     async def action_quit(self) -> None:
-        self.exit()
+        self.acting.quit()

@@ -84,6 +84,10 @@ KEYS: tuple[Key, ...] = (
         ":", "Commands"),
     Key("escape", "app.back", "screen.back", "close what is open, clear the filter; never acts", "back", "move", "Esc"),
     Key("l", "log.close", "screen.back", "back to the panes", "log-screen", "move", "l"),
+    Key("left", "plan.left", "door(-1)", "the button before", "plan", "move", "←"),
+    Key("right", "plan.right", "door(1)", "the next button; Tab goes through the fields as well", "plan", "move", "→"),
+    Key("enter", "plan.press", "press", "press the button with the sign; that is Close until you move", "door", "move",
+        "Enter"),
     Key("q,question_mark,f1", "help.close", "screen.back", "close the help", "help", "move", "?"),
     Key("q,ctrl+q", "app.quit", "app.quit", "quit; training goes on", "app", "view", "q", "Quit"),
     Key("ctrl+c", "app.how_to_quit", "app.how_to_quit", "says how to quit", "app", "view", "ctrl+c"),
@@ -103,6 +107,8 @@ PLACES: dict[str, tuple[str, ...]] = {
     "run": (*_READ, "list", "act-any", "act"),
     "job": (*_READ, "list", "act-any", "act"),
     "help": ("app", "back", "moves", "help"),
+    "plan": ("back", "moves", "plan", "door"),
+    "menu": ("back", "moves", "list", "act", "act-node"),
 }
 """The scopes that are heard in each place."""
 
@@ -171,7 +177,7 @@ def markdown() -> str:
     where = {
         "rows": "Runs, GPUs, Disk, Queue", "list": "Runs, GPUs, Disk, Queue", "marks": "Runs, GPUs, Queue",
         "gpus": "GPUs", "log": "Log", "queue": "Queue", "act-any": "Runs, Queue, GPUs", "act": "Runs, Queue",
-        "act-node": "GPUs, Queue",
+        "act-node": "GPUs, Queue", "plan": "Plan", "door": "Plan",
     }  # fmt: skip
     lines = ["| key | what it does | where |", "|---|---|---|"]
     for key in KEYS:

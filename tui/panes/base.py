@@ -98,6 +98,11 @@ class Pane(Vertical):
             self.lines.action_toggle_mark()
             self.again()
 
+    def unmark(self) -> None:
+        """Take the marks away, once they were acted on."""
+        self.lines.clear_marks()
+        self.again()
+
     def focus_body(self) -> None:
         """Give the focus to what moves in this pane, at once: the next key may already wait."""
         self.screen.set_focus(self.lines)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 from textual.binding import BindingType
 from textual.screen import Screen
 
 from trainmon.model import State
+from trainmon.model_actions import Verb
+from tui.acting import Acting
 from tui.backend import Backend
 from tui.footer import Foot
-from tui.keys import bindings
+from tui.keys import ACTS, PLACES, bindings
 from tui.modals.find import Find
 from tui.modals.pick import Pick
 from tui.panes.base import Pane
@@ -24,15 +26,20 @@ class Watching(Protocol):
     shown: State | None
     """The State on the screen: the latest, or the one that `p` holds."""
 
+    acting: Acting
+
     def show_on(self, screen: Shown) -> None: ...
+
+    def place_of(self, screen: Screen[Any]) -> str: ...
 
 
 class Shown(Screen[None]):
     """A screen that is given each State that is painted, and the last one when it comes up."""
 
     PLACE: ClassVar[str] = ""
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "pane")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "pane", *ACTS)]
     header: HeaderLine
+    foot: Foot
     pane: Pane | None = None
     """The pane that keys mean."""
 
@@ -49,6 +56,22 @@ class Shown(Screen[None]):
 
     def action_back(self) -> None:
         self.dismiss()
+
+    # ---- keys that act, where there is something to act on ----
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """In a log and among disks nothing acts, and the capitals are the log's own."""
+        if action in {"act", "menu"}:
+            return not set(ACTS).isdisjoint(PLACES[self.watching.place_of(self)])
+        return super().check_action(action, parameters)
+
+    def action_act(self, verb: Verb) -> None:
+        if self.pane is not None:
+            self.watching.acting.ask_for(verb, self.pane.subjects(), self.pane.unmark)
+
+    def action_menu(self) -> None:
+        if self.pane is not None:
+            self.watching.acting.menu(self.pane.subjects(), self.pane.unmark)
 
     def action_copy(self) -> None:
         text = None if self.pane is None else self.pane.copy_text()

@@ -1,0 +1,132 @@
+"""The menu of a row: everything that can be done to it with its key, and why the rest cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from trainmon.actions import Offer, offered
+from trainmon.clock import Instant
+from trainmon.model import State
+from trainmon.model_actions import Verb
+from trainmon.text import cells, clean, shorten
+from tui.keys import bindings
+from tui.lines import KeyedLines, Row, Span
+from tui.verbs import TITLES, key_of
+
+if TYPE_CHECKING:
+    from tui.panes.base import Subject
+
+
+class Entry(NamedTuple):
+    """One line of the menu: a verb, and in a sentence why it cannot be done to any of the rows."""
+
+    verb: Verb
+    words: str
+    refusal: str
+
+
+class Menu(ModalScreen[Verb | None]):
+    """Enter or a capital opens the plan of a verb; nothing here acts."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "act", "act-node")]
+    CSS = """
+    Menu .dialog { width: 100; }
+    Menu .dialog .words { height: 3; color: $text-warning; }
+    Menu .dialog .hint { margin-top: 0; }
+    """
+
+    def __init__(self, subjects: Sequence[Subject], state: State, now: Instant) -> None:
+        super().__init__()
+        self.subjects = tuple(subjects)
+        self.entries = entries(self.subjects, state, now)
+        self.lines = KeyedLines()
+
+    def compose(self) -> ComposeResult:
+        names = clean(self.subjects[0][1] if len(self.subjects) == 1 else f"{len(self.subjects)} marked rows", 200)
+        with Vertical(classes="dialog"):
+            yield Static(f"Actions on {names}", classes="question", markup=False)
+            yield self.lines
+            yield Static("", id="why-not", classes="words", markup=False)
+            yield Static("Enter shows the plan; nothing is done yet  Esc closes", classes="hint", markup=False)
+
+    def on_mount(self) -> None:
+        self.lines.styles.height = min(max(1, len(self.entries)), 14)
+        self.lines.focus()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.call_after_refresh(self._fill)
+
+    def _fill(self) -> None:
+        self.lines.set_rows(rows(self.entries, self.lines.row_width))
+
+    def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
+        event.stop()
+        found = next((entry for entry in self.entries if entry.verb == event.key), None)
+        self.query_one("#why-not", Static).update("" if found is None else found.refusal)
+
+    def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
+        event.stop()
+        found = next((entry for entry in self.entries if entry.verb == event.key), None)
+        if found is not None and not found.refusal:
+            self.dismiss(found.verb)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A capital does here what it does outside, for what can be done."""
+        if action == "act":
+            return self._entry(str(parameters[0])) is not None
+        return super().check_action(action, parameters)
+
+    def _entry(self, verb: str) -> Entry | None:
+        same = {"hold": {"hold", "release"}, "unkill": {"unkill", "unsave"}}.get(verb, {verb})
+        return next((entry for entry in self.entries if entry.verb in same and not entry.refusal), None)
+
+    def action_act(self, verb: str) -> None:
+        found = self._entry(verb)
+        if found is not None:
+            self.dismiss(found.verb)
+
+    def action_back(self) -> None:
+        self.dismiss(None)
+
+
+def entries(subjects: Iterable[Subject], state: State, now: Instant) -> tuple[Entry, ...]:
+    """Each verb once, what can be done first; over several rows it is refused when all refuse it."""
+    offers: dict[Verb, list[Offer]] = {}
+    for kind, key in subjects:
+        for offer in offered(state, kind, key, now):
+            offers.setdefault(offer.verb, []).append(offer)
+    found = {verb: _entry(verb, several) for verb, several in offers.items()}
+    held = [found[verb] for verb in ("hold", "release") if verb in found]
+    if len(held) == 2 and any(entry.refusal for entry in held):  # one key for both: what does not fit is left out
+        found.pop("hold" if held[0].refusal and not held[1].refusal else "release")
+    return tuple(sorted(found.values(), key=lambda entry: bool(entry.refusal)))
+
+
+def _entry(verb: Verb, offers: Sequence[Offer]) -> Entry:
+    possible = [offer for offer in offers if offer.refusal is None]
+    words = offers[0].title if len(offers) == 1 else f"{TITLES[verb]}: {len(possible)} of {len(offers)} rows"
+    refusal = next((offer.refusal for offer in offers if offer.refusal is not None), None)
+    if possible or refusal is None:
+        return Entry(verb, clean(words, 200), "")
+    return Entry(verb, clean(words, 200), clean(refusal.why + (f"; {refusal.hint}" if refusal.hint else ""), 600))
+
+
+def rows(found: Sequence[Entry], width: int) -> list[Row]:
+    """The lines; what cannot be done is dim, with its reason as far as it fits: the whole of it stands below."""
+    return [row(entry, max(cells(one.words) for one in found), width) for entry in found]
+
+
+def row(entry: Entry, column: int, width: int) -> Row:
+    key, words = f" {key_of(entry.verb):<3}", entry.words + " " * (column - cells(entry.words))
+    if not entry.refusal:
+        return Row(entry.verb, (Span(key, "accent bold"), Span(words)))
+    why = shorten(f"  no: {entry.refusal}", width - cells(key) - cells(words))
+    return Row(entry.verb, (Span(key, "dim"), Span(words, "dim"), Span(why, "dim")))

@@ -1,0 +1,295 @@
+"""A plan: what would be done, in full, before anything is. It opens at once, on Close, and no slip of a key acts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, Protocol
+
+from msgspec.structs import replace
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.message import Message
+from textual.screen import ModalScreen
+from textual.widget import Widget
+from textual.widgets import Input, Static
+
+from trainmon.clock import Clock
+from trainmon.model_actions import Ask, Plan
+from trainmon.text import clean
+from tui import plan_rows
+from tui.keys import bindings
+from tui.lines import KeyedLines, Row
+from tui.modals.door import Door
+from tui.reading import Reading
+from tui.verbs import BUTTONS, TITLES
+
+SHARE = 0.94
+"""Of the screen's height, what a dialog takes at most (trainmon.tcss says the same)."""
+
+FRAME = 3
+"""Lines of a dialog beside what is in it: its border, and the blank one under the list."""
+
+
+class Preparing(Protocol):
+    """Who makes a Plan of an Ask."""
+
+    def prepare(self, ask: Ask, reply: Callable[[Plan], None]) -> None: ...
+
+
+class PlanScreen(ModalScreen[Plan | Ask | None]):
+    """Ends with the Plan that is to be done, with another Ask, or with None.
+
+    What it is about is in its Ask, captured when the key was pressed: rows may be sorted, filtered and go meanwhile.
+    The button that acts is reached by Tab, an arrow or the mouse alone: its capital, pressed again, means nothing here.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "moves", "plan")]
+    CSS = """
+    PlanScreen .plan { width: 104; }
+    PlanScreen .plan KeyedLines { height: 1; margin-bottom: 1; }
+    PlanScreen .field { height: 1; }
+    PlanScreen .field Static { width: auto; padding-right: 1; text-style: dim; }
+    PlanScreen .field Input { width: 1fr; }
+    PlanScreen #because { color: $text-warning; }
+    PlanScreen .doors { height: 1; margin-top: 1; }
+    PlanScreen .plan .hint { margin-top: 0; }
+    """
+
+    class Answered(Message):
+        """A Plan has come, from another thread, for the look of this number."""
+
+        def __init__(self, plan: Plan, look: int) -> None:
+            super().__init__()
+            self.plan = plan
+            self.look = look
+
+    def __init__(
+        self, ask: Ask, backend: Preparing, clock: Clock, *, about: str = "", host: str = "its host", hung: bool = False
+    ) -> None:
+        super().__init__()
+        self.ask = ask
+        self.plan: Plan | None = None
+        self.about = clean(about or ", ".join(ask.subjects))
+        self.host = clean(host)
+        self.hung = hung
+        self.body = Reading()
+        self.choices = KeyedLines()
+        self.title_line = Static("", classes="question", markup=False)
+        self.count = Input(str(ask.count), restrict="[0-9]{0,4}", compact=True, id="count")
+        self.why = Input(ask.why, compact=True, id="why", max_length=200)
+        self.because = Static("", id="because", markup=False)
+        self.typed = Input(compact=True, id="typed")
+        self.close_door = Door("Close", id="close")
+        self.act_door = Door(BUTTONS[ask.verb], id="act", disabled=True)
+        self.instead_door = Door("Cancel the job instead", id="instead")
+        self._backend = backend
+        self._clock = clock
+        self._looks = 0
+        self._asked_at = clock.monotonic()
+        self._is_over = False
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog plan"):
+            yield self.title_line
+            yield self.body
+            yield self.choices
+            yield field("how many", self.count)
+            yield field("why, if you like", self.why)
+            yield self.because
+            yield field("type it", self.typed)
+            with Horizontal(classes="doors"):
+                yield self.close_door
+                yield self.act_door
+                yield self.instead_door
+            yield Static("", id="hint", classes="hint", markup=False)
+
+    def on_mount(self) -> None:
+        for entry in (self.count, self.why, self.typed):
+            entry.cursor_blink = False
+        self.instead_door.display = self.hung
+        self.set_focus(self.count if self.ask.verb == "queue" else self.close_door)
+        self.look(self.ask)
+        self.set_interval(1.0, self.wait)
+
+    # ---- asking ----
+
+    def look(self, ask: Ask) -> None:
+        """Ask for the plan of this; what an earlier look still brings is no longer wanted."""
+        self.ask, self.plan = ask, None
+        self._looks += 1
+        self._asked_at = self._clock.monotonic()
+        number = self._looks
+        self.draw()
+        self._backend.prepare(ask, lambda plan: self._answered(plan, number))
+
+    def _answered(self, plan: Plan, number: int) -> None:
+        """On whatever thread the answer comes."""
+        self.post_message(self.Answered(plan, number))
+
+    def on_plan_screen_answered(self, event: Answered) -> None:
+        if event.look == self._looks and not self._is_over:
+            self.plan = event.plan
+            self.draw()
+            if self.plan.choices:
+                self.set_focus(self.choices)
+
+    def wait(self) -> None:
+        """Say how long nothing came."""
+        if self.plan is None:
+            self.draw()
+
+    def asked_anew(self) -> Ask:
+        """The Ask as the fields have it now."""
+        count = max(1, int(self.count.value or 1))
+        return replace(self.ask, why=self.why.value.strip(), count=count)
+
+    def on_input_blurred(self, event: Input.Blurred) -> None:
+        """A field was left: what it changes belongs in the plan, so that what is shown is what will be done."""
+        if not self._is_over and self.asked_anew() != self.ask:
+            self.look(self.asked_anew())
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter in a field moves on, and never acts."""
+        event.stop()
+        fields = [entry for entry in (self.count, self.why, self.typed) if entry.parent and entry.parent.display]
+        after = fields[fields.index(event.input) + 1 :]
+        if event.input is self.typed:
+            self.set_focus(self.act_door if self.may_act else self.typed)
+        else:
+            self.set_focus(after[0] if after and event.input is self.why else self.close_door)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        self._open_doors()
+
+    def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
+        event.stop()
+        if self.plan is not None and self.plan.choices:
+            self.set_focus(self.close_door)
+            self.look(replace(self.ask, switch=event.key))
+
+    # ---- ending ----
+
+    def on_door_pressed(self, event: Door.Pressed) -> None:
+        event.stop()
+        if event.door is self.close_door:
+            self.end(None)
+        elif event.door is self.instead_door:
+            self.end(replace(self.ask, verb="cancel"))
+        elif self.asked_anew() != self.ask:
+            self.look(self.asked_anew())
+        elif self.may_act:
+            self.end(self.plan)
+
+    def end(self, answer: Plan | Ask | None) -> None:
+        self._is_over = True
+        self.dismiss(answer)
+
+    def action_back(self) -> None:
+        self.end(None)
+
+    @property
+    def may_act(self) -> bool:
+        plan = self.plan
+        return bool(plan and plan.actions) and plan.typed in (None, self.typed.value.strip())  # type: ignore[union-attr]
+
+    # ---- what it looks like ----
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.call_after_refresh(self.draw)
+
+    def draw(self) -> None:
+        """Lay out what is known by now, in the room that there is."""
+        if not self.is_mounted:
+            return
+        plan, choices = self.plan, self.plan.choices if self.plan else ()
+        words = plan_rows.summary(plan) if plan and not choices else ""
+        self.title_line.update(f"{TITLES[self.ask.verb]}: {self.about}{f'   {words}' if words else ''}")
+        can_act = plan is None or bool(plan.actions)
+        self._show_field(self.count, shown=self.ask.verb == "queue" and can_act)
+        self._show_field(self.why, shown=can_act and not choices)
+        self._show_field(self.typed, shown=bool(plan and plan.typed))
+        self.because.display = bool(plan and plan.typed)
+        if plan is not None and plan.typed:
+            self.because.update(clean(f"{plan.because} Type {plan.typed} to go on."))
+        self.body.display, self.choices.display = not choices, bool(choices)
+        self._open_doors()
+        self.call_after_refresh(self._fill)
+
+    def _fill(self) -> None:
+        """The rows, once the widths are known; the list takes what the fields leave."""
+        lines = self.choices if self.choices.display else self.body
+        width = max(20, self.title_line.size.width - 2)
+        lines.set_rows(self._rows(width))
+        taken = sum(child.outer_size.height + child.styles.margin.height for child in self._others(lines))
+        room = int(self.app.size.height * SHARE) - FRAME - taken
+        lines.styles.height = max(1, min(len(lines.rows), max(3, room)))
+
+    def _others(self, lines: KeyedLines) -> list[Widget]:
+        dialog = self.query_one(".dialog")
+        return [child for child in dialog.children if child.display and child is not lines]
+
+    def _rows(self, width: int) -> list[Row]:
+        if self.plan is None:
+            waited = self._clock.monotonic() - self._asked_at
+            return plan_rows.looking(self.about, self.host, waited, width)
+        if self.plan.choices:
+            return plan_rows.choices(self.plan)
+        return plan_rows.rows(self.plan, width)
+
+    def _show_field(self, entry: Input, *, shown: bool) -> None:
+        if entry.parent is not None and entry.parent.display != shown:
+            entry.parent.display = shown
+
+    def _open_doors(self) -> None:
+        """The button that acts is open when there is something to do, and what must be typed is typed."""
+        plan = self.plan
+        many = len(plan.actions) if plan else 0
+        self.act_door.say(BUTTONS[self.ask.verb] + (f" {many}" if many > 1 else ""))
+        self.act_door.display = plan is None or bool(plan.actions)
+        if self.act_door.has_focus and not self.may_act:
+            self.set_focus(self.close_door)
+        self.act_door.disabled = not self.may_act
+        self.query_one("#hint", Static).update(self._hint())
+
+    def _hint(self) -> str:
+        if self.plan is None:
+            return "Esc closes; nothing is done"
+        if self.plan.choices:
+            return "Enter chooses one, and shows its plan  Esc closes"
+        if not self.plan.actions:
+            return "Enter or Esc closes"
+        return "Tab or → goes to the button that acts; j and k scroll; Esc closes"
+
+    # ---- moving ----
+
+    def action_door(self, step: int) -> None:
+        """To the next button, or the one before; from a field, to Close."""
+        doors = [door for door in (self.close_door, self.act_door, self.instead_door) if door.focusable]
+        here = next((place for place, door in enumerate(doors) if door.has_focus), None)
+        self.set_focus(doors[0 if here is None else min(max(here + step, 0), len(doors) - 1)])
+
+    def action_cursor_down(self) -> None:
+        self.body.action_cursor_down()
+
+    def action_cursor_up(self) -> None:
+        self.body.action_cursor_up()
+
+    def action_page_down(self) -> None:
+        self.body.action_page_down()
+
+    def action_page_up(self) -> None:
+        self.body.action_page_up()
+
+    def action_first(self) -> None:
+        self.body.action_first()
+
+    def action_last(self) -> None:
+        self.body.action_last()
+
+
+def field(label: str, entry: Input) -> Horizontal:
+    """A line to type in, its name before it."""
+    return Horizontal(Static(label, markup=False), entry, classes="field")

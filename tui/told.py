@@ -1,0 +1,73 @@
+"""What became of actions, as short messages: by comparing two States, so that each thing is said once. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from trainmon.model import State
+from trainmon.model_actions import Mark, Record
+from trainmon.text import clean, duration
+
+Severity = Literal["information", "warning", "error"]
+
+AT_ONCE = 5
+"""Messages shown at a time; of a plan over fifty rows the rest is counted."""
+
+SEVERITY: dict[str, Severity] = {"failed": "error", "unknown": "warning", "refused": "warning"}
+
+
+class Toast(NamedTuple):
+    """One message: whose, what, how bad."""
+
+    title: str
+    words: str
+    severity: Severity = "information"
+
+
+def told(before: State | None, after: State) -> list[Toast]:
+    """What is new of the actions since the State before; of the first State, nothing is."""
+    if before is None or before.actions is after.actions:
+        return []
+    toasts = [
+        toast
+        for key, record in after.actions.items()
+        if record is not before.actions.get(key)
+        for toast in changes(before.actions.get(key) or Record(action=record.action), record)
+    ]
+    return bounded(toasts)
+
+
+def changes(before: Record, after: Record) -> Iterator[Toast]:
+    """What happened to one action between two looks at it."""
+    title = clean(after.action.title, 120)
+    if after.status != before.status and after.status != "asked":
+        words = f"{after.status}{f': {after.outcome}' if after.outcome else ''}"
+        yield Toast(title, clean(words, 600), SEVERITY.get(after.status, "information"))
+    if after.note and after.note != before.note:
+        yield Toast(title, clean(after.note, 600), "warning")
+    earlier = {mark.name: mark for mark in before.marks}
+    for mark in after.marks:
+        yield from _reached(title, earlier.get(mark.name, Mark(mark.name)), mark, after)
+
+
+def _reached(title: str, before: Mark, mark: Mark, record: Record) -> Iterator[Toast]:
+    if mark.at is not None and before.at is None:
+        took = mark.at - (record.done_at or record.action.asked_at)
+        yield Toast(title, clean(f"{mark.name} after {duration(max(0.0, took))}", 600))
+    if mark.missed is not None and before.missed is None:
+        yield Toast(title, clean(mark.missed, 600), "warning")
+
+
+def bounded(toasts: list[Toast]) -> list[Toast]:
+    """The worst first, and no more than are read; the rest is counted."""
+    if len(toasts) <= AT_ONCE:
+        return toasts
+    ranked = sorted(toasts, key=lambda toast: ("error", "warning", "information").index(toast.severity))
+    rest = len(toasts) - AT_ONCE + 1
+    return [*ranked[: AT_ONCE - 1], Toast("and more", f"{rest} other things happened to actions")]
+
+
+def in_flight(state: State | None) -> list[Record]:
+    """Actions that were asked for and are not known to be done."""
+    return [] if state is None else [one for one in state.actions.values() if one.status == "asked"]

@@ -1,0 +1,91 @@
+"""What the capital keys ask for: which rows a verb is about, the words for it, and the Ask that follows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from trainmon.actions import hold_or_release
+from trainmon.actions_switches import SILENT_VERDICTS
+from trainmon.clock import Instant
+from trainmon.model import State
+from trainmon.model_actions import Ask, Verb
+from tui.keys import ACTS, KEYS
+
+if TYPE_CHECKING:
+    from tui.panes.base import Subject
+
+TITLES: dict[Verb, str] = {
+    "save": "Save", "kill": "Kill", "unkill": "Remove a switch", "unsave": "Remove a switch", "requeue": "Requeue",
+    "cancel": "Cancel", "hold": "Hold", "release": "Release", "signal": "Signal", "queue": "Queue another",
+    "exclude": "Exclude",
+}  # fmt: skip
+
+BUTTONS: dict[Verb, str] = {**TITLES, "unkill": "Remove it", "unsave": "Remove it", "cancel": "Cancel the job",
+                            "queue": "Queue"}  # fmt: skip
+"""What the button says that acts. The other one says Close: Cancel is a word taken by jobs."""
+
+OF_RUNS = frozenset({"save", "kill", "unkill", "unsave", "signal", "queue"})
+"""Verbs that mean the run; of a job's row, the run that the job belongs to."""
+
+READ_ONLY = "nothing is changed from here: it was started with --read-only, or trainmon.toml says read_only = true"
+
+
+def key_of(verb: Verb) -> str:
+    """The capital that asks for it: K."""
+    verb = {"release": "hold", "unsave": "unkill"}.get(verb, verb)  # type: ignore[assignment]
+    return next((key.cap for key in KEYS if key.scope in ACTS and key.do == f"screen.act('{verb}')"), "")
+
+
+def ask(verb: Verb, subjects: Sequence[Subject], state: State, now: Instant) -> Ask | str:
+    """The Ask for these rows, or in a sentence why the key means nothing here."""
+    wanted = [subject for subject in subjects if (subject[0] == "node") == (verb == "exclude")]
+    if not wanted:
+        return f"{key_of(verb)} {WANTS_NODE if verb == 'exclude' else WANTS_RUN}"
+    names = [_run_of(subject, state) if verb in OF_RUNS else subject[1] for subject in wanted]
+    if verb == "hold":
+        verb = hold_or_release(state, tuple(names))
+    return Ask(verb=verb, subjects=tuple(dict.fromkeys(names)), asked_at=now)
+
+
+WANTS_RUN = "acts on a run or a job: put the cursor on one, in 1 Runs or 7 Queue"
+WANTS_NODE = "acts on a node: put the cursor on one, in 2 GPUs or 7 Queue"
+
+
+def _run_of(subject: Subject, state: State) -> str:
+    """The run that a job belongs to, where it belongs to one; the plan says in words when it does not."""
+    kind, key = subject
+    if kind != "job":
+        return key
+    return next((run.name for run in state.runs.values() if key in run.jobs), key)
+
+
+def names(asked: Ask, state: State) -> str:
+    """What it is about, as a person calls it: `video-2b`, `job 88_3`, `3 marked rows`."""
+    if len(asked.subjects) != 1:
+        return f"{len(asked.subjects)} {'nodes' if asked.verb == 'exclude' else 'marked rows'}"
+    subject = asked.subjects[0]
+    job = state.jobs.get(subject)
+    return f"job {job.id}" if job is not None and subject not in state.runs else subject
+
+
+def hosts(asked: Ask, state: State) -> str:
+    """Where it will be looked at: `login1`, the login hosts of the clusters that it is about."""
+    clusters = {_cluster_of(subject, state) for subject in asked.subjects} - {None}
+    logins = [state.clusters[name].login for name in sorted(map(str, clusters)) if name in state.clusters]
+    return ", ".join(dict.fromkeys(logins)) or "its host"
+
+
+def _cluster_of(subject: str, state: State) -> str | None:
+    if subject in state.runs:
+        return state.runs[subject].spec.cluster
+    if subject in state.jobs:
+        return state.jobs[subject].cluster
+    node = state.nodes.get(subject) or state.scheduler_nodes.get(subject)
+    return None if node is None else node.cluster
+
+
+def is_hung(asked: Ask, state: State) -> bool:
+    """Whether a kill switch may never be read: no step comes that would look for it."""
+    runs = (state.runs.get(name) for name in asked.subjects)
+    return asked.verb == "kill" and any(run is not None and run.verdict in SILENT_VERDICTS for run in runs)
