@@ -193,7 +193,7 @@ def _drain(case: Case, name: str) -> Action:
     why = clean(case.ask.why, 100) or "excluded"
     reason = f"{why} ({case.actor.who}, trainmon-tui)"
     return action(
-        case,
+        replace(case, subject=name),
         Execute(commands.drain(name, reason)),
         f"Drain {name}",
         consequences=("No job of anybody starts there until an operator resumes it. What runs there goes on.",),

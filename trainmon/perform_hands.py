@@ -1,4 +1,4 @@
-"""The threads of acting: one for each host, whose tasks are done in order, and one that waits for an answer of several."""
+"""The threads of acting: one for each host, whose tasks are done in order, and one that waits for several answers."""
 
 from __future__ import annotations
 
