@@ -1,11 +1,17 @@
-"""An app with one widget alone on its screen, in our colours."""
+"""Apps smaller than the dashboard, in our colours: with one widget alone, or with what the capital keys need."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 from textual.app import App, ComposeResult
 from textual.widget import Widget
 
+from tests.tui.backend import FakeBackend
+from tests.tui.screen_text import StillClock
 from tui import themes
+from tui.acting import Acting
 
 
 class Alone(App[None]):
@@ -23,3 +29,29 @@ class Alone(App[None]):
 
     def compose(self) -> ComposeResult:
         yield self.widget
+
+
+class Desk(App[None]):
+    """What the capital keys need of a dashboard, without its panes: a plan opens in a third of the time."""
+
+    CSS_PATH = Path(themes.__file__).parent / "trainmon.tcss"
+
+    def __init__(self, backend: FakeBackend) -> None:
+        super().__init__()
+        self.backend = backend
+        self.clock = StillClock()
+        self.acting = Acting(self)  # type: ignore[arg-type]
+        self.animation_level = "none"
+        self.told: list[tuple[str, str, str]] = []
+        """Every message: title, words, severity."""
+        for theme in themes.THEMES:
+            self.register_theme(theme)
+        self.theme = themes.DARK.name
+        if backend.state is not None:
+            self.acting.heard(backend.state)
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return themes.defaults(dark=True)
+
+    def notify(self, message: str, *, title: str = "", severity: str = "information", **how: Any) -> None:  # type: ignore[override]
+        self.told.append((title, message, severity))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from textual._context import visible_screen_stack
+from textual.app import App
 from textual.pilot import Pilot
 
 from tests.tui.backend import FakeBackend
@@ -30,7 +33,7 @@ def dashboard(backend: FakeBackend) -> Dashboard:
     return Dashboard(backend, clock=StillClock())
 
 
-def text_of(app: Dashboard) -> str:
+def text_of(app: App[Any]) -> str:
     """What the top screen draws, without what shows through a modal one from below and without trailing blanks."""
     screen = app.screen
     visible_screen_stack.set([])
@@ -43,7 +46,6 @@ def text_of(app: Dashboard) -> str:
 async def settled(pilot: Pilot[None]) -> str:
     """The screen's text once it stays the same: a screen that opens does so a moment after its key."""
     app = pilot.app
-    assert isinstance(app, Dashboard)
     seen: list[str] = []
     for _ in range(100):
         await pilot.pause(0.02)

@@ -97,5 +97,9 @@ def test_the_list_of_rows_hears_the_keys_that_the_table_promises() -> None:
     assert heard == promised
 
 
+def test_the_words_of_every_key_fit_the_help_of_a_small_terminal() -> None:
+    assert [key.id for key in KEYS if len(key.words) > 57] == []
+
+
 def test_the_readme_table_has_a_line_for_every_key() -> None:
     assert len(markdown().splitlines()) == len(KEYS) + 2

@@ -10,14 +10,13 @@ import pytest
 from textual.pilot import Pilot
 
 from tests.tui import plans
+from tests.tui.apps import Desk
 from tests.tui.backend import FakeBackend
-from tests.tui.screen_text import dashboard, settled, text_of
+from tests.tui.screen_text import settled, text_of
 from tests.tui.states import NASTY, NOW
 from trainmon.model_actions import Ask, Drop, Execute, Plan, Refusal, Remove
-from tui.app import Dashboard
 from tui.modals.plan import PlanScreen
 from tui.plan_rows import command, described, rows, summary, visible, wrapped
-from tui.screens.main import MainScreen
 
 KILL = Ask(verb="kill", subjects=("llm-7b-a",), asked_at=NOW)
 
@@ -25,16 +24,19 @@ KILL = Ask(verb="kill", subjects=("llm-7b-a",), asked_at=NOW)
 @asynccontextmanager
 async def planning(
     ask: Ask = KILL, backend: FakeBackend | None = None, size: tuple[int, int] = (80, 24)
-) -> AsyncIterator[tuple[Dashboard, Pilot[None], FakeBackend, PlanScreen]]:
+) -> AsyncIterator[tuple[Desk, Pilot[None], FakeBackend, PlanScreen]]:
     """The plan of an Ask is open."""
     backend = backend or FakeBackend(plans.with_jobs())
-    app = dashboard(backend)
-    async with app.run_test(size=size, notifications=True) as pilot:
-        await settled(pilot)
+    app = Desk(backend)
+    async with app.run_test(size=size) as pilot:
         app.acting.open(ask)
         await settled(pilot)
         assert isinstance(app.screen, PlanScreen)
         yield app, pilot, backend, app.screen
+
+
+def is_closed(app: Desk) -> bool:
+    return not isinstance(app.screen, PlanScreen)
 
 
 def answering(maker: object) -> FakeBackend:
@@ -59,14 +61,14 @@ async def test_it_opens_at_once_says_whom_it_asks_and_has_nothing_to_press_but_c
 
 async def test_a_host_that_does_not_answer_is_named_after_ten_seconds_and_escape_still_closes() -> None:
     async with planning() as (app, pilot, backend, screen):
-        app.clock.at += 12.0  # type: ignore[attr-defined]
+        app.clock.at += 12.0
         screen.wait()
         await settled(pilot)
         assert "login1 has not answered for 12 s" in text_of(app)
 
         await pilot.press("escape")
         await settled(pilot)
-        assert isinstance(app.screen, MainScreen)
+        assert is_closed(app)
         assert backend.acted == []
 
 
@@ -88,7 +90,7 @@ async def test_a_plan_that_comes_after_escape_is_not_shown() -> None:
         reply(plans.kills(ask))
         await settled(pilot)
 
-        assert isinstance(app.screen, MainScreen)
+        assert is_closed(app)
 
 
 # ---- what it takes to act ----
@@ -99,7 +101,7 @@ async def test_the_same_capital_again_enter_and_escape_do_not_act() -> None:
         await pilot.press("K", "K", "y", "space", "enter")
         await settled(pilot)
 
-        assert isinstance(app.screen, MainScreen)
+        assert is_closed(app)
         assert backend.acted == []
 
 
@@ -114,7 +116,7 @@ async def test_the_button_that_acts_is_reached_by_tab_or_an_arrow(way: str) -> N
         await pilot.press("enter")
         await settled(pilot)
         assert [action.subject for action in backend.acted] == ["llm-7b-a"]
-        assert "asked" in text_of(app)
+        assert app.told == [("asked", "End llm-7b-a by its kill switch", "information")]
 
 
 async def test_the_mouse_presses_the_buttons() -> None:
@@ -164,7 +166,7 @@ async def test_a_job_of_several_nodes_opens_its_button_only_when_its_id_is_typed
 async def test_a_reason_is_asked_into_the_plan_before_it_can_be_acted_on() -> None:
     async with planning(backend=answering(plans.kills)) as (app, pilot, backend, screen):
         await pilot.click("#why")
-        await pilot.press(*"eval first")
+        await pilot.press(*"ev")
         backend.plan = None
         await pilot.press("enter")
         await settled(pilot)
@@ -172,14 +174,14 @@ async def test_a_reason_is_asked_into_the_plan_before_it_can_be_acted_on() -> No
         assert screen.act_door.disabled, "what it would write is not on the screen yet"
 
         ask, reply = backend.replies[-1]
-        assert ask.why == "eval first"
+        assert ask.why == "ev"
         reply(plans.kills(ask))
         await settled(pilot)
-        assert "trainmon-tui kill by me: eval first" in text_of(app)
+        assert "trainmon-tui kill by me: ev" in text_of(app)
 
         await pilot.press("tab", "enter")
         await settled(pilot)
-        assert [action.why for action in backend.acted] == ["eval first"]
+        assert [action.why for action in backend.acted] == ["ev"]
 
 
 async def test_what_an_earlier_look_brings_too_late_is_dropped() -> None:

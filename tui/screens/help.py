@@ -10,18 +10,21 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from tui.keys import KEYS, PLACES, Key, bindings
+from tui.keys import ACTS, KEYS, PLACES, Key, bindings
 from tui.lines import Row, Span
 from tui.reading import Reading
 
 TITLES = {
     "runs": "Runs", "gpus": "GPUs", "disk": "Disk", "queue": "Queue", "log": "Log", "log-screen": "Log",
-    "node": "Node", "run": "Run", "job": "Job",
-    "help": "Help",
+    "node": "Node", "run": "Run", "job": "Job", "help": "Help",
 }  # fmt: skip
+
+ACTING = "Actions: each shows its plan first; Close is the default"
+COMMON = {"app", "main", "back", "moves"}
 
 SIGNS = (
     ("?", "not known"), ("-", "does not apply"), ("·", "no GPU there"), ("!", "look at this number"),
+    ("+", "marked: a key that acts means all that are"),
     ("dim", "older than three periods: what was, with its age"),
 )  # fmt: skip
 
@@ -51,13 +54,15 @@ class Help(ModalScreen[None]):
 
 
 def rows(place: str) -> list[Row]:
-    """The keys of this place, then those of everywhere, then those of other places, then the signs."""
-    here = set(PLACES[place])
-    own = [key for key in KEYS if key.scope in here - {"app", "main", "back", "moves"}]
-    common = [key for key in KEYS if key.scope in here & {"app", "main", "back", "moves"}]
+    """The keys of this place, what acts on its rows, then those of everywhere and of other places, then the signs."""
+    here, acts = set(PLACES[place]), set(ACTS)
+    own = [key for key in KEYS if key.scope in here - COMMON - acts]
+    acting = [key for key in KEYS if key.scope in here & acts]
+    common = [key for key in KEYS if key.scope in here & COMMON]
     other = [key for key in KEYS if key.scope not in here]
     spans: list[tuple[Span, ...]] = []
-    for title, keys in ((TITLES[place], own), ("Everywhere here", common), ("Elsewhere", other)):
+    sections = ((TITLES[place], own), (ACTING, acting), ("Everywhere here", common), ("Elsewhere", other))
+    for title, keys in sections:
         if keys:
             spans += [(Span(title, "accent bold"),), *map(line, keys), ()]
     spans += [(Span("Signs", "accent bold"),), *((Span(f"  {sign:<12}", "bold"), Span(words)) for sign, words in SIGNS)]
