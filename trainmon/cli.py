@@ -11,8 +11,12 @@ from importlib import import_module
 import click
 
 DASHBOARD = "dashboard"
-COMMANDS = (DASHBOARD, "snapshot", "check", "init")
-"""The modules of trainmon.commands; the dashboard is what runs when no other is named."""
+VERBS = (
+    "save", "kill", "unkill", "unsave", "requeue", "cancel", "hold", "release", "signal", "queue", "exclude",
+)  # fmt: skip
+"""What acts: all of them in the module trainmon.commands.act."""
+COMMANDS = (DASHBOARD, "snapshot", "check", "init", *VERBS, "actions")
+"""The others are modules of trainmon.commands; the dashboard is what runs when no other is named."""
 
 TAKES_A_VALUE = frozenset({"--config", "--ssh-config"})
 """Options that may stand before a sub-command with a value of their own."""
@@ -31,7 +35,7 @@ def main() -> None:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one command line and say how it went: 0, or 1, 2, 3 as the README says."""
+    """Run one command line and say how it went: 0, or 1 to 4 as the README says."""
     name, rest = route(argv)
     try:
         code = _invoke(name, rest)
@@ -67,6 +71,10 @@ def route(argv: Sequence[str]) -> tuple[str, list[str]]:
 
 def command(name: str) -> click.Command:
     """A command by its name; imports its module, which imports nothing heavy before it runs."""
+    if name in VERBS:
+        from trainmon.commands import act
+
+        return act.command(name)
     found: click.Command = import_module(f"trainmon.commands.{name}").command
     return found
 

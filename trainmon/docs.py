@@ -16,6 +16,7 @@ import click
 import msgspec
 
 from trainmon import cli, config_tables
+from trainmon.commands.act import COMMON, EXITS
 from trainmon.config_decode import find_kind, table_of
 from trainmon.config_tables import Settings, Table
 from trainmon.config_values import Duration, Share, SlurmPeriod, duration_text
@@ -48,15 +49,25 @@ def commands() -> str:
     lines = ["| command | what it does |", "|---|---|"]
     for name in cli.COMMANDS:
         command = cli.command(name)
-        words = ["trainmon-tui", *([] if name == cli.DASHBOARD else [name]), *map(_usage, command.params)]
-        help_text = " ".join((command.help or "").split())
-        lines.append(f"| `{' '.join(words)}` | {help_text} |")
+        of_all = len(COMMON) if name in cli.VERBS else 0
+        lines.append(_command_row(name, command.params[: len(command.params) - of_all], command.help))
+    verb = cli.command(cli.VERBS[0])
+    shared = verb.params[len(verb.params) - len(COMMON) :]
+    takes = " ".join(map(_usage, shared))
+    lines.append(f"| `… {takes}` | Every command that acts takes these. {' '.join(EXITS.split())} |")
     return "\n".join(lines)
+
+
+def _command_row(name: str, params: list[click.Parameter], help_text: str | None) -> str:
+    """One command; of those that act without what all of them share."""
+    words = ["trainmon-tui", *([] if name == cli.DASHBOARD else [name]), *map(_usage, params)]
+    told = (help_text or "") if name not in cli.VERBS else (help_text or "").replace(EXITS, "")
+    return f"| `{' '.join(words)}` | {' '.join(told.split())} |".replace("RUN|JOB", "RUN\\|JOB")
 
 
 def _usage(param: click.Parameter) -> str:
     if isinstance(param, click.Argument):
-        return "[HOST…]"
+        return (param.metavar or "").replace("]...", "…]").replace("...", "…")
     if param.metavar and param.metavar.startswith("[="):
         return f"[{param.opts[0]}{param.metavar}]"
     takes = "" if isinstance(param, click.Option) and param.is_flag else f" {param.metavar or param.type.name.upper()}"

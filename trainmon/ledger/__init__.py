@@ -19,7 +19,7 @@ from trainmon.ledger.rows import KeptText, harmless, prune, read_actions, read_o
 from trainmon.ledger.schema import NewerLedger
 from trainmon.model_actions import Record
 
-__all__ = ["NAME", "KeptText", "Ledger", "LedgerStuck", "NewerLedger"]
+__all__ = ["NAME", "KeptText", "Ledger", "LedgerStuck", "NewerLedger", "recorded"]
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +34,21 @@ KEEP: Seconds = 90 * DAY
 OPEN_AT_MOST = 1_000
 
 Found = TypeVar("Found")
+
+
+def recorded(directory: Path, since: Instant, limit: int) -> list[Record]:
+    """The newest actions of a ledger, whoever writes into it now; the newest last. Raises LedgerStuck."""
+    file = directory / NAME
+    try:
+        connection = open_to_read(file)
+        if connection is None:
+            return []
+        try:
+            return read_actions(connection, since, limit)
+        finally:
+            connection.close()
+    except (sqlite3.Error, OSError) as error:
+        raise LedgerStuck(words(error, file)) from error
 
 
 class Ledger:

@@ -1,0 +1,105 @@
+"""trainmon-tui save, kill, requeue …: what the capital keys of the dashboard do, for scripts and for the shell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from trainmon.commands.options import config_option, read_duration, ssh_config_option
+
+if TYPE_CHECKING:
+    from trainmon.model_actions import Verb
+
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class Act(NamedTuple):
+    """One verb: what it is done to, and what it does."""
+
+    verb: Verb
+    subject: str
+    help: str
+    options: tuple[Decorator, ...] = ()
+
+
+def _switch(kind: str) -> Decorator:
+    return click.option("--switch", metavar="PATH", help=f"Which {kind} switch, where several are armed.")
+
+
+ACTS = (
+    Act("save", "RUN...", "Have runs save a checkpoint: drops their save switch."),
+    Act("kill", "RUN...", "Have runs save and exit: drops their kill switch, which stays armed."),
+    Act("unkill", "RUN...", "Remove the armed kill switch of runs.", (_switch("kill"),)),
+    Act("unsave", "RUN...", "Remove the armed save switch of runs.", (_switch("save"),)),
+    Act("requeue", "RUN|JOB...", "End jobs and have them start again: scontrol requeue Incomplete."),
+    Act("cancel", "RUN|JOB...", "Cancel jobs: scancel."),
+    Act("hold", "RUN|JOB...", "Keep waiting jobs from starting."),
+    Act("release", "RUN|JOB...", "Let held jobs start."),
+    Act("signal", "RUN|JOB... [SIGNAL]", "Send a signal to trainers that save on it; USR1 if none is named."),
+    Act(
+        "queue",
+        "RUN...",
+        "Queue runs once more behind what they have: sbatch of their script.",
+        (
+            click.option(
+                "--count",
+                type=click.IntRange(1, 1000),
+                metavar="N",
+                default=1,
+                show_default=True,
+                help="How many more.",
+            ),
+        ),
+    ),
+    Act(
+        "exclude",
+        "NODE...",
+        "Keep waiting jobs off nodes, and drain these where one may.",
+        (click.option("--run", metavar="RUN", help="Only the jobs of this run; otherwise all of one's own."),),
+    ),
+)
+
+EXITS = """Exit status: 0 done, 1 it failed or what should follow did not, 2 a mistake in the call or the config,
+3 nothing could be seen or the outcome is not known, 4 refused."""
+
+
+def command(verb: str) -> click.Command:
+    """The command of a verb."""
+    one = next(act for act in ACTS if act.verb == verb)
+
+    def callback(words: tuple[str, ...], **options: Any) -> int:
+        from trainmon.commands.act_run import Options, run
+
+        return run(one.verb, words, Options(**options))
+
+    subjects = click.argument("words", nargs=-1, required=True, metavar=one.subject)
+    decorators: tuple[Decorator, ...] = (*COMMON, *reversed(one.options), subjects)
+    made: Callable[..., Any] = callback
+    for decorated in decorators:
+        made = decorated(made)
+    return click.command(verb, help=f"{one.help}\n\n{EXITS}", short_help=one.help)(made)
+
+
+def _read_wait(context: click.Context, param: click.Parameter, value: str | None) -> float:
+    return 0.0 if value is None else read_duration(context, param, value)
+
+
+COMMON: tuple[Decorator, ...] = (
+    ssh_config_option,
+    config_option,
+    click.option(
+        "--wait",
+        callback=_read_wait,
+        metavar="DURATION",
+        default=None,
+        help="Follow for so long what comes after: the file taken, a checkpoint committed, the job started again.",
+    ),
+    click.option("--why", metavar="TEXT", default="", help="Written into the switch file and the ledger."),
+    click.option("--typed", metavar="ID", help="The id that the plan wants typed; for use with --yes."),
+    click.option("--yes", is_flag=True, help="Skip the question; never the checks."),
+    click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing."),
+)
+"""Options of every verb, the last first."""

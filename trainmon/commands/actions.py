@@ -1,0 +1,121 @@
+"""trainmon-tui actions: what was asked for from here, by whom, and what became of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trainmon.commands.options import read_duration
+
+if TYPE_CHECKING:
+    from trainmon.model_actions import Record
+
+AT_MOST = 10_000
+"""Actions read at once: more than a person does in 90 days."""
+
+HEAD = ("WHEN", "WHAT", "OF", "WHO", "STATUS", "OUTCOME", "THEN")
+
+
+@click.command("actions")
+@click.argument("subject", required=False, metavar="[RUN|JOB]")
+@click.option("--json", "as_json", is_flag=True, help="A list of objects, one an action.")
+@click.option(
+    "--since", callback=read_duration, metavar="DURATION", default="7d", show_default=True, help="How far back."
+)
+def command(subject: str | None, as_json: bool, since: float) -> int:
+    """List what was asked for from this machine, the newest last.
+
+    Exit status: 0 read, 2 a mistake in the call, 3 the ledger cannot be read.
+    """
+    from trainmon.commands.table import plain
+    from trainmon.ledger import recorded
+    from trainmon.logfile import log_to_file
+    from trainmon.state_directory import find
+
+    log_to_file()
+    found = recorded(find(os.environ).path, time.time() - since, AT_MOST)
+    records = [record for record in found if subject is None or is_of(record, subject)]
+    if as_json:
+        import json
+
+        click.echo(json.dumps([row(record) for record in records], ensure_ascii=False))
+        return 0
+    if not records:
+        about = f" of {subject}" if subject else ""
+        click.echo(plain(f"no action{about} in that time"), err=True)
+        return 0
+    click.echo(plain("\n".join(lines(records))))
+    return 0
+
+
+def is_of(record: Record, subject: str) -> bool:
+    """Whether it is about a run, a job (with or without its cluster), or a node."""
+    action = record.action
+    job = action.job or ""
+    return subject in (action.subject, action.run, job, job.partition("/")[2])
+
+
+def row(record: Record) -> dict[str, Any]:
+    """An action as plain values; every field is always present, null is not known. Times are Unix seconds."""
+    from trainmon.ledger.rows import shown
+
+    action = record.action
+    return {
+        "id": action.id,
+        "asked_at": action.asked_at,
+        "who": action.who,
+        "from_host": action.from_host,
+        "verb": action.verb,
+        "subject": action.subject,
+        "run": action.run,
+        "job": action.job,
+        "cluster": action.cluster,
+        "host": action.host,
+        "title": action.title,
+        "command": shown(action.deed),
+        "why": action.why,
+        "step": action.step,
+        "checkpoint": action.checkpoint,
+        "status": record.status,
+        "done_at": record.done_at,
+        "outcome": record.outcome,
+        "marks": [{"name": mark.name, "at": mark.at, "missed": mark.missed} for mark in record.marks],
+        "settled_at": record.settled_at,
+        "note": record.note,
+    }
+
+
+def lines(records: Sequence[Record]) -> Iterator[str]:
+    """A table for people."""
+    from trainmon.commands.table import table
+
+    return table(HEAD, [_cells(record) for record in records])
+
+
+def _cells(record: Record) -> tuple[str, ...]:
+    action = record.action
+    job = (action.job or "").partition("/")[2]
+    of = action.run or job or action.subject
+    return (
+        _at(action.asked_at, "%Y-%m-%d %H:%M:%S"),
+        action.verb,
+        f"{of} ({job})" if action.run and job else of,
+        f"{action.who}@{action.from_host}",
+        record.status,
+        "; ".join(text for text in (record.outcome, record.note, action.why and f"“{action.why}”") if text),
+        "; ".join(_mark(mark.name, mark.at, mark.missed) for mark in record.marks),
+    )
+
+
+def _mark(name: str, at: float | None, missed: str | None) -> str:
+    if missed is not None:
+        return f"not: {name} ({missed})"
+    return f"{name} {_at(at, '%H:%M:%S')}" if at is not None else f"{name}: not yet"
+
+
+def _at(at: float, form: str) -> str:
+    return time.strftime(form, time.localtime(at))
