@@ -1,13 +1,139 @@
-"""The one thread that looks after all hosts."""
+"""The one thread that looks after all hosts, and what queues say of them."""
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from collectors.dialling import here
 from collectors.nodes import Watch
-from collectors.supervisor import Supervisor
-from trainmon.config import choose
+from collectors.slurm import Watched
+from collectors.supervisor import JOB_ENDED, STAYS, Supervisor, plan
+from trainmon.clock import Clock
+from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings, choose
+from trainmon.errors import HostUnreachable
+from trainmon.model import Event, JobsSeen, RunsChanged, RunSpec, Source, SourceChanged, SourceGone
+from trainmon.model_jobs import Job
+from trainmon.slurm_client import Client
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.at = 1000.0
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+class FakeQueue:
+    """A poller whose scheduler is the test."""
+
+    def __init__(
+        self,
+        watched: Watched,
+        client_of: Callable[[], Client],
+        submit: Callable[[Event], None],
+        clock: Clock,
+        seen: Callable[[tuple[Job, ...], str], None],
+    ) -> None:
+        self.watched, self.client_of, self.submit, self.seen = watched, client_of, submit, seen
+        self.asked: list[str] = []
+
+    def start(self) -> None:
+        self.asked.append("start")
+
+    def stop(self) -> None:
+        self.asked.append("stop")
+
+    def hurry(self) -> None:
+        self.asked.append("hurry")
+
+    def refresh(self) -> None:
+        self.asked.append("refresh")
+
+    def look_at(self, key: str) -> None:
+        self.asked.append(key)
+
+
+class Stage:
+    """A supervisor whose hosts refuse the connection, and whose queues are the test's."""
+
+    def __init__(self, settings: Settings, ssh_config: Path) -> None:
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.told: list[Event] = []
+        self.clock = FakeClock()
+        self.queues: dict[str, FakeQueue] = {}
+        self.supervisor = Supervisor(
+            settings, self.events.put, ask=None, clock=self.clock, ssh_config=ssh_config, make_queue=self.make
+        )
+
+    def make(self, watched: Watched, *parts: Any) -> FakeQueue:
+        self.queues[watched.cluster] = FakeQueue(watched, *parts)
+        return self.queues[watched.cluster]
+
+    def heard(self, what: Callable[[Event], object]) -> Event:
+        """The first event of a kind, those before it included."""
+        deadline = time.monotonic() + 5
+        while True:
+            event = self.events.get(timeout=max(0.01, deadline - time.monotonic()))
+            self.told.append(event)
+            if what(event):
+                return event
+
+    def source(self, host: str, phase: str) -> Source:
+        event = self.heard(lambda event: isinstance(event, SourceChanged) and is_at(event.source, host, phase))
+        assert isinstance(event, SourceChanged)
+        return event.source
+
+    def sources(self, phase: str) -> Source:
+        event = self.heard(lambda event: isinstance(event, SourceChanged) and event.source.phase == phase)
+        assert isinstance(event, SourceChanged)
+        return event.source
+
+    def runs(self) -> tuple[RunSpec, ...]:
+        event = self.heard(lambda event: isinstance(event, RunsChanged))
+        assert isinstance(event, RunsChanged)
+        return event.specs
+
+    def hosts(self) -> set[str]:
+        return set(self.supervisor._watches)
+
+
+def is_at(source: Source, host: str, phase: str) -> bool:
+    return (source.name, source.phase) == (f"node:{host}", phase)
+
+
+@contextlib.contextmanager
+def staged(tmp_path: Path, settings: Settings) -> Iterator[Stage]:
+    config = tmp_path / "ssh_config"
+    config.write_text("Host *\n  HostName 127.0.0.1\n  Port 1\n")
+    stage = Stage(settings, config)
+    stage.supervisor.start()
+    try:
+        yield stage
+    finally:
+        stage.supervisor.stop()
+
+
+def job(number: int, *nodes: str, state: str = "RUNNING", **said: Any) -> Job:
+    told: dict[str, Any] = {"name": "llm", "user": "ana", "batch": True, "stdout": f"/fsx/{number}.out"}
+    return Job(cluster="prod", id=str(number), number=number, state=state, nodes=nodes, **{**told, **said})
+
+
+FOLLOWED = Settings(clusters=(ClusterSettings(name="prod", login="login1", nodes=None),))
+NAMED = Settings(
+    clusters=(ClusterSettings(name="prod", login="login1", nodes=("n1", "me@n2")),), runs=(RunSettings(name="llm"),)
+)
 
 
 def test_a_host_that_cannot_be_looked_after_does_not_keep_the_others_from_it(tmp_path: Path) -> None:
@@ -32,3 +158,201 @@ def test_a_host_that_cannot_be_looked_after_does_not_keep_the_others_from_it(tmp
 
 def replaced(watch: Watch, tick: object) -> None:
     watch.tick = tick  # type: ignore[method-assign, assignment]
+
+
+# ---- nodes that come and go with the jobs ----------------------------------------------------------------------------
+
+
+def test_the_nodes_of_the_runs_jobs_are_watched_while_they_run(tmp_path: Path) -> None:
+    with staged(tmp_path, FOLLOWED) as stage:
+        assert stage.runs() == ()
+        assert stage.hosts() == {"login1"}
+        stage.queues["prod"].seen((job(1, "n1", "n2"), job(2, "n9", user="bob", name="bobs")), "ana")
+        (run,) = stage.runs()
+        assert (run.name, run.nodes, run.log) == ("llm", ("n1", "n2"), "/fsx/1.out")
+        assert stage.hosts() == {"login1", "n1", "n2"}
+        stage.source("n1", "connecting")
+        stage.queues["prod"].seen((job(1, "n1", "n2", state="COMPLETING"),), "ana")
+        off = [stage.sources("off"), stage.sources("off")]
+        assert {(source.name, source.error, source.hint) for source in off} == {
+            ("node:n1", None, JOB_ENDED),
+            ("node:n2", None, JOB_ENDED),
+        }
+        stage.clock.at += STAYS - 1
+        assert stage.hosts() == {"login1", "n1", "n2"}
+        stage.clock.at += 2
+        gone = {stage.heard(lambda event: isinstance(event, SourceGone)) for _ in range(2)}
+        assert gone == {SourceGone("node:n1"), SourceGone("node:n2")}
+        assert stage.hosts() == {"login1"}
+
+
+def test_a_node_whose_next_job_begins_in_time_is_the_same_row(tmp_path: Path) -> None:
+    with staged(tmp_path, FOLLOWED) as stage:
+        seen = stage.queues["prod"].seen
+        seen((job(1, "n1"),), "ana")
+        stage.source("n1", "connecting")
+        watch = stage.supervisor._watches["n1"]
+        seen((job(1, "n1", state="COMPLETED"), job(2, state="PENDING")), "ana")
+        stage.source("n1", "off")
+        stage.clock.at += STAYS / 2
+        seen((job(2, "n1"),), "ana")
+        stage.source("n1", "retrying")
+        stage.clock.at += STAYS
+        stage.source("n1", "connecting")
+        assert stage.supervisor._watches["n1"] is watch
+
+
+def test_nodes_that_the_config_names_stay_whatever_the_jobs_do(tmp_path: Path) -> None:
+    with staged(tmp_path, NAMED) as stage:
+        seen = stage.queues["prod"].seen
+        assert stage.runs()[0].nodes == ()
+        seen((job(1, "n1", "n2", "n3"),), "ana")
+        assert stage.runs()[0].nodes == ("n1", "me@n2", "n3")
+        assert stage.hosts() == {"login1", "n1", "me@n2"}
+        seen((), "ana")
+        stage.source("n1", "retrying")
+        assert stage.hosts() == {"login1", "n1", "me@n2"}
+        assert not [event for event in stage.told if isinstance(event, SourceChanged) and event.source.phase == "off"]
+
+
+def test_a_look_that_shows_nothing_new_costs_nothing(tmp_path: Path) -> None:
+    with staged(tmp_path, FOLLOWED) as stage:
+        seen = stage.queues["prod"].seen
+        seen((job(1, "n1"),), "ana")
+        stage.source("n1", "retrying")
+        plans, watches = stage.supervisor._plans, stage.supervisor._watches
+        count = sum(isinstance(event, RunsChanged) for event in stage.told)
+        for _ in range(3):
+            seen((job(1, "n1", priority=7),), "ana")
+        stage.clock.at += 3600
+        stage.source("n1", "connecting")
+        assert stage.supervisor._plans is plans
+        assert stage.supervisor._watches is watches
+        assert sum(isinstance(event, RunsChanged) for event in stage.told) == count == 2
+
+
+def test_interactive_jobs_bring_no_nodes_and_no_runs(tmp_path: Path) -> None:
+    with staged(tmp_path, FOLLOWED) as stage:
+        stage.queues["prod"].seen((job(1, "n1", batch=False),), "ana")
+        assert stage.hosts() == {"login1"}
+
+
+def test_a_name_that_is_an_option_is_no_node(tmp_path: Path) -> None:
+    with staged(tmp_path, FOLLOWED) as stage:
+        stage.queues["prod"].seen((job(1, "-oProxyCommand=id", "n1;id", "n1"),), "ana")
+        assert stage.hosts() == {"login1", "n1"}
+
+
+def test_nothing_is_watched_any_more_after_the_stop(tmp_path: Path) -> None:
+    with staged(tmp_path, FOLLOWED) as stage:
+        stage.supervisor.stop()
+        stage.queues["prod"].seen((job(1, "n1"),), "ana")
+        assert stage.hosts() == {"login1"}
+        assert stage.queues["prod"].asked == ["start", "stop"]
+
+
+def test_a_job_on_this_machine_itself_needs_no_connection(tmp_path: Path) -> None:
+    settings = Settings(clusters=(ClusterSettings(name="prod", nodes=None),))
+    with staged(tmp_path, settings) as stage:
+        assert stage.hosts() == {here()}
+        stage.queues["prod"].seen((job(1, here()),), "ana")
+        stage.source(here(), "up")
+        assert stage.hosts() == {here()}
+
+
+# ---- who is asked, and over what -------------------------------------------------------------------------------------
+
+
+def test_each_cluster_has_its_queue_on_its_login_host(tmp_path: Path) -> None:
+    clusters = (
+        ClusterSettings(name="prod", login="login1", nodes=None, users=("ana", "bob"), slurm_every=60.0, spares=2),
+        ClusterSettings(name="plain", login="login2", nodes=("me@n1",)),
+        ClusterSettings(name="here", nodes=None),
+        ClusterSettings(name="also-here", nodes=("n3",)),
+    )
+    with staged(tmp_path, Settings(clusters=clusters)) as stage:
+        told = [one.watched for one in stage.queues.values()]
+    assert told[0] == Watched(cluster="prod", login="login1", users=("ana", "bob"), every=60.0, spares=2, required=True)
+    assert told[1] == Watched(cluster="plain", login="login2", nodes=("n1",), required=False)
+    assert (told[2].cluster, told[2].login, told[2].required) == ("here", here(), True)
+    assert len(told) == 3
+
+
+@pytest.mark.parametrize("run", [RunSettings(name="a", job="b"), RunSettings(name="a", script="/fsx/a.slurm")])
+def test_a_run_with_a_job_needs_a_queue(tmp_path: Path, run: RunSettings) -> None:
+    settings = Settings(clusters=(ClusterSettings(name="prod", login="login1"),), runs=(run,))
+    with staged(tmp_path, settings) as stage:
+        assert stage.queues["prod"].watched.required
+
+
+def test_where_nobody_counts_on_slurm_its_absence_is_no_source(tmp_path: Path) -> None:
+    with staged(tmp_path, Settings(clusters=(ClusterSettings(name="prod", login="login1"),))) as stage:
+        tell = stage.queues["prod"].submit
+        source = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="waiting")
+        tell(SourceChanged(source))
+        tell(SourceChanged(Source(name="slurm:prod", kind="slurm", cluster="prod", phase="off", error="no squeue")))
+        assert stage.heard(lambda event: isinstance(event, SourceGone)) == SourceGone("slurm:prod")
+        lost = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="waiting", error="no way to login1")
+        tell(JobsSeen("prod", 5.0, ()))
+        tell(SourceChanged(lost))
+        assert stage.heard(lambda event: event == SourceChanged(lost))
+
+
+def test_connections_are_lent_and_never_made_for_it(tmp_path: Path) -> None:
+    with staged(tmp_path, NAMED) as stage:
+        stage.source("n1", "retrying")
+        with pytest.raises(HostUnreachable, match="n1"):
+            stage.supervisor.shell_of("n1")
+        with pytest.raises(HostUnreachable, match="n7 is not watched"):
+            stage.supervisor.shell_of("n7")
+        with pytest.raises(HostUnreachable):
+            stage.queues["prod"].client_of()
+        done = stage.supervisor.shell_of(here()).run(["echo", "$HOME"], timeout=10)
+        assert done.stdout == b"$HOME\n"
+
+
+def test_what_a_person_asks_goes_to_the_queue(tmp_path: Path) -> None:
+    with staged(tmp_path, NAMED) as stage:
+        stage.supervisor.hurry_slurm("prod")
+        stage.supervisor.hurry_slurm("unknown")
+        stage.supervisor.look_at_job("prod/88_3")
+        stage.supervisor.look_at_job("unknown/1")
+        stage.supervisor.refresh()
+        stage.supervisor.refresh()
+        assert stage.queues["prod"].asked == ["start", "hurry", "prod/88_3", "refresh"]
+
+
+# ---- who looks at what -----------------------------------------------------------------------------------------------
+
+
+def test_disks_of_the_runs_nodes_are_those_of_its_job(tmp_path: Path) -> None:
+    disks = (DiskSettings(path="/tmp", on="run"), DiskSettings(path="/", on="nodes"))
+    settings = Settings(clusters=FOLLOWED.clusters, disks=disks)
+    with staged(tmp_path, settings) as stage:
+        stage.queues["prod"].seen((job(1, "n1"),), "ana")
+        stage.source("n1", "connecting")
+        until(lambda: stage.supervisor._watches["n1"]._spec is not None)
+        specs = {host: watch._spec for host, watch in stage.supervisor._watches.items()}
+        assert {host: spec.disks for host, spec in specs.items() if spec} == {"n1": ("/", "/tmp"), "login1": ("/fsx",)}
+
+
+def test_a_login_host_is_no_node_before_the_first_job() -> None:
+    (cluster,) = FOLLOWED.clusters
+    before = plan(FOLLOWED, cluster, ())
+    assert (before.hosts, before.nodes) == (("login1",), frozenset())
+    after = plan(FOLLOWED, cluster, (), ("n1",))
+    assert (after.hosts, after.nodes) == (("login1", "n1"), frozenset({"n1"}))
+
+
+def test_without_a_config_a_job_adds_this_machine_as_the_reader_of_its_log() -> None:
+    settings, _ = choose(None, ("n1",))
+    (cluster,) = settings.clusters
+    assert plan(settings, cluster, ()).hosts == ("n1",)
+    assert plan(settings, cluster, (RunSpec(name="llm", cluster="local"),)).hosts == (here(), "n1")
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen within 5 s"
+        time.sleep(0.005)

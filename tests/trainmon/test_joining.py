@@ -1,0 +1,155 @@
+"""Which jobs are a run's, and which runs there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from trainmon.joining import ENDED_RUNS_STAY, FOUND_AT_MOST, followed, holds_nodes, jobs_of, present
+from trainmon.model import RunSpec
+from trainmon.model_jobs import Job
+
+ME: dict[str, str | None] = {"prod": "ana", "other": "a.meyer"}
+NOW = 100_000.0
+
+
+def job(number: int, state: str = "RUNNING", **said: Any) -> Job:
+    told: dict[str, Any] = {"cluster": "prod", "name": "llm", "user": "ana", "batch": True, "id": str(number)}
+    return Job(number=number, state=state, **{**told, **said})
+
+
+def runs(*jobs: Job, configured: tuple[RunSpec, ...] = (), before: tuple[RunSpec, ...] = ()) -> tuple[RunSpec, ...]:
+    return followed(configured, before, jobs, ME, NOW)
+
+
+def test_the_jobs_of_a_run_are_those_that_run_then_wait_then_ended() -> None:
+    told = [
+        job(1, "COMPLETED", ends_at=50.0),
+        job(2, "FAILED", ends_at=60.0),
+        job(3, "PENDING", submitted_at=5.0),
+        job(4, "PENDING", submitted_at=4.0),
+        job(5, started_at=10.0),
+        job(6, started_at=20.0),
+        job(7, started_at=99.0, gone_at=100.0),
+        job(8, name="else"),
+        job(9, cluster="other"),
+    ]
+    own = jobs_of(RunSpec(name="llm", cluster="prod"), told)
+    assert [one.number for one in own] == [6, 5, 4, 3, 7, 2, 1]
+    assert present(own) == told[5]
+    assert present(own[2:]) is None
+    assert present(()) is None
+
+
+def test_of_those_that_started_together_the_later_number_is_the_present_one() -> None:
+    own = jobs_of(RunSpec(name="llm", cluster="prod"), [job(1, started_at=10.0), job(2, started_at=10.0)])
+    assert [one.number for one in own] == [2, 1]
+
+
+def test_a_state_that_no_slurm_documents_is_not_an_end() -> None:
+    strange = job(1, "REBOOTING_NODES", started_at=10.0)
+    assert present(jobs_of(RunSpec(name="llm", cluster="prod"), [strange])) == strange
+    assert not holds_nodes(strange)
+
+
+def test_processes_are_on_the_nodes_between_configuring_and_completing() -> None:
+    states = ["PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "COMPLETING", "COMPLETED"]
+    assert [holds_nodes(job(1, state)) for state in states] == [False, False, True, True, True, False, False]
+    assert not holds_nodes(job(1, gone_at=5.0))
+
+
+def test_a_run_of_the_config_gets_its_jobs_nodes_and_log() -> None:
+    spec = RunSpec(name="video", cluster="prod", job="llm", checkpoints="/fsx/ckpt", nodes=("n7",))
+    (run,) = runs(job(1, nodes=("n1", "n2"), stdout="/fsx/1.out"), configured=(spec,))
+    assert run == replace(spec, nodes=("n1", "n2"), log="/fsx/1.out")
+
+
+def test_what_the_config_says_of_a_log_goes_before_the_job() -> None:
+    spec = RunSpec(name="llm", cluster="prod", log="/fsx/logs/*.out")
+    (run,) = runs(job(1, stdout="/fsx/1.out"), configured=(spec,))
+    assert run.log == "/fsx/logs/*.out"
+
+
+def test_without_a_job_a_run_of_the_config_is_as_the_config_says() -> None:
+    spec = RunSpec(name="llm", cluster="prod", nodes=("n7",))
+    assert runs(configured=(spec,)) == (spec,)
+
+
+def test_the_log_and_nodes_of_a_job_that_ended_stay_until_the_next_begins() -> None:
+    spec = RunSpec(name="llm", cluster="prod")
+    first = runs(job(1, nodes=("n1",), stdout="/fsx/1.out"), configured=(spec,))
+    between = runs(
+        job(1, "COMPLETED", nodes=("n1",), stdout="/fsx/1.out"), job(2, "PENDING"), configured=(spec,), before=first
+    )
+    assert between == first
+    (second,) = runs(job(2, nodes=("n3",), stdout="/fsx/2.out"), configured=(spec,), before=between)
+    assert (second.nodes, second.log) == (("n3",), "/fsx/2.out")
+
+
+def test_our_own_running_batch_jobs_are_runs_by_themselves() -> None:
+    found = runs(
+        job(1, nodes=("n1",), stdout="/home/ana/slurm-1.out"),
+        job(2, name="waits", state="PENDING"),
+        job(3, name="interactive", batch=False),
+        job(4, name="not-asked-yet", batch=None),
+        job(5, name="bobs", user="bob"),
+        job(6, name="gone", gone_at=5.0),
+        job(7, name=""),
+    )
+    log = "/home/ana/slurm-1.out"
+    assert found == (RunSpec(name="llm", cluster="prod", job="llm", user="ana", found=True, nodes=("n1",), log=log),)
+
+
+def test_who_we_are_differs_by_cluster() -> None:
+    found = runs(
+        job(1),
+        job(2, cluster="other", name="theirs", user="ana"),
+        job(3, cluster="other", name="mine", user="a.meyer"),
+        job(4, cluster="third", name="unknown", user="ana"),
+        job(5, cluster="third", name="nobodys", user=""),
+    )
+    assert [(run.cluster, run.name) for run in found] == [("prod", "llm"), ("other", "mine")]
+
+
+def test_another_users_job_of_the_same_name_is_not_ours() -> None:
+    mine, bobs = job(1, started_at=1.0, nodes=("n1",)), job(2, started_at=9.0, nodes=("n2",), user="bob")
+    (run,) = runs(mine, bobs)
+    assert (run.nodes, jobs_of(run, [mine, bobs])) == (("n1",), (mine,))
+    watched = RunSpec(name="llm", cluster="prod")
+    assert jobs_of(watched, [mine, bobs]) == (bobs, mine)
+
+
+def test_a_job_of_a_run_in_the_config_is_no_run_of_its_own() -> None:
+    spec = RunSpec(name="video", cluster="prod", job="llm")
+    assert [run.name for run in runs(job(1), job(2), configured=(spec,))] == ["video"]
+
+
+def test_runs_of_one_name_are_told_apart_by_their_clusters_and_keep_their_names() -> None:
+    jobs = (job(1), job(2, cluster="other", user="a.meyer"))
+    configured = (RunSpec(name="llm", cluster="prod", job="something-else"),)
+    found = runs(*jobs, configured=configured)
+    assert [run.name for run in found] == ["llm", "llm@prod", "llm@other"]
+    assert runs(*reversed(jobs), configured=configured, before=found) == found
+    left = runs(jobs[1], configured=configured, before=found)
+    assert [run.name for run in left] == ["llm", "llm@other"]
+
+
+def test_a_found_run_outlives_its_job_by_a_day() -> None:
+    before = runs(job(1, nodes=("n1",), stdout="/fsx/1.out"))
+    ended = job(1, "FAILED", nodes=("n1",), stdout="/fsx/1.out")
+    for job_now in (ended, replace(ended, gone_at=NOW - 60)):
+        assert followed((), before, [job_now], ME, NOW) == before
+    assert followed((), before, [replace(ended, gone_at=NOW - ENDED_RUNS_STAY)], ME, NOW) == ()
+
+
+def test_a_found_run_of_another_cluster_leaves_no_log_behind() -> None:
+    before = runs(job(1, stdout="/fsx/1.out"))
+    (run,) = followed((), before, [job(2, cluster="other", user="a.meyer")], ME, NOW)
+    assert (run.name, run.cluster, run.log) == ("llm", "other", None)
+
+
+def test_a_sweep_of_a_thousand_names_is_not_a_thousand_runs() -> None:
+    found = runs(*(job(number, name=f"sweep-{number}") for number in range(1000)))
+    assert len(found) == FOUND_AT_MOST
+    assert runs(*(job(number, name=f"sweep-{number}") for number in range(1000)), before=found) == found
