@@ -15,7 +15,7 @@ from tui.gpu_cells import METRICS, Metric
 from tui.grid import Grid, node_names
 from tui.keys import bindings
 from tui.lines import KeyedLines
-from tui.panes.base import Pane
+from tui.panes.base import Kind, Pane
 from tui.survey import DOWN, HOT, LATE, LOST, NO_DRIVER, survey, without_driver
 
 EMPTY = (
@@ -33,6 +33,7 @@ class GpusPane(Pane):
     NUMBER = "2"
     NAME = "GPUs"
     SORTS = ("severity", "name", "temperature", "utilization")
+    KIND: ClassVar[Kind | None] = "node"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("gpus")]
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
