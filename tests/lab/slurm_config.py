@@ -36,6 +36,7 @@ SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 KillWait=2
 MinJobAge={min_job_age}
 InactiveLimit=0
+MessageTimeout=3
 SlurmdTimeout=300
 {accounting}
 {nodes}

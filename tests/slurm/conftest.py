@@ -1,0 +1,60 @@
+"""One Slurm for all tests of this package; each test finds it empty, with all its nodes idle."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab.slurm import Slurm
+from tests.slurm.watch import Watch
+from trainmon.reader import Reader
+from trainmon.shell import Local
+
+
+@contextlib.contextmanager
+def open_directory() -> Iterator[Path]:
+    """A directory with a short name that other users may read: pytest's own are for us alone."""
+    directory = Path(tempfile.mkdtemp(prefix="lab-"))
+    directory.chmod(0o755)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def one_slurm() -> Iterator[Slurm]:
+    with open_directory() as directory, Slurm.start(directory) as slurm:
+        yield slurm
+
+
+@pytest.fixture
+def slurm(one_slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
+    """The one Slurm; commands that a test starts on this machine find it."""
+    for name, value in one_slurm.environ.items():
+        monkeypatch.setenv(name, value)
+    yield one_slurm
+    one_slurm.clear()
+
+
+@pytest.fixture
+def watching(slurm: Slurm) -> Iterator[Callable[..., Watch]]:
+    """Makes our poller, asking this Slurm on this machine: watching(users=("root", "nobody"))."""
+    reader = Reader()
+    reader.start()
+    shell = Local(reader)
+    yield functools.partial(Watch, shell)
+    shell.close()
+    reader.stop()
+
+
+@pytest.fixture
+def watch(watching: Callable[..., Watch]) -> Watch:
+    """It watches nobody's jobs but ours."""
+    return watching()
