@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from trainmon.clock import Instant
 from trainmon.model import Gpu, Node, Source
-from trainmon.scrub import scrub
-from trainmon.text import cells, clean, shorten
+from trainmon.model_jobs import Job, SchedulerNode
+from trainmon.text import cells, duration, shorten
+from tui.fact_lines import LABEL, lead, pair, safe, wrapped
 from tui.format import NOT_APPLICABLE, UNKNOWN, age, count, heat, mib, pad, percent, real, since, slowing, source_words
+from tui.job_words import code, left
 from tui.lines import Row, Span
+from tui.links import Line, Link, Linked, rows
+from tui.node_words import node_look, node_state
+from tui.queue_nodes import reason
 from tui.survey import missing
 from tui.symbols import DEAD
-
-
-def safe(text: str) -> str:
-    """Text that came from a node, as it may be shown."""
-    return scrub(clean(text))
-
 
 # ---- the table of GPUs ---------------------------------------------------------------------------------------------
 
@@ -136,43 +134,27 @@ def _gpu_row(gpu: Gpu, now: Instant, width: int, *, stale: bool) -> Row:
 
 # ---- processes, host, probe ----------------------------------------------------------------------------------------
 
-LABEL = 14
-Line = tuple[Span, ...]
+
+class Scheduled(NamedTuple):
+    """What the scheduler says of a node, and the jobs that it runs there."""
+
+    node: SchedulerNode | None = None
+    jobs: tuple[Job, ...] = ()
 
 
-def facts(name: str, node: Node | None, source: Source | None, now: Instant, width: int) -> list[Row]:
-    """All that is not in the table, by sections; a line's key is its place."""
-    lines: list[Line] = [*source_lines(source, now, width)]
+UNTOLD = Scheduled()
+
+
+def facts(
+    name: str, node: Node | None, source: Source | None, now: Instant, width: int, told: Scheduled = UNTOLD
+) -> list[Row]:
+    """All that is not in the table, by sections; the jobs are links."""
+    lines: list[Line | Linked] = [*source_lines(source, now, width), *scheduler_lines(node, told, now, width)]
     if node is not None:
         lines += [*process_lines(node, width), *host_lines(node, now, width), *probe_lines(node, width)]
     if not lines:
         lines = [(Span(f"{safe(name)} is not watched any more.", "dim"),)]
-    return [Row(str(place), line) for place, line in enumerate(lines)]
-
-
-def pair(label: str, text: str, width: int, style: str = "") -> Line:
-    return (Span(f"{label:<{LABEL}}", "dim"), Span(shorten(text, width - LABEL), style))
-
-
-SENTENCE_LINES = 6
-
-
-def wrapped(label: str, text: str, width: int, style: str = "") -> Iterator[Line]:
-    """A sentence in full: a fingerprint or a command that is cut is worth nothing."""
-    lines = textwrap.wrap(text, max(8, width - LABEL), break_on_hyphens=False)[:SENTENCE_LINES]
-    for place, line in enumerate(lines):
-        yield pair("" if place else label, line, width, style)
-
-
-def said(lines: Sequence[str], place: int) -> str:
-    """The words of a fact, without its label and from all the lines that it takes."""
-    blank = " " * LABEL
-    start, end = place, place + 1
-    while start > 0 and lines[start].startswith(blank):
-        start -= 1
-    while end < len(lines) and lines[end].startswith(blank):
-        end += 1
-    return " ".join(line[LABEL:].strip() for line in lines[start:end])
+    return rows(lines)
 
 
 def source_lines(source: Source | None, now: Instant, width: int) -> Iterator[Line]:
@@ -192,6 +174,25 @@ def source_lines(source: Source | None, now: Instant, width: int) -> Iterator[Li
         yield pair("bad lines", f"{count(source.bad_lines)} of the probe were not understood", width, "warn")
     if source.stderr:
         yield pair("stderr", safe(source.stderr), width, "warn")
+
+
+def scheduler_lines(node: Node | None, told: Scheduled, now: Instant, width: int) -> Iterator[Line | Linked]:
+    """Whether jobs are put there, why not, and those that run there."""
+    if told.node is not None:
+        because = reason(told.node, now)
+        words = node_state(told.node) + (f": {because}" if because else "")
+        yield from wrapped("scheduler", safe(words), width, node_look(told.node))
+        if told.node.partitions:
+            yield pair("partitions", safe(", ".join(told.node.partitions)), width)
+    elif node is not None and node.scheduler_state:
+        because = f": {node.scheduler_reason}" if node.scheduler_reason else ""
+        yield from wrapped("scheduler", safe(f"{node.scheduler_state}{because}"), width)
+    for place, job in enumerate(told.jobs):
+        seconds = left(job, now)
+        time = f", {duration(seconds)} left" if seconds is not None else ""
+        rest = shorten(safe(f"  {job.id} of {job.user}, {code(job)}{time}"), max(0, width - LABEL - 8))
+        name = shorten(safe(job.name), width - LABEL - cells(rest))
+        yield Linked(Link("job", job.key), (*lead("" if place else "jobs"), Span(name, "accent"), Span(rest)))
 
 
 PROCESSES = 64
@@ -261,6 +262,3 @@ def probe_lines(node: Node, width: int) -> Iterator[Line]:
         way = "ahead of" if node.clock_skew_s > 0 else "behind"
         words = f"{abs(node.clock_skew_s):.1f} s {way} ours" if off else "agrees with ours"
         yield pair("clock", words, width, "warn" if off else "")
-    if node.scheduler_state:
-        reason = f": {node.scheduler_reason}" if node.scheduler_reason else ""
-        yield pair("scheduler", safe(f"{node.scheduler_state}{reason}"), width)

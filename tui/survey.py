@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 from trainmon.clock import Instant
 from trainmon.model import Gpu, Node
+from trainmon.model_jobs import SchedulerNode
 from trainmon.text import clean
 from tui.format import DAY, NOT_APPLICABLE, UNKNOWN, age, heat, slowing
 from tui.lines import Span
+from tui.node_words import node_state
 
 DOWN, LOST, HOT, THROTTLED, FAULTY, LATE, WELL, OFF = range(8)
 """Ranks of a node, worst first."""
@@ -123,6 +125,21 @@ def missing(node: Node) -> int:
     return max(0, (node.gpus_expected or 0) - len(node.gpus))
 
 
+def scheduler_flag(node: Node) -> Span | None:
+    """`DRAINED fan 3 broken`: that its scheduler puts no jobs there, and why; a GPU that it misses is an alarm."""
+    if not node.scheduler_state:
+        return None
+    state, *flags = node.scheduler_state.split("+")
+    told = SchedulerNode(
+        name=node.name, cluster=node.cluster, state=state, flags=tuple(flags), reason=node.scheduler_reason
+    )
+    if told.is_usable:
+        return None
+    word, _, rest = node_state(told).partition(", ")
+    because = "; ".join(part for part in (rest, told.reason) if part)
+    return Span(clean(f"{word.upper()} {because}".strip(), 200), "crit" if told.lost_gpus else "warn")
+
+
 def survey(node: Node, now: Instant) -> Survey:
     """Look over one node's GPUs and what its probe cannot do."""
     tally = _Tally()
@@ -132,6 +149,10 @@ def survey(node: Node, now: Instant) -> Survey:
     flags, rank = tally.flags(gone, now), tally.rank(gone)
     for part, trouble in node.troubles.items():
         flags.append(Span(clean(f"{part}: {trouble}", 200), "warn"))
+        rank = min(rank, FAULTY)
+    told = scheduler_flag(node)
+    if told is not None:
+        flags.append(told)
         rank = min(rank, FAULTY)
     has_none = without_driver(node) and node.host_at is not None and "gpu" not in node.troubles
     return Survey(

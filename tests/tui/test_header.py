@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from tests.tui.states import NOW, calm, empty, source, state, troubled
+from tests.tui.states import NOW, calm, empty, slurm, source, state, troubled
 from trainmon.model import Source
 from trainmon.text import cells
 from tui.panes.header import clock, facts, flags, header, source_words
+from tui.panes.strip import alerts
 
 
 def text(width: int) -> str:
@@ -44,13 +45,43 @@ def test_a_source_that_is_off_is_no_fault() -> None:
     assert source_words(msgspec.structs.replace(empty(), sources=off), 80)[0].text == "  ssh 1/1"
 
 
-def test_other_kinds_of_source_have_their_own_count() -> None:
-    both = {
-        "node:gpu-001": source(1),
-        "slurm:prod": Source(name="slurm:prod", kind="slurm", cluster="prod", health="ok"),
-    }
+def told(*sources: Source, room: int = 80) -> tuple[str, str]:
+    spans = source_words(state(sources={source.name: source for source in sources}), room)
+    return "".join(span.text for span in spans), spans[-1].style
 
-    assert "".join(span.text for span in source_words(state(sources=both), 80)) == "  ssh 1/1  slurm 1/1"
+
+def test_the_age_of_the_queue_is_told_in_steps_of_five_seconds() -> None:
+    assert told(source(1), slurm()) == ("  ssh 1/1  slurm 0s", "")
+    assert told(slurm(seen_at=NOW - 29.0)) == ("  slurm 25s", "")
+    assert told(slurm(seen_at=NOW - 130.0)) == ("  slurm 2m", "")
+
+
+def test_a_scheduler_that_does_not_answer_is_said_to_be_late_or_down() -> None:
+    assert told(slurm(seen_at=NOW - 100.0, health="late")) == ("  slurm late 1m", "warn")
+    assert told(slurm(seen_at=NOW - 190.0, health="down")) == ("  slurm down 3m", "warn")
+    assert told(slurm(seen_at=None, health="late", phase="connecting")) == ("  slurm connecting", "warn")
+    assert told(slurm(seen_at=None, health="down")) == ("  slurm never", "warn")
+
+
+def test_several_clusters_are_told_by_name_and_counted_where_there_is_no_room() -> None:
+    both = slurm(seen_at=NOW - 9.0), slurm(name="slurm:lab", cluster="lab", seen_at=NOW - 200.0, health="down")
+
+    assert told(*both) == ("  slurm lab down 3m, prod 5s", "warn")
+    assert told(*both, room=12) == ("  slurm 1/2", "warn")
+
+
+def test_other_kinds_of_source_are_counted() -> None:
+    other = Source(name="wandb:team", kind="wandb", cluster="", health="ok")
+
+    assert told(other) == ("  wandb 1/1", "")
+
+
+def test_a_ledger_that_fails_is_said_on_every_screen_and_in_full_on_the_first() -> None:
+    failing = msgspec.structs.replace(calm(), ledger="no action is written down: the disk is full")
+
+    assert flags(failing, paused=False, silent_for=None) == ("LEDGER FAILS",)
+    assert "".join(span.text for span in alerts(failing)) == "◆ ledger  no action is written down: the disk is full"
+    assert alerts(calm()) == ()
 
 
 def test_demo_read_only_paused_and_a_silent_engine_are_said_in_words() -> None:

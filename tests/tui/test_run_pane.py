@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
-from tests.tui.states import NOW, calm, run, troubled
+from collections.abc import Iterable
+
+import msgspec
+
+from tests.tui.states import NOW, calm, checkpoints, job, queued, record, run, slurm_down, troubled
 from trainmon.model import Progress, State, Switch
+from trainmon.model_actions import Mark
+from trainmon.model_checkpoints import Checkpoint
 from trainmon.text import cells
+from tui.fact_lines import sentence
 from tui.lines import width_of
+from tui.links import Line, Link, Linked
 from tui.panes.log import title, why_nothing
-from tui.panes.run import lines, switch, wrapped
+from tui.panes.run import lines
+from tui.run_rows import checkpoint_lines, job_lines, record_lines, switch
 
 
 def text_of(name: str, state: State, width: int = 60) -> list[str]:
-    return ["".join(span.text for span in spans) for spans in lines(state.runs[name], state, NOW, width)]
+    return said(lines(state.runs[name], state, NOW, width))
+
+
+def said(found: Iterable[Line | Linked]) -> list[str]:
+    spans = (line.spans if isinstance(line, Linked) else line for line in found)
+    return ["".join(span.text for span in line) for line in spans]
+
+
+def links(name: str, state: State) -> list[Link]:
+    return [line.link for line in lines(state.runs[name], state, NOW, 60) if isinstance(line, Linked)]
+
+
+def saved(**more: object) -> list[str]:
+    return said(checkpoint_lines(run("x", checkpoints=checkpoints(**more)), NOW, 70))
 
 
 def test_it_says_verdict_why_numbers_switches_log_and_nodes() -> None:
@@ -19,10 +41,10 @@ def test_it_says_verdict_why_numbers_switches_log_and_nodes() -> None:
 
     assert text[0] == "▲ hung"
     assert "step          81,204 of 120,000" in text
-    assert "usually       every 4.1s" in text
+    assert "last step     11m ago, usually every 4.1s" in text
     assert "kill switch   not armed" in text
-    assert any(line.startswith("log           gpu-001:/scratch") for line in text)
-    assert "nodes         gpu-001  8 GPUs  max 64°C" in text
+    assert any(line.startswith("log         → gpu-001:/scratch") for line in text)
+    assert "nodes       → gpu-001  8 GPUs  max 64°C" in text
 
 
 def test_a_node_that_is_silent_is_said_to_be() -> None:
@@ -34,8 +56,8 @@ def test_a_node_that_is_silent_is_said_to_be() -> None:
 
     text = text_of("x", on_silent)
 
-    assert "nodes         gpu-001  heard 42s ago" in text
-    assert "              gpu-002  not heard" in text
+    assert "nodes       → gpu-001  heard 42s ago" in text
+    assert "            → gpu-002  not heard" in text
 
 
 def test_skipped_and_nan_iterations_show_only_when_there_are_some() -> None:
@@ -49,7 +71,7 @@ def test_skipped_and_nan_iterations_show_only_when_there_are_some() -> None:
 
 def test_each_state_of_a_switch_has_its_words() -> None:
     def words(found: Switch | None) -> str:
-        return "".join(span.text for span in switch("kill", found, NOW))[14:]
+        return said(switch("kill", found, NOW, 80))[0][14:]
 
     armed = Switch(path="k", exists=True, armed_at=NOW - 600.0, by="ann", why="wrong data")
 
@@ -61,16 +83,17 @@ def test_each_state_of_a_switch_has_its_words() -> None:
 
 
 def test_a_long_reason_goes_over_several_lines_none_too_wide() -> None:
-    pieces = wrapped("no step for 11 m (usual 4.1 s), GPUs at 100 % and low power", 20)
+    pieces = said(sentence("no step for 11 m (usual 4.1 s), GPUs at 100 % and low power", 20))
 
     assert len(pieces) > 2
     assert all(cells(piece) <= 20 for piece in pieces)
 
 
 def test_no_line_of_a_calm_run_is_wider_than_the_pane() -> None:
-    state = calm()
-
-    assert all(width_of(spans) <= 50 for spans in lines(state.runs["llm-70b"], state, NOW, 50))
+    for state in (calm(), queued(), slurm_down()):
+        for width in (44, 60, 90):
+            found = lines(state.runs["llm-70b"], state, NOW, width)
+            assert all(width_of(line.spans if isinstance(line, Linked) else line) <= width for line in found)
 
 
 def test_a_log_without_lines_says_why() -> None:
@@ -86,3 +109,107 @@ def test_the_title_of_a_log_names_run_host_and_path() -> None:
 
     assert title(one, one.log, 60) == "llm-70b  gpu-001:/scratch/llm-70b/slurm-418190.out"
     assert title(one, one.log, 40) == "llm-70b  gpu-001:…m-70b/slurm-418190.out"
+
+
+# ---- its job, its checkpoints, what was done to it -----------------------------------------------------------------
+
+
+def test_the_lines_lead_to_its_jobs_its_log_and_its_nodes() -> None:
+    assert links("llm-70b", queued()) == [
+        Link("job", "prod/418190"), Link("job", "prod/418191_[]"), Link("log", "llm-70b"),
+        *(Link("node", f"gpu-{number:03}") for number in range(1, 5)),
+    ]  # fmt: skip
+
+
+def test_the_job_says_what_is_left_and_whether_that_suffices_to_save() -> None:
+    def told(name: str) -> list[str]:
+        return said(job_lines(queued().runs[name], queued(), 60))
+
+    assert told("llm-70b") == [
+        "job         → 418190  R  on gpu-[001-004]",
+        "time left     21h00m; to save it needs 88s",
+        "restarts      1",
+        "behind it   → 418191_[2-10%1]  PD  waits for the element of…",
+        "queued behind 10",
+    ]
+    assert told("llm-7b-a")[1:] == ["time left     70s: to save it needs 88s!", "queued behind nothing"]
+    assert told("sft-1b")[0] == "job         → 418301  PD  starts in 2m"
+    assert told("abl-3")[0] == "job         → 418100  F  its script failed (exit 1) 2h ago"
+
+
+def test_a_run_without_a_job_says_so_only_where_there_is_a_scheduler() -> None:
+    lost = run("x")
+
+    assert said(job_lines(lost, queued(), 60)) == ["job           none of its name in the queue"]
+    assert said(job_lines(lost, calm(), 60)) == []
+
+
+def test_many_jobs_are_cut_with_their_number() -> None:
+    many = {one.key: one for number in range(20) for one in [job(f"88_{number}", "COMPLETED")]}
+    state = msgspec.structs.replace(queued(), jobs=many)
+
+    assert "              and 14 more" in said(job_lines(run("x", jobs=tuple(many)), state, 60))
+
+
+def test_checkpoints_say_what_is_safe_what_is_at_risk_and_what_saving_costs() -> None:
+    assert saved() == [
+        "checkpoint    step 12,500 committed 20m ago",
+        "at risk       380 steps, about 26m of work",
+        "would resume  /scratch/llm-70b/ckpt/iter_0012500",
+        "torn          step 11,700: no metadata, and nobody writes it",
+        "saving        takes 40s every 34m (500 steps) = 1.95 % of the time",
+        "size          1.2T each",
+        "looked at     20s ago on login1",
+    ]
+
+
+def test_a_save_that_is_overdue_is_marked_with_what_is_usual() -> None:
+    assert saved(every_s=500.0)[0] == "checkpoint    step 12,500 committed 20m ago, usually every 8m!"
+
+
+def test_no_committed_checkpoint_is_an_alarm_and_never_a_silent_fresh_start() -> None:
+    found = list(checkpoint_lines(
+        run("x", checkpoints=checkpoints(list=(), resumes=None, problem="no committed checkpoint found")), NOW, 70
+    ))  # fmt: skip
+
+    assert said(found)[:2] == ["checkpoint    none is committed", "problem       no committed checkpoint found"]
+    assert [line[-1].style for line in found[:2]] == ["crit", "crit"]
+
+
+def test_a_directory_that_cannot_be_listed_says_why_and_claims_nothing() -> None:
+    assert saved(list=(), error="permission denied", resumes=None, save_s=None, every_s=None, bytes=None) == [
+        "checkpoint    permission denied", "looked at     20s ago on login1",
+    ]  # fmt: skip
+
+
+def test_a_checkpoint_that_is_being_written_says_for_how_long() -> None:
+    whole = checkpoints()
+    writing = Checkpoint(step=13_000, state="writing", path="/x/iter_0013000", layout="megatron", began_at=NOW - 25.0)
+
+    assert "writing       step 13,000 for 25s, usually 40s" in saved(list=(writing, *whole.list))
+
+
+def test_what_was_done_to_it_is_told_with_what_followed() -> None:
+    marks = (
+        Mark("the file appears", NOW - 118.0), Mark("the file is taken"),
+        Mark("a checkpoint is committed", missed="nothing came within 2m"),
+    )  # fmt: skip
+
+    assert said(record_lines(record("save", *marks), NOW, 70)) == [
+        "save, 2m ago by me, done",
+        "  ✓ the file appears after 2s",
+        "  ◌ the file is taken",
+        "  ✗ a checkpoint is committed: nothing came within 2m",
+    ]
+    failed = record("requeue", status="failed", outcome="Invalid job id", note="not written down")
+    assert said(record_lines(failed, NOW, 70)) == [
+        "requeue, 2m ago by me, failed: Invalid job id",
+        "  not written down",
+    ]
+
+
+def test_nothing_that_strangers_wrote_reaches_the_terminal_as_it_is() -> None:
+    bad = "\x1b[31mred\x07 \x9b2J"
+    found = saved(problem=bad, note=bad, error=bad, host=bad, resumes=bad)
+
+    assert all(line.isprintable() for line in found)

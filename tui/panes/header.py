@@ -70,7 +70,7 @@ def clock(at: Instant) -> str:
 
 def facts(state: State) -> tuple[int, ...]:
     """What must move for the time to move: a State's parts are shared by those that came before it."""
-    return (id(state.nodes), id(state.disks), id(state.runs), id(state.sources))
+    return (id(state.nodes), id(state.disks), id(state.runs), id(state.sources), id(state.jobs))
 
 
 def flags(state: State, *, paused: bool, silent_for: Seconds | None) -> tuple[str, ...]:
@@ -79,6 +79,7 @@ def flags(state: State, *, paused: bool, silent_for: Seconds | None) -> tuple[st
         *(("DEMO",) if state.demo else ()),
         *(("READ-ONLY",) if state.read_only else ()),
         *(("PAUSED",) if paused else ()),
+        *(("LEDGER FAILS",) if state.ledger is not None else ()),
         *((f"NO NEWS FROM THE ENGINE {age(silent_for)}",) if silent_for is not None else ()),
     )
 
@@ -110,23 +111,38 @@ def verdicts(runs: Iterable[Run], room: int) -> tuple[Span, ...]:
 
 
 def source_words(state: State, room: int) -> tuple[Span, ...]:
-    """`  ssh 63/64 gpu-008 42s`: how many of each kind answer, and the one that has been silent longest."""
+    """`  ssh 63/64 gpu-008 42s  slurm 5s`: how many hosts answer and the one that is silent longest, how old the queue
+    is, and how many of the others answer; as much of it as there is room for."""
     spans: list[Span] = []
     for kind in ("node", "slurm", "wandb", "files", "daemon"):
         wanted = [source for source in state.sources.values() if source.kind == kind and source.health != "off"]
         if not wanted:
             continue
         well = sum(source.health == "ok" for source in wanted)
-        text = f"  {WORDS.get(kind, kind)} {well}/{len(wanted)}"
-        worst = longest_silent(wanted)
-        note = "" if worst is None else f" {clean(worst.name).partition(':')[2]} {silence(worst, state.at)}"
-        if cells(text + note) > room:
-            note = ""
-        if cells(text) > room:
+        short = f"  {WORDS.get(kind, kind)} {well}/{len(wanted)}"
+        told = slurm_words(wanted, state.at) if kind == "slurm" else short + note(wanted, state.at)
+        fitting = next((text for text in (told, short) if cells(text) <= room), None)
+        if fitting is None:
             break
-        spans.append(Span(text + note, "" if well == len(wanted) else "warn"))
-        room -= cells(text + note)
+        spans.append(Span(fitting, "" if well == len(wanted) else "warn"))
+        room -= cells(fitting)
     return tuple(spans)
+
+
+def note(sources: list[Source], now: Instant) -> str:
+    """The one that is silent longest."""
+    worst = longest_silent(sources)
+    return "" if worst is None else f" {clean(worst.name).partition(':')[2]} {silence(worst, now)}"
+
+
+def slurm_words(sources: list[Source], now: Instant) -> str:
+    """`  slurm 5s`, or `  slurm late 95s`; of several clusters each by its name."""
+    told = []
+    for source in sorted(sources, key=lambda source: source.cluster):
+        name = f"{clean(source.cluster)} " if len(sources) > 1 else ""
+        health = "" if source.health == "ok" or source.seen_at is None else f"{source.health} "
+        told.append(f"{name}{health}{silence(source, now)}")
+    return "  slurm " + ", ".join(told)
 
 
 def longest_silent(sources: list[Source]) -> Source | None:
@@ -135,7 +151,13 @@ def longest_silent(sources: list[Source]) -> Source | None:
     return min(silent, key=lambda source: source.seen_at or 0.0) if silent else None
 
 
+STEP: Seconds = 5.0
+"""An age that ticks every second is most of what an idle screen sends."""
+
+
 def silence(source: Source, now: Instant) -> str:
+    """How long ago it was heard, or what is done about one that never was."""
     if source.seen_at is None:
         return {"connecting": "connecting", "prompting": "asks"}.get(source.phase, "never")
-    return age(now - source.seen_at)
+    seconds = max(0.0, now - source.seen_at)
+    return age(seconds - seconds % STEP if source.kind == "slurm" and seconds < 60 else seconds)

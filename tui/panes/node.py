@@ -14,10 +14,11 @@ from trainmon.clock import Instant, Seconds
 from trainmon.model import Gpu, State
 from trainmon.text import clean
 from tui.backend import Backend
+from tui.fact_lines import said
 from tui.format import UNKNOWN, mib, since
 from tui.lines import STYLE_CSS, STYLES, Palette, Span, changed_columns
-from tui.node_rows import facts, gpu_head, gpu_rows, said
-from tui.panes.base import Pane
+from tui.node_rows import Scheduled, facts, gpu_head, gpu_rows
+from tui.panes.base import Pane, Subject
 from tui.plots import HOUR, LEAST_WIDTH, Axis, picture, side_by_side
 from tui.survey import NO_DRIVER, without_driver
 from tui.symbols import Ascii
@@ -29,6 +30,9 @@ class NodePane(Pane):
     def __init__(self, node: str, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
         self.node = node
+
+    def subjects(self) -> tuple[Subject, ...]:
+        return (("node", self.node),)
 
 
 class GpuTable(NodePane):
@@ -70,12 +74,16 @@ class FactsPane(NodePane):
 
     def copy_text(self) -> str | None:
         """What the line under the cursor says, whole where it goes over several: a command must be copied complete."""
-        return None if self.selected is None else said([row.text for row in self.lines.rows], int(self.selected))
+        keys = [row.key for row in self.lines.rows]
+        return said([row.text for row in self.lines.rows], keys.index(self.selected)) if self.selected in keys else None
 
     def draw(self, state: State, width: int) -> None:
         node, source = state.nodes.get(self.node), state.sources.get(f"node:{self.node}")
         self.caption(clean(self.node))
-        self.lines.set_rows(facts(self.node, node, source, state.at, width))
+        jobs = [job for job in state.jobs.values() if self.node in job.nodes]
+        here = tuple(job for job in jobs if job.stage == "running" and job.gone_at is None)
+        told = Scheduled(state.scheduler_nodes.get(self.node), here)
+        self.lines.set_rows(facts(self.node, node, source, state.at, width, told))
 
 
 class Picture(Widget):

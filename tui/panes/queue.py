@@ -69,7 +69,7 @@ class QueuePane(Pane):
             return
         entries = [] if self.view == "nodes" else self._entries(state)
         shape = layout(width, entries)
-        self.head(*(head(shape) if entries else ()))
+        self.head(*(head(shape) if entries else (Span("  NODE", "head"),) if self.view == "nodes" else ()))
         none = [] if entries else sentences(state, self.view, self.filter)
         nodes = node_rows(state, width, self.filter, every=self.view == "nodes")
         self.lines.set_rows([*none, *self._drawn.rows(entries, shape, state.at), *nodes])
@@ -141,7 +141,11 @@ def sentences(state: State, view: str, wanted: str) -> list[Row]:
 
 
 def story(state: State, key: str) -> tuple[str, str]:
-    """A sentence about a row, and its style."""
+    """A sentence about a row, and its style; while a scheduler does not answer, why."""
+    silent = [source for source in watched(state) if source.health == "down"]
+    if silent:
+        words = source_words(silent[0], state.at)
+        return clean(f"Slurm of {silent[0].cluster}: {words.text}"), words.style
     if key.startswith(CLUSTER):
         return cluster_story(state, key.removeprefix(CLUSTER)), "dim"
     if key.startswith(NODE):

@@ -5,34 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmon.clock import Instant
-from trainmon.model import Run, State, Switch
-from trainmon.text import clean, keep_end, shorten
-from tui.format import VERDICTS, age, count, duration, eta, real, short, since
-from tui.lines import Row, Span
-from tui.panes.base import Pane
-from tui.reading import Reading
+from trainmon.model import Run, State
+from trainmon.text import clean, keep_end
+from tui.fact_lines import LABEL, lead, pair, safe, sentence, wrapped
+from tui.format import VERDICTS, count, duration, eta, real, short, since
+from tui.job_rows import node_links
+from tui.lines import Span
+from tui.links import Line, Link, Linked
+from tui.panes.base import Subject
+from tui.panes.linked import LinkedPane
+from tui.run_rows import action_lines, checkpoint_lines, job_lines, switch
 
-LABEL = 14
 
-
-class RunPane(Pane):
-    """The selected run's numbers, switches, log and nodes."""
+class RunPane(LinkedPane):
+    """The selected run's jobs, numbers, checkpoints, switches, log and nodes."""
 
     NAME = "Run"
 
-    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
-        super().__init__(id=id)
-        self.lines = Reading()
+    def __init__(self, *, id: str, follow: bool = False) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id, follow=follow)
         self.run: str | None = None
-
-    def on_mount(self) -> None:
-        self.heads.display = False
 
     def follow_run(self, name: str | None) -> None:
         """Show this run from now on."""
         if name != self.run:
             self.run = name
             self.again()
+
+    def subjects(self) -> tuple[Subject, ...]:
+        return () if self.run is None else (("run", self.run),)
 
     def copy_text(self) -> str | None:
         """Where its log is, else its name."""
@@ -47,110 +48,59 @@ class RunPane(Pane):
                 ("No run is selected." if self.run is None else f"{clean(self.run)} is not watched any more.", "dim")
             )
             return
-        self.lines.set_rows([Row(str(n), spans) for n, spans in enumerate(lines(run, state, state.at, width))])
+        self.tell(lines(run, state, state.at, width))
 
 
-def lines(run: Run, state: State, now: Instant, width: int) -> Iterator[tuple[Span, ...]]:
+def lines(run: Run, state: State, now: Instant, width: int) -> Iterator[Line | Linked]:
     """The lines, each at most `width` cells where it can be cut."""
     symbol, look = VERDICTS[run.verdict]
     yield (Span(f"{symbol} {run.verdict}", f"{look} bold"),)
-    for piece in wrapped(clean(run.why), width):
-        yield (Span(piece),)
+    yield from sentence(clean(run.why), width)
     yield ()
-    yield from numbers(run, now)
+    yield from job_lines(run, state, width)
+    yield from numbers(run, now, width)
     yield ()
-    yield switch("kill", run.kill, now)
-    yield switch("save", run.save, now)
+    yield from checkpoint_lines(run, now, width)
+    yield ()
+    yield from switch("kill", run.kill, now, width)
+    yield from switch("save", run.save, now, width)
+    yield from action_lines(run, state, width)
     yield ()
     yield from where(run, now, width)
     yield ()
-    yield from nodes(run, state, width)
+    if not run.spec.nodes:
+        yield pair("nodes", "-", width, "dim")
+    yield from node_links("nodes", run.spec.nodes, state, width)
 
 
-def pair(label: str, text: str, look: str = "") -> tuple[Span, ...]:
-    return (Span(label.ljust(LABEL), "dim"), Span(text, look))
-
-
-def numbers(run: Run, now: Instant) -> Iterator[tuple[Span, ...]]:
+def numbers(run: Run, now: Instant, width: int) -> Iterator[Line]:
     progress = run.progress
     target = "" if progress.target_step is None else f" of {count(progress.target_step)}"
-    yield pair("step", count(progress.step) + target)
-    yield pair("last step", since(progress.at, now) + (" ago" if progress.at is not None else ""))
-    yield pair("usually", "every " + duration(progress.cadence_s) if progress.cadence_s is not None else "?")
-    yield pair("left", eta(run.eta_at, now))
-    yield pair("loss", real(progress.loss))
-    yield pair("grad norm", real(progress.grad_norm))
-    yield pair("learning rate", real(progress.learning_rate))
-    yield pair("tokens/s", short(progress.tokens_per_s))
-    if progress.samples_per_s is not None:
-        yield pair("samples/s", short(progress.samples_per_s))
-    yield pair("step time", duration(progress.step_time_s))
+    last = since(progress.at, now) + (" ago" if progress.at is not None else "")
+    usual = f", usually every {duration(progress.cadence_s)}" if progress.cadence_s is not None else ""
+    yield pair("step", count(progress.step) + target, width)
+    yield pair("last step", last + usual, width)
+    yield pair("left", eta(run.eta_at, now), width)
+    yield pair("loss", f"{real(progress.loss)}, grad norm {real(progress.grad_norm)}", width)
+    yield pair("learning rate", real(progress.learning_rate), width)
+    samples = f", {short(progress.samples_per_s)} samples/s" if progress.samples_per_s is not None else ""
+    speed = f"{short(progress.tokens_per_s)} tokens/s{samples}, {duration(progress.step_time_s)} a step"
+    yield pair("speed", speed, width)
     if progress.skipped:
-        yield pair("skipped", f"{count(progress.skipped)} iterations!", "warn")
+        yield pair("skipped", f"{count(progress.skipped)} iterations!", width, "warn")
     if progress.nan_iterations:
-        yield pair("nan", f"{count(progress.nan_iterations)} iterations!", "crit")
+        yield pair("nan", f"{count(progress.nan_iterations)} iterations!", width, "crit")
 
 
-def switch(name: str, found: Switch | None, now: Instant) -> tuple[Span, ...]:
-    """One switch file: armed since when and by whom, taken, absent, or not known."""
-    label = f"{name} switch"
-    if found is None:
-        return pair(label, "not configured", "dim")
-    if found.error is not None or found.exists is None:
-        return pair(label, f"? {clean(found.error or '')}".rstrip(), "dim")
-    if found.exists:
-        by = f" by {clean(found.by)}" if found.by else ""
-        why = f": {clean(found.why)}" if found.why else ""
-        return pair(label, f"ARMED {since(found.armed_at, now)} ago{by}{why}", "crit" if name == "kill" else "warn")
-    if found.taken_at is not None:
-        return pair(label, f"taken {since(found.taken_at, now)} ago", "ok")
-    return pair(label, "not armed")
-
-
-def where(run: Run, now: Instant, width: int) -> Iterator[tuple[Span, ...]]:
+def where(run: Run, now: Instant, width: int) -> Iterator[Line | Linked]:
     """The log: its place, its age, its pace, its format."""
     if run.log is None:
-        yield pair("log", "none configured", "dim")
+        yield pair("log", "none configured", width, "dim")
         return
-    yield pair("log", keep_end(clean(f"{run.log.host}:{run.log.path or '?'}"), width - LABEL))
+    place = keep_end(clean(f"{run.log.host}:{run.log.path or '?'}"), width - LABEL)
+    yield Linked(Link("log", run.name), (*lead("log"), Span(place, "accent")))
     pace = "" if run.log.lines_per_s is None else f", {run.log.lines_per_s:.1f} lines/s"
-    yield pair("last line", since(run.log.at, now) + (" ago" if run.log.at is not None else "") + pace)
-    yield pair("format", clean(run.progress.format or "?"))
+    yield pair("last line", since(run.log.at, now) + (" ago" if run.log.at is not None else "") + pace, width)
+    yield pair("format", clean(run.progress.format or "?"), width)
     if run.log.error:
-        yield pair("error", clean(run.log.error), "warn")
-
-
-def nodes(run: Run, state: State, width: int) -> Iterator[tuple[Span, ...]]:
-    """Its nodes, each with its source's health and its hottest GPU."""
-    if not run.spec.nodes:
-        yield pair("nodes", "-", "dim")
-    for number, name in enumerate(run.spec.nodes):
-        label = "nodes" if number == 0 else ""
-        source, node = state.sources.get(f"node:{name}"), state.nodes.get(name)
-        if source is None or node is None or source.health != "ok":
-            seen = source.seen_at if source is not None else None
-            heard = f"heard {age(state.at - seen)} ago" if seen is not None else "not heard"
-            yield (
-                Span(label.ljust(LABEL), "dim"),
-                Span(shorten(clean(name), width - LABEL - 12)),
-                Span(f"  {heard}", "warn"),
-            )
-            continue
-        hot = max((gpu.temperature_c for gpu in node.gpus if gpu.temperature_c is not None), default=None)
-        lost = sum(gpu.state != "ok" for gpu in node.gpus)
-        words = f"  {len(node.gpus)} GPUs" + (f"  max {hot}°C" if hot is not None else "")
-        yield (
-            Span(label.ljust(LABEL), "dim"), Span(shorten(clean(name), width - LABEL - 20)), Span(words, "dim"),
-            Span(f"  {lost} lost or in error!" if lost else "", "crit"),
-        )  # fmt: skip
-
-
-def wrapped(text: str, width: int) -> list[str]:
-    """A sentence over several lines, broken at spaces."""
-    pieces: list[str] = [""]
-    for word in text.split():
-        if pieces[-1] and len(pieces[-1]) + 1 + len(word) > width:
-            pieces.append(word)
-        else:
-            pieces[-1] = f"{pieces[-1]} {word}".strip()
-    return [shorten(piece, width) for piece in pieces]
+        yield from wrapped("error", safe(run.log.error), width, "warn")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import ClassVar, NamedTuple
 
 from trainmon.clock import Instant
+from trainmon.endings import needed_to_save
 from trainmon.model import Run, State
+from trainmon.model_jobs import Job
 from trainmon.text import cells, clean, shorten
-from tui.format import VERDICTS, calm_age, count, eta, real, short
+from tui.format import VERDICTS, calm_age, count, eta, real, short, whole
+from tui.job_words import left, short_wait
 from tui.lines import Row, Span
-from tui.panes.base import Pane
+from tui.panes.base import Kind, Pane
+from tui.run_rows import overdue as save_overdue
 from tui.verdicts import RANK, style
 
 GOING = {"healthy", "evaluating", "saving"}
@@ -27,13 +31,11 @@ EMPTY = (
 
 
 class Column(NamedTuple):
-    """A column: its head, its width, the narrowest and the first too wide pane that shows it."""
+    """A column: its head, its width, and what it says of a run."""
 
     name: str
     width: int
-    from_width: int
     cell: Callable[[Run, State, Instant], Span]
-    to_width: int = 10_000
 
 
 class RunsPane(Pane):
@@ -42,6 +44,7 @@ class RunsPane(Pane):
     NUMBER = "1"
     NAME = "Runs"
     SORTS = ("worst", "name", "last", "step")
+    KIND: ClassVar[Kind | None] = "run"
 
     def draw(self, state: State, width: int) -> None:
         if not state.runs:
@@ -50,8 +53,9 @@ class RunsPane(Pane):
             self.say(*EMPTY)
             return
         shown = ordered(state, self.sort, self.filter)
-        self.head(Span(head(width), "head"))
-        self.lines.set_rows([row(run, state, state.at, width) for run in shown])
+        shape = layout(width, shown, state)
+        self.head(Span(head(shape), "head"))
+        self.lines.set_rows([row(run, state, state.at, shape) for run in shown])
         if not shown:
             self.say((f"No run matches “{self.filter}”. Esc shows all.", "dim"))
         self.caption(right=f"{len(shown)} of {len(state.runs)}" if len(shown) != len(state.runs) else f"{len(shown)}")
@@ -82,36 +86,70 @@ def haystack(run: Run) -> str:
     return f"{run.name} {run.verdict} {run.spec.cluster} {' '.join(run.spec.nodes)} {run.why}".lower()
 
 
-def shown_columns(width: int) -> list[Column]:
-    return [column for column in COLUMNS if column.from_width <= width < column.to_width]
+class Layout(NamedTuple):
+    """The columns that a width has for these runs, and the cells left for their names."""
+
+    name: int
+    columns: tuple[Column, ...]
 
 
-def name_width(width: int) -> int:
-    return max(6, width - 2 - sum(column.width for column in shown_columns(width)))
+def layout(width: int, runs: Iterable[Run], state: State) -> Layout:
+    """Jobs and checkpoints have a column where there are any; names keep their room, and what says least goes first."""
+    runs = tuple(runs)
+    columns = list(COLUMNS)
+    if not any(run.jobs for run in runs) and not any(source.kind == "slurm" for source in state.sources.values()):
+        columns.remove(JOB)
+    else:
+        longest = max((cells(JOB.cell(run, state, state.at).text) for run in runs), default=1)
+        columns[0] = JOB._replace(width=min(max(longest, 3), JOB.width) + 1)
+    if not any(run.checkpoints or run.spec.checkpoints for run in runs):
+        columns.remove(CHECKPOINT)
+    steps = max((cells(STEP.cell(run, state, state.at).text) for run in runs), default=4)
+    columns[columns.index(STEP)] = STEP._replace(width=max(4, steps) + 2)
+    wanted = min(max((cells(clean(run.name)) + 1 for run in runs), default=6), NAME)
+    for name in GIVE_WAY:
+        if _room(width, columns) >= max(wanted, 6):
+            break
+        columns = [column for column in columns if column.name != name]
+    return Layout(max(1, _room(width, columns)), tuple(columns))
 
 
-def head(width: int) -> str:
-    return (
-        "  "
-        + "RUN".ljust(name_width(width))
-        + "".join(column.name.rjust(column.width) for column in shown_columns(width))
-    )
+def _room(width: int, columns: Iterable[Column]) -> int:
+    return width - 2 - sum(column.width for column in columns)
 
 
-def row(run: Run, state: State, now: Instant, width: int) -> Row:
+def head(shape: Layout) -> str:
+    return "  " + "RUN".ljust(shape.name) + "".join(column.name.rjust(column.width) for column in shape.columns)
+
+
+def row(run: Run, state: State, now: Instant, shape: Layout) -> Row:
     """One run as one line."""
     symbol, look = VERDICTS[run.verdict]
-    room = name_width(width)
-    name = shorten(clean(run.name), room - 1)
+    name = shorten(clean(run.name), shape.name - 1)
     spans = [
         Span(symbol + " ", look),
-        Span(name + " " * (room - cells(name)), "bold" if look in {"crit", "warn"} else ""),
+        Span(name + " " * (shape.name - cells(name)), "bold" if look in {"crit", "warn"} else ""),
     ]
-    stale = is_stale(run, state)
-    for column in shown_columns(width):
+    stale, waits, spared = is_stale(run, state), waiting(run, state), 0
+    for column in shape.columns:
+        if column is LAST and waits is not None and LEFT in shape.columns:
+            spared = column.width  # what it waits for is longer than the age of a step that does not matter now
+            continue
         text, cell_style = column.cell(run, state, now)
-        spans.append(Span(" " * max(0, column.width - cells(text)) + text, cell_style or ("dim" if stale else "")))
+        width = column.width + (spared if column is LEFT else 0)
+        spans.append(Span(" " * max(0, width - cells(text)) + text, cell_style or ("dim" if stale else "")))
     return Row(run.name, tuple(spans))
+
+
+def job_of(run: Run, state: State) -> Job | None:
+    """The job that trains now, else the next, else the last."""
+    return state.jobs.get(run.job or "")
+
+
+def waiting(run: Run, state: State) -> Job | None:
+    """The job that a queued run waits for."""
+    jobs = (state.jobs.get(key) for key in run.jobs) if run.verdict == "queued" else ()
+    return next((job for job in jobs if job is not None and job.stage == "waiting" and job.gone_at is None), None)
 
 
 def is_stale(run: Run, state: State) -> bool:
@@ -166,11 +204,45 @@ def _last(run: Run, state: State, now: Instant) -> Span:
 
 
 def _left(run: Run, state: State, now: Instant) -> Span:
+    """Until the last step, or until its job's time is up if that comes first; else its verdict, or why it waits."""
+    waits = waiting(run, state)
+    if waits is not None:
+        return Span(short_wait(waits, now), style(run.verdict))
     if run.verdict not in GOING:
         return Span(run.verdict, style(run.verdict))
+    job = job_of(run, state)
+    seconds = None if job is None else left(job, now)
+    if seconds is not None and (run.eta_at is None or seconds < run.eta_at - now):
+        needed = needed_to_save(run)
+        short_of_it = needed is not None and seconds < needed
+        return Span(f"job {whole(seconds)}{'!' if short_of_it else ''}", "crit" if short_of_it else "")
     if run.eta_at is None:
         return Span("-" if run.progress.target_step is None else "?", "dim")
     return Span(eta(run.eta_at, now))
+
+
+def _job(run: Run, state: State, now: Instant) -> Span:
+    """`418190+2`: its job, and how many wait behind it."""
+    if run.job is None:
+        return Span("-", "dim")
+    job = job_of(run, state)
+    name = run.job.partition("/")[2] if job is None else str(job.array) if job.is_waiting_array else job.id
+    over = job is None or job.gone_at is not None or job.stage == "ended"
+    return Span(clean(name) + (f"+{run.queued_behind}" if run.queued_behind else ""), "dim" if over else "")
+
+
+def _checkpoint(run: Run, state: State, now: Instant) -> Span:
+    """The age of the last committed checkpoint."""
+    found = run.checkpoints
+    if found is None:
+        return Span("? " if run.spec.checkpoints else "- ", "dim")
+    last = found.committed
+    if last is None or last.at is None:
+        return Span("none!" if found.problem else "? " if found.error else "- ", "crit" if found.problem else "dim")
+    if found.problem is not None:
+        return Span(calm_age(now - last.at) + "!", "crit")
+    late = save_overdue(found, now) and run.verdict in GOING
+    return Span(calm_age(now - last.at) + ("!" if late else " "), "warn" if late else "")
 
 
 def _switches(run: Run, state: State, now: Instant) -> Span:
@@ -182,13 +254,26 @@ def _switches(run: Run, state: State, now: Instant) -> Span:
     return Span("?" if None in known else "-", "dim")
 
 
+JOB = Column("JOB", 13, _job)
+STEP = Column("STEP", 9, _step)
+LAST = Column("LAST ", 6, _last)
+CHECKPOINT = Column("CK ", 6, _checkpoint)
+LEFT = Column("LEFT", 11, _left)
+
 COLUMNS: tuple[Column, ...] = (
-    Column("N", 3, 60, _nodes, to_width=72),
-    Column("NODES", 6, 72, _nodes),
-    Column("STEP", 10, 0, _step),
-    Column("LOSS ", 9, 40, _loss),
-    Column("TOK/S", 8, 58, _rate),
-    Column("LAST ", 7, 30, _last),
-    Column("LEFT", 11, 44, _left),
-    Column("SW", 5, 58, _switches),
+    JOB,
+    Column("N", 4, _nodes),
+    STEP,
+    Column("LOSS ", 8, _loss),
+    Column("TOK/S", 7, _rate),
+    CHECKPOINT,
+    LAST,
+    LEFT,
+    Column("SW", 5, _switches),
 )
+
+GIVE_WAY = ("N", "TOK/S", "CK ", "JOB", "SW", "LEFT", "LOSS ", "LAST ")
+"""Which columns go first where there is no room for all."""
+
+NAME = 12
+"""Cells that a name may claim from the columns."""

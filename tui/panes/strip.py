@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from trainmon.model import State
+from trainmon.text import clean
 from tui.lines import Heading, Span
+from tui.symbols import WARN
 
 
 class Strip(Heading):
@@ -21,5 +23,7 @@ class Strip(Heading):
 
 
 def alerts(state: State) -> tuple[Span, ...]:
-    """The worst alerts, oldest first. A State has no alerts yet, so there are none to show."""
-    return ()
+    """What must be known before anything is done: that nothing is written down. A State has no alerts yet."""
+    if state.ledger is None:
+        return ()
+    return (Span(f"{WARN} ledger  ", "warn bold"), Span(clean(state.ledger)))

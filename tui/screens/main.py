@@ -13,6 +13,7 @@ from textual.geometry import Offset
 from trainmon.model import State
 from tui.keys import bindings
 from tui.lines import KeyedLines
+from tui.links import Link
 from tui.modals.jump import Jump, Target
 from tui.panes.base import Pane
 from tui.panes.disk import DiskPane
@@ -24,6 +25,7 @@ from tui.panes.run import RunPane
 from tui.panes.runs import RunsPane
 from tui.panes.strip import Strip
 from tui.screens.base import PaneScreen
+from tui.screens.follow import screen_for
 from tui.screens.log import LogScreen
 from tui.screens.node import NodeScreen
 from tui.screens.run import RunScreen
@@ -156,6 +158,10 @@ class MainScreen(PaneScreen):
             self.app.push_screen(RunScreen(event.key))
         elif event.lines is self.gpus.lines:
             self.app.push_screen(NodeScreen(event.key))
+        elif event.lines is self.queue.lines:
+            subject = self.queue.subject_of(event.key)
+            if subject is not None:
+                self.app.push_screen(screen_for(Link(*subject)))
 
     def action_full_log(self) -> None:
         run = self.runs.selected

@@ -6,20 +6,19 @@ from textual import events
 from textual.app import ComposeResult
 
 from trainmon.model import State
-from tui.footer import Foot
+from tui.links import Link
 from tui.panes.base import Pane
-from tui.panes.header import HeaderLine
 from tui.panes.node import FactsPane, GpuTable, PlotPane
 from tui.plots import LEAST_HEIGHT
-from tui.screens.base import Shown
+from tui.screens.follow import LinkedScreen
 from tui.survey import missing
 
 FRAME = 3
 """Lines that the table takes beside its GPUs: frame and heads."""
 
 
-class NodeScreen(Shown):
-    """Table, plots where there is room, facts; Esc goes back."""
+class NodeScreen(LinkedScreen):
+    """Table, plots where there is room, facts with the jobs there to follow; Esc goes back."""
 
     PLACE = "node"
     CSS = """
@@ -27,13 +26,11 @@ class NodeScreen(Shown):
     """
 
     def __init__(self, node: str) -> None:
-        super().__init__()
+        super().__init__(Link("node", node))
         self.node = node
         self.gpus = 0
-        self.header = HeaderLine()
         self.table = GpuTable(node, id="node-gpus")
         self.facts = FactsPane(node, id="node-facts")
-        self.foot = Foot()
         self.pane = self.table
 
     def compose(self) -> ComposeResult:
@@ -45,7 +42,7 @@ class NodeScreen(Shown):
         yield self.foot
 
     def on_mount(self) -> None:
-        self.foot.at(self.PLACE)
+        super().on_mount()
         self.fit()
         self.table.focus_body()
 

@@ -1,28 +1,25 @@
-"""One run on the full screen: everything known of it."""
+"""One run on the full screen: everything known of it, and the way on to its jobs, its nodes and its log."""
 
 from __future__ import annotations
 
 from textual.app import ComposeResult
 
 from trainmon.model import State
-from tui.footer import Foot
-from tui.panes.header import HeaderLine
+from tui.links import Link
 from tui.panes.run import RunPane
-from tui.screens.base import Shown
+from tui.screens.follow import LinkedScreen
 
 
-class RunScreen(Shown):
+class RunScreen(LinkedScreen):
     """The detail pane with all the room; Esc goes back."""
 
     PLACE = "run"
 
     def __init__(self, run: str) -> None:
-        super().__init__()
-        self.header = HeaderLine()
-        self.run_pane = RunPane(id="run-full")
+        super().__init__(Link("run", run))
+        self.run_pane = RunPane(id="run-full", follow=True)
         self.run_pane.run = run
         self.pane = self.run_pane
-        self.foot = Foot()
 
     def compose(self) -> ComposeResult:
         yield self.header
@@ -30,7 +27,7 @@ class RunScreen(Shown):
         yield self.foot
 
     def on_mount(self) -> None:
-        self.foot.at(self.PLACE)
+        super().on_mount()
         self.run_pane.focus_body()
 
     def show(self, state: State) -> None:
