@@ -66,15 +66,15 @@ class FakeQueue:
 
 
 class Stage:
-    """A supervisor whose hosts refuse the connection, and whose queues are the test's."""
+    """A supervisor whose queues are the test's."""
 
-    def __init__(self, settings: Settings, ssh_config: Path) -> None:
+    def __init__(self, settings: Settings, ssh_config: Path, clock: Clock | None = None) -> None:
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.told: list[Event] = []
         self.clock = FakeClock()
         self.queues: dict[str, FakeQueue] = {}
         self.supervisor = Supervisor(
-            settings, self.events.put, ask=None, clock=self.clock, ssh_config=ssh_config, make_queue=self.make
+            settings, self.events.put, ask=None, clock=clock or self.clock, ssh_config=ssh_config, make_queue=self.make
         )
 
     def make(self, watched: Watched, *parts: Any) -> FakeQueue:

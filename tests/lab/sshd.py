@@ -100,7 +100,7 @@ class Sshd:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [program("sshd"), "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [self._program(), "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         until(self._listens, f"sshd listens; its log: {self.log}")
 
@@ -141,6 +141,9 @@ class Sshd:
         tail = "Host *\n" + "".join(f"  {key} {value}\n" for key, value in common.items())
         path.write_text(f"{extra}\n{hosts}{tail}")
         return path
+
+    def _program(self) -> str:
+        return program("sshd")
 
     def _config(self) -> str:
         lines = {
