@@ -1,0 +1,56 @@
+"""Lines that lead somewhere: Enter on one opens the run, the job, the node or the log that it names. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from tui.lines import Row, Span
+
+Line = tuple[Span, ...]
+
+_SIGN = ">"
+"""What the keys of such rows begin with; the others are numbered."""
+
+
+class Link(NamedTuple):
+    """Where a line leads: a run by its name, a job by its key, a node by its name, the log of a run."""
+
+    kind: Literal["run", "job", "node", "log"]
+    name: str
+
+
+class Linked(NamedTuple):
+    """A line that leads somewhere."""
+
+    link: Link
+    spans: Line
+
+
+def rows(lines: Iterable[Line | Linked]) -> list[Row]:
+    """Lines as rows: the cursor stays on a link whatever is written above it."""
+    found: list[Row] = []
+    taken: set[Link] = set()
+    for place, line in enumerate(lines):
+        if isinstance(line, Linked) and line.link not in taken:
+            taken.add(line.link)
+            found.append(Row(f"{_SIGN}{line.link.kind}:{line.link.name}", line.spans))
+        else:
+            found.append(Row(str(place), line.spans if isinstance(line, Linked) else line))
+    return found
+
+
+def link_of(key: str | None) -> Link | None:
+    """Where the row of this key leads."""
+    kind, colon, name = (key or "").removeprefix(_SIGN).partition(":")
+    if key is None or not key.startswith(_SIGN) or not colon:
+        return None
+    for known in ("run", "job", "node", "log"):
+        if kind == known:
+            return Link(known, name)
+    return None
+
+
+def first_link(shown: Iterable[Row]) -> str | None:
+    """The key of the first row that leads somewhere."""
+    return next((row.key for row in shown if link_of(row.key) is not None), None)

@@ -1,0 +1,49 @@
+"""Following links: each opens its screen over the present one, and Esc goes back one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from textual.screen import Screen
+
+from tui.footer import Foot
+from tui.lines import KeyedLines
+from tui.links import Link, link_of
+from tui.panes.header import HeaderLine
+from tui.screens.base import Shown
+
+
+class LinkedScreen(Shown):
+    """A screen about a run, a job or a node, whose lines lead to others."""
+
+    def __init__(self, about: Link) -> None:
+        super().__init__()
+        self.about = about
+        self.header = HeaderLine()
+        self.foot = Foot()
+
+    def on_mount(self) -> None:
+        self.foot.at(self.PLACE)
+
+    def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
+        """Open what the line names; the screen that one came from is gone back to, so that no circle piles up."""
+        link = link_of(event.key)
+        if link is None:
+            return
+        stack: list[Screen[Any]] = self.app.screen_stack
+        below = stack[-2] if len(stack) > 1 else None
+        if isinstance(below, LinkedScreen) and below.about == link:
+            self.dismiss()
+        else:
+            self.app.push_screen(screen_for(link))
+
+
+def screen_for(link: Link) -> Shown:
+    """A screen about what a link names. These screens lead to each other, so they are imported when one is wanted."""
+    from tui.screens.job import JobScreen
+    from tui.screens.log import LogScreen
+    from tui.screens.node import NodeScreen
+    from tui.screens.run import RunScreen
+
+    kinds = {"run": RunScreen, "job": JobScreen, "node": NodeScreen, "log": LogScreen}
+    return kinds[link.kind](link.name)
