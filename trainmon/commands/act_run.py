@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import sys
 import time
@@ -66,9 +67,13 @@ def run(verb: Verb, words: tuple[str, ...], options: Options) -> int:
     from trainmon.commands.wiring import Watching
     from trainmon.config import choose
     from trainmon.logfile import log_to_file
+    from trainmon.state_directory import find
 
     settings, _ = choose(options.config, ())
     log_to_file()
+    warning = find(os.environ).warning
+    if warning is not None:
+        complain(warning)
     parts = Watching(settings, ssh_config=options.ssh_config)
     parts.start()
     seen = Seen(parts.subscribe)

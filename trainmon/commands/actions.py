@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,13 +24,14 @@ HEAD = ("WHEN", "WHAT", "OF", "WHO", "STATUS", "OUTCOME", "THEN")
 @click.command("actions")
 @click.argument("subject", required=False, metavar="[RUN|JOB]")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects, one an action.")
+@click.option("--log", "wants_log", is_flag=True, help="The end of the log that was kept before the newest of them.")
 @click.option(
     "--since", callback=read_duration, metavar="DURATION", default="7d", show_default=True, help="How far back."
 )
-def command(subject: str | None, as_json: bool, since: float) -> int:
+def command(subject: str | None, as_json: bool, wants_log: bool, since: float) -> int:
     """List what was asked for from this machine, the newest last.
 
-    Exit status: 0 read, 2 a mistake in the call, 3 the ledger cannot be read.
+    Exit status: 0 read, 2 a mistake in the call, 3 the ledger cannot be read, or has no such log.
     """
     from trainmon.commands.table import plain
     from trainmon.ledger import recorded
@@ -37,8 +39,11 @@ def command(subject: str | None, as_json: bool, since: float) -> int:
     from trainmon.state_directory import find
 
     log_to_file()
-    found = recorded(find(os.environ).path, time.time() - since, AT_MOST)
+    directory = find(os.environ).path
+    found = recorded(directory, time.time() - since, AT_MOST)
     records = [record for record in found if subject is None or is_of(record, subject)]
+    if wants_log:
+        return print_log(directory, records)
     if as_json:
         import json
 
@@ -50,6 +55,21 @@ def command(subject: str | None, as_json: bool, since: float) -> int:
         return 0
     click.echo(plain("\n".join(lines(records))))
     return 0
+
+
+def print_log(directory: Path, records: Sequence[Record]) -> int:
+    """The log's end that was kept for the newest action that has one."""
+    from trainmon.commands.table import plain
+    from trainmon.ledger import kept_texts
+
+    for record in reversed(records):
+        for kept in kept_texts(directory, record.action.id):
+            at = _at(kept.at, "%Y-%m-%d %H:%M:%S")
+            click.echo(plain(f"{kept.host}:{kept.path} before: {record.action.title}, {at}"), err=True)
+            click.echo(plain(kept.text))
+            return 0
+    click.echo("no log was kept for any of them", err=True)
+    return 3
 
 
 def is_of(record: Record, subject: str) -> bool:

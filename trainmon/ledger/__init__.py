@@ -19,7 +19,7 @@ from trainmon.ledger.rows import KeptText, harmless, prune, read_actions, read_o
 from trainmon.ledger.schema import NewerLedger
 from trainmon.model_actions import Record
 
-__all__ = ["NAME", "KeptText", "Ledger", "LedgerStuck", "NewerLedger", "recorded"]
+__all__ = ["NAME", "KeptText", "Ledger", "LedgerStuck", "NewerLedger", "kept_texts", "recorded"]
 
 log = logging.getLogger(__name__)
 
@@ -38,13 +38,22 @@ Found = TypeVar("Found")
 
 def recorded(directory: Path, since: Instant, limit: int) -> list[Record]:
     """The newest actions of a ledger, whoever writes into it now; the newest last. Raises LedgerStuck."""
+    return _read(directory, lambda connection: read_actions(connection, since, limit))
+
+
+def kept_texts(directory: Path, action_id: str) -> list[KeptText]:
+    """What was kept for an action. Raises LedgerStuck."""
+    return _read(directory, lambda connection: read_texts(connection, action_id))
+
+
+def _read(directory: Path, work: Callable[[sqlite3.Connection], list[Found]]) -> list[Found]:
     file = directory / NAME
     try:
         connection = open_to_read(file)
         if connection is None:
             return []
         try:
-            return read_actions(connection, since, limit)
+            return work(connection)
         finally:
             connection.close()
     except (sqlite3.Error, OSError) as error:

@@ -47,6 +47,22 @@ def test_the_newest_is_last_and_a_run_or_a_job_may_be_asked_for(tmp_path: Path) 
     assert told(tmp_path, "nobody").stderr == "no action of nobody in that time\n"
 
 
+def test_the_log_that_was_kept_can_be_read(tmp_path: Path) -> None:
+    now = time.time()
+    assert told(tmp_path, "--log").returncode == 3
+    ledger = Ledger(tmp_path / "state" / "trainmon-tui", print)
+    ledger.start()
+    ledger.keep_text("a1", "log", "login1", "/fsx/log", "step 1\nCUDA out of memory")
+    ledger.write(record("a1", at=now - 50))
+    ledger.write(record("a2", at=now))
+    ledger.stop()
+    done = told(tmp_path, "video-2b", "--log")
+    assert (done.returncode, done.stdout) == (0, "step 1\nCUDA out of memory\n")
+    assert done.stderr.startswith("login1:/fsx/log before: Requeue job 88 of video-2b, ")
+    done = told(tmp_path, "other", "--log")
+    assert (done.returncode, done.stderr) == (3, "no log was kept for any of them\n")
+
+
 def test_a_row_has_every_field_in_plain_values() -> None:
     assert row(record(settled_at=1009.0, **DONE)) == {
         "id": "a1", "asked_at": 1000.0, "who": "ana", "from_host": "laptop", "verb": "requeue", "subject": "video-2b",
