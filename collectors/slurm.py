@@ -16,6 +16,7 @@ from collectors.slurm_pace import REFRESH, Pace
 from trainmon.clock import Clock, Seconds
 from trainmon.errors import HostUnreachable, TrainmonError
 from trainmon.model import ClustersChanged, Event, Source, SourceChanged
+from trainmon.slurm import errors
 from trainmon.slurm_client import Client, SlurmFailed
 
 __all__ = ["Poller", "Watched"]
@@ -148,7 +149,8 @@ class Poller:
 
     def _failed(self, failure: SlurmFailed) -> None:
         now = self._clock.monotonic()
-        nowhere = failure.kind == "absent" or (not self._has_answered and "configuration source" in failure.stderr)
+        unset = not self._has_answered and errors.is_without_configuration(failure.stderr)
+        nowhere = failure.kind == "absent" or unset
         if nowhere:
             self._client = None
             self._pace.absent(now)

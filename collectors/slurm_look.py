@@ -256,4 +256,4 @@ class Queue:
 
 def _likeness(job: Job) -> tuple[object, ...]:
     """What a job's details hang on."""
-    return (job.state, job.submitted_at, job.started_at, job.tasks)
+    return (job.state, job.submitted_at, job.started_at)

@@ -61,9 +61,9 @@ class Client:
         done = self._run(argv, timeout, login_shell=login_shell)
         if self._is_lost(done) and not login_shell and self._look_up(argv[0], timeout):
             done = self._run(argv, timeout)
-        if done.status == 0:
-            return done.stdout.decode("utf-8", "replace")
-        raise self._failure(argv, done)
+        if done.status != 0 or (argv[0] == "squeue" and errors.has_complained(_said(done))):
+            raise self._failure(argv, done)
+        return done.stdout.decode("utf-8", "replace")
 
     def me(self, timeout: Seconds = TIMEOUT) -> str:
         """Who we are there."""
@@ -96,8 +96,8 @@ class Client:
     @staticmethod
     def _is_lost(done: Completed) -> bool:
         """Whether the login's own environment may know better: the command or its configuration was not found."""
-        said = done.stderr.decode("utf-8", "replace")
-        return done.status == errors.NOT_FOUND or (done.status != 0 and "configuration source" in said)
+        unset = done.status != 0 and errors.is_without_configuration(_said(done))
+        return done.status == errors.NOT_FOUND or unset
 
     def _look_up(self, name: str, timeout: Seconds) -> bool:
         """Ask a login shell, once, where the command is: a shell that is no login has not read the profile."""
@@ -117,7 +117,7 @@ class Client:
         return True
 
     def _failure(self, argv: Sequence[str], done: Completed) -> SlurmFailed:
-        stderr = done.stderr.decode("utf-8", "replace")
+        stderr = _said(done)
         kind = errors.kind(done.status, stderr)
         words = errors.words(stderr) or f"{argv[0]} ended with status {done.status}"
         if kind == "absent":
@@ -126,3 +126,7 @@ class Client:
         return SlurmFailed(
             f"{self.shell.host}: {words}" if kind != "absent" else words, hint=hint, kind=kind, stderr=stderr
         )
+
+
+def _said(done: Completed) -> str:
+    return done.stderr.decode("utf-8", "replace")

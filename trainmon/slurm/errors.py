@@ -15,15 +15,19 @@ absent: no such command there. refused: any other no."""
 SILENT = re.compile(
     r"unable to contact slurm|timed? ?out|zero bytes were transmitted|standby mode|authentication"
     r"|munge|incompatible versions|temporarily un|rate limit exceeded|connection refused|connect failure"
-    r"|communication (?:connection|shutdown)|configuration source|controller not responding"
+    r"|communication (?:connection|shutdown)|configuration (?:source|file)|controller not responding"
     r"|problem talking to the database|unable to connect to|receive failure|send failure|unexpected message"
     r"|insane message|no route to host|connection reset|resource temporarily unavailable",
     re.IGNORECASE,
 )
 GONE = re.compile(r"invalid job id", re.IGNORECASE)
-DENIED = re.compile(r"permission denied|access denied|unauthorized|must be .*(?:root|operator|admin)", re.IGNORECASE)
+DENIED = re.compile(
+    r"permission denied|access denied|unauthorized|invalid user id|must be .*(?:root|operator|admin)", re.IGNORECASE
+)
 NO_ACCOUNTING = re.compile(r"accounting storage is disabled|accounting storage plugin|accounting_storage/none", re.I)
 
+NO_CONFIGURATION = re.compile(r"configuration (?:source|file)|ClusterName needs to be specified", re.I)
+COMPLAINT = re.compile(r"^squeue: (?:error|fatal): ", re.MULTILINE)
 NOT_FOUND = 127
 """How env and every shell end when there is no such command."""
 
@@ -32,13 +36,24 @@ PREFIX = re.compile(r"^(?:[\w.\-]+: )*(?:\w+ )?(?:error|fatal): ")
 
 def kind(status: int, stderr: str) -> Kind:
     """The class of a failure, from the exit status and what was complained."""
-    if status == NOT_FOUND:
+    if status == NOT_FOUND and "error:" not in stderr:  # scancel's own status may be 127
         return "absent"
     if SILENT.search(stderr):
         return "silent"
     if GONE.search(stderr):
         return "gone"
     return "denied" if DENIED.search(stderr) else "refused"
+
+
+def has_complained(stderr: str) -> bool:
+    """Whether a command that ended well has yet failed in part: squeue leaves out a user whom nobody knows, as it
+    does while the directory of users is down, and ends with status 0. His jobs are not gone."""
+    return COMPLAINT.search(stderr) is not None
+
+
+def is_without_configuration(stderr: str) -> bool:
+    """Whether its configuration was not found: there is no Slurm, or a login's environment says where it is."""
+    return NO_CONFIGURATION.search(stderr) is not None
 
 
 def is_without_accounting(stderr: str) -> bool:

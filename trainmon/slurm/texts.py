@@ -70,7 +70,8 @@ def _word(text: str) -> str:
 
 HEAD = re.compile(
     r"JobId=(?P<JobId>\d+) (?:ArrayJobId=(?P<ArrayJobId>\d+) ArrayTaskId=(?P<ArrayTaskId>\S+) )?(?:\S+=\S* )*?"
-    r"JobName=(?P<JobName>.*?) (?:HetJobIdSet=\S+ )?UserId=(?P<UserId>.*?)\(\d+\) GroupId=.*?\(\d+\) MCS_label=\S* ",
+    r"JobName=(?P<JobName>.*?) (?:HetJobIdSet=\S+ )?"
+    r"UserId=(?P<UserId>[^=]*?)\(\d+\) GroupId=[^=]*?\(\d+\) MCS_label=\S* ",
     re.DOTALL,
 )
 COMMAND = " Command="

@@ -1,0 +1,70 @@
+"""What a failed command of Slurm means."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainmon.slurm.errors import has_complained, is_without_accounting, kind, words
+
+
+@pytest.mark.parametrize(
+    "stderr",
+    [
+        "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
+        "slurm_load_jobs error: Socket timed out on send/recv operation",
+        "slurm_load_jobs error: Zero Bytes were transmitted or received",
+        "slurm_load_jobs error: Slurm backup controller in standby mode",
+        "slurm_load_jobs error: Controller is in standby mode, try a different controller",
+        "slurm_load_jobs error: Protocol authentication error",
+        'scontrol: error: Munge encode failed: Failed to access "/run/munge/munge.socket.2": No such file or directory',
+        "slurm_load_jobs error: Incompatible versions of client and server code",
+        "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying",
+        "slurm_load_jobs error: Rate limit exceeded, please retry momentarily",
+        "squeue: fatal: Could not establish a configuration source",
+        "sacct: error: Problem talking to the database: Connection refused",
+    ],
+)
+def test_silence_of_the_controller_is_not_knowing(stderr: str) -> None:
+    assert kind(1, stderr) == "silent"
+
+
+@pytest.mark.parametrize(
+    ("status", "stderr", "expected"),
+    [
+        (1, "slurm_load_jobs error: Invalid job id specified", "gone"),
+        (1, "scancel: error: Kill job error on job id 88: Invalid job id specified", "gone"),
+        (210, "scancel: error: Kill job error on job id 1: Access/permission denied", "denied"),
+        (1, "slurm_update error: Invalid user id", "denied"),
+        (127, "env: 'squeue': No such file or directory", "absent"),
+        (127, "bash: line 1: exec: squeue: not found", "absent"),
+        (127, "scancel: error: Kill job error on job id 1: Invalid node state specified", "refused"),
+        (1, "Job is pending execution for job 88", "refused"),
+        (1, "Requested operation is presently disabled for job 88", "refused"),
+        (1, "squeue: error: Invalid user: ghost", "refused"),
+        (1, "", "refused"),
+    ],
+)
+def test_every_other_no_has_its_kind(status: int, stderr: str, expected: str) -> None:
+    assert kind(status, stderr) == expected
+
+
+def test_the_words_are_those_that_say_most() -> None:
+    assert words("slurm_load_jobs error: Invalid job id specified\n") == "Invalid job id specified"
+    assert words("scancel: error: Kill job error on job id 9: Invalid job id specified\n\n") == (
+        "Kill job error on job id 9: Invalid job id specified"
+    )
+    assert words("scontrol: error: If munged is up\nUnexpected message received for job 1\n") == (
+        "Unexpected message received for job 1"
+    )
+    assert words("squeue: fatal: a\x1b[31mb\n") == "ab"
+    assert words("") == ""
+
+
+def test_a_user_whom_nobody_knows_is_a_complaint_though_it_ends_well() -> None:
+    assert has_complained("squeue: error: Invalid user: ghost\n\n")
+    assert not has_complained("warning: the login node is busy\n")
+
+
+def test_no_accounting_is_a_fact() -> None:
+    assert is_without_accounting("Slurm accounting storage is disabled\n")
+    assert not is_without_accounting("sacct: error: Problem talking to the database: Connection refused")
