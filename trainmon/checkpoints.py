@@ -1,10 +1,55 @@
-"""A checkpoint directory's listing → which checkpoints there are, and in which state. Pure."""
+"""A listing of a checkpoint directory → each checkpoint's state, what would be resumed, and what was learnt. Pure."""
 
 from __future__ import annotations
 
-from trainmon.clock import Instant
-from trainmon.model_checkpoints import Checkpoints
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median, median_low
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from trainmon.checkpoints_contents import Folder, Found
+from trainmon.checkpoints_layouts import recognised
+from trainmon.checkpoints_resume import NONE_FOUND, Resumption, problem, resumption
+from trainmon.clock import Instant, Seconds
+from trainmon.model_checkpoints import Checkpoint, Checkpoints, CheckpointState
 from trainmon.readings import CheckpointListing
+from trainmon.text import clean, duration
+
+TORN_AFTER = 600.0
+"""Seconds without a write after which a save has failed: saves of the 2 TB model took 290 s on the shared disk."""
+
+TIMES_USUAL = 4
+"""And at least so many times as long as a save usually takes."""
+
+OVERTAKEN = 120.0
+"""Seconds without a write that are enough when a later one is whole already."""
+
+LONGEST_SAVE = 12 * 3600.0
+"""Files copied with their old times make a save look longer than it was."""
+
+BESIDE = 120.0
+"""A checkpoint without a step in its name (last.ckpt) that is so much newer than those with one is newer."""
+
+RECENT = 12
+"""Checkpoints that are learnt from: older ones are thinned out by retention rules."""
+
+SHRUNK = 0.9
+"""Of the usual size of files that should be equally large; one that is smaller was cut short."""
+
+DEEPER = re.compile(r"(step[-_]|checkpoint-|iter_|global_step|opt_step-)#/")
+SLOW = 5.0
+
+
+class Learnt(NamedTuple):
+    """What those that are whole say of saving."""
+
+    save_s: Seconds | None = None
+    every_s: Seconds | None = None
+    every_steps: int | None = None
+    bytes: int | None = None
 
 
 def read(
@@ -14,8 +59,186 @@ def read(
     at: Instant,
     is_running: bool | None,
     now: Instant,
-    skew: float,
+    skew: Seconds,
     before: Checkpoints | None,
 ) -> Checkpoints:
-    """Interpret one listing."""
-    return Checkpoints(path=listing.path, host=host, looked_at=at, error=listing.error)
+    """The directory as it is. `at`: when it was listed, by our clock; `skew`: how far the node's clock is ahead.
+
+    `is_running`: whether a job or process that may write it lives; None when that is not known. `before`: the last
+    answer, from the same listing or an earlier one.
+    """
+    path = clean(listing.path)
+    before = before if before is not None and before.path == path else None
+    if listing.error is not None:
+        return _without_listing(path, host, at, clean(listing.error), before)
+    folder = Folder(listing.entries, listing.t, _steady(listing, at, before))
+    everything = [one for contents in folder.contents.values() if (one := recognised(contents, folder)) is not None]
+    unclear = [one for one in everything if one.is_unclear]
+    ordered = _ordered(_compared([one for one in everything if not one.is_unclear], folder))
+    learnt = _learnt([one for one in ordered if not one.lacks])
+    layout = max(ordered, key=lambda one: one.newest).layout if ordered else None
+    taken = resumption(layout, ordered, folder)
+    newest = _committed(ordered, taken)
+    known: dict[str, Checkpoint] = {}
+    for one in ordered:
+        state = _state(one, ordered, newest, learnt.save_s, is_running, folder.t)
+        known[one.name] = _checkpoint(one, path, state, skew, now)
+    others = len(folder.contents) - len(everything)
+    moved_at = max((one.newest for one in ordered), default=0.0)
+    wrong = problem(taken, known, others, len(unclear) + listing.left_out, folder.t, moved_at)
+    return Checkpoints(
+        path=path,
+        host=host,
+        looked_at=at,
+        note=_note(listing, unclear, ordered, layout),
+        list=tuple(known.values()),
+        resumes=None if taken.name is None else _below(path, taken.name),
+        problem=None if wrong is None else clean(wrong),
+        **learnt._asdict(),
+    )
+
+
+def _without_listing(path: str, host: str, at: Instant, error: str, before: Checkpoints | None) -> Checkpoints:
+    """One that cannot be looked at is as old as the last look; one that is not there holds nothing."""
+    if not error.startswith("does not exist"):
+        return replace(before, error=error) if before is not None else Checkpoints(
+            path=path, host=host, looked_at=at, error=error)  # fmt: skip
+    why = f"{NONE_FOUND}: the directory {error}"
+    return Checkpoints(path=path, host=host, looked_at=at, error=error, problem=why)
+
+
+def _steady(listing: CheckpointListing, at: Instant, before: Checkpoints | None) -> frozenset[str]:
+    """The single files that no longer grow: as large as in the look before this one."""
+    if before is None:
+        return frozenset()
+    is_same = before.looked_at == at  # then what was said of them holds
+    known = {one.path: one for one in before.list}
+    sizes = ((entry, known.get(_below(before.path, entry.name))) for entry in listing.entries if entry.kind == "file")
+    return frozenset(
+        entry.name for entry, one in sizes if one and (one.is_whole if is_same else one.bytes == entry.bytes)
+    )
+
+
+def _compared(all_found: Sequence[Found], folder: Folder) -> list[Found]:
+    """What shows only beside the others: fewer shards than the one before, or a file much smaller than its like."""
+    short = _short(sorted((one for one in all_found if one.shards), key=lambda one: (one.step or 0, one.newest)))
+    files = {one.name: one.bytes for one in all_found if folder.contents[one.name].entry.kind == "file" and one.bytes}
+    least = SHRUNK * median(files.values()) if len(files) > 2 else 0
+    small = {name: "smaller than the others: cut short" for name, size in files.items() if size < least}
+    words = {**small, **short}
+    return [one if one.lacks else replace(one, lacks=words.get(one.name, "")) for one in all_found]
+
+
+def _short(oldest_first: Sequence[Found]) -> dict[str, str]:
+    """Those with fewer shards than the one before, in words. As few as the next has: a run of another size since."""
+    short = {}
+    previous = 0
+    for index, one in enumerate(oldest_first):
+        count = one.shards or 0
+        after = oldest_first[index + 1].shards if index + 1 < len(oldest_first) else None
+        if count < previous and count != after:
+            short[one.name] = f"{count} shards, where the one before has {previous}"
+        else:
+            previous = count
+    return short
+
+
+def _ordered(all_found: Sequence[Found]) -> list[Found]:
+    """Newest first: by step, then by time; one without a step by time alone."""
+    ordered = sorted(
+        (one for one in all_found if one.step is not None), key=lambda one: (one.step or 0, one.newest), reverse=True
+    )
+    for one in sorted((one for one in all_found if one.step is None), key=lambda one: one.newest):
+        newer = (i for i, other in enumerate(ordered) if one.newest > other.newest + BESIDE)
+        ordered.insert(next(newer, len(ordered)), one)
+    return ordered
+
+
+def _committed(ordered: Sequence[Found], taken: Resumption) -> Found | None:
+    """The newest that is whole; after a rollback the one that the pointer names, though others have higher steps."""
+    whole = [one for one in ordered if not one.lacks]
+    newest = whole[0] if whole else None
+    pointed = next((one for one in whole if taken.pointer and one.name == taken.name), None)
+    if newest is not None and pointed is not None and pointed.committed_at > newest.committed_at:
+        return pointed
+    return newest
+
+
+def _state(
+    one: Found,
+    ordered: Sequence[Found],
+    newest: Found | None,
+    save_s: Seconds | None,
+    is_running: bool | None,
+    t: float,
+) -> CheckpointState:
+    if not one.lacks:
+        return "committed" if one is newest else "superseded"
+    quiet = t - one.newest
+    is_overtaken = any(not other.lacks and other.newest > one.newest for other in ordered)
+    if is_running is False or quiet > max(TORN_AFTER, TIMES_USUAL * (save_s or 0.0)):
+        return "torn"
+    return "torn" if is_overtaken and quiet > OVERTAKEN else "writing"
+
+
+def _checkpoint(one: Found, path: str, state: CheckpointState, skew: Seconds, now: Instant) -> Checkpoint:
+    written = one.newest if one.lacks else one.committed_at
+    return Checkpoint(
+        step=one.step,
+        state=state,
+        path=_below(path, one.name),
+        layout=one.layout,
+        bytes=one.bytes,
+        at=min(now, written - skew),
+        began_at=None if one.began is None else min(now, one.began - skew),
+        why=clean(one.lacks or one.why),
+    )
+
+
+def _below(path: str, name: str) -> str:
+    return clean(f"{path.rstrip('/')}/{name}")
+
+
+def _learnt(whole: Sequence[Found]) -> Learnt:
+    recent = whole[:RECENT]
+    saves = [one.committed_at - one.began for one in recent if one.began is not None]
+    saves = [seconds for seconds in saves if 0 <= seconds < LONGEST_SAVE]
+    sizes = [one.bytes for one in recent if one.bytes]
+    stepped = [one for one in recent if one.step is not None]
+    pairs = [
+        (newer.step - older.step, newer.committed_at - older.committed_at)
+        for newer, older in pairwise(stepped)
+        if newer.step is not None and older.step is not None
+    ]
+    pairs = [(steps, seconds) for steps, seconds in pairs if steps > 0 and seconds > 0]
+    every_steps = median_low(steps for steps, _ in pairs) if pairs else None
+    return Learnt(
+        save_s=median(saves) if saves else None,
+        every_s=median(seconds for steps, seconds in pairs if steps == every_steps) if pairs else None,
+        every_steps=every_steps,
+        bytes=median_low(sizes) if sizes else None,
+    )
+
+
+def _note(
+    listing: CheckpointListing, unclear: Sequence[Found], ordered: Sequence[Found], layout: str | None
+) -> str | None:
+    """What was left out, and what else is here."""
+    words = []
+    if listing.left_out:
+        words.append(f"{listing.left_out} names were not looked at: too many, or too slow")
+    failed = [entry for entry in listing.entries if entry.error is not None]
+    if failed:
+        words.append(f"{failed[0].name} {failed[0].error}" + (f", and {len(failed) - 1} more" if failed[1:] else ""))
+    cut = len([one for one in unclear if one.name not in {entry.name for entry in failed}])
+    if cut:
+        words.append(f"{cut} not looked through yet")
+    if listing.took_s > SLOW:
+        words.append(f"listing it took {duration(listing.took_s)}")
+    mixed = sorted({one.layout for one in ordered} - {layout})
+    if mixed:
+        words.append(f"also checkpoints of {' and '.join(mixed)}")
+    deeper = [e.name for e in listing.entries if any(DEEPER.match(group.pattern) for group in e.groups)]
+    if deeper and not ordered:
+        words.append(f"is it the directory below, {deeper[0]}?")
+    return clean("; ".join(words)) or None

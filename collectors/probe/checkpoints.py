@@ -34,8 +34,12 @@ MOST_BYTES = 256 * 1024
 """Of one line. 20 checkpoints are about 5 KiB."""
 
 SETTLED = 600.0
+"""Seconds after which a directory is not walked again, as long as its folders and a file of each kind are unchanged."""
+
+STILL = 720.0
 REPEAT = 10
-"""In slow ticks: how often a listing is told in which nothing has changed for 10 minutes."""
+"""Where nothing was written for so many seconds, the listing is told every so many slow ticks. Later than a save counts
+as failed (600 s): that shows at once."""
 
 POINTERS = frozenset(
     (b"latest", b"latest.txt", b"latest_checkpointed_iteration.txt", b"latest_opt_step_dir", b"latest_universal")
@@ -137,8 +141,9 @@ class Directory:
                     return self._tell(slow, {}) if before < BUDGET <= self._spent else []
             error = {}  # type: Line
         except (OSError, ValueError) as failed:
-            where = paths.encoded(self.path) if "\0" not in self.path else b""
-            error = {"error": paths.missing(where) if paths.is_missing(failed) else paths.failure(failed)}
+            where = paths.encoded(self.path.partition("\0")[0])
+            is_missing = paths.is_missing(failed) and not os.path.lexists(where)
+            error = {"error": paths.missing(where) if is_missing else paths.failure(failed)}
             self._names, self._known, self._surplus = [], {}, 0
         self._spent = before + self._monotonic() - begun
         self._round = None
@@ -195,12 +200,12 @@ class Directory:
         return {"k": "ckpt", "path": self.path, "entries": entries, "left_out": left_out}
 
     def _tell(self, slow: float, error: "Line") -> "list[Line]":
-        """The line: when it is news; what still changes at every look, what is settled now and then."""
+        """The line: when it is news; what was written lately at every look, the rest now and then."""
         now = self._monotonic()
         line = dict(self._listing(), **error)
         newest = max([entry.newest for entry in self._known.values()] or [0.0])
-        is_settled = newest < self._wall() - SETTLED
-        if line == self._said and is_settled and now - self._said_at < REPEAT * slow:
+        is_still = newest < self._wall() - STILL
+        if line == self._said and is_still and now - self._said_at < REPEAT * slow:
             return []
         self._said, self._said_at = line, now
         return [dict(line, took_s=round(self._spent, 3))]
