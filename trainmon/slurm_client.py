@@ -88,7 +88,7 @@ class Client:
         try:
             return self.shell.run(line, timeout=timeout)
         except CommandFailed as failure:
-            words = f"{self.shell.host}: {argv[0]} did not answer in {timeout:g} s"
+            words = failure.message.replace(": env ", f": {argv[0]} ", 1)
             raise SlurmFailed(words, hint=failure.hint, kind="silent", stderr=failure.message) from failure
         except HostUnreachable as failure:
             raise SlurmFailed(failure.message, hint=failure.hint, kind="silent") from failure
