@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from collectors.dialling import here
 from collectors.supervisor import Supervisor
+from trainmon.actions import Actor
 from trainmon.clock import Clock, Seconds, SystemClock
 from trainmon.config import Settings, formats
 from trainmon.engine import Engine
 from trainmon.model import Series, State
 from trainmon.model_actions import Action, Ask, Plan, Refusal
+from trainmon.perform import Performer
 from trainmon.prompts import Prompts
+from trainmon.shell import Shell
 
 
 class Joined:
-    """What the dashboard and the other commands hold: an engine, and what feeds it."""
+    """What the dashboard and the other commands hold: an engine, what feeds it, and what acts."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self._performer: Performer | None = None
 
     def start(self) -> None:
         self.engine.start()
 
     def stop(self) -> None:
+        self.rest()
         self.engine.stop()
+
+    def rest(self) -> None:
+        """Begin nothing more; what is being done has a moment to end, while its connection is still there."""
+        if self._performer is not None:
+            self._performer.stop()
+            self._performer = None
 
     def subscribe(self, sink: Callable[[State], None]) -> Callable[[], None]:
         return self.engine.subscribe(sink)
@@ -42,11 +56,30 @@ class Joined:
         """Nothing was asked."""
 
     def prepare(self, ask: Ask, reply: Callable[[Plan], None]) -> None:
-        """Nobody acts yet."""
-        reply(Plan(ask=ask, refusals=tuple(Refusal(subject=name, why="not built yet") for name in ask.subjects)))
+        """Read what the plan of an action needs, and hand the plan to reply; see Performer."""
+        if self._performer is not None:
+            self._performer.prepare(ask, reply)
+            return
+        refusals = tuple(Refusal(subject=name, why="nothing is done from here") for name in ask.subjects)
+        reply(Plan(ask=ask, refusals=refusals))
 
     def act(self, actions: Sequence[Action]) -> None:
-        """Nobody acts yet."""
+        """Do what a plan showed."""
+        if self._performer is not None:
+            self._performer.act(actions)
+
+    def perform(self, shell_of: Callable[[str], Shell], hurry: Callable[[str], None]) -> None:
+        """Act from now on, over these connections; `hurry` has a cluster's queue looked at."""
+        self._performer = Performer(
+            shell_of,
+            lambda: self.engine.state,
+            self.engine.submit,
+            ledger=None,
+            hurry=hurry,
+            clock=self.engine.clock,
+            actor=Actor(who=who(), from_host=here()),
+            read_only=self.engine.state.read_only,
+        )
 
     def look_at_job(self, key: str) -> None:
         """No scheduler is asked."""
@@ -69,25 +102,38 @@ class Watching(Joined):
         self._prompts = Prompts(self.engine.submit)
         ask = self._prompts.ask if prompts else None
         self._supervisor = Supervisor(settings, self.engine.submit, ask=ask, ssh_config=ssh_config)
+        self.perform(self._supervisor.shell_of, self._supervisor.hurry_slurm)
 
     def start(self) -> None:
         super().start()
         self._supervisor.start()
 
     def stop(self) -> None:
-        """Let go of everything; under a second, whatever hangs."""
+        """Let go of everything; within seconds, whatever hangs."""
         self._prompts.close()
+        self.rest()
         self._supervisor.stop()
         super().stop()
 
     def refresh(self) -> None:
         self._supervisor.refresh()
 
+    def look_at_job(self, key: str) -> None:
+        self._supervisor.look_at_job(key)
+
     def login(self, source: str) -> None:
         self._supervisor.login(source)
 
     def answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
         self._prompts.answer(prompt, answers)
+
+
+def who() -> str:
+    """The person at this machine, as far as it knows."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may be in no list
+        return f"user {os.getuid()}"
 
 
 class Demonstration(Joined):
