@@ -83,8 +83,8 @@ def command(verb: str) -> click.Command:
     return click.command(verb, help=f"{one.help}\n\n{EXITS}", short_help=one.help)(made)
 
 
-def _read_wait(context: click.Context, param: click.Parameter, value: str | None) -> float:
-    return 0.0 if value is None else read_duration(context, param, value)
+def _read_wait(context: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    return None if value is None else read_duration(context, param, value)
 
 
 COMMON: tuple[Decorator, ...] = (
@@ -95,7 +95,8 @@ COMMON: tuple[Decorator, ...] = (
         callback=_read_wait,
         metavar="DURATION",
         default=None,
-        help="Follow for so long what comes after: the file taken, a checkpoint committed, the job started again.",
+        help="Follow for so long what comes after: the file taken, a checkpoint committed, the job started again. "
+        "[default: the first sign of it, at most 5s]",
     ),
     click.option("--why", metavar="TEXT", default="", help="Written into the switch file and the ledger."),
     click.option("--typed", metavar="ID", help="The id that the plan wants typed; for use with --yes."),

@@ -15,6 +15,9 @@ from trainmon.text import clean
 CODES = {"done": 0, "failed": 1, "refused": 4, "unknown": 3, "asked": 3}
 """By status. What was asked for and is not known to be done may still be done: see `trainmon-tui actions`."""
 
+CONFIRM: Seconds = 5.0
+"""How long the first sign of what was done is waited for: a file that is there, a job that is held."""
+
 WORST = (1, 3, 4, 0)
 """Of several actions the exit status of the worst."""
 
@@ -41,8 +44,11 @@ class Seen:
         self._cancel()
 
 
-def follow(seen: Seen, actions: Sequence[Action], longest: Seconds, wait: Seconds, say: Callable[[str], None]) -> int:
-    """Tell what becomes of each: at most `longest` until it is over, then at most `wait` for what follows it."""
+def follow(
+    seen: Seen, actions: Sequence[Action], longest: Seconds, wait: Seconds | None, say: Callable[[str], None]
+) -> int:
+    """Tell what becomes of each: at most `longest` until it is over, then at most `wait` for what follows it; without
+    a `wait` only for its first sign, which decides nothing."""
     told: set[str] = set()
 
     def tell(state: State) -> dict[str, Record]:
@@ -59,8 +65,14 @@ def follow(seen: Seen, actions: Sequence[Action], longest: Seconds, wait: Second
     def is_settled(state: State) -> bool:
         return all(not record.is_open for record in tell(state).values())
 
-    if seen.wait_for(is_done, longest) and wait > 0:
-        seen.wait_for(is_settled, wait)
+    def is_confirmed(state: State) -> bool:
+        return all(
+            not record.is_open or record.status != "done" or any(mark.at or mark.missed for mark in record.marks)
+            for record in tell(state).values()
+        )
+
+    if seen.wait_for(is_done, longest):
+        seen.wait_for(is_confirmed if wait is None else is_settled, CONFIRM if wait is None else wait)
     records = _records(seen.state, actions)
     for line in _left(records, actions, wait):
         say(line)
@@ -76,11 +88,11 @@ def _is_done(record: Record) -> bool:
     return record.status != "asked"
 
 
-def _code(record: Record | None, wait: Seconds) -> int:
+def _code(record: Record | None, wait: Seconds | None) -> int:
     """One whose marks were waited for is not done while one of them is out, and failed when one does not come."""
     if record is None:
         return 3
-    if record.status == "done" and wait > 0:
+    if record.status == "done" and wait is not None:
         if any(mark.missed for mark in record.marks):
             return 1
         return 3 if record.is_open else 0
@@ -110,13 +122,13 @@ def _facts(record: Record) -> Iterator[tuple[str, float | None, str]]:
             yield f"{name} {number} {mark.missed}", None, f"not: {mark.name}: {in_commands(mark.missed)}"
 
 
-def _left(records: Mapping[str, Record], actions: Sequence[Action], wait: Seconds) -> Iterator[str]:
+def _left(records: Mapping[str, Record], actions: Sequence[Action], wait: Seconds | None) -> Iterator[str]:
     """What is still out when nobody waits any longer."""
     for action in actions:
         record = records.get(action.id)
         if record is None or record.status == "asked":
             yield line(None, action, "not known to be done; `trainmon-tui actions` tells what is written down of it")
-        elif wait > 0 and record.is_open and record.status == "done":
+        elif wait is not None and record.is_open and record.status == "done":
             out = [mark.name for mark in record.marks if mark.at is None and mark.missed is None]
             if out:
                 yield line(None, action, f"still to come: {', '.join(out)}")

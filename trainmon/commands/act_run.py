@@ -44,7 +44,7 @@ class Options:
     yes: bool = False
     typed: str | None = None
     why: str = ""
-    wait: Seconds = 0.0
+    wait: Seconds | None = None
     config: Path | None = None
     ssh_config: Path | None = None
     switch: str | None = None

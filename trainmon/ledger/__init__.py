@@ -61,7 +61,8 @@ def _read(directory: Path, work: Callable[[sqlite3.Connection], list[Found]]) ->
 
 
 class Ledger:
-    """One file in `directory`. `on_trouble` hears on the ledger's thread what is wrong, and None when nothing is."""
+    """One file in `directory`. `on_trouble` hears on the ledger's thread what is wrong, and None when nothing is;
+    `recalled` hears once what was still open when last written, as soon as that can be read."""
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class Ledger:
         on_trouble: Callable[[str | None], None],
         clock: Clock | None = None,
         *,
+        recalled: Callable[[list[Record]], None] | None = None,
         keep: Seconds = KEEP,
         is_network: bool = False,
         patience: Seconds = PATIENCE,
@@ -77,6 +79,7 @@ class Ledger:
         self.file = directory / NAME
         self._on_trouble = on_trouble
         self._clock = clock or SystemClock()
+        self._recalled = recalled
         self._keep_for = keep
         self._is_network = is_network
         self._patience = patience
@@ -159,6 +162,7 @@ class Ledger:
         """Open the file if it must be, and write; on a failure all waits for the next try."""
         try:
             connection = self._open()
+            self._recall(connection)
             if batch.writes:
                 self._commit(connection, batch)
             self._prune(connection)
@@ -183,6 +187,11 @@ class Ledger:
             self._connection = open_to_write(self.file, is_network=self._is_network, factory=self._factory)
             self._identity = identity(self.file)
         return self._connection
+
+    def _recall(self, connection: sqlite3.Connection) -> None:
+        if self._recalled is not None:
+            self._recalled(read_open(connection, OPEN_AT_MOST))
+            self._recalled = None
 
     def _commit(self, connection: sqlite3.Connection, batch: Batch) -> None:
         connection.execute("BEGIN IMMEDIATE")

@@ -25,12 +25,14 @@ COLUMNS = (
     "status", "done_at", "outcome", "settled_at", "note", "record",
 )  # fmt: skip
 
-# Two programs may watch one action. What has settled stays so, and what was done was not merely asked for.
+RANK = "CASE {}.status WHEN 'asked' THEN 0 WHEN 'unknown' THEN 1 ELSE 2 END"
+"""Two programs may follow one action: what one knows to be done, another does not make unknown, or open again."""
 WRITE = f"""
     INSERT INTO actions ({", ".join(COLUMNS)}) VALUES ({", ".join("?" * len(COLUMNS))})
     ON CONFLICT (id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in COLUMNS[1:])}
-    WHERE NOT (actions.settled_at IS NOT NULL AND excluded.settled_at IS NULL)
-    AND NOT (actions.status <> 'asked' AND excluded.status = 'asked')
+    WHERE {RANK.format("excluded")} > {RANK.format("actions")}
+    OR ({RANK.format("excluded")} = {RANK.format("actions")}
+        AND (actions.settled_at IS NULL OR excluded.settled_at IS NOT NULL))
 """
 WRITE_TEXT = """
     INSERT OR REPLACE INTO action_texts (action_id, kind, host, path, at, text) VALUES (?, ?, ?, ?, ?, ?)

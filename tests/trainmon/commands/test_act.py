@@ -26,7 +26,8 @@ REQUEUE = action(
     keep_log="login1:/fsx/log",
 )
 PLAN = Plan(ask=ASK, actions=(REQUEUE,))
-DONE = replace(record(), action=REQUEUE, status="done", done_at=1001.0, outcome="requeued")
+OPEN = replace(record(), action=REQUEUE, status="done", done_at=1001.0, outcome="requeued")
+DONE = replace(OPEN, settled_at=1002.0)
 WAITS, RUNS = Mark("it waits again"), Mark("it runs again")
 
 
@@ -142,9 +143,9 @@ def test_the_worst_of_several_is_told(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_what_follows_is_waited_for_and_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     steps = [
-        replace(DONE, marks=(WAITS, RUNS)),
-        replace(DONE, marks=(replace(WAITS, at=1003.0), RUNS)),
-        replace(DONE, marks=(replace(WAITS, at=1003.0), replace(RUNS, at=1130.0)), settled_at=1130.0),
+        replace(OPEN, marks=(WAITS, RUNS)),
+        replace(OPEN, marks=(replace(WAITS, at=1003.0), RUNS)),
+        replace(OPEN, marks=(replace(WAITS, at=1003.0), replace(RUNS, at=1130.0)), settled_at=1130.0),
     ]
     assert result(Parts(PLAN, steps), yes=True, wait=5.0) == 0
     told = capsys.readouterr().out.splitlines()[-3:]
@@ -156,10 +157,10 @@ def test_what_follows_is_waited_for_and_told_once(capsys: pytest.CaptureFixture[
 
 
 def test_what_does_not_follow_in_time_is_not_done(capsys: pytest.CaptureFixture[str]) -> None:
-    late = replace(DONE, marks=(replace(WAITS, at=1003.0), RUNS))
+    late = replace(OPEN, marks=(replace(WAITS, at=1003.0), RUNS))
     assert result(Parts(PLAN, [late]), yes=True, wait=0.05) == 3
     assert capsys.readouterr().out.endswith("  Requeue job 88 of video-2b: still to come: it runs again\n")
-    missed = replace(DONE, marks=(replace(WAITS, missed="it ended instead"),), settled_at=1009.0)
+    missed = replace(OPEN, marks=(replace(WAITS, missed="it ended instead"),), settled_at=1009.0)
     assert result(Parts(PLAN, [missed]), yes=True, wait=5.0) == 1
     assert capsys.readouterr().out.endswith("  Requeue job 88 of video-2b: not: it waits again: it ended instead\n")
 

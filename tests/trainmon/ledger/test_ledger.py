@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tests.trainmon.ledger.records import DONE, action, record
 from trainmon.ledger import Ledger, LedgerStuck
 from trainmon.ledger.rows import TEXT_AT_MOST
-from trainmon.model_actions import Drop
+from trainmon.model_actions import Drop, Record
 
 Troubles = queue.Queue[str | None]
 
@@ -108,8 +108,28 @@ def test_a_program_that_knows_less_takes_nothing_back(tmp_path: Path) -> None:
         ledger.write(record(**DONE))
         assert ledger.actions(0.0) == [settled]
         ledger.write(record("a2", **DONE))
+        ledger.write(record("a2", status="unknown", settled_at=1200.0))
         ledger.write(record("a2"))
         assert ledger.open_records() == [record("a2", **DONE)]
+        ledger.write(record("a3", status="unknown", settled_at=1200.0))
+        ledger.write(record("a3", **DONE))
+        assert ledger.open_records() == [record("a2", **DONE), record("a3", **DONE)]
+
+
+def test_what_was_open_at_the_end_is_recalled_once(tmp_path: Path) -> None:
+    with opened(tmp_path) as (ledger, _):
+        ledger.write(record())
+        ledger.write(record("a2", settled_at=1010.0, **DONE))
+    recalled: queue.Queue[list[Record]] = queue.Queue()
+    (tmp_path / "ledger.sqlite").rename(tmp_path / "away")
+    (tmp_path / "ledger.sqlite").mkdir()
+    with opened(tmp_path, recalled=recalled.put) as (ledger, troubles):
+        assert troubles.get(timeout=5) is not None
+        (tmp_path / "ledger.sqlite").rmdir()
+        (tmp_path / "away").rename(tmp_path / "ledger.sqlite")
+        assert recalled.get(timeout=5) == [record()]
+        ledger.write(record("a3"))
+        assert recalled.empty()
 
 
 def test_texts_are_kept_without_secrets_and_bounded(tmp_path: Path) -> None:
