@@ -14,7 +14,7 @@ from trainmon.text import cells, clean
 from tui.lines import Row, Span
 from tui.symbols import DEAD, WARN
 
-LABEL = 15
+LABEL = 17
 """Cells of the column of labels at most; a longer label takes a line of its own."""
 
 DEED = ("command", "file")
@@ -85,6 +85,8 @@ def described(action: Action, width: int) -> Iterator[tuple[Span, ...]]:
             yield from _deed(label, action.deed, width, column)
         else:
             yield from _labelled(label, words, width, column)
+    if action.keep_log is not None:
+        yield from _labelled("first", f"the end of {action.keep_log} is copied to the ledger", width, column)
     for number, words in enumerate(action.consequences):
         yield from _labelled("" if number else "then", words, width, column)
 
@@ -100,7 +102,7 @@ def _deed(label: str, deed: Deed, width: int, column: int) -> Iterator[tuple[Spa
 
 
 def _fate(deed: Drop | Remove) -> str:
-    return "(is created, with this line in it)" if isinstance(deed, Drop) else "(is removed)"
+    return "(created, with this line in it)" if isinstance(deed, Drop) else "(removed)"
 
 
 def command(deed: Deed) -> str:

@@ -86,6 +86,12 @@ def _cluster_of(subject: str, state: State) -> str | None:
 
 
 def is_hung(asked: Ask, state: State) -> bool:
-    """Whether a kill switch may never be read: no step comes that would look for it."""
-    runs = (state.runs.get(name) for name in asked.subjects)
-    return asked.verb == "kill" and any(run is not None and run.verdict in SILENT_VERDICTS for run in runs)
+    """Whether a kill switch may never be read: no step comes that would look for it, and a job is there to cancel."""
+    return asked.verb == "kill" and any(_is_deaf(name, state) for name in asked.subjects)
+
+
+def _is_deaf(name: str, state: State) -> bool:
+    run = state.runs.get(name)
+    if run is None or run.verdict not in SILENT_VERDICTS:
+        return False
+    return any(state.jobs[key].stage == "running" for key in run.jobs if key in state.jobs)

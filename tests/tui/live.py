@@ -6,10 +6,38 @@ import argparse
 import logging
 import sys
 import threading
+from collections.abc import Sequence
+from functools import partial
+
+from msgspec.structs import replace
 
 from tests.tui.backend import FakeBackend
-from tests.tui.states import STATES
+from tests.tui.plans import STATES, planned
+from trainmon.model import State
+from trainmon.model_actions import Action, Mark, Record
 from tui.app import Dashboard
+
+
+class Stage(FakeBackend):
+    """Answers with the real plans, and plays that what is agreed to is done."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self.plan = planned(state)
+
+    def act(self, actions: Sequence[Action]) -> None:
+        super().act(actions)
+        for action in actions:
+            self.tell(Record(action=action))
+            done = Record(action=action, status="done", done_at=action.asked_at, outcome="",
+                          marks=(Mark("the file appears", action.asked_at + 2.0),))  # fmt: skip
+            later = threading.Timer(0.5, partial(self.tell, done))
+            later.daemon = True
+            later.start()
+
+    def tell(self, record: Record) -> None:
+        assert self.state is not None
+        self.publish(replace(self.state, actions={**self.state.actions, record.action.id: record}))
 
 
 def main() -> int:
@@ -21,7 +49,7 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     if args.hang:
         threading.Thread(target=threading.Event().wait, daemon=True).start()
-    app = Dashboard(FakeBackend(STATES[args.state]()))
+    app = Dashboard(Stage(STATES[args.state]()))
     if args.break_on:
         app.bind(args.break_on, "break_now")
         app.action_break_now = _break  # type: ignore[attr-defined]

@@ -6,13 +6,12 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from tests.tui.backend import FakeBackend
+from tests.tui.plans import STATES, planning
 from tests.tui.screen_text import dashboard, settled
-from tests.tui.states import STATES
 
 
 async def look(size: tuple[int, int], state: str, press: list[str], svg: str | None, theme: str | None) -> str:
-    app = dashboard(FakeBackend(STATES[state]()))
+    app = dashboard(planning(STATES[state]()))
     async with app.run_test(size=size) as pilot:
         if theme:
             app.theme = theme

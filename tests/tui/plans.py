@@ -1,11 +1,17 @@
-"""Plans made by hand, and a State with jobs to ask them of."""
+"""Plans: made by hand, and by the real planner; States with jobs to ask them of."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
-from tests.tui.states import NOW, run, troubled
-from trainmon.model import State
+from tests.tui import states
+from tests.tui.backend import FakeBackend
+from tests.tui.states import NOW, queued, run, troubled
+from trainmon import actions
+from trainmon.actions import Actor, Fresh
+from trainmon.model import Run, State
 from trainmon.model_actions import Action, Ask, Drop, Execute, Mark, Plan, Record, Refusal
 from trainmon.model_jobs import Cluster, Job
 
@@ -37,6 +43,36 @@ def with_jobs(read_only: bool = False) -> State:
         clusters={"prod": Cluster(name="prod", login=LOGIN, me="me")},
         read_only=read_only,
     )
+
+
+def acting() -> State:
+    """The cluster with a queue; its runs have switches and a script."""
+    state = queued()
+    return msgspec.structs.replace(state, runs={name: _switched(one) for name, one in state.runs.items()})
+
+
+def _switched(one: Run) -> Run:
+    folder = f"/fsx/{one.name}"
+    spec = msgspec.structs.replace(
+        one.spec, kill_switch=f"{folder}/kill-switch", save_switch=f"{folder}/save-switch", script=f"{folder}/train.sl"
+    )
+    return msgspec.structs.replace(one, spec=spec)
+
+
+def planned(state: State) -> Callable[[Ask], Plan]:
+    """The real plans, as if everything that the State says had been read just now."""
+    fresh = Fresh(at=NOW, jobs=state.jobs)
+    return lambda ask: actions.plan(ask, state, fresh, Actor("me", "laptop"), NOW)
+
+
+STATES = {**states.STATES, "acting": acting}
+
+
+def planning(state: State) -> FakeBackend:
+    """A backend of this State that answers with the real plans."""
+    backend = FakeBackend(state)
+    backend.plan = planned(state)
+    return backend
 
 
 def action(ask: Ask, subject: str, **facts: object) -> Action:

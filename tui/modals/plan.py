@@ -28,6 +28,8 @@ from tui.verbs import BUTTONS, TITLES
 SHARE = 0.94
 """Of the screen's height, what a dialog takes at most (trainmon.tcss says the same)."""
 
+WHY = "if you like: it goes into the ledger, and into the switch file"
+
 FRAME = 3
 """Lines of a dialog beside what is in it: its border, and the blank one under the list."""
 
@@ -78,12 +80,13 @@ class PlanScreen(ModalScreen[Plan | Ask | None]):
         self.choices = KeyedLines()
         self.title_line = Static("", classes="question", markup=False)
         self.count = Input(str(ask.count), restrict="[0-9]{0,4}", compact=True, id="count")
-        self.why = Input(ask.why, compact=True, id="why", max_length=200)
+        self.why = Input(ask.why, placeholder=WHY, compact=True, id="why", max_length=200)
         self.because = Static("", id="because", markup=False)
-        self.typed = Input(compact=True, id="typed")
+        self.typed = Input(placeholder="the id", compact=True, id="typed")
         self.close_door = Door("Close", id="close")
         self.act_door = Door(BUTTONS[ask.verb], id="act", disabled=True)
         self.instead_door = Door("Cancel the job instead", id="instead")
+        self.hint = Static("", classes="hint", markup=False)
         self._backend = backend
         self._clock = clock
         self._looks = 0
@@ -96,14 +99,14 @@ class PlanScreen(ModalScreen[Plan | Ask | None]):
             yield self.body
             yield self.choices
             yield field("how many", self.count)
-            yield field("why, if you like", self.why)
+            yield field("why", self.why)
             yield self.because
             yield field("type it", self.typed)
             with Horizontal(classes="doors"):
                 yield self.close_door
                 yield self.act_door
                 yield self.instead_door
-            yield Static("", id="hint", classes="hint", markup=False)
+            yield self.hint
 
     def on_mount(self) -> None:
         for entry in (self.count, self.why, self.typed):
@@ -112,6 +115,7 @@ class PlanScreen(ModalScreen[Plan | Ask | None]):
         self.set_focus(self.count if self.ask.verb == "queue" else self.close_door)
         self.look(self.ask)
         self.set_interval(1.0, self.wait)
+        self.watch(self.body, "scroll_y", self._say_hint, init=False)
 
     # ---- asking ----
 
@@ -226,6 +230,7 @@ class PlanScreen(ModalScreen[Plan | Ask | None]):
         taken = sum(child.outer_size.height + child.styles.margin.height for child in self._others(lines))
         room = int(self.app.size.height * SHARE) - FRAME - taken
         lines.styles.height = max(1, min(len(lines.rows), max(3, room)))
+        self.call_after_refresh(self._say_hint)
 
     def _others(self, lines: KeyedLines) -> list[Widget]:
         dialog = self.query_one(".dialog")
@@ -252,7 +257,10 @@ class PlanScreen(ModalScreen[Plan | Ask | None]):
         if self.act_door.has_focus and not self.may_act:
             self.set_focus(self.close_door)
         self.act_door.disabled = not self.may_act
-        self.query_one("#hint", Static).update(self._hint())
+        self._say_hint()
+
+    def _say_hint(self) -> None:
+        self.hint.update(self._hint())
 
     def _hint(self) -> str:
         if self.plan is None:
@@ -261,7 +269,9 @@ class PlanScreen(ModalScreen[Plan | Ask | None]):
             return "Enter chooses one, and shows its plan  Esc closes"
         if not self.plan.actions:
             return "Enter or Esc closes"
-        return "Tab or → goes to the button that acts; j and k scroll; Esc closes"
+        below = len(self.body.rows) - self.body.scroll_offset.y - self.body.size.height
+        more = f"{below} more line{'' if below == 1 else 's'} below (j)  " if below > 0 else ""
+        return f"{more}Tab or → goes to the button that acts  Esc closes"
 
     # ---- moving ----
 
