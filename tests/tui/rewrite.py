@@ -6,9 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.tui.backend import FakeBackend
+from tests.tui.plans import STATES, planning
 from tests.tui.screen_text import dashboard, settled
-from tests.tui.states import STATES
 
 FOLDER = Path(__file__).parent / "screens"
 
@@ -31,6 +30,13 @@ SIZES = ((80, 24), (120, 40), (200, 60))
 SCREENS: tuple[Kept, ...] = (
     *(Kept("troubled", size, "troubled") for size in SIZES),
     *(Kept("calm", size, "calm") for size in SIZES),
+    *(Kept("queued", size, "queued", ("7",)) for size in SIZES),
+    Kept("queue-zoomed", (120, 40), "queued", ("7", "7")),
+    Kept("queue-nodes", (80, 24), "queued", ("7", "v")),
+    Kept("queue-none", (80, 24), "calm", ("7",)),
+    Kept("slurm-down", (120, 40), "slurm-down", ("7",)),
+    Kept("job", (80, 24), "queued", ("7", "j", "enter")),
+    Kept("run-job", (120, 40), "queued", ("j", "enter")),
     Kept("empty", (80, 24), "empty"),
     Kept("silent", (80, 24), "silent"),
     Kept("nasty", (120, 40), "nasty"),
@@ -40,16 +46,21 @@ SCREENS: tuple[Kept, ...] = (
     Kept("help", (80, 24), "calm", ("question_mark",)),
     Kept("prompt", (80, 24), "asking"),
     Kept("sort", (80, 24), "calm", ("s",)),
+    Kept("plan", (80, 24), "acting", ("j", "K")),
+    Kept("plan", (120, 40), "acting", ("j", "R")),
+    Kept("typed", (80, 24), "acting", ("j", "C")),
+    Kept("menu", (80, 24), "acting", ("j", "x")),
     Kept("jump", (120, 40), "calm", ("apostrophe",)),
     Kept("log", (80, 24), "calm", ("l", "w")),
     Kept("run", (80, 24), "troubled", ("enter",)),
     Kept("node", (120, 40), "troubled", ("2", "G", "enter")),
+    Kept("node-drained", (80, 24), "queued", ("2", "j", "enter")),
 )
 
 
 async def draw(kept: Kept) -> str:
     """The screen as text, without trailing blanks."""
-    app = dashboard(FakeBackend(STATES[kept.state]()))
+    app = dashboard(planning(STATES[kept.state]()))
     async with app.run_test(size=kept.size) as pilot:
         await settled(pilot)
         for key in kept.keys:

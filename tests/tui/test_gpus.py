@@ -300,3 +300,28 @@ async def test_with_nodes_and_no_run_the_screen_starts_with_the_gpus() -> None:
         assert app.main.current == "2"
         assert app.main.gpus.display
         assert "1 node, no GPU" in "".join(span.text for span in app.main.gpus.top.spans)
+
+
+# ---- what the scheduler says of a node -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("told", "reason", "flag", "style"),
+    [
+        ("IDLE+DRAIN", "fan 3 broken", "DRAINED fan 3 broken", "warn"),
+        ("MIXED+DRAIN", None, "DRAINING", "warn"),
+        ("ALLOCATED+DRAIN", "gres/gpu count reported lower than configured (7 < 8)",
+         "DRAINING gres/gpu count reported lower than configured (7 < 8)", "crit"),
+        ("DOWN+NOT_RESPONDING", "Not responding", "DOWN does not respond; Not responding", "warn"),
+    ],
+)  # fmt: skip
+def test_a_node_that_gets_no_jobs_says_so_and_why(told: str, reason: str | None, flag: str, style: str) -> None:
+    drained = node("n", scheduler_state=told, scheduler_reason=reason)
+
+    assert (flag, style) in survey(drained, NOW).flags
+    assert survey(drained, NOW).rank < survey(node("n"), NOW).rank
+
+
+@pytest.mark.parametrize("told", [None, "IDLE", "MIXED", "ALLOCATED", "IDLE+CLOUD"])
+def test_a_node_that_works_for_its_scheduler_has_no_flag(told: str | None) -> None:
+    assert survey(node("n", scheduler_state=told), NOW).flags == ()

@@ -10,14 +10,17 @@ import pytest
 from msgspec.structs import replace
 
 from tests.tui import worlds
+from tests.tui.states import NOW as STATES_NOW
+from tests.tui.states import job, scheduler_node
 from tests.tui.still import StillBackend
 from tests.tui.worlds import NOW, node, source
 from trainmon.history import History
 from trainmon.model import Gpu, Node, Series, Source
 from trainmon.readings import InfinibandPort, Process
 from tui.app import Dashboard
+from tui.fact_lines import said
 from tui.lines import Span, width_of
-from tui.node_rows import PROCESSES, facts, gpu_head, gpu_rows
+from tui.node_rows import PROCESSES, Scheduled, facts, gpu_head, gpu_rows
 from tui.panes.node import axes
 from tui.plots import Axis, picture, side_by_side, stretches
 from tui.screens.node import NodeScreen, heights
@@ -300,3 +303,30 @@ async def test_y_copies_the_node_or_the_whole_fact_under_the_cursor() -> None:
         await pilot.press("tab", "j", "j", "y")
         await pilot.pause()
         assert app.clipboard == hint.strip()
+
+
+# ---- its scheduler -------------------------------------------------------------------------------------------------
+
+
+def test_the_scheduler_says_why_it_gives_no_jobs_and_which_run() -> None:
+    told = Scheduled(
+        scheduler_node(7, "ALLOCATED", "DRAIN", reason="fan 3 broken", reason_by="root", reason_at=STATES_NOW - 60.0),
+        (job("418223", name="llm-7b-a", user="ana"), job("88_3")),
+    )
+
+    text = [row.text for row in facts("gpu-007", None, None, STATES_NOW, 78, told)]
+
+    assert text == [
+        "scheduler     draining: fan 3 broken (root 1m ago)",
+        "partitions    gpu",
+        "jobs        → llm-7b-a  418223 of ana, R, 21h00m left",
+        "            → llm-70b  88_3 of me, R, 21h00m left",
+    ]
+
+
+def test_a_fact_of_several_lines_is_copied_whole_below_a_link() -> None:
+    down = source("n", health="down", error="no answer", hint=f"try: ssh {'-v ' * 40}n")
+    rows = facts("n", None, down, STATES_NOW, 60, Scheduled(jobs=(job("1"),)))
+
+    assert len({row.key for row in rows}) == len(rows)
+    assert said([row.text for row in rows], 2).startswith("try: ssh -v")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import msgspec
 import pytest
+from textual.pilot import Pilot
 
+from tests.tui.backend import FakeBackend
+from tests.tui.screen_text import dashboard, settled, text_of
 from tests.tui.states import (
     NOW,
     calm,
@@ -19,6 +25,7 @@ from tests.tui.states import (
 from trainmon.model import State
 from trainmon.model_jobs import Job
 from trainmon.text import cells
+from tui.app import Dashboard
 from tui.job_words import code, short_wait, sign, spent, why
 from tui.node_words import folded, node_state
 from tui.panes.queue import job_story, sentences, story, summary
@@ -319,3 +326,108 @@ def test_the_story_of_a_row() -> None:
     assert of("node:gpu-008") == "gpu-008: draining, fan 3 broken (root 25h ago)"
     assert of("cluster:prod") == "Slurm 22.05.8 asked on login1; as me"
     assert of("prod/1") == ""
+
+
+# ---- the pane ------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def showing(
+    state: State, size: tuple[int, int] = (120, 40)
+) -> AsyncIterator[tuple[Dashboard, Pilot[None], FakeBackend]]:
+    backend = FakeBackend(state)
+    app = dashboard(backend)
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot)
+        await pilot.press("7")
+        await settled(pilot)
+        yield app, pilot, backend
+
+
+async def publish(app: Dashboard, pilot: Pilot[None], backend: FakeBackend, state: State) -> None:
+    app.clock.at += 2.0  # type: ignore[attr-defined]
+    backend.publish(state)
+    await settled(pilot)
+
+
+async def test_the_cursor_and_the_marks_stay_on_their_jobs_after_a_sort_a_removal_and_a_rebuild() -> None:
+    async with showing(queued()) as (app, pilot, backend):
+        pane = app.main.queue
+        assert pane.lines.move_to("prod/418301")
+        await pilot.press("space")
+        assert pane.lines.move_to("prod/418302")
+
+        pane.set_sort("name")
+        assert pane.selected == "prod/418302"
+
+        fewer = {one.key: one for one in queue_jobs() if one.id not in ("418190", "418230")}
+        await publish(app, pilot, backend, msgspec.structs.replace(queued(), at=NOW + 2.0, jobs=fewer))
+        assert pane.selected == "prod/418302"
+
+        await pilot.press("v", "v", "v")
+        await settled(pilot)
+        assert pane.selected == "prod/418302"
+        assert pane.subjects() == (("job", "prod/418301"),)
+
+
+async def test_the_waiting_elements_of_an_array_keep_the_cursor_while_they_become_fewer() -> None:
+    async with showing(queued()) as (app, pilot, backend):
+        pane = app.main.queue
+        assert pane.lines.move_to("prod/418191_[]")
+
+        fewer = {**queued().jobs, "prod/418191_[]": job("418191_[3-10%1]", "PENDING", reason="JobArrayTaskLimit")}
+        await publish(app, pilot, backend, msgspec.structs.replace(queued(), at=NOW + 2.0, jobs=fewer))
+
+        assert "418191 ×8" in text_of(app)
+        assert pane.selected == "prod/418191_[]"
+        assert pane.copy_text() == "418191_[3-10%1]"
+
+
+async def test_v_goes_from_all_jobs_to_the_nodes_and_to_mine() -> None:
+    async with showing(queued()) as (app, pilot, _):
+        seen = []
+        for _step in range(3):
+            seen.append((app.main.queue.view, "llm-7b-a  ana" in text_of(app), "gpu-006  idle" in text_of(app)))
+            await pilot.press("v")
+            await settled(pilot)
+
+        assert seen == [("all", True, False), ("nodes", False, True), ("mine", False, False)]
+
+
+async def test_a_row_is_a_job_or_a_node_and_the_counts_are_neither() -> None:
+    async with showing(queued()) as (app, _pilot, _backend):
+        pane = app.main.queue
+
+        for key, subjects in (
+            ("prod/418190", (("job", "prod/418190"),)), ("node:gpu-007", (("node", "gpu-007"),)), ("cluster:prod", ()),
+        ):  # fmt: skip
+            assert pane.lines.move_to(key)
+            assert pane.subjects() == subjects
+
+
+async def test_what_was_read_stays_dimmed_while_the_controller_does_not_answer() -> None:
+    async with showing(slurm_down()) as (app, _pilot, _backend):
+        text = text_of(app)
+        row = next(row for row in app.main.queue.lines.rows if row.key == "prod/418190")
+
+        assert "slurm silent 3m" in text
+        assert "Slurm of prod: silent 3m: slurm_load_jobs error" in text
+        assert {span.style for span in row.spans} == {"dim"}
+
+
+async def test_without_slurm_it_says_how_to_name_one() -> None:
+    async with showing(calm(), (80, 24)) as (app, _pilot, _backend):
+        assert "No Slurm is watched" in text_of(app)
+
+
+async def test_a_tall_screen_gives_the_queue_a_place_of_its_own_once_there_is_one() -> None:
+    backend = FakeBackend(calm())
+    app = dashboard(backend)
+    async with app.run_test(size=(130, 55)) as pilot:
+        await settled(pilot)
+        assert "7 Queue" not in text_of(app)
+
+        await publish(app, pilot, backend, msgspec.structs.replace(queued(), at=NOW + 2.0))
+
+        assert "7 Queue" in text_of(app)
+        assert "4 Log" in text_of(app)

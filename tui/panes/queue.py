@@ -45,11 +45,17 @@ class QueuePane(Pane):
         super().__init__(id=id)
         self.view = "all"
         self._drawn = Lines()
+        self._job: str | None = None
+        """The job that had the cursor when the nodes took its place."""
 
     def action_next_view(self) -> None:
         """My jobs, all jobs, the nodes."""
+        if self.view != "nodes":
+            self._job = self.selected
         self.view = VIEWS[(VIEWS.index(self.view) + 1) % len(VIEWS)]
         self.again()
+        if self.view != "nodes" and self._job is not None:
+            self.lines.move_to(self._job)
 
     def subject_of(self, key: str) -> Subject | None:
         if key.startswith((SENTENCE, CLUSTER)):
