@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -12,9 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.lab.slurm import Slurm
+from tests.slurm.training import Training
+from tests.slurm.using import Using
 from tests.slurm.watch import Watch
 from trainmon.reader import Reader
 from trainmon.shell import Local
+
+NUMBERS = itertools.count(1)
 
 
 @contextlib.contextmanager
@@ -58,3 +63,21 @@ def watching(slurm: Slurm) -> Iterator[Callable[..., Watch]]:
 def watch(watching: Callable[..., Watch]) -> Watch:
     """It watches nobody's jobs but ours."""
     return watching()
+
+
+@pytest.fixture
+def product(tmp_path: Path, slurm: Slurm) -> Iterator[Using]:
+    """The product as its user has it; its commands find this Slurm."""
+    made = Using(tmp_path, slurm.environ)
+    with contextlib.closing(made):
+        yield made
+
+
+@pytest.fixture
+def training(slurm: Slurm) -> Callable[..., Training]:
+    """Makes a training with a name of its own: training("--usr1=save", layout="dcp")."""
+
+    def make(*options: str, **how: str) -> Training:
+        return Training(slurm, f"run-{next(NUMBERS)}", *options, **how)
+
+    return make

@@ -1,0 +1,64 @@
+"""snapshot --json of a run that a real Slurm runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.end_to_end.contract import breaches
+from tests.lab.daemons import until
+from tests.lab.slurm import Slurm
+from tests.lab.trainer import LAYOUTS
+from tests.slurm.training import Training
+from tests.slurm.using import Using
+
+MakeTraining = Callable[..., Training]
+
+
+def test_runs_are_their_jobs_their_steps_and_their_checkpoints_in_every_layout(
+    training: MakeTraining, product: Using
+) -> None:
+    lines = {"dcp": "titan"}
+    runs = [training("--every=4", "--save-s=0.1", layout=one, lines=lines.get(one, "megatron")) for one in LAYOUTS]
+    jobs = [run.submit("--nodes=1", "--gres=gpu:1") for run in runs]
+    for run in runs:
+        until(lambda run=run: len(run.committed()) >= 2, f"{run.layout} has two checkpoints")  # type: ignore[misc]
+    product.watch(runs[0].config() + "".join(run.table() for run in runs[1:]))
+    told = product.snapshot()
+    assert list(breaches(told)) == []
+    for run, job_id, found in zip(runs, jobs, told["runs"], strict=True):
+        (job,) = [job for job in told["jobs"] if job["id"] == job_id]
+        assert (job["state"], job["restarts"], job["node_count"]) == ("RUNNING", 0, 1)
+        assert (found["name"], found["job"], found["nodes"]) == (run.name, job_id, job["nodes"])
+        assert found["verdict"] in ("healthy", "saving"), found["why"]
+        assert found["step"] >= 8
+        seen = found["checkpoints"]
+        assert seen["latest_committed_step"] in run.committed(), run.layout
+        states = {one["step"]: one["state"] for one in seen["list"]}
+        assert states[4] == "superseded", run.layout
+        assert states[seen["latest_committed_step"]] == "committed", run.layout
+        assert (seen["torn"], seen["problem"]) == ([], None), run.layout
+
+
+def test_a_run_is_found_by_itself_with_its_log_and_its_nodes(
+    slurm: Slurm, training: MakeTraining, product: Using
+) -> None:
+    run = training(lines="titan", layout="dcp")
+    job_id = run.start(steps=5)
+    product.watch('[[cluster]]\nname = "lab"\nslurm_every = "15s"\nusers = ["root"]\n')
+    told = product.snapshot()
+    (found,) = told["runs"]
+    assert (found["job"], found["verdict"]) == (job_id, "healthy")
+    assert found["step"] >= 5
+    assert found["log"]["tail"]
+
+
+def test_a_killed_save_is_torn_and_the_run_is_dead(slurm: Slurm, training: MakeTraining, product: Using) -> None:
+    run = training("--every=2", "--step-s=0.05", "--save-s=0.1", "--die-while-saving=6", layout="dcp")
+    job_id = run.submit()
+    slurm.wait_for_state(job_id, "FAILED")
+    product.watch(run.config())
+    (found,) = product.snapshot()["runs"]
+    assert found["verdict"] == "dead"
+    assert found["checkpoints"]["latest_committed_step"] == 4
+    assert found["checkpoints"]["torn"] == [f"{run.checkpoints}/step-6"]
+    assert found["checkpoints"]["resumes"] == f"{run.checkpoints}/step-4"

@@ -1,0 +1,42 @@
+"""The product as somebody on the login host of this Slurm has it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.end_to_end.product import Product, Screen
+
+
+class Using(Product):
+    """Its commands find this Slurm, and read one config."""
+
+    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+        super().__init__(folder)
+        self._environ = dict(environ)
+        self._config: list[str] = []
+
+    def watch(self, text: str) -> None:
+        """From now on every command is called with this config."""
+        self._config = [f"--config={self.config(text)}"]
+
+    def run(self, *words: str, timeout: float = 90.0, **env: str) -> subprocess.CompletedProcess[str]:
+        with_config = [] if words[0] == "actions" else self._config
+        return super().run(*words, *with_config, timeout=timeout, **{**self._environ, **env})
+
+    def act(self, *words: str, status: int = 0) -> str:
+        """A verb; what it says."""
+        done = self.run(*words)
+        assert done.returncode == status, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+    def actions(self) -> list[dict[str, Any]]:
+        """What the ledger has, the newest last."""
+        told: list[dict[str, Any]] = json.loads(self.act("actions", "--json"))
+        return told
+
+    def dashboard(self, *words: str, columns: int = 160, rows: int = 48) -> Screen:
+        return super().screen(*words, *self._config, columns=columns, rows=rows, **self._environ)
