@@ -13,7 +13,7 @@ import click
 from trainmon.commands.options import config_option, hosts_argument, ssh_config_option
 
 if TYPE_CHECKING:
-    from trainmon.commands.check_host import Row
+    from trainmon.commands.check_row import Row
     from trainmon.config import Settings
 
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 @ssh_config_option
 @click.option("--headless", is_flag=True, help="Ask nobody, and count on no agent of this login session.")
 def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, headless: bool) -> int:
-    """Check the config, the way to every host, and every path.
+    """Check the config, the way to every host, every Slurm, and every path.
 
     Exit status: 0 all is well, 2 the config has mistakes, 3 something cannot be reached.
     """
-    from trainmon.commands.check_host import Row
+    from trainmon.commands.check_row import Row
     from trainmon.commands.check_run import look_at_all
     from trainmon.config import choose
     from trainmon.errors import ConfigError
@@ -59,7 +59,7 @@ def about_config(settings: Settings, file: Path | None) -> list[Row]:
     """What the config says in short, and what of it this version does not use yet."""
     import shutil
 
-    from trainmon.commands.check_host import Row
+    from trainmon.commands.check_row import Row
     from trainmon.ssh_config import FALLBACK_NOTE
 
     runs, clusters = len(settings.runs), len(settings.clusters)
@@ -67,8 +67,6 @@ def about_config(settings: Settings, file: Path | None) -> list[Row]:
     rows = [Row("ok", "config", "", f"{file}: {said}" if file else f"no file: {said}")]
     idle = [name for name in settings.__struct_fields__ if name in NOT_USED_YET and getattr(settings, name)]
     rows += [Row("note", "config", f"[{NOT_USED_YET[name]}]", "read, and not used by this version") for name in idle]
-    if any(cluster.nodes is None for cluster in settings.clusters):
-        rows.append(Row("note", "config", "nodes", '"slurm" is not used by this version: name the nodes'))
     if shutil.which("ssh") is None:
         rows.append(Row("note", "ssh", "", FALLBACK_NOTE, "install OpenSSH's client"))
     return rows

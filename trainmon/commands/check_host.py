@@ -7,11 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from collectors.losses import NEEDS_A_JOB, is_for_want_of_a_job
 from trainmon.clock import Seconds
+from trainmon.commands.check_files import Tested, look_at_files
 from trainmon.commands.check_probe import Round, one_round
-from trainmon.errors import CommandFailed, HostKeyRefused, HostUnreachable, LoginNeeded, LoginRefused, TrainmonError
+from trainmon.commands.check_row import Row
+from trainmon.commands.check_slurm import Slurm, check_slurm
+from trainmon.errors import HostKeyRefused, HostUnreachable, LoginNeeded, LoginRefused, TrainmonError
 from trainmon.readings import Spec
 from trainmon.shell import Shell
 from trainmon.ssh_config import HostSettings, effective
@@ -19,19 +23,8 @@ from trainmon.ssh_config import HostSettings, effective
 PROBE_TIMEOUT: Seconds = 20.0
 """A cold Python on a loaded node has taken 8 s to start; nvmlInit on eight GPUs without persistence as long."""
 
-PATH_TIMEOUT: Seconds = 5.0
 RESOLVE_TIMEOUT: Seconds = 10.0
 SKEW: Seconds = 5.0
-
-
-class Row(NamedTuple):
-    """One line of the answer: what was looked at, what was found, and for ✗ what to do."""
-
-    mark: Literal["ok", "bad", "note"]
-    subject: str
-    what: str
-    said: str
-    mend: str = ""
 
 
 class Wanted(NamedTuple):
@@ -40,9 +33,10 @@ class Wanted(NamedTuple):
     host: str
     cluster: str
     python: str
-    spec: Spec
-    readable: tuple[str, ...] = ()
-    """Paths that must be there and readable."""
+    spec: Spec | None
+    """None: its scheduler alone is asked."""
+    files: tuple[Tested, ...] = ()
+    slurm: Slurm | None = None
     ssh_config: Path | None = None
 
 
@@ -62,8 +56,11 @@ def check_host(wanted: Wanted, dial: Callable[[], Shell], *, is_here: bool) -> I
     try:
         if not is_here:
             yield from _connected(host, shell)
-        yield from _probed(wanted, shell)
-        yield from _paths(wanted, shell)
+        if wanted.spec is not None:
+            yield from _probed(wanted, wanted.spec, shell)
+        yield from look_at_files(host, shell, wanted.files)
+        if wanted.slurm is not None:
+            yield from check_slurm(host, wanted.slurm, shell)
     finally:
         shell.close()
 
@@ -103,6 +100,10 @@ def _looked_up(host: str, settings: HostSettings) -> Row:
 
 def _not_connected(host: str, error: TrainmonError) -> Iterator[Row]:
     step = "connection"
+    if is_for_want_of_a_job(error):
+        yield Row("ok", host, "connection", "answers")
+        yield Row("note", host, "login", f"{NEEDS_A_JOB}: it is watched while one of yours does")
+        return
     if isinstance(error, HostKeyRefused | LoginRefused | LoginNeeded):
         yield Row("ok", host, "connection", "answers")
         step = "host key"
@@ -123,11 +124,11 @@ def _connected(host: str, shell: Shell) -> Iterator[Row]:
         yield Row("ok", host, "login", "nobody was asked anything")
 
 
-def _probed(wanted: Wanted, shell: Shell) -> Iterator[Row]:
+def _probed(wanted: Wanted, spec: Spec, shell: Shell) -> Iterator[Row]:
     host = wanted.host
     started = time.time()
     try:
-        heard = one_round(shell, wanted.spec, wanted.python, PROBE_TIMEOUT)
+        heard = one_round(shell, spec, wanted.python, PROBE_TIMEOUT)
     except TrainmonError as error:
         yield Row("bad", host, "probe", error.message, error.hint)
         return
@@ -148,7 +149,7 @@ def _probed(wanted: Wanted, shell: Shell) -> Iterator[Row]:
         words = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} ours; ages are told by our own clock"
         yield Row("note", host, "clock", words)
     yield from _gpus(host, heard)
-    yield from _files(wanted, heard)
+    yield from _files(host, spec, heard)
 
 
 def _gpus(host: str, heard: Round) -> Iterator[Row]:
@@ -170,9 +171,8 @@ def _gpus(host: str, heard: Round) -> Iterator[Row]:
         yield Row("ok", host, "GPUs", f"{count} × {name}")
 
 
-def _files(wanted: Wanted, heard: Round) -> Iterator[Row]:
+def _files(host: str, spec: Spec, heard: Round) -> Iterator[Row]:
     """Disks, logs and switches as the probe sees them."""
-    host, spec = wanted.host, wanted.spec
     for path in spec.disks:
         disk = heard.disks.get(path)
         if disk is None or disk.state == "hung":
@@ -199,16 +199,3 @@ def _files(wanted: Wanted, heard: Round) -> Iterator[Row]:
             yield Row("bad", host, path, why, "its directory must be there and searchable")
         else:
             yield Row("ok", host, path, "armed" if switch.exists else "not armed")
-
-
-def _paths(wanted: Wanted, shell: Shell) -> Iterator[Row]:
-    for path in wanted.readable:
-        try:
-            status = shell.run(["test", "-r", path], timeout=PATH_TIMEOUT).status
-        except (CommandFailed, HostUnreachable) as error:
-            yield Row("bad", wanted.host, path, error.message, error.hint)
-            continue
-        if status:
-            yield Row("bad", wanted.host, path, "not there, or not readable", "make it, or ask for read permission")
-        else:
-            yield Row("ok", wanted.host, path, "readable")

@@ -9,15 +9,21 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-from collectors.dialling import Dialling, here
+from collectors.dialling import Dialling, here, is_here
 from collectors.placement import place
+from collectors.queues import with_a_queue
 from collectors.supervisor import plan
 from trainmon.clock import Seconds
 from trainmon.commands.ask import ask_on_terminal
-from trainmon.commands.check_host import Row, Wanted, check_host
+from trainmon.commands.check_files import Tested, files_of
+from trainmon.commands.check_host import Wanted, check_host
+from trainmon.commands.check_row import Row
+from trainmon.commands.check_slurm import Slurm
 from trainmon.config import ClusterSettings, Settings, run_specs
 from trainmon.reader import Reader
+from trainmon.readings import Spec
 from trainmon.shell import Local, Shell
 
 log = logging.getLogger(__name__)
@@ -32,7 +38,7 @@ Job = tuple[Wanted, Callable[[], Shell], bool]
 def look_at_all(
     settings: Settings, *, is_person_there: bool, progress: Told, ssh_config: Path | None = None
 ) -> Iterator[list[Row]]:
-    """The rows of each host, in the order of the config."""
+    """The rows of each host, in the order of the config; after them those of the nodes that the runs' jobs are on."""
     reader = Reader()
     reader.start()
     dials: list[Dialling] = []
@@ -40,30 +46,65 @@ def look_at_all(
         for cluster in settings.clusters:
             dialling = Dialling(reader, cluster.connect, ask_on_terminal if is_person_there else None, ssh_config)
             dials.append(dialling)
-            jobs = list(_jobs(settings, cluster, dialling, reader, ssh_config))
-            yield from _side_by_side(jobs, cluster.connect.at_once, progress)
+            asked = _slurm(settings, cluster)
+            tour = Tour(settings, cluster, dialling, reader, ssh_config)
+            rows = _side_by_side(list(tour.jobs(asked)), cluster.connect.at_once, progress)
+            yield from filter(None, rows)  # a machine that is asked for its Slurm alone, and has none, says nothing
+            if cluster.nodes is None and asked is not None and asked.nodes:
+                nodes = tuple(dict.fromkeys(asked.nodes))
+                yield from _side_by_side(list(tour.followed(nodes)), cluster.connect.at_once, progress)
     finally:
         for dialling in dials:
             dialling.close()
         reader.stop()
 
 
-def _jobs(
-    settings: Settings, cluster: ClusterSettings, dialling: Dialling, reader: Reader, ssh_config: Path | None
-) -> Iterator[Job]:
-    watched = plan(settings, cluster, run_specs(settings))
-    specs = place(watched, watched.hosts)
-    first = watched.hosts[0] if watched.hosts else None
-    kept = [run.checkpoints for run in watched.runs if run.checkpoints]
-    shared = tuple(dict.fromkeys((*watched.shared_disks, *kept)))
-    named = {*(cluster.nodes or ()), cluster.login}
-    for host in watched.hosts:
-        is_here = host == here() and host not in named
-        readable = shared if host == first else ()
-        python = sys.executable if is_here else cluster.python
-        wanted = Wanted(host, cluster.name, python, specs[host], readable, ssh_config)
-        dial = partial(Local, reader) if is_here else partial(dialling.dial, host)
-        yield wanted, dial, is_here
+class Tour(NamedTuple):
+    """One cluster to be looked at."""
+
+    settings: Settings
+    cluster: ClusterSettings
+    dialling: Dialling
+    reader: Reader
+    ssh_config: Path | None
+
+    def jobs(self, asked: Slurm | None) -> Iterator[Job]:
+        """Its hosts; the first reads the shared files, and its login host or this machine asks its Slurm."""
+        watched = plan(self.settings, self.cluster, run_specs(self.settings))
+        specs = place(watched, watched.hosts)
+        files = tuple(files_of(watched.runs, watched.shared_disks))
+        asks = self.cluster.login or here()
+        for number, host in enumerate(watched.hosts):
+            slurm = asked if host == asks else None
+            yield self.job(host, specs[host], files if number == 0 else (), slurm)
+        if asked is not None and asks not in watched.hosts:
+            yield self.job(asks, None, (), asked)
+
+    def followed(self, nodes: tuple[str, ...]) -> Iterator[Job]:
+        """The nodes of the runs' jobs."""
+        watched = plan(self.settings, self.cluster, run_specs(self.settings), nodes)
+        specs = place(watched, watched.hosts)
+        named = plan(self.settings, self.cluster, run_specs(self.settings)).hosts
+        for host in nodes:
+            if host not in named:
+                yield self.job(host, specs[host], (), None)
+
+    def job(self, host: str, spec: Spec | None, files: tuple[Tested, ...], slurm: Slurm | None) -> Job:
+        """One host: what is asked of it, and how it is reached."""
+        local = is_here(self.cluster, host)
+        python = sys.executable if local else self.cluster.python
+        wanted = Wanted(host, self.cluster.name, python, spec, files, slurm, self.ssh_config)
+        dial = partial(Local, self.reader, host=host) if local else partial(self.dialling.dial, host)
+        return wanted, dial, local
+
+
+def _slurm(settings: Settings, cluster: ClusterSettings) -> Slurm | None:
+    """What its Slurm is asked; None where none is."""
+    watched = next((watched for watched, one in with_a_queue(settings) if one is cluster), None)
+    if watched is None:
+        return None
+    runs = tuple(run for run in run_specs(settings) if run.cluster == cluster.name)
+    return Slurm(cluster.name, watched.users, watched.spares, runs, watched.required, [])
 
 
 def _side_by_side(jobs: Sequence[Job], at_once: int, progress: Told) -> Iterator[list[Row]]:
