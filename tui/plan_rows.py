@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from trainmon.clock import Seconds
 from trainmon.model_actions import Action, Deed, Drop, Execute, Plan, Refusal, Remove
@@ -73,36 +74,45 @@ def refused(refusal: Refusal, width: int) -> Iterator[tuple[Span, ...]]:
 
 def described(action: Action, width: int) -> Iterator[tuple[Span, ...]]:
     """One action: title, warnings, facts with the deed itself among them, what follows."""
-    facts = list(action.facts)
-    if not any(label in DEED for label, _ in facts):
-        facts += [("host", action.host), (DEED[0] if isinstance(action.deed, Execute) else DEED[1], "")]
-    column = min(LABEL, max(cells(clean(label)) for label, _ in facts)) + 2
     yield from _block(action.title, width, "bold")
     for warning in action.warnings:
         yield from _block(f"{WARN} {warning}", width, "warn", indent=2)
-    for label, words in facts:
+    known = list(facts(action))
+    column = min(LABEL, max(cells(clean(fact.label)) for fact in known)) + 2
+    for fact in known:
+        yield from _labelled(*fact[:2], width, column, fact.style)
+
+
+class Fact(NamedTuple):
+    """A label and its words."""
+
+    label: str
+    words: str
+    style: str = ""
+
+
+def facts(action: Action) -> Iterator[Fact]:
+    """What a person must know before, the deed in its place, and what happens next."""
+    if not any(label in DEED for label, _ in action.facts):
+        yield Fact("host", action.host)
+        yield from _deed(action.deed)
+    for label, words in action.facts:
         if label in DEED:
-            yield from _deed(label, action.deed, width, column)
+            yield from _deed(action.deed)
         else:
-            yield from _labelled(label, words, width, column)
-    if action.keep_log is not None:
-        yield from _labelled("first", f"the end of {action.keep_log} is copied to the ledger", width, column)
+            yield Fact(label, words)
     for number, words in enumerate(action.consequences):
-        yield from _labelled("" if number else "then", words, width, column)
+        yield Fact("" if number else "then", words)
 
 
-def _deed(label: str, deed: Deed, width: int, column: int) -> Iterator[tuple[Span, ...]]:
-    """The very command, or the file with what is done to it."""
-    words = command(deed) if isinstance(deed, Execute) else f"{command(deed)}  {_fate(deed)}"
-    yield from _labelled(label, words, width, column, "accent bold")
+def _deed(deed: Deed) -> Iterator[Fact]:
+    """The very command, or the file with what becomes of it."""
+    label = "command" if isinstance(deed, Execute) else "creates" if isinstance(deed, Drop) else "removes"
+    yield Fact(label, command(deed), "accent bold")
     if isinstance(deed, Drop) and deed.text:
-        yield from _labelled("", deed.text.rstrip("\n"), width, column)
+        yield Fact("with the line", deed.text.rstrip("\n"))
     if isinstance(deed, Execute) and deed.login_shell:
-        yield from _labelled("", "in a login shell, for its modules", width, column)
-
-
-def _fate(deed: Drop | Remove) -> str:
-    return "(created, with this line in it)" if isinstance(deed, Drop) else "(removed)"
+        yield Fact("", "in a login shell, for its modules")
 
 
 def command(deed: Deed) -> str:

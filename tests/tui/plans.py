@@ -109,7 +109,7 @@ def cancels(ask: Ask) -> Plan:
         )
         for subject in ask.subjects
     )  # fmt: skip
-    return Plan(ask=ask, actions=made, typed="418223", because="It runs on 2 nodes.")
+    return Plan(ask=ask, actions=made, typed="418223", because="job 418223 holds 2 nodes")
 
 
 def refuses(ask: Ask) -> Plan:

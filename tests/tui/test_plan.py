@@ -14,7 +14,7 @@ from tests.tui.apps import Desk
 from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import settled, text_of
 from tests.tui.states import NASTY, NOW
-from trainmon.model_actions import Ask, Drop, Execute, Plan, Refusal, Remove
+from trainmon.model_actions import Action, Ask, Drop, Execute, Plan, Refusal, Remove
 from tui.modals.plan import PlanScreen
 from tui.plan_rows import command, described, rows, summary, visible, wrapped
 
@@ -142,7 +142,7 @@ async def test_what_is_refused_can_only_be_closed_and_says_the_way_out() -> None
 
 async def test_a_job_of_several_nodes_opens_its_button_only_when_its_id_is_typed() -> None:
     async with planning(backend=answering(plans.cancels)) as (app, pilot, backend, screen):
-        assert "It runs on 2 nodes. Type 418223 to go on." in text_of(app)
+        assert "job 418223 holds 2 nodes: type 418223 to go on" in text_of(app)
         assert screen.act_door.disabled
 
         await pilot.click("#typed")
@@ -249,7 +249,7 @@ async def test_several_are_counted_and_everything_can_be_scrolled_to_in_a_small_
         text = text_of(app)
         assert "3 actions, 1 refused" in text
         assert "[ Kill 3 ]" in text
-        assert "more lines below (j)" in text
+        assert f"{len(screen.body.rows) - screen.body.size.height} more lines below (j)" in text
         assert "End last" not in text
 
         await pilot.press("G")
@@ -289,13 +289,18 @@ def test_a_word_of_a_command_is_quoted_and_nothing_in_it_is_unseen(word: str, sh
     assert visible(word) == shown
 
 
-def test_the_file_says_what_becomes_of_it() -> None:
-    assert command(Remove("/fsx/a b", None)) == "'/fsx/a b'"
-    made = plans.action(KILL, "x", deed=Drop("/fsx/kill", "by me"), facts=(("file", "/fsx/kill"),))
-    text = "\n".join("".join(span.text for span in line) for line in described(made, 80))
+def lines_of(made: Action) -> list[str]:
+    return ["".join(span.text for span in line).strip() for line in described(made, 80)]
 
-    assert "/fsx/kill  (created, with this line in it)" in text
-    assert "by me" in text
+
+def test_a_file_says_what_becomes_of_it_and_what_is_written_into_it() -> None:
+    created = plans.action(KILL, "x", deed=Drop("/fsx/kill", "by me"), facts=(("file", "/fsx/kill"),))
+    removed = plans.action(KILL, "x", deed=Remove("/fsx/a b", None), facts=())
+
+    assert "creates        /fsx/kill" in lines_of(created)
+    assert "with the line  by me" in lines_of(created)
+    assert "removes  '/fsx/a b'" in lines_of(removed)
+    assert f"host     {plans.LOGIN}" in lines_of(removed)
 
 
 def test_strangers_words_in_a_plan_are_plain_text() -> None:

@@ -33,6 +33,9 @@ class Entry(NamedTuple):
     refusal: str
 
 
+SWITCH = "Take back an armed switch"
+
+
 class Menu(ModalScreen[Verb | None]):
     """Enter or a capital opens the plan of a verb; nothing here acts."""
 
@@ -103,7 +106,9 @@ def entries(subjects: Iterable[Subject], state: State, now: Instant) -> tuple[En
     for kind, key in subjects:
         for offer in offered(state, kind, key, now):
             offers.setdefault(offer.verb, []).append(offer)
-    found = {verb: _entry(verb, several) for verb, several in offers.items()}
+    found = {verb: _entry(verb, several) for verb, several in offers.items() if verb != "unsave"}
+    if "unkill" in found:  # its plan lists the armed switches, of both kinds
+        found["unkill"] = found["unkill"]._replace(words=SWITCH)
     held = [found[verb] for verb in ("hold", "release") if verb in found]
     if len(held) == 2 and any(entry.refusal for entry in held):  # one key for both: what does not fit is left out
         found.pop("hold" if held[0].refusal and not held[1].refusal else "release")

@@ -90,6 +90,7 @@ class PlanScreen(ModalScreen[Plan | Ask | None]):
         self._backend = backend
         self._clock = clock
         self._looks = 0
+        self._height = 1
         self._asked_at = clock.monotonic()
         self._is_over = False
 
@@ -217,7 +218,7 @@ class PlanScreen(ModalScreen[Plan | Ask | None]):
         self._show_field(self.typed, shown=bool(plan and plan.typed))
         self.because.display = bool(plan and plan.typed)
         if plan is not None and plan.typed:
-            self.because.update(clean(f"{plan.because} Type {plan.typed} to go on."))
+            self.because.update(clean(f"{plan.because}: type {plan.typed} to go on"))
         self.body.display, self.choices.display = not choices, bool(choices)
         self._open_doors()
         self.call_after_refresh(self._fill)
@@ -229,8 +230,9 @@ class PlanScreen(ModalScreen[Plan | Ask | None]):
         lines.set_rows(self._rows(width))
         taken = sum(child.outer_size.height + child.styles.margin.height for child in self._others(lines))
         room = int(self.app.size.height * SHARE) - FRAME - taken
-        lines.styles.height = max(1, min(len(lines.rows), max(3, room)))
-        self.call_after_refresh(self._say_hint)
+        self._height = max(1, min(len(lines.rows), max(3, room)))
+        lines.styles.height = self._height
+        self._say_hint()
 
     def _others(self, lines: KeyedLines) -> list[Widget]:
         dialog = self.query_one(".dialog")
@@ -269,9 +271,9 @@ class PlanScreen(ModalScreen[Plan | Ask | None]):
             return "Enter chooses one, and shows its plan  Esc closes"
         if not self.plan.actions:
             return "Enter or Esc closes"
-        below = len(self.body.rows) - self.body.scroll_offset.y - self.body.size.height
+        below = len(self.body.rows) - self.body.scroll_offset.y - self._height
         more = f"{below} more line{'' if below == 1 else 's'} below (j)  " if below > 0 else ""
-        return f"{more}Tab or → goes to the button that acts  Esc closes"
+        return f"{more}Tab or → to the button that acts  Esc closes"
 
     # ---- moving ----
 
