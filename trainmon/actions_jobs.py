@@ -52,10 +52,10 @@ def _not_requeueable(case: Case) -> Answer | None:
         return case.refused(f"{kill.words(case.now)}: the next attempt would end at once", way)
     if job.stage == "waiting":
         held = "H releases it" if is_held(job) else ""
-        return case.refused(f"job {job.id} waits already: it {words.waits(job, case.now)}", held)
+        return case.refused(f"job {job.id} waits already: {words.waits(job, case.now)}", held)
     another = f"queue another: N, or trainmon-tui queue {case.name}"
     if job.stage == "ended":
-        why = f"job {job.id} has ended ({words.ended(job)}): Slurm requeues only what is not complete, and does nothing"
+        why = f"job {job.id} has ended ({words.ended(job)}): Slurm requeues nothing that has ended"
         return case.refused(why, another)
     if job.requeue is False:
         return case.refused(f"job {job.id} may not be requeued (it was submitted so: --no-requeue)", another)
@@ -137,7 +137,8 @@ def release(case: Case) -> Answer:
         return refusal
     held = [job for job in case.jobs if job.stage != "ended" and job.gone_at is None and is_held(job)]
     if not held:
-        return case.refused(f"no job of {case.name} is held" if case.run else f"job {case.subject} is not held")
+        is_one = len(case.jobs) == 1
+        return case.refused(f"job {case.jobs[0].id} is not held" if is_one else f"no job of {case.name} is held")
     ours = [job for job in held if job.reason != ADMIN_HELD or (case.known is not None and case.known.may_operate)]
     if not ours:
         return case.refused(f"job {held[0].id} is {words.REASONS[ADMIN_HELD]}", "ask the administrators why")

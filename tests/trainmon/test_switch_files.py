@@ -247,7 +247,7 @@ def test_a_directory_that_is_not_ours_is_a_sentence(local: Local, tmp_path_facto
 def test_a_failing_filesystem_is_a_sentence_and_leaves_nothing(
     local: Local, tmp_path: Path, library: Path, call: str, number: int, words: str
 ) -> None:
-    shell = Before(local, failing_files.prefix(library, tmp_path, call, number))  # type: ignore[arg-type]
+    shell = Before(local, failing_files.prefix(library, tmp_path, call, number))
     path = tmp_path / "kill"
     assert create(shell, str(path)) == Result(False, f"{path} was not created: {words}")
     assert names(tmp_path) == []
