@@ -71,18 +71,17 @@ def read(
     before = before if before is not None and before.path == path else None
     if listing.error is not None:
         return _without_listing(path, host, at, clean(listing.error), before)
-    folder = Folder(listing.entries, listing.t, _steady(listing, at, before))
+    folder = Folder(listing.entries, listing.t, _steady(listing, at, is_running, before))
     everything = [one for contents in folder.contents.values() if (one := recognised(contents, folder)) is not None]
     unclear = [one for one in everything if one.is_unclear]
-    ordered = _ordered(_compared([one for one in everything if not one.is_unclear], folder))
+    compared = _compared([one for one in everything if not one.is_unclear], folder)
+    ordered = _ordered([one for one in compared if not _is_leaving(one, compared, folder)])
     learnt = _learnt([one for one in ordered if not one.lacks])
     layout = max(ordered, key=lambda one: one.newest).layout if ordered else None
     taken = resumption(layout, ordered, folder)
     newest = _committed(ordered, taken)
-    known: dict[str, Checkpoint] = {}
-    for one in ordered:
-        state = _state(one, ordered, newest, learnt.save_s, is_running, folder.t)
-        known[one.name] = _checkpoint(one, path, state, skew, now)
+    states = (_state(one, ordered, newest, learnt.save_s, is_running, folder.t) for one in ordered)
+    known = {one.name: _checkpoint(one, path, state, skew, now) for one, state in zip(ordered, states, strict=True)}
     others = len(folder.contents) - len(everything)
     moved_at = max((one.newest for one in ordered), default=0.0)
     wrong = problem(taken, known, others, len(unclear) + listing.left_out, folder.t, moved_at)
@@ -107,8 +106,12 @@ def _without_listing(path: str, host: str, at: Instant, error: str, before: Chec
     return Checkpoints(path=path, host=host, looked_at=at, error=error, problem=why)
 
 
-def _steady(listing: CheckpointListing, at: Instant, before: Checkpoints | None) -> frozenset[str]:
-    """The single files that no longer grow: as large as in the look before this one."""
+def _steady(
+    listing: CheckpointListing, at: Instant, is_running: bool | None, before: Checkpoints | None
+) -> frozenset[str]:
+    """The single files that no longer grow: as large as in the look before this one, or nobody is left to write."""
+    if is_running is False:
+        return frozenset(entry.name for entry in listing.entries)
     if before is None:
         return frozenset()
     is_same = before.looked_at == at  # then what was said of them holds
@@ -143,6 +146,17 @@ def _short(oldest_first: Sequence[Found]) -> dict[str, str]:
     return short
 
 
+def _is_leaving(one: Found, all_found: Sequence[Found], folder: Folder) -> bool:
+    """Whether it is being deleted, as retention does all the time: its folder changes, and no file in it is new."""
+    entry = folder.contents[one.name].entry
+    is_emptied = entry.kind == "dir" and entry.mtime - one.newest > OVERTAKEN and folder.t - entry.mtime < TORN_AFTER
+    return bool(one.lacks) and is_emptied and _is_overtaken(one, all_found)
+
+
+def _is_overtaken(one: Found, all_found: Sequence[Found]) -> bool:
+    return any(not other.lacks and other.newest > one.newest for other in all_found)
+
+
 def _ordered(all_found: Sequence[Found]) -> list[Found]:
     """Newest first: by step, then by time; one without a step by time alone."""
     ordered = sorted(
@@ -175,10 +189,9 @@ def _state(
     if not one.lacks:
         return "committed" if one is newest else "superseded"
     quiet = t - one.newest
-    is_overtaken = any(not other.lacks and other.newest > one.newest for other in ordered)
     if is_running is False or quiet > max(TORN_AFTER, TIMES_USUAL * (save_s or 0.0)):
         return "torn"
-    return "torn" if is_overtaken and quiet > OVERTAKEN else "writing"
+    return "torn" if quiet > OVERTAKEN and _is_overtaken(one, ordered) else "writing"
 
 
 def _checkpoint(one: Found, path: str, state: CheckpointState, skew: Seconds, now: Instant) -> Checkpoint:

@@ -126,8 +126,8 @@ def short_of_shards(contents: Contents) -> str:
         if match and group.count < int(match.group(1)):
             return f"{group.count} of {int(match.group(1))} files of weights"
     for group in contents.like(r"^[\w.-]+\.(safetensors|bin)\.index\.json$"):
-        stem, kind, _, _ = group.pattern.rsplit(".", 3)
-        if not contents.has(f"{stem}-#-of-#.{kind}"):
+        kind = group.pattern.split(".")[-3]
+        if not contents.like(rf"-#-of-#\.{kind}$"):
             return f"{group.pattern} is there, and none of its files of weights"
     return ""
 

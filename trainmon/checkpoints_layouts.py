@@ -117,8 +117,8 @@ def deepspeed(contents: Contents, folder: Folder) -> Found | None:
     name = contents.entry.name
     states = contents.like(r"^[^/]*_(model|optim)_states\.pt$")
     step = number(r"global_step(\d+)", name)
-    if step is None and not states:
-        return None
+    if name.endswith("_universal") or (step is None and not states):
+        return None  # a universal one was made from another, for a run of another size
     step = number(LAST_NUMBER, name) if step is None else step
     shards = contents.count(r"^[^/]*_optim_states\.pt$") or contents.count(r"^[^/]*_model_states\.pt$")
     latest, said = folder.entry("latest"), folder.text("latest")

@@ -80,14 +80,17 @@ def problem(
 ) -> str | None:
     """What is wrong, in a sentence: no committed checkpoint at all, or a restart that would fail or take a wreck.
 
-    `known`: the checkpoints by name; `others`: names that are none; `t` and `moved_at`: now, and the last write.
+    `known`: the checkpoints by name; `others`: names that are none; `unclear`: those not looked through; `t` and
+    `moved_at`: now, and the last write.
     """
-    nothing = None if any(one.is_whole for one in known.values()) or unclear else _nothing(known, others, taken)
+    nothing = None if any(one.is_whole for one in known.values()) else _nothing(known, others, unclear, taken)
     pointer = _pointer(taken, known, t - moved_at < MOVES_WITHIN, unclear)
     return "; ".join(words for words in (nothing, pointer) if words) or None
 
 
-def _nothing(known: Mapping[str, Checkpoint], others: int, taken: Resumption) -> str:
+def _nothing(known: Mapping[str, Checkpoint], others: int, unclear: int, taken: Resumption) -> str:
+    if unclear:
+        return f"{NONE_FOUND} so far: {unclear} names were not looked through"
     if not known and (others or taken.pointer):
         names = "1 other name" if others == 1 else f"{others} other names"
         return f"{NONE_FOUND}: nothing here looks like one ({names})"

@@ -72,10 +72,10 @@ class Entry:
         """See how it is now. What takes long yields."""
         self.newest = found.st_mtime
         if stat.S_ISDIR(found.st_mode):
+            self.told = {"kind": "dir", "mtime": found.st_mtime}
             if self.tree is None:
                 self.tree = Tree(self.path)
             yield from self.tree.look(found, settled_before)
-            self.told = {"kind": "dir", "mtime": found.st_mtime}
             self.newest = max(self.newest, self.tree.newest)
             return
         self.tree = None
