@@ -212,10 +212,10 @@ class EvalSettings(Table, frozen=True, kw_only=True):
 
 
 class LedgerSettings(Table, frozen=True, kw_only=True):
-    """What is kept of the past. Not used yet."""
+    """What is kept of the past: what was asked, done, and what became of it."""
 
     copy_to: Secret | None = None
-    """A database that attempts, actions and evaluations are copied to. Never shown."""
+    """A database that attempts, actions and evaluations are copied to. Never shown. Not used yet."""
     keep: Duration = 90 * 86_400.0
     """How long it is kept."""
 

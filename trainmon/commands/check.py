@@ -61,12 +61,17 @@ def about_config(settings: Settings, file: Path | None) -> list[Row]:
 
     from trainmon.commands.check_row import Row
     from trainmon.ssh_config import FALLBACK_NOTE
+    from trainmon.state_directory import find
 
     runs, clusters = len(settings.runs), len(settings.clusters)
     said = f"{clusters} cluster{'s' * (clusters != 1)}, {runs} run{'s' * (runs != 1)}"
     rows = [Row("ok", "config", "", f"{file}: {said}" if file else f"no file: {said}")]
     idle = [name for name in settings.__struct_fields__ if name in NOT_USED_YET and getattr(settings, name)]
     rows += [Row("note", "config", f"[{NOT_USED_YET[name]}]", "read, and not used by this version") for name in idle]
+    if settings.ledger is not None and settings.ledger.copy_to is not None:
+        rows.append(Row("note", "config", "[ledger]", "copy_to is read, and not used by this version"))
+    kept = find(os.environ)
+    rows.append(Row("note" if kept.warning else "ok", "ledger", "", kept.warning or f"kept in {kept.path}"))
     if shutil.which("ssh") is None:
         rows.append(Row("note", "ssh", "", FALLBACK_NOTE, "install OpenSSH's client"))
     return rows
@@ -74,7 +79,7 @@ def about_config(settings: Settings, file: Path | None) -> list[Row]:
 
 NOT_USED_YET = {
     "rules": "rule", "notify": "notify", "heartbeat": "heartbeat", "daemon": "daemon", "retry": "retry",
-    "evals": "eval", "ledger": "ledger",
+    "evals": "eval",
 }  # fmt: skip
 """Tables of Settings that are read and checked only, and what they are called in the file."""
 

@@ -66,7 +66,7 @@ def look(settings: Settings, wait: Seconds, ssh_config: Path | None = None) -> S
     """Watch until everything has been seen once, or has failed, or the wait is over."""
     from trainmon.commands.wiring import Watching
 
-    parts = Watching(settings, ssh_config=ssh_config)
+    parts = Watching(settings, keeps=False, ssh_config=ssh_config)
     parts.start()
     try:
         return first_full_state(parts, wait)

@@ -11,8 +11,10 @@ from collectors.dialling import here
 from collectors.supervisor import Supervisor
 from trainmon.actions import Actor
 from trainmon.clock import Clock, Seconds, SystemClock
+from trainmon.commands.keeping import ledger_of
 from trainmon.config import Settings, formats
 from trainmon.engine import Engine
+from trainmon.ledger import Ledger
 from trainmon.model import Series, State
 from trainmon.model_actions import Action, Ask, Plan, Refusal
 from trainmon.perform import Performer
@@ -21,18 +23,23 @@ from trainmon.shell import Shell
 
 
 class Joined:
-    """What the dashboard and the other commands hold: an engine, what feeds it, and what acts."""
+    """What the dashboard and the other commands hold: an engine, what feeds it, what acts, and what is written down."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, ledger: Ledger | None = None) -> None:
         self.engine = engine
+        self._ledger = ledger
         self._performer: Performer | None = None
 
     def start(self) -> None:
         self.engine.start()
+        if self._ledger is not None:
+            self._ledger.start()
 
     def stop(self) -> None:
         self.rest()
         self.engine.stop()
+        if self._ledger is not None:
+            self._ledger.stop()
 
     def rest(self) -> None:
         """Begin nothing more; what is being done has a moment to end, while its connection is still there."""
@@ -74,7 +81,7 @@ class Joined:
             shell_of,
             lambda: self.engine.state,
             self.engine.submit,
-            ledger=None,
+            ledger=self._ledger,
             hurry=hurry,
             clock=self.engine.clock,
             actor=Actor(who=who(), from_host=here()),
@@ -86,7 +93,8 @@ class Joined:
 
 
 class Watching(Joined):
-    """The hosts of the settings. With `prompts`, a person is there to answer what a login asks."""
+    """The hosts of the settings. With `prompts`, a person is there to answer what a login asks; with `keeps`, what is
+    done is written down, and what was open goes on to be followed."""
 
     def __init__(
         self,
@@ -94,11 +102,14 @@ class Watching(Joined):
         *,
         read_only: bool = False,
         prompts: bool = False,
+        keeps: bool = True,
         clock: Clock | None = None,
         ssh_config: Path | None = None,
     ) -> None:
         read_only = read_only or settings.read_only
-        super().__init__(Engine(clock or SystemClock(), read_only=read_only, formats=formats(settings)))
+        ledger = ledger_of(settings, lambda event: self.engine.submit(event)) if keeps else None
+        engine = Engine(clock or SystemClock(), read_only=read_only, formats=formats(settings), ledger=ledger)
+        super().__init__(engine, ledger)
         self._prompts = Prompts(self.engine.submit)
         ask = self._prompts.ask if prompts else None
         self._supervisor = Supervisor(settings, self.engine.submit, ask=ask, ssh_config=ssh_config)
