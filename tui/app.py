@@ -28,6 +28,7 @@ from tui.modals.prompt import Ask
 from tui.publish import Mailbox, wait_before_paint
 from tui.screens.base import PaneScreen, Shown
 from tui.screens.help import Help
+from tui.screens.job import JobScreen
 from tui.screens.main import MainScreen
 from tui.screens.node import NodeScreen
 from tui.symbols import Ascii, wants_ascii
@@ -217,6 +218,9 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def go_to_node(self, name: str) -> None:
         self.push_screen(NodeScreen(name))
+
+    def go_to_job(self, key: str) -> None:
+        self.push_screen(JobScreen(key))
 
     def action_pause(self) -> None:
         self._paused = not self._paused

@@ -1,12 +1,15 @@
-"""The palette: every key's action by its words, and every host and run by its name."""
+"""The palette: every key's action by its words, and every host, run and job by its name."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
+from trainmon.model import State
+from trainmon.text import clean
 from tui.keys import KEYS, PLACES, Key
 
 if TYPE_CHECKING:
@@ -24,8 +27,15 @@ def commands(place: str) -> list[Key]:
     return [key for key in KEYS if key.group in PRESSABLE and key.scope in scopes and key.id not in NOT_BY_NAME]
 
 
+def jobs(state: State) -> Iterator[tuple[str, str]]:
+    """The jobs that the queue lists, by their key, as `go to job 88_3 video-2b`."""
+    for key, job in state.jobs.items():
+        if job.gone_at is None:
+            yield key, clean(f"go to job {job.id} {job.name}", 120)
+
+
 class Commands(Provider):
-    """Our keys, hosts and runs."""
+    """Our keys, hosts, runs and jobs."""
 
     @property
     def dashboard(self) -> Dashboard:
@@ -42,6 +52,7 @@ class Commands(Provider):
         if state is not None:
             found += [(f"go to run {name}", "run", partial(dashboard.go_to_run, name)) for name in state.runs]
             found += [(f"go to node {name}", "node", partial(dashboard.go_to_node, name)) for name in state.nodes]
+            found += [(words, "job", partial(dashboard.go_to_job, key)) for key, words in jobs(state)]
         return found
 
     async def discover(self) -> Hits:

@@ -103,7 +103,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "queue": (*_ROWS, "queue", "marks", "act-any", "act", "act-node"),
     "log": ("app", "main", "back", "pane", "log", "moves"),
     "log-screen": ("app", "back", "pane", "log", "moves", "log-screen"),
-    "node": (*_READ, "act-any", "act-node"),
+    "node": (*_READ, "list", "act-any", "act-node"),
     "run": (*_READ, "list", "act-any", "act"),
     "job": (*_READ, "list", "act-any", "act"),
     "help": ("app", "back", "moves", "help"),

@@ -13,11 +13,13 @@ from tests.tui import plans
 from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import dashboard, settled, text_of
 from tests.tui.states import NOW
+from tests.tui.terminal import Terminal
 from trainmon.model import State
 from trainmon.model_actions import Mark
 from tui.app import Dashboard
 from tui.modals.pick import Pick
 from tui.modals.plan import PlanScreen
+from tui.screens.job import JobScreen
 from tui.screens.main import MainScreen
 from tui.verbs import ask, hosts, names
 
@@ -206,6 +208,21 @@ async def test_the_palette_opens_a_plan_by_its_words() -> None:
         assert isinstance(app.screen, PlanScreen)
 
 
+async def test_the_palette_goes_to_a_job_by_its_number() -> None:
+    async with showing(plans.with_jobs()) as (app, pilot, backend):
+        await pilot.press("colon", *"418500")
+        await app.workers.wait_for_complete()
+        await settled(pilot)
+        await pilot.press("down", "enter")
+        await settled(pilot)
+
+        assert isinstance(app.screen, JobScreen)
+        assert ("look at job", "prod/418500") in backend.asked
+        await pilot.press("C")
+        await settled(pilot)
+        assert asked(backend) == [("cancel", ("prod/418500",))]
+
+
 async def test_a_click_on_the_footer_opens_a_plan() -> None:
     async with showing(plans.with_jobs()) as (app, pilot, backend):
         column = next(start for key, start in app.main.foot.placed() if key.short == "Requeue")
@@ -251,3 +268,24 @@ async def test_quitting_asks_nothing_when_all_is_done() -> None:
         await pilot.pause()
 
         assert app._exit
+
+
+@pytest.mark.parametrize(
+    ("env", "sign"),
+    [({"NO_COLOR": "1"}, "›[ Close ]"), ({"TRAINMON_ASCII": "1"}, ">[ Close ]")],
+    ids=["plain", "ascii"],
+)
+def test_on_a_real_terminal_a_plan_is_read_agreed_to_and_told_without_any_colour(
+    env: dict[str, str], sign: str
+) -> None:
+    with Terminal("-m", "tests.tui.live", "acting", size=(80, 24), env=env) as terminal:
+        assert terminal.shows("K Kill")
+        terminal.press("jK")
+        assert terminal.shows("creates          /fsx/llm-70b/kill-switch"), terminal.text
+        assert terminal.shows(sign), terminal.text
+        assert terminal.shows("[ Kill ]")
+        terminal.press("\t")
+        assert terminal.shows(f"{sign[0]}[ Kill ]")
+        terminal.press("\r")
+        assert terminal.shows("the file appears after 2s"), terminal.text
+        assert terminal.bytes.isascii() == ("TRAINMON_ASCII" in env)
