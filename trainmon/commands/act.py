@@ -96,7 +96,7 @@ COMMON: tuple[Decorator, ...] = (
         metavar="DURATION",
         default=None,
         help="Follow for so long what comes after: the file taken, a checkpoint committed, the job started again. "
-        "[default: the first sign of it, at most 5s]",
+        "[default: the first sign of it, at most 8s]",
     ),
     click.option("--why", metavar="TEXT", default="", help="Written into the switch file and the ledger."),
     click.option("--typed", metavar="ID", help="The id that the plan wants typed; for use with --yes."),

@@ -15,7 +15,7 @@ from trainmon.text import clean
 CODES = {"done": 0, "failed": 1, "refused": 4, "unknown": 3, "asked": 3}
 """By status. What was asked for and is not known to be done may still be done: see `trainmon-tui actions`."""
 
-CONFIRM: Seconds = 5.0
+CONFIRM: Seconds = 8.0
 """How long the first sign of what was done is waited for: a file that is there, a job that is held."""
 
 WORST = (1, 3, 4, 0)

@@ -74,7 +74,7 @@ def run(verb: Verb, words: tuple[str, ...], options: Options) -> int:
     warning = find(os.environ).warning
     if warning is not None:
         complain(warning)
-    parts = Watching(settings, ssh_config=options.ssh_config)
+    parts = Watching(settings, ssh_config=options.ssh_config, keeps=not options.dry_run)
     parts.start()
     seen = Seen(parts.subscribe)
     try:

@@ -19,6 +19,9 @@ KEYS = {
 """The dashboard's keys that its sentences name, and the commands that do the same here."""
 KEY = re.compile(rf"(?<![\w'-])(?<!\d )([{''.join(KEYS)}])(?=$| [a-z]|[,;.)])")
 
+TWICE = re.compile(rf"[{''.join(KEYS)}], or (?=trainmon-tui )")
+"""A sentence that names both."""
+
 
 def lines(plan: Plan) -> Iterator[str]:
     """The whole plan: what would be done, then what is refused."""
@@ -45,6 +48,9 @@ def refused(refusal: Refusal) -> Iterator[str]:
 
 def in_commands(sentence: str) -> str:
     """Where a sentence names a key of the dashboard, the command: `U takes it back` → `unkill takes it back`."""
+    sentence = TWICE.sub("", sentence)
+    if "releas" in sentence:  # the one key that does two things
+        sentence = sentence.replace("(H)", "(`release`)")
     return KEY.sub(lambda key: f"`{KEYS[key[1]]}`", sentence)
 
 

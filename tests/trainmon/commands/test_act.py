@@ -72,6 +72,8 @@ def test_a_plan_shows_the_line_of_a_switch_and_a_login_shell() -> None:
         ("look first; K, then wait", "look first; `kill`, then wait"),
         ("61 C is hot: GPU-X of Node K-1", "61 C is hot: GPU-X of Node K-1"),
         ("SIGTERM ends it", "SIGTERM ends it"),
+        ("first take it back: U, or trainmon-tui unkill r", "first take it back: trainmon-tui unkill r"),
+        ("not started until it is released (H).", "not started until it is released (`release`)."),
     ],
 )
 def test_keys_of_the_dashboard_are_told_as_commands(sentence: str, expected: str) -> None:
