@@ -45,8 +45,8 @@ def megatron(contents: Contents, folder: Folder) -> Found | None:
 def hf(contents: Contents, folder: Folder) -> Found | None:
     """checkpoint-500: trainer_state.json is written last; staged under tmp-checkpoint-* by some versions."""
     name = contents.entry.name
-    if name.startswith("tmp-checkpoint-"):
-        return contents.found("hf", number(r"tmp-checkpoint-(\d+)", name), TEMPORARY)
+    if name.removeprefix(".").startswith("tmp-checkpoint-"):
+        return contents.found("hf", number(r"\.?tmp-checkpoint-(\d+)", name), TEMPORARY)
     step = number(r"checkpoint-(\d+)", name)
     if step is None:
         return None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from trainmon.checkpoints_contents import Folder, Found, number
-from trainmon.checkpoints_layouts import TRACKER
+from trainmon.checkpoints_layouts import TEMPORARY, TRACKER
 from trainmon.model_checkpoints import Checkpoint
 
 NONE_FOUND = "no committed checkpoint found"
@@ -59,7 +59,7 @@ def _highest(layout: str, mine: Sequence[Found], folder: Folder) -> str | None:
     whole = [one for one in mine if not one.lacks]
     choices: Sequence[Found] = whole
     if layout in {"hf", "kempnerforge"}:
-        choices = [one for one in mine if not one.name.startswith("tmp-")]  # neither looks whether it is complete
+        choices = [one for one in mine if one.lacks != TEMPORARY]  # neither looks whether it is complete
     elif layout == "dcp":
         choices = [one for one in mine if folder.contents[one.name].like(r"(^|/)\.metadata$|\.safetensors\.index\.")]
     elif layout == "nemo":

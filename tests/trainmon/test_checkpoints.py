@@ -184,9 +184,10 @@ def test_names_are_made_safe(tmp_path: Path):
 
 WORDS = (
     "iter_", "checkpoint-", "tmp-checkpoint-", "global_step", "step_", "step-", "opt_step-", "500", "0001500",
-    "release", "latest", "latest.txt", "latest_checkpointed_iteration.txt", "latest_opt_step_dir", ".ckpt", "-unfinished",
-    "--val_loss=2.1-step=", ".orbax-checkpoint-tmp", "9" * 40, "last", "٣", "\n", "/", "#", ".metadata", "__#_#.distcp",
-    "mp_rank_#_model_states.pt", "trainer_state.json", "model-#-of-#.safetensors", "model.safetensors.index.json", "",
+    "release", "latest", "latest.txt", "latest_checkpointed_iteration.txt", "latest_opt_step_dir", ".ckpt",
+    "-unfinished", "--val_loss=2.1-step=", ".orbax-checkpoint-tmp", "9" * 40, "last", "٣", "\n", "/", "#",
+    ".metadata", "__#_#.distcp", "mp_rank_#_model_states.pt", "trainer_state.json", "model-#-of-#.safetensors",
+    "model.safetensors.index.json", "",
 )  # fmt: skip
 
 
