@@ -28,10 +28,13 @@ def node_rows(state: State, width: int, wanted: str, *, every: bool) -> list[Row
     """Of each cluster one line with counts and spares, then its nodes: all, or those that need a person."""
     found: list[Row] = []
     counts = {spare.cluster: spare for spare in spares(state)}
-    for cluster in clusters(state):
+    names = clusters(state)
+    several = len(names) > 1
+    for cluster in names:
         nodes = [node for node in state.scheduler_nodes.values() if node.cluster == cluster]
         stale = is_stale(state, cluster)
-        found.append(Row(CLUSTER + cluster, summary(cluster, nodes, counts.get(cluster), width, stale=stale)))
+        title = f"nodes of {cluster}" if several else "nodes"
+        found.append(Row(CLUSTER + cluster, summary(title, nodes, counts.get(cluster), width, stale=stale)))
         shown = [node for node in nodes if (every or not node.is_usable) and matches(node, wanted)]
         shown.sort(key=lambda node: (node.is_usable, node_look(node) != "crit", natural(node.name)))
         longest = max((cells(clean(node.name)) for node in shown), default=0)
@@ -61,10 +64,10 @@ def matches(node: SchedulerNode, wanted: str) -> bool:
 
 
 def summary(
-    cluster: str, nodes: Sequence[SchedulerNode], spare: Spares | None, width: int, *, stale: bool
+    title: str, nodes: Sequence[SchedulerNode], spare: Spares | None, width: int, *, stale: bool
 ) -> tuple[Span, ...]:
-    """`── nodes of prod  12 idle  48 allocated  2 drained   spares 1 of 2 wanted!`"""
-    name = clean(f"── nodes of {cluster}")
+    """`── nodes  12 idle  48 allocated  2 drained   spares 1 of 2 wanted!`"""
+    name = clean(f"── {title}")
     if not nodes:
         return (Span(shorten(f"{name}  not read yet", width), "dim"),)
     tally = Counter(node_state(node).partition(",")[0] for node in nodes)

@@ -12,6 +12,9 @@ WORST_FIRST: tuple[Verdict, ...] = (
 
 RANK: dict[Verdict, int] = {verdict: rank for rank, verdict in enumerate(WORST_FIRST)}
 
+GOING = frozenset({"healthy", "evaluating", "saving"})
+"""Of a run that has an end to wait for; for the others the verdict's word stands in that place."""
+
 
 def style(verdict: Verdict) -> str:
     """The style of its word and symbol."""

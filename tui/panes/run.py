@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmon.clock import Instant
-from trainmon.model import Run, State
+from trainmon.model import Progress, Run, State
 from trainmon.text import clean, keep_end
 from tui.fact_lines import LABEL, lead, pair, safe, sentence, wrapped
-from tui.format import VERDICTS, count, duration, eta, real, short, since
+from tui.format import UNKNOWN, VERDICTS, count, duration, eta, real, short, since
 from tui.job_rows import node_links
 from tui.lines import Span
 from tui.links import Line, Link, Linked
 from tui.panes.base import Subject
 from tui.panes.linked import LinkedPane
 from tui.run_rows import action_lines, checkpoint_lines, job_lines, switch
+from tui.verdicts import GOING
 
 
 class RunPane(LinkedPane):
@@ -57,7 +58,8 @@ def lines(run: Run, state: State, now: Instant, width: int) -> Iterator[Line | L
     yield (Span(f"{symbol} {run.verdict}", f"{look} bold"),)
     yield from sentence(clean(run.why), width)
     yield ()
-    yield from job_lines(run, state, width)
+    jobs = tuple(job_lines(run, state, width))
+    yield from (*jobs, ()) if jobs else ()
     yield from numbers(run, now, width)
     yield ()
     yield from checkpoint_lines(run, now, width)
@@ -80,16 +82,22 @@ def numbers(run: Run, now: Instant, width: int) -> Iterator[Line]:
     usual = f", usually every {duration(progress.cadence_s)}" if progress.cadence_s is not None else ""
     yield pair("step", count(progress.step) + target, width)
     yield pair("last step", last + usual, width)
-    yield pair("left", eta(run.eta_at, now), width)
+    yield pair("left", eta(run.eta_at if run.verdict in GOING else None, now), width)
     yield pair("loss", f"{real(progress.loss)}, grad norm {real(progress.grad_norm)}", width)
     yield pair("learning rate", real(progress.learning_rate), width)
-    samples = f", {short(progress.samples_per_s)} samples/s" if progress.samples_per_s is not None else ""
-    speed = f"{short(progress.tokens_per_s)} tokens/s{samples}, {duration(progress.step_time_s)} a step"
-    yield pair("speed", speed, width)
+    yield pair("speed", speed(progress), width)
     if progress.skipped:
         yield pair("skipped", f"{count(progress.skipped)} iterations!", width, "warn")
     if progress.nan_iterations:
         yield pair("nan", f"{count(progress.nan_iterations)} iterations!", width, "crit")
+
+
+def speed(progress: Progress) -> str:
+    """`1.9M tokens/s, 4.1s a step`."""
+    parts = [f"{short(progress.tokens_per_s)} tokens/s"] if progress.tokens_per_s is not None else []
+    parts += [f"{short(progress.samples_per_s)} samples/s"] if progress.samples_per_s is not None else []
+    parts += [f"{duration(progress.step_time_s)} a step"] if progress.step_time_s is not None else []
+    return ", ".join(parts) or UNKNOWN
 
 
 def where(run: Run, now: Instant, width: int) -> Iterator[Line | Linked]:

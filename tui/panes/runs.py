@@ -16,10 +16,7 @@ from tui.job_words import left, short_wait
 from tui.lines import Row, Span
 from tui.panes.base import Kind, Pane
 from tui.run_rows import overdue as save_overdue
-from tui.verdicts import RANK, style
-
-GOING = {"healthy", "evaluating", "saving"}
-"""Verdicts of a run that has an end to wait for; for the others the verdict's word stands there instead."""
+from tui.verdicts import GOING, RANK, style
 
 EMPTY = (
     ("No run is watched yet. Name one in trainmon.toml:", ""),

@@ -118,6 +118,7 @@ class MainScreen(PaneScreen):
                 column.display = any(pane.display for pane in column.query(Pane))
             self.set_class(len(wanted.columns) == 1, "stacked")
             self.set_class(len(wanted.columns) == 3, "three")
+            self.set_class(len(wanted.columns[0]) == 3, "tall")
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         for number, pane in self.panes.items():
