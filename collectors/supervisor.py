@@ -21,8 +21,8 @@ from trainmon import steps
 from trainmon.clock import Clock, Seconds, SystemClock
 from trainmon.config import ClusterSettings, Settings, formats, run_specs
 from trainmon.errors import HostUnreachable
-from trainmon.model import DisksChanged, Event, RunsChanged, RunSpec, SourceGone
-from trainmon.model_jobs import Job
+from trainmon.model import ClustersChanged, DisksChanged, Event, RunsChanged, RunSpec, SourceGone
+from trainmon.model_jobs import Cluster, Job
 from trainmon.reader import Reader, raise_descriptor_limit
 from trainmon.readings import Spec
 from trainmon.shell import Local, Shell
@@ -77,6 +77,7 @@ class Supervisor:
 
     def start(self) -> None:
         """Begin to connect; returns at once."""
+        self._submit(ClustersChanged(tuple(known(cluster) for cluster in self._settings.clusters)))
         self._submit(RunsChanged(self._following.runs))
         self._submit(DisksChanged({disk.path: disk.usable for disk in self._settings.disks if disk.usable < 1}))
         with self._changing:
@@ -247,6 +248,12 @@ class Supervisor:
     def _shell_of_cluster(self, cluster: ClusterSettings) -> Shell:
         """Where a cluster's scheduler is asked."""
         return self._local if cluster.login is None else self.shell_of(cluster.login)
+
+
+def known(cluster: ClusterSettings) -> Cluster:
+    """A cluster as the config has it; its scheduler, where there is one, tells more."""
+    login = cluster.login or here()
+    return Cluster(name=cluster.name, login=login, spares=cluster.spares, users=cluster.users)
 
 
 def plan(

@@ -15,6 +15,9 @@ from trainmon.reader import Reader
 OUTPUT_LIMIT = 16 * 1024 * 1024
 """Bytes that run() keeps of one command; more is an error, not a swap storm on a laptop."""
 
+START_AT_MOST: Seconds = 0.3
+"""How long the start of a command is waited for at the end: its program may lie on a disk that hangs."""
+
 
 class Completed(NamedTuple):
     """A finished command. `status` is the exit status, or minus the signal that ended it."""
@@ -138,6 +141,7 @@ class Local:
         self.host = host
         self._reader = reader
         self._streams: set[LocalStream] = set()
+        self._starting = threading.Lock()
         self._closed = False
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
@@ -146,8 +150,12 @@ class Local:
 
     def stream(self, argv: Sequence[str], sink: Sink) -> LocalStream:
         """Start a command; see Shell.stream."""
-        if self._closed:
-            raise CommandFailed(f"{self.host}: closed")
+        with self._starting:
+            if self._closed:
+                raise CommandFailed(f"{self.host}: closed")
+            return self._started(argv, sink)
+
+    def _started(self, argv: Sequence[str], sink: Sink) -> LocalStream:
         try:
             process = subprocess.Popen(
                 list(argv),
@@ -164,7 +172,10 @@ class Local:
         return stream
 
     def close(self) -> None:
-        """End every command at once: nothing is left behind."""
+        """End every command at once, also one that is just being started: nothing is left behind."""
         self._closed = True
+        waited = self._starting.acquire(timeout=START_AT_MOST)
         for stream in tuple(self._streams):
             stream.kill()
+        if waited:
+            self._starting.release()

@@ -1,0 +1,91 @@
+"""The parts of one start, joined: what a person asks is planned, written down, done, and followed after a restart."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from trainmon.commands.wiring import Watching
+from trainmon.config import RunSettings, Settings
+from trainmon.ledger import recorded
+from trainmon.model import State
+from trainmon.model_actions import Ask, Plan, Record
+
+
+@pytest.fixture(autouse=True)
+def own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@contextmanager
+def watching(tmp_path: Path, *, read_only: bool = False) -> Iterator[Watching]:
+    run = RunSettings(name="llm", save_switch=str(tmp_path / "save"), log=str(tmp_path / "train.log"))
+    parts = Watching(Settings(runs=(run,)), read_only=read_only)
+    parts.start()
+    try:
+        yield parts
+    finally:
+        parts.stop()
+
+
+def state_where(parts: Watching, what: Callable[[State], object]) -> State:
+    """The first State for which something holds."""
+    reached = threading.Event()
+    cancel = parts.subscribe(lambda state: reached.set() if what(state) else None)
+    try:
+        assert reached.wait(20), parts.engine.state
+    finally:
+        cancel()
+    return parts.engine.state
+
+
+def planned(parts: Watching) -> Plan:
+    answers: queue.Queue[Plan] = queue.Queue()
+    parts.prepare(Ask(verb="save", subjects=("llm",), asked_at=parts.engine.clock.now()), answers.put)
+    return answers.get(timeout=15)
+
+
+def record(state: State) -> Record | None:
+    return next(iter(state.actions.values()), None)
+
+
+def is_done(state: State) -> bool:
+    found = record(state)
+    return found is not None and found.status == "done"
+
+
+def test_a_switch_is_dropped_written_down_and_followed_by_the_next_start(tmp_path: Path) -> None:
+    with watching(tmp_path) as parts:
+        state_where(parts, lambda state: any(source.health == "ok" for source in state.sources.values()))
+        plan = planned(parts)
+        assert plan.refusals == ()
+        parts.act(plan.actions)
+        state = state_where(parts, is_done)
+    assert (tmp_path / "save").read_text().startswith("trainmon-tui save")
+    (written,) = recorded(tmp_path / "state" / "trainmon-tui", 0.0, 10)
+    assert (written.action, written.status) == (plan.actions[0], "done")
+    assert record(state) is not None
+    with watching(tmp_path) as parts:
+        again = record(state_where(parts, is_done))
+    assert again is not None
+    assert again.action == plan.actions[0]
+
+
+def test_nothing_is_done_where_reading_is_all_that_is_allowed(tmp_path: Path) -> None:
+    with watching(tmp_path, read_only=True) as parts:
+        plan = planned(parts)
+    assert plan.actions == ()
+    assert "read-only" in plan.refusals[0].why
+    assert not (tmp_path / "save").exists()
+
+
+def test_what_is_asked_after_the_stop_is_refused_and_not_lost(tmp_path: Path) -> None:
+    with watching(tmp_path) as parts:
+        pass
+    plan = planned(parts)
+    assert [refusal.why for refusal in plan.refusals] == ["nothing is done from here"]
