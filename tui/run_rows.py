@@ -16,6 +16,7 @@ from tui.job_rows import time_left
 from tui.job_words import code, is_left_behind, why
 from tui.lines import Span
 from tui.links import Line, Link, Linked
+from tui.queue_nodes import clusters
 
 JOBS_SHOWN = 6
 ACTIONS_SHOWN = 5
@@ -28,7 +29,7 @@ def job_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
     """The job that trains, what is left of it, those behind it, and the last that ended."""
     own = [state.jobs[key] for key in run.jobs if key in state.jobs]
     if not own:
-        if f"slurm:{run.spec.cluster}" in state.sources:
+        if run.spec.cluster in clusters(state):
             yield pair("job", "none of its name in the queue", width, "dim")
         return
     for place, job in enumerate(own[:JOBS_SHOWN]):

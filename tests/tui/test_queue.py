@@ -422,6 +422,17 @@ async def test_without_slurm_it_says_how_to_name_one() -> None:
         assert "No Slurm is watched" in text_of(app)
 
 
+async def test_a_slurm_that_was_looked_for_and_is_not_there_says_where() -> None:
+    error = "there is no squeue on login1"
+    absent = slurm(health="off", phase="off", seen_at=None, error=error, hint="name the login host in [[cluster]]")
+    state = msgspec.structs.replace(calm(), sources={**calm().sources, absent.name: absent})
+    async with showing(state, (80, 24)) as (app, _pilot, _backend):
+        text = text_of(app)
+        assert f"No Slurm: {error}" in text
+        assert "name the login host in [[cluster]]" in text
+        assert " JOB " not in text
+
+
 async def test_a_tall_screen_gives_the_queue_a_place_of_its_own_once_there_is_one() -> None:
     backend = FakeBackend(calm())
     app = dashboard(backend)

@@ -19,7 +19,7 @@ from tui.keys import bindings
 from tui.lines import SENTENCE, KeyedLines, Row, Span
 from tui.node_words import node_look, node_state
 from tui.panes.base import Pane, Subject
-from tui.queue_nodes import CLUSTER, NODE, node_rows, reason
+from tui.queue_nodes import CLUSTER, NODE, clusters, node_rows, reason
 from tui.queue_rows import ORDERS, Entry, Lines, chosen, head, is_mine, layout, run_of
 
 NO_SLURM = (
@@ -71,7 +71,7 @@ class QueuePane(Pane):
         if not state.jobs and not watched(state):
             self.head()
             self.caption()
-            self.say(*NO_SLURM)
+            self.say(*without_slurm(state))
             return
         entries = [] if self.view == "nodes" else self._entries(state)
         shape = layout(width, entries)
@@ -110,7 +110,15 @@ class QueuePane(Pane):
 
 def watched(state: State) -> list[Source]:
     """The schedulers that are asked."""
-    return [source for source in state.sources.values() if source.kind == "slurm" and source.health != "off"]
+    return [state.sources[f"slurm:{name}"] for name in clusters(state) if f"slurm:{name}" in state.sources]
+
+
+def without_slurm(state: State) -> tuple[tuple[str, str], ...]:
+    """That there is no scheduler, and where one was looked for, why not."""
+    missed = next((source for source in state.sources.values() if source.kind == "slurm" and source.error), None)
+    if missed is None:
+        return NO_SLURM
+    return ((clean(f"No Slurm: {missed.error}"), ""), (clean(missed.hint or ""), "dim"))
 
 
 def summary(entries: list[Entry], state: State) -> str:

@@ -15,6 +15,7 @@ from tui.format import VERDICTS, calm_age, count, eta, real, short, whole
 from tui.job_words import left, short_wait
 from tui.lines import Row, Span
 from tui.panes.base import Kind, Pane
+from tui.queue_nodes import clusters
 from tui.run_rows import overdue as save_overdue
 from tui.verdicts import GOING, RANK, style
 
@@ -94,7 +95,7 @@ def layout(width: int, runs: Iterable[Run], state: State) -> Layout:
     """Jobs and checkpoints have a column where there are any; names keep their room, and what says least goes first."""
     runs = tuple(runs)
     columns = list(COLUMNS)
-    if not any(run.jobs for run in runs) and not any(source.kind == "slurm" for source in state.sources.values()):
+    if not any(run.jobs for run in runs) and not clusters(state):
         columns.remove(JOB)
     else:
         longest = max((cells(JOB.cell(run, state, state.at).text) for run in runs), default=1)
