@@ -93,6 +93,15 @@ async def test_a_plan_that_comes_after_escape_is_not_shown() -> None:
         assert is_closed(app)
 
 
+async def test_a_plan_that_is_looked_at_for_long_says_how_old_it_is() -> None:
+    async with planning(backend=answering(plans.kills)) as (app, pilot, _, screen):
+        app.clock.at += 300.0
+        screen.wait()
+        await pilot.pause()
+
+        assert "Kill: llm-7b-a      read 5m ago" in text_of(app)
+
+
 # ---- what it takes to act ----
 
 

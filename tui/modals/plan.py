@@ -11,22 +11,24 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
-from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from trainmon.clock import Clock
 from trainmon.model_actions import Ask, Plan
-from trainmon.text import clean
+from trainmon.text import clean, duration
 from tui import plan_rows
 from tui.keys import bindings
 from tui.lines import KeyedLines, Row
 from tui.modals.door import Door
-from tui.reading import Reading
+from tui.modals.read import ReadScreen
 from tui.verbs import BUTTONS, TITLES
 
 SHARE = 0.94
 """Of the screen's height, what a dialog takes at most (trainmon.tcss says the same)."""
+
+OLD = 30.0
+"""Seconds after which a plan says how old it is; what it shows is checked once more before it is done."""
 
 WHY = "if you like: it goes into the ledger, and into the switch file"
 
@@ -40,14 +42,14 @@ class Preparing(Protocol):
     def prepare(self, ask: Ask, reply: Callable[[Plan], None]) -> None: ...
 
 
-class PlanScreen(ModalScreen[Plan | Ask | None]):
+class PlanScreen(ReadScreen[Plan | Ask | None]):
     """Ends with the Plan that is to be done, with another Ask, or with None.
 
     What it is about is in its Ask, captured when the key was pressed: rows may be sorted, filtered and go meanwhile.
     The button that acts is reached by Tab, an arrow or the mouse alone: its capital, pressed again, means nothing here.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "moves", "plan")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "plan")]
     CSS = """
     PlanScreen .plan { width: 104; }
     PlanScreen .plan KeyedLines { height: 1; margin-bottom: 1; }
@@ -76,7 +78,6 @@ class PlanScreen(ModalScreen[Plan | Ask | None]):
         self.about = clean(about or ", ".join(ask.subjects))
         self.host = clean(host)
         self.hung = hung
-        self.body = Reading()
         self.choices = KeyedLines()
         self.title_line = Static("", classes="question", markup=False)
         self.count = Input(str(ask.count), restrict="[0-9]{0,4}", compact=True, id="count")
@@ -91,7 +92,7 @@ class PlanScreen(ModalScreen[Plan | Ask | None]):
         self._clock = clock
         self._looks = 0
         self._height = 1
-        self._asked_at = clock.monotonic()
+        self._asked_at = self._answered_at = clock.monotonic()
         self._is_over = False
 
     def compose(self) -> ComposeResult:
@@ -135,15 +136,17 @@ class PlanScreen(ModalScreen[Plan | Ask | None]):
 
     def on_plan_screen_answered(self, event: Answered) -> None:
         if event.look == self._looks and not self._is_over:
-            self.plan = event.plan
+            self.plan, self._answered_at = event.plan, self._clock.monotonic()
             self.draw()
             if self.plan.choices:
                 self.set_focus(self.choices)
 
     def wait(self) -> None:
-        """Say how long nothing came."""
+        """Say how long nothing came, or how old the plan has become."""
         if self.plan is None:
             self.draw()
+        elif self._clock.monotonic() - self._answered_at >= OLD:
+            self._say_title()
 
     def asked_anew(self) -> Ask:
         """The Ask as the fields have it now."""
@@ -210,8 +213,7 @@ class PlanScreen(ModalScreen[Plan | Ask | None]):
         if not self.is_mounted:
             return
         plan, choices = self.plan, self.plan.choices if self.plan else ()
-        words = plan_rows.summary(plan) if plan and not choices else ""
-        self.title_line.update(f"{TITLES[self.ask.verb]}: {self.about}{f'   {words}' if words else ''}")
+        self._say_title()
         can_act = plan is None or bool(plan.actions)
         self._show_field(self.count, shown=self.ask.verb == "queue" and can_act)
         self._show_field(self.why, shown=can_act and not choices)
@@ -222,6 +224,12 @@ class PlanScreen(ModalScreen[Plan | Ask | None]):
         self.body.display, self.choices.display = not choices, bool(choices)
         self._open_doors()
         self.call_after_refresh(self._fill)
+
+    def _say_title(self) -> None:
+        plan, age = self.plan, self._clock.monotonic() - self._answered_at
+        words = plan_rows.summary(plan) if plan and not plan.choices else ""
+        words += f"   read {duration(age)} ago" if plan and age >= OLD else ""
+        self.title_line.update(f"{TITLES[self.ask.verb]}: {self.about}   {words}".rstrip())
 
     def _fill(self) -> None:
         """The rows, once the widths are known; the list takes what the fields leave."""
@@ -282,24 +290,6 @@ class PlanScreen(ModalScreen[Plan | Ask | None]):
         doors = [door for door in (self.close_door, self.act_door, self.instead_door) if door.focusable]
         here = next((place for place, door in enumerate(doors) if door.has_focus), None)
         self.set_focus(doors[0 if here is None else min(max(here + step, 0), len(doors) - 1)])
-
-    def action_cursor_down(self) -> None:
-        self.body.action_cursor_down()
-
-    def action_cursor_up(self) -> None:
-        self.body.action_cursor_up()
-
-    def action_page_down(self) -> None:
-        self.body.action_page_down()
-
-    def action_page_up(self) -> None:
-        self.body.action_page_up()
-
-    def action_first(self) -> None:
-        self.body.action_first()
-
-    def action_last(self) -> None:
-        self.body.action_last()
 
 
 def field(label: str, entry: Input) -> Horizontal:

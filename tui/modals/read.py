@@ -1,0 +1,41 @@
+"""A dialog with a text that the usual keys scroll, whichever button or field has the focus."""
+
+from __future__ import annotations
+
+from typing import ClassVar, TypeVar
+
+from textual.binding import BindingType
+from textual.screen import ModalScreen
+
+from tui.keys import bindings
+from tui.reading import Reading
+
+Answer = TypeVar("Answer")
+
+
+class ReadScreen(ModalScreen[Answer]):
+    """What moves is its body."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("moves")]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = Reading()
+
+    def action_cursor_down(self) -> None:
+        self.body.action_cursor_down()
+
+    def action_cursor_up(self) -> None:
+        self.body.action_cursor_up()
+
+    def action_page_down(self) -> None:
+        self.body.action_page_down()
+
+    def action_page_up(self) -> None:
+        self.body.action_page_up()
+
+    def action_first(self) -> None:
+        self.body.action_first()
+
+    def action_last(self) -> None:
+        self.body.action_last()
