@@ -27,15 +27,23 @@ class Using(Product):
         with_config = [] if words[0] == "actions" else self._config
         return super().run(*words, *with_config, timeout=timeout, **{**self._environ, **env})
 
-    def act(self, *words: str, status: int = 0) -> str:
-        """A verb; what it says."""
-        done = self.run(*words)
-        assert done.returncode == status, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
+    def act(self, *words: str) -> str:
+        """A verb that is done, and left before what should follow it does; what it says."""
+        done = self.run(*words, "--yes", "--wait=100ms")
+        said = done.stdout + done.stderr
+        assert done.returncode in (0, 3), f"{words}: {done.returncode}\n{said}"
+        assert ": done" in said, said
+        return said
+
+    def refused(self, *words: str) -> str:
+        """A verb that is refused; what it says."""
+        done = self.run(*words, "--yes")
+        assert done.returncode == 4, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr
 
     def actions(self) -> list[dict[str, Any]]:
         """What the ledger has, the newest last."""
-        told: list[dict[str, Any]] = json.loads(self.act("actions", "--json"))
+        told: list[dict[str, Any]] = json.loads(self.run("actions", "--json").stdout)
         return told
 
     def dashboard(self, *words: str, columns: int = 160, rows: int = 48) -> Screen:

@@ -1,0 +1,167 @@
+"""The verbs of the command line, done to real jobs: what they say, and what Slurm says afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.lab.daemons import until
+from tests.lab.slurm import OTHER, Slurm
+from tests.slurm.training import CAUGHT, Training
+from tests.slurm.using import Using
+
+MakeTraining = Callable[..., Training]
+
+
+def test_save_and_kill_and_what_an_armed_kill_switch_forbids(
+    slurm: Slurm, training: MakeTraining, product: Using
+) -> None:
+    run = training()
+    job_id = run.start()
+    product.watch(run.config())
+
+    said = product.run("save", run.name, "--dry-run").stdout
+    assert str(run.save_switch) in said
+    assert not run.committed()
+
+    said = product.act("save", run.name, "--why", "before the upgrade")
+    assert f"done: {run.save_switch} is there" in said
+    until(run.committed, "a checkpoint is committed")
+    assert not run.save_switch.exists()
+    assert slurm.state(job_id) == "RUNNING"
+
+    product.act("kill", run.name, "--why", "wrong data")
+    slurm.wait_for_state(job_id, "COMPLETED")
+    assert len(run.committed()) == 2
+    line = run.kill_switch.read_text()
+    assert "wrong data" in line
+    assert "trainmon-tui kill by" in line
+
+    said = product.refused("requeue", run.name)
+    assert "kill switch, armed" in said
+    assert f"unkill {run.name}" in said
+    assert slurm.job(job_id)["Restarts"] == "0"
+    (found,) = product.snapshot()["runs"]
+    assert found["verdict"] == "stopped"
+    assert found["switches"]["kill"]["armed_at"] is not None
+
+    product.act("unkill", run.name)
+    assert not run.kill_switch.exists()
+    assert [(one["verb"], one["status"]) for one in product.actions()] == [
+        ("save", "done"), ("kill", "done"), ("unkill", "done"),
+    ]  # fmt: skip
+
+
+def test_a_requeued_job_starts_again_and_a_finished_one_does_not(
+    slurm: Slurm, training: MakeTraining, product: Using
+) -> None:
+    run = training()
+    job_id = run.start()
+    product.watch(run.config())
+    said = product.act("requeue", run.name)
+    assert f"scontrol requeue Incomplete {job_id}" in said
+    slurm.wait_for_state(job_id, "PENDING")
+    assert slurm.job(job_id)["Restarts"] == "1"
+    assert "iteration" in product.run("actions", "--log", run.name).stdout
+
+    said = product.refused("requeue", run.name)
+    assert "refused" in said
+    (job,) = [job for job in product.snapshot()["jobs"] if job["id"] == job_id]
+    assert (job["restarts"], job["reason"]) == (1, "BeginTime")
+
+    fine, fixed = slurm.submit("true"), slurm.submit("sleep 600", "--no-requeue")
+    slurm.wait_for_state(fine, "COMPLETED")
+    slurm.wait_for_state(fixed, "RUNNING")
+    said = product.refused("requeue", fine, fixed)
+    assert said.count("refused") == 2
+    assert slurm.state(fine) == "COMPLETED"
+    assert slurm.state(fixed) == "RUNNING"
+
+
+def test_a_cancel_of_several_nodes_or_of_anothers_job_wants_the_id_typed(
+    slurm: Slurm, training: MakeTraining, product: Using
+) -> None:
+    run = training()
+    job_id = run.start()
+    other = slurm.submit("sleep 600", "-J", "theirs", user=OTHER)
+    slurm.wait_for_state(other, "RUNNING")
+    product.watch(run.config(users="root").replace('users = "root"', f'users = ["root", "{OTHER}"]'))
+    product.refused("cancel", run.name)
+    product.refused("cancel", other, "--typed", job_id)
+    assert slurm.state(job_id) == slurm.state(other) == "RUNNING"
+    product.act("cancel", run.name, "--typed", job_id)
+    product.act("cancel", other, "--typed", other)
+    slurm.wait_for_state(job_id, "CANCELLED")
+    slurm.wait_for_state(other, "CANCELLED")
+    (found,) = product.snapshot()["runs"]
+    assert found["verdict"] == "stopped"
+    assert "cancelled" in found["why"]
+
+
+def test_more_of_a_run_is_queued_held_released_and_kept_off_a_node(
+    slurm: Slurm, training: MakeTraining, product: Using
+) -> None:
+    run = training()
+    job_id = run.start()
+    product.watch(run.config())
+    product.act("queue", run.name, "--count", "2")
+    (row,) = [line for line in slurm.squeue("-h", "-o", "%i %E %Z").splitlines() if "[" in line]
+    queued, depends, workdir = row.split()
+    assert queued.endswith("_[1-2%1]")
+    assert depends.startswith(f"afterany:{job_id}")
+    assert workdir == slurm.job(job_id)["WorkDir"]
+    array = queued.partition("_")[0]
+
+    product.act("hold", array)
+    assert slurm.job(array)["Reason"] in ("JobHeldUser", "JobHeldAdmin")
+    assert slurm.job(array)["Priority"] == "0"
+    product.act("release", array)
+    assert slurm.job(array)["Priority"] != "0"
+
+    product.act("exclude", "gpu-1", "--run", run.name, "--why", "ECC errors")
+    assert slurm.job(array)["ExcNodeList"] == "gpu-1"
+    assert slurm.node("gpu-1") == "draining"
+    assert "ECC errors" in slurm.scontrol("show", "node", "-o", "gpu-1")
+
+    (found,) = product.snapshot()["runs"]
+    assert (found["job"], found["queued_behind"]) == (job_id, 2)
+    slurm.ask("scancel", job_id)
+    slurm.wait_for_state(f"{array}_1", "RUNNING")
+    assert slurm.job(f"{array}_1")["NodeList"] == "gpu-[2-3]"
+
+
+def test_usr1_reaches_the_trainer_in_a_step_and_under_a_script_that_catches_it(
+    slurm: Slurm, training: MakeTraining, product: Using
+) -> None:
+    step, script = training("--usr1=save"), training("--usr1=save-and-exit", how=CAUGHT)
+    stepped, scripted = step.start(), script.start()
+    product.watch(step.config() + script.table())
+    product.act("signal", step.name, "USR1", "--typed", stepped)
+    until(step.committed, "the step's trainer has saved")
+    assert slurm.state(stepped) == "RUNNING"
+    said = product.act("signal", script.name, "--typed", scripted)
+    assert "--batch" in said
+    until(script.committed, "the script's trainer has saved")
+    assert "the script caught USR1" in script.log(scripted)
+    slurm.wait_for_state(scripted, "COMPLETED")
+
+
+def test_nothing_is_done_while_the_controller_is_silent_or_when_only_looking_is_allowed(
+    slurm: Slurm, training: MakeTraining, product: Using
+) -> None:
+    run = training()
+    job_id = run.start()
+    product.watch(f"read_only = true\n{run.config()}")
+    said = product.refused("kill", run.name)
+    assert "read_only" in said or "read-only" in said
+    assert not run.kill_switch.exists()
+
+    product.watch(run.config())
+    slurm.stop_controller()
+    try:
+        done = product.run("requeue", run.name, "--yes")
+    finally:
+        slurm.start_controller()
+    assert done.returncode in (3, 4), done.stdout
+    assert "contact" in done.stdout + done.stderr
+    assert slurm.job(job_id)["Restarts"] == "0"
+    assert slurm.state(job_id) == "RUNNING"
