@@ -2,7 +2,8 @@
 
 16 nodes of 8 GPUs, five runs of five trainers on 15 of them, and a disk that they share. Their events are those of
 real nodes, their logs, checkpoints and switch files are real files in a temporary directory: `touch` a kill switch
-there and the run saves, says so and exits; remove it and the next attempt begins.
+there and the run saves, says so and exits, and so does every element that waits behind it; remove it and the next
+attempt begins. A Slurm of theirs answers the real commands: the dashboard polls it and acts on it as on any other.
 
 What goes wrong, in seconds after the start; 600 s later it begins again with other victims. `--demo=STORY` puts one
 story first, and the others after it in the same order.

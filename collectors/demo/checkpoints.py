@@ -89,11 +89,13 @@ class Shelf:
         """The shards appear; without the marker the checkpoint is being written, or torn."""
         for name in self.layout.shards:
             self._write(self.path(step) / name, _content(name, step), at)
+        self._date(step, at)
 
     def commit(self, step: int, at: Instant) -> None:
         """The marker, then the pointer: from now on it counts."""
         for name in self.layout.markers:
             self._write(self.path(step) / name, _content(name, step), at)
+        self._date(step, at)
         if self.layout.pointer is None:
             return
         pointer = self.folder / self.layout.pointer
@@ -101,6 +103,7 @@ class Shelf:
             fresh = pointer.with_suffix(".tmp")
             fresh.unlink(missing_ok=True)
             fresh.symlink_to(self.path(step).name)
+            os.utime(fresh, (at, at), follow_symlinks=False)
             fresh.replace(pointer)
         else:
             self._write(pointer, str(step), at)
@@ -114,6 +117,12 @@ class Shelf:
         for path in self.folder.iterdir():
             if path.is_dir() and not path.is_symlink() and path.name not in kept:
                 shutil.rmtree(path, ignore_errors=True)
+
+    def _date(self, step: int, at: Instant) -> None:
+        """Directories change as their files come: in the demo's time, not the disk's."""
+        path = self.path(step)
+        for folder in (*(inside for inside in path.rglob("*") if inside.is_dir()), path):
+            os.utime(folder, (at, at))
 
     def _write(self, path: Path, text: str, at: Instant) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,15 +9,22 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from collectors.demo.plan import CLUSTER
+from collectors.demo.plan import CLUSTER, NODES, READER
+from collectors.demo.scheduler import USERS, Scheduler
+from collectors.demo.shell import DemoShell, Hands
 from collectors.demo.stories import Script
 from collectors.demo.watch import Watch
 from collectors.demo.world import World
+from collectors.slurm import Poller, Watched
 from trainmon.clock import Clock, Instant, Seconds, SystemClock
-from trainmon.errors import TrainmonError
+from trainmon.errors import HostUnreachable, TrainmonError
 from trainmon.model import Event, Source, SourceChanged, SourceGone
+from trainmon.shell import Shell
+from trainmon.slurm_client import Client
 from trainmon.steps import KEEP
 
+SPARES = 2
+"""Healthy idle nodes wanted; there is one."""
 TICK: Seconds = 0.2
 FIRST_TICK: Seconds = 0.05
 """While the nodes come up, which takes the first second."""
@@ -48,6 +55,18 @@ class Demo:
         self._speed, self._seed, self._keep = speed, seed, keep
         self._script = Script(story)
         self._world: World | None = None
+        self._holding = threading.RLock()
+        """Held while the world changes: commands come from the threads of those who act."""
+        self._hands = Hands()
+        self._shells: dict[str, DemoShell] = {}
+        self._queued: tuple[object, ...] = ()
+        """What the queue was when it was looked at last."""
+        self._poller = Poller(
+            Watched(cluster=CLUSTER, login=READER, users=USERS, every=15.0, spares=SPARES, nodes=NODES, required=True),
+            lambda: Client(self.shell_of(READER)),
+            submit,
+            self._clock,
+        )
         self._watch: Watch | None = None
         self._began = self._at = 0.0
         self._requests: deque[str | None] = deque(maxlen=64)
@@ -67,6 +86,7 @@ class Demo:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(1.0)
+        self._hands.close()
         if self._watch is not None:
             self._watch.close()
         if self._world is not None:
@@ -75,6 +95,25 @@ class Demo:
     def refresh(self) -> None:
         """Look at everything again now, and redial what waits; at most once a second."""
         self._ask(None)
+        self._poller.refresh()
+
+    def hurry(self, cluster: str) -> None:
+        """Somebody has acted there: look at the queue now."""
+        self._poller.refresh()
+
+    def look_at_job(self, key: str) -> None:
+        """A person looks at this job."""
+        self._poller.look_at(key)
+
+    def shell_of(self, host: str) -> Shell:
+        """A connection to one of its nodes. Raises HostUnreachable for others, and before its first step."""
+        if host not in NODES or self._world is None:
+            raise HostUnreachable(host, f"{host} is not connected")
+        return self._shells.setdefault(host, DemoShell(host, self._answers, self._holding, self._hands))
+
+    def _answers(self) -> Scheduler:
+        assert self._world is not None
+        return Scheduler(self._world.book)
 
     def login(self, source: str) -> None:
         """A person logs in to a held source, such as `node:gpu-011`."""
@@ -89,7 +128,8 @@ class Demo:
         if self._watch is None:
             self._watch = Watch(self._world, self._submit, monotonic, self._seed, self._keep)
         passed, self._at = monotonic - self._at, monotonic
-        begun = self._world.advance(min(passed, LONGEST) * self._speed, now)
+        with self._holding:
+            begun = self._world.advance(min(passed, LONGEST) * self._speed, now)
         while self._requests:
             source = self._requests.popleft()
             if source is None:
@@ -97,7 +137,16 @@ class Demo:
             else:
                 self._watch.login(source)
         self._watch.step(begun, monotonic, now)
+        self._poll(self._world)
         return FIRST_TICK if monotonic - self._began < 1.0 else TICK
+
+    def _poll(self, world: World) -> None:
+        """Look at the queue as the dashboard does, and as soon as it changes: here is no controller to be spared."""
+        queued = tuple((entry.number, entry.state, entry.reason, entry.tasks) for entry in world.book.entries)
+        if queued != self._queued:
+            self._queued = queued
+            self._poller.refresh()
+        self._poller.step()
 
     def _make(self, now: Instant) -> World:
         directory = _empty(self.directory)

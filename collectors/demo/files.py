@@ -12,6 +12,12 @@ from collectors.demo.plan import Trainer
 from trainmon.clock import Instant
 
 KEEP_LOGS = 3
+SCRIPT = """\
+#!/bin/bash
+#SBATCH --job-name={trainer.run.name} --nodes={nodes} --gpus-per-node=8 --time=7-00:00:00
+#SBATCH --output=logs/%j_%x.out --signal=USR1@600
+srun --kill-on-bad-exit=1 {trainer.command}
+"""
 ROTATE_AT = 4_000_000
 """Bytes of a log after which it is moved away, as logrotate does: a demo may run for weeks."""
 
@@ -31,6 +37,9 @@ class Files:
 
     def begin(self, loop: Loop, now: Instant, backlog: int) -> None:
         """Everything that was there before the demo began."""
+        Path(self.trainer.run.script or "").write_text(
+            SCRIPT.format(trainer=self.trainer, nodes=len(self.trainer.run.nodes))
+        )
         for step in loop.saved:
             at = now - (loop.step - step) * self.trainer.step_time
             self.shelf.begin(step, at - self.trainer.save_time)
@@ -66,9 +75,9 @@ class Files:
                 self._save.unlink(missing_ok=True)
 
     def _open(self, job: int) -> None:
-        """A new log; the oldest ones go."""
+        """A new log; the oldest ones go. A requeued job begins its own anew, as a real Slurm does."""
         self._log = self._logs / f"{job}_{self.trainer.run.name}.out"
-        self._log.touch()
+        self._log.write_bytes(b"")
         for old in sorted(self._logs.glob("*.out*"))[:-KEEP_LOGS]:
             old.unlink(missing_ok=True)
 

@@ -28,6 +28,9 @@ UTILIZATION: dict[Work, float] = {"idle": 0.0, "training": 98.5, "saving": 12.0,
 POWER: dict[Work, float] = {"idle": 72.0, "training": 655.0, "saving": 190.0, "starting": 125.0, "hung": 148.0}
 """Spinning in a collective is 100 % and hardly any power: that is how a hang is told from training."""
 
+CAUGHT = 1 << (10 - 1) | 1 << (15 - 1)
+"""The signals that a trainer catches: USR1, for an emergency checkpoint, and TERM."""
+
 IDLE, POWER_CAP, HW_SLOWDOWN, HW_THERMAL = 0x1, 0x4, 0x8, 0x40
 
 
@@ -104,7 +107,11 @@ class Gpu:
 
     def facts(self) -> GpuFacts:
         process = Process(
-            pid=self.pid, user=self.job.user, memory_mib=self.job.memory_mib - 12, command=self.job.command
+            pid=self.pid,
+            user=self.job.user,
+            memory_mib=self.job.memory_mib - 12,
+            command=self.job.command,
+            caught=CAUGHT,
         )
         return GpuFacts(
             index=self.index,

@@ -47,6 +47,9 @@ class Lines:
     def taken(self, at: Instant) -> str:
         return f"{self.prefix(at)}** Save switch activated - forcing checkpoint save **\n"
 
+    def signalled(self, at: Instant) -> str:
+        return f"{self.prefix(at)}Received SIGUSR1: saving a checkpoint after this step\n"
+
     def started(self, at: Instant, step: int, job: int, restarts: int) -> str:
         return (
             f"{self.prefix(at)}job {job} on {len(self.trainer.run.nodes)} nodes, restart {restarts}\n"

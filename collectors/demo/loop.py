@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Literal
 
@@ -21,6 +21,8 @@ RESTART_AFTER: Seconds = 8.0
 """Until the scheduler has started the next attempt."""
 START_TAKES: Seconds = 14.0
 """Until the first step of an attempt: imports, NCCL, loading the checkpoint."""
+BURN: Seconds = 20.0
+"""An element that starts under a kill switch needs this long to see it and to exit."""
 AGAIN_AFTER: Seconds = 90.0
 """Until a finished run is queued anew."""
 KEEP = 3
@@ -57,7 +59,20 @@ class SwitchTaken(msgspec.Struct, frozen=True):
     """The save switch is removed, before the save, as IDEFICS does."""
 
 
-Effect = Wrote | NewLog | SaveBegan | SaveDone | Pruned | SwitchTaken
+class Ended(msgspec.Struct, frozen=True):
+    """The attempt's processes are gone."""
+
+    exit_code: int
+
+
+class Start(msgspec.Struct, frozen=True):
+    """The scheduler starts an attempt."""
+
+    job: int
+    restarts: int
+
+
+Effect = Ended | Wrote | NewLog | SaveBegan | SaveDone | Pruned | SwitchTaken
 
 
 class Armed(msgspec.Struct, frozen=True):
@@ -87,6 +102,18 @@ class Loop:
         self._complaints = 0.0
         self._poisoned = False
         self._announced_kill = False
+        self._signalled = False
+        self._order: tuple[str, Seconds] | None = None
+        self.gate: Callable[[Instant], Start | None] | None = None
+        """Asked for the next attempt, where a scheduler starts them; without one they follow by themselves."""
+
+    def end(self, words: str, wait: Seconds) -> None:
+        """The scheduler ends the attempt: its processes are killed, and none starts before `wait` has passed."""
+        self._order = (words, wait)
+
+    def signal(self) -> None:
+        """SIGUSR1: save a checkpoint after the step that is under way."""
+        self._signalled = self.phase in ("training", "saving")
 
     def backlog(self, now: Instant, steps: int) -> Iterator[Effect]:
         """What was written before the demo began: the last `steps` steps."""
@@ -100,6 +127,8 @@ class Loop:
 
     def advance(self, dt: Seconds, now: Instant, armed: Armed, trouble: Trouble | None) -> Iterator[Effect]:
         """Let dt seconds pass, which end at `now`."""
+        if self._order is not None:
+            yield from self._ordered(*self._order)
         if trouble == "burst":
             yield from self._complain(dt)
         if trouble == "lost" and self.phase not in ("down", "finished"):
@@ -151,7 +180,10 @@ class Loop:
         elif armed.save:
             yield Wrote(self.lines.taken(at))
             yield SwitchTaken()
-        if armed.kill or armed.save or done or (self.step % self.trainer.save_every == 0 and not nan):
+        signalled, self._signalled = self._signalled, False
+        if signalled:
+            yield Wrote(self.lines.signalled(at))
+        if armed.kill or armed.save or signalled or done or (self.step % self.trainer.save_every == 0 and not nan):
             yield from self._save(at)
 
     def _save(self, at: Instant) -> Iterator[Effect]:
@@ -170,8 +202,10 @@ class Loop:
         if self.trainer.run.target_step is not None and self.step >= self.trainer.run.target_step:
             yield Wrote(self.lines.finished(at, self.step))
             self._wait("finished", AGAIN_AFTER)
+            yield Ended(0)
         elif self._ending:
             self._wait("down", RESTART_AFTER)
+            yield Ended(0)
         else:
             self.phase, self._left = "training", self._pace()
 
@@ -182,25 +216,45 @@ class Loop:
         yield Wrote(f"\n[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]: {words}\n")
         yield Wrote(f"srun: error: {self.trainer.run.nodes[-1]}: task {rank}: Exited with exit code 1\n")
         self._wait("down", RESTART_AFTER)
+        yield Ended(1)
+
+    def _ordered(self, words: str, wait: Seconds) -> Iterator[Effect]:
+        """The scheduler's own end: its words are the last in the log, and an unfinished checkpoint stays torn."""
+        self._order = None
+        if self.phase in ("down", "finished"):
+            return
+        self._save_took, self._poisoned, self._ending, self._signalled = 0.0, False, False, False
+        yield Wrote(words)
+        self._wait("down", wait)
+        yield Ended(15)
 
     def _start(self, at: Instant, armed: Armed, *, held: bool) -> Iterator[Effect]:
         """The next attempt begins, unless its node is broken or a kill switch stands in its way."""
-        if held or (armed.kill and self._announced_kill):
+        start = self._next(at, armed, held=held)
+        if start is None:
             self._wait("down", 1.0)
             return
-        self.job += 1
-        self.restarts += 1
+        self.job, self.restarts = start.job, start.restarts
         self._ending = False
         yield NewLog(self.job)
         if armed.kill:
             self._announced_kill = True
             yield Wrote(self.lines.killed(at, self.trainer.run.kill_switch or ""))
-            self._wait("down", RESTART_AFTER)
+            self._wait("down", RESTART_AFTER if self.gate is None else BURN)
+            yield Ended(0)
             return
         self._announced_kill = False
         self.step = self.saved[-1] if self.saved else 0
         yield Wrote(self.lines.started(at, self.step, self.job, self.restarts))
         self._wait("starting", START_TAKES)
+
+    def _next(self, at: Instant, armed: Armed, *, held: bool) -> Start | None:
+        """The attempt that begins now. A scheduler starts one after another, switch or not: they burn."""
+        if held:
+            return None
+        if self.gate is not None:
+            return self.gate(at)
+        return None if armed.kill and self._announced_kill else Start(self.job + 1, self.restarts + 1)
 
     def _complain(self, dt: Seconds) -> Iterator[Effect]:
         self._complaints += dt * BURST_LINES

@@ -11,6 +11,8 @@ from trainmon.clock import Seconds
 from trainmon.model import RunSpec
 
 CLUSTER = "demo"
+ME = "ana"
+"""Who the person at the keys is there."""
 NODES = tuple(f"gpu-{number:03}" for number in range(1, 17))
 GPUS = 8
 READER = NODES[0]
@@ -56,6 +58,7 @@ def _run(name: str, first: int, last: int, target: int, owner: str) -> RunSpec:
         checkpoints=f"{home}/checkpoints",
         kill_switch=f"{home}/kill-switch",
         save_switch=f"{home}/save-switch",
+        script=f"{home}/train.slurm",
         target_step=target,
         stall_after=40.0,
         nodes=NODES[first - 1 : last],
@@ -168,4 +171,5 @@ def rooted(run: RunSpec, directory: Path) -> RunSpec:
         checkpoints=place(run.checkpoints),
         kill_switch=place(run.kill_switch),
         save_switch=place(run.save_switch),
+        script=place(run.script),
     )

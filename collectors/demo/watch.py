@@ -11,6 +11,7 @@ from collectors.demo.link import PERIOD, Cut, Link
 from collectors.demo.plan import CLUSTER, NODES, READER
 from collectors.demo.stories import Act
 from collectors.demo.world import World
+from collectors.probe.checkpoints import Checkpoints
 from collectors.probe.logs import Logs
 from collectors.probe.switches import Switches
 from trainmon.clock import Instant, Seconds
@@ -47,10 +48,12 @@ class Watch:
         spec = msgspec.to_builtins(_spec(world, keep))
         self._logs = Logs(spec, lambda: self._at)
         self._switches = Switches(spec)
+        self._checkpoints = Checkpoints(spec, lambda: self._at, lambda: self._now)
+        self._runs = world.runs
         ups = {node: at + max(0, place + 1 - AT_ONCE) * STAGGER for place, node in enumerate(NODES)}
         self._links = {node: Link(node, up, self._random) for node, up in ups.items()}
         self._paces = {node: Pace(up) for node, up in ups.items()}
-        submit(RunsChanged(world.runs))
+        submit(RunsChanged(self._runs))
         for link in self._links.values():
             submit(SourceChanged(link.first()))
 
@@ -61,6 +64,9 @@ class Watch:
     def step(self, begun: Iterable[Act], at: Seconds, now: Instant) -> None:
         """`begun` is what has just happened in the world; `at` runs evenly, `now` is the time of day."""
         self._at, self._now = at, now
+        if self._world.runs != self._runs:  # one has moved to other nodes
+            self._runs = self._world.runs
+            self._submit(RunsChanged(self._runs))
         for node in NODES:
             self._connect(node)
         for act in begun:
@@ -120,8 +126,9 @@ class Watch:
             yield from self._files(node.clock(now), slow=is_slow)
 
     def _files(self, t: Instant, *, slow: bool) -> Iterator[AnyReading]:
-        """Logs and switches, read from the real files by the probe's own code."""
-        for _, look in (*self._logs.operations(slow), *self._switches.operations(slow)):
+        """Logs, switches and checkpoints, read from the real files by the probe's own code."""
+        sections = (self._logs, self._switches, self._checkpoints)
+        for _, look in (operation for section in sections for operation in section.operations(slow)):
             for said in look():
                 yield msgspec.convert({"v": 1, "t": t, **said}, AnyReading)
 
@@ -133,4 +140,5 @@ def _spec(world: World, keep: str) -> Spec:
     """What a real probe would be told to watch for these runs."""
     switches = tuple(path for run in world.runs for path in (run.kill_switch, run.save_switch) if path)
     logs = tuple(LogSpec(id=run.name, pattern=run.log) for run in world.runs if run.log)
-    return Spec(period=PERIOD, slow=SLOW, logs=logs, switches=switches, keep=keep)
+    shelves = tuple(run.checkpoints for run in world.runs if run.checkpoints)
+    return Spec(period=PERIOD, slow=SLOW, logs=logs, switches=switches, checkpoints=shelves, keep=keep)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 
 from msgspec.structs import replace
 
+from collectors.demo import lineup
 from collectors.demo.files import Files
 from collectors.demo.gpu import Job, Work
-from collectors.demo.loop import Loop, Phase, Trouble
+from collectors.demo.jobs import Drain
+from collectors.demo.loop import Effect, Ended, Loop, Phase, Trouble
 from collectors.demo.node import Node
 from collectors.demo.plan import GPUS, NODES, TB, TRAINERS, Trainer, rooted
 from collectors.demo.stories import Act, Script
@@ -38,6 +42,7 @@ FILLED = 0.996
 """How full a disk becomes in its story. Not quite: on the last bytes everybody's job would die."""
 FILLS_IN: Seconds = 80.0
 DAY: Seconds = 86_400.0
+LOST = f"gres/gpu count reported lower than configured ({GPUS - 1} < {GPUS})"
 CLOCKS = (437.0, -95.0)
 """How far the clock of a node is off, in turn."""
 
@@ -56,7 +61,10 @@ class World:
         self._by_node = {node: trainer.run.name for trainer in trainers for node in trainer.run.nodes}
         self.nodes = {name: Node(name, started, [self._job(name)] * GPUS, seed) for name in NODES}
         self._random = Random(f"{seed} disks")
+        self.book = lineup.book(self.loops, started)
         for name, loop in self.loops.items():
+            loop.gate = partial(self.book.start, name)
+            loop.restarts = next(entry.restarts for entry in self.book.of(name))
             self._files[name].begin(loop, started, BACKLOG)
 
     @property
@@ -75,8 +83,27 @@ class World:
             self._apply(act, now, ends=False)
         for name, loop in self.loops.items():
             files = self._files[name]
-            files.apply(loop.advance(dt, now, files.armed(), self._trouble(name)), loop, now)
+            effects = loop.advance(dt, now, files.armed(), self._trouble(name))
+            files.apply(self._told(name, effects), loop, now)
+        self.book.advance(now)
+        while self.book.moves:
+            self._move(*self.book.moves.pop())
         return begun
+
+    def _told(self, run: str, effects: Iterable[Effect]) -> Iterator[Effect]:
+        """The scheduler sees an attempt end."""
+        for effect in effects:
+            if isinstance(effect, Ended):
+                self.book.ended(run, effect.exit_code)
+            yield effect
+
+    def _move(self, run: str, nodes: tuple[str, ...]) -> None:
+        """A run has started on other nodes; what it left is a spare."""
+        loop = self.loops[run]
+        left = set(loop.trainer.run.nodes) - set(nodes)
+        loop.trainer = replace(loop.trainer, run=replace(loop.trainer.run, nodes=nodes))
+        self._by_node = {node: name for name, other in self.loops.items() for node in other.trainer.run.nodes}
+        self.book.spares = tuple(sorted((set(self.book.spares) | left) - set(nodes)))
 
     def look(self, name: str) -> Node:
         """A node as it is now."""
@@ -135,10 +162,14 @@ class World:
                 node.gpus[act.gpu].is_hot = not ends
             case "lost" if act.gpu is not None and not ends:
                 node.gpus[act.gpu].is_lost = True
+                self.book.drains.setdefault(act.node, Drain(LOST, "slurm", now))
             case "reboot" if ends:
                 node.reboot(now)
                 for gpu in node.gpus:
                     gpu.is_lost = False
+                drain = self.book.drains.get(act.node)
+                if drain is not None and drain.by == "slurm":
+                    del self.book.drains[act.node]
             case "clock":
                 node.skew = 0.0 if ends else CLOCKS[int(act.begins // 600) % len(CLOCKS)]
 

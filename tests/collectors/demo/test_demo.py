@@ -74,7 +74,8 @@ def test_every_reading_goes_over_the_wire_and_back(stage: Stage) -> None:
             kinds.add(type(event.reading).__name__)
             assert DECODER.decode(msgspec.json.encode(event.reading)) == event.reading
     assert kinds == {
-        "Hello", "GpuSamples", "GpuFactsAll", "HostSample", "DiskSamples", "LogChunk", "SwitchSamples", "Xid"
+        "Hello", "GpuSamples", "GpuFactsAll", "HostSample", "DiskSamples", "LogChunk", "SwitchSamples", "Xid",
+        "CheckpointListing",
     }  # fmt: skip
 
 
@@ -115,8 +116,8 @@ def test_a_kill_switch_put_there_by_hand_ends_the_run_and_its_gpus_go_idle(stage
     switch.touch()
     stage.play(70.0)
     assert switch.exists(), "nobody but a person removes a kill switch"
-    assert stage.lines("video-2b")[-1].strip().startswith("[2025-10-09")
-    assert any(f"Detected kill switch at {switch}. Exiting" in line for line in stage.lines("video-2b"))
+    said = [line for line in stage.lines("video-2b") if f"Detected kill switch at {switch}. Exiting" in line]
+    assert len(said) >= 3, "the elements that waited start, see the switch and exit: they burn"
     assert {sample.utilization_pct for sample in stage.gpu("gpu-002", 0, 60, 70)} == {0}
     seen = [sample for _, reading in stage.readings(SwitchSamples) for sample in reading.s if sample.exists]
     assert {sample.path for sample in seen} == {str(switch)}

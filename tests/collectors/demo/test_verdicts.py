@@ -31,7 +31,7 @@ def judged(directory: Path, story: str, until: float) -> list[State]:
     [
         ("hang", "llm-7b", "hung", 70.0),
         ("nan", "video-2b", "diverged", 30.0),
-        ("lost", "moe-1b", "data-stall", 90.0),
+        ("lost", "moe-1b", "queued", 90.0),
         ("burst", "llm-7b", "healthy", 30.0),
     ],
 )
