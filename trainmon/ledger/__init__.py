@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from trainmon.clock import Clock, Instant, Seconds, SystemClock
-from trainmon.ledger.file import NAME, LedgerStuck, identity, open_to_read, open_to_write, words
+from trainmon.ledger.file import NAME, LedgerStuck, identity, make_directory, open_to_read, open_to_write, words
 from trainmon.ledger.mailbox import Answer, Batch, Mailbox
 from trainmon.ledger.rows import KeptText, harmless, prune, read_actions, read_open, read_texts, write_all
 from trainmon.ledger.schema import NewerLedger
@@ -161,11 +161,13 @@ class Ledger:
     def _attempt(self, batch: Batch) -> None:
         """Open the file if it must be, and write; on a failure all waits for the next try."""
         try:
-            connection = self._open()
-            self._recall(connection)
-            if batch.writes:
+            if batch.writes or identity(self.file) is not None:
+                connection = self._open()
+                self._recall(connection)
                 self._commit(connection, batch)
-            self._prune(connection)
+                self._prune(connection)
+            else:
+                make_directory(self.file)  # nothing is begun before there is something to write
         except Exception as error:  # whatever it is: this thread goes on, and what waits is tried again
             self._close()
             self._failures += 1
@@ -194,6 +196,8 @@ class Ledger:
             self._recalled = None
 
     def _commit(self, connection: sqlite3.Connection, batch: Batch) -> None:
+        if not batch.writes:
+            return
         connection.execute("BEGIN IMMEDIATE")
         write_all(connection, batch.records.values(), batch.texts)
         connection.execute("COMMIT")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sqlite3
@@ -66,8 +67,15 @@ def identity(file: Path) -> tuple[int, int] | None:
     return about.st_dev, about.st_ino
 
 
-def _make_private(file: Path) -> None:
+def make_directory(file: Path) -> None:
+    """Whether a ledger could be begun there. Raises OSError."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file.parent))
+
+
+def _make_private(file: Path) -> None:
+    make_directory(file)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         about = os.fstat(descriptor)

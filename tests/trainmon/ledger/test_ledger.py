@@ -83,6 +83,13 @@ def test_the_file_is_private(tmp_path: Path) -> None:
         assert ledger.file.parent.stat().st_mode & 0o777 == 0o700
 
 
+def test_nothing_is_begun_before_there_is_something_to_write(tmp_path: Path) -> None:
+    with opened(tmp_path / "state") as (ledger, troubles):
+        assert ledger.actions(0.0) == ledger.open_records() == []
+        assert troubles.empty()
+    assert list((tmp_path / "state").iterdir()) == []
+
+
 def test_a_network_disk_gets_a_rollback_journal(tmp_path: Path) -> None:
     with opened(tmp_path, is_network=True) as (ledger, _):
         ledger.write(record())
@@ -176,7 +183,7 @@ class Stuck(sqlite3.Connection):
 
 def test_a_disk_that_hangs_stops_nobody_and_is_caught_up(tmp_path: Path) -> None:
     with opened(tmp_path, factory=Stuck, patience=0.3) as (ledger, troubles):
-        until(lambda: ledger.actions(0.0) == [])
+        ledger.write(record("first"))
         Stuck.go.clear()
         Stuck.hung.set()
         with pytest.raises(LedgerStuck, match=r"ledger\.sqlite did not answer in 0\.3 s"):
@@ -198,7 +205,7 @@ def test_a_disk_that_hangs_stops_nobody_and_is_caught_up(tmp_path: Path) -> None
 
 def test_stopping_waits_for_no_disk(tmp_path: Path) -> None:
     with opened(tmp_path, factory=Stuck, patience=0.1) as (ledger, _):
-        until(lambda: ledger.file.exists() and ledger.actions(0.0) == [])
+        ledger.write(record("first"))
         Stuck.go.clear()
         Stuck.hung.set()
         ledger.keep(record())
@@ -297,14 +304,14 @@ def test_a_record_that_this_version_cannot_read_hides_no_other(tmp_path: Path) -
 
 def test_another_program_that_holds_the_file_is_waited_for(tmp_path: Path) -> None:
     with opened(tmp_path, patience=0.2) as (ledger, troubles):
-        until(lambda: ledger.actions(0.0) == [])
+        ledger.write(record())
         other = sqlite3.connect(ledger.file, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerStuck, match="did not answer"):
-            ledger.write(record())
+            ledger.write(record("a2"))
         other.execute("COMMIT")
         other.close()
-        until(lambda: plain(ledger.file, "SELECT id FROM actions") == [("a1",)])
+        until(lambda: plain(ledger.file, "SELECT id FROM actions") == [("a1",), ("a2",)])
         assert troubles.empty()
 
 
