@@ -122,6 +122,10 @@ class Case:
             path=path, exists=sight.exists, armed_at=at, by=sight.by, why=sight.text or None, error=sight.error
         )
 
+    def unread(self, path: str | None) -> str | None:
+        """Why a switch could not be looked at just now."""
+        return self.fresh.errors.get(f"{self.host}:{path}")
+
     @property
     def host(self) -> str | None:
         """Where its commands run and its files are read: the login host, else one that answers."""

@@ -115,12 +115,23 @@ def undo(case: Case) -> Answer:
         found = tuple(reversed(found))
     if case.ask.switch is not None:
         found = tuple(one for one in found if one.switch.path == case.ask.switch)
+    unseen = _unseen(case)
+    if unseen is not None and all(case.unread(one.switch.path) for one in found):
+        return case.refused(f"cannot tell whether a switch is armed: {unseen}")
     if not found:
-        unseen = next((one.error for one in (case.switch("kill"), case.switch("save")) if one and one.error), None)
-        return case.refused(f"cannot tell whether a switch is armed: {unseen}" if unseen else "no switch is armed")
+        return case.refused("no switch is armed")
     if len(found) > 1:
         return Answer(choices=tuple((one.switch.path, one.words(case.now)) for one in found))
     return Answer(actions=(_removal(case, found[0]),))
+
+
+def _unseen(case: Case) -> str | None:
+    """Why one of the switches cannot be seen."""
+    assert case.run is not None
+    spec, known = case.run.spec, (case.switch("kill"), case.switch("save"))
+    unread = [error for error in (case.unread(spec.kill_switch), case.unread(spec.save_switch)) if error is not None]
+    unread += [switch.error for switch in known if switch is not None and switch.error is not None]
+    return unread[0] if unread else None
 
 
 def _removal(case: Case, one: Armed) -> Action:
@@ -155,7 +166,7 @@ def _path(case: Case, kind: Kind, switch: Switch | None) -> tuple[str, Answer | 
         return "", case.refused(f"no {kind} switch is configured for {case.name}", hint)
     if case.host is None:
         return "", case.refused(f"no host is known that sees {clean(path)}")
-    error = case.fresh.errors.get(f"{case.host}:{path}") or (switch.error if switch is not None else None)
+    error = case.unread(path) or (switch.error if switch is not None else None)
     if error is not None:
         return "", case.refused(f"{clean(path)}: {error}")
     return path, None

@@ -60,6 +60,7 @@ class Performer:
         clock: Clock,
         actor: Actor,
         read_only: bool = False,
+        answer_in: Seconds = ANSWER_IN,
     ) -> None:
         self._shell_of = shell_of
         self._state = state
@@ -69,6 +70,7 @@ class Performer:
         self._clock = clock
         self._actor = actor
         self._read_only = read_only
+        self._answer_in = answer_in
         self._hands: dict[str, Hand] = {}
         self._taken: dict[str, None] = {}
         self._lock = threading.Lock()
@@ -94,7 +96,7 @@ class Performer:
         for host in asked.hosts:
             if not self._hand(host).give(partial(self._look, host, ask, state, asked)):
                 asked.told(host, unread(asked.of(host), f"{host} is busy: too much waits for it"))
-        asked.start(ANSWER_IN if asked.hosts else 0.0)
+        asked.start(self._answer_in if asked.hosts else 0.0)
 
     def _reply(self, ask: Ask, fresh: Fresh, reply: Callable[[Plan], None]) -> None:
         if self._stopping.is_set():

@@ -118,7 +118,8 @@ def log_tail(shell: Shell, path: str) -> str:
     """The end of a log, safe to keep: no secrets, nothing that is not printable. Raises TrainmonError."""
     answer = shell.run(("tail", "-c", str(TAIL), "--", path), timeout=TAIL_TIMEOUT)
     if answer.status != 0:
-        raise CommandFailed(f"{clean(path)}: {switch_files.why(path, answer)}")
+        said = clean(answer.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2].rpartition(": ")[2], 300)
+        raise CommandFailed(f"{clean(path)}: {said or f'tail ended with status {answer.status}'}")
     lines = answer.stdout.decode("utf-8", "replace").split("\n")
     if len(answer.stdout) == TAIL:
         lines = lines[1:]

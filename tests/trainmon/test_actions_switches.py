@@ -5,7 +5,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tests.trainmon.acting import (
-    CLUSTER,
     DONE,
     KILL,
     NOW,
@@ -234,4 +233,3 @@ def test_files_are_touched_where_somebody_answers() -> None:
     nowhere = replace(RUN, spec=replace(SPEC, nodes=()), log=None)
     one = refused(planned("save", of=state(run=nowhere, clusters={})))
     assert one.why == f"no host is known that sees {SAVE}"
-    assert CLUSTER.login == "login"

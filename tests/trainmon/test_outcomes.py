@@ -9,20 +9,17 @@ from msgspec.structs import replace
 
 from tests.trainmon.acting import (
     CHECKPOINTS,
-    DONE,
     KILL,
     NOW,
     RUN,
     RUNNING,
     SAVE,
-    SPEC,
     WAITING,
     done,
     fresh,
     node,
     only,
     planned,
-    sight,
     source,
     state,
 )  # fmt: skip
@@ -411,4 +408,3 @@ def test_the_nodes_of_the_scheduler_are_used_as_they_come() -> None:
     drained = SchedulerNode(name="n1", cluster="prod", state="IDLE", flags=("DRAIN",))
     events = [ActionChanged(done(drain)), SchedulerNodesSeen("prod", NOW + 5, (drained,))]
     assert not fold(state(), events, NOW + 5).actions[drain.id].is_open
-    assert (SPEC.name, DONE.id, sight(KILL)[f"login:{KILL}"].path) == ("llm", "80", KILL)
