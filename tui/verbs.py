@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trainmon.actions import hold_or_release
+from trainmon.actions import Fresh, hold_or_release, looks
 from trainmon.actions_switches import SILENT_VERDICTS
 from trainmon.clock import Instant
 from trainmon.model import State
 from trainmon.model_actions import Ask, Verb
+from trainmon.text import clean
 from tui.keys import ACTS, KEYS
 
 if TYPE_CHECKING:
@@ -70,19 +71,9 @@ def names(asked: Ask, state: State) -> str:
 
 
 def hosts(asked: Ask, state: State) -> str:
-    """Where it will be looked at: `login1`, the login hosts of the clusters that it is about."""
-    clusters = {_cluster_of(subject, state) for subject in asked.subjects} - {None}
-    logins = [state.clusters[name].login for name in sorted(map(str, clusters)) if name in state.clusters]
-    return ", ".join(dict.fromkeys(logins)) or "its host"
-
-
-def _cluster_of(subject: str, state: State) -> str | None:
-    if subject in state.runs:
-        return state.runs[subject].spec.cluster
-    if subject in state.jobs:
-        return state.jobs[subject].cluster
-    node = state.nodes.get(subject) or state.scheduler_nodes.get(subject)
-    return None if node is None else node.cluster
+    """Where it will be looked at: `login1`."""
+    found = dict.fromkeys(clean(look.host) for look in looks(asked, state, Fresh(at=asked.asked_at)))
+    return ", ".join(found) or "its host"
 
 
 def is_hung(asked: Ask, state: State) -> bool:

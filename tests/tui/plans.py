@@ -8,7 +8,7 @@ import msgspec
 
 from tests.tui import states
 from tests.tui.backend import FakeBackend
-from tests.tui.states import NOW, queued, run, troubled
+from tests.tui.states import NOW, queued, run, source, troubled
 from trainmon import actions
 from trainmon.actions import Actor, Fresh
 from trainmon.model import Run, State
@@ -41,6 +41,7 @@ def with_jobs(read_only: bool = False) -> State:
         runs=runs,
         jobs={one.key: one for one in jobs},
         clusters={"prod": Cluster(name="prod", login=LOGIN, me="me")},
+        sources={**state.sources, f"node:{LOGIN}": source(0, name=f"node:{LOGIN}")},
         read_only=read_only,
     )
 
