@@ -142,7 +142,8 @@ class Demo:
 
     def _poll(self, world: World) -> None:
         """Look at the queue as the dashboard does, and as soon as it changes: here is no controller to be spared."""
-        queued = tuple((entry.number, entry.state, entry.reason, entry.tasks) for entry in world.book.entries)
+        jobs = ((entry.number, entry.state, entry.reason, entry.tasks) for entry in world.book.entries)
+        queued = (*jobs, *world.book.drains)
         if queued != self._queued:
             self._queued = queued
             self._poller.refresh()

@@ -93,6 +93,8 @@ class Book:
     moves: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     """Runs that start on other nodes than before; the world takes note."""
     spares: tuple[str, ...] = ()
+    barred: frozenset[str] = frozenset()
+    """Runs whose kill switch is armed: nobody submits one of those."""
     _number: int = 418_400
 
     def trainer(self, run: str) -> Trainer:
@@ -225,7 +227,9 @@ class Book:
             if loop.phase == "finished":
                 for entry in self.pending(run):
                     self._over(entry, "CANCELLED", "0:0")
-            elif loop.phase == "down" and not self.pending(run) and self.running(run) is None:
+            elif (
+                loop.phase == "down" and not self.pending(run) and self.running(run) is None and run not in self.barred
+            ):
                 self._again(run)
         over = [entry for entry in self.entries if entry.is_over]
         for entry in over[:-KEPT]:

@@ -85,6 +85,7 @@ class World:
             files = self._files[name]
             effects = loop.advance(dt, now, files.armed(), self._trouble(name))
             files.apply(self._told(name, effects), loop, now)
+        self.book.barred = frozenset(name for name, files in self._files.items() if files.armed().kill)
         self.book.advance(now)
         while self.book.moves:
             self._move(*self.book.moves.pop())
