@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+from trainmon.commands.options import ssh_config_option
+
+if TYPE_CHECKING:
+    from trainmon.commands.init_slurm import Found
 
 LOGIN = re.compile(r"login|head|front|submit|access", re.IGNORECASE)
 """What clusters call the host that people log in to."""
@@ -25,17 +32,31 @@ SHOWN = 20
     help="The file to write; - prints it.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
-def command(hosts: tuple[str, ...], login: str | None, name: str, output: Path, force: bool) -> int:
+@click.option("--offline", is_flag=True, help="Ask no Slurm.")
+@ssh_config_option
+def command(
+    hosts: tuple[str, ...],
+    login: str | None,
+    name: str,
+    output: Path,
+    force: bool,
+    offline: bool,
+    ssh_config: Path | None,
+) -> int:
     """Write a commented trainmon.toml for HOSTs.
 
-    HOSTs are names of ~/.ssh/config or Slurm host lists: trainmon-tui init login1 gpu-[001-004]. Without any, the names
-    in ~/.ssh/config are offered.
+    HOSTs are names of ~/.ssh/config or Slurm host lists: trainmon-tui init login1 gpu-[001-004]. The Slurm of the login
+    host, or of this machine, is asked for its nodes and your running jobs. Without HOSTs and Slurm, the names in
+    ~/.ssh/config are offered.
     """
-    if not hosts:
+    given = login or next((host for host in hosts if LOGIN.search(host) and "[" not in host), None)
+    found = None if offline else _found(given, ssh_config)
+    if not hosts and not given and found is None:
         hosts = _asked()
-    login = login or next((host for host in hosts if LOGIN.search(host) and "[" not in host), None)
-    nodes = [host for host in hosts if host != login]
-    written = _valid(name, login, nodes)
+        given = next((host for host in hosts if LOGIN.search(host) and "[" not in host), None)
+        found = _found(given, ssh_config) if given and not offline else None
+    login, nodes = given, [host for host in hosts if host != given]
+    written = _valid(name, login, nodes, found)
     if str(output) == "-":
         click.echo(written, nl=False)
         return 0
@@ -64,14 +85,33 @@ def _asked() -> tuple[str, ...]:
     return tuple(answer.split())
 
 
-def _valid(name: str, login: str | None, nodes: Sequence[str]) -> str:
+def _found(login: str | None, ssh_config: Path | None) -> Found | None:
+    """What the Slurm of a host says, or of this machine. None where it has none; a host that was named says why."""
+    from trainmon.commands.ask import ask_on_terminal
+    from trainmon.commands.init_slurm import look
+    from trainmon.errors import TrainmonError
+    from trainmon.text import clean
+
+    if login is None and shutil.which("squeue") is None:
+        return None
+    if sys.stderr.isatty():
+        click.echo(f"asking the Slurm of {clean(login or 'this machine')} …", err=True)
+    try:
+        return look(login, ssh_config, ask_on_terminal if sys.stdin.isatty() else None)
+    except TrainmonError as error:
+        if login is not None:
+            click.echo(f"no Slurm was asked: {clean(str(error))}", err=True)
+        return None
+
+
+def _valid(name: str, login: str | None, nodes: Sequence[str], found: Found | None) -> str:
     """The text, after it was read back: what init writes always loads."""
     import tomllib
 
     from trainmon.commands.init_text import text
     from trainmon.config_decode import decode
 
-    written = text(name, login, nodes)
+    written = text(name, login, nodes, found)
     settings, problems = decode(tomllib.loads(written), "the command line")
     if settings is None:
         raise click.UsageError("\n".join(problems))

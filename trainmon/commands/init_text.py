@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from trainmon.text import clean, shorten
+
+if TYPE_CHECKING:
+    from trainmon.commands.init_slurm import Found
+    from trainmon.model_jobs import Job
 
 TEXT = """\
 # What trainmon-tui watches. Every setting: see the README. `trainmon-tui check` looks whether all of it can be reached.
@@ -15,20 +22,26 @@ TEXT = """\
 name = {name}
 {login}
 {nodes}
+# users = [{user}]              # whose jobs are watched; absent: your own
+# slurm_every = "30s"           # the period of the queue
+# spares = 2                    # healthy idle nodes wanted
 # every = "2s"                  # the period of the fast numbers
 # python = "python3"            # the interpreter on the nodes
 # connect = {{ at_once = 8, timeout = "10s" }}
 
-# A training run. Its step, loss and speed are read from its log.
+{runs}# A training run. Its step, loss and speed are read from its log. Your own running jobs are runs by themselves; an
+# entry adds to what is known of them.
 # [[run]]
 # name = "my-run"
-# log = "/shared/my-run/logs/*.out"             # the newest match is followed
-# checkpoints = "/shared/my-run/checkpoints"    # the disk under it is watched
+# job = "my-run"                                # the name of its Slurm jobs
+# log = "/shared/my-run/logs/*.out"             # the newest match is followed; absent: what its job prints
+# checkpoints = "/shared/my-run/checkpoints"    # these and the disk under it are watched
 # kill_switch = "/shared/my-run/kill-switch"    # the file that ends it when it appears
 # save_switch = "/shared/my-run/save-switch"    # the file that makes it save when it appears
+# script = "/shared/my-run/train.slurm"         # what "queue another" hands to sbatch
 # target_step = 100_000                         # otherwise what its log says
 # stall_after = "15m"                           # without a step for this long it is stalled
-# nodes = [{node}]
+# nodes = [{node}]                          # where no job says it
 # labels = {{ owner = "me" }}
 # cluster = {name}                              # needed only with several clusters
 
@@ -48,21 +61,66 @@ on = "nodes"                    # login | nodes | run
 # on = "login"
 """
 
-NO_LOGIN = '# login = "login1"            # shared files are read there; absent: on this machine'
-NO_NODES = '# nodes = ["gpu-[001-032]"]   # absent: the login host, or this machine'
+NO_LOGIN = '# login = "login1"            # shared files are read and Slurm is asked there; absent: on this machine'
+NO_NODES = '# nodes = ["gpu-[001-032]"]   # absent: the login host, or this machine; "slurm": those of the runs\' jobs'
+SLURMS_NODES = 'nodes = "slurm"                 # those of the runs\' jobs, as they come and go; or ["gpu-[001-032]"]'
+
+RUN = """\
+# Job {id} runs on {count} nodes ({hosts}).
+[[run]]
+name = {name}
+{log}
+{script}
+# checkpoints = "/shared/{plain}/checkpoints"
+# kill_switch = "/shared/{plain}/kill-switch"
+# save_switch = "/shared/{plain}/save-switch"
+# target_step = 100_000
+
+"""
 
 
-def text(name: str, login: str | None, nodes: Sequence[str]) -> str:
-    """A config for these hosts."""
-    wanted = ", ".join(quote(node) for node in nodes)
+def text(name: str, login: str | None, nodes: Sequence[str], found: Found | None = None) -> str:
+    """A config for these hosts, and for what a Slurm says."""
+    listed = f"nodes = [{', '.join(quote(node) for node in nodes)}]"
+    if not nodes:
+        listed = NO_NODES if found is None else f"# {comment(found.summary)}\n{SLURMS_NODES}"
     return TEXT.format(
         name=quote(name),
         login=f"login = {quote(login)}" if login else NO_LOGIN,
-        nodes=f"nodes = [{wanted}]" if nodes else NO_NODES,
+        nodes=listed,
         node=quote(nodes[0]) if nodes else '"gpu-001"',
+        user=quote(found.me) if found is not None else '"me"',
+        runs="".join(_run(job) for job in found.jobs) if found is not None else "",
     )
 
 
+def _run(job: Job) -> str:
+    """One of our own jobs as a run. Its log is found by itself: a path with the number of a job is of no use later."""
+    command = job.command or ""
+    known = command.startswith("/") and " " not in command
+    return RUN.format(
+        id=comment(job.id),
+        count=len(job.nodes),
+        hosts=comment(folded(job.nodes)),
+        name=quote(job.name),
+        plain="".join(char if char.isalnum() or char in "-_." else "-" for char in job.name),
+        log=f"# log = {quote(job.stdout)}   # found by itself: what its job prints" if job.stdout else "# log: none",
+        script=f"script = {quote(command)}" if known else '# script = "/shared/train.slurm"',
+    )
+
+
+def comment(words: str) -> str:
+    """A stranger's words behind a `#`: a new line would end the comment."""
+    return shorten(clean(words), 90)
+
+
 def quote(value: str) -> str:
-    """A TOML basic string; JSON's is one as well."""
-    return json.dumps(value)
+    """A TOML basic string; JSON's is one as well, as long as it holds no halves of characters."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def folded(nodes: Sequence[str]) -> str:
+    """Names of nodes as a Slurm host list."""
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+    return str(NodeSet.fromlist(list(nodes), resolver=RESOLVER_NOGROUP)) if nodes else "none"
