@@ -109,7 +109,7 @@ def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterat
     )  # fmt: skip
     if run.progress.step is not None and last.step is not None:
         steps = run.progress.step - last.step
-        step_s = run.progress.cadence_s or run.progress.step_time_s
+        step_s = run.progress.step_time_s  # not the cadence: a trainer may print every tenth step
         lost = f", about {duration(steps * step_s)} of work" if step_s and steps > 0 else ""
         if steps >= 0:
             yield pair("at risk", f"{count(steps)} steps{lost}", width)

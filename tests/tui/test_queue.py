@@ -126,6 +126,13 @@ def test_a_job_that_ends_before_its_run_could_save_is_marked() -> None:
     assert "!" not in line(ending)
 
 
+def test_with_several_clusters_each_job_names_its_own() -> None:
+    one = Entry(job("418191_[2-10%1]", "PENDING", cluster="lab"), "", short=False, stale=False, several=True)
+
+    assert one.id(narrow=False) == "lab/418191_[2-10%1]"
+    assert one.id(narrow=True) == "lab/418191 ×9"
+
+
 def test_the_run_of_a_job_is_named_where_its_name_is_another() -> None:
     assert line(job("1"), run="video-2b").endswith("; run video-2b")
     assert "run" not in line(job("1"), run="llm-70b")
@@ -315,8 +322,15 @@ def test_the_jobs_of_others_are_one_key_away() -> None:
 
 
 def test_the_caption_counts_elements_and_says_that_slurm_is_silent() -> None:
-    assert summary(entries(queued()), queued()) == "3 running  13 waiting"
-    assert summary(entries(slurm_down()), slurm_down()) == "slurm silent 3m  3 running  13 waiting"
+    well = msgspec.structs.replace(queued(), scheduler_nodes={})
+    down = msgspec.structs.replace(slurm_down(), scheduler_nodes={})
+
+    assert summary(entries(well), well) == "3 running  13 waiting"
+    assert summary(entries(down), down) == "slurm silent 3m  3 running  13 waiting"
+
+
+def test_the_caption_says_what_the_rows_below_may_hide() -> None:
+    assert summary([], queued()) == "1 GPU lost!  spares 1 of 2!"
 
 
 def test_the_story_of_a_row() -> None:

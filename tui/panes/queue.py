@@ -12,6 +12,7 @@ from trainmon.clock import Instant
 from trainmon.endings import needed_to_save
 from trainmon.model import Source, State
 from trainmon.model_jobs import Job
+from trainmon.spares import spares
 from trainmon.text import clean, duration
 from tui.format import since, source_words
 from tui.job_words import is_left_behind, left, why
@@ -122,13 +123,17 @@ def without_slurm(state: State) -> tuple[tuple[str, str], ...]:
 
 
 def summary(entries: list[Entry], state: State) -> str:
-    """`3 running  2 waiting`; a scheduler that does not answer goes first."""
+    """`spares 1 of 2!  3 running  2 waiting`: what needs a person goes first, and what is well is left unsaid."""
     silent = [source for source in watched(state) if source.health != "ok" and source.seen_at is not None]
-    counted = Counter(entry.job.stage for entry in entries if entry.job.gone_at is None)
-    waiting = sum(entry.job.elements for entry in entries if entry.job.stage == "waiting")
+    counted: Counter[str] = Counter()
+    for entry in entries:
+        counted[entry.job.stage] += entry.job.elements if entry.job.gone_at is None else 0
     words = [f"slurm silent {since(source.seen_at, state.at)}" for source in silent]
-    if counted["running"] or waiting:
-        words += [f"{counted['running']} running", f"{waiting} waiting"]
+    lost = sum(node.lost_gpus or 0 for node in state.scheduler_nodes.values())
+    words += [f"{lost} GPU{'s' if lost > 1 else ''} lost!"] if lost else []
+    words += [f"spares {spare.idle_healthy} of {spare.wanted}!" for spare in spares(state) if spare.are_missing]
+    if counted["running"] or counted["waiting"]:
+        words += [f"{counted['running']} running", f"{counted['waiting']} waiting"]
     return "  ".join(words)
 
 
