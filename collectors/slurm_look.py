@@ -104,7 +104,9 @@ class Queue:
             key: job.state for key, job in now.items()
         }
         self._jobs = now
-        self._submit(JobsSeen(self._watched.cluster, at, tuple(now.values())))
+        self._submit(
+            JobsSeen(self._watched.cluster, at, jobs)
+        )  # the State keeps what it knows beside: others tell it too
         self._tell_seen()
         return changed
 

@@ -232,7 +232,8 @@ def test_a_quiet_queue_costs_one_question_a_look() -> None:
     polled.first()
     polled.look()
     assert [asked[0] for asked in polled.slurm.asked] == ["squeue"]
-    assert polled.jobs[0].restarts == 0  # what is known of it stays
+    assert polled.seen[-1][0][0].restarts == 0  # what is known of it stays
+    assert polled.jobs[0].detail_at is None  # and is not told again: others may have told more since
     polled.look()
     assert [asked[0] for asked in polled.slurm.asked] == ["squeue", "sinfo"]
 
