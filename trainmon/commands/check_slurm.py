@@ -47,7 +47,11 @@ def check_slurm(host: str, wanted: Slurm, shell: Shell) -> Iterator[Row]:
         return
     yield from _about(host, wanted, client, me, jobs)
     for run in wanted.runs:
-        yield from _run(host, wanted, run, client, jobs)
+        yield from _run(host, run, client, jobs)
+    yield from _found(host, wanted, me, jobs)
+    runs = [job for run in wanted.runs for job in jobs_of(run, jobs)]
+    mine = [job for job in jobs if job.user == me]
+    wanted.nodes.extend(node for job in (*runs, *mine) if holds_nodes(job) for node in job.nodes)
 
 
 def _silent(host: str, wanted: Slurm, failure: SlurmFailed) -> Iterator[Row]:
@@ -92,12 +96,19 @@ def _spares(host: str, wanted: Slurm, client: Client) -> Row:
     return Row("ok" if idle >= wanted.spares else "note", host, "spares", words)
 
 
-def _run(host: str, wanted: Slurm, run: RunSpec, client: Client, jobs: Sequence[Job]) -> Iterator[Row]:
+def _found(host: str, wanted: Slurm, me: str, jobs: Sequence[Job]) -> Iterator[Row]:
+    """Our own jobs that are in no table of the config."""
+    known = {run.job or run.name for run in wanted.runs}
+    names = dict.fromkeys(job.name for job in jobs if job.user == me and holds_nodes(job) and job.name not in known)
+    if names:
+        yield Row("ok", host, "runs", f"{len(names)} by themselves, from your running jobs: {', '.join(names)}")
+
+
+def _run(host: str, run: RunSpec, client: Client, jobs: Sequence[Job]) -> Iterator[Row]:
     own = [job for job in jobs_of(run, jobs) if job.stage != "ended"]
     job = present(own)
     what = f"run {run.name}"
     if job is not None:
-        wanted.nodes.extend(node for one in own if holds_nodes(one) for node in one.nodes)
         more = f", {len(own) - 1} more" if len(own) > 1 else ""
         yield Row("ok", host, what, f"job {job.id} is {job.state} on {len(job.nodes)} nodes{more}")
         if run.log is None:

@@ -1,0 +1,97 @@
+"""Setting up against a real Slurm: what check and init ask it, and the nodes that are watched for its jobs."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.lab.slurm import Slurm
+from tests.lab.sshd import Sshd
+from tests.slurm.training import Training
+from tests.slurm.using import Using
+
+MakeTraining = Callable[..., Training]
+
+LOCAL = '[[cluster]]\nname = "lab"\nspares = 3\nslurm_every = "15s"\n'
+
+
+def rows(said: str) -> list[str]:
+    """The lines of check from its queue on, without the name of this machine."""
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    return [" ".join([line.split()[0], *line.split()[2:]]) for line in lines if line[:1] in "✓✗◆"]
+
+
+def test_check_asks_slurm_and_looks_for_what_the_runs_need(
+    slurm: Slurm, training: MakeTraining, product: Using
+) -> None:
+    run = training()
+    nowhere = slurm.directory / "none"
+    job_id = run.start("--nodes=2")
+    slurm.submit("sleep 60", "--hold", "--job-name=next")
+    other = f'[[run]]\nname = "other"\nscript = "{nowhere}.sh"\nsave_switch = "{nowhere}/save"\n'
+    product.watch(f'{LOCAL}{run.table()}[[run]]\nname = "next"\n{other}')
+    done = product.run("check")
+    said = rows(done.stdout)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert f"✓ Slurm {slurm.ask('squeue', '--version').split()[1]}, answers as root" in said
+    assert "✓ queue 1 running, 1 waiting (yours)" in said
+    assert "✓ accounting off: how a job ended is told for some minutes after it alone" in said
+    assert "◆ spares 2 idle of 4 nodes, 3 wanted" in said
+    assert f"✓ run {run.name} job {job_id} is RUNNING on 2 nodes" in said
+    assert [line for line in said if line.startswith("✓ run next job") and line.endswith("waits (JobHeldUser)")]
+    assert "◆ run other no job called other is in the queue" in said
+    assert f"✗ {nowhere} not there, or not writable" in said
+    assert f"✗ {nowhere}.sh not there, or not readable" in said
+    assert said.count("✓ " + str(run.checkpoints) + " can be searched") == 1
+    assert [line for line in done.stdout.splitlines() if line.startswith("    → mend `script` of run other")]
+
+
+def test_check_says_what_to_do_when_the_controller_is_silent(slurm: Slurm, product: Using) -> None:
+    product.watch('[[cluster]]\nname = "lab"\nnodes = "slurm"\n')
+    slurm.stop_controller()
+    try:
+        done = product.run("check")
+    finally:
+        slurm.start_controller()
+    assert done.returncode == 3
+    assert "    → scontrol ping there tells whether its controller answers" in done.stdout
+
+
+def test_init_writes_our_running_jobs_as_runs(slurm: Slurm, training: MakeTraining, product: Using) -> None:
+    run = training()
+    job_id = run.start("--nodes=2")
+    odd = slurm.submit("sleep 60", '--job-name=an "odd" name')
+    slurm.wait_for_state(odd, "RUNNING")
+    slurm.submit("sleep 60", "--hold", "--job-name=waits")
+    done = product.run("init", "--output", "-")
+    assert done.returncode == 0, done.stderr
+    told = tomllib.loads(done.stdout)
+    (cluster,) = told["cluster"]
+    assert (cluster["nodes"], "login" in cluster) == ("slurm", False)
+    assert {entry["name"] for entry in told["run"]} == {run.name, 'an "odd" name'}
+    (entry,) = [entry for entry in told["run"] if entry["name"] == run.name]
+    assert entry["script"] == str(run.script)
+    assert f"# Job {job_id} runs on 2 nodes (gpu-[1-2])." in done.stdout
+    assert "4 nodes, gpu-[1-4]" in done.stdout
+
+
+def test_the_nodes_of_a_job_are_watched_over_ssh_while_it_runs(
+    slurm: Slurm, training: MakeTraining, product: Using, tmp_path: Path
+) -> None:
+    run = training()
+    run.start("--nodes=2")
+    with Sshd.start(tmp_path / "sshd") as sshd:
+        config = sshd.ssh_config(4, name="gpu-{}", extra=f"Host gpu-4\n  HostName {sshd.address(4)}\n")
+        product.watch('[[cluster]]\nname = "lab"\nnodes = "slurm"\n')
+        told = product.snapshot(f"--ssh-config={config}")
+        checked = product.run("check", f"--ssh-config={config}")
+    health = {source["name"]: source["health"] for source in told["sources"]}
+    assert health.pop("slurm:lab") == "ok"
+    assert {name for name in health if name.startswith("node:gpu-")} == {"node:gpu-1", "node:gpu-2"}
+    assert set(health.values()) == {"ok"}
+    (found,) = told["runs"]
+    assert (found["name"], found["nodes"]) == (run.name, ["gpu-1", "gpu-2"])
+    assert checked.returncode == 0, checked.stdout
+    assert f"✓ runs 1 by themselves, from your running jobs: {run.name}" in rows(checked.stdout)
+    assert [line for line in checked.stdout.splitlines() if "gpu-2" in line and "login" in line]
