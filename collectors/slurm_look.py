@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 DETAILS_AT_ONCE = 20
 """Questions for details in one look: a first look at 200 jobs must not be a storm. The rest follows in the next."""
+DETAILS_FOR: Seconds = 10.0
+"""And no longer than this: a controller that is slow has enough to do."""
 NODES_EVERY: Seconds = 60.0
 """Between two looks at nodes that are the same: their states change rarely."""
 ASKED_TIMES = 10
@@ -52,6 +54,7 @@ class Queue:
         self._clock = clock
         self._seen = seen
         self.cluster = Cluster(name=watched.cluster, login=watched.login, spares=watched.spares, users=watched.users)
+        self._has_looked = False
         self._is_known = False
         """Whether its configuration has been read."""
         self._jobs: dict[str, Job] = {}
@@ -100,9 +103,8 @@ class Queue:
             if old is not None and old.detail_at is not None and old.submitted_at == job.submitted_at:
                 now[key] = replace(texts.detailed(job, old), detail_at=old.detail_at, cancelled_by=old.cancelled_by)
         self._asked = {key: asked for key, asked in self._asked.items() if key in now}
-        changed = bool(before) and {key: job.state for key, job in before.items()} != {
-            key: job.state for key, job in now.items()
-        }
+        changed = self._has_looked and _is_news(before, now)
+        self._has_looked = True
         self._jobs = now
         self._submit(
             JobsSeen(self._watched.cluster, at, jobs)
@@ -133,8 +135,12 @@ class Queue:
         """Of jobs that are new, or have changed their state or start: only there are restarts counted."""
         due = [job for job in self._jobs.values() if self._asked.get(job.key) != _likeness(job)]
         due.sort(key=self._urgency)
-        found = [self._ask(client, job) for job in due[:DETAILS_AT_ONCE]]
-        if any(found):
+        until, found = self._clock.monotonic() + DETAILS_FOR, False
+        for job in due[:DETAILS_AT_ONCE]:
+            if self._clock.monotonic() > until:
+                break
+            found = self._ask(client, job) or found
+        if found:
             self._tell_seen()
 
     def _ask(self, client: Client, job: Job) -> bool:
@@ -259,3 +265,11 @@ class Queue:
 def _likeness(job: Job) -> tuple[object, ...]:
     """What a job's details hang on."""
     return (job.state, job.submitted_at, job.started_at)
+
+
+def _is_news(before: Mapping[str, Job], now: Mapping[str, Job]) -> bool:
+    """Whether a job has come, gone or changed its state; that one which had ended is forgotten is none."""
+    if now.keys() - before.keys():
+        return True
+    lived = {key: job for key, job in before.items() if job.stage != "ended"}
+    return any(key not in now or now[key].state != job.state for key, job in lived.items())

@@ -52,7 +52,7 @@ class FakeSlurm:
         """What commands answer instead, by their name."""
         self.accounts = "slurmdbd"
         self.ended: str = ""
-        self.takes = 0.0
+        self.takes = self.detail_takes = 0.0
         self._numbers = count(88)
 
     def submit(self, **fields: str) -> str:
@@ -92,6 +92,7 @@ class FakeSlurm:
                 storage = f"AccountingStorageType = accounting_storage/{self.accounts}\n"
                 return f"{storage}SlurmUser = slurm(1)\nSLURM_VERSION = 23.02.7\n"
             case "scontrol":
+                self.clock.at += self.detail_takes
                 return "".join(self._shown(job) for job in self.jobs.values() if job["A"] == words[-1])
             case "sacctmgr":
                 return "Operator\n"
@@ -315,6 +316,28 @@ def test_a_change_of_state_hurries_the_next_looks() -> None:
     polled.slurm.jobs[own]["T"] = "COMPLETED"
     polled.look()
     assert polled.poller.step() == 15
+
+
+def test_an_ended_job_that_is_forgotten_hurries_nobody_and_a_new_one_does() -> None:
+    polled = Polled()
+    polled.slurm.submit()
+    own = polled.slurm.submit(T="COMPLETED")
+    polled.first()
+    del polled.slurm.jobs[own]
+    polled.look()
+    assert polled.poller.step() == 30
+    polled.slurm.submit()
+    polled.look()
+    assert polled.poller.step() == 15
+
+
+def test_a_slow_controller_is_asked_for_few_details_at_a_time() -> None:
+    polled = Polled()
+    for _ in range(30):
+        polled.slurm.submit()
+    polled.slurm.detail_takes = 4.0
+    polled.first()
+    assert len(polled.changed) == 3
 
 
 def test_with_no_jobs_it_looks_every_5_min_until_somebody_acts() -> None:
