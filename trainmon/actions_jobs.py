@@ -33,6 +33,7 @@ def requeue(case: Case) -> Answer:
             "Slurm ends it now: SIGTERM, and SIGKILL to what is left 30 s later. Nothing is saved first (S would).",
             lost_steps(case),
             "The same job id waits again: its begin time (BeginTime) holds it for 2 min, then it waits for its nodes.",
+            *_overtaken(case, job),
             _resumes(case),
             *_log_words(case, job),
         ),
@@ -172,6 +173,14 @@ def _as_seen(case: Case, job: Job, *, absent: bool = True) -> Expected:
 
 def _of(case: Case) -> str:
     return f" of {case.run.name}" if case.run is not None else ""
+
+
+def _overtaken(case: Case, job: Job) -> tuple[str, ...]:
+    """That the place of an element goes to the next one of its array meanwhile."""
+    rest = next((one for one in case.state.jobs.values() if one.is_waiting_array and one.array == job.array), None)
+    if job.array is None or rest is None or rest.cluster != job.cluster or rest.gone_at is not None:
+        return ()
+    return (f"The elements that wait ({rest.id}) take its place meanwhile: it goes to the end of its array.",)
 
 
 def _log(case: Case, job: Job) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from trainmon.clock import Instant, Seconds
 from trainmon.model import Run, State, Switch
 from trainmon.model_actions import Action, Mark, Record
@@ -45,7 +47,14 @@ class Followed:
 
     @property
     def job(self) -> Job | None:
-        return None if self.action.job is None else self.state.jobs.get(self.action.job)
+        """The job that was meant. An element of an array that waits again is in the one row of all that wait."""
+        job = None if self.action.job is None else self.state.jobs.get(self.action.job)
+        if job is None or job.gone_at is None or job.array is None or not (job.tasks or "").isdigit():
+            return job
+        row = self.state.jobs.get(f"{job.cluster}/{job.array}_[]")
+        if row is None or row.gone_at is not None or not has_task(row.tasks or "", int(job.tasks or "")):
+            return job
+        return replace(job, state=row.state, reason=row.reason, priority=row.priority, started_at=None, gone_at=None)
 
     @property
     def switch(self) -> Switch | None:
@@ -77,6 +86,19 @@ class Followed:
         if old.at is not None:
             return old
         return Mark(name, at) if at is not None else Mark(name, None, old.missed or missed)
+
+
+def has_task(tasks: str, number: int) -> bool:
+    """Whether an expression such as `1,4-10:2%1` names an element."""
+    for part in tasks.partition("%")[0].split(","):
+        first, _, rest = part.partition("-")
+        last, _, step = rest.partition(":")
+        if first.isdigit() and last.isdigit():
+            if number in range(int(first), int(last) + 1, int(step or 1)):
+                return True
+        elif first.isdigit() and number == int(first):
+            return True
+    return False
 
 
 Told = tuple[tuple[Mark, ...], bool]

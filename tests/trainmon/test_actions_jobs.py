@@ -38,6 +38,7 @@ def test_a_requeue_shows_what_it_costs_and_what_follows() -> None:
         "Slurm ends it now: SIGTERM, and SIGKILL to what is left 30 s later. Nothing is saved first (S would).",
         "880 steps (59m of training) since the last checkpoint are lost.",
         "The same job id waits again: its begin time (BeginTime) holds it for 2 min, then it waits for its nodes.",
+        "The elements that wait (88_[4-10%1]) take its place meanwhile: it goes to the end of its array.",
         "It resumes from the checkpoint of step 12,000, if its trainer takes the last one.",
         "The end of /fsx/llm.out is copied first: a new attempt may begin it anew.",
     )
@@ -84,7 +85,7 @@ def test_no_committed_checkpoint_is_said_in_full() -> None:
     bare = replace(RUN, checkpoints=replace(RUN.checkpoints, list=(), problem="no committed checkpoint"))
     action = only(planned("requeue", of=state(run=bare)))
     assert action.consequences[1] == "No committed checkpoint was found: all 12,880 steps are lost."
-    assert action.consequences[3] == "What it would resume from: no committed checkpoint."
+    assert action.consequences[4] == "What it would resume from: no committed checkpoint."
     assert ("last checkpoint", "none is committed") in action.facts
     blind = only(planned("requeue", of=state(run=replace(RUN, checkpoints=None))))
     assert blind.consequences[1].startswith("What was trained since the last checkpoint is lost")

@@ -29,6 +29,7 @@ from trainmon.model_actions import Record, Verb
 from trainmon.model_checkpoints import Checkpoint
 from trainmon.model_jobs import Job, SchedulerNode
 from trainmon.outcomes import advance
+from trainmon.outcomes_seen import has_task
 
 SAVE_ACTION = only(planned("save"))
 KILL_ACTION = only(planned("kill"))
@@ -217,6 +218,22 @@ def test_a_requeue_is_seen_by_its_state_and_its_restarts() -> None:
 def test_a_requeue_that_starts_anew_between_two_looks_is_seen_too() -> None:
     record = after(done(REQUEUE), 160, jobs=(replace(RUNNING, restarts=1, started_at=NOW + 150),))
     assert told(record) == {"it waits again": 160, "it starts anew": 150}
+
+
+def test_a_requeued_element_waits_in_the_row_of_its_array() -> None:
+    gone, row = replace(RUNNING, gone_at=NOW + 20), replace(WAITING, id="88_[3,5-10%1]", tasks="3,5-10%1")
+    record = after(done(REQUEUE), 31, jobs=(gone, row))
+    assert told(record) == {"it waits again": 31, "it starts anew": None}
+    lost = after(done(REQUEUE), 31, jobs=(gone, WAITING))
+    assert told(lost)["it waits again"] == "the job is no longer in the queue"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "named"),
+    [("3", [3]), ("1,3-4%1", [1, 3, 4]), ("2-10:4,12%2", [2, 6, 10, 12]), ("", []), ("1-3,...", [1, 2, 3])],
+)
+def test_the_elements_that_an_expression_names(tasks: str, named: list[int]) -> None:
+    assert [number for number in range(15) if has_task(tasks, number)] == named
 
 
 def test_a_requeue_of_a_job_that_had_ended_did_nothing() -> None:
