@@ -69,7 +69,9 @@ def test_the_help_names_every_command() -> None:
     assert listed == list(COMMANDS[1:])
 
 
-@pytest.mark.parametrize("argv", [["--nonsense"], ["check", "--demo"], ["snapshot", "--wait", "2"], ["init"]])
+@pytest.mark.parametrize(
+    "argv", [["--nonsense"], ["check", "--demo"], ["snapshot", "--wait", "2"], ["init", "--offline"]]
+)
 def test_a_mistake_in_the_call_is_exit_2_with_the_mend(argv: list[str]) -> None:
     done = trainmon(*argv)
     assert (done.returncode, done.stdout) == (2, "")
@@ -135,7 +137,7 @@ def test_a_closed_pipe_is_no_complaint(tmp_path: Path) -> None:
 
 def test_ctrl_c_at_a_question_ends_without_a_traceback(tmp_path: Path) -> None:
     output = str(tmp_path / "t.toml")
-    with Terminal([sys.executable, "-m", "trainmon", "init", "--output", output]) as terminal:
+    with Terminal([sys.executable, "-m", "trainmon", "init", "--offline", "--output", output]) as terminal:
         terminal.wait_for(b"Hosts to watch")
         terminal.keys("\x03")
         assert terminal.wait() == 130
