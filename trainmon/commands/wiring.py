@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from trainmon.commands.keeping import ledger_of
 from trainmon.config import Settings, formats
 from trainmon.engine import Engine
 from trainmon.ledger import Ledger
-from trainmon.model import Series, State
+from trainmon.model import LedgerTrouble, Series, State
 from trainmon.model_actions import Action, Ask, Plan, Refusal
 from trainmon.perform import Performer
 from trainmon.prompts import Prompts
@@ -148,24 +149,33 @@ def who() -> str:
 
 
 class Demonstration(Joined):
-    """A simulated cluster, through the same engine; a story may be put first."""
+    """A simulated cluster, through the same engine; a story may be put first. What is done there is kept in a ledger of
+    its own, which goes with it."""
 
     def __init__(self, story: str | None = None, *, read_only: bool = False) -> None:
         from collectors.demo import Demo
 
-        super().__init__(Engine(SystemClock(), demo=True, read_only=read_only))
+        self._kept = tempfile.TemporaryDirectory(prefix="trainmon-demo-", ignore_cleanup_errors=True)
+        ledger = Ledger(Path(self._kept.name), lambda words: self.engine.submit(LedgerTrouble(words)))
+        super().__init__(Engine(SystemClock(), demo=True, read_only=read_only, ledger=ledger), ledger)
         self._demo = Demo(self.engine.submit, story=story)
+        self.perform(self._demo.shell_of, self._demo.hurry)
 
     def start(self) -> None:
         super().start()
         self._demo.start()
 
     def stop(self) -> None:
+        self.rest()
         self._demo.stop()
         super().stop()
+        self._kept.cleanup()
 
     def refresh(self) -> None:
         self._demo.refresh()
 
     def login(self, source: str) -> None:
         self._demo.login(source)
+
+    def look_at_job(self, key: str) -> None:
+        self._demo.look_at_job(key)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmon.commands.wiring import Watching
+from trainmon.commands.wiring import Demonstration, Watching
 from trainmon.config import RunSettings, Settings
 from trainmon.ledger import recorded
 from trainmon.model import State
@@ -89,3 +89,23 @@ def test_what_is_asked_after_the_stop_is_refused_and_not_lost(tmp_path: Path) ->
         pass
     plan = planned(parts)
     assert [refusal.why for refusal in plan.refusals] == ["nothing is done from here"]
+
+
+def test_the_demo_acts_in_its_own_cluster_and_ledger(tmp_path: Path) -> None:
+    parts = Demonstration()
+    parts.start()
+    try:
+        state = state_where(parts, lambda state: any(run.job and run.spec.save_switch for run in state.runs.values()))
+        name = next(name for name, run in state.runs.items() if run.job and run.spec.save_switch)
+        state_where(parts, lambda state: state.runs[name].save is not None and state.runs[name].save.exists is False)
+        answers: queue.Queue[Plan] = queue.Queue()
+        parts.prepare(Ask(verb="save", subjects=(name,), asked_at=parts.engine.clock.now()), answers.put)
+        plan = answers.get(timeout=15)
+        assert plan.refusals == ()
+        parts.act(plan.actions)
+        done = record(state_where(parts, is_done))
+    finally:
+        parts.stop()
+    assert done is not None
+    assert done.note is None
+    assert not (tmp_path / "state").exists()
