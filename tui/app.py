@@ -22,6 +22,7 @@ from trainmon.text import clean
 from tui.acting import Acting
 from tui.backend import Backend
 from tui.commands import Commands
+from tui.hangup import on_hang_up
 from tui.keys import bindings
 from tui.modals.pick import Pick
 from tui.modals.prompt import Ask
@@ -85,8 +86,8 @@ class Dashboard(App[None], inherit_bindings=False):
         if not self.is_headless:
             self.theme = fitting(self.theme, self.console.color_system)
             loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                loop.add_signal_handler(number, self.exit, None, 128 + number)
+            loop.add_signal_handler(signal.SIGTERM, self.exit, None, 128 + signal.SIGTERM)
+            on_hang_up(lambda: loop.call_soon_threadsafe(self.exit, None, 128 + signal.SIGHUP))
         self._cancel = self.backend.subscribe(self._mailbox.put)
         self.set_interval(5.0, self._notice_silence)
 
