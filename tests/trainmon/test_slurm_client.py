@@ -49,7 +49,8 @@ class FakeShell:
 
 
 @pytest.fixture
-def local() -> Iterator[Local]:
+def local(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Local]:
+    monkeypatch.setenv("HOME", str(tmp_path))  # whoever runs the tests may have a profile that hangs
     reader = Reader()
     reader.start()
     shell = Local(reader)
