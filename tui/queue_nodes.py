@@ -10,7 +10,7 @@ from trainmon.model import State
 from trainmon.model_jobs import Job, SchedulerNode
 from trainmon.spares import Spares, spares
 from trainmon.text import cells, clean, shorten
-from tui.format import pad, since
+from tui.format import calm_age, pad
 from tui.grid import natural
 from tui.lines import Row, Span
 from tui.node_words import node_look, node_state
@@ -116,9 +116,8 @@ def reason(node: SchedulerNode, now: Instant) -> str:
     if not node.reason:
         return ""
     lost = "" if node.lost_gpus is None else f"{node.lost_gpus} GPU{'s' if node.lost_gpus > 1 else ''} lost: "
-    by = " ".join(
-        part for part in (node.reason_by, "" if node.reason_at is None else f"{since(node.reason_at, now)} ago") if part
-    )
+    when = "" if node.reason_at is None else f"{calm_age(now - node.reason_at)} ago"
+    by = " ".join(part for part in (node.reason_by, when) if part)
     return clean(f"{lost}{node.reason}" + (f" ({by})" if by else ""), 400)
 
 

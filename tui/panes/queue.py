@@ -14,7 +14,7 @@ from trainmon.model import Source, State
 from trainmon.model_jobs import Job
 from trainmon.spares import spares
 from trainmon.text import clean, duration
-from tui.format import since, source_words
+from tui.format import calm_age, since, source_words
 from tui.job_words import is_left_behind, left, why
 from tui.keys import bindings
 from tui.lines import SENTENCE, KeyedLines, Row, Span
@@ -124,11 +124,11 @@ def without_slurm(state: State) -> tuple[tuple[str, str], ...]:
 
 def summary(entries: list[Entry], state: State) -> str:
     """`spares 1 of 2!  3 running  2 waiting`: what needs a person goes first, and what is well is left unsaid."""
-    silent = [source for source in watched(state) if source.health != "ok" and source.seen_at is not None]
+    silent = [source.seen_at for source in watched(state) if source.health != "ok" and source.seen_at is not None]
     counted: Counter[str] = Counter()
     for entry in entries:
         counted[entry.job.stage] += entry.job.elements if entry.job.gone_at is None else 0
-    words = [f"slurm silent {since(source.seen_at, state.at)}" for source in silent]
+    words = [f"slurm silent {calm_age(state.at - seen)}" for seen in silent]
     lost = sum(node.lost_gpus or 0 for node in state.scheduler_nodes.values())
     words += [f"{lost} GPU{'s' if lost > 1 else ''} lost!"] if lost else []
     words += [f"spares {spare.idle_healthy} of {spare.wanted}!" for spare in spares(state) if spare.are_missing]
