@@ -29,6 +29,12 @@ def of(rows: list[Row]) -> list[tuple[str, str]]:
     return [(row.mark, row.what) for row in rows]
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its own: where squeue is installed, a login shell is asked for its Slurm, and reads a profile there."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
 @pytest.fixture(scope="module")
 def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
     with Sshd.start(tmp_path_factory.mktemp("sshd")) as running:

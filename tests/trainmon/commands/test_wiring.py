@@ -20,6 +20,7 @@ from trainmon.model_actions import Ask, Plan, Record
 @pytest.fixture(autouse=True)
 def own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("HOME", str(tmp_path))
 
 
 @contextmanager
