@@ -71,7 +71,8 @@ def save(one: Followed) -> Told:
     late = f"not taken within {duration(limit)}: a trainer that hangs does not read it" if one.is_past(limit) else None
     taken = one.mark(TAKEN, at, late)
     saved = committed(one, COMMITTED, taken.at)
-    return (appears, taken, saved), saved.at is not None or (taken.at is not None and is_blind(run))
+    # A save of a second is committed before anybody has looked at the switch again: that look is waited for.
+    return (appears, taken, saved), taken.at is not None and (saved.at is not None or is_blind(run))
 
 
 def kill(one: Followed) -> Told:
