@@ -104,7 +104,8 @@ def times(job: Job, state: State, width: int) -> Iterator[Line]:
     """When it came, began and ends; whether what is left of it suffices to save once more."""
     now = state.at
     yield pair("submitted", moment(job.submitted_at, now), width)
-    yield pair("started" if job.stage != "waiting" else "last start", moment(job.started_at, now), width)
+    if job.stage != "waiting" or job.started_at is not None:
+        yield pair("last start" if job.stage == "waiting" else "started", moment(job.started_at, now), width)
     if job.stage == "waiting":
         yield pair("starts", moment(job.starts_at, now), width)
     if job.stage == "ended":
