@@ -46,6 +46,7 @@ class Terminal:
         self._changed = threading.Condition()
         self.pid, self._master = pty.fork()
         if self.pid == 0:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # tests in the background of a shell were started deaf to it
             os.execvpe(argv[0], list(argv), {**os.environ, "TERM": "xterm-256color", **(env or {})})
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         os.kill(self.pid, signal.SIGWINCH)

@@ -120,7 +120,7 @@ def test_over_ssh_the_nodes_of_the_job_are_watched_and_requeue_and_cancel_act(
     agree(screen, "R", f"scontrol requeue Incomplete {job_id}", button="Requeue")
     slurm.wait_for_state(job_id, "PENDING")
     assert slurm.job(job_id)["Restarts"] == "1"
-    screen.keys("7")
+    screen.keys("7r")
     screen.until_shown(rf"{job_id} .*{run.name}", "starts in [12]m", seconds=PATIENCE)
 
     screen.keys("C")

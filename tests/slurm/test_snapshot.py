@@ -52,13 +52,18 @@ def test_a_run_is_found_by_itself_with_its_log_and_its_nodes(
     assert found["log"]["tail"]
 
 
-def test_a_killed_save_is_torn_and_the_run_is_dead(slurm: Slurm, training: MakeTraining, product: Using) -> None:
-    run = training("--every=2", "--step-s=0.05", "--save-s=0.1", "--die-while-saving=6", layout="dcp")
-    job_id = run.submit()
+def test_a_killed_save_is_torn_and_a_loss_that_is_none_is_told(
+    slurm: Slurm, training: MakeTraining, product: Using
+) -> None:
+    killed = training("--every=2", "--step-s=0.05", "--save-s=0.1", "--die-while-saving=6", layout="dcp")
+    diverged = training("--nan-at=3", "--step-s=0.05")
+    job_id = killed.submit()
+    diverged.start(steps=10)
     slurm.wait_for_state(job_id, "FAILED")
-    product.watch(run.config())
-    (found,) = product.snapshot()["runs"]
-    assert found["verdict"] == "dead"
-    assert found["checkpoints"]["latest_committed_step"] == 4
-    assert found["checkpoints"]["torn"] == [f"{run.checkpoints}/step-6"]
-    assert found["checkpoints"]["resumes"] == f"{run.checkpoints}/step-4"
+    product.watch(killed.config() + diverged.table())
+    dead, other = product.snapshot()["runs"]
+    assert dead["verdict"] == "dead"
+    assert dead["checkpoints"]["latest_committed_step"] == 4
+    assert dead["checkpoints"]["torn"] == [f"{killed.checkpoints}/step-6"]
+    assert dead["checkpoints"]["resumes"] == f"{killed.checkpoints}/step-4"
+    assert (other["verdict"], other["loss"]) == ("diverged", None)

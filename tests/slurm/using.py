@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,11 @@ class Using(Product):
         done = self.run(*words, "--yes")
         assert done.returncode == 4, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr
+
+    def each(self, do: Callable[..., str], *calls: Sequence[str]) -> list[str]:
+        """The same for several calls, which take their seconds side by side."""
+        with ThreadPoolExecutor(len(calls)) as pool:
+            return list(pool.map(lambda words: do(*words), calls))
 
     def actions(self) -> list[dict[str, Any]]:
         """What the ledger has, the newest last."""
