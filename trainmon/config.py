@@ -24,6 +24,7 @@ from trainmon.config_tables import (
 from trainmon.config_values import Wrong, expand_hosts, nearest, quoted
 from trainmon.errors import ConfigError
 from trainmon.model import RunSpec
+from trainmon.model_wandb import WandbSpec
 from trainmon.steps import Format, named_regex
 
 __all__ = [
@@ -98,9 +99,25 @@ def run_specs(settings: Settings) -> tuple[RunSpec, ...]:
             target_step=run.target_step,
             stall_after=run.stall_after,
             nodes=run.nodes,
+            wandb=_wandb_spec(run),
             labels=run.labels,
         )
         for run in settings.runs
+    )
+
+
+def _wandb_spec(run: RunSettings) -> WandbSpec | None:
+    if run.wandb is None:
+        return None
+    return WandbSpec(
+        project=run.wandb,
+        group=run.group,
+        run=run.run,
+        display=run.display,
+        tags=run.tags,
+        restart_grace=run.restart_grace,
+        charts=run.charts,
+        console=run.log == "wandb",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trainmon.config_tables import ClusterSettings, LogFormatSettings, Settings
+from trainmon.config_tables import ClusterSettings, LogFormatSettings, RunSettings, Settings
 from trainmon.config_values import nearest, quoted
 from trainmon.errors import ConfigError
 from trainmon.steps import named_regex
@@ -25,6 +25,7 @@ def disagreements(settings: Settings) -> Iterator[str]:
     yield from _disks_twice(settings)
     yield from _runs(settings)
     yield from _jobs_twice(settings)
+    yield from _wandb(settings.runs)
     names = [run.name for run in settings.runs]
     for number, entry in enumerate(settings.evals, 1):
         if entry.run not in names:
@@ -123,3 +124,25 @@ def _runs(settings: Settings) -> Iterator[str]:
             for node in (node for node in run.nodes if node not in known):
                 near = nearest(node, known)
                 yield f'{where}: "nodes" has {quoted(node)}, no node of cluster {quoted(cluster.name)}{near}'
+
+
+CHARTS_AT_MOST = 12
+"""Each is a part of every request."""
+
+
+def _wandb(runs: Sequence[RunSettings]) -> Iterator[str]:
+    """Which runs of a W&B project are meant must be said, and a project for them."""
+    for number, run in enumerate(runs, 1):
+        where = f"[[run]] #{number} ({run.name})"
+        said = [word for word in ("group", "run", "display", "tags") if getattr(run, word)]
+        if run.wandb is None:
+            wanting = [*said, *(["charts"] if run.charts else []), *(['log = "wandb"'] if run.log == "wandb" else [])]
+            if wanting:
+                yield f'{where}: {wanting[0]} needs "wandb", the project: wandb = "team/project"'
+        elif not said:
+            yield f'{where}: which runs of {run.wandb}? one of "group", "run", "display" or "tags" is needed'
+        elif "run" in said and len(said) > 1:
+            others = " and ".join(quoted(word) for word in said if word != "run")
+            yield f'{where}: "run" names one W&B run; leave out {others}'
+        if len(run.charts) > CHARTS_AT_MOST:
+            yield f'{where}: "charts" has {len(run.charts)} metrics; at most {CHARTS_AT_MOST} are charted'

@@ -18,6 +18,7 @@ from trainmon.config_values import (
     LogPath,
     Nodes,
     Pattern,
+    Project,
     RemotePath,
     Secret,
     Share,
@@ -25,6 +26,7 @@ from trainmon.config_values import (
     Text,
     Texts,
     Users,
+    WandbPeriod,
     Whole,
     one_of,
     read_labels,
@@ -77,22 +79,25 @@ class RunSettings(Table, frozen=True, kw_only=True):
     """Where it trains. Needed only with several clusters."""
     nodes: Hosts = ()
     """The nodes it trains on, where no job says it."""
-    wandb: Text | None = None
-    """Its W&B project, `team/project`. Not used yet."""
+    wandb: Project | None = None
+    """Its W&B project; which runs there are its own is said by `group`, `run`, `display` or `tags`."""
     group: Text | None = None
-    """Its W&B group: exactly one active run is expected in it. Not used yet."""
+    """Its W&B group: exactly one active run is expected in it, and the next is taken up by itself."""
     run: Text | None = None
-    """Its W&B run id, in place of a group. Not used yet."""
+    """Its W&B run id: the last part of the address of its page."""
     display: Pattern | None = None
-    """Its W&B display name, in place of a group. Not used yet."""
+    """A pattern that its W&B display names match."""
     tags: Texts = ()
-    """Its W&B tags, in place of a group. Not used yet."""
+    """Its W&B tags: runs that have all of them."""
     restart_grace: Duration = 900.0
-    """How long a restart may take. Not used yet."""
+    """How long after one W&B run ended the next may take to appear."""
+    charts: Texts = ()
+    """The W&B metrics that are charted, at most 12. Absent: those with the common names."""
     job: Text | None = None
     """The name of its Slurm jobs. Absent: its own name."""
     log: LogPath | None = None
-    """Its log; the newest match of a glob is followed. Absent: what its job prints. `"wandb"` is not used yet."""
+    """Its log; the newest match of a glob is followed. Absent: what its job prints. `"wandb"`: the
+    console log of its W&B run."""
     checkpoints: RemotePath | None = None
     """The directory of its checkpoints; these and the disk under it are watched."""
     kill_switch: RemotePath | None = None
@@ -109,6 +114,13 @@ class RunSettings(Table, frozen=True, kw_only=True):
     """What its checkpoints are evaluated as. Not used yet."""
     labels: Annotated[Mapping[str, str], Kind('texts: { owner = "team-a" }', read_labels)] = {}
     """Anything worth knowing, carried along."""
+
+
+class WandbSettings(Table, frozen=True, kw_only=True):
+    """How Weights & Biases is asked. Where it is, and the key, are found as its own client finds them."""
+
+    every: WandbPeriod = 60.0
+    """The period; longer by itself while the server is busy or fails."""
 
 
 class LogFormatSettings(Table, frozen=True, kw_only=True):
@@ -227,6 +239,7 @@ class Settings(Table, frozen=True, kw_only=True):
     """Refuse every action."""
     clusters: tuple[ClusterSettings, ...] = msgspec.field(default=(ClusterSettings(),), name="cluster")
     runs: tuple[RunSettings, ...] = msgspec.field(default=(), name="run")
+    wandb: WandbSettings = WandbSettings()
     log_formats: tuple[LogFormatSettings, ...] = msgspec.field(default=(), name="log_format")
     disks: tuple[DiskSettings, ...] = msgspec.field(default=(), name="disk")
     rules: tuple[RuleSettings, ...] = msgspec.field(default=(), name="rule")

@@ -14,6 +14,8 @@ HOSTS_AT_MOST = 20_000
 """More than any cluster has: `gpu-[0-99999999]` is a slip of the finger that would fill the memory."""
 
 SLURM_AT_LEAST: Seconds = 15.0
+WANDB_AT_LEAST: Seconds = 15.0
+PROJECT = re.compile(r"[^/\s]+/[^/\s]+")
 """The shortest period of the queue."""
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
@@ -195,6 +197,22 @@ def read_slurm_period(value: object) -> Seconds:
     return seconds
 
 
+def read_wandb_period(value: object) -> Seconds:
+    """A duration that W&B's rate limit can bear, which is counted per key for a whole team."""
+    seconds = read_duration(value)
+    if seconds < WANDB_AT_LEAST:
+        least = duration_text(WANDB_AT_LEAST)
+        raise Wrong(f'must be "{least}" or more, not {shown(value)}: W&B limits the requests of a whole team')
+    return seconds
+
+
+def read_project(value: object) -> str:
+    """A W&B project with the team or user that it belongs to."""
+    if not isinstance(value, str) or PROJECT.fullmatch(value.strip()) is None:
+        raise Wrong(f'must be "team/project", as in the address of its page, not {shown(value)}')
+    return value.strip()
+
+
 def duration_text(seconds: Seconds) -> str:
     """Seconds as the config writes them: 5400 is `1h30m`."""
     parts = []
@@ -287,6 +305,8 @@ RemotePath = Annotated[str, Kind("an absolute path", read_path)]
 LogPath = Annotated[str, Kind('an absolute path, may be a glob; or "wandb"', read_log)]
 Secret = Annotated[str, Kind('"env:NAME" or "file:/path"', read_secret)]
 Duration = Annotated[Seconds, Kind('a duration: "2s", "15m", "1h30m", "90d"', read_duration)]
+WandbPeriod = Annotated[Seconds, Kind('a duration from "15s"', read_wandb_period)]
+Project = Annotated[str, Kind('"team/project"', read_project)]
 SlurmPeriod = Annotated[Seconds, Kind('a duration from "15s"', read_slurm_period)]
 Share = Annotated[float, Kind('a share: "80%"', read_share)]
 Host = Annotated[str, Kind("a host", read_host)]

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from statistics import median
 from typing import NamedTuple
 
 from trainmon import jobs as words
 from trainmon.clock import Instant, Seconds
-from trainmon.model import Node, Run, Verdict
+from trainmon.model import Node, Run, Source, Verdict
 from trainmon.model_actions import Record
 from trainmon.model_jobs import Job
 from trainmon.text import duration
+from trainmon.witnesses import is_read
 
 OURS_BEFORE: Seconds = 900.0
 """An action of ours explains an end that follows within this time: a trainer may take minutes to save and exit."""
+
+ARMED_BEFORE: Seconds = 60.0
+"""A switch that was armed later than this after an end has not caused it: the clocks of two hosts are at work."""
+
+CLEARED_AFTER: Seconds = 60.0
+"""What is read of a node's GPU processes is up to half a minute old: sooner after an end it tells of before."""
 
 Told = tuple[Verdict, str]
 
@@ -30,7 +39,27 @@ class Queue(NamedTuple):
 
     @property
     def ended(self) -> Job | None:
-        return next((job for job in self.jobs if job.stage == "ended" or job.gone_at is not None), None)
+        return next(iter(self._ended), None)
+
+    @property
+    def before(self) -> Job | None:
+        """Of a last one that ended before it began: the last that did begin."""
+        if self.ended is None or has_begun(self.ended):
+            return None
+        return next((job for job in self._ended if has_begun(job)), None)
+
+    @property
+    def others(self) -> str:
+        """`; job 87 of it runs, too`: two trainings at once write the same checkpoints."""
+        running = [job for job in self.jobs if job.stage == "running" and job.gone_at is None and job != self.present]
+        running = [job for job in running if job.state != "COMPLETING"]
+        if len(running) > 1:
+            return f"; {len(running)} other jobs of it run, too"
+        return f"; job {running[0].id} of it runs, too" if running else ""
+
+    @property
+    def _ended(self) -> tuple[Job, ...]:
+        return tuple(job for job in self.jobs if job.stage == "ended" or job.gone_at is not None)
 
 
 class Around(NamedTuple):
@@ -39,12 +68,20 @@ class Around(NamedTuple):
     nodes: Mapping[str, Node] = {}
     jobs: Mapping[str, Job] = {}
     actions: Mapping[str, Record] = {}
+    sources: Mapping[str, Source] = {}
+
+
+def has_begun(job: Job) -> bool:
+    """Whether it ever ran: one that was cancelled while it waited has an empty life and no nodes."""
+    return job.state != "CANCELLED" or bool(job.nodes) or (job.ends_at or 0.0) > (job.started_at or 0.0) > 0.0
 
 
 def without_a_job(run: Run, queue: Queue, around: Around, now: Instant) -> Told | None:
     """Its verdict while no job of it runs; None where that cannot be told from its jobs."""
     last, waiting = queue.ended, queue.waiting
     how = "" if last is None else how_it_ended(last, now)
+    if queue.before is not None:
+        how += f"; before it, {how_it_ended(queue.before, now)}"
     if waiting is not None:
         armed = "; the kill switch is armed: it will end at once" if run.kill is not None and run.kill.exists else ""
         before = f"; before it, {how}" if how else ""
@@ -55,7 +92,7 @@ def without_a_job(run: Run, queue: Queue, around: Around, now: Instant) -> Told 
     at = _at(run)
     if stopped is not None:
         return "stopped", f"{stopped}; {how}{at}"
-    holders = _processes(run, last, around)
+    holders = _processes(run, last, around, now)
     if holders:
         return "unknown", f"{how}{at}, and yet {holders} memory on its GPUs"
     if last.gone_at is not None and last.stage != "ended":
@@ -78,12 +115,12 @@ def how_it_ended(job: Job, now: Instant) -> str:
 
 def who_stopped(run: Run, job: Job, actions: Mapping[str, Record], now: Instant) -> str | None:
     """That a person ended it, and who: an armed kill switch, an action of ours, or a cancelled job."""
-    if run.kill is not None and run.kill.exists:
-        return f"the kill switch is armed{since(run, now)}"
     ended = job.ends_at or job.gone_at or now
+    if run.kill is not None and run.kill.exists and (run.kill.armed_at or 0.0) <= ended + ARMED_BEFORE:
+        return f"the kill switch is armed{since(run, now)}"
     for record in reversed(tuple(actions.values())):
         action = record.action
-        ours = action.run == run.name or action.job == job.key
+        ours = action.job == job.key or (action.verb == "kill" and action.run == run.name)
         if not ours or action.verb not in ("kill", "cancel") or record.status != "done" or record.done_at is None:
             continue
         if -60.0 <= ended - record.done_at <= OURS_BEFORE:
@@ -114,16 +151,23 @@ def short_of_time(run: Run, job: Job, now: Instant) -> str:
 def needed_to_save(run: Run) -> Seconds | None:
     """Twice one step and one save: a trainer looks between steps, and a save may just have begun."""
     save = run.checkpoints.save_s if run.checkpoints is not None else None
+    if save is None and run.progress.saves:
+        save = median(run.progress.saves)
     step = run.progress.step_time_s or run.progress.cadence_s
     return None if save is None or step is None else 2 * (step + save)
 
 
 def _at(run: Run) -> str:
-    return "" if run.progress.step is None else f", at step {run.progress.step:,}"
+    loss = run.progress.loss
+    lost = "" if loss is None or math.isfinite(loss) else " with a loss that is no number"
+    return "" if run.progress.step is None else f", at step {run.progress.step:,}{lost}"
 
 
-def _processes(run: Run, last: Job, around: Around) -> str:
-    """`3 processes of ana hold` memory on the GPUs of its nodes, where no other job of hers has taken over."""
+def _processes(run: Run, last: Job, around: Around, now: Instant) -> str:
+    """`3 processes of ana hold` memory on the GPUs of its nodes, where no other job of hers has taken over. What was
+    read of a node before the end says nothing: without a job nobody is let in there (pam_slurm_adopt)."""
+    if now - (last.ends_at or last.gone_at or 0.0) < CLEARED_AFTER:
+        return ""
     taken = {
         node
         for job in around.jobs.values()
@@ -133,7 +177,7 @@ def _processes(run: Run, last: Job, around: Around) -> str:
     found = {
         (name, process.pid)
         for name in run.spec.nodes
-        if name in around.nodes and name not in taken
+        if name not in taken and is_read(name, around.nodes, around.sources, now)
         for gpu in around.nodes[name].gpus
         for process in gpu.processes
         if process.user == last.user

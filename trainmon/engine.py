@@ -11,11 +11,13 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from trainmon.clock import Clock, Instant, Seconds, SystemClock
+from trainmon.curves import Curves
 from trainmon.fold import fold
 from trainmon.forecast import trend
 from trainmon.history import DAY, History
 from trainmon.model import Disk, Event, NodeReading, Series, SourceGone, State
 from trainmon.model_actions import Record
+from trainmon.model_wandb import Curve, CurvesGrew
 from trainmon.readings import DiskSamples, GpuSamples
 from trainmon.steps import Format
 
@@ -56,6 +58,7 @@ class Engine:
         now = self.clock.now()
         self.state = State(at=now, started_at=now, demo=demo, read_only=read_only)
         self.rings = History()
+        self.curves = Curves()
         self._formats = formats
         self._ledger = ledger
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
@@ -96,6 +99,11 @@ class Engine:
         """A piece of history, from any thread."""
         with self._lock:
             return self.rings.series(subject, metric, span, self.clock.now())
+
+    def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
+        """One W&B metric of one attempt from a point on, from any thread."""
+        with self._lock:
+            return self.curves.read(path, key, epoch, start)
 
     def step(self, events: Sequence[Event], now: Instant) -> State:
         """Fold a batch, record its numbers, and look at what follows from them."""
@@ -176,6 +184,8 @@ class Engine:
                         disk = state.disks.get(f"{event.node}:{sample.path}")
                         if disk is not None and disk.state == "ok":
                             self.rings.record_disk(disk)
+                case CurvesGrew():
+                    self.curves.grow(event.path, event.points, fresh=event.fresh)
                 case SourceGone(name=name):
                     self.rings.forget(name.removeprefix("node:"))
 

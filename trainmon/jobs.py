@@ -9,38 +9,68 @@ from trainmon.model_jobs import Job
 from trainmon.text import duration
 
 REASONS: dict[str, str] = {
+    "AccountNotAllowed": "its partition does not take its account",
+    "AccountingPolicy": "accounting does not let it start",
+    "BadConstraints": "no node can ever meet its constraints",
     "BeginTime": "waits for its begin time",
+    "BurstBufferOperation": "held: its burst buffer failed",
+    "BurstBufferResources": "waits for room in the burst buffer",
+    "BurstBufferStageIn": "its burst buffer is being filled",
     "Cleaning": "its last attempt is still cleaned up",
+    "Constraints": "no free node meets its constraints now",
+    "DeadLine": "it cannot end before its deadline",
     "Dependency": "waits for another job",
     "DependencyNeverSatisfied": "waits for a job that can no longer end as it needs: it will never start",
+    "FedJobLock": "waits for the other clusters of its federation",
+    "FrontEndDown": "the front end that it needs is down",
     "InvalidAccount": "its account is invalid",
     "InvalidQOS": "its QOS is invalid",
     "JobArrayTaskLimit": "waits for the element of its array before it",
     "JobHeldAdmin": "held by an administrator, who alone can release it",
     "JobHeldUser": "held",
     "JobHoldMaxRequeue": "held: it was requeued too often",
+    "JobLaunchFailure": "it could not be launched",
+    "Licenses": "waits for a license",
+    "MaxMemPerLimit": "it wants more memory than its partition gives",
+    "MaxPoweredUpNodes": "waits until nodes may be powered up",
     "NodeDown": "a node that it needs is down",
+    "PartitionConfig": "it asks for what its partition does not give",
     "PartitionDown": "its partition is down",
     "PartitionInactive": "its partition is inactive",
-    "PartitionTimeLimit": "its time limit is above its partition's: it will not start",
     "PartitionNodeLimit": "it wants more nodes than its partition gives",
+    "PartitionTimeLimit": "its time limit is above its partition's: it will not start",
+    "PowerNotAvail": "waits for power",
+    "PowerReserved": "waits for power that is reserved for others",
     "Priority": "waits behind jobs of higher priority",
+    "Prolog": "its prolog still runs",
+    "QOSNotAllowed": "its partition or account does not take its QOS",
+    "QOSUsageThreshold": "its QOS was used too little to start a job",
     "ReqNodeNotAvail": "nodes that it needs are not available",
     "Reservation": "waits for its reservation",
     "ReservationDeleted": "its reservation was deleted",
+    "ReservationInvalid": "its reservation is invalid",
     "Resources": "waits for free nodes",
-    "BadConstraints": "no node can ever meet its constraints",
-    "launch failed requeued held": "held: it failed to launch",
+    "SchedDefer": "was just submitted: it is looked at in the next round",
+    "SystemFailure": "something of Slurm's own, or a file system, failed",
+    "WaitingForScheduling": "waits",
     "job requeued in held state": "held: it was requeued so",
+    "launch failed requeued held": "held: it failed to launch",
+    "launch failure limit exceeded requeued held": "held: it failed to launch too often",
+    "user env retrieval failed requeued held": "held: the environment of its user could not be read",
 }
-"""Slurm's reasons (squeue(1), JOB REASON CODES); others are shown as they are."""
+"""Slurm's reasons (squeue(1), JOB REASON CODES, and job_state_reason.c); of limits see LIMIT; others stay as they are."""
 
 NEVER = frozenset({
-    "JobHeldAdmin", "JobHeldUser", "JobHoldMaxRequeue", "DependencyNeverSatisfied", "BadConstraints",
-    "PartitionTimeLimit", "ReservationDeleted", "InvalidAccount", "InvalidQOS",
-    "launch failed requeued held", "job requeued in held state",
+    "AccountNotAllowed", "BadConstraints", "BurstBufferOperation", "DeadLine", "DependencyNeverSatisfied",
+    "InvalidAccount", "InvalidQOS", "JobHeldAdmin", "JobHeldUser", "JobHoldMaxRequeue", "MaxMemPerLimit",
+    "PartitionTimeLimit", "QOSNotAllowed", "ReservationDeleted", "ReservationInvalid",
+    "job requeued in held state", "launch failed requeued held", "launch failure limit exceeded requeued held",
+    "user env retrieval failed requeued held",
 })  # fmt: skip
 """Reasons that no waiting cures: somebody must do something."""
+
+LIMIT = re.compile(r"(?P<whose>Assoc|QOS|Max\w+PerAccount)")
+"""What a limit's reason begins with; there are some 150 (AssocGrpGRES, QOSMaxJobsPerUserLimit, MaxGRESPerAccount)."""
 
 DEPENDENCY = re.compile(r"(?P<kind>after\w*|singleton)(?::(?P<jobs>[^(,?]*))?(?:\((?P<state>\w+)\))?")
 
@@ -72,11 +102,18 @@ def waits(job: Job, now: Instant) -> str:
 
 
 def _limit(reason: str) -> str:
+    """A limit in words: it is reached, which waiting may cure, or this one job is beyond it."""
     if not reason:
         return "waits"
-    if reason.startswith(("Assoc", "QOS")):
-        return f"a limit of its {'account' if reason.startswith('Assoc') else 'QOS'} is reached ({reason})"
-    return reason
+    found = LIMIT.match(reason)
+    if found is None:
+        return reason
+    whose = "QOS" if found["whose"] == "QOS" else "account"
+    if reason.startswith("QOSMin"):
+        return f"it asks for less than its {whose} demands ({reason})"
+    if re.search(r"Max.*Per(?:Job|Node)", reason):
+        return f"it asks for more than its {whose} allows one job ({reason})"
+    return f"a limit of its {whose} is reached ({reason})"
 
 
 def depends(dependency: str) -> str:

@@ -11,7 +11,8 @@ from trainmon.clock import Instant, Seconds
 from trainmon.model_actions import Record
 from trainmon.model_checkpoints import Checkpoints
 from trainmon.model_jobs import Cluster, Job, SchedulerNode
-from trainmon.readings import AnyReading, CheckpointListing, InfinibandPort, Probe, Process
+from trainmon.model_wandb import CurvesGrew, SampleKept, Wandb, WandbSeen, WandbSpec
+from trainmon.readings import AnyReading, CheckpointListing, InfinibandPort, LogChunk, Probe, Process
 
 Health = Literal["ok", "late", "down", "off"]
 """ok: answers. late: older than 3 periods. down: failed, see its error. off: not wanted now, no fault."""
@@ -135,11 +136,14 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     """The followed log of a run: where it is and its last lines, clean of control characters."""
 
     host: str
+    """The host that reads it; WANDB where it is the console log of W&B."""
     path: str | None = None
     at: Instant | None = None
     """When new lines last came, by our clock."""
     checked_at: Instant | None = None
     """When the file was last looked at."""
+    began_at: Instant | None = None
+    """When this file was first read."""
     size: int | None = None
     lines: tuple[str, ...] = ()
     """At most LOG_LINES. Line i has the number first + i, which never repeats for this run."""
@@ -152,6 +156,9 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     resync: bool = False
     """Set when its reader starts anew: the next lines begin with some that were read before."""
 
+
+WANDB = "wandb"
+"""The host of a log that is W&B's console log; its source is `wandb:<name of the run>`."""
 
 LOG_LINES = 2_000
 """Lines of a log kept for the screen: 16 runs of 150-byte lines are 5 MB."""
@@ -242,6 +249,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     target_step: int | None = None
     stall_after: Seconds = 900.0
     nodes: tuple[str, ...] = ()
+    wandb: WandbSpec | None = None
     labels: Mapping[str, str] = {}
 
 
@@ -263,6 +271,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: Checkpoints | None = None
     listing: CheckpointListing | None = None
     """What the probe last said of its checkpoint directory."""
+    wandb: Wandb | None = None
 
     @property
     def job(self) -> str | None:
@@ -395,9 +404,18 @@ class LedgerTrouble(msgspec.Struct, frozen=True):
     words: str | None
 
 
+class ConsoleRead(msgspec.Struct, frozen=True):
+    """The newest lines of a run's console log in W&B, as a reader of its file would tell them."""
+
+    run: str
+    received_at: Instant
+    chunk: LogChunk
+
+
 Event = (
     NodeReading | SourceChanged | SourceGone | PromptsChanged | RunsChanged | DisksChanged | ClustersChanged | JobsSeen
-    | JobChanged | SchedulerNodesSeen | ActionChanged | LedgerTrouble
+    | JobChanged | SchedulerNodesSeen | ActionChanged | LedgerTrouble | WandbSeen | CurvesGrew | SampleKept
+    | ConsoleRead
 )  # fmt: skip
 
 

@@ -14,8 +14,8 @@ TIMEOUT: Seconds = 25.0
 """A controller that limits its callers makes a command sleep and try again: seconds are normal, minutes are not."""
 
 CLEARED = (
-    "SQUEUE_ACCOUNT", "SQUEUE_ALL", "SQUEUE_ARRAY", "SQUEUE_ARRAY_UNIQUE", "SQUEUE_FEDERATION", "SQUEUE_FORMAT",
-    "SQUEUE_FORMAT2", "SQUEUE_LICENSES", "SQUEUE_LOCAL", "SQUEUE_NAMES", "SQUEUE_PARTITION", "SQUEUE_PRIORITY",
+    "SQUEUE_ACCOUNT", "SQUEUE_ALL", "SQUEUE_ARRAY", "SQUEUE_FEDERATION", "SQUEUE_FORMAT", "SQUEUE_FORMAT2",
+    "SQUEUE_LICENSES", "SQUEUE_LOCAL", "SQUEUE_NAMES", "SQUEUE_PARTITION", "SQUEUE_PRIORITY",
     "SQUEUE_QOS", "SQUEUE_SIB", "SQUEUE_SIBLING", "SQUEUE_SORT", "SQUEUE_STATES", "SQUEUE_USERS",
     "SINFO_ALL", "SINFO_FEDERATION", "SINFO_FORMAT", "SINFO_FUTURE", "SINFO_LOCAL", "SINFO_PARTITION", "SINFO_SORT",
     "SACCT_FEDERATION", "SACCT_FORMAT", "SACCT_LOCAL",
@@ -28,8 +28,9 @@ CLEARED = (
 """Each of these changes what a command answers, or what scancel does. SLURM_CONF and SLURM_CLUSTERS say where to ask:
 they stay."""
 
-SET = ("LC_ALL=C", "TZ=UTC", "SLURM_TIME_FORMAT=standard", "SLURM_BITSTR_LEN=0")
-"""The last one: the elements of an array are written out, and not cut after 64 characters."""
+SET = ("LC_ALL=C", "TZ=UTC", "SLURM_TIME_FORMAT=standard", "SQUEUE_ARRAY_UNIQUE=1", "SLURM_BITSTR_LEN=0")
+"""The last two: an element that was requeued keeps a row of its own (else it vanishes into that of the elements which
+never ran), and the elements of an array are written out, and not cut after 64 characters."""
 
 ENVIRONMENT = ("env", *(part for name in CLEARED for part in ("-u", name)), *SET)
 

@@ -8,22 +8,19 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Literal, NamedTuple
 
-from trainmon import endings
+from msgspec.structs import replace
+
+from trainmon import endings, witnesses
 from trainmon.clock import Instant, Seconds
 from trainmon.endings import Around, Queue
 from trainmon.joining import present
-from trainmon.model import Gpu, Node, Progress, Run, Source, Verdict
+from trainmon.model import Node, Progress, Run, Source, Verdict
 from trainmon.model_actions import Record
 from trainmon.model_jobs import Job
 from trainmon.text import duration
 
 PATIENCE = 10.0
 """A run is late when no step came for this many times its own usual interval, and for at least `stall_after`."""
-
-BUSY_PCT = 90.0
-IDLE_PCT = 10.0
-LOW_POWER = 0.5
-"""GPUs that spin in a collective show 100 % at less than half of their power limit; training does not."""
 
 SKIPS_FOR: Seconds = 60.0
 """A loss scale that settles skips some iterations at a start; for longer than this, and ten of them, it is no start."""
@@ -34,8 +31,11 @@ AFTERGLOW: Seconds = 60.0
 OVERLONG = 3.0
 """An evaluation or a save that takes so many times what it usually takes is none any more."""
 
-EMPTY_MIB = 1_500
-"""The driver's own part of an idle GPU's memory is below this; a training's is not."""
+SKEWED: Seconds = 5.0
+"""Of a cluster's clock against ours, from which on the scheduler's times are put right."""
+
+NO_LOG = ("does not exist", "no file matches")
+"""A job's log that is not there yet."""
 
 STILL: dict[str, str] = {"SUSPENDED": "is suspended", "STOPPED": "is stopped by a signal"}
 
@@ -58,32 +58,70 @@ class Scene(NamedTuple):
 
 def judge(run: Run, scene: Scene, now: Instant) -> Judgement:
     """Weigh the witnesses. What cannot be seen is `unknown`, never `dead`."""
-    if is_finished(run):
-        return Judgement("finished", f"reached step {run.progress.step:,} of {target(run):,}")
     queue = queue_of(run, scene)
-    if queue is not None and queue.present is None and not _steps_after(run, queue):
-        told = endings.without_a_job(run, queue, Around(scene.nodes, scene.jobs, scene.actions), now)
+    job = queue.present if queue is not None else None
+    if is_finished(run) and not _is_anew(run, job):
+        return _finished(run, queue, now)
+    if queue is not None and job is None and not _steps_after(run, queue):
+        told = endings.without_a_job(run, queue, Around(scene.nodes, scene.jobs, scene.actions, scene.sources), now)
         if told is not None:
             return Judgement(*told)
-    job = queue.present if queue is not None else None
     judged = _living(run, scene, job, now)
     tail = endings.short_of_time(run, job, now) if job is not None and judged.verdict in GOING else ""
-    return Judgement(judged.verdict, judged.why + tail)
+    return Judgement(judged.verdict, judged.why + tail + ("" if queue is None else queue.others))
 
 
 def queue_of(run: Run, scene: Scene) -> Queue | None:
     """The run's jobs, where its scheduler answers; None where nothing is known of them: then nothing follows."""
-    source = scene.sources.get(f"slurm:{run.spec.cluster}")
-    if source is None or source.seen_at is None or source.health in ("off", "down"):
+    if not _does_answer(run, scene):
         return None
-    jobs = tuple(scene.jobs[key] for key in run.jobs if key in scene.jobs)
+    host = scene.nodes.get(run.log.host) if run.log is not None else None
+    skew = 0.0 if host is None else host.clock_skew_s or 0.0
+    jobs = tuple(_by_our_clock(scene.jobs[key], skew) for key in run.jobs if key in scene.jobs)
     return Queue(jobs, present(jobs)) if jobs else None
+
+
+def _does_answer(run: Run, scene: Scene) -> bool:
+    source = scene.sources.get(f"slurm:{run.spec.cluster}")
+    return source is not None and source.seen_at is not None and source.health not in ("off", "down")
+
+
+def _by_our_clock(job: Job, skew: Seconds) -> Job:
+    """Its times by our clock: a step is no older than its job because the cluster's clock is ahead."""
+    if abs(skew) < SKEWED:
+        return job
+    times = {name: getattr(job, name) for name in ("started_at", "starts_at", "ends_at")}
+    return replace(job, **{name: at - skew for name, at in times.items() if at is not None})
+
+
+def trained_otherwise(run: Run, scene: Scene) -> bool:
+    """Whether it goes on though its jobs have ended: by hand, or under another name."""
+    queue = queue_of(run, scene)
+    return queue is not None and queue.present is None and _steps_after(run, queue)
 
 
 def is_finished(run: Run) -> bool:
     """Whether the last step that was seen is the one at which it is done."""
     last = target(run)
     return bool(last) and run.progress.step is not None and run.progress.step >= (last or 0)
+
+
+def _is_anew(run: Run, job: Job | None) -> bool:
+    """Whether its job began after the last step that was seen."""
+    return job is not None and job.started_at is not None and (run.progress.at or 0.0) < job.started_at
+
+
+def _finished(run: Run, queue: Queue | None, now: Instant) -> Judgement:
+    """It has reached its target: with a loss that is a number; and whether a job holds its nodes all the same."""
+    progress, job = run.progress, queue.present if queue is not None else None
+    reached = f"reached step {progress.step:,} of {target(run):,}"
+    if progress.loss is not None and not math.isfinite(progress.loss):
+        return Judgement("diverged", f"{reached}, and the loss is {_number(progress.loss)}")
+    past = 0.0 if progress.at is None else now - progress.at
+    if job is not None and past > AFTERGLOW:
+        reached += f"; job {job.id} still runs, {duration(past)} after the last step"
+    waiting = queue.waiting if queue is not None else None
+    return Judgement("finished", reached + (f"; job {waiting.id} still waits" if waiting is not None else ""))
 
 
 def target(run: Run) -> int | None:
@@ -103,29 +141,49 @@ def _living(run: Run, scene: Scene, job: Job | None, now: Instant) -> Judgement:
     """Judge a run of which nothing says that it has ended."""
     blind = _blind(run, scene.sources, now)
     if blind is not None:
+        if job is not None and _is_before_its_log(run, job, now):
+            return Judgement("starting", f"job {job.id} {_is_up(job, now)}; {blind.why}")
         return blind if job is None else Judgement(blind.verdict, f"{blind.why}; job {job.id} is {job.state}")
     progress = run.progress
     if job is not None and job.state in STILL:
         return Judgement("stalled", f"job {job.id} {STILL[job.state]}")
-    if job is not None and job.started_at is not None and (progress.at or 0.0) < job.started_at:
-        return _starting(run, job, job.started_at, now)
-    if progress.at is None:
-        return _without_a_step(run, now)
-    silent, patience = now - progress.at, max(run.spec.stall_after, PATIENCE * (progress.cadence_s or 0.0))
     armed = run.kill is not None and run.kill.exists
-    if silent > patience and not _is_busy(run, patience, now):
-        if armed:
-            return Judgement("stopped", f"the kill switch is armed{endings.since(run, now)}; last {where(progress)}")
-        return _silent(run, scene, silent)
-    astray = _astray(progress, now)
-    if astray is not None:
-        return astray
     tail = f"; kill switch armed{endings.since(run, now)}" if armed else ""
-    busy = _busy(run, now)
-    if busy is not None:
-        return Judgement(busy.verdict, busy.why + tail)
+    if job is not None and _is_anew(run, job):
+        return _added(_starting(run, scene, job, now), tail)
+    if progress.at is None:
+        return _added(_without_a_step(run, scene, now), tail)
+    silent, patience = now - progress.at, _patience(run)
+    if silent > patience and not _is_busy(run, patience, now):
+        return _stopped_or_silent(run, scene, job, silent, now) if armed else _silent(run, scene, job, silent, now)
+    judged = _astray(progress, now) or _busy(run, now)
+    if judged is not None:
+        return _added(judged, tail)
     usual = f", usually every {duration(progress.cadence_s)}" if progress.cadence_s else ""
     return Judgement("healthy", f"{where(progress)} {duration(silent)} ago{usual}{tail}")
+
+
+def _added(judged: Judgement, tail: str) -> Judgement:
+    return Judgement(judged.verdict, judged.why + tail)
+
+
+def _patience(run: Run) -> Seconds:
+    """How long it may be silent."""
+    return max(run.spec.stall_after, PATIENCE * (run.progress.cadence_s or 0.0))
+
+
+def _is_up(job: Job, now: Instant) -> str:
+    """`is up for 2m, restart 1`; a job whose nodes still boot is not up."""
+    again = f", restart {job.restarts}" if job.restarts else ""
+    is_up = "is up" if job.state == "RUNNING" else f"is {job.state}"
+    return f"{is_up} for {duration(max(0.0, now - (job.started_at or now)))}{again}"
+
+
+def _is_before_its_log(run: Run, job: Job, now: Instant) -> bool:
+    """Whether its job has just begun, and its log is not there yet."""
+    error = None if run.log is None else run.log.error
+    is_missing = error is not None and any(words in error for words in NO_LOG)
+    return is_missing and job.started_at is not None and now - job.started_at <= run.spec.stall_after
 
 
 def _astray(progress: Progress, now: Instant) -> Judgement | None:
@@ -142,13 +200,19 @@ def _astray(progress: Progress, now: Instant) -> Judgement | None:
     return None
 
 
-def _starting(run: Run, job: Job, started_at: Instant, now: Instant) -> Judgement:
+def _starting(run: Run, scene: Scene, job: Job, now: Instant) -> Judgement:
     """Its job is up, and no step has come from it yet."""
-    up = now - started_at
-    again = f", restart {job.restarts}" if job.restarts else ""
+    assert job.started_at is not None
+    up, progress = now - job.started_at, run.progress
+    said_at = progress.doing_at if progress.doing != "train" else None
+    if said_at is not None and said_at >= job.started_at and _is_busy(run, _patience(run), now):
+        busy = _busy(replace(run, progress=replace(progress, step=None, epoch=None)), now)
+        if busy is not None:
+            return busy
     if up <= run.spec.stall_after:
-        return Judgement("starting", f"job {job.id} is up for {duration(up)}{again}, no step yet")
-    return Judgement("stalled", f"job {job.id} is up for {duration(up)}{again}, and no step has come from it")
+        return Judgement("starting", f"job {job.id} {_is_up(job, now)}, no step yet")
+    what = f"job {job.id} {_is_up(job, now)}, and no step has come from it"
+    return _weighed(run, scene, job, what, now)
 
 
 def _busy(run: Run, now: Instant) -> Judgement | None:
@@ -197,52 +261,72 @@ def _blind(run: Run, sources: Mapping[str, Source], now: Instant) -> Judgement |
     return None
 
 
-def _without_a_step(run: Run, now: Instant) -> Judgement:
+def _without_a_step(run: Run, scene: Scene, now: Instant) -> Judgement:
+    """No step was ever seen, and no job says that it has just begun."""
     log = run.log
     assert log is not None
     if log.at is None:
         return Judgement("idle", "its log is empty")
+    if _is_busy(run, _patience(run), now):
+        return _busy(run, now) or Judgement("starting", "its log grows, and shows no step yet")
     quiet = now - log.at
     if quiet > run.spec.stall_after:
         return Judgement("idle", f"its log shows no step, and has not grown for {duration(quiet)}")
-    return Judgement("starting", "its log grows, and shows no step yet")
+    read_for = 0.0 if log.began_at is None else now - log.began_at
+    if read_for <= run.spec.stall_after:
+        return Judgement("starting", "its log grows, and shows no step yet")
+    weighed = _weighed(run, scene, None, f"its log grows, and has shown no step for {duration(read_for)}", now)
+    return weighed if weighed.verdict == "hung" else Judgement("unknown", weighed.why)
 
 
-def _silent(run: Run, scene: Scene, silent: Seconds) -> Judgement:
-    progress, gpus = run.progress, _gpus(run, scene.nodes)
+def _stopped_or_silent(run: Run, scene: Scene, job: Job | None, silent: Seconds, now: Instant) -> Judgement:
+    """Silent under an armed kill switch: it obeyed, unless its job still runs, its GPUs still spin, or it was silent
+    before: a run that hangs reads no switch."""
+    judged = _silent(run, scene, job, silent, now)
+    kill, progress = run.kill, run.progress
+    armed_at = None if kill is None else kill.armed_at
+    in_time = armed_at is None or progress.at is None or armed_at <= progress.at + _patience(run)
+    if job is None and in_time and judged.verdict != "hung":
+        return Judgement("stopped", f"the kill switch is armed{endings.since(run, now)}; last {where(progress)}")
+    return _added(judged, f"; the kill switch, armed{endings.since(run, now)}, has not ended it")
+
+
+def _silent(run: Run, scene: Scene, job: Job | None, silent: Seconds, now: Instant) -> Judgement:
+    progress = run.progress
     usual = f" (usually every {duration(progress.cadence_s)})" if progress.cadence_s else ""
     what = f"no step for {duration(silent)}{usual}, the last was {where(progress)}"
-    utilization = [gpu.utilization_pct for gpu in gpus if gpu.utilization_pct is not None]
-    if not utilization:
-        return Judgement("stalled", what)
-    mean = sum(utilization) / len(utilization)
-    if _are_empty(run, scene):
-        return Judgement("dead", f"{what}; no process holds memory on its GPUs")
-    if mean <= IDLE_PCT:
-        return Judgement("data-stall", f"{what}; its GPUs are idle ({mean:.0f} %)")
-    shares = [gpu.power_w / gpu.power_limit_w for gpu in gpus if gpu.power_w is not None and gpu.power_limit_w]
-    if mean >= BUSY_PCT and shares and sum(shares) / len(shares) < LOW_POWER:
-        power = 100 * sum(shares) / len(shares)
-        return Judgement("hung", f"{what}; its GPUs spin at {mean:.0f} % with {power:.0f} % of their power")
-    return Judgement("stalled", f"{what}; its GPUs are at {mean:.0f} %")
+    return _weighed(run, scene, job, what, now)
 
 
-def _gpus(run: Run, nodes: Mapping[str, Node]) -> list[Gpu]:
-    return [gpu for name in run.spec.nodes if name in nodes for gpu in nodes[name].gpus]
+def _weighed(run: Run, scene: Scene, job: Job | None, what: str, now: Instant) -> Judgement:
+    """What the GPUs and the queue make of a run that does not step."""
+    gpus = witnesses.gpus_of(run, scene.nodes, scene.sources, now)
+    missing = _missing_job(run, scene, now)
+    if gpus.are_all_empty:
+        why = f"{what}; no process holds memory on its GPUs{missing}"
+        if job is not None:
+            return Judgement("stalled" if _is_anew(run, job) else "dead", f"{why}; job {job.id} is {job.state}")
+        is_dark = bool(run.jobs or run.spec.job) and not _does_answer(run, scene)
+        return Judgement("unknown" if is_dark and missing else "dead", why)
+    if gpus.spin:
+        return Judgement("hung", f"{what}; {gpus.spin}{gpus.unheard}{missing}")
+    mean = gpus.mean_pct
+    if mean is None:
+        is_gone = bool(missing) and run.spec.job is not None and _does_answer(run, scene)
+        return Judgement("dead" if is_gone else "stalled", what + missing)
+    if mean <= witnesses.IDLE_PCT:
+        return Judgement("data-stall", f"{what}; its GPUs are idle ({mean:.0f} %){gpus.unheard}{missing}")
+    return Judgement("stalled", f"{what}; its GPUs are at {mean:.0f} %{gpus.unheard}{missing}")
 
 
-def _are_empty(run: Run, scene: Scene) -> bool:
-    """Whether all its nodes answer, and no GPU of them has a process or memory in use: a container hides processes."""
-    heard = all(_answers(name, scene) and scene.nodes[name].gpus for name in run.spec.nodes)
-    gpus = _gpus(run, scene.nodes)
-    return heard and all(
-        not gpu.processes and gpu.memory_used_mib is not None and gpu.memory_used_mib < EMPTY_MIB for gpu in gpus
-    )
-
-
-def _answers(node: str, scene: Scene) -> bool:
-    source = scene.sources.get(f"node:{node}")
-    return node in scene.nodes and source is not None and source.health == "ok"
+def _missing_job(run: Run, scene: Scene, now: Instant) -> str:
+    """What its scheduler says where it lists no job of it, or says nothing."""
+    source = scene.sources.get(f"slurm:{run.spec.cluster}")
+    if source is None or source.seen_at is None or source.health == "off":
+        return ""
+    if source.health == "down":
+        return f"; Slurm has not answered for {duration(now - source.seen_at)}" if run.jobs or run.spec.job else ""
+    return "" if run.jobs else f"; Slurm lists no job {run.spec.job or run.name}"
 
 
 def _is_busy(run: Run, patience: Seconds, now: Instant) -> bool:
@@ -257,7 +341,9 @@ def _is_busy(run: Run, patience: Seconds, now: Instant) -> bool:
 
 def where(progress: Progress) -> str:
     """How far it is; some trainers print no step, but an epoch that grows."""
-    return f"step {progress.step:,}" if progress.step is not None else f"epoch {progress.epoch or 0:.2f}"
+    if progress.step is None:
+        return "no step yet" if progress.epoch is None else f"epoch {progress.epoch:.2f}"
+    return f"step {progress.step:,}"
 
 
 def _number(value: float) -> str:

@@ -8,6 +8,7 @@ from typing import Protocol
 from trainmon.clock import Seconds
 from trainmon.model import Series, State
 from trainmon.model_actions import Action, Ask, Plan
+from trainmon.model_wandb import Curve
 
 
 class Backend(Protocol):
@@ -38,3 +39,11 @@ class Backend(Protocol):
 
     def look_at_job(self, key: str) -> None:
         """A person looks at this job: ask its scheduler for its details, at most every few seconds."""
+
+    def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
+        """One metric of one W&B run (`entity/project/id`) from a point on; all of it where `epoch` is not the present
+        one. Empty for what is not known."""
+
+    def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
+        """Fetch the newest media that a run logged into a directory of this machine, and hand reply a sentence (on
+        another thread): where they are, or what went wrong."""

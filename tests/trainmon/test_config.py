@@ -122,7 +122,7 @@ def test_the_nodes_of_slurm_jobs_are_not_a_list(tmp_path: Path) -> None:
 
 
 def test_a_console_log_at_wandb_is_no_path(tmp_path: Path) -> None:
-    settings = load(tmp_path, '[[run]]\nname = "r"\nlog = "wandb"\n')
+    settings = load(tmp_path, '[[run]]\nname = "r"\nlog = "wandb"\nwandb = "team/project"\ngroup = "g"\n')
     assert settings.runs[0].log == "wandb"
     assert config.run_specs(settings)[0].log is None
 

@@ -18,6 +18,7 @@ from trainmon.engine import Engine
 from trainmon.ledger import Ledger
 from trainmon.model import LedgerTrouble, Series, State
 from trainmon.model_actions import Action, Ask, Plan, Refusal
+from trainmon.model_wandb import Curve
 from trainmon.perform import Performer
 from trainmon.prompts import Prompts
 from trainmon.shell import Shell
@@ -53,6 +54,13 @@ class Joined:
 
     def history(self, subject: str, metric: str, span: Seconds) -> Series:
         return self.engine.history(subject, metric, span)
+
+    def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
+        return self.engine.curve(path, key, epoch, start)
+
+    def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
+        """W&B is not asked."""
+        reply(f"{run} has no samples")
 
     def refresh(self) -> None:
         """Nothing waits to be looked at again."""

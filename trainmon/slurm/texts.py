@@ -113,7 +113,7 @@ def _shown(line: str, cluster: str) -> Job | None:
         name=said(head["JobName"], 300) or "",
         user=said(head["UserId"], 100) or "",
         state=_word(field.get("JobState", "")),
-        reason=said(field.get("Reason", ""), 500),
+        reason=said(field.get("Reason", "").replace("_", " "), 500),  # which scontrol does the other way round
         partition=said(field.get("Partition", ""), 200),
         account=said(field.get("Account", ""), 200),
         qos=said(field.get("QOS", ""), 200),
