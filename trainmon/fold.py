@@ -29,8 +29,9 @@ from trainmon.model import (
     SourceGone,
     State,
 )
+from trainmon.scene import Scene
 from trainmon.steps import Format
-from trainmon.verdicts import Scene, judge
+from trainmon.verdicts import judge
 
 LATE_AFTER = 3.0
 """Periods without a word after which a source is late and its numbers are dimmed."""

@@ -21,6 +21,7 @@ from trainmon.readings import (
     SwitchSample,
     SwitchSamples,
 )
+from trainmon.scene import Scene, trained_otherwise
 
 if TYPE_CHECKING:
     from trainmon.fold import Folding
@@ -50,25 +51,39 @@ def read(folding: Folding, event: NodeReading) -> None:
         case CheckpointListing() as listing:
             _listed(folding, event, listing)
         case SwitchSamples(s=switches):
-            at = event.received_at
             for switch in switches:
-                _switched(folding, switch, at, skew=_skew(folding, event.node))
+                _switched(folding, event, switch, skew=_skew(folding, event.node))
 
 
 def _listed(folding: Folding, event: NodeReading, listing: CheckpointListing) -> None:
     """A checkpoint directory as it is now, for every run that saves there."""
     for name, run in folding.current("runs").items():
-        if run.spec.checkpoints == listing.path:
+        if run.spec.checkpoints == listing.path and _reads_for(folding, event, run):
             known = checkpoints.read(
                 listing,
                 host=event.node,
                 at=event.received_at,
-                is_running=is_running(run, folding.current("jobs"), folding.current("sources")),
+                is_running=_is_written(run, folding),
                 now=event.received_at,
                 skew=_skew(folding, event.node),
                 before=run.checkpoints,
             )
             folding.writable("runs")[name] = replace(run, listing=listing, checkpoints=known)
+
+
+def _reads_for(folding: Folding, event: NodeReading, run: Run) -> bool:
+    """Whether this host reads the files of the run's cluster: another cluster may have the same paths."""
+    cluster = folding.current("clusters").get(run.spec.cluster)
+    if event.cluster == run.spec.cluster or cluster is None:
+        return True
+    return event.node == cluster.login or event.node in run.spec.nodes  # one host may be in two clusters
+
+
+def _is_written(run: Run, folding: Folding) -> bool | None:
+    """Whether somebody may be writing its checkpoints: its job, or what goes on after that has ended."""
+    runs = is_running(run, folding.current("jobs"), folding.current("sources"))
+    scene = Scene(folding.current("nodes"), folding.current("sources"), folding.current("jobs"))
+    return None if runs is False and trained_otherwise(run, scene) else runs
 
 
 def look_again(folding: Folding, now: Instant) -> None:
@@ -81,7 +96,7 @@ def look_again(folding: Folding, now: Instant) -> None:
             run.listing,
             host=known.host,
             at=known.looked_at,
-            is_running=is_running(run, folding.current("jobs"), folding.current("sources")),
+            is_running=_is_written(run, folding),
             now=now,
             skew=_skew(folding, known.host),
             before=known,
@@ -147,11 +162,12 @@ def _kept(old: Disk | None, new: Disk) -> Disk:
 def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[steps.Format, ...]) -> Run:
     log = run.log or Log(host=event.node)
     grown = tuple(told(line) for line in chunk.lines)
-    if log.resync or log.host != event.node or _is_told_again(log, chunk):
+    is_again = log.resync or log.host != event.node or _is_told_again(log, chunk)
+    if is_again:
         grown = unseen(log.lines, grown)
     shown = grown if chunk.restarted is None or log.at is None else (RESTARTED[chunk.restarted], *grown)
     lines = log.lines + shown
-    at = _written_at(event, chunk)
+    at = _written_at(event, chunk, log if grown else None)
     elapsed = None if log.checked_at is None else event.received_at - log.checked_at
     return replace(
         run,
@@ -160,6 +176,7 @@ def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[steps.
             path=chunk.path or log.path,
             at=at if chunk.seen or chunk.partial is not None or log.at is None else log.at,
             checked_at=event.received_at,
+            began_at=_began_at(log, chunk, event.received_at),
             size=chunk.size if chunk.size is not None else log.size,
             lines=lines[-LOG_LINES:],
             first=log.first + max(0, len(lines) - LOG_LINES),
@@ -168,8 +185,21 @@ def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[steps.
             lines_per_s=chunk.seen / elapsed if elapsed else log.lines_per_s,
             error=None if chunk.error is None else told(chunk.error),
         ),
-        progress=_progress(run.progress, chunk, at or event.received_at, formats),
+        progress=_progress(run.progress, _only(chunk, len(grown)), at or event.received_at, formats),
     )
+
+
+def _began_at(log: Log, chunk: LogChunk, now: Instant) -> Instant | None:
+    """When this file was first read: another one, or one that begins anew, is another log."""
+    is_same = chunk.restarted is None and chunk.path in (None, log.path)
+    return log.began_at if is_same and log.began_at is not None else now if chunk.path is not None else None
+
+
+def _only(chunk: LogChunk, grown: int) -> LogChunk:
+    """The chunk without the lines that were read before: steps that are told again are no progress."""
+    if grown == len(chunk.lines):
+        return chunk
+    return replace(chunk, lines=chunk.lines[len(chunk.lines) - grown :], kept=())
 
 
 def _resync(folding: Folding, node: str) -> None:
@@ -194,11 +224,15 @@ def unseen(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
     return new
 
 
-def _written_at(event: NodeReading, chunk: LogChunk) -> Instant | None:
-    """When its last line was written, by our clock: an old log that is read for the first time is old."""
+def _written_at(event: NodeReading, chunk: LogChunk, before: Log | None) -> Instant | None:
+    """When its last line was written, by our clock: an old log that is read for the first time is old. Lines that were
+    not there when it was last read (`before`) are younger than that: a file server's clock may be far behind."""
     if chunk.mtime is None:
         return event.received_at if chunk.seen else None
-    return min(event.received_at, chunk.mtime - (chunk.t - event.received_at))
+    at = min(event.received_at, chunk.mtime - (chunk.t - event.received_at))
+    if before is None or before.error is not None or before.path != chunk.path or before.checked_at is None:
+        return at
+    return max(at, min(before.checked_at, event.received_at))
 
 
 def _progress(progress: Progress, chunk: LogChunk, at: Instant, formats: tuple[steps.Format, ...]) -> Progress:
@@ -212,8 +246,11 @@ def _progress(progress: Progress, chunk: LogChunk, at: Instant, formats: tuple[s
     return progress if bar is None else steps.advance(progress, *bar, at)
 
 
-def _switched(folding: Folding, sample: SwitchSample, at: Instant, skew: float) -> None:
+def _switched(folding: Folding, event: NodeReading, sample: SwitchSample, skew: float) -> None:
+    at = event.received_at
     for name, run in folding.current("runs").items():
+        if not _reads_for(folding, event, run):
+            continue
         if sample.path == run.spec.kill_switch:
             folding.writable("runs")[name] = replace(run, kill=_switch(run.kill, sample, at, skew))
         elif sample.path == run.spec.save_switch:

@@ -6,33 +6,35 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from statistics import median
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec.structs import replace
 
-from trainmon import endings, witnesses
+from trainmon import endings
 from trainmon.clock import Instant, Seconds
 from trainmon.endings import Around, Queue
-from trainmon.joining import present
-from trainmon.model import Node, Progress, Run, Source, Verdict
-from trainmon.model_actions import Record
+from trainmon.model import Progress, Run, Source, Verdict
 from trainmon.model_jobs import Job
+from trainmon.scene import (
+    AFTERGLOW,
+    PATIENCE,
+    Judgement,
+    Scene,
+    is_anew,
+    patience,
+    queue_of,
+    steps_after,
+    target,
+    where,
+)
+from trainmon.silence import silent, stopped_or_silent, weighed
 from trainmon.text import duration
-
-PATIENCE = 10.0
-"""A run is late when no step came for this many times its own usual interval, and for at least `stall_after`."""
 
 SKIPS_FOR: Seconds = 60.0
 """A loss scale that settles skips some iterations at a start; for longer than this, and ten of them, it is no start."""
 
-AFTERGLOW: Seconds = 60.0
-"""A step that a log shows within this time after its job's end is still that job's."""
-
 OVERLONG = 3.0
 """An evaluation or a save that takes so many times what it usually takes is none any more."""
-
-SKEWED: Seconds = 5.0
-"""Of a cluster's clock against ours, from which on the scheduler's times are put right."""
 
 NO_LOG = ("does not exist", "no file matches")
 """A job's log that is not there yet."""
@@ -42,73 +44,25 @@ STILL: dict[str, str] = {"SUSPENDED": "is suspended", "STOPPED": "is stopped by 
 GOING = frozenset({"healthy", "starting", "evaluating", "saving", "diverged"})
 
 
-class Judgement(NamedTuple):
-    verdict: Verdict
-    why: str
-
-
-class Scene(NamedTuple):
-    """What is known beside the run itself, by name or key."""
-
-    nodes: Mapping[str, Node] = {}
-    sources: Mapping[str, Source] = {}
-    jobs: Mapping[str, Job] = {}
-    actions: Mapping[str, Record] = {}
-
-
 def judge(run: Run, scene: Scene, now: Instant) -> Judgement:
     """Weigh the witnesses. What cannot be seen is `unknown`, never `dead`."""
     queue = queue_of(run, scene)
     job = queue.present if queue is not None else None
-    if is_finished(run) and not _is_anew(run, job):
+    if is_finished(run) and not is_anew(run, job):
         return _finished(run, queue, now)
-    if queue is not None and job is None and not _steps_after(run, queue):
+    if queue is not None and job is None and not steps_after(run, queue):
         told = endings.without_a_job(run, queue, Around(scene.nodes, scene.jobs, scene.actions, scene.sources), now)
         if told is not None:
             return Judgement(*told)
     judged = _living(run, scene, job, now)
     tail = endings.short_of_time(run, job, now) if job is not None and judged.verdict in GOING else ""
-    return Judgement(judged.verdict, judged.why + tail + ("" if queue is None else queue.others))
-
-
-def queue_of(run: Run, scene: Scene) -> Queue | None:
-    """The run's jobs, where its scheduler answers; None where nothing is known of them: then nothing follows."""
-    if not _does_answer(run, scene):
-        return None
-    host = scene.nodes.get(run.log.host) if run.log is not None else None
-    skew = 0.0 if host is None else host.clock_skew_s or 0.0
-    jobs = tuple(_by_our_clock(scene.jobs[key], skew) for key in run.jobs if key in scene.jobs)
-    return Queue(jobs, present(jobs)) if jobs else None
-
-
-def _does_answer(run: Run, scene: Scene) -> bool:
-    source = scene.sources.get(f"slurm:{run.spec.cluster}")
-    return source is not None and source.seen_at is not None and source.health not in ("off", "down")
-
-
-def _by_our_clock(job: Job, skew: Seconds) -> Job:
-    """Its times by our clock: a step is no older than its job because the cluster's clock is ahead."""
-    if abs(skew) < SKEWED:
-        return job
-    times = {name: getattr(job, name) for name in ("started_at", "starts_at", "ends_at")}
-    return replace(job, **{name: at - skew for name, at in times.items() if at is not None})
-
-
-def trained_otherwise(run: Run, scene: Scene) -> bool:
-    """Whether it goes on though its jobs have ended: by hand, or under another name."""
-    queue = queue_of(run, scene)
-    return queue is not None and queue.present is None and _steps_after(run, queue)
+    return judged.also(tail + ("" if queue is None else queue.others))
 
 
 def is_finished(run: Run) -> bool:
     """Whether the last step that was seen is the one at which it is done."""
     last = target(run)
     return bool(last) and run.progress.step is not None and run.progress.step >= (last or 0)
-
-
-def _is_anew(run: Run, job: Job | None) -> bool:
-    """Whether its job began after the last step that was seen."""
-    return job is not None and job.started_at is not None and (run.progress.at or 0.0) < job.started_at
 
 
 def _finished(run: Run, queue: Queue | None, now: Instant) -> Judgement:
@@ -124,19 +78,6 @@ def _finished(run: Run, queue: Queue | None, now: Instant) -> Judgement:
     return Judgement("finished", reached + (f"; job {waiting.id} still waits" if waiting is not None else ""))
 
 
-def target(run: Run) -> int | None:
-    return run.spec.target_step or run.progress.target_step
-
-
-def _steps_after(run: Run, queue: Queue) -> bool:
-    """Whether steps came after its last job ended: then something else trains it, and the queue is no witness."""
-    ended = queue.ended
-    if run.progress.at is None or ended is None:
-        return False
-    at = ended.ends_at or ended.gone_at
-    return at is not None and run.progress.at > at + max(AFTERGLOW, 3 * (run.progress.cadence_s or 0.0))
-
-
 def _living(run: Run, scene: Scene, job: Job | None, now: Instant) -> Judgement:
     """Judge a run of which nothing says that it has ended."""
     blind = _blind(run, scene.sources, now)
@@ -149,27 +90,18 @@ def _living(run: Run, scene: Scene, job: Job | None, now: Instant) -> Judgement:
         return Judgement("stalled", f"job {job.id} {STILL[job.state]}")
     armed = run.kill is not None and run.kill.exists
     tail = f"; kill switch armed{endings.since(run, now)}" if armed else ""
-    if job is not None and _is_anew(run, job):
-        return _added(_starting(run, scene, job, now), tail)
+    if job is not None and is_anew(run, job):
+        return _starting(run, scene, job, now).also(tail)
     if progress.at is None:
-        return _added(_without_a_step(run, scene, now), tail)
-    silent, patience = now - progress.at, _patience(run)
-    if silent > patience and not _is_busy(run, patience, now):
-        return _stopped_or_silent(run, scene, job, silent, now) if armed else _silent(run, scene, job, silent, now)
+        return _without_a_step(run, scene, now).also(tail)
+    quiet = now - progress.at
+    if quiet > patience(run) and not _is_busy(run, patience(run), now):
+        return (stopped_or_silent if armed else silent)(run, scene, job, quiet, now)
     judged = _astray(progress, now) or _busy(run, now)
     if judged is not None:
-        return _added(judged, tail)
+        return judged.also(tail)
     usual = f", usually every {duration(progress.cadence_s)}" if progress.cadence_s else ""
-    return Judgement("healthy", f"{where(progress)} {duration(silent)} ago{usual}{tail}")
-
-
-def _added(judged: Judgement, tail: str) -> Judgement:
-    return Judgement(judged.verdict, judged.why + tail)
-
-
-def _patience(run: Run) -> Seconds:
-    """How long it may be silent."""
-    return max(run.spec.stall_after, PATIENCE * (run.progress.cadence_s or 0.0))
+    return Judgement("healthy", f"{where(progress)} {duration(quiet)} ago{usual}{tail}")
 
 
 def _is_up(job: Job, now: Instant) -> str:
@@ -205,14 +137,14 @@ def _starting(run: Run, scene: Scene, job: Job, now: Instant) -> Judgement:
     assert job.started_at is not None
     up, progress = now - job.started_at, run.progress
     said_at = progress.doing_at if progress.doing != "train" else None
-    if said_at is not None and said_at >= job.started_at and _is_busy(run, _patience(run), now):
+    if said_at is not None and said_at >= job.started_at and _is_busy(run, patience(run), now):
         busy = _busy(replace(run, progress=replace(progress, step=None, epoch=None)), now)
         if busy is not None:
             return busy
     if up <= run.spec.stall_after:
         return Judgement("starting", f"job {job.id} {_is_up(job, now)}, no step yet")
     what = f"job {job.id} {_is_up(job, now)}, and no step has come from it"
-    return _weighed(run, scene, job, what, now)
+    return weighed(run, scene, job, what, now)
 
 
 def _busy(run: Run, now: Instant) -> Judgement | None:
@@ -221,15 +153,17 @@ def _busy(run: Run, now: Instant) -> Judgement | None:
     if progress.doing != "train" and progress.doing_at is not None:
         doing: Verdict = "evaluating" if progress.doing == "eval" else "saving"
         spent = duration(now - (progress.busy_since or progress.doing_at))
-        return Judgement(doing, f"{doing} for {spent} after {where(progress)}{_usually(run, progress.doing)}")
+        return Judgement(doing, f"{doing} for {spent}{_after(progress)}{_usually(run, progress.doing)}")
     writing = run.checkpoints.writing if run.checkpoints is not None else None
     late = progress.at is not None and now - progress.at > 2 * (progress.cadence_s or now)
     if writing is not None and writing.began_at is not None and late:
         spent = duration(max(0.0, now - writing.began_at))
-        return Judgement(
-            "saving", f"a checkpoint is written for {spent}, after {where(progress)}{_usually(run, 'save')}"
-        )
+        return Judgement("saving", f"a checkpoint is written for {spent},{_after(progress)}{_usually(run, 'save')}")
     return None
+
+
+def _after(progress: Progress) -> str:
+    return " before its first step" if progress.step is None and progress.epoch is None else f" after {where(progress)}"
 
 
 def _usual(run: Run, doing: Literal["eval", "save"]) -> Seconds | None:
@@ -267,7 +201,7 @@ def _without_a_step(run: Run, scene: Scene, now: Instant) -> Judgement:
     assert log is not None
     if log.at is None:
         return Judgement("idle", "its log is empty")
-    if _is_busy(run, _patience(run), now):
+    if _is_busy(run, patience(run), now):
         return _busy(run, now) or Judgement("starting", "its log grows, and shows no step yet")
     quiet = now - log.at
     if quiet > run.spec.stall_after:
@@ -275,75 +209,18 @@ def _without_a_step(run: Run, scene: Scene, now: Instant) -> Judgement:
     read_for = 0.0 if log.began_at is None else now - log.began_at
     if read_for <= run.spec.stall_after:
         return Judgement("starting", "its log grows, and shows no step yet")
-    weighed = _weighed(run, scene, None, f"its log grows, and has shown no step for {duration(read_for)}", now)
-    return weighed if weighed.verdict == "hung" else Judgement("unknown", weighed.why)
+    judged = weighed(run, scene, None, f"its log grows, and has shown no step for {duration(read_for)}", now)
+    return judged if judged.verdict == "hung" else Judgement("unknown", judged.why)
 
 
-def _stopped_or_silent(run: Run, scene: Scene, job: Job | None, silent: Seconds, now: Instant) -> Judgement:
-    """Silent under an armed kill switch: it obeyed, unless its job still runs, its GPUs still spin, or it was silent
-    before: a run that hangs reads no switch."""
-    judged = _silent(run, scene, job, silent, now)
-    kill, progress = run.kill, run.progress
-    armed_at = None if kill is None else kill.armed_at
-    in_time = armed_at is None or progress.at is None or armed_at <= progress.at + _patience(run)
-    if job is None and in_time and judged.verdict != "hung":
-        return Judgement("stopped", f"the kill switch is armed{endings.since(run, now)}; last {where(progress)}")
-    return _added(judged, f"; the kill switch, armed{endings.since(run, now)}, has not ended it")
-
-
-def _silent(run: Run, scene: Scene, job: Job | None, silent: Seconds, now: Instant) -> Judgement:
-    progress = run.progress
-    usual = f" (usually every {duration(progress.cadence_s)})" if progress.cadence_s else ""
-    what = f"no step for {duration(silent)}{usual}, the last was {where(progress)}"
-    return _weighed(run, scene, job, what, now)
-
-
-def _weighed(run: Run, scene: Scene, job: Job | None, what: str, now: Instant) -> Judgement:
-    """What the GPUs and the queue make of a run that does not step."""
-    gpus = witnesses.gpus_of(run, scene.nodes, scene.sources, now)
-    missing = _missing_job(run, scene, now)
-    if gpus.are_all_empty:
-        why = f"{what}; no process holds memory on its GPUs{missing}"
-        if job is not None:
-            return Judgement("stalled" if _is_anew(run, job) else "dead", f"{why}; job {job.id} is {job.state}")
-        is_dark = bool(run.jobs or run.spec.job) and not _does_answer(run, scene)
-        return Judgement("unknown" if is_dark and missing else "dead", why)
-    if gpus.spin:
-        return Judgement("hung", f"{what}; {gpus.spin}{gpus.unheard}{missing}")
-    mean = gpus.mean_pct
-    if mean is None:
-        is_gone = bool(missing) and run.spec.job is not None and _does_answer(run, scene)
-        return Judgement("dead" if is_gone else "stalled", what + missing)
-    if mean <= witnesses.IDLE_PCT:
-        return Judgement("data-stall", f"{what}; its GPUs are idle ({mean:.0f} %){gpus.unheard}{missing}")
-    return Judgement("stalled", f"{what}; its GPUs are at {mean:.0f} %{gpus.unheard}{missing}")
-
-
-def _missing_job(run: Run, scene: Scene, now: Instant) -> str:
-    """What its scheduler says where it lists no job of it, or says nothing."""
-    source = scene.sources.get(f"slurm:{run.spec.cluster}")
-    if source is None or source.seen_at is None or source.health == "off":
-        return ""
-    if source.health == "down":
-        return f"; Slurm has not answered for {duration(now - source.seen_at)}" if run.jobs or run.spec.job else ""
-    return "" if run.jobs else f"; Slurm lists no job {run.spec.job or run.name}"
-
-
-def _is_busy(run: Run, patience: Seconds, now: Instant) -> bool:
-    """Whether it said within patience that it evaluates or saves, or is seen to write a checkpoint: that takes the
+def _is_busy(run: Run, within: Seconds, now: Instant) -> bool:
+    """Whether it said within this time that it evaluates or saves, or is seen to write a checkpoint: that takes the
     time of many steps, and for the slow ones what three of them usually take."""
     progress = run.progress
     if progress.doing != "train" and progress.doing_at is not None:
-        return now - progress.doing_at <= max(patience, OVERLONG * (_usual(run, progress.doing) or 0.0))
+        return now - progress.doing_at <= max(within, OVERLONG * (_usual(run, progress.doing) or 0.0))
     writing = run.checkpoints.writing if run.checkpoints is not None else None
-    return writing is not None and writing.at is not None and now - writing.at <= patience
-
-
-def where(progress: Progress) -> str:
-    """How far it is; some trainers print no step, but an epoch that grows."""
-    if progress.step is None:
-        return "no step yet" if progress.epoch is None else f"epoch {progress.epoch:.2f}"
-    return f"step {progress.step:,}"
+    return writing is not None and writing.at is not None and now - writing.at <= within
 
 
 def _number(value: float) -> str:

@@ -12,7 +12,8 @@ from trainmon.model_actions import Action, Execute, Record
 from trainmon.model_checkpoints import Checkpoint, Checkpoints
 from trainmon.model_jobs import Job
 from trainmon.readings import Process
-from trainmon.verdicts import Scene, judge
+from trainmon.scene import Scene
+from trainmon.verdicts import judge
 
 NOW = 100_000.0
 SPEC = RunSpec(name="llm", cluster="prod", log="/fsx/llm.out", target_step=20_000, stall_after=900, nodes=("n1",))

@@ -9,8 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from trainmon.model import Gpu, Log, Node, Progress, Run, RunSpec, Source, Switch
+from trainmon.scene import Scene
 from trainmon.text import duration
-from trainmon.verdicts import Scene, judge
+from trainmon.verdicts import judge
 
 NOW = 100_000.0
 SPEC = RunSpec(name="llm", cluster="prod", log="/fsx/llm.out", target_step=20_000, stall_after=900, nodes=("n1",))
