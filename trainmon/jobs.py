@@ -44,7 +44,7 @@ REASONS: dict[str, str] = {
     "Priority": "waits behind jobs of higher priority",
     "Prolog": "its prolog still runs",
     "QOSNotAllowed": "its partition or account does not take its QOS",
-    "QOSUsageThreshold": "its QOS was used too little to start a job",
+    "QOSUsageThreshold": "its account's fair share is below what its QOS demands",
     "ReqNodeNotAvail": "nodes that it needs are not available",
     "Reservation": "waits for its reservation",
     "ReservationDeleted": "its reservation was deleted",
@@ -58,7 +58,7 @@ REASONS: dict[str, str] = {
     "launch failure limit exceeded requeued held": "held: it failed to launch too often",
     "user env retrieval failed requeued held": "held: the environment of its user could not be read",
 }
-"""Slurm's reasons (squeue(1), JOB REASON CODES, and job_state_reason.c); of limits see LIMIT; others stay as they are."""
+"""Slurm's reasons (squeue(1), JOB REASON CODES; job_state_reason.c); of limits see LIMIT; others stay as they are."""
 
 NEVER = frozenset({
     "AccountNotAllowed", "BadConstraints", "BurstBufferOperation", "DeadLine", "DependencyNeverSatisfied",
@@ -67,10 +67,19 @@ NEVER = frozenset({
     "job requeued in held state", "launch failed requeued held", "launch failure limit exceeded requeued held",
     "user env retrieval failed requeued held",
 })  # fmt: skip
-"""Reasons that no waiting cures: somebody must do something."""
+"""Reasons that no waiting cures; see is_for_good."""
 
 LIMIT = re.compile(r"(?P<whose>Assoc|QOS|Max\w+PerAccount)")
 """What a limit's reason begins with; there are some 150 (AssocGrpGRES, QOSMaxJobsPerUserLimit, MaxGRESPerAccount)."""
+
+BEYOND = re.compile(r"(?:Assoc|QOS)Max\w*Per(?:Job|Node)(?:Limit)?|QOSMin\w+")
+"""Limits that this one job does not keep, whatever else runs."""
+
+
+def is_for_good(reason: str | None) -> bool:
+    """Whether no waiting cures it: somebody must do something."""
+    return reason is not None and (reason in NEVER or BEYOND.fullmatch(reason) is not None)
+
 
 DEPENDENCY = re.compile(r"(?P<kind>after\w*|singleton)(?::(?P<jobs>[^(,?]*))?(?:\((?P<state>\w+)\))?")
 
@@ -111,7 +120,7 @@ def _limit(reason: str) -> str:
     whose = "QOS" if found["whose"] == "QOS" else "account"
     if reason.startswith("QOSMin"):
         return f"it asks for less than its {whose} demands ({reason})"
-    if re.search(r"Max.*Per(?:Job|Node)", reason):
+    if BEYOND.fullmatch(reason):
         return f"it asks for more than its {whose} allows one job ({reason})"
     return f"a limit of its {whose} is reached ({reason})"
 

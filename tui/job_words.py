@@ -60,7 +60,7 @@ def sign(job: Job) -> Span:
 
 def style_of_wait(job: Job) -> str:
     """How much a reason to wait needs a person."""
-    return NEVER_LOOKS.get(job.reason or "", "warn" if job.reason in jobs.NEVER else "dim")
+    return NEVER_LOOKS.get(job.reason or "", "warn" if jobs.is_for_good(job.reason) else "dim")
 
 
 def why(job: Job, now: Instant) -> Span:
@@ -90,7 +90,7 @@ def short_wait(job: Job, now: Instant) -> str:
     if job.reason == "Dependency":
         after = re.findall(r"(?<![\d_])\d+(?:_\d+)?", job.dependency or "")
         return f"after {after[0]}"[:16] if len(after) == 1 else "after others"
-    if job.reason in jobs.NEVER:
+    if jobs.is_for_good(job.reason):
         return "will not start!"
     return {
         "Resources": "for free nodes", "Priority": "for its priority", "JobArrayTaskLimit": "for its array",

@@ -56,6 +56,20 @@ def test_elements_of_an_array_run_one_after_another_and_the_rest_is_one_row(slur
     assert watch.state.runs["arr"].jobs[0] == f"lab/{job_id}_2"
 
 
+def test_a_requeued_element_waits_in_a_row_of_its_own(slurm: Slurm, watching: Watching) -> None:
+    watch = watching(runs=[RunSpec(name="arr", cluster="lab", job="arr")])
+    job_id = slurm.submit("sleep 600", "--array=1-4%1", "-J", "arr")
+    slurm.wait_for_state(f"{job_id}_1", "RUNNING")
+    watch.look()
+    slurm.scontrol("requeue", "Incomplete", f"{job_id}_1")
+    watch.until(lambda: f"lab/{job_id}_2" in watch.state.jobs and watch.job(f"{job_id}_2").stage == "running", "next")
+    watch.until(lambda: watch.job(f"{job_id}_1").stage != "running", "it is let go")
+    first = watch.job(f"{job_id}_1")
+    assert (first.stage, first.gone_at, first.restarts) == ("waiting", None, 1)
+    assert watch.state.jobs[f"lab/{job_id}_[]"].elements == 2
+    assert watch.state.runs["arr"].queued_behind == 3
+
+
 def test_jobs_that_wait_say_for_what(slurm: Slurm, watch: Watch) -> None:
     fine = slurm.submit("true")
     slurm.wait_for_state(fine, "COMPLETED")
@@ -91,7 +105,7 @@ def test_a_held_job_is_released(slurm: Slurm, watch: Watch) -> None:
     job_id = slurm.submit("sleep 600", "--hold")
     watch.look()
     assert watch.job(job_id).priority == 0
-    assert watch.job(job_id).reason in jobs.NEVER
+    assert jobs.is_for_good(watch.job(job_id).reason)
     slurm.scontrol("release", job_id)
     watch.until(lambda: watch.job(job_id).stage == "running", "it runs")
     assert watch.job(job_id).priority != 0

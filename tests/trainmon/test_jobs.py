@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainmon.jobs import ended, waits
+from trainmon.jobs import NEVER, REASONS, ended, is_for_good, waits
 from trainmon.model_jobs import Job, SchedulerNode, count_tasks, gpus_missing
 
 NOW = 100_000.0
@@ -43,12 +43,29 @@ def job(**changes: Any) -> Job:
         ({"reason": "ReqNodeNotAvail, UnavailableNodes:gpu-[1-2]"},
          "nodes that it needs are not available: UnavailableNodes:gpu-[1-2]"),
         ({"reason": "QOSMaxJobsPerUserLimit"}, "a limit of its QOS is reached (QOSMaxJobsPerUserLimit)"),
+        ({"reason": "AssocGrpGRES"}, "a limit of its account is reached (AssocGrpGRES)"),
+        ({"reason": "MaxGRESPerAccount"}, "a limit of its account is reached (MaxGRESPerAccount)"),
+        ({"reason": "AssocMaxNodePerJobLimit"},
+         "it asks for more than its account allows one job (AssocMaxNodePerJobLimit)"),
+        ({"reason": "QOSMaxWallDurationPerJobLimit"},
+         "it asks for more than its QOS allows one job (QOSMaxWallDurationPerJobLimit)"),
+        ({"reason": "QOSMinGRES"}, "it asks for less than its QOS demands (QOSMinGRES)"),
+        ({"reason": "QOSNotAllowed"}, "its partition or account does not take its QOS"),
+        ({"reason": "Licenses"}, "waits for a license"),
+        ({"reason": "ReqNodeNotAvail, Reserved for maintenance"},
+         "nodes that it needs are not available: Reserved for maintenance"),
         ({"reason": "SomethingNew"}, "SomethingNew"),
         ({}, "waits"),
     ],
 )  # fmt: skip
 def test_why_a_job_waits_is_said_in_words(changes: dict[str, Any], said: str) -> None:
     assert waits(job(**changes), NOW) == said
+
+
+def test_what_no_waiting_cures_has_words_too_and_a_limit_of_one_job_is_such() -> None:
+    assert NEVER < REASONS.keys()
+    assert all(is_for_good(reason) for reason in (*NEVER, "QOSMaxGRESPerJob", "AssocMaxNodePerJobLimit", "QOSMinGRES"))
+    assert not any(is_for_good(reason) for reason in (None, "Priority", "QOSMaxJobsPerUserLimit", "AssocGrpGRES"))
 
 
 @pytest.mark.parametrize(

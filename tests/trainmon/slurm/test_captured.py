@@ -70,6 +70,11 @@ def test_a_requeued_job_counts_its_restart_and_waits_two_minutes() -> None:
     assert job.starts_at - job.submitted_at == pytest.approx(121, abs=2)
 
 
+def test_a_reason_of_several_words_is_the_same_from_both_commands() -> None:
+    text = captured("job-requeued.txt").replace("Reason=BeginTime", "Reason=launch_failed_requeued_held")
+    assert read_job(text, "lab")[0].reason == "launch failed requeued held"  # as squeue writes it
+
+
 def test_a_nasty_name_is_one_job_and_printable() -> None:
     (job,) = read_job(captured("job-nasty.txt"), "lab")
     assert job.name.startswith("a|b #c |# d")
