@@ -1,16 +1,16 @@
-"""An Ask + the State + what was read just now → a Plan; what must be read for it; and the last check. Pure."""
+"""An Ask + the State + what was read just now → a Plan; and what must be read for it. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
-from trainmon.actions_case import Actor, Answer, Case, Fresh, Sight, case_of
+from trainmon.actions_case import Actor, Answer, Case, Fresh, Look, Sight, case_of
 from trainmon.actions_jobs import cancel, hold, is_held, release, requeue
 from trainmon.actions_queue import cluster_of, exclude, queue, waiting_jobs
+from trainmon.actions_recheck import recheck, rechecked, unchecked
 from trainmon.actions_signal import signal
 from trainmon.actions_switches import Armed, armed, kill, save, undo
 from trainmon.clock import Instant
@@ -20,7 +20,7 @@ from trainmon.model_jobs import Job
 
 __all__ = [
     "Actor", "Armed", "Fresh", "Look", "Offer", "Sight", "armed", "hold_or_release", "looks", "offered", "plan",
-    "recheck", "rechecked",
+    "recheck", "rechecked", "unchecked",
 ]  # fmt: skip
 
 PLANS: dict[Verb, Callable[[Case], Answer]] = {
@@ -71,21 +71,6 @@ class Offer(msgspec.Struct, frozen=True):
     verb: Verb
     title: str
     refusal: Refusal | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What is to be read on one host before a plan or an act."""
-
-    host: str
-    cluster: str
-    users: tuple[str, ...] | None = None
-    """Whose queue; empty for one's own, None for none."""
-    jobs: tuple[tuple[str, str], ...] = ()
-    """Keys of jobs, and what scontrol is asked for."""
-    steps: tuple[tuple[str, str], ...] = ()
-    """The same, of those whose steps are wanted."""
-    switches: tuple[str, ...] = ()
 
 
 def plan(ask: Ask, state: State, fresh: Fresh, actor: Actor, now: Instant) -> Plan:
@@ -197,7 +182,7 @@ def _looks_for_nodes(ask: Ask, state: State, fresh: Fresh) -> tuple[Look, ...]:
             continue
         nodes = tuple(node for node in ask.subjects if cluster_of(state, node) == name)
         jobs = tuple((job.key, target(job)) for job in waiting_jobs(ask, state, fresh, name, nodes))
-        found.append(Look(cluster.login, name, cluster.users, jobs))
+        found.append(Look(cluster.login, name, cluster.users, jobs, nodes=nodes))
     return tuple(found)
 
 
@@ -209,48 +194,3 @@ def _has_slurm(state: State, cluster: str) -> bool:
 def target(job: Job) -> str:
     """What `scontrol show job` is asked for: an array's waiting elements are among the records of its number."""
     return str(job.array) if job.is_waiting_array and job.array is not None else job.id
-
-
-def rechecked(action: Action) -> Look:
-    """What must be read just before an action."""
-    number, absent = action.expected.id, action.expected.switch_absent
-    jobs = () if action.job is None or number is None else ((action.job, number.partition("_[")[0]),)
-    return Look(action.host, action.cluster, jobs=jobs, switches=() if absent is None else (absent,))
-
-
-def recheck(action: Action, fresh: Fresh, now: Instant) -> Refusal | None:
-    """Why an action is not done after all: what its plan showed is no longer so, or cannot be seen."""
-    expected = action.expected
-    path = expected.switch_absent
-    sight = None if path is None else fresh.switches.get(f"{action.host}:{path}")
-    if sight is not None and sight.exists:
-        by = f" by {sight.by}" if sight.by else ""
-        return _aborted(action, f"the kill switch has been armed meanwhile{by}", "take it back first: U")
-    if expected.id is None or action.job is None:
-        return None
-    if action.job in fresh.gone:
-        return _aborted(action, f"Slurm no longer knows job {expected.id}")
-    job = fresh.jobs.get(action.job)
-    if job is None:
-        error = fresh.errors.get(action.job) or fresh.errors.get(action.cluster)
-        why = error or f"job {expected.id} is no longer as it was"
-        return _aborted(action, why, "nothing was done; look at the queue, and ask again")
-    return _changed(action, job)
-
-
-def _changed(action: Action, job: Job) -> Refusal | None:
-    expected = action.expected
-    if job.id != expected.id:
-        return _aborted(action, f"{expected.id} has become {job.id} meanwhile")
-    if expected.stages and job.stage not in expected.stages:
-        was = " or ".join(expected.stages)
-        return _aborted(action, f"job {job.id} is {job.state} now, no longer {was}")
-    if expected.user is not None and job.user != expected.user:
-        return _aborted(action, f"job {job.id} is {job.user or 'nobody'}'s now: another job has its number")
-    if expected.restarts is not None and job.restarts is not None and job.restarts != expected.restarts:
-        return _aborted(action, f"job {job.id} was requeued meanwhile (restart {job.restarts})")
-    return None
-
-
-def _aborted(action: Action, why: str, hint: str = "nothing was done; look at it again") -> Refusal:
-    return Refusal(subject=action.subject, why=why, hint=hint)

@@ -11,8 +11,8 @@ import msgspec
 from trainmon.clock import Instant, Seconds
 from trainmon.joining import jobs_of, present
 from trainmon.model import Run, State, Switch
-from trainmon.model_actions import Action, Ask, Refusal
-from trainmon.model_jobs import Cluster, Job
+from trainmon.model_actions import Action, Ask, Expected, Refusal
+from trainmon.model_jobs import Cluster, Job, SchedulerNode
 from trainmon.text import clean, duration
 
 Kind = Literal["kill", "save"]
@@ -39,14 +39,34 @@ class Fresh(msgspec.Struct, frozen=True, kw_only=True):
     at: Instant = 0.0
     jobs: Mapping[str, Job] = {}
     """By key."""
+    nodes: Mapping[str, SchedulerNode] = {}
+    """By name."""
     gone: frozenset[str] = frozenset()
-    """Keys of jobs that the scheduler does not know any more."""
+    """Keys of jobs that the scheduler does not know any more, and `CLUSTER/NODE` of nodes that it does not know."""
     steps: Mapping[str, tuple[str, ...]] = {}
     """The steps of a job that run now, by its key."""
     switches: Mapping[str, Sight] = {}
     """By `HOST:PATH`."""
     errors: Mapping[str, str] = {}
-    """Why something could not be read, in a sentence: by a job's key, by `HOST:PATH`, or by a cluster for its queue."""
+    """Why something could not be read, in a sentence: by a job's key, by `HOST:PATH`, by `CLUSTER/NODE`, or by a
+    cluster for its queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is to be read on one host before a plan or an act."""
+
+    host: str
+    cluster: str
+    users: tuple[str, ...] | None = None
+    """Whose queue; empty for one's own, None for none."""
+    jobs: tuple[tuple[str, str], ...] = ()
+    """Keys of jobs, and what scontrol is asked for."""
+    steps: tuple[tuple[str, str], ...] = ()
+    """The same, of those whose steps are wanted."""
+    switches: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    """Whose states the scheduler is asked for."""
 
 
 class Actor(msgspec.Struct, frozen=True):
@@ -126,6 +146,12 @@ class Case:
         """Why a switch could not be looked at just now."""
         return self.fresh.errors.get(f"{self.host}:{path}")
 
+    def unread_kill(self) -> str | None:
+        """Why it cannot be told whether the run's kill switch is armed."""
+        path = None if self.run is None else self.run.spec.kill_switch
+        known = self.switch("kill")
+        return None if path is None else self.unread(path) or (known.error if known is not None else None)
+
     @property
     def host(self) -> str | None:
         """Where its commands run and its files are read: the login host, else one that answers."""
@@ -187,6 +213,20 @@ def foreign_warning(case: Case, job: Job) -> tuple[str, ...]:
     if not is_foreign(case, job) or (case.known is not None and case.known.may_operate):
         return ()
     return (f"It is {job.user}'s: Slurm refuses this to all but {job.user} and its operators.",)
+
+
+def as_seen(case: Case, job: Job, *, absent: bool = False, needs_slurm: bool = True) -> Expected:
+    """What must still hold of a job when it is done, and of the kill switch where it must be `absent`."""
+    path = case.run.spec.kill_switch if case.run is not None and absent else None
+    return Expected(
+        id=job.id,
+        submitted_at=job.submitted_at,
+        stages=(job.stage,) if job.stage != "unknown" else (),
+        user=job.user or None,
+        restarts=job.restarts,
+        switch_absent=path if path is not None and case.unread_kill() is None else None,
+        needs_slurm=needs_slurm,
+    )
 
 
 def current(case: Case) -> Job | None:

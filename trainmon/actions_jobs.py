@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from trainmon import jobs as words
-from trainmon.actions_case import Answer, Case, foreign_warning, is_foreign, unknown_to_slurm
+from trainmon.actions_case import Answer, Case, as_seen, foreign_warning, is_foreign, unknown_to_slurm
 from trainmon.actions_made import action, lost_steps
 from trainmon.actions_switches import armed_kill
-from trainmon.model_actions import Action, Execute, Expected
+from trainmon.model_actions import Action, Execute
 from trainmon.model_jobs import Job
 from trainmon.slurm import commands
 from trainmon.text import clean
@@ -21,8 +21,8 @@ def requeue(case: Case) -> Answer:
     if refusal is not None:
         return refusal
     assert job is not None
-    kill = case.switch("kill")
-    unseen = () if kill is None or kill.error is None else (f"Whether the kill switch is armed: {kill.error}.",)
+    unread = case.unread_kill()
+    unseen = () if unread is None else (f"Whether its kill switch is armed cannot be told: {unread}.",)
     made = action(
         case,
         Execute(commands.requeue(job.target)),
@@ -38,7 +38,7 @@ def requeue(case: Case) -> Answer:
             *_log_words(case, job),
         ),
         warnings=(*unseen, *foreign_warning(case, job)),
-        expected=_as_seen(case, job),
+        expected=as_seen(case, job, absent=True),
         keep_log=_log(case, job),
     )
     return Answer(actions=(made,))
@@ -87,7 +87,7 @@ def cancel(case: Case) -> Answer:
         job=job,
         consequences=(*(ends if runs else (leaves,)), *_those_behind(case, job)),
         warnings=foreign_warning(case, job),
-        expected=_as_seen(case, job, absent=False),
+        expected=as_seen(case, job),
         keep_log=_log(case, job) if runs else None,
     )
     because = _much_at_stake(case, job)
@@ -127,7 +127,7 @@ def _hold(case: Case, job: Job) -> Action:
         job=job,
         consequences=(waits if job.stage == "waiting" else runs,),
         warnings=foreign_warning(case, job),
-        expected=_as_seen(case, job, absent=False),
+        expected=as_seen(case, job),
     )
 
 
@@ -156,19 +156,13 @@ def _release(case: Case, job: Job) -> Action:
         job=job,
         consequences=("It starts when its turn comes.",),
         warnings=(*burnt, *foreign_warning(case, job)),
-        expected=_as_seen(case, job, absent=False),
+        expected=as_seen(case, job),
     )
 
 
 def is_held(job: Job) -> bool:
     """Whether somebody must release it before it can start."""
     return job.priority == 0 or (job.reason or "").startswith("JobHeld") or (job.reason or "").endswith("held")
-
-
-def _as_seen(case: Case, job: Job, *, absent: bool = True) -> Expected:
-    """What must still hold when it is done."""
-    path = case.run.spec.kill_switch if case.run is not None and absent else None
-    return Expected(id=job.id, stages=(job.stage,), user=job.user or None, restarts=job.restarts, switch_absent=path)
 
 
 def _of(case: Case) -> str:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import replace
 from posixpath import dirname
 
-from trainmon.actions_case import Actor, Answer, Case, Fresh, foreign_warning, unknown_to_slurm
+import msgspec
+
+from trainmon.actions_case import Actor, Answer, Case, Fresh, as_seen, foreign_warning, unknown_to_slurm
 from trainmon.actions_made import action
 from trainmon.actions_switches import armed_kill
 from trainmon.clock import Instant
 from trainmon.model import State
-from trainmon.model_actions import Action, Ask, Execute, Expected, Refusal
+from trainmon.model_actions import Action, Ask, Chain, Execute, Expected, Refusal
 from trainmon.model_jobs import Cluster, Job
 from trainmon.slurm import commands
 from trainmon.text import clean
 
 MOST = 1_000
 """Elements of one array: Slurm's own default is 1001 (MaxArraySize)."""
+
+NODE = re.compile(r"\w[\w.-]{0,200}", re.ASCII)
 
 EXCLUDED_AT_ONCE = 32
 """Waiting jobs that one plan changes: a list that a person can still read."""
@@ -51,8 +56,19 @@ def queue(case: Case) -> Answer:
         facts=(("working directory", f"{clean(workdir or '')}{'' if known else ' (the directory of the script)'}"),),
         consequences=_queued(count, last),
         warnings=_queue_warnings(case),
+        expected=_as_queued(case),
     )
     return Answer(actions=(made,))
+
+
+def _as_queued(case: Case) -> Expected:
+    """That no kill switch is armed, and no other job of the run was queued: both would run at once."""
+    assert case.run is not None
+    spec = case.run.spec
+    numbers = tuple(dict.fromkeys(str(job.array or job.number) for job in case.jobs))
+    users = case.known.users if case.known is not None else ()
+    absent = spec.kill_switch if case.unread_kill() is None else None
+    return Expected(switch_absent=absent, chain=Chain(spec.job or spec.name, spec.user, numbers, users))
 
 
 def _queued(count: int, last: Job | None) -> tuple[str, ...]:
@@ -65,10 +81,11 @@ def _queued(count: int, last: Job | None) -> tuple[str, ...]:
 
 
 def _queue_warnings(case: Case) -> tuple[str, ...]:
-    job = case.job
+    job, unread = case.job, case.unread_kill()
+    unseen = () if unread is None else (f"Whether its kill switch is armed cannot be told: {unread}.",)
     if job is None or case.known is None or case.known.me is None or job.user in ("", case.known.me):
-        return ()
-    return (f"The jobs of the run so far are {job.user}'s; this one will be yours.",)
+        return unseen
+    return (*unseen, f"The jobs of the run so far are {job.user}'s; this one will be yours.")
 
 
 def _silent(case: Case) -> Answer | None:
@@ -94,15 +111,12 @@ def _script_hint(case: Case) -> str:
 def exclude(ask: Ask, state: State, fresh: Fresh, actor: Actor, now: Instant) -> Answer:
     """Keep the waiting jobs off some nodes, and drain those where we may."""
     clusters = {name: cluster_of(state, name) for name in dict.fromkeys(ask.subjects)}
-    unknown = tuple(
-        Refusal(subject=name, why=f"no node is called {clean(name, 100)}")
-        for name, of in clusters.items()
-        if of is None
-    )
-    answers = [Answer(refusals=unknown)]
+    unknown = {name: _unknown(state, fresh, name, of) for name, of in clusters.items()}
+    answers = [Answer(refusals=tuple(one for one in unknown.values() if one is not None))]
     for cluster in dict.fromkeys(of for of in clusters.values() if of is not None):
-        names = tuple(name for name, of in clusters.items() if of == cluster)
-        answers.append(_exclude(ask, state, fresh, actor, now, cluster, names))
+        names = tuple(name for name, of in clusters.items() if of == cluster and unknown[name] is None)
+        if names:
+            answers.append(_exclude(ask, state, fresh, actor, now, cluster, names))
     return Answer(
         actions=tuple(one for answer in answers for one in answer.actions),
         refusals=tuple(one for answer in answers for one in answer.refusals),
@@ -110,9 +124,25 @@ def exclude(ask: Ask, state: State, fresh: Fresh, actor: Actor, now: Instant) ->
 
 
 def cluster_of(state: State, node: str) -> str | None:
-    """The cluster of a node, watched or only known to its scheduler."""
+    """The cluster of a node, watched or only known to its scheduler. One that neither shows, as no job of ours runs
+    there now, may still be known to the only scheduler there is: it is asked."""
     known = state.nodes.get(node) or state.scheduler_nodes.get(node)
-    return None if known is None else known.cluster
+    if known is not None:
+        return known.cluster
+    asked = [name for name in state.clusters if f"slurm:{name}" in state.sources]
+    return asked[0] if len(asked) == 1 and NODE.fullmatch(node) else None
+
+
+def _unknown(state: State, fresh: Fresh, node: str, cluster: str | None) -> Refusal | None:
+    """That no scheduler has it, or that this could not be asked."""
+    key = f"{cluster}/{node}"
+    if node in state.nodes or node in state.scheduler_nodes:
+        return None
+    if cluster is None:
+        return Refusal(subject=node, why=f"no node is called {clean(node, 100)}")
+    if key in fresh.gone:
+        return Refusal(subject=node, why=f"Slurm knows no node called {clean(node, 100)}")
+    return Refusal(subject=node, why=fresh.errors[key]) if key in fresh.errors else None
 
 
 def _exclude(
@@ -177,14 +207,14 @@ def _kept_off(case: Case, job: Job, names: tuple[str, ...]) -> Action | None:
         facts=(("kept off already", ", ".join(job.excluded) or "none"),),
         consequences=("It waits for other nodes, which may take longer. What runs on the node goes on.",),
         warnings=foreign_warning(case, job),
-        expected=Expected(id=job.id, stages=("waiting",), user=job.user or None),
+        expected=msgspec.structs.replace(as_seen(case, job), excluded=job.excluded),
     )
 
 
 def _drains(case: Case, names: tuple[str, ...]) -> tuple[Action, ...]:
     if case.known is None or not case.known.may_operate:
         return ()
-    nodes = case.state.scheduler_nodes
+    nodes = {**case.state.scheduler_nodes, **case.fresh.nodes}
     open_ones = [name for name in names if name not in nodes or not nodes[name].is_drained]
     return tuple(_drain(case, name) for name in open_ones)
 
@@ -198,4 +228,5 @@ def _drain(case: Case, name: str) -> Action:
         f"Drain {name}",
         consequences=("No job of anybody starts there until an operator resumes it. What runs there goes on.",),
         warnings=("This holds for everybody, not for your runs alone.",),
+        expected=Expected(undrained=name),
     )

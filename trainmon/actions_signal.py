@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trainmon.actions_case import Answer, Case, foreign_warning, unknown_to_slurm
+from trainmon.actions_case import Answer, Case, as_seen, foreign_warning, unknown_to_slurm
 from trainmon.actions_made import action, lost_steps
 from trainmon.jobs import ended
-from trainmon.model_actions import Execute, Expected
+from trainmon.model_actions import Execute
 from trainmon.model_jobs import Job
 from trainmon.slurm import commands
 from trainmon.text import clean, duration
@@ -55,7 +55,7 @@ def signal(case: Case) -> Answer:
         facts=(("who gets it", _receivers(steps)), ("caught", _caught_words(name, caught))),
         consequences=(*_follows(case, name, caught), *_shell_words(name, batch=batch)),
         warnings=(*_warnings(name, caught), *foreign_warning(case, job)),
-        expected=Expected(id=job.id, stages=("running",), user=job.user or None, restarts=job.restarts),
+        expected=as_seen(case, job),
     )
     kills = caught.known > caught.catch
     because = f"{name} ends {_some(caught)} of job {job.id}" if kills else ""

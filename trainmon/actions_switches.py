@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trainmon.actions_case import Answer, Case, Kind, current
+from trainmon.actions_case import Answer, Case, Kind, as_seen, current
 from trainmon.actions_made import action
 from trainmon.model import Run, Switch
-from trainmon.model_actions import Action, Drop, Remove, Verb
+from trainmon.model_actions import Action, Drop, Expected, Remove, Verb
 from trainmon.text import clean, duration
 
 HANG = 3.0
@@ -71,10 +71,13 @@ def save(case: Case) -> Answer:
         f"Save a checkpoint of {case.name} now",
         job=current(case),
         consequences=(
-            f"The trainer removes the file{_next(case)} and saves{about}; training goes on.",
+            "The next trainer that starts removes the file and saves: what it has just loaded."
+            if _has_no_reader(case)
+            else f"The trainer removes the file{_next(case)} and saves{about}; training goes on.",
             "Then it is watched: the file appears, is taken, a new checkpoint is committed.",
         ),
         warnings=(*_unread(case), *_armed_as_well(case), *_shared(case, path)),
+        expected=_reader(case),
     )
     return Answer(actions=(made,))
 
@@ -96,11 +99,14 @@ def kill(case: Case) -> Answer:
         f"End {case.name} by its kill switch",
         job=current(case),
         consequences=(
-            f"The trainer saves{about} and exits{_next(case)}.",
+            "Nothing is saved and nothing ends now: the next trainer that starts reads the file first, and exits."
+            if _has_no_reader(case)
+            else f"The trainer saves{about} and exits{_next(case)}.",
             "The file stays until somebody removes it (U); until then a requeue (R) is refused.",
             *_burns(case),
         ),
         warnings=(*_unread(case), *_shared(case, path)),
+        expected=_reader(case),
     )
     return Answer(actions=(made,))
 
@@ -185,9 +191,9 @@ def _next(case: Case) -> str:
 
 def _unread(case: Case) -> tuple[str, ...]:
     """That nobody may read the switch, and what helps then."""
-    run, job, silent = case.run, current(case), case.silent_s
+    run, silent = case.run, case.silent_s
     assert run is not None
-    if case.jobs and job is None:
+    if _has_no_reader(case):
         return ("No job of it runs now: the next that starts reads the file first.",)
     is_busy = run.verdict in ("saving", "evaluating")
     is_slow = silent is not None and case.step_s is not None and silent > max(QUICK, HANG * case.step_s)
@@ -195,6 +201,19 @@ def _unread(case: Case) -> tuple[str, ...]:
         since = "" if silent is None else f": no step for {duration(silent)}"
         return (f"It looks hung or stopped{since}. A hung trainer does not read the file; C cancels its job.",)
     return ()
+
+
+def _has_no_reader(case: Case) -> bool:
+    """Whether no job of it runs, as its Slurm tells: without any Slurm, or in its silence, that is not known."""
+    source = case.state.sources.get(f"slurm:{case.cluster}")
+    is_told = source is not None and source.health in ("ok", "late") and source.seen_at is not None
+    return current(case) is None and (bool(case.jobs) or is_told)
+
+
+def _reader(case: Case) -> Expected:
+    """The job whose trainer reads the file. A kill switch that comes after its end burns the next one."""
+    job = current(case)
+    return Expected() if job is None else as_seen(case, job, needs_slurm=False)
 
 
 def _armed_as_well(case: Case) -> tuple[str, ...]:

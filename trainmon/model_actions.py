@@ -63,17 +63,39 @@ class Remove(msgspec.Struct, frozen=True, tag="remove"):
 Deed = Execute | Drop | Remove
 
 
+class Chain(msgspec.Struct, frozen=True):
+    """The jobs of a run that wait and run: one that was queued meanwhile would run beside the one that is queued."""
+
+    name: str
+    """Of its jobs."""
+    user: str | None
+    """Whose they must be; null for anybody's."""
+    numbers: tuple[str, ...]
+    """Of each, or of its array."""
+    users: tuple[str, ...] = ()
+    """Whose queue is read; empty for one's own."""
+
+
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
     """What must still hold when the action is done; otherwise it is aborted, in words."""
 
     id: str | None = None
     """The job's."""
+    submitted_at: Instant | None = None
+    """With its id this is that job and no other: numbers are used again, and a controller may lose its memory."""
     stages: tuple[str, ...] = ()
     """The stages of life in which it may be (see model_jobs.Stage)."""
     user: str | None = None
     restarts: int | None = None
     switch_absent: str | None = None
     """A path at which there must be no file: requeueing under an armed kill switch burns the attempt."""
+    excluded: tuple[str, ...] | None = None
+    """The nodes that it keeps off: a new list replaces the one that is there."""
+    undrained: str | None = None
+    """A node that nobody has drained: another's reason is not to be written over."""
+    chain: Chain | None = None
+    needs_slurm: bool = True
+    """Whether it is left undone while the scheduler is silent. A switch file needs none."""
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):

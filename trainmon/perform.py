@@ -20,9 +20,9 @@ from trainmon.clock import Clock, Seconds
 from trainmon.errors import TrainmonError
 from trainmon.model import ActionChanged, Event, State
 from trainmon.model_actions import Action, Ask, Plan, Record, Refusal
-from trainmon.perform_deed import Done, do, log_tail
+from trainmon.perform_deed import Done, do, log_tail, place_of
 from trainmon.perform_hands import Asked, Hand
-from trainmon.perform_look import Sighting, unread
+from trainmon.perform_look import GLANCE, LOOK_FOR, Sighting, unread
 from trainmon.shell import Shell
 
 log = logging.getLogger(__name__)
@@ -42,8 +42,8 @@ class LedgerDoor(Protocol):
     def write(self, record: Record) -> None:
         """Write it down; returns when it is on the disk. Raises LedgerStuck after 5 s."""
 
-    def keep_text(self, action_id: str, kind: str, host: str, path: str, text: str) -> None:
-        """Keep a piece of text with an action; never blocks."""
+    def write_text(self, action_id: str, kind: str, host: str, path: str, text: str) -> None:
+        """Keep a piece of text with an action; returns when it is on the disk. Raises LedgerStuck after 5 s."""
 
 
 class Performer:
@@ -169,12 +169,14 @@ class Performer:
     def _perform_on(self, shell: Shell, record: Record) -> Record:
         action = record.action
         slurm = self._hand(action.host).slurm(shell)
-        fresh = Sighting(action.host, shell, slurm, self._clock).all_of([actions.rechecked(action)])
+        if action.keep_log is not None:  # before the check: nothing may take its time between that and the act
+            record = _noted(record, self._keep_log(action))
+        seconds = LOOK_FOR if action.expected.needs_slurm else GLANCE
+        fresh = Sighting(action.host, shell, slurm, self._clock, seconds).for_act(actions.rechecked(action))
         refusal = actions.recheck(action, fresh, self._clock.now())
         if refusal is not None:
             return _refused(record, f"{refusal.why} ({refusal.hint})", self._clock.now())
-        if action.keep_log is not None:
-            record = _noted(record, self._keep_log(action))
+        record = _noted(record, actions.unchecked(action, fresh))
         done: Done = do(action, shell, slurm)
         record = replace(record, status=done.status, outcome=done.words, made=done.made, done_at=self._clock.now())
         if done.status == "failed":
@@ -197,12 +199,12 @@ class Performer:
 
     def _keep_log(self, action: Action) -> str | None:
         """Copy the end of a log to the ledger; returns what went wrong."""
-        host, _, path = (action.keep_log or "").partition(":")
+        host, path = place_of(action.keep_log or "")
         if self._ledger is None:
             return "the log's end was not kept: there is no ledger"
         try:
             text = log_tail(self._shell_of(host), path)
-            self._ledger.keep_text(action.id, "log", host, path, text)
+            self._ledger.write_text(action.id, "log", host, path, text)
         except TrainmonError as error:
             return f"the log's end was not kept: {error}"
         return None

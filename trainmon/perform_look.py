@@ -20,6 +20,9 @@ from trainmon.slurm_client import SlurmFailed
 LOOK_FOR: Seconds = 8.0
 """For all of it: a plan is shown within 10 s, with what is known by then."""
 
+GLANCE: Seconds = 3.0
+"""Where what is done needs no scheduler: a kill switch does not wait long for one that hangs."""
+
 
 class Scheduler(Protocol):
     """What is needed of a slurm_client.Client."""
@@ -55,7 +58,13 @@ class Sighting:
                 self._job(look.cluster, key, number)
             for key, number in look.steps:
                 self._steps(look.cluster, key, number)
+            self._nodes(look.cluster, look.nodes)
         return self.fresh
+
+    def for_act(self, look: Look) -> Fresh:
+        """What the check before an act needs."""
+        self._queue(look)
+        return self.all_of([look])
 
     def _here(self, looks: Iterable[Look]) -> tuple[Look, ...]:
         return tuple(look for look in looks if look.host == self._host)
@@ -112,6 +121,20 @@ class Sighting:
             return
         self.fresh = replace(self.fresh, steps={**self.fresh.steps, key: steps})
 
+    def _nodes(self, cluster: str, names: tuple[str, ...]) -> None:
+        if not names:
+            return
+        keys = {name: f"{cluster}/{name}" for name in names}
+        try:
+            text = self._ask(cluster, commands.nodes(names))
+        except SlurmFailed as failure:
+            for key in keys.values():
+                self._cannot(key, failure)
+            return
+        seen = {node.name: node for node in texts.read_nodes(text, cluster) if node.name in keys}
+        absent = frozenset(key for name, key in keys.items() if name not in seen)
+        self.fresh = replace(self.fresh, nodes={**self.fresh.nodes, **seen}, gone=self.fresh.gone | absent)
+
     def _switch(self, host: str, path: str) -> None:
         where = f"{host}:{path}"
         if where in self.fresh.switches or where in self.fresh.errors:
@@ -136,6 +159,7 @@ def unread(looks: Iterable[Look], words: str) -> Fresh:
     for look in looks:
         errors |= {f"{look.host}:{path}": words for path in look.switches}
         errors |= {key: words for key, _ in (*look.jobs, *look.steps)}
+        errors |= {f"{look.cluster}/{name}": words for name in look.nodes}
         if look.users is not None:
             errors[look.cluster] = words
     return Fresh(errors=errors)
@@ -146,6 +170,7 @@ def both(one: Fresh, other: Fresh) -> Fresh:
     return Fresh(
         at=max(one.at, other.at),
         jobs={**one.jobs, **other.jobs},
+        nodes={**one.nodes, **other.nodes},
         gone=one.gone | other.gone,
         steps={**one.steps, **other.steps},
         switches={**one.switches, **other.switches},

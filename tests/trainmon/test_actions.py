@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.acting import (
     ANA,
+    CLUSTER,
     DONE,
     KILL,
     NOW,
@@ -26,7 +27,9 @@ from trainmon import actions
 from trainmon.actions import Fresh, Look, Offer
 from trainmon.model import Switch
 from trainmon.model_actions import Verb
+from trainmon.model_jobs import SchedulerNode
 
+UNARMED = sight(KILL, exists=False)
 HELD = replace(WAITING, priority=0, reason="JobHeldUser")
 
 
@@ -82,13 +85,26 @@ def test_what_is_as_it_was_shown_is_done() -> None:
 @pytest.mark.parametrize(
     ("seen", "why"),
     [
-        (fresh(gone=frozenset({"prod/88_3"})), "Slurm no longer knows job 88_3"),
-        (fresh(errors={"prod/88_3": "login: no answer"}), "login: no answer"),
-        (fresh(), "job 88_3 is no longer as it was"),
-        (fresh(replace(RUNNING, state="PENDING")), "job 88_3 is PENDING now, no longer running"),
-        (fresh(replace(RUNNING, state="COMPLETED")), "job 88_3 is COMPLETED now, no longer running"),
-        (fresh(replace(RUNNING, user="ben")), "job 88_3 is ben's now: another job has its number"),
-        (fresh(replace(RUNNING, restarts=1)), "job 88_3 was requeued meanwhile (restart 1)"),
+        (fresh(gone=frozenset({"prod/88_3"}), switches=UNARMED), "Slurm no longer knows job 88_3"),
+        (fresh(errors={"prod/88_3": "login: no answer"}, switches=UNARMED), "login: no answer"),
+        (fresh(switches=UNARMED), "job 88_3 is no longer as it was"),
+        (fresh(replace(RUNNING, state="PENDING"), switches=UNARMED), "job 88_3 is PENDING now, no longer running"),
+        (fresh(replace(RUNNING, state="COMPLETED"), switches=UNARMED), "job 88_3 is COMPLETED now, no longer running"),
+        (fresh(replace(RUNNING, user="ben"), switches=UNARMED), "job 88_3 is ben's now: another job has its number"),
+        (fresh(replace(RUNNING, restarts=1), switches=UNARMED), "job 88_3 was requeued meanwhile (restart 1)"),
+        (
+            fresh(replace(RUNNING, restarts=1, submitted_at=NOW - 5), switches=UNARMED),
+            "job 88_3 was requeued meanwhile (restart 1)",
+        ),
+        (
+            fresh(replace(RUNNING, submitted_at=NOW - 5), switches=UNARMED),
+            "job 88_3 is another job now: its number has been used again",
+        ),
+        (fresh(RUNNING), "whether the kill switch is armed cannot be told any more: it was not looked at"),
+        (
+            fresh(RUNNING, switches=sight(KILL, error="no permission"), errors={f"login:{KILL}": "no permission"}),
+            "whether the kill switch is armed cannot be told any more: no permission",
+        ),
         (
             fresh(RUNNING, switches=sight(KILL, exists=True, by="ben")),
             "the kill switch has been armed meanwhile by ben",
@@ -113,8 +129,73 @@ def test_a_job_that_completes_is_still_one_that_runs() -> None:
     assert actions.recheck(only(planned("cancel")), fresh(replace(RUNNING, state="COMPLETING")), NOW) is None
 
 
-def test_a_switch_file_needs_no_further_check() -> None:
-    assert actions.recheck(only(planned("kill")), fresh(), NOW) is None
+@pytest.mark.parametrize("verb", ["kill", "save"])
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        (fresh(gone=frozenset({"prod/88_3"})), "Slurm no longer knows job 88_3"),
+        (fresh(replace(RUNNING, state="COMPLETED")), "job 88_3 is COMPLETED now, no longer running"),
+        (fresh(replace(RUNNING, restarts=1)), "job 88_3 was requeued meanwhile (restart 1)"),
+    ],
+)
+def test_a_switch_for_a_job_that_is_over_is_not_left_for_the_next_one(verb: Verb, seen: Fresh, why: str) -> None:
+    refusal = actions.recheck(only(planned(verb)), seen, NOW)
+    assert refusal is not None
+    assert refusal.why == why
+
+
+def test_a_switch_file_needs_no_slurm_and_says_what_could_not_be_checked() -> None:
+    action, silent = only(planned("kill")), fresh(errors={"prod/88_3": "login: squeue did not answer"})
+    assert actions.rechecked(action) == Look("login", "prod", jobs=(("prod/88_3", "88_3"),))
+    assert actions.recheck(action, silent, NOW) is None
+    assert actions.unchecked(action, silent) == (
+        "whether job 88_3 still runs could not be checked: login: squeue did not answer"
+    )
+    assert actions.unchecked(action, fresh(RUNNING)) is None
+    assert actions.recheck(only(planned("kill", of=state(WAITING))), fresh(), NOW) is None
+
+
+def test_a_list_of_nodes_that_another_has_changed_is_not_written_over() -> None:
+    action = only(planned("exclude", "n1"))
+    assert actions.recheck(action, fresh(WAITING), NOW) is None
+    refusal = actions.recheck(action, fresh(replace(WAITING, excluded=("n7",))), NOW)
+    assert refusal is not None
+    assert refusal.why == "job 88_[4-10%1] keeps off n7 now: its list has been changed meanwhile"
+
+
+def test_a_node_that_another_has_drained_keeps_its_reason() -> None:
+    operator = {"prod": replace(CLUSTER, may_operate=True)}
+    drain = planned("exclude", "n1", of=state(clusters=operator)).actions[1]
+    assert actions.rechecked(drain) == Look("login", "prod", nodes=("n1",))
+    node = SchedulerNode(name="n1", cluster="prod", state="MIXED")
+    assert actions.recheck(drain, fresh(nodes={"n1": node}), NOW) is None
+    theirs = replace(node, flags=("DRAIN",), reason="RMA 4711")
+    for seen, why in (
+        (fresh(nodes={"n1": theirs}), "n1 is drained already: RMA 4711"),
+        (fresh(errors={"prod/n1": "login: no answer"}), "login: no answer"),
+        (fresh(gone=frozenset({"prod/n1"})), "sinfo does not list n1"),
+    ):
+        refusal = actions.recheck(drain, seen, NOW)
+        assert refusal is not None
+        assert refusal.why == why
+
+
+def test_another_is_not_queued_twice_nor_under_a_kill_switch() -> None:
+    action = only(planned("queue"))
+    assert actions.rechecked(action) == Look("login", "prod", users=(), switches=(KILL,))
+    moved = replace(WAITING, id="88_[5-10%1]", tasks="5-10%1")
+    started = replace(RUNNING, id="88_4", number=96, tasks="4")
+    assert actions.recheck(action, fresh(started, moved, DONE, switches=UNARMED), NOW) is None
+    theirs = replace(WAITING, id="99", number=99, array=None, tasks=None, user="ben")
+    for seen, why in (
+        (fresh(theirs, switches=UNARMED), "job 99 of it has been queued meanwhile by ben: both would run at once"),
+        (fresh(switches=sight(KILL, exists=True, by="ben")), "the kill switch has been armed meanwhile by ben"),
+        (fresh(switches=UNARMED, errors={"prod": "login: no answer"}), "login: no answer"),
+    ):
+        refusal = actions.recheck(action, seen, NOW)
+        assert refusal is not None
+        assert refusal.why == why
+    assert actions.recheck(action, fresh(replace(theirs, name="another"), switches=UNARMED), NOW) is None
 
 
 def offers(kind: str, subject: str, **fields: object) -> dict[Verb, Offer]:

@@ -43,7 +43,9 @@ def test_a_requeue_shows_what_it_costs_and_what_follows() -> None:
         "The end of /fsx/llm.out is copied first: a new attempt may begin it anew.",
     )
     assert action.keep_log == "login:/fsx/llm.out"
-    assert action.expected == Expected(id="88_3", stages=("running",), user="ana", restarts=0, switch_absent=KILL)
+    assert action.expected == Expected(
+        id="88_3", submitted_at=NOW - 9000, stages=("running",), user="ana", restarts=0, switch_absent=KILL
+    )
 
 
 def test_a_requeue_is_refused_while_the_kill_switch_is_armed_and_the_way_out_is_told() -> None:
@@ -58,7 +60,11 @@ def test_a_requeue_is_refused_while_the_kill_switch_is_armed_and_the_way_out_is_
 def test_a_kill_switch_that_cannot_be_seen_is_a_warning() -> None:
     run = replace(RUN, kill=Switch(path=KILL, error="no permission in its directory"))
     action = only(planned("requeue", of=state(run=run)))
-    assert action.warnings == ("Whether the kill switch is armed: no permission in its directory.",)
+    assert action.warnings == ("Whether its kill switch is armed cannot be told: no permission in its directory.",)
+    assert action.expected.switch_absent is None, "what a person was told of does not abort it afterwards"
+    unread = fresh(RUNNING, errors={f"login:{KILL}": "login: sh did not end in 8 s"})
+    action = only(planned("requeue", seen=unread))
+    assert action.warnings == ("Whether its kill switch is armed cannot be told: login: sh did not end in 8 s.",)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from tests.trainmon.acting import (
     RUNNING,
     SPEC,
     WAITING,
+    ask,
     fresh,
     only,
     planned,
@@ -20,8 +21,10 @@ from tests.trainmon.acting import (
     source,
     state,
 )  # fmt: skip
+from trainmon import actions
 from trainmon.model import Switch
 from trainmon.model_actions import Execute
+from trainmon.model_jobs import SchedulerNode
 
 OPERATOR = {"prod": replace(CLUSTER, may_operate=True)}
 PLAIN = replace(RUNNING, id="88", number=88, array=None, tasks=None)
@@ -142,8 +145,23 @@ def test_a_node_that_is_excluded_already_or_waited_for_by_nobody_is_refused() ->
     assert one.hint == "only an operator may drain it: tell your administrators what is wrong with it"
 
 
+def test_a_node_that_no_job_of_ours_holds_is_one_too() -> None:
+    assert actions.looks(ask("exclude", "n77"), state(), fresh())[0].nodes == ("n77",)
+    assert [one.job for one in planned("exclude", "n77").actions] == ["prod/88_[]"]
+    drained = {"n77": SchedulerNode(name="n77", cluster="prod", state="IDLE", flags=("DRAIN",))}
+    plan = planned("exclude", "n77", of=state(clusters=OPERATOR), seen=fresh(nodes=drained))
+    assert [one.job for one in plan.actions] == ["prod/88_[]"]
+
+
 def test_an_unknown_node_is_refused() -> None:
-    assert refused(planned("exclude", "n77")).why == "no node is called n77"
+    unknown = fresh(gone=frozenset({"prod/n77"}))
+    assert refused(planned("exclude", "n77", seen=unknown)).why == "Slurm knows no node called n77"
+    unread = fresh(errors={"prod/n77": "login: no answer"})
+    assert refused(planned("exclude", "n77", seen=unread)).why == "login: no answer"
+    assert refused(planned("exclude", "--all")).why == "no node is called --all"
+    two = {**state().clusters, "test": replace(CLUSTER, name="test")}
+    sources = {**state().sources, "slurm:test": source("slurm:test", cluster="test")}
+    assert refused(planned("exclude", "n77", of=state(clusters=two, sources=sources))).why == "no node is called n77"
 
 
 def test_a_job_whose_list_could_not_be_read_is_left_alone() -> None:

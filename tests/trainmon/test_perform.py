@@ -83,7 +83,7 @@ class Book:
             raise self.error
         self.records.append(record)
 
-    def keep_text(self, action_id: str, kind: str, host: str, path: str, text: str) -> None:
+    def write_text(self, action_id: str, kind: str, host: str, path: str, text: str) -> None:
         self.texts.append((action_id, kind, host, path, text))
 
 
@@ -228,6 +228,82 @@ def test_a_log_that_cannot_be_read_is_a_note_and_no_hindrance(world: World, tmp_
     assert record.note == f"the log's end was not kept: {tmp_path}/llm.out: No such file or directory"
 
 
+def test_the_log_s_end_is_on_the_disk_before_the_requeue(world: World) -> None:
+    order: list[str] = []
+    world.book.write_text = lambda *_: order.append("kept")
+
+    def requeued() -> Completed:
+        order.append("requeued")
+        return Completed(0, b"", b"")
+
+    world.host.answers["scontrol", "requeue", "Incomplete", "88_3"] = requeued
+    world.act(only(world.plan("requeue")))
+    assert order == ["kept", "requeued"]
+
+
+def test_what_changes_while_the_log_is_kept_is_seen(world: World) -> None:
+    def ended(*_: str) -> None:
+        world.host.answers[commands.show_job("88_3")] = Completed(0, job(word="COMPLETED"), b"")
+
+    world.book.write_text = ended
+    record = world.act(only(world.plan("requeue")))
+    assert record.outcome.startswith("job 88_3 is COMPLETED now, no longer running")
+    assert not any(word[:2] == ("scontrol", "requeue") for word in world.host.ran)
+
+
+def test_a_log_that_the_ledger_does_not_take_is_a_note(world: World) -> None:
+    def stuck(*_: str) -> None:
+        raise TrainmonError("the ledger did not answer in 5 s")
+
+    world.book.write_text = stuck
+    record = world.act(only(world.plan("requeue")))
+    assert (record.status, record.note) == ("done", "the log's end was not kept: the ledger did not answer in 5 s")
+
+
+def test_a_host_may_be_an_address_with_colons() -> None:
+    assert perform_deed.place_of("fe80::1:/fsx/a:b.out") == ("fe80::1", "/fsx/a:b.out")
+    assert perform_deed.place_of("login:/fsx/a:/b.out") == ("login", "/fsx/a:/b.out")
+
+
+def test_a_kill_switch_whose_job_ended_meanwhile_is_not_dropped(world: World, tmp_path: Path) -> None:
+    action = only(world.plan("kill"))
+    world.host.answers[commands.show_job("88_3")] = Completed(0, job(word="COMPLETED"), b"")
+    record = world.act(action)
+    assert (record.status, record.outcome) == (
+        "refused", "job 88_3 is COMPLETED now, no longer running (nothing was done; look at it again)",
+    )  # fmt: skip
+    assert not (tmp_path / "kill").exists()
+
+
+def test_a_kill_switch_is_dropped_while_slurm_is_silent_and_says_so(world: World, tmp_path: Path) -> None:
+    action = only(world.plan("kill"))
+    world.host.answers[commands.show_job("88_3")] = Completed(
+        1, b"", b"slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"
+    )
+    record = world.act(action)
+    assert (record.status, (tmp_path / "kill").exists()) == ("done", True)
+    assert record.note == (
+        "whether job 88_3 still runs could not be checked: login: Unable to contact slurm controller (connect failure)"
+    )
+
+
+def test_a_node_that_another_drained_keeps_their_reason(world: World) -> None:
+    clusters = {"prod": replace(world.state.clusters["prod"], may_operate=True)}
+    world.state = replace(world.state, clusters=clusters)
+    mark = commands.MARK
+    free, theirs = (
+        f"{mark}n1{mark}{word}{mark}root{mark}2026-11-21T11:00:00{mark}gpu:8{mark}gpu{mark}{why}\n".encode()
+        for word, why in (("mixed", "none"), ("draining", "RMA 4711"))
+    )
+    world.host.answers[commands.nodes(("n1",))] = Completed(0, free, b"")
+    action = only(world.plan("exclude", "n1"))
+    assert action.title == "Drain n1"
+    world.host.answers[commands.nodes(("n1",))] = Completed(0, theirs, b"")
+    record = world.act(action)
+    assert (record.status, record.outcome.startswith("n1 is drained already: RMA 4711")) == ("refused", True)
+    assert action.deed.argv not in world.host.ran
+
+
 def test_a_job_that_changed_meanwhile_is_left_alone(world: World) -> None:
     action = only(world.plan("requeue"))
     world.host.answers[commands.show_job("88_3")] = Completed(0, job(restarts=1), b"")
@@ -331,7 +407,12 @@ def test_an_excluded_node_is_told_as_soon_as_it_is_known(world: World) -> None:
     world.state = replace(world.state, jobs={"prod/88_3": waiting})
     world.host.answers[commands.show_job("88_3")] = Completed(0, job(word="PENDING"), b"")
     action = only(world.plan("exclude", "n1"))
-    world.host.answers[commands.show_job("88_3")] = Completed(0, job(word="PENDING", excluded="n1"), b"")
+
+    def updated() -> Completed:
+        world.host.answers[commands.show_job("88_3")] = Completed(0, job(word="PENDING", excluded="n1"), b"")
+        return Completed(0, b"", b"")
+
+    world.host.answers[action.deed.argv] = updated
     world.act(action)
     until(lambda: any(isinstance(event, JobChanged) for event in world.events), "the job is told")
     (changed,) = [event.job for event in world.events if isinstance(event, JobChanged)]

@@ -97,7 +97,7 @@ def carry_out(parts: Parts, seen: Seen, verb: Verb, words: tuple[str, ...], opti
     if not plan.actions:
         return REFUSED
     if options.dry_run:
-        return 0
+        return REFUSED if plan.refusals else 0
     why_not = agreed(plan, options)
     if why_not is not None:
         complain(why_not)

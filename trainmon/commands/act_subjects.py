@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 
+from trainmon.actions_queue import cluster_of
 from trainmon.config_values import nearest, quoted
 from trainmon.errors import TrainmonError
 from trainmon.model import State
@@ -39,7 +40,7 @@ def resolve(verb: Verb, words: tuple[str, ...], state: State) -> tuple[str, ...]
 
 def _node(word: str, state: State) -> str:
     known = [*state.nodes, *state.scheduler_nodes]
-    if word not in known:
+    if word not in known and cluster_of(state, word) is None:
         raise NotFound(f"no node {quoted(word)} is watched or known to Slurm{nearest(word, known)}")
     return word
 

@@ -111,11 +111,11 @@ class Ledger:
         """Have a record written soon; returns at once, whatever hangs."""
         self._mail.put(record)
 
-    def keep_text(self, action_id: str, kind: str, host: str, path: str, text: str) -> None:
-        """Have the end of a text written soon, without its secrets; returns at once."""
+    def write_text(self, action_id: str, kind: str, host: str, path: str, text: str) -> None:
+        """Commit the end of a text, without its secrets, before returning. Raises LedgerStuck, as write() does."""
         now = self._clock.now()
         kept = KeptText(action_id=action_id, kind=kind, host=host, path=path, at=now, text=harmless(text))
-        self._mail.put_text(kept)
+        self._wait(self._mail.put_text(kept))
 
     def actions(self, since: Instant, limit: int = OPEN_AT_MOST) -> list[Record]:
         """The newest `limit` actions since then, the newest last. Raises LedgerStuck."""

@@ -71,10 +71,14 @@ class Mailbox:
             self._changed.notify()
         return answer
 
-    def put_text(self, text: KeptText) -> None:
+    def put_text(self, text: KeptText) -> Answer:
+        """Have a text written at once; it waits as long as it must, unless newer ones need its room."""
+        answer = Answer()
         with self._changed:
             self._texts.append(text)
+            self._waiting.append(answer)
             self._changed.notify()
+        return answer
 
     def ask(self, work: Callable[[sqlite3.Connection], Any]) -> Answer:
         answer = Answer(work)
@@ -110,4 +114,5 @@ class Mailbox:
         """What could not be written waits again, where nothing newer came meanwhile."""
         with self._changed:
             self._records = {**batch.records, **self._records}
-            self._texts.extendleft(reversed(batch.texts[len(self._texts) :]))
+            room = TEXTS_AT_MOST - len(self._texts)
+            self._texts.extendleft(reversed(batch.texts[max(0, len(batch.texts) - room) :]))

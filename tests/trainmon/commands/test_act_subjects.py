@@ -28,6 +28,7 @@ from trainmon.model_jobs import Cluster
         ("cancel", "777", "prod/777"),
         ("cancel", "prod/777_5", "prod/777_5"),
         ("exclude", "gpu-002", "gpu-002"),
+        ("exclude", "gpu-003", "gpu-003"),
     ],
 )
 def test_runs_jobs_and_nodes_are_found(verb: Verb, word: str, expected: str) -> None:
@@ -41,7 +42,7 @@ def test_runs_jobs_and_nodes_are_found(verb: Verb, word: str, expected: str) -> 
         ("kill", "91_3", 'job 91_3 is of no run, and kill is for runs (runs: "video-2b")'),
         ("cancel", "91", "91 is an array: name one of prod/91_3, prod/91_[]"),
         ("cancel", "prdo/88", 'job prdo/88: no cluster "prdo"; did you mean "prod"?'),
-        ("exclude", "gpu-003", 'no node "gpu-003" is watched or known to Slurm; did you mean "gpu-002"?'),
+        ("exclude", "gpu 003", 'no node "gpu 003" is watched or known to Slurm; did you mean "gpu-002"?'),
         ("cancel", "88; rm", 'no run "88; rm" (runs: "video-2b")'),
     ],
 )

@@ -52,7 +52,7 @@ def test_the_log_that_was_kept_can_be_read(tmp_path: Path) -> None:
     assert told(tmp_path, "--log").returncode == 3
     ledger = Ledger(tmp_path / "state" / "trainmon-tui", print)
     ledger.start()
-    ledger.keep_text("a1", "log", "login1", "/fsx/log", "step 1\nCUDA out of memory")
+    ledger.write_text("a1", "log", "login1", "/fsx/log", "step 1\nCUDA out of memory")
     ledger.write(record("a1", at=now - 50))
     ledger.write(record("a2", at=now))
     ledger.stop()

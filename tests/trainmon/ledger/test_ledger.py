@@ -17,7 +17,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.ledger.records import DONE, action, record
-from trainmon.ledger import Ledger, LedgerStuck
+from trainmon.ledger import KeptText, Ledger, LedgerStuck
+from trainmon.ledger.mailbox import Mailbox
 from trainmon.ledger.rows import TEXT_AT_MOST
 from trainmon.model_actions import Drop, Record
 
@@ -141,7 +142,7 @@ def test_what_was_open_at_the_end_is_recalled_once(tmp_path: Path) -> None:
 
 def test_texts_are_kept_without_secrets_and_bounded(tmp_path: Path) -> None:
     with opened(tmp_path) as (ledger, _):
-        ledger.keep_text(
+        ledger.write_text(
             "a1", "log", "login1", "/l/a\udc80.out", "x" * 500_000 + "\nHF_TOKEN=hf_0123456789\n\x1b[2Jend"
         )
         ledger.write(record())
@@ -161,7 +162,7 @@ def test_a_path_that_is_no_utf8_is_written_all_the_same(tmp_path: Path) -> None:
 
 def test_what_is_older_than_is_kept_goes(tmp_path: Path) -> None:
     with opened(tmp_path) as (ledger, _):
-        ledger.keep_text("a1", "log", "login1", "/l", "text")
+        ledger.write_text("a1", "log", "login1", "/l", "text")
         ledger.write(record())
         ledger.write(record("a2", at=90_000.0))
     with opened(tmp_path, keep=86_400.0, clock=At(100_000.0)) as (ledger, _):
@@ -337,3 +338,33 @@ def test_two_programs_write_one_file_and_a_kill_loses_nothing(tmp_path: Path) ->
     told = [process.communicate(timeout=60)[0] for process in both]
     assert told == ["written\n", "written\n"]
     assert plain(tmp_path / "ledger.sqlite", "SELECT count(*) FROM actions") == [(80,)]
+
+
+def test_a_text_is_on_the_disk_when_its_writing_returns(tmp_path: Path) -> None:
+    with opened(tmp_path, factory=Stuck, patience=0.3) as (ledger, _):
+        ledger.write_text("a1", "log", "login1", "/l", "Traceback")
+        assert plain(ledger.file, "SELECT text FROM action_texts") == [("Traceback",)]
+        Stuck.go.clear()
+        Stuck.hung.set()
+        with pytest.raises(LedgerStuck, match="did not answer"):
+            ledger.write_text("a2", "log", "login1", "/l", "later")
+        Stuck.hung.clear()
+        Stuck.go.set()
+        until(lambda: plain(ledger.file, "SELECT count(*) FROM action_texts") == [(2,)])
+
+
+def test_a_text_that_comes_while_another_fails_takes_no_place_of_it() -> None:
+    mail = Mailbox()
+    texts = [KeptText(action_id=f"a{n}", kind="log", host="h", path="/l", at=0.0, text="") for n in range(40)]
+    mail.put_text(texts[0])
+    failed = mail.take(None)
+    mail.put_text(texts[1])
+    mail.put_back(failed)
+    assert mail.take(None).texts == (texts[0], texts[1])
+    for text in texts[:31]:
+        mail.put_text(text)
+    failed = mail.take(None)
+    mail.put_text(texts[31])
+    mail.put_text(texts[32])
+    mail.put_back(failed)
+    assert mail.take(None).texts == tuple(texts[1:33]), "the oldest go where there is no room"
