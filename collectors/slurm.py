@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from collectors.slurm_look import Queue, Seen, Watched
-from collectors.slurm_pace import REFRESH, Pace
+from collectors.slurm_pace import FLOOR, REFRESH, Pace
 from trainmon.clock import Clock, Seconds
 from trainmon.errors import HostUnreachable, TrainmonError
 from trainmon.model import ClustersChanged, Event, Source, SourceChanged
@@ -48,6 +48,8 @@ class Poller:
         self._client: Client | None = None
         self._requests: deque[str] = deque(maxlen=64)
         self._looked_at: dict[str, Seconds] = {}
+        self._silent_until = float("-inf")
+        """Until then nobody's question about one job is asked: the last had no answer."""
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"slurm {watched.cluster}", daemon=True)
@@ -115,10 +117,14 @@ class Poller:
                 self._detail(key)
 
     def _detail(self, key: str) -> None:
+        if self._clock.monotonic() < self._silent_until or (self._source is not None and self._source.phase != "up"):
+            return  # it would only wait for its time limit, and the queue would wait for that
         try:
             self._queue.look_at(self._connected(), key)
         except TrainmonError as error:  # the next look at the queue will tell it, if it lasts
             log.info("%s: %s", key, error)
+            if isinstance(error, SlurmFailed) and error.kind == "silent":
+                self._silent_until = self._clock.monotonic() + FLOOR
 
     def _look(self) -> None:
         """One look at everything, and what it means for the next."""

@@ -71,5 +71,5 @@ class Pace:
         if now < self._hurried_until:
             interval = FLOOR
         self._factor = min(self._factor, int(LONGEST))
-        self.interval = min(LONGEST, interval * self._factor)
+        self.interval = min(max(LONGEST, interval), interval * self._factor)
         self._due = now + self.interval

@@ -377,6 +377,27 @@ def test_looking_at_a_job_asks_for_its_details_at_most_every_5_s() -> None:
     assert polled.looks == 0
 
 
+def test_looking_at_many_jobs_of_a_silent_controller_keeps_nobody_waiting() -> None:
+    polled = Polled()
+    for _ in range(30):
+        polled.slurm.submit()
+    polled.first()
+    polled.slurm.asked.clear()
+    polled.slurm.trouble["scontrol"] = CommandFailed("login1: env did not end in 25 s")
+    for number in range(88, 118):
+        polled.poller.look_at(f"prod/{number}")
+    polled.poller.step()
+    assert polled.slurm.count("scontrol") == 1
+    polled.slurm.trouble["squeue"] = CommandFailed("login1: env did not end in 25 s")
+    polled.look()
+    assert polled.source.phase == "retrying"
+    polled.slurm.asked.clear()
+    polled.clock.at += 20
+    polled.poller.look_at("prod/88")
+    polled.poller.step()
+    assert polled.slurm.asked == []  # its source tells that it is silent
+
+
 def test_accounting_is_asked_only_for_what_vanished() -> None:
     polled = Polled()
     own = polled.slurm.submit()

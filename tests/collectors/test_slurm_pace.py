@@ -72,6 +72,12 @@ def test_a_slow_controller_is_asked_half_as_often_each_time_up_to_10_min() -> No
     assert looked(pace, at) == at + 30
 
 
+def test_a_period_above_10_min_stays_what_was_asked_for() -> None:
+    pace = Pace(1800)
+    assert looked(pace, 0) == 1800
+    assert looked(pace, 1800, took=3.5) == 3600
+
+
 def test_errors_back_off_the_same_way_and_a_person_may_still_look() -> None:
     pace, at, gaps = Pace(30), 0.0, []
     for _ in range(6):

@@ -63,7 +63,7 @@ def test_why_a_job_waits_is_said_in_words(changes: dict[str, Any], said: str) ->
 
 
 def test_what_no_waiting_cures_has_words_too_and_a_limit_of_one_job_is_such() -> None:
-    assert NEVER < REASONS.keys()
+    assert REASONS.keys() > NEVER
     assert all(is_for_good(reason) for reason in (*NEVER, "QOSMaxGRESPerJob", "AssocMaxNodePerJobLimit", "QOSMinGRES"))
     assert not any(is_for_good(reason) for reason in (None, "Priority", "QOSMaxJobsPerUserLimit", "AssocGrpGRES"))
 
