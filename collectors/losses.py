@@ -44,28 +44,41 @@ class Losses:
         self._has_doubted = False
         """Whether the present trouble was in doubt once already."""
         self._told = Told(None, None)
+        self._has_let_us_in = False
+        self._refused_without_a_job = False
 
     def forget(self) -> None:
         """It is well, or not wanted: what was is over."""
-        self.needs_job = self._has_doubted = False
+        self.needs_job = self._has_doubted = self._refused_without_a_job = False
         self._refusal = self._since = None
+        self._has_let_us_in = True
 
     def means_off(self, error: TrainmonError) -> str | None:
         """Why an error is no fault but a node without a job of ours, in words; None where it is one."""
         self._refusal = error if isinstance(error, LoginRefused) and not is_for_want_of_a_job(error) else None
         self.needs_job = self.needs_job or is_for_want_of_a_job(error)
+        self._refused_without_a_job = self._refusal is not None and not self.is_ours()
         if self.needs_job and self.is_ours() is None:
             return NEEDS_A_JOB
         return self.lacks_job()
 
     def lacks_job(self) -> str | None:
-        """The same, now that the queue has spoken after it."""
-        if self.is_ours() is not False or not (self.needs_job or self._refusal):
+        """The same, now that the queue has spoken after it. A plain refusal is its rule only where we have been let in
+        before; else it is a key that is not taken, which must not look like a node that is at rest."""
+        is_its_rule = self._refusal is not None and self._has_let_us_in
+        if self.is_ours() is not False or not (self.needs_job or is_its_rule):
             return None
         self.needs_job, self._since = True, None
         if self._refusal is None:
             return NONE_OF_OURS
         return f"{self._refusal.message}; without a running job of yours there, this may be its rule"
+
+    def may_be_let_in(self) -> bool:
+        """Whether a job of ours is there now, and was not when it refused us: worth one more try."""
+        if not self._refused_without_a_job or not self.is_ours():
+            return False
+        self._refused_without_a_job = False
+        return True
 
     def told(self, name: str, error: TrainmonError) -> Told:
         """What the row says of an error. In doubt it is none yet, and the queue is asked."""

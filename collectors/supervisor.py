@@ -191,6 +191,8 @@ class Supervisor:
         for watch in self._watches.values():
             if watch.cluster == cluster:
                 watch.queue_spoke()
+                if watch.losses.may_be_let_in():
+                    watch.login()
         self._wake.set()
 
     def _plan(self) -> None:

@@ -131,16 +131,31 @@ def test_without_a_job_there_a_loss_is_a_fault_at_once() -> None:
     assert host.asked == 0
 
 
-@pytest.mark.parametrize("ours", [False, None])
-def test_a_plain_refusal_without_a_job_is_off_with_both_reasons(ours: bool | None) -> None:
-    host = Node(LoginRefused("n1", "n1 refuses ana: tried id_ed25519", hint="try: ssh n1"), ours=ours)
-    host.watch.tick()
-    if ours is None:
-        assert host.source("held").error == "n1 refuses ana: tried id_ed25519"
-        host.says(False, after=1)
+REFUSAL = LoginRefused("n1", "n1 refuses ana: tried id_ed25519", hint="try: ssh n1")
+
+
+def test_a_plain_refusal_after_our_job_is_off_with_both_reasons() -> None:
+    shell = FakeShell()
+    host = Node(shell, REFUSAL, ours=True)
+    host.up(shell)
+    assert host.lost(shell).error is None
+    host.says(False, after=5)
+    host.ticked(60)
     off = host.source("off")
     assert off.error is None
     assert off.hint == "n1 refuses ana: tried id_ed25519; without a running job of yours there, this may be its rule"
+
+
+@pytest.mark.parametrize("ours", [False, None])
+def test_a_key_that_no_node_ever_took_is_a_fault_whatever_the_queue_says(ours: bool | None) -> None:
+    host = Node(REFUSAL, ours=ours)
+    host.watch.tick()
+    assert host.source("held").error == "n1 refuses ana: tried id_ed25519"
+    host.says(False, after=1)
+    assert not host.watch.is_off
+    assert not host.watch.losses.may_be_let_in()
+    host.says(True, after=30)
+    assert [host.watch.losses.may_be_let_in() for _ in range(2)] == [True, False]  # one more try, by itself
 
 
 def test_a_plain_refusal_under_a_job_waits_for_a_person() -> None:
