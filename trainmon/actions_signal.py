@@ -52,9 +52,9 @@ def signal(case: Case) -> Answer:
         Execute(commands.signal(job.target, name, batch=batch)),
         f"Send {name} to job {job.id}" + (f" of {case.run.name}" if case.run is not None else ""),
         job=job,
-        facts=(("who gets it", _receivers(steps)), ("caught", _caught_words(name, caught))),
+        facts=(("who gets it", _receivers(steps)), ("caught", _caught_words(name, caught, batch=batch))),
         consequences=(*_follows(case, name, caught), *_shell_words(name, batch=batch)),
-        warnings=(*_warnings(name, caught), *foreign_warning(case, job)),
+        warnings=(*_warnings(name, caught, batch=batch), *foreign_warning(case, job)),
         expected=as_seen(case, job),
     )
     kills = caught.known > caught.catch
@@ -86,10 +86,11 @@ def _receivers(steps: tuple[str, ...]) -> str:
     return f"its {'step' if len(steps) == 1 else 'steps'} {named}, and not the batch shell"
 
 
-def _caught_words(name: str, caught: Catchers) -> str:
+def _caught_words(name: str, caught: Catchers, *, batch: bool) -> str:
     if not caught.known:
         return f"not known: no GPU process of the job shows whether it catches {name}"
-    return f"by {caught.catch} of {caught.known} GPU processes"
+    told = ", which the shell must hand it on to" if batch else ""
+    return f"by {caught.catch} of {caught.known} GPU processes{told}"
 
 
 def _some(caught: Catchers) -> str:
@@ -113,12 +114,17 @@ def _shell_words(name: str, *, batch: bool) -> tuple[str, ...]:
     if not batch:
         return ()
     return (
-        f"The script must trap {name} and hand it on; a shell without a trap is ended by it, and the job with it. "
-        "A trap runs only after the command in the foreground has ended.",
+        f"The script must trap {name} and hand it on. A trap runs only after the command in the foreground has ended.",
     )
 
 
-def _warnings(name: str, caught: Catchers) -> tuple[str, ...]:
+def _warnings(name: str, caught: Catchers, *, batch: bool) -> tuple[str, ...]:
+    """What may end by it. Of the batch shell nobody reads the mask: it holds no GPU."""
+    shell = f"Whether the batch script traps {name} is not known: a shell without a trap is ended, and its job with it."
+    return ((shell,) if batch else ()) + _processes(name, caught)
+
+
+def _processes(name: str, caught: Catchers) -> tuple[str, ...]:
     if not caught.known:
         return (f"Whether anybody catches {name} is not known: a signal that nobody catches kills.",)
     if caught.catch < caught.known:

@@ -42,6 +42,10 @@ def test_a_job_without_steps_gets_it_in_its_batch_shell() -> None:
         assert action.deed == Execute(("scancel", "--signal=USR1", "--batch", "88_3"))
         assert ("who gets it", "the batch shell alone, as it runs no steps (no srun)") in action.facts
         assert "must trap USR1 and hand it on" in action.consequences[-1]
+        assert ("caught", "by 16 of 16 GPU processes, which the shell must hand it on to") in action.facts
+        assert action.warnings == (
+            "Whether the batch script traps USR1 is not known: a shell without a trap is ended, and its job with it.",
+        )
 
 
 def test_a_signal_that_nobody_catches_kills_and_must_be_typed() -> None:
