@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -26,8 +27,22 @@ _ORDER = {"running": 0, "unknown": 0, "waiting": 1, "ended": 2}
 def jobs_of(spec: RunSpec, jobs: Iterable[Job]) -> tuple[Job, ...]:
     """The jobs of a run by cluster, job name and user: those that run, those that wait in order, those that ended."""
     name = spec.job or spec.name
-    own = [job for job in jobs if job.name == name and job.cluster == spec.cluster and spec.user in (None, job.user)]
+    own = [
+        job
+        for job in jobs
+        if job.name == name and job.cluster == spec.cluster and spec.user in (None, job.user) and _is_meant(job, spec)
+    ]
     return tuple(sorted(own, key=_place))
+
+
+def _is_meant(job: Job, spec: RunSpec) -> bool:
+    """Whether it is this of the runs that have its name."""
+    return _whole(job) not in spec.without if spec.only is None else _whole(job) == spec.only
+
+
+def _whole(job: Job) -> str:
+    """Its id; the parts of a heterogeneous job are one."""
+    return job.id.partition("+")[0]
 
 
 def _place(job: Job) -> tuple[int, float, int]:
@@ -63,13 +78,10 @@ def followed(
     named: dict[tuple[str, str], list[Job]] = defaultdict(list)
     for job in jobs:
         named[job.cluster, job.name].append(job)
-    specs = list(configured)
+    specs, names = list(configured), {spec.name for spec in configured}
     taken = {_jobs_name(spec) for spec in configured}
-    names = {spec.name for spec in configured}
-    for spec in _found(before, named, jobs, me, now):
-        if _jobs_name(spec) in taken or len(specs) - len(configured) >= FOUND_AT_MOST:
-            continue
-        taken.add(_jobs_name(spec))
+    found = (spec for spec in _found(before, named, me, now) if _jobs_name(spec) not in taken)
+    for spec in islice(found, FOUND_AT_MOST):
         specs.append(replace(spec, name=_free(spec, names)))
         names.add(specs[-1].name)
     return tuple(
@@ -94,19 +106,50 @@ def _free(spec: RunSpec, names: set[str]) -> str:
 def _found(
     before: Sequence[RunSpec],
     named: Mapping[tuple[str, str], Sequence[Job]],
-    jobs: Sequence[Job],
     me: Mapping[str, str | None],
     now: Instant,
 ) -> Iterator[RunSpec]:
-    """Those found before while something is left of them, then the names of our own batch jobs that run now."""
+    """Those found before while something is left of them, then the names of our own batch jobs that run now. The live
+    ones go first: of a sweep's many, those that ended are left out."""
+    kept: dict[tuple[str, str], list[RunSpec]] = defaultdict(list)
     for spec in before:
         own = jobs_of(spec, named.get(_jobs_name(spec), ())) if spec.found else ()
         if any(job.gone_at is None or now - job.gone_at < ENDED_RUNS_STAY for job in own):
-            yield replace(spec, log=None, nodes=())
-    for job in jobs:
-        is_mine = bool(job.user) and job.user == me.get(job.cluster)
-        if is_mine and job.batch and job.name and job.stage == "running" and job.gone_at is None:
-            yield RunSpec(name=job.name, cluster=job.cluster, job=job.name, user=job.user, found=True)
+            kept[_jobs_name(spec)].append(spec)
+    ended = []
+    for key in dict.fromkeys((*kept, *named)):
+        for spec in _sharing(kept[key], [job for job in named[key] if _is_found(job, me)]):
+            if present(jobs_of(spec, named[key])) is not None:
+                yield replace(spec, log=None, nodes=())
+            else:
+                ended.append(replace(spec, log=None, nodes=()))
+    yield from ended
+
+
+def _is_found(job: Job, me: Mapping[str, str | None]) -> bool:
+    """Whether it is a run by itself: our own batch job that runs now."""
+    is_mine = bool(job.user) and job.user == me.get(job.cluster)
+    return is_mine and bool(job.batch and job.name) and job.stage == "running" and job.gone_at is None
+
+
+def _sharing(kept: Sequence[RunSpec], running: Sequence[Job]) -> Iterator[RunSpec]:
+    """The runs of one name. Its jobs are one run, one after another; what trains beside its present one (a sweep, a
+    script's default name) is a run of its own, else it would be seen by nobody."""
+    whole = next((spec for spec in kept if spec.only is None), None)
+    apart = {spec.only: spec for spec in kept if spec.only is not None}
+    rest = [job for job in running if _whole(job) not in apart]
+    log = None if whole is None else whole.log
+    rest.sort(key=lambda job: (job.stdout != log, job.started_at or 0.0, job.number))
+    beside = list(dict.fromkeys(_whole(job) for job in rest if holds_nodes(job)))[1:]
+    if whole is None and rest:
+        job = rest[0]
+        whole = RunSpec(name=job.name, cluster=job.cluster, job=job.name, user=job.user, found=True)
+    if whole is not None:
+        yield replace(whole, without=(*apart, *beside))
+    yield from apart.values()
+    for name in beside:
+        assert whole is not None
+        yield replace(whole, name=f"{whole.job}#{name}", only=name, without=())
 
 
 def _filled(spec: RunSpec, before: RunSpec | None, jobs: Sequence[Job]) -> RunSpec:

@@ -240,6 +240,10 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Whose jobs are meant; null: those of all who are watched. One that was found by itself is ours."""
     found: bool = False
     """Whether it is in no config: one of our own jobs that was running."""
+    only: str | None = None
+    """The one job that it is, by id, where several of ours ran at once under one name."""
+    without: tuple[str, ...] = ()
+    """Jobs of its name that are runs of their own, by id."""
     script: str | None = None
     """The batch script that submits it."""
     log: str | None = None

@@ -125,6 +125,53 @@ def test_a_job_of_a_run_in_the_config_is_no_run_of_its_own() -> None:
     assert [run.name for run in runs(job(1), job(2), configured=(spec,))] == ["video"]
 
 
+def test_jobs_of_ours_that_train_at_once_under_one_name_are_a_run_each() -> None:
+    first, second, third = (
+        job(number, started_at=float(number), nodes=(f"n{number}",), stdout=f"/fsx/{number}.out")
+        for number in (1, 2, 3)
+    )
+    found = runs(first, second)
+    assert [(run.name, run.log, run.nodes) for run in found] == [
+        ("llm", "/fsx/1.out", ("n1",)), ("llm#2", "/fsx/2.out", ("n2",)),
+    ]  # fmt: skip
+    assert [jobs_of(run, [first, second]) for run in found] == [(first,), (second,)]
+    more = runs(third, second, first, before=found)
+    assert [(run.name, run.log) for run in more] == [
+        ("llm", "/fsx/1.out"), ("llm#2", "/fsx/2.out"), ("llm#3", "/fsx/3.out"),
+    ]  # fmt: skip
+    over = replace(first, state="FAILED")
+    assert {run.name: run.log for run in runs(over, second, third, before=more)} == {run.name: run.log for run in more}
+    again = job(4, started_at=4.0, stdout="/fsx/4.out")
+    assert {run.name: run.log for run in runs(over, second, third, again, before=more)}["llm"] == "/fsx/4.out"
+
+
+def test_a_job_that_was_not_known_to_be_ours_takes_no_row_from_another() -> None:
+    early, late = job(1, started_at=1.0, stdout="/fsx/1.out"), job(2, started_at=2.0, stdout="/fsx/2.out")
+    first = runs(replace(early, batch=None, stdout=None), late)
+    assert [(run.name, run.log) for run in first] == [("llm", "/fsx/2.out")]
+    assert [(run.name, run.log) for run in runs(early, late, before=first)] == [
+        ("llm", "/fsx/2.out"), ("llm#1", "/fsx/1.out"),
+    ]  # fmt: skip
+
+
+def test_a_job_and_the_one_that_follows_it_are_one_run_and_so_are_the_parts_of_a_heterogeneous_one() -> None:
+    ends, begins = job(1, "COMPLETING", started_at=1.0), job(2, started_at=2.0, stdout="/fsx/2.out")
+    assert [(run.name, run.log) for run in runs(ends, begins)] == [("llm", "/fsx/2.out")]
+    parts = [job(7, id="7+0", started_at=1.0), job(8, id="7+1", started_at=1.0)]
+    assert [run.name for run in runs(*parts)] == ["llm"]
+
+
+def test_of_a_sweep_those_that_run_go_before_those_that_ended() -> None:
+    ended = [job(number, id=f"9_{number}", started_at=1.0) for number in range(FOUND_AT_MOST)]
+    before = runs(*ended)
+    assert len(before) == FOUND_AT_MOST
+    over = [replace(one, state="COMPLETED") for one in ended]
+    fresh = [job(1000 + number, id=f"9_{1000 + number}", started_at=2.0) for number in range(5)]
+    after = runs(*over, *fresh, before=before)
+    assert len(after) == FOUND_AT_MOST
+    assert [present(jobs_of(run, fresh)) for run in after[:5]] == fresh
+
+
 def test_runs_of_one_name_are_told_apart_by_their_clusters_and_keep_their_names() -> None:
     jobs = (job(1), job(2, cluster="other", user="a.meyer"))
     configured = (RunSpec(name="llm", cluster="prod", job="something-else"),)
