@@ -18,10 +18,11 @@ SYSTEM = Path("/var/lib")
 MOUNTS = Path("/proc/self/mountinfo")
 
 NETWORK = frozenset({
-    "9p", "afs", "beegfs", "ceph", "cifs", "coda", "dvs", "fhgfs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs",
+    "9p", "afs", "autofs", "beegfs", "ceph", "cifs", "coda", "dvs", "fhgfs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs",
     "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "vboxsf", "virtiofs", "wekafs",
 })  # fmt: skip
-"""File systems that several machines may hold at once: SQLite's write-ahead log does not work there."""
+"""File systems that several machines may hold at once: SQLite's write-ahead log does not work there. Under autofs is
+what a server has and nobody has mounted yet."""
 
 FUSE_OF_THIS_MACHINE = frozenset({
     "fuse.bindfs", "fuse.encfs", "fuse.exfat", "fuse.fuse-overlayfs", "fuse.gocryptfs", "fuse.mergerfs", "fuse.ntfs-3g",
@@ -55,10 +56,11 @@ class Found(NamedTuple):
 
 def find(environ: Mapping[str, str], *, mountinfo: Path = MOUNTS, system: Path = SYSTEM) -> Found:
     """$XDG_STATE_HOME/trainmon-tui, else ~/.local/state/trainmon-tui; /var/lib/trainmon-tui if that is on a network."""
-    mounts = tuple(read_mounts(_text(mountinfo)))
     named = environ.get("XDG_STATE_HOME") or ""
     is_named = named.startswith("/")  # the specification says that others are to be ignored
     home = Path(named) if is_named else Path(environ.get("HOME") or "/") / ".local" / "state"
+    _is_writable(home)  # a home that is mounted at its first use is in the kernel's list only afterwards
+    mounts = tuple(read_mounts(_text(mountinfo)))
     own = _place(home / NAME, mounts)
     if is_named:
         own = own._replace(is_writable=True)  # what a person named is taken, and its error told

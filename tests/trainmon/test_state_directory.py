@@ -45,7 +45,7 @@ def test_a_network_home_is_warned_of_in_words() -> None:
         ("ext4", False), ("xfs", False), ("overlay", False), ("tmpfs", False), ("zfs", False), ("apfs", False),
         ("fuseblk", False), ("fuse.gocryptfs", False), (None, False), ("nfs", True), ("nfs4", True), ("lustre", True),
         ("gpfs", True), ("beegfs", True), ("ceph", True), ("cifs", True), ("smb3", True), ("afs", True), ("9p", True),
-        ("fuse.sshfs", True), ("fuse.juicefs", True), ("fuse.ceph-fuse", True), ("fuse", True),
+        ("autofs", True), ("fuse.sshfs", True), ("fuse.juicefs", True), ("fuse.ceph-fuse", True), ("fuse", True),
     ],
 )  # fmt: skip
 def test_file_systems_of_a_network_are_known(filesystem: str | None, expected: bool) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainmon.clock import Seconds
 from trainmon.errors import TrainmonError
-from trainmon.ledger.schema import NewerLedger, migrate
+from trainmon.ledger.schema import NewerLedger, migrate, version_of
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,23 @@ def open_to_read(file: Path) -> sqlite3.Connection | None:
     if not file.exists():
         return None
     uri = f"{file.absolute().as_uri()}?mode=ro"
-    return sqlite3.connect(uri, uri=True, timeout=BUSY, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(uri, uri=True, timeout=BUSY, isolation_level=None, check_same_thread=False)
+    try:
+        version_of(connection)
+    except sqlite3.OperationalError:
+        connection.close()
+        if os.access(file.parent, os.W_OK) or _has_journal(file):
+            raise
+        # The write-ahead log needs files of its own beside it, and nobody can make or change any there.
+        uri += "&immutable=1"
+        connection = sqlite3.connect(uri, uri=True, timeout=BUSY, isolation_level=None, check_same_thread=False)
+    return connection
+
+
+def _has_journal(file: Path) -> bool:
+    """Whether something was written that is not in the file itself yet."""
+    beside = (file.with_name(file.name + ending) for ending in ("-wal", "-journal"))
+    return any(path.exists() and path.stat().st_size > 0 for path in beside)
 
 
 def identity(file: Path) -> tuple[int, int] | None:

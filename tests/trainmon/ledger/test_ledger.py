@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import sqlite3
 import subprocess
@@ -368,3 +369,24 @@ def test_a_text_that_comes_while_another_fails_takes_no_place_of_it() -> None:
     mail.put_text(texts[32])
     mail.put_back(failed)
     assert mail.take(None).texts == tuple(texts[1:33]), "the oldest go where there is no room"
+
+
+def test_a_ledger_where_nothing_may_be_made_is_read_all_the_same(tmp_path: Path) -> None:
+    folder = tmp_path / "fixed"
+    with opened(folder) as (ledger, _):
+        ledger.write(record())
+    assert [path.name for path in folder.iterdir()] == ["ledger.sqlite"], "a good end leaves one file"
+    folder.chmod(0o555)
+    argv = [
+        sys.executable,
+        "-c",
+        "import sys, pathlib, trainmon.ledger as l; print(len(l.recorded(pathlib.Path(sys.argv[1]), 0.0, 9)))",
+    ]
+    if os.getuid() == 0:  # root without its right to write anywhere
+        os.chown(folder, 65534, 65534)
+        argv = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--", *argv]
+    done = subprocess.run(
+        [*argv, str(folder)], cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=30, check=False
+    )
+    folder.chmod(0o755)
+    assert done.stdout == "1\n", done.stderr
