@@ -83,10 +83,8 @@ def summary(
 
 def spares_words(spare: Spares | None) -> Span:
     """How many healthy idle nodes there are against those wanted; nothing where none is."""
-    if spare is None or spare.idle_healthy is None or not (spare.wanted or spare.idle_healthy):
+    if spare is None or spare.idle_healthy is None:
         return Span("")
-    if not spare.wanted:
-        return Span(f"spares {spare.idle_healthy}", "dim")
     mark = "!" if spare.are_missing else ""
     return Span(f"spares {spare.idle_healthy} of {spare.wanted} wanted{mark}", "warn" if mark else "ok")
 

@@ -115,6 +115,23 @@ def test_spares_are_idle_for_the_scheduler_and_well_for_us() -> None:
     assert (found.wanted, found.idle_healthy, found.drained, found.are_missing) == (4, 3, 1, True)
 
 
+def test_spares_are_counted_where_the_runs_train_and_only_where_some_are_wanted() -> None:
+    told = [SchedulerNode(name=f"n{n}", cluster="prod", state="IDLE", partitions=("h100", "all")) for n in range(2)]
+    told += [SchedulerNode(name=f"c{n}", cluster="prod", state="IDLE", partitions=("cpu",)) for n in range(5)]
+    events = [
+        SourceChanged(SLURM),
+        RunsChanged((RunSpec(name="llm", cluster="prod"),)),
+        JobsSeen("prod", NOW, (job(88, partition="h100"), job(89, name="prepare", partition="cpu"))),
+        SchedulerNodesSeen("prod", NOW, tuple(told)),
+    ]
+    wanted, unwanted = (
+        spares(folded(ClustersChanged((Cluster(name="prod", login="login1", spares=count),)), *events))[0]
+        for count in (4, 0)
+    )
+    assert (wanted.idle_healthy, wanted.are_missing) == (2, True)
+    assert (unwanted.idle_healthy, unwanted.drained) == (None, 0)
+
+
 def test_spares_are_not_known_before_the_scheduler_has_spoken() -> None:
     state = folded(ClustersChanged((Cluster(name="prod", login="login1", spares=4),)), SourceChanged(SLURM))
     assert (spares(state)[0].idle_healthy, spares(state)[0].are_missing) == (None, False)

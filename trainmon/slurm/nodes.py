@@ -48,7 +48,7 @@ BOTH = {
     "DRAINING": ("ALLOCATED", "DRAIN"),
     "FAILING": ("ALLOCATED", "FAIL"),
     "FAIL": ("IDLE", "FAIL"),
-    "INVALID_REG": ("UNKNOWN", "INVALID_REG"),
+    "INVALID_REG": ("UNKNOWN", "DRAIN", "INVALID_REG"),
     "POWERED_DOWN": ("IDLE", "POWERED_DOWN"),
     "POWERING_DOWN": ("IDLE", "POWERING_DOWN"),
     "POWER_DOWN": ("IDLE", "POWER_DOWN"),
@@ -62,7 +62,8 @@ BOTH = {
     "PERFCTRS": ("IDLE", "PERFCTRS"),
     "PLANNED": ("IDLE", "PLANNED"),
 }
-"""sinfo's one word for a state and a flag. `drained` may stand for a node that is down, too: it does not say."""
+"""sinfo's one word for a state and a flag. `drained` may stand for a node that is down, too: it does not say. `inval`
+is what it calls `IDLE+DRAIN+INVALID_REG`."""
 
 WHO = re.compile(r"\s*\[(?P<who>[^\[\]@]*)@(?P<when>[^\[\]@]*)\]$")
 

@@ -86,7 +86,7 @@ def test_a_nasty_name_is_one_job_and_printable() -> None:
 def test_nodes_of_every_kind_are_read() -> None:
     nodes = {node.name: node for node in read_nodes(captured("nodes-lost-gpu.txt"), "lab")}
     assert [node.is_usable for node in nodes.values()] == [False, True, True, False]
-    assert (nodes["gpu-4"].lost_gpus, nodes["gpu-4"].flags) == (1, ("INVALID_REG",))
+    assert (nodes["gpu-4"].lost_gpus, nodes["gpu-4"].flags) == (1, ("DRAIN", "INVALID_REG"))
     assert nodes["gpu-1"].is_drained
     assert (nodes["gpu-1"].reason or "").startswith("NHC: nv_health: GPU 3 has 12 pending page retirements")
 

@@ -36,7 +36,7 @@ WRITTEN = Path(__file__).parents[2] / "written" / "slurm"
         ("reboot^", "IDLE", ("REBOOT_REQUESTED", "REBOOT_ISSUED")),
         ("fail", "IDLE", ("FAIL",)),
         ("failing*", "ALLOCATED", ("FAIL", "NOT_RESPONDING")),
-        ("inval", "UNKNOWN", ("INVALID_REG",)),
+        ("inval", "UNKNOWN", ("DRAIN", "INVALID_REG")),
         ("planned", "IDLE", ("PLANNED",)),
         ("blocked", "IDLE", ("BLOCKED",)),
         ("reserved", "IDLE", ("RESERVED",)),
