@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median, median_low
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from trainmon.checkpoints_contents import Folder, Found
 from trainmon.checkpoints_layouts import recognised
-from trainmon.checkpoints_resume import NONE_FOUND, Resumption, problem, resumption
+from trainmon.checkpoints_resume import NONE_FOUND, Resumption, problem, resumption, stale
 from trainmon.clock import Instant, Seconds
 from trainmon.model_checkpoints import Checkpoint, Checkpoints, CheckpointState
 from trainmon.readings import CheckpointListing
@@ -33,13 +33,18 @@ LONGEST_SAVE = 12 * 3600.0
 BESIDE = 120.0
 """A checkpoint without a step in its name (last.ckpt) that is so much newer than those with one is newer."""
 
+MOVED_BACK = 60.0
+"""Seconds after the last write of a newer one from which on a pointer to an older one was moved there on purpose."""
+
 RECENT = 12
 """Checkpoints that are learnt from: older ones are thinned out by retention rules."""
 
 SHRUNK = 0.9
 """Of the usual size of files that should be equally large; one that is smaller was cut short."""
 
-DEEPER = re.compile(r"(step[-_]|checkpoint-|iter_|global_step|opt_step-)#/")
+DEEPER = re.compile(
+    r"((?:[^/]+/){0,3}?)(?:(?:step[-_]|checkpoint-|iter_|global_step|opt_step-)#/|[^/]*(?:step|epoch)[^/]*\.ckpt$)"
+)
 SLOW = 5.0
 
 
@@ -79,12 +84,13 @@ def read(
     learnt = _learnt([one for one in ordered if not one.lacks])
     layout = max(ordered, key=lambda one: one.newest).layout if ordered else None
     taken = resumption(layout, ordered, folder)
-    newest = _committed(ordered, taken)
+    newest = _committed(ordered, taken, folder)
     states = (_state(one, ordered, newest, learnt.save_s, is_running, folder.t) for one in ordered)
     known = {one.name: _checkpoint(one, path, state, skew, now) for one, state in zip(ordered, states, strict=True)}
-    others = len(folder.contents) - len(everything)
+    others = [name for name in folder.contents if name not in {one.name for one in everything}]
     moved_at = max((one.newest for one in ordered), default=0.0)
-    wrong = problem(taken, known, others, len(unclear) + listing.left_out, folder.t, moved_at)
+    left_behind = stale(taken, newest, folder)
+    wrong = problem(taken, known, others, len(unclear) + listing.left_out, folder.t, moved_at) or left_behind
     return Checkpoints(
         path=path,
         host=host,
@@ -125,11 +131,21 @@ def _steady(
 def _compared(all_found: Sequence[Found], folder: Folder) -> list[Found]:
     """What shows only beside the others: fewer shards than the one before, or a file much smaller than its like."""
     short = _short(sorted((one for one in all_found if one.shards), key=lambda one: (one.step or 0, one.newest)))
-    files = {one.name: one.bytes for one in all_found if folder.contents[one.name].entry.kind == "file" and one.bytes}
-    least = SHRUNK * median(files.values()) if len(files) > 2 else 0
-    small = {name: "smaller than the others: cut short" for name, size in files.items() if size < least}
-    words = {**small, **short}
+    words = {**_small(all_found, folder), **short}
     return [one if one.lacks else replace(one, lacks=words.get(one.name, "")) for one in all_found]
+
+
+def _small(all_found: Sequence[Found], folder: Folder) -> dict[str, str]:
+    """Those files that are smaller than their like, in words. Another name may be another kind: weights alone."""
+    files = {one.name: one.bytes for one in all_found if folder.contents[one.name].entry.kind == "file" and one.bytes}
+    alike: dict[str, list[int]] = {}
+    for name, size in files.items():
+        alike.setdefault(re.sub(r"\d+", "#", name), []).append(size)
+    usual = max(alike.values(), key=len, default=[])
+    alike |= {kind: usual for kind in alike if kind.startswith(("last", "hpc_ckpt"))}
+    least = {kind: SHRUNK * median(sizes) if len(sizes) > 2 else 0 for kind, sizes in alike.items()}
+    small = (name for name, size in files.items() if size < least[re.sub(r"\d+", "#", name)])
+    return dict.fromkeys(small, "smaller than the others: cut short")
 
 
 def _short(oldest_first: Sequence[Found]) -> dict[str, str]:
@@ -168,13 +184,16 @@ def _ordered(all_found: Sequence[Found]) -> list[Found]:
     return ordered
 
 
-def _committed(ordered: Sequence[Found], taken: Resumption) -> Found | None:
-    """The newest that is whole; after a rollback the one that the pointer names, though others have higher steps."""
+def _committed(ordered: Sequence[Found], taken: Resumption, folder: Folder) -> Found | None:
+    """The newest that is whole; after a rollback the one that the pointer names, though others have higher steps: a
+    trainer has committed it since, or a person has moved the pointer back."""
     whole = [one for one in ordered if not one.lacks]
     newest = whole[0] if whole else None
     pointed = next((one for one in whole if taken.pointer and one.name == taken.name), None)
-    if newest is not None and pointed is not None and pointed.committed_at > newest.committed_at:
-        return pointed
+    if newest is not None and pointed is not None:
+        moved_at = folder.contents[taken.pointer or ""].entry.mtime
+        if pointed.committed_at > newest.committed_at or moved_at > newest.newest + MOVED_BACK:
+            return pointed
     return newest
 
 
@@ -251,7 +270,17 @@ def _note(
     mixed = sorted({one.layout for one in ordered} - {layout})
     if mixed:
         words.append(f"also checkpoints of {' and '.join(mixed)}")
-    deeper = [e.name for e in listing.entries if any(DEEPER.match(group.pattern) for group in e.groups)]
-    if deeper and not ordered:
-        words.append(f"is it the directory below, {deeper[0]}?")
+    deeper = None if ordered else next(_deeper(listing), None)
+    if deeper is not None:
+        words.append(f"is it the directory below, {deeper}?")
     return clean("; ".join(words)) or None
+
+
+def _deeper(listing: CheckpointListing) -> Iterator[str]:
+    """Directories below that look as if they held checkpoints."""
+    for entry in listing.entries:
+        for group in entry.groups:
+            found = DEEPER.match(group.pattern)
+            if found is not None:
+                above = group.example.split("/")[: found.group(1).count("/")]
+                yield "/".join((entry.name, *above))

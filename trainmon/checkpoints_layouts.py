@@ -92,6 +92,8 @@ def lightning(contents: Contents, folder: Folder) -> Found | None:
         lacks = short_of_dcp(contents) or ("" if entry.groups else "it is empty")
         if contents.like(r"\.distcp$"):
             lacks = lacks or contents.marker("meta.pt")
+        elif contents.like(r"(model|optim)_states\.pt$") and not contents.has("latest"):
+            lacks = lacks or "no latest yet, which DeepSpeed writes last"
         return contents.found("lightning", step, lacks, shards=contents.count(r"optim_states\.pt$"))
     is_steady = entry.name in folder.steady or folder.t - entry.mtime > STEADY
     lacks = "" if is_steady else "it may still grow"

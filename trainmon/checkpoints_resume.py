@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -76,7 +77,7 @@ def _highest(layout: str, mine: Sequence[Found], folder: Folder) -> str | None:
 
 
 def problem(
-    taken: Resumption, known: Mapping[str, Checkpoint], others: int, unclear: int, t: float, moved_at: float
+    taken: Resumption, known: Mapping[str, Checkpoint], others: Sequence[str], unclear: int, t: float, moved_at: float
 ) -> str | None:
     """What is wrong, in a sentence: no committed checkpoint at all, or a restart that would fail or take a wreck.
 
@@ -88,11 +89,23 @@ def problem(
     return "; ".join(words for words in (nothing, pointer) if words) or None
 
 
-def _nothing(known: Mapping[str, Checkpoint], others: int, unclear: int, taken: Resumption) -> str:
+def stale(taken: Resumption, newest: Found | None, folder: Folder) -> str | None:
+    """That the pointer was not moved on after a commit, as where a quota ended its write: the work since would be done
+    again. DeepSpeed's and nanotron's are part of the commit; KempnerForge moves its own with the next save."""
+    if newest is None or taken.name in (None, newest.name) or newest.layout not in {"megatron", "idefics"}:
+        return None
+    if taken.pointer is None or taken.name not in folder or folder.t - newest.committed_at < MOVES_WITHIN:
+        return None
+    last = newest.name if newest.step is None else f"step {newest.step}"
+    return f"{taken.pointer} names {taken.name}, though {last} is whole: a restart would take the older one"
+
+
+def _nothing(known: Mapping[str, Checkpoint], others: Sequence[str], unclear: int, taken: Resumption) -> str:
     if unclear:
         return f"{NONE_FOUND} so far: {unclear} names were not looked through"
     if not known and (others or taken.pointer):
-        names = "1 other name" if others == 1 else f"{others} other names"
+        like = next((name for name in others if re.search(r"\d", name)), "".join(others[:1]))
+        names = f"{len(others)} other names, such as {like}" if others[1:] else f"{len(others)} other name"
         return f"{NONE_FOUND}: nothing here looks like one ({names})"
     if not known:
         return f"{NONE_FOUND}: the directory is empty, nothing was saved yet"

@@ -74,9 +74,9 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
 
     def at_risk(self, step: int | None) -> int | None:
         """How many steps would be lost now: those since the last committed one; all of them where there is none."""
-        if self.error is not None or step is None:
-            return None
         committed = self.committed
+        if step is None or (self.error is not None and (committed is not None or self.problem is None)):
+            return None  # it cannot be looked at; one that is not there holds nothing
         if committed is None:
             return step
         return None if committed.step is None else max(0, step - committed.step)

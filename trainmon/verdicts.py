@@ -4,7 +4,6 @@ GPUs of its nodes, none believed alone. Pure."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from statistics import median
 from typing import Literal
 
@@ -13,7 +12,7 @@ from msgspec.structs import replace
 from trainmon import endings
 from trainmon.clock import Instant, Seconds
 from trainmon.endings import Around, Queue
-from trainmon.model import Progress, Run, Source, Verdict
+from trainmon.model import Progress, Run, Verdict
 from trainmon.model_jobs import Job
 from trainmon.scene import (
     AFTERGLOW,
@@ -29,6 +28,7 @@ from trainmon.scene import (
 )
 from trainmon.silence import silent, stopped_or_silent, weighed
 from trainmon.text import duration
+from trainmon.witnesses import unread
 
 SKIPS_FOR: Seconds = 60.0
 """A loss scale that settles skips some iterations at a start; for longer than this, and ten of them, it is no start."""
@@ -80,7 +80,7 @@ def _finished(run: Run, queue: Queue | None, now: Instant) -> Judgement:
 
 def _living(run: Run, scene: Scene, job: Job | None, now: Instant) -> Judgement:
     """Judge a run of which nothing says that it has ended."""
-    blind = _blind(run, scene.sources, now)
+    blind = _blind(run, scene, now)
     if blind is not None:
         if job is not None and _is_before_its_log(run, job, now):
             return Judgement("starting", f"job {job.id} {_is_up(job, now)}; {blind.why}")
@@ -179,14 +179,15 @@ def _usually(run: Run, doing: Literal["eval", "save"]) -> str:
     return f" (usually {duration(usual)})" if usual else ""
 
 
-def _blind(run: Run, sources: Mapping[str, Source], now: Instant) -> Judgement | None:
+def _blind(run: Run, scene: Scene, now: Instant) -> Judgement | None:
     """Unknown, when the log cannot be read now."""
     log = run.log
     if run.spec.log is None:
         return Judgement("unknown", "no log is configured for it")
     if log is None:
-        return Judgement("unknown", "its log has not been read yet")
-    source = sources.get(f"node:{log.host}")
+        mute = unread(run.spec.cluster, scene.nodes)
+        return Judgement("unknown", f"its log is {mute}" if mute else "its log has not been read yet")
+    source = scene.sources.get(f"node:{log.host}")
     if source is not None and source.health in ("late", "down"):
         seen = "" if source.seen_at is None else f" for {duration(now - source.seen_at)}"
         return Judgement("unknown", f"{log.host}, where its log is read, has not answered{seen}")

@@ -17,6 +17,9 @@ LOW_POWER = 0.5
 EMPTY_MIB = 1_500
 """The driver's own part of an idle GPU's memory is below this; a training's is not."""
 
+NO_PYTHON = "no usable python3"
+"""What a probe's note says where only the shell looks: it reads no log, no switch file and no checkpoints."""
+
 FRESH: Seconds = 60.0
 """A GPU's numbers are no witness when they are older: its node may have lost the job, or us."""
 
@@ -70,6 +73,13 @@ def is_read(name: str, nodes: Mapping[str, Node], sources: Mapping[str, Source],
         return now - node.gpus_at <= FRESH
     source = sources.get(f"node:{name}")
     return source is None or source.health == "ok"
+
+
+def unread(cluster: str, nodes: Mapping[str, Node]) -> str:
+    """Why no file of a cluster is read: none of its hosts that were heard has a python3. Nothing where one has."""
+    notes = [node.note or "" for node in nodes.values() if node.cluster == cluster]
+    is_mute = bool(notes) and all(NO_PYTHON in note for note in notes)
+    return "not read: no host that answers has a usable python3" if is_mute else ""
 
 
 def gpus_of(run: Run, nodes: Mapping[str, Node], sources: Mapping[str, Source], now: Instant) -> Gpus:

@@ -10,6 +10,7 @@ from trainmon.model_actions import Record
 from trainmon.model_checkpoints import Checkpoint, Checkpoints
 from trainmon.model_jobs import Job
 from trainmon.text import cells, clean, duration, keep_end, shorten
+from trainmon.witnesses import unread
 from tui.fact_lines import LABEL, lead, pair, safe, sentence, wrapped
 from tui.format import UNKNOWN, age, calm_age, count, since, size
 from tui.job_rows import time_left
@@ -64,12 +65,13 @@ def overdue(checkpoints: Checkpoints, now: Instant) -> bool:
     return last is not None and last.at is not None and usual is not None and now - last.at > 2 * usual
 
 
-def checkpoint_lines(run: Run, now: Instant, width: int) -> Iterator[Line]:
+def checkpoint_lines(run: Run, state: State, width: int) -> Iterator[Line]:
     """What is safe, what would be lost, what is wrong with it, and what it costs."""
-    found = run.checkpoints
+    found, now = run.checkpoints, state.at
     if found is None:
-        where = "not read yet" if run.spec.checkpoints else "no directory configured"
-        yield pair("checkpoint", where, width, "dim")
+        mute = unread(run.spec.cluster, state.nodes)
+        words = (mute or "not read yet") if run.spec.checkpoints else "no directory configured"
+        yield from wrapped("checkpoint", words, width, "warn" if mute and run.spec.checkpoints else "dim")
         return
     if found.error is not None:
         yield from wrapped("checkpoint", safe(found.error), width, "warn")
@@ -100,6 +102,8 @@ def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterat
     if last is None:
         if found.error is None:
             yield pair("checkpoint", "none is committed", width, "" if found.problem is None else "crit")
+        if found.at_risk(run.progress.step):
+            yield pair("at risk", f"all {count(run.progress.step)} steps", width, "warn")
         return
     late = overdue(found, now)
     usual = f", usually every {duration(found.every_s)}" if late and found.every_s is not None else ""

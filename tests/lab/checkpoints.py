@@ -101,6 +101,13 @@ def hf_deepspeed(step: int) -> list[Step]:
     return [Step(folder, "folder"), *weights(folder), *engine, *trainer_files(folder)]
 
 
+def hf_fsdp(step: int) -> list[Step]:
+    folder = f"checkpoint-{step}"
+    parts = [f"{folder}/pytorch_model_fsdp_0", f"{folder}/optimizer_0"]
+    data = [one for part in parts for one in (*shards(part), *metadata(part))]
+    return [Step(folder, "folder"), *data, *trainer_files(folder)]
+
+
 def torchtitan(step: int) -> list[Step]:
     folder = f"step-{step}"
     return [Step(folder, "folder"), *shards(folder), *metadata(folder, commits=True)]
@@ -132,6 +139,12 @@ def lightning(step: int) -> list[Step]:
 def lightning_sharded(step: int) -> list[Step]:
     folder = f"epoch=0-step={step}.ckpt"
     return [*shards(folder), *metadata(folder), Step(f"{folder}/meta.pt", commits=True)]
+
+
+def lightning_deepspeed(step: int) -> list[Step]:
+    folder = f"epoch=0-step={step}.ckpt"
+    latest = Step(f"{folder}/latest", text="checkpoint", commits=True)
+    return [*states(f"{folder}/checkpoint"), latest, Step(f"{folder}/zero_to_fp32.py")]
 
 
 def nemo(step: int) -> list[Step]:
@@ -176,8 +189,9 @@ def idefics(step: int) -> list[Step]:
 
 SAVES: dict[str, Save] = {
     "megatron": megatron, "megatron-legacy": megatron_legacy, "deepspeed": deepspeed, "hf": hf, "hf-staged": hf_staged,
-    "hf-deepspeed": hf_deepspeed, "torchtitan": torchtitan, "nanotron": nanotron, "lightning": lightning,
-    "lightning-sharded": lightning_sharded, "nemo": nemo, "kempnerforge": kempnerforge,
+    "hf-deepspeed": hf_deepspeed, "hf-fsdp": hf_fsdp, "torchtitan": torchtitan, "nanotron": nanotron,
+    "lightning": lightning, "lightning-sharded": lightning_sharded, "lightning-deepspeed": lightning_deepspeed,
+    "nemo": nemo, "kempnerforge": kempnerforge,
     "kempnerforge-async": kempnerforge_async, "orbax": orbax, "idefics": idefics,
 }  # fmt: skip
 

@@ -20,7 +20,8 @@ from trainmon.readings import CheckpointEntry, CheckpointListing, FileGroup
 ROOT = Path(__file__).parents[2]
 LAYOUT = {
     "megatron-legacy": "megatron", "hf-staged": "hf", "hf-deepspeed": "hf", "torchtitan": "dcp",
-    "lightning-sharded": "lightning", "kempnerforge-async": "kempnerforge",
+    "lightning-sharded": "lightning", "lightning-deepspeed": "lightning", "hf-fsdp": "hf",
+    "kempnerforge-async": "kempnerforge",
 }  # fmt: skip
 
 
@@ -140,6 +141,13 @@ def test_the_directory_above_is_told(tmp_path: Path):
     assert answer.list == ()
     assert answer.note == "is it the directory below, checkpoint?"
     assert answer.problem == "no committed checkpoint found: nothing here looks like one (1 other name)"
+
+
+def test_the_directory_several_levels_above_is_told(tmp_path: Path):
+    below = tmp_path / "lightning_logs" / "version_7" / "checkpoints"
+    below.mkdir(parents=True)
+    two(below, SAVES["lightning"])
+    assert read(tmp_path).note == "is it the directory below, lightning_logs/version_7/checkpoints?"
 
 
 def test_one_that_was_not_looked_through_is_not_judged(tmp_path: Path):

@@ -71,6 +71,17 @@ def test_a_ckpt_file_that_was_cut_short_is_smaller_than_the_others(tmp_path: Pat
     assert (read(tmp_path).list[0].state, read(tmp_path).list[0].why) == ("torn", "smaller than the others: cut short")
 
 
+def test_a_file_of_another_kind_may_be_smaller(tmp_path: Path):
+    for step in (500, 1000, 1500):
+        made(tmp_path, SAVES["lightning"], step, at=NOW - 9000 + step)
+    (tmp_path / "best-weights.ckpt").write_text("x")
+    os.utime(tmp_path / "best-weights.ckpt", (NOW - 9000, NOW - 9000))
+    assert {one.state for one in read(tmp_path).list} == {"committed", "superseded"}
+    (tmp_path / "last.ckpt").write_text("x")
+    os.utime(tmp_path / "last.ckpt", (NOW - 1000, NOW - 1000))
+    assert read(tmp_path).list[0].why == "smaller than the others: cut short"
+
+
 def test_last_ckpt_is_a_second_name_or_a_checkpoint_without_a_step(tmp_path: Path):
     two(tmp_path, SAVES["lightning"])
     last = tmp_path / "last.ckpt"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.lab.checkpoints import SAVES, made
 from tests.trainmon.checkpoint_reading import NOW, commit_of, problem, read, states, two
+from trainmon import checkpoints
+from trainmon.readings import CheckpointListing
 
 
 def test_an_empty_directory_is_an_error_state_of_its_own(tmp_path: Path):
@@ -104,6 +108,38 @@ def test_after_a_rollback_the_pointer_says_which_one_counts(tmp_path: Path):
     answer = read(tmp_path)
     assert states(answer) == [(1000, "superseded"), (700, "committed"), (500, "superseded")]
     assert answer.resumes == f"{tmp_path}/iter_0000700"
+
+
+@pytest.mark.parametrize(("name", "named"), [("megatron", "iter_0001000"), ("idefics", "opt_step-1000")])
+def test_a_pointer_that_was_not_moved_on_is_told(name: str, named: str, tmp_path: Path):
+    two(tmp_path, SAVES[name])
+    made(tmp_path, SAVES[name], 1500, at=NOW - 600, stop=commit_of(SAVES[name]))
+    answer = read(tmp_path)
+    assert states(answer)[0] == (1500, "committed")
+    assert answer.resumes == f"{tmp_path}/{named}"
+    assert answer.problem == (
+        f"{POINTED[name][0]} names {named}, though step 1500 is whole: a restart would take the older one"
+    )
+    assert problem(tmp_path, now=NOW) is not None
+    made(tmp_path, SAVES[name], 1500, at=NOW - 80, stop=commit_of(SAVES[name]))
+    assert problem(tmp_path) is None, "it is moved a moment after the commit"
+
+
+def test_a_pointer_that_a_person_moved_back_says_which_one_counts(tmp_path: Path):
+    two(tmp_path, SAVES["megatron"])
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("500")
+    os.utime(tmp_path / "latest_checkpointed_iteration.txt", (NOW - 100, NOW - 100))
+    answer = read(tmp_path)
+    assert states(answer) == [(1000, "superseded"), (500, "committed")]
+    assert (answer.at_risk(700), answer.problem) == (200, None)
+
+
+def test_all_steps_are_at_risk_where_nothing_is_saved_and_none_is_told_where_nobody_can_look(tmp_path: Path):
+    assert read(tmp_path).at_risk(700) == 700
+    assert read(tmp_path / "gone").at_risk(700) == 700
+    hung = CheckpointListing(v=1, t=NOW, path="/x", error="no answer for 30 s")
+    known: dict[str, Any] = {"host": "n1", "at": NOW, "is_running": True, "now": NOW, "skew": 0.0, "before": None}
+    assert checkpoints.read(hung, **known).at_risk(700) is None
 
 
 def test_a_released_megatron_model_is_a_checkpoint_without_a_step(tmp_path: Path):

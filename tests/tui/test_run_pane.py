@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
+from msgspec.structs import replace
 
 from tests.tui.states import NOW, calm, checkpoints, job, queued, record, run, slurm_down, troubled
-from trainmon.model import Progress, State, Switch
+from trainmon.model import Node, Progress, State, Switch
 from trainmon.model_actions import Mark
 from trainmon.model_checkpoints import Checkpoint
 from trainmon.text import cells
@@ -33,7 +34,7 @@ def links(name: str, state: State) -> list[Link]:
 
 
 def saved(**more: object) -> list[str]:
-    return said(checkpoint_lines(run("x", checkpoints=checkpoints(**more)), NOW, 70))
+    return said(checkpoint_lines(run("x", checkpoints=checkpoints(**more)), State(at=NOW), 70))
 
 
 def test_it_says_verdict_why_numbers_switches_log_and_nodes() -> None:
@@ -169,11 +170,26 @@ def test_a_save_that_is_overdue_is_marked_with_what_is_usual() -> None:
 
 def test_no_committed_checkpoint_is_an_alarm_and_never_a_silent_fresh_start() -> None:
     found = list(checkpoint_lines(
-        run("x", checkpoints=checkpoints(list=(), resumes=None, problem="no committed checkpoint found")), NOW, 70
+        run("x", checkpoints=checkpoints(list=(), resumes=None, problem="no committed checkpoint found")),
+        State(at=NOW), 70
     ))  # fmt: skip
 
-    assert said(found)[:2] == ["checkpoint    none is committed", "problem       no committed checkpoint found"]
-    assert [line[-1].style for line in found[:2]] == ["crit", "crit"]
+    assert said(found)[:3] == [
+        "checkpoint    none is committed",
+        "at risk       all 12,880 steps",
+        "problem       no committed checkpoint found",
+    ]
+    assert [line[-1].style for line in found[:3]] == ["crit", "warn", "crit"]
+
+
+def test_a_host_without_python_reads_no_checkpoints_and_says_so() -> None:
+    asked = run("x", spec=replace(run("x").spec, checkpoints="/ckpt"))
+    mute = Node(name="login1", cluster=asked.spec.cluster, probe="sh", note="no usable python3: the main numbers only")
+
+    assert said(checkpoint_lines(asked, State(at=NOW), 70)) == ["checkpoint    not read yet"]
+    assert said(checkpoint_lines(asked, State(at=NOW, nodes={"login1": mute}), 80)) == [
+        "checkpoint    not read: no host that answers has a usable python3"
+    ]
 
 
 def test_a_directory_that_cannot_be_listed_says_why_and_claims_nothing() -> None:

@@ -62,7 +62,7 @@ def lines(run: Run, state: State, now: Instant, width: int) -> Iterator[Line | L
     yield from (*jobs, ()) if jobs else ()
     yield from numbers(run, now, width)
     yield ()
-    yield from checkpoint_lines(run, now, width)
+    yield from checkpoint_lines(run, state, width)
     yield ()
     yield from switch("kill", run.kill, now, width)
     yield from switch("save", run.save, now, width)

@@ -146,7 +146,7 @@ def test_it_says_who_it_is_and_how_the_host_is(shell: str, start: Any):
     fallback = start(shell)
     hello = fallback.line()
     assert (hello.host, hello.probe, hello.python) == (os.uname().nodename, "sh", None)
-    assert hello.note == "no usable python3: the main numbers only, no log tails and no switch files"
+    assert hello.note == "no usable python3: the main numbers only, no logs, switch files or checkpoints"
     assert hello.cpu_count == os.cpu_count()
     assert abs(hello.t - time.time()) < 5
     host = fallback.first(readings.HostSample)
