@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from textual import events
 
 from trainmon.text import cells
-from tui.keys import ACTS, Key, footer, footer_acts
+from tui.keys import ACTS, NARROW, Key, footer, footer_acts
 from tui.lines import GUTTER, Heading, Span
 
 GAP = "  "
@@ -77,11 +77,12 @@ def chosen(place: str, width: int, sentence: str = "") -> tuple[Key, ...]:
 
 
 def fitting(keys: tuple[Key, ...], width: int) -> tuple[Key, ...]:
-    """As many as fit; those in the middle give way before help, commands and quit at the end."""
-    shown = list(keys)
-    while shown and width_of_all(shown) > width:
-        shown.pop(max(0, len(shown) - 4) if len(shown) > 3 else 0)
-    return tuple(shown)
+    """As many as fit, in their order: first those that a narrow line keeps, then the others as they come."""
+    shown: list[Key] = []
+    for key in sorted(keys, key=lambda key: NARROW.index(key.id) if key.id in NARROW else len(NARROW)):
+        if width_of_all([*shown, key]) <= width:
+            shown.append(key)
+    return tuple(key for key in keys if key in shown)
 
 
 def foot_spans(keys: tuple[Key, ...], sentence: str = "", *, read_only: bool = False) -> tuple[Span, ...]:

@@ -63,7 +63,7 @@ KEYS: tuple[Key, ...] = (
     Key("z", "view.zoom", "zoom", "this pane on the full screen, and back", "main", "view", "z", "Zoom"),
     Key("p", "view.pause", "app.pause", "hold the screen still; the watching goes on", "app", "view", "p", "Pause"),
     Key("r", "view.refresh", "app.look_again", "look at everything again now", "app", "view", "r", "Refresh"),
-    Key("x", "act.menu", "screen.menu", "all that can be done to this row, and why the rest cannot", "act-any",
+    Key("x", "act.menu", "screen.menu", "all that can be done to this row; why not the rest", "act-any",
         "act", "x", "Actions"),
     Key("S", "act.save", "screen.act('save')", "save: drop the run's save switch", "act", "act", "S", "Save"),
     Key("K", "act.kill", "screen.act('kill')", "kill: drop the kill switch; the run saves and exits", "act", "act", "K",
@@ -117,8 +117,11 @@ EVERYWHERE = frozenset({"ctrl+q", "ctrl+c"})
 
 FOOTER_AT_MOST = 9
 
-OPENS = frozenset({"runs", "gpus", "queue", "run", "job"})
-"""Places whose rows have a screen of their own."""
+OPENS = frozenset({"runs", "gpus", "queue", "run", "job", "node", "menu"})
+"""Places where Enter opens something. A disk has no screen of its own."""
+
+NARROW = ("app.help", "app.palette", "app.quit", "lines.choose", "queue.view", "view.metric", "view.log")
+"""What a narrow footer keeps first: the ways out, then what cannot be guessed; `/` and `s` mean the same elsewhere."""
 
 ACTS = ("act-any", "act", "act-node")
 """The scopes of the keys that act."""
@@ -140,11 +143,15 @@ def _apart(names: str) -> list[str]:
     return [*([plain] if plain else []), *(name for name in names.split(",") if name in EVERYWHERE)]
 
 
+def heard(place: str) -> tuple[Key, ...]:
+    """The keys that do something in a place. Every list hears Enter; not every one has something to open."""
+    keys = (key for key in KEYS if key.scope in PLACES[place])
+    return tuple(key for key in keys if key.id != "lines.choose" or place in OPENS)
+
+
 def footer(place: str) -> tuple[Key, ...]:
     """At most nine keys that look, in the table's order; help, commands and quit always."""
-    shown = [key for key in KEYS if key.short and key.scope in PLACES[place] and key.scope not in ACTS]
-    if place not in OPENS:
-        shown = [key for key in shown if key.id != "lines.choose"]
+    shown = [key for key in heard(place) if key.short and key.scope not in ACTS]
     while len(shown) > FOOTER_AT_MOST:
         droppable = [key for key in shown if key.id not in {"app.help", "app.palette", "app.quit"}]
         shown.remove(droppable[-1])
@@ -172,12 +179,16 @@ def clashes(keys: Iterable[Key] = KEYS) -> list[str]:
     return list(found)
 
 
+SCREENS = "a run, a job, a node"
+
+
 def markdown() -> str:
     """The README's table of keys."""
     where = {
-        "rows": "Runs, GPUs, Disk, Queue", "list": "Runs, GPUs, Disk, Queue", "marks": "Runs, GPUs, Queue",
-        "gpus": "GPUs", "log": "Log", "queue": "Queue", "act-any": "Runs, Queue, GPUs", "act": "Runs, Queue",
-        "act-node": "GPUs, Queue", "plan": "Plan", "door": "Plan",
+        "rows": "Runs, GPUs, Disk, Queue", "list": f"Runs, GPUs, Queue, {SCREENS}", "marks": "Runs, GPUs, Queue",
+        "gpus": "GPUs", "log": "Log", "queue": "Queue", "act-any": f"Runs, GPUs, Queue, {SCREENS}",
+        "act": "Runs, Queue, a run, a job", "act-node": "GPUs, Queue, a node", "plan": "Plan", "door": "Plan",
+        "main": "the panes", "help": "Help", "log-screen": "Log on the full screen",
     }  # fmt: skip
     lines = ["| key | what it does | where |", "|---|---|---|"]
     for key in KEYS:

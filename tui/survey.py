@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trainmon.clock import Instant
+from trainmon.clock import Instant, Seconds
 from trainmon.model import Gpu, Node
 from trainmon.model_jobs import SchedulerNode
-from trainmon.text import clean
+from trainmon.text import clean, duration
 from tui.format import DAY, NOT_APPLICABLE, UNKNOWN, age, heat, slowing
 from tui.lines import Span
 from tui.node_words import node_state
@@ -17,6 +17,9 @@ DOWN, LOST, HOT, THROTTLED, FAULTY, LATE, WELL, OFF = range(8)
 
 XID_FOR = DAY
 """How long an Xid stays in a node's line."""
+
+CLOCK_OFF: Seconds = 5.0
+"""From here on a node's clock is in its line: what its logs and files are dated cannot be compared."""
 
 
 class Survey(NamedTuple):
@@ -140,6 +143,14 @@ def scheduler_flag(node: Node) -> Span | None:
     return Span(clean(f"{word.upper()} {because}".strip(), 200), "crit" if told.lost_gpus else "warn")
 
 
+def clock_flag(node: Node) -> Span | None:
+    """`CLOCK 7m ahead`: that its time is not ours."""
+    skew = node.clock_skew_s
+    if skew is None or abs(skew) < CLOCK_OFF:
+        return None
+    return Span(f"CLOCK {duration(abs(skew))} {'ahead' if skew > 0 else 'behind'}", "warn")
+
+
 def survey(node: Node, now: Instant) -> Survey:
     """Look over one node's GPUs and what its probe cannot do."""
     tally = _Tally()
@@ -150,9 +161,9 @@ def survey(node: Node, now: Instant) -> Survey:
     for part, trouble in node.troubles.items():
         flags.append(Span(clean(f"{part}: {trouble}", 200), "warn"))
         rank = min(rank, FAULTY)
-    told = scheduler_flag(node)
-    if told is not None:
-        flags.append(told)
+    told = [flag for flag in (scheduler_flag(node), clock_flag(node)) if flag is not None]
+    if told:
+        flags += told
         rank = min(rank, FAULTY)
     has_none = without_driver(node) and node.host_at is not None and "gpu" not in node.troubles
     return Survey(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 
 from trainmon.clock import Seconds
 from trainmon.model import Series, State
+from trainmon.model_actions import Action, Ask, Plan
+from trainmon.model_wandb import Curve
 
 TOPS = {"temperature": 70.0, "utilization": 90.0, "power": 650.0, "memory": 70_000.0}
 
@@ -38,3 +41,22 @@ class StillBackend:
 
     def answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
         self.asked.append((str(prompt), "answer"))
+
+    def prepare(self, ask: Ask, reply: Callable[[Plan], None]) -> None:
+        """Nothing can be done where everything stands still."""
+        self.asked.append((", ".join(ask.subjects), ask.verb))
+        reply(Plan(ask=ask))
+
+    def act(self, actions: Sequence[Action]) -> None:
+        self.asked += [(action.subject, f"did {action.verb}") for action in actions]
+
+    def look_at_job(self, key: str) -> None:
+        self.asked.append((key, "look"))
+
+    def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
+        self.asked.append((path, key))
+        return Curve(epoch, start, array("d"), array("d"), array("d"))
+
+    def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
+        self.asked.append((run, directory))
+        reply("no samples")

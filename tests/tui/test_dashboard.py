@@ -115,6 +115,17 @@ async def test_the_filter_acts_while_it_is_typed_enter_keeps_it_and_escape_clear
         assert app.main.runs.filter == ""
 
 
+async def test_escape_takes_messages_away_that_cover_rows() -> None:
+    async with showing(troubled(), size=(80, 24)) as (app, pilot, _):
+        await pilot.press("r")
+        await settled(pilot)
+        assert "looking at everything again" in text_of(app)
+
+        await pilot.press("escape")
+        await settled(pilot)
+        assert "looking at everything again" not in text_of(app)
+
+
 async def test_keys_that_come_in_one_burst_are_heard_one_after_the_other() -> None:
     """A slow line delivers what was typed in one packet: none of it may reach what had the focus before."""
     async with showing(troubled(), size=(160, 50)) as (app, pilot, _):

@@ -27,6 +27,14 @@ def test_a_calm_disk_says_what_is_free_and_how_fast_it_goes() -> None:
     assert one(disk("/home", full_at=NOW + 200 * 86_400)) == "  login:/home     40T  40%     12%   +205G     >30d"
 
 
+async def test_one_path_is_not_called_paths() -> None:
+    pane = DiskPane(id="disk")
+    async with Alone(pane).run_test(size=(60, 10)) as pilot:
+        pane.show(state(disks=(disk("/home"),)))
+        await pilot.pause()
+        assert "1 path " in "".join(span.text for span in pane.top.spans)
+
+
 def test_heads_stand_over_their_columns() -> None:
     found = state(disks=(disk("/home", full_at=NOW + 200 * 86_400),))
     shown = gather(found)

@@ -325,3 +325,11 @@ def test_a_node_that_gets_no_jobs_says_so_and_why(told: str, reason: str | None,
 @pytest.mark.parametrize("told", [None, "IDLE", "MIXED", "ALLOCATED", "IDLE+CLOUD"])
 def test_a_node_that_works_for_its_scheduler_has_no_flag(told: str | None) -> None:
     assert survey(node("n", scheduler_state=told), NOW).flags == ()
+
+
+def test_a_node_whose_clock_is_off_says_so_in_its_line() -> None:
+    ahead, behind = node("n", clock_skew_s=437.0), node("n", clock_skew_s=-75.0)
+
+    assert Span("CLOCK 7m ahead", "warn") in survey(ahead, NOW).flags
+    assert Span("CLOCK 75s behind", "warn") in survey(behind, NOW).flags
+    assert survey(ahead, NOW).rank < survey(node("n", clock_skew_s=1.0), NOW).rank

@@ -91,6 +91,16 @@ def test_demo_read_only_paused_and_a_silent_engine_are_said_in_words() -> None:
     assert flags(calm(), paused=False, silent_for=None) == ()
 
 
+def test_the_clusters_name_does_not_come_and_go_with_the_age_of_the_queue() -> None:
+    for width in range(20, 60):
+        shown = {
+            "".join(span.text for span in header(state(sources={"slurm:prod": slurm(seen_at=NOW - ago)}), width, ()))
+            .count("  prod")
+            for ago in (0.0, 5.0, 10.0, 55.0)
+        }  # fmt: skip
+        assert len(shown) == 1, width
+
+
 def test_the_time_moves_only_when_facts_do() -> None:
     first = calm()
 

@@ -45,7 +45,7 @@ class DiskPane(Pane):
             self.lines.set_rows(self._drawn.rows(shown, shape, state.at))
         else:
             self.say((f"No path matches “{self.filter}”. Esc shows all.", "dim"))
-        self.caption(right=f"{len(shown)} paths")
+        self.caption(right=f"{len(shown)} path{'' if len(shown) == 1 else 's'}")
         self.say_why()
 
     def _selected(self) -> Shown | None:

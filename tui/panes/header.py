@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -21,6 +22,9 @@ WORDS = {"node": "ssh"}
 
 
 TIME_WIDTH = 10
+
+AGE = re.compile(r"\b\d{1,2}(?=[smhd]\b)")
+"""The number of an age: it takes the room of two digits, or `5s` and `10s` would have a cluster's name come and go."""
 
 
 class HeaderLine(Horizontal):
@@ -92,7 +96,7 @@ def header(state: State, width: int, words: tuple[str, ...]) -> tuple[Span, ...]
     runs = verdicts(state.runs.values(), room)
     room -= sum(cells(span.text) for span in runs)
     sources = source_words(state, room)
-    room -= sum(cells(span.text) for span in sources)
+    room -= sum(cells(AGE.sub("00", span.text)) for span in sources)
     if names and room > 6:
         left.append(Span("  " + shorten(names, room - 2), "dim"))
     return (*left, *runs, *sources)

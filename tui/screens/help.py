@@ -10,7 +10,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from tui.keys import ACTS, KEYS, PLACES, Key, bindings
+from tui.keys import ACTS, KEYS, PLACES, Key, bindings, heard
 from tui.lines import Row, Span
 from tui.reading import Reading
 
@@ -56,7 +56,7 @@ class Help(ModalScreen[None]):
 def rows(place: str) -> list[Row]:
     """The keys of this place, what acts on its rows, then those of everywhere and of other places, then the signs."""
     here, acts = set(PLACES[place]), set(ACTS)
-    own = [key for key in KEYS if key.scope in here - COMMON - acts]
+    own = [key for key in heard(place) if key.scope in here - COMMON - acts]
     acting = [key for key in KEYS if key.scope in here & acts]
     common = [key for key in KEYS if key.scope in here & COMMON]
     other = [key for key in KEYS if key.scope not in here]

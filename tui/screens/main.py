@@ -140,7 +140,8 @@ class MainScreen(PaneScreen):
         self.fit()
 
     def action_back(self) -> None:
-        """Esc: the typed filter goes, then the zoom; it never acts."""
+        """Esc: messages that cover rows go, and the typed filter, or else the zoom; it never acts."""
+        self.app.clear_notifications()
         if self.pane is not None and self.pane.filter:
             self.pane.set_filter("")
         elif self.zoomed:
