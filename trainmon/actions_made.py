@@ -111,7 +111,12 @@ def checkpoint(case: Case) -> str:
     """The last committed one, its age, and what would be lost without another."""
     found = None if case.run is None else case.run.checkpoints
     if case.run is None or found is None:
-        return "not known: no checkpoint directory is watched"
+        is_watched = case.run is not None and case.run.spec.checkpoints is not None
+        return (
+            "not known yet: its directory was not listed yet"
+            if is_watched
+            else ("not known: no checkpoint directory is watched")
+        )
     if found.error is not None:
         return f"not known: {found.error}"
     last = found.committed

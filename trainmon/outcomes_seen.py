@@ -111,7 +111,7 @@ def committed(one: Followed, name: str, begins: Instant | None) -> Mark:
     assert run is not None
     limit = max(COMMIT_SAVES * (save_s(run) or 0.0), COMMIT_AT_LEAST)
     missed = None
-    if begins is not None and is_blind(run):
+    if begins is not None and is_blind(one):
         missed = "no checkpoint directory of it can be seen"
     elif begins is not None and one.now - begins > limit:
         missed = f"no new checkpoint within {duration(limit)}: it was asked for, and is not there"
@@ -135,8 +135,14 @@ def save_s(run: Run) -> Seconds | None:
     return None if run.checkpoints is None else run.checkpoints.save_s
 
 
-def is_blind(run: Run) -> bool:
-    return run.checkpoints is None or run.checkpoints.error is not None
+def is_blind(one: Followed) -> bool:
+    """Whether no checkpoint of it can be seen. The first list of a directory comes some time after our own start."""
+    run = one.run
+    if run is not None and run.checkpoints is not None:
+        return run.checkpoints.error is not None
+    if run is None or run.spec.checkpoints is None:
+        return True
+    return one.now - max(one.since, one.state.started_at) > EXIT_LISTED
 
 
 def exited_at(one: Followed) -> Instant | None:

@@ -72,7 +72,7 @@ def save(one: Followed) -> Told:
     taken = one.mark(TAKEN, at, late)
     saved = committed(one, COMMITTED, taken.at)
     # A save of a second is committed before anybody has looked at the switch again: that look is waited for.
-    return (appears, taken, saved), taken.at is not None and (saved.at is not None or is_blind(run))
+    return (appears, taken, saved), taken.at is not None and (saved.at is not None or is_blind(one))
 
 
 def kill(one: Followed) -> Told:
@@ -88,14 +88,14 @@ def kill(one: Followed) -> Told:
     limit = _take_limit(run) + COMMIT_SAVES * (save_s(run) or COMMIT_AT_LEAST / 3)
     late = f"still there after {duration(limit)}: a trainer that hangs does not read the file; C cancels its job"
     exits = one.mark(EXITS, exited_at(one), late if one.is_past(limit) else None)
-    saves = one.mark(SAVES, new_checkpoint(one), _without_save(one, run, exits))
+    saves = one.mark(SAVES, new_checkpoint(one), _without_save(one, exits))
     return (appears, saves, exits), exits.at is not None and (saves.at is not None or saves.missed is not None)
 
 
-def _without_save(one: Followed, run: Run, exits: Mark) -> str | None:
+def _without_save(one: Followed, exits: Mark) -> str | None:
     if exits.at is None or one.now - exits.at < EXIT_LISTED:
         return None
-    return "its checkpoints are not seen" if is_blind(run) else "it ended without a new checkpoint"
+    return "its checkpoints are not seen" if is_blind(one) else "it ended without a new checkpoint"
 
 
 def undo(one: Followed) -> Told:
@@ -110,7 +110,7 @@ def _take_limit(run: Run) -> Seconds:
 
 
 def signal(one: Followed) -> Told:
-    if one.run is None or is_blind(one.run):
+    if is_blind(one):
         missed = "no checkpoint directory of it can be seen"
         return (one.mark(COMMITTED, None, missed),), True
     saved, exited = committed(one, COMMITTED, one.since), exited_at(one)

@@ -69,5 +69,8 @@ def bounded(toasts: list[Toast]) -> list[Toast]:
 
 
 def in_flight(state: State | None) -> list[Record]:
-    """Actions that were asked for and are not known to be done."""
-    return [] if state is None else [one for one in state.actions.values() if one.status == "asked"]
+    """Actions that this program was asked for and that are not known to be done: one that an earlier program was ended
+    in the middle of is on its way no more."""
+    actions = () if state is None else state.actions.values()
+    begun = 0.0 if state is None else state.started_at
+    return [one for one in actions if one.status == "asked" and (one.written_at or one.action.asked_at) >= begun]

@@ -129,10 +129,22 @@ def test_taken_without_a_checkpoint_is_said_once_and_never_changes_its_words() -
 
 
 def test_without_a_checkpoint_directory_it_ends_when_it_is_taken() -> None:
-    blind = replace(TAKEN, checkpoints=None)
+    blind = replace(TAKEN, checkpoints=None, spec=replace(TAKEN.spec, checkpoints=None))
     record = after(done(SAVE_ACTION), 10, blind)
     assert told(record)["a new checkpoint is committed"] == "no checkpoint directory of it can be seen"
     assert not record.is_open
+
+
+@pytest.mark.parametrize("verb", ["save", "signal"])
+def test_a_directory_that_was_not_listed_yet_is_waited_for(verb: Verb) -> None:
+    early = replace(TAKEN, checkpoints=None)
+    record = restarted(done(only(planned(verb, seen=fresh(RUNNING)))), 10, run=early)
+    assert (told(record)["a new checkpoint is committed"], record.is_open) == (None, True)
+    assert told(after(record, 20, saved(TAKEN, 12_900, 8, 4)))["a new checkpoint is committed"] == 8
+    late = restarted(record, 130, run=early)
+    assert (told(late)["a new checkpoint is committed"], late.is_open) == (
+        "no checkpoint directory of it can be seen", False,
+    )  # fmt: skip
 
 
 def test_a_save_that_is_taken_back_is_over() -> None:
