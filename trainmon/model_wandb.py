@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -95,6 +95,34 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """Where it lies on this machine, once it was fetched."""
 
 
+class Beat(msgspec.Struct, frozen=True):
+    """A heartbeat of one run. Its server's clock may not be ours: one that is seen to move is as old as that look."""
+
+    at: Instant
+    """By its server's clock."""
+    seen_at: Instant
+    """When it was first seen, by ours."""
+    moved: bool = False
+    """Whether it moved on from an earlier one that was seen, too."""
+
+
+class LossTrouble(msgspec.Struct, frozen=True, kw_only=True):
+    """What was odd about the loss last: no number, or outside of its usual band."""
+
+    state: LossState
+    key: str
+    value: float
+    step: float
+    """Of a spike its highest point, of what is no number the first."""
+    at: Instant
+    """When it was noticed, by our clock."""
+    low: float | None = None
+    high: float | None = None
+    """Of a spike: between these the loss usually was."""
+    after: int = 0
+    """Points that have come since, back in the band."""
+
+
 class Wandb(msgspec.Struct, frozen=True, kw_only=True):
     """All that W&B tells of one run of ours."""
 
@@ -106,7 +134,7 @@ class Wandb(msgspec.Struct, frozen=True, kw_only=True):
     """The ids of those that are believed to run now, the newest first."""
     phase: GroupPhase = "none"
     since: Instant | None = None
-    """Since when it is in this phase, by our clock."""
+    """Since when it is in this phase, by our clock; of overdue: since when none is active."""
     why: str = ""
     """What the phase means, in a sentence; of several active runs it names them."""
     keys: tuple[str, ...] = ()
@@ -118,10 +146,16 @@ class Wandb(msgspec.Struct, frozen=True, kw_only=True):
     loss_state: LossState = "fine"
     loss_why: str = ""
     """Such as: `spike: 9.1 at step 1,200, usually 2.1 to 2.4`."""
+    trouble: LossTrouble | None = None
+    """What the two are made from."""
     stepped_at: Instant | None = None
     """When its step last advanced, by our clock."""
     samples: tuple[Sample, ...] = ()
     """The newest sample of each metric that has some."""
+    beats: Mapping[str, Beat] = {}
+    """The heartbeats of those that W&B says are running, by id."""
+    attempts: tuple[str, ...] = ()
+    """Ids in the order in which they trained, the last first: a run that was resumed comes again."""
 
     @property
     def current(self) -> WandbRun | None:
@@ -132,6 +166,9 @@ class Wandb(msgspec.Struct, frozen=True, kw_only=True):
     def before(self) -> WandbRun | None:
         """The attempt before the current one."""
         current = self.current
+        known = {run.id: run for run in self.runs}
+        if current is not None and self.attempts[:1] == (current.id,):
+            return next((known[name] for name in self.attempts[1:] if name in known and name != current.id), None)
         older = self.runs[self.runs.index(current) + 1 :] if current is not None else ()
         return older[0] if older else None
 
@@ -141,12 +178,15 @@ RECENT = 200
 
 
 class Points(msgspec.Struct, frozen=True):
-    """A piece of one curve, oldest first: the three are of one length. A value may be nan or infinite."""
+    """A piece of one curve, oldest first: the three are of one length. A value may be nan or infinite.
 
-    steps: tuple[float, ...]
-    times: tuple[float, ...]
+    Where there are many, arrays of doubles: 100,000 floats in a tuple are 3 MB, and are copied one by one.
+    """
+
+    steps: Sequence[float]
+    times: Sequence[float]
     """When each was logged, by the run's own clock (Unix seconds)."""
-    values: tuple[float, ...]
+    values: Sequence[float]
 
 
 class Curve(msgspec.Struct, frozen=True):
