@@ -68,13 +68,13 @@ class Client:
 
     def me(self, timeout: Seconds = TIMEOUT) -> str:
         """Who we are there."""
-        return clean(self.run(("id", "-un"), timeout).strip(), 100)
+        return _last_line(self.run(("id", "-un"), timeout))
 
     def user_name(self, number: str, timeout: Seconds = TIMEOUT) -> str:
         """The name of a user by number, as sacct writes it; the number where nobody knows it."""
         if number not in self._names:
             try:
-                self._names[number] = clean(self.run(("id", "-un", "--", number), timeout).strip(), 100) or number
+                self._names[number] = _last_line(self.run(("id", "-un", "--", number), timeout)) or number
             except SlurmFailed as failure:
                 if failure.kind == "silent":
                     return number
@@ -127,6 +127,11 @@ class Client:
         return SlurmFailed(
             f"{self.shell.host}: {words}" if kind != "absent" else words, hint=hint, kind=kind, stderr=stderr
         )
+
+
+def _last_line(text: str) -> str:
+    """A login's own files may print a greeting before."""
+    return clean(text.strip().rpartition("\n")[2], 100)
 
 
 def _said(done: Completed) -> str:

@@ -146,3 +146,9 @@ def test_numbers_of_users_become_names_where_somebody_knows_them(local: Local) -
     assert client.user_name("0") == "root"
     assert client.user_name("4294967000") == "4294967000"
     assert client.me()
+
+
+def test_a_greeting_of_the_login_is_not_our_name() -> None:
+    shell = FakeShell(lambda argv: printed("Welcome to the cluster!\n\nana\n"))
+    assert Client(shell).me() == "ana"
+    assert Client(shell).user_name("1001") == "ana"
