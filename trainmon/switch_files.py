@@ -47,6 +47,8 @@ CREATE = _BEGIN + (
     'printf \'%s\\n\' "$2" | cat >>"$t" || exit 1; chmod 664 "$t" || exit 1; '
     f"if [ $(($(date +%s) - began)) -gt {LATE} ]; then exit {TOO_LATE}; fi; "
     'if ln "$t" "$p" 2>/dev/null; then exit 0; fi; '
+    # A server that was asked twice says that it exists, and it is ours.
+    'if [ "$p" -ef "$t" ]; then exit 0; fi; '
     f'if [ -e "$p" ] || [ -L "$p" ]; then show; exit {EXISTS}; fi; '
     # No hard links there: created under its own name, never over another; half a line may be seen for a moment.
     'set -C; true >"$p" || exit 1; set +C; '

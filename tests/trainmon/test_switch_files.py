@@ -261,6 +261,17 @@ def test_it_is_created_where_there_are_no_hard_links(local: Local, tmp_path: Pat
     assert names(tmp_path) == ["kill"]
 
 
+def test_a_server_that_says_it_exists_of_what_it_has_just_linked_has_done_it(local: Local, tmp_path: Path) -> None:
+    commands, folder = tmp_path / "bin", tmp_path / "nfs"
+    commands.mkdir()
+    folder.mkdir()
+    (commands / "ln").write_text('#!/bin/sh\n/bin/ln "$@"\necho "ln: File exists" >&2\nexit 1\n')
+    (commands / "ln").chmod(0o755)
+    shell = Before(local, ["env", f"PATH={commands}:{os.environ['PATH']}"])
+    assert create(shell, str(folder / "kill")) == Result(True, f"{folder}/kill is there")
+    assert names(folder) == ["kill"]
+
+
 def test_a_file_that_cannot_be_removed_is_a_sentence(local: Local, tmp_path: Path, library: Path) -> None:
     path = tmp_path / "kill"
     path.touch()

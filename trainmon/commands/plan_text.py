@@ -19,6 +19,9 @@ KEYS = {
 """The dashboard's keys that its sentences name, and the commands that do the same here."""
 KEY = re.compile(rf"(?<![\w'-])(?<!\d )([{''.join(KEYS)}])(?=$| [a-z]|[,;.)])")
 
+QUOTED = re.compile("(“[^”]*”)")
+"""What a person wrote into a switch file: plan C is no key there."""
+
 TWICE = re.compile(rf"[{''.join(KEYS)}], or (?=trainmon-tui )")
 """A sentence that names both."""
 
@@ -51,7 +54,9 @@ def in_commands(sentence: str) -> str:
     sentence = TWICE.sub("", sentence)
     if "releas" in sentence:  # the one key that does two things
         sentence = sentence.replace("(H)", "(`release`)")
-    return KEY.sub(lambda key: f"`{KEYS[key[1]]}`", sentence)
+    parts = QUOTED.split(sentence)
+    parts[::2] = [KEY.sub(lambda key: f"`{KEYS[key[1]]}`", part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def _action(action: Action) -> Iterator[str]:

@@ -73,6 +73,10 @@ def test_a_plan_shows_the_line_of_a_switch_and_a_login_shell() -> None:
         ("61 C is hot: GPU-X of Node K-1", "61 C is hot: GPU-X of Node K-1"),
         ("SIGTERM ends it", "SIGTERM ends it"),
         ("first take it back: U, or trainmon-tui unkill r", "first take it back: trainmon-tui unkill r"),
+        (
+            "armed by ana (“plan C failed; see S”); U takes it back",
+            "armed by ana (“plan C failed; see S”); `unkill` takes it back",
+        ),
         ("not started until it is released (H).", "not started until it is released (`release`)."),
     ],
 )
