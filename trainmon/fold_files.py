@@ -22,6 +22,7 @@ from trainmon.readings import (
     SwitchSamples,
 )
 from trainmon.scene import Scene, trained_otherwise
+from trainmon.steps.stamps import before_the_end
 
 if TYPE_CHECKING:
     from trainmon.fold import Folding
@@ -237,10 +238,15 @@ def _written_at(event: NodeReading, chunk: LogChunk, before: Log | None) -> Inst
 
 def _progress(progress: Progress, chunk: LogChunk, at: Instant, formats: tuple[steps.Format, ...]) -> Progress:
     known = (*formats, *steps.FORMATS)
-    for text in (*chunk.kept, *chunk.lines):
+    is_first, last = progress.at is None, None
+    for place, text in enumerate((*chunk.kept, *chunk.lines), start=-len(chunk.kept)):
         found = steps.parse_line(text, known, prefer=progress.format)
         if found is not None:
-            progress = steps.advance(progress, *found, at)
+            after = steps.advance(progress, *found, at)
+            last = place if (after.step, after.epoch) != (progress.step, progress.epoch) else last
+            progress = after
+    if is_first and last is not None and last >= 0 and progress.at is not None:
+        progress = replace(progress, at=progress.at - before_the_end(chunk.lines, last))
     # Half a line may show half a number; only a progress bar is whole before its line ends.
     bar = None if chunk.partial is None else steps.parse_line(chunk.partial, (*formats, *steps.BARS))
     return progress if bar is None else steps.advance(progress, *bar, at)

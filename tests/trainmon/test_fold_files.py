@@ -5,7 +5,17 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tests.trainmon.test_fold import RUN, STEP, chunk, folded, said
-from trainmon.model import ClustersChanged, JobsSeen, NodeReading, RunsChanged, RunSpec, Source, SourceChanged, State
+from trainmon.model import (
+    ClustersChanged,
+    JobsSeen,
+    NodeReading,
+    Run,
+    RunsChanged,
+    RunSpec,
+    Source,
+    SourceChanged,
+    State,
+)
 from trainmon.model_jobs import Cluster, Job
 from trainmon.readings import CheckpointEntry, CheckpointListing, FileGroup, Hello, SwitchSample, SwitchSamples
 
@@ -29,6 +39,21 @@ def test_steps_that_a_new_reader_tells_again_are_no_progress() -> None:
     more = chunk(STEP.format(10), PULSE.format(1), STEP.format(11), t=4800.0, mtime=4790.0, size=480)
     state = folded(said(Hello(1, 4795.0, "n1"), at=4795.0), said(more, at=4800.0), state=state, now=4800.0)
     assert (state.runs["llm"].progress.step, state.runs["llm"].progress.at) == (11, 4790.0)
+
+
+def first_look(*lines: str, at: float = 1_000_000.0) -> Run:
+    return folded(RunsChanged((RUN,)), said(chunk(*lines, t=at, mtime=at - 5), at=at), now=at).runs["llm"]
+
+
+def test_a_watchdog_in_the_log_of_a_run_that_hangs_does_not_make_it_healthy_at_a_first_look() -> None:
+    step = STEP.format(10)  # at 07:19:37
+    pulses = [f"[2025-08-01 {hour:02d}:19:37] PULSE: llm is running" for hour in (8, 9, 10)]
+    hung = first_look(step, *pulses)
+    assert hung.progress.at == 1_000_000.0 - 5 - 3 * 3600
+    assert (hung.verdict, hung.why.partition(" (")[0]) == ("stalled", "no step for 3h00m, the last was step 10")
+    assert first_look(pulses[0], step).verdict == "healthy", "times that go back say nothing"
+    assert first_look(pulses[2], step, pulses[0]).verdict == "healthy"
+    assert first_look(step, "[2025-13-41 08:19:37] no time", "and none at all").verdict == "healthy"
 
 
 def test_new_lines_are_younger_than_the_look_before_whatever_the_file_server_says() -> None:
