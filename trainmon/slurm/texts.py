@@ -77,7 +77,7 @@ HEAD = re.compile(
 COMMAND = " Command="
 KEY = re.compile(r"(?:^| )([A-Z][A-Za-z:/]*)=")
 TAIL = re.compile(
-    r"(?P<Command>.*?) WorkDir=(?P<WorkDir>.*?)(?: AdminComment=.*?)?(?: SystemComment=.*?)?"
+    r"(?P<Command>.*?)(?: SubmitLine=.*?)? WorkDir=(?P<WorkDir>.*?)(?: AdminComment=.*?)?(?: SystemComment=.*?)?"
     r"(?: Comment=(?P<Comment>.*?))?"
     r"(?: Extra=.*?)?(?: StdErr=(?P<StdErr>.*) StdIn=.* StdOut=(?P<StdOut>.*?))?"
     r"(?: (?:SegmentSize|Switches|BurstBuffer|BurstBufferState|Power|GresEnforceBind|GresAllowTaskSharing"

@@ -165,6 +165,13 @@ def test_a_comment_that_looks_like_fields_changes_none() -> None:
     assert (job.restarts, job.stdout) == (2, "/fsx/video/logs/video-2b-000418190-gpu-001.out")
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_line_of_its_submission_is_no_part_of_a_command(version: str) -> None:
+    text = written(version, "jobs.txt")
+    newer = text.replace(" WorkDir=", " SubmitLine=sbatch -J x /fsx/video/train.slurm WorkDir=")
+    assert read_job(newer, "prod") == read_job(text, "prod")
+
+
 def test_a_line_feed_in_a_name_does_not_end_the_answer() -> None:
     text = written("25.05", "jobs.txt").replace("JobName=held", "JobName=two\nlines UserId=root(0) Restarts=7")
     job = by_id(read_job(text, "prod"))["418251"]
