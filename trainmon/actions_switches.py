@@ -19,6 +19,9 @@ QUICK = 10.0
 SILENT_VERDICTS = frozenset({"stalled", "hung", "data-stall", "dead"})
 
 
+KINDS: dict[str, Kind] = {"unkill": "kill", "unsave": "save"}
+
+
 class Armed(NamedTuple):
     """A switch of a run that is there now."""
 
@@ -119,6 +122,10 @@ def undo(case: Case) -> Answer:
     found = _armed(case.switch("kill"), case.switch("save"))
     if case.ask.verb == "unsave":
         found = tuple(reversed(found))
+    if case.ask.is_exact and case.ask.switch is None:
+        others, found = found, tuple(one for one in found if one.undo == case.ask.verb)
+        if others and not found and _unseen(case) is None:
+            return case.refused(f"no {KINDS[case.ask.verb]} switch is armed, but {others[0].words(case.now)}")
     if case.ask.switch is not None:
         found = tuple(one for one in found if one.switch.path == case.ask.switch)
     unseen = _unseen(case)

@@ -28,6 +28,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """Of `signal`."""
     switch: str | None = None
     """Of `unkill` and `unsave`: the path of the switch that was chosen."""
+    is_exact: bool = False
+    """Of the same: that nothing but the switch of that name is meant. The key U means whatever is armed."""
     run: str | None = None
     """Of `exclude`: the run whose waiting jobs are meant; null for all that are ours."""
 

@@ -197,6 +197,18 @@ def test_u_asks_which_where_both_are_armed() -> None:
     assert (chosen.verb, chosen.deed) == ("unsave", Remove(SAVE, NOW - 60))
 
 
+def test_a_command_takes_back_what_it_names_and_nothing_else() -> None:
+    save = Switch(path=SAVE, exists=True, armed_at=NOW - 60, by="ana")
+    only_kill, both = replace(RUN, kill=ARMED), replace(RUN, kill=ARMED, save=save)
+    one = refused(planned("unsave", of=state(run=only_kill), is_exact=True))
+    assert one.why.startswith("no save switch is armed, but kill switch, armed 4m ago by ben")
+    assert only(planned("unkill", of=state(run=both), is_exact=True)).title == "Take back the kill switch of llm"
+    assert only(planned("unsave", of=state(run=both), is_exact=True)).title == "Take back the save switch of llm"
+    chosen = planned("unsave", of=state(run=both), is_exact=True, switch=KILL)
+    assert only(chosen).title == "Take back the kill switch of llm"
+    assert refused(planned("unkill", is_exact=True)).why == "no switch is armed"
+
+
 def test_u_without_an_armed_switch_says_so() -> None:
     assert refused(planned("unkill")).why == "no switch is armed"
     blind = replace(RUN, kill=Switch(path=KILL, error="no permission in its directory"))

@@ -147,6 +147,7 @@ def _ask(seen: Seen, verb: Verb, words: tuple[str, ...], options: Options) -> As
         count=options.count,
         signal=signal or "USR1",
         switch=options.switch,
+        is_exact=True,
         run=options.run,
     )
 

@@ -99,6 +99,7 @@ def test_the_ask_has_what_the_line_says() -> None:
     assert (ask.verb, ask.subjects, ask.why, ask.count, ask.switch, ask.run, ask.signal) == (
         "requeue", ("prod/88",), "slow", 3, "/s", "video-2b", "USR1",
     )  # fmt: skip
+    assert ask.is_exact, "unsave in a script takes no kill switch back"
 
 
 def test_nobody_at_a_terminal_and_no_yes_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
