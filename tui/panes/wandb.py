@@ -1,0 +1,298 @@
+"""`6 W&B`: the curves of the selected run, their latest values, and what W&B says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+
+from trainmon.model import Run, State
+from trainmon.model_wandb import Wandb
+from trainmon.text import clean
+from tui.backend import Backend
+from tui.chart_axes import Limits
+from tui.chart_places import Layout, layout, places
+from tui.chart_view import View
+from tui.charts import ATTEMPTS_AT_MOST, Charts, legend
+from tui.keys import Key, bindings
+from tui.lines import GUTTER, KeyedLines, Span, width_of
+from tui.panes.base import Pane, Subject
+from tui.panes.node import Picture
+from tui.symbols import Ascii
+from tui.wandb_rows import head, rows, state_spans, trouble, trouble_spans, why_nothing
+
+WANDB_KEYS: tuple[Key, ...] = (
+    Key("v", "wandb.next", "next_charts", "the next charts", "wandb", "view", "v", "Charts"),
+    Key("e", "wandb.log", "log", "linear or logarithmic values", "wandb", "view", "e", "Log"),
+    Key("t", "wandb.axis", "axis", "by step or by time (UTC)", "wandb", "view", "t", "Axis"),
+    Key("d", "wandb.range", "range", "the last day, the last hour, all", "wandb", "view", "d", "Range"),
+    Key("o", "wandb.smooth", "smooth", "smooth the curves, more and more, then not", "wandb", "view", "o", "Smooth"),
+    Key("c", "wandb.compare", "compare", "with the attempts before, or alone", "wandb", "view", "c", "Compare"),
+    Key("plus,equals_sign", "wandb.in", "zoom_in", "half of what is shown", "wandb", "view", "+"),
+    Key("minus", "wandb.out", "zoom_out", "twice as much", "wandb", "view", "-"),
+    Key("0", "wandb.whole", "whole", "all of it, at its end", "wandb", "view", "0"),
+    Key("left", "wandb.left", "pan(-1)", "earlier", "wandb", "move", "←"),
+    Key("right", "wandb.right", "pan(1)", "later; at the end it is followed", "wandb", "move", "→"),
+)
+
+
+class ChartsView(Picture, can_focus=True):
+    """The charts themselves; where no table is beside them, they have the focus."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("moves")]
+
+    def on_click(self) -> None:
+        self.focus()
+
+
+class WandbPane(Pane):
+    """A frame around charts and a table. It follows the run that is selected."""
+
+    NUMBER = "6"
+    NAME = "W&B"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(key.keys, key.do, key.words, bool(key.short), key.cap, id=key.id) for key in WANDB_KEYS
+    ]
+    DEFAULT_CSS = """
+    WandbPane {
+        & > #wandb-body { height: 1fr; width: 1fr; layout: horizontal; }
+        & > #wandb-body { border-left: solid $rule; border-right: solid $rule; }
+        &:focus-within > #wandb-body { border-left: solid $primary; border-right: solid $primary; }
+        & > #wandb-body.below { layout: vertical; }
+        & ChartsView { width: 1fr; height: 1fr; }
+        & #wandb-table { width: 1fr; height: 1fr; }
+        & .beside #wandb-table { border-left: solid $rule; padding-left: 0; }
+    }
+    """
+
+    def __init__(self, backend: Backend, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id)
+        self.backend = backend
+        self.run: str | None = None
+        self.charts = Charts(backend.curve)
+        self.view = View()
+        self.body = ChartsView()
+        self.box = Container(id="wandb-body")
+        self.lines = KeyedLines(id="wandb-table")
+        self.alone = False
+        """Whether only the chart of the value under the cursor is shown."""
+        self._drawn: tuple[object, ...] = ()
+
+    def compose(self) -> ComposeResult:
+        yield self.top
+        yield self.heads
+        with self.box:
+            yield self.body
+            yield self.lines
+        yield self.bottom
+
+    # ---- what the frame asks ----
+
+    @property
+    def width(self) -> int:
+        return self.box.content_size.width
+
+    def focus_body(self) -> None:
+        self.screen.set_focus(self.lines if self.lines.display else self.body)
+
+    def follow_run(self, name: str | None) -> None:
+        """Show this run from now on."""
+        if name != self.run:
+            self.run, self.view, self.alone = name, self.view.whole(), False
+            self.again()
+
+    def subjects(self) -> tuple[Subject, ...]:
+        return () if self.run is None else (("run", self.run),)
+
+    @property
+    def page(self) -> str | None:
+        """The address of the current W&B run's page."""
+        wandb = self._wandb()
+        return None if wandb is None or wandb.current is None else wandb.current.url
+
+    def copy_text(self) -> str | None:
+        """The address of its page."""
+        return self.page
+
+    def _run_now(self) -> Run | None:
+        return None if self.state is None or self.run is None else self.state.runs.get(self.run)
+
+    def _wandb(self) -> Wandb | None:
+        run = self._run_now()
+        return None if run is None else run.wandb
+
+    # ---- drawing ----
+
+    def draw(self, state: State, width: int) -> None:
+        run = self._run_now()
+        source = state.sources.get(f"wandb:{self.run}")
+        problem = trouble(source)
+        sentences = why_nothing(run, self.run, problem)
+        if run is None or run.wandb is None or sentences:
+            self._say_instead(sentences)
+            return
+        shape = layout(width, self.box.content_size.height)
+        room = shape.width if shape.table == "beside" else width - 1
+        told = trouble_spans(problem[0], room) if problem is not None else state_spans(run.wandb, state.at, room)
+        gap = Span(" " * (room + 1 - width_of(told)))
+        self.head(*told, *((gap, *head(table_width(shape))) if shape.table == "beside" else ()))
+        self._arrange(shape)
+        self._draw_charts(run, run.wandb, shape)
+        self._words(run, run.wandb, problem)
+
+    def _say_instead(self, sentences: list[tuple[str, str]]) -> None:
+        self._drawn = ()
+        self.caption(clean(self.run or ""))
+        self.head()
+        self._arrange(Layout("below", 0, 0, 0))
+        self.body.display = False
+        self.say(*sentences)
+
+    def _arrange(self, shape: Layout) -> None:
+        """Put the table beside the charts, below them, or away."""
+        if not self.body.display or (shape.table == "none") == self.lines.display:
+            had_focus = self.has_focus_within
+            self.body.display, self.lines.display = True, shape.table != "none"
+            if had_focus:
+                self.focus_body()
+        self.box.set_class(shape.table == "below", "below")
+        self.box.set_class(shape.table == "beside", "beside")
+        self.lines.styles.width = shape.table_size if shape.table == "beside" else "1fr"
+        self.lines.styles.height = shape.table_size if shape.table == "below" and shape.table_size else "1fr"
+
+    def _draw_charts(self, run: Run, wandb: Wandb, shape: Layout) -> None:
+        """Draw what is new: a State comes every second or two, a point once in a while."""
+        paths = attempts(wandb)
+        plain = any(isinstance(found, Ascii) for found in self.app.get_line_filters())
+        read = (run.name, paths, wandb.keys, wandb.points)
+        if self._drawn[:1] != (read,):
+            self.charts.look(paths, wandb.keys)
+            self.charts.saves = saves(run)
+        key = self.lines.cursor_key
+        drawn = (read, self.view, shape, plain, self.charts.saves, self.alone, self._page_of(key, wandb.keys, shape))
+        if drawn != self._drawn:
+            self._drawn = drawn
+            shown = self._keys_shown(wandb.keys, shape)
+            self.body.set_lines(self.charts.draw(self.view, shown, shape.width, shape.height, plain=plain))
+        self._draw_table(wandb, shape)
+
+    def _draw_table(self, wandb: Wandb, shape: Layout) -> None:
+        summary = wandb.current.summary if wandb.current is not None else {}
+        self.lines.set_rows(rows([(key, self.charts.now(key)) for key in wandb.keys], summary, table_width(shape)))
+
+    def _words(self, run: Run, wandb: Wandb, problem: tuple[str, str] | None) -> None:
+        """The frame: whose charts, how they are looked at, and what is wrong or what the signs mean."""
+        name = "" if wandb.current is None else clean(wandb.current.name)
+        self.caption("  ".join(part for part in (clean(run.name), name) if part), "  ".join(self.view.words()))
+        if problem is not None:
+            self.foot(problem[1], "warn")
+        elif wandb.loss_why:
+            self.foot(clean(wandb.loss_why), "crit" if wandb.loss_state == "nan" else "warn")
+        else:
+            names = [clean(one.name) for path in self.charts.paths[1:] for one in wandb.runs if one.path == path]
+            self.foot("  ".join(legend(self.view, names, self.charts.marks())))
+
+    # ---- which charts ----
+
+    def _pages(self, keys: tuple[str, ...], shape: Layout) -> list[tuple[str, ...]]:
+        """The metrics in sets that fit."""
+        fit = 1 if self.alone else sum(map(len, places(shape.width, shape.height, len(keys)))) or 1
+        return [keys[start : start + fit] for start in range(0, len(keys), fit)]
+
+    def _page_of(self, key: str | None, keys: tuple[str, ...], shape: Layout) -> int:
+        """The set that has this metric."""
+        return next((place for place, page in enumerate(self._pages(keys, shape)) if key in page), 0)
+
+    def _keys_shown(self, keys: tuple[str, ...], shape: Layout) -> tuple[str, ...]:
+        pages = self._pages(keys, shape)
+        return pages[self._page_of(self.lines.cursor_key, keys, shape)]
+
+    def action_next_charts(self) -> None:
+        """Put the cursor on the first value of the next set; its charts come with it."""
+        wandb = self._wandb()
+        if wandb is None or not wandb.keys:
+            return
+        shape = layout(self.width, self.box.content_size.height)
+        pages = self._pages(wandb.keys, shape)
+        place = self._page_of(self.lines.cursor_key, wandb.keys, shape)
+        self.lines.move_to(pages[(place + 1) % len(pages)][0])
+        self.again()
+
+    def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
+        event.stop()
+        self.again()
+
+    def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
+        """Enter on a value: its chart alone; again: back."""
+        event.stop()
+        self.alone = not self.alone
+        self.again()
+
+    # ---- keys ----
+
+    def _look(self, view: View) -> None:
+        self.view = view
+        self.again()
+
+    def action_log(self) -> None:
+        self._look(self.view.other_scale())
+
+    def action_axis(self) -> None:
+        self._look(self.view.other_axis())
+
+    def action_range(self) -> None:
+        self._look(self.view.other_span())
+
+    def action_smooth(self) -> None:
+        self._look(self.view.smoother())
+
+    def action_compare(self) -> None:
+        self._look(self.view.compared())
+
+    def action_whole(self) -> None:
+        self._look(self.view.whole()._replace(span="all"))
+
+    def action_zoom_in(self) -> None:
+        self._in_window(self.view.closer)
+
+    def action_zoom_out(self) -> None:
+        self._in_window(lambda shown, data: self.view.farther(data))
+
+    def action_pan(self, by: int) -> None:
+        self._in_window(partial(self.view.moved, by))
+
+    def _in_window(self, change: Callable[[Limits, Limits], View]) -> None:
+        data, shown = self.charts.data(self.view), self.charts.x
+        if data is not None and shown is not None:
+            self._look(change(shown, data))
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._drawn = ()
+        super().on_resize(event)
+
+
+def table_width(shape: Layout) -> int:
+    """Cells of a row of the table: the cursor, the line beside it and the scroll bar take theirs."""
+    return (shape.table_size - 1 if shape.table == "beside" else shape.width) - GUTTER - 1
+
+
+def attempts(wandb: Wandb) -> tuple[str, ...]:
+    """The current run and those before it."""
+    current = wandb.current
+    if current is None:
+        return ()
+    older = wandb.runs[wandb.runs.index(current) + 1 :]
+    return tuple(run.path for run in (current, *older))[:ATTEMPTS_AT_MOST]
+
+
+def saves(run: Run) -> tuple[tuple[float | None, float | None], ...]:
+    """Step and time of every whole checkpoint."""
+    if run.checkpoints is None:
+        return ()
+    whole = (one for one in run.checkpoints.list if one.is_whole)
+    return tuple((None if one.step is None else float(one.step), one.at) for one in whole)

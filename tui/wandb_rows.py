@@ -1,0 +1,216 @@
+"""What stands beside the charts: the latest values with their change, the state of the W&B run, what is wrong. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from trainmon.clock import Instant, Seconds
+from trainmon.model import Run, Source
+from trainmon.model_wandb import GroupPhase, Wandb, WandbRun
+from trainmon.text import cells, clean, shorten
+from tui.curves import Copy
+from tui.format import calm_age, count, short
+from tui.lines import Row, Span
+from tui.symbols import CRIT, DEAD, DONE, DOT, OK, WAITING, WARN
+
+CHANGE_STEPS = 100
+
+SILENT_AFTER: Seconds = 600.0
+"""W&B itself calls a run crashed after about this long without a heartbeat."""
+
+
+# ---- values --------------------------------------------------------------------------------------------------------
+
+
+class Change(NamedTuple):
+    """From the value so many steps ago to the last one."""
+
+    by: float
+    steps: int
+
+
+def reading(copy: Copy) -> float | None:
+    """The latest value."""
+    return copy.values[-1] if len(copy) else None
+
+
+def change(copy: Copy) -> Change | None:
+    """Over the last 100 steps; over fewer where there are no more."""
+    if len(copy) < 2:
+        return None
+    last = copy.steps[-1]
+    before = copy.value_at(last - CHANGE_STEPS)
+    steps = CHANGE_STEPS if before is not None else int(last - copy.steps[0])
+    before = copy.values[0] if before is None else before
+    by = copy.values[-1] - before
+    return Change(by, steps) if math.isfinite(by) and steps > 0 else None
+
+
+def number(value: float) -> str:
+    """At most eight cells, with about four digits: 2.113, 412.4k, 3.00e-04, nan."""
+    if not math.isfinite(value):
+        return short(value)
+    size = abs(value)
+    if value == 0:
+        return "0"
+    if size >= 1e15 or size < 1e-3:
+        return f"{value:.2e}"
+    for least, unit, name in ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if size >= least:
+            return f"{value / unit:.4g}{name}"
+    return f"{value:.0f}" if size >= 1000 else f"{value:.4g}"
+
+
+def signed(found: Change | None) -> str:
+    """`+0.012`, `-3.4k`; `=` for no change, and `-` where there is nothing to compare with."""
+    if found is None:
+        return "-"
+    if found.by == 0:
+        return "="
+    return ("+" if found.by > 0 else "") + number(found.by)
+
+
+def value_style(value: float | None) -> str:
+    return "" if value is None or math.isfinite(value) else "crit"
+
+
+def title(key: str, value: float | None, found: Change | None, note: str, width: int) -> tuple[Span, ...]:
+    """The line over a chart, exactly `width` cells: its metric, its latest value, how that changed."""
+    told = "" if value is None else number(value)
+    moved = "" if found is None or found.by == 0 else f"  {signed(found)} in {found.steps} steps"
+    name = shorten(clean(key), max(8, width - cells(told) - 3))
+    room = max(0, width - cells(name) - 2 - cells(told))
+    rest = f"  {note}" if note else moved
+    rest = rest if cells(rest) <= room else ""
+    rest += " " * (room - cells(rest))
+    return (
+        Span(name, "bold"),
+        Span("  "),
+        Span(told, value_style(value) or "accent"),
+        Span(rest, "warn" if note else "dim"),
+    )
+
+
+VALUE, CHANGED = 9, 10
+
+
+def head(width: int) -> tuple[Span, ...]:
+    name = max(4, width - VALUE - CHANGED)
+    return (Span(f"{'METRIC':<{name}}{'LAST':>{VALUE}}{f'/{CHANGE_STEPS} ST':>{CHANGED}}", "head"),)
+
+
+def rows(charted: Sequence[tuple[str, Copy]], summary: Mapping[str, float | str], width: int) -> list[Row]:
+    """The charted metrics in their order, then what else W&B has as the latest."""
+    made = [value_row(key, reading(copy), change(copy), width, style="") for key, copy in charted]
+    known = {key for key, _ in charted}
+    for key, value in sorted(summary.items()):
+        if key not in known and not key.startswith("_") and not isinstance(value, str):
+            made.append(value_row(key, float(value), None, width, style="dim"))
+    return made
+
+
+def value_row(key: str, value: float | None, found: Change | None, width: int, *, style: str) -> Row:
+    name = max(4, width - VALUE - CHANGED)
+    shown = "?" if value is None else number(value)
+    label = shorten(clean(key), name - 1)
+    return Row(
+        key,
+        (
+            Span(label + " " * (name - cells(label)), style),
+            Span(f"{shown:>{VALUE}}", value_style(value) or style),
+            Span(f"{signed(found) if style == '' else '':>{CHANGED}}", "dim"),
+        ),
+    )
+
+
+# ---- the state of the run ------------------------------------------------------------------------------------------
+
+PHASES: Mapping[GroupPhase, tuple[str, str]] = {
+    "active": (OK, "ok"),
+    "several": (WARN, "warn"),
+    "waiting": (WAITING, "warn"),
+    "overdue": (CRIT, "crit"),
+    "ended": (DONE, "dim"),
+    "none": (DOT, "dim"),
+}
+
+
+def state_spans(wandb: Wandb, now: Instant, width: int) -> tuple[Span, ...]:
+    """`● running  heartbeat 12s ago  step 12,880  on gpu-001  https://…`, as much of it as fits."""
+    symbol, look = PHASES[wandb.phase]
+    spans = [Span(f"{symbol} ", look)]
+    room = width - 2
+    for span in told(wandb, now, look):
+        gap = "  " if len(spans) > 1 else ""
+        text = shorten(gap + clean(span.text), room)
+        if cells(gap + span.text) > room and len(spans) > 1 and room < 16:
+            break
+        spans.append(Span(text, span.style))
+        room -= cells(text)
+    return tuple(spans)
+
+
+def told(wandb: Wandb, now: Instant, look: str) -> Iterator[Span]:
+    """The parts of the line, the most important first."""
+    run = wandb.current
+    if wandb.phase != "active" and (wandb.why or run is None):
+        since = f" for {calm_age(max(0.0, now - wandb.since))}" if wandb.since is not None else ""
+        words = wandb.why or "no run of W&B was seen yet"
+        yield Span(f"{PHRASES.get(wandb.phase, '')}{since + ': ' if wandb.phase in PHRASES else ''}{words}", look)
+    if run is None:
+        return
+    yield Span(run.state, look if wandb.phase == "active" else "")
+    yield heartbeat(run, now)
+    if run.step is not None:
+        yield Span(f"step {count(run.step)}")
+    if run.host:
+        yield Span(f"on {run.host}", "dim")
+    if run.user:
+        yield Span(f"by {run.user}", "dim")
+    if run.url:
+        yield Span(run.url, "dim")
+
+
+PHRASES: Mapping[GroupPhase, str] = {"waiting": "waiting for the restart", "overdue": "no restart"}
+
+
+def heartbeat(run: WandbRun, now: Instant) -> Span:
+    if run.heartbeat_at is None:
+        return Span("no heartbeat yet", "dim")
+    quiet = now - run.heartbeat_at
+    return Span(
+        f"heartbeat {calm_age(max(0.0, quiet))} ago", "warn" if run.state == "running" and quiet > SILENT_AFTER else ""
+    )
+
+
+def trouble(source: Source | None) -> tuple[str, str] | None:
+    """What is wrong with its source, and what to do about it."""
+    if source is None or source.error is None:
+        return None
+    return clean(source.error), clean(source.hint or "")
+
+
+def trouble_spans(words: str, width: int) -> tuple[Span, ...]:
+    return (Span(f"{DEAD} ", "crit"), Span(shorten(words, max(0, width - 2)), "crit"))
+
+
+def why_nothing(run: Run | None, wanted: str | None, problem: tuple[str, str] | None) -> list[tuple[str, str]]:
+    """The sentences in place of the charts; none when there are charts."""
+    if wanted is None:
+        return [("No run is selected.", "dim")]
+    if run is None:
+        return [(f"{clean(wanted)} is not watched any more.", "dim")]
+    if run.spec.wandb is None:
+        return [(f"{clean(run.name)} has no W&B project: set `wandb` in its [[run]] table.", "dim")]
+    if run.wandb is not None and run.wandb.points and run.wandb.keys:
+        return []
+    if problem is not None:
+        return [(problem[0], "crit"), *([(problem[1], "")] if problem[1] else [])]
+    looked_for = clean(run.spec.wandb.words)
+    if run.wandb is None or run.wandb.looked_at is None:
+        return [(f"W&B has not answered yet: {looked_for}.", "dim")]
+    if not run.wandb.runs:
+        return [(f"W&B knows no such run: {looked_for}.", "warn")]
+    return [("It has logged nothing to chart yet.", "dim")]
