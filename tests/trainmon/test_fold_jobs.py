@@ -118,7 +118,7 @@ def test_spares_are_idle_for_the_scheduler_and_well_for_us() -> None:
 def test_spares_are_counted_where_the_runs_train_and_only_where_some_are_wanted() -> None:
     told = [SchedulerNode(name=f"n{n}", cluster="prod", state="IDLE", partitions=("h100", "all")) for n in range(2)]
     told += [SchedulerNode(name=f"c{n}", cluster="prod", state="IDLE", partitions=("cpu",)) for n in range(5)]
-    events = [
+    events: list[Event] = [
         SourceChanged(SLURM),
         RunsChanged((RunSpec(name="llm", cluster="prod"),)),
         JobsSeen("prod", NOW, (job(88, partition="h100"), job(89, name="prepare", partition="cpu"))),
