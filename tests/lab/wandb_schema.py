@@ -215,7 +215,7 @@ def upsert(root: Root, arguments: Arguments) -> Record:
     is_new = run is None
     run = run or root.store.add(entity, project, told.get("name"), root.now)
     take_facts(run, told)
-    if told.get("id") is None:
+    if is_new or told.get("host"):  # its client begins, for the first time or again
         run.state, run.heartbeat_at, run.exit_code = told.get("state") or "running", root.now, None
     return Record({"bucket": run, "inserted": is_new})
 

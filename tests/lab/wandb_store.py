@@ -210,8 +210,7 @@ class Store:
 def take_stream(run: StoredRun, body: Mapping[str, Any], now: float) -> None:
     """One message of a client's file stream: rows, console lines, the exit. Each is a heartbeat."""
     run.heartbeat_at = now
-    if run.state in ("crashed", "pending"):
-        run.state = "running"  # who speaks again lives
+    run.state, run.exit_code = "running", None  # who speaks again lives
     for name, piece in body.get("files", {}).items():
         offset, lines = int(piece.get("offset", 0)), piece.get("content", [])
         if name == "wandb-history.jsonl":
