@@ -28,6 +28,15 @@ from trainmon.clock import Clock, SystemClock
 FEATURES = ("LARGE_FILENAMES", "ARTIFACT_TAGS", "MARK_RUN_FILES_UPLOADED", "USE_IMPROVED_LOG_LINES_PAGINATION")
 """What a server of today says it can."""
 
+WORDS = {
+    401: "user is not logged in",
+    403: "permission denied",
+    429: "rate limit exceeded",
+    500: "An internal error occurred. Please contact support.",
+    503: "service unavailable",
+}
+"""The server's words with a status: no number is in them."""
+
 HANG_AT_MOST = 120.0
 """A request that hangs is let go then, or when the server stops."""
 
@@ -291,7 +300,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.status is None:
             return False
         headers = {} if fault.retry_after is None else {"Retry-After": f"{fault.retry_after:g}"}
-        self._send(fault.status, {"errors": [{"message": f"the server answers {fault.status}"}]}, headers)
+        self._send(fault.status, {"errors": [{"message": WORDS.get(fault.status, "no luck")}], "data": None}, headers)
         return True
 
     def _unknown(self) -> bool:
@@ -299,7 +308,7 @@ class _Handler(BaseHTTPRequestHandler):
         sent = self.headers.get("Authorization", "").removeprefix("Basic ")
         if base64.b64decode(sent).decode(errors="replace").partition(":")[2] == self._server.key:
             return False
-        self._send(401, {"errors": [{"message": "user is not logged in", "path": ["viewer"]}], "data": None})
+        self._send(401, {"errors": [{"message": WORDS[401], "path": ["viewer"]}], "data": None})
         return True
 
     def _send(self, status: int, told: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
