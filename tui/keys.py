@@ -101,6 +101,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "gpus": (*_ROWS, "gpus", "marks", "act-any", "act-node"),
     "disk": (*_ROWS, "disk"),
     "queue": (*_ROWS, "queue", "marks", "act-any", "act", "act-node"),
+    "queue-nodes": (*_ROWS, "queue", "marks", "act-any", "act-node"),
     "log": ("app", "main", "back", "pane", "log", "moves"),
     "log-screen": ("app", "back", "pane", "log", "moves", "log-screen"),
     "node": (*_READ, "list", "act-any", "act-node"),
@@ -117,7 +118,7 @@ EVERYWHERE = frozenset({"ctrl+q", "ctrl+c"})
 
 FOOTER_AT_MOST = 9
 
-OPENS = frozenset({"runs", "gpus", "queue", "run", "job", "node", "menu"})
+OPENS = frozenset({"runs", "gpus", "queue", "queue-nodes", "run", "job", "node", "menu"})
 """Places where Enter opens something. A disk has no screen of its own."""
 
 NARROW = ("app.help", "app.palette", "app.quit", "lines.choose", "queue.view", "view.metric", "view.log")

@@ -410,6 +410,17 @@ async def test_v_goes_from_all_jobs_to_the_nodes_and_to_mine() -> None:
         assert seen == [("all", True, False), ("nodes", False, True), ("mine", False, False)]
 
 
+async def test_among_the_nodes_the_footer_offers_what_acts_on_a_node() -> None:
+    async with showing(queued()) as (app, pilot, _):
+        offered = []
+        for keys in ((), ("v",), ("v", "g")):
+            await pilot.press(*keys)
+            await settled(pilot)
+            offered.append({one.short for one in app.main.foot.keys()} & {"Exclude", "Kill", "Actions"})  # noqa: SIM118
+
+        assert offered == [{"Actions", "Kill"}, {"Actions", "Exclude"}, {"Actions", "Kill"}]
+
+
 async def test_a_row_is_a_job_or_a_node_and_the_counts_are_neither() -> None:
     async with showing(queued()) as (app, _pilot, _backend):
         pane = app.main.queue

@@ -15,8 +15,8 @@ from tui.lines import Row, Span
 from tui.reading import Reading
 
 TITLES = {
-    "runs": "Runs", "gpus": "GPUs", "disk": "Disk", "queue": "Queue", "log": "Log", "log-screen": "Log",
-    "node": "Node", "run": "Run", "job": "Job", "help": "Help",
+    "runs": "Runs", "gpus": "GPUs", "disk": "Disk", "queue": "Queue", "queue-nodes": "Queue, nodes",
+    "log": "Log", "log-screen": "Log", "node": "Node", "run": "Run", "job": "Job", "help": "Help",
 }  # fmt: skip
 
 ACTING = "Actions: each shows its plan first; Close is the default"

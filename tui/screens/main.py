@@ -105,9 +105,9 @@ class MainScreen(PaneScreen):
         """Put the panes into the shape for this size, focus and zoom; nothing is touched when it stays."""
         width, height = self.app.size
         wanted = shape(width, height, self.chosen, zoomed=self.zoomed, queue=self._has_queue)
-        place = "log" if self.current == "4" else str(self.panes[self.current].id)
         tiny = is_tiny(width, height) and not self.zoomed
-        self.foot.at(place, what_is_hidden(wanted.hidden) if tiny else "zoomed  z goes back" if self.zoomed else "")
+        sentence = what_is_hidden(wanted.hidden) if tiny else "zoomed  z goes back" if self.zoomed else ""
+        self.foot.at(self.place, sentence)
         if wanted == self.shape:
             return
         self.shape = wanted
@@ -125,6 +125,15 @@ class MainScreen(PaneScreen):
             if number in NAMES and pane in event.widget.ancestors_with_self:
                 self.chosen, self.pane = self.chosen.go_to(number), pane
                 self.fit()
+
+    @property
+    def place(self) -> str:
+        """What the key table calls the pane with the focus; among the nodes of the queue other keys act."""
+        if self.current == "4":
+            return "log"
+        if self.current == "7" and is_among_nodes(self.queue):
+            return "queue-nodes"
+        return str(self.panes[self.current].id)
 
     def action_pane(self, number: str) -> None:
         """Go to a pane; again: zoom it."""
@@ -154,6 +163,8 @@ class MainScreen(PaneScreen):
             self.log_pane.follow_run(event.key)
             self.run_pane.follow_run(event.key)
             self.runs.say_why()
+        elif event.pane is self.queue:
+            self.fit()
 
     def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
         if event.lines is self.runs.lines:
@@ -191,3 +202,9 @@ class MainScreen(PaneScreen):
             self.action_pane(what)
         elif kind == "key":
             self.app.simulate_key(what)
+
+
+def is_among_nodes(queue: QueuePane) -> bool:
+    """Whether its cursor is on a node, or on none while nodes alone are shown."""
+    subject = None if queue.selected is None else queue.subject_of(queue.selected)
+    return queue.view == "nodes" if subject is None else subject[0] == "node"
