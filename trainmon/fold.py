@@ -7,11 +7,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainmon import fold_actions, fold_files, fold_jobs, fold_nodes
+from trainmon import fold_actions, fold_files, fold_jobs, fold_nodes, fold_wandb
 from trainmon.clock import Instant
 from trainmon.model import (
     ActionChanged,
     ClustersChanged,
+    ConsoleRead,
     DisksChanged,
     Event,
     Health,
@@ -29,6 +30,7 @@ from trainmon.model import (
     SourceGone,
     State,
 )
+from trainmon.model_wandb import CurvesGrew, SampleKept, WandbSeen
 from trainmon.scene import Scene
 from trainmon.steps import Format
 from trainmon.verdicts import judge
@@ -90,12 +92,21 @@ def fold(state: State, events: Iterable[Event], now: Instant, formats: tuple[For
                 fold_jobs.nodes_seen(folding, event)
             case ActionChanged():
                 fold_actions.fold(folding, event)
+            case WandbSeen():
+                fold_wandb.seen(folding, event)
+            case CurvesGrew():
+                fold_wandb.grew(folding, event)
+            case SampleKept():
+                fold_wandb.kept(folding, event)
+            case ConsoleRead():
+                fold_wandb.console(folding, event)
             case LedgerTrouble(words):
                 ledger = words
     _age(folding, now)
     if "jobs" in folding.maps or "runs" in folding.maps:
         fold_jobs.join(folding)
     fold_files.look_again(folding, now)
+    fold_wandb.look_again(folding, now)
     _judge(folding, now)
     fold_actions.advance(folding, now)
     return replace(state, at=now, prompts=prompts, ledger=ledger, **folding.maps)
@@ -136,8 +147,13 @@ def _gone(folding: Folding, name: str) -> None:
 def _runs(folding: Folding, specs: tuple[RunSpec, ...]) -> None:
     old = folding.current("runs")
     folding.maps["runs"] = {
-        spec.name: replace(old[spec.name], spec=spec) if spec.name in old else Run(spec=spec) for spec in specs
+        spec.name: _respecified(old[spec.name], spec) if spec.name in old else Run(spec=spec) for spec in specs
     }
+
+
+def _respecified(run: Run, spec: RunSpec) -> Run:
+    """The run as it is watched now; what W&B said of others than it has now is not of this one."""
+    return replace(run, spec=spec, wandb=run.wandb if spec.wandb == run.spec.wandb else None)
 
 
 def _age(folding: Folding, now: Instant) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from trainmon import checkpoints, steps
+from trainmon import checkpoints, steps, wandb_progress
 from trainmon.clock import Instant
 from trainmon.fold_jobs import is_running
 from trainmon.fold_nodes import told
@@ -238,18 +238,20 @@ def _written_at(event: NodeReading, chunk: LogChunk, before: Log | None) -> Inst
 
 def _progress(progress: Progress, chunk: LogChunk, at: Instant, formats: tuple[steps.Format, ...]) -> Progress:
     known = (*formats, *steps.FORMATS)
-    is_first, last = progress.at is None, None
+    is_first, last = progress.at is None or wandb_progress.counts(progress), None
     for place, text in enumerate((*chunk.kept, *chunk.lines), start=-len(chunk.kept)):
         found = steps.parse_line(text, known, prefer=progress.format)
         if found is not None:
-            after = steps.advance(progress, *found, at)
+            after = steps.advance(wandb_progress.told_by_its_log(progress, found[1]), *found, at)
             last = place if (after.step, after.epoch) != (progress.step, progress.epoch) else last
             progress = after
     if is_first and last is not None and last >= 0 and progress.at is not None:
         progress = replace(progress, at=progress.at - before_the_end(chunk.lines, last))
     # Half a line may show half a number; only a progress bar is whole before its line ends.
     bar = None if chunk.partial is None else steps.parse_line(chunk.partial, (*formats, *steps.BARS))
-    return progress if bar is None else steps.advance(progress, *bar, at)
+    if bar is not None:
+        progress = steps.advance(wandb_progress.told_by_its_log(progress, bar[1]), *bar, at)
+    return wandb_progress.own(progress)
 
 
 def _switched(folding: Folding, event: NodeReading, sample: SwitchSample, skew: float) -> None:

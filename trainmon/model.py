@@ -226,6 +226,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """The recent times between step lines that advance; `cadence_s` is their median."""
     said: tuple[str, ...] = ()
     """The fields that were said of the current step: a rank that repeats the line changes none of them."""
+    borrowed: tuple[str, ...] = ()
+    """The fields that W&B tells, because the log does not. Where W&B counts the steps, too, `format` is WANDB."""
     bar: Bar | None = None
 
 
