@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -222,14 +222,14 @@ def _in_numbers(run: WandbRun) -> WandbRun:
     return msgspec.structs.replace(run, summary={**run.summary, **odd}) if odd else run
 
 
-def _packed(column: tuple[float, ...]) -> bytes:
+def _packed(column: Sequence[float]) -> bytes:
     return _little_endian(array("d", column)).tobytes()
 
 
-def _unpacked(data: bytes) -> tuple[float, ...]:
+def _unpacked(data: bytes) -> array[float]:
     column = array("d")
     column.frombytes(data)
-    return tuple(_little_endian(column))
+    return _little_endian(column)
 
 
 def _little_endian(column: array[float]) -> array[float]:

@@ -35,7 +35,8 @@ def test_points_come_out_as_they_went_in() -> None:
     points = Points((1.0, 2.0, 3.0), (10.5, 11.5, 12.5), (0.5, math.inf, -math.inf))
     heard = answer(line(Grown(id=2, path="team/video/ab12", points={"loss": Packed.of(points)})))
     assert isinstance(heard, Grown)
-    assert heard.points["loss"].points() == points
+    back = heard.points["loss"].points()
+    assert (tuple(back.steps), tuple(back.times), tuple(back.values)) == (points.steps, points.times, points.values)
 
 
 def test_a_point_that_is_nan_stays_nan() -> None:

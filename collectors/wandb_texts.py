@@ -1,0 +1,185 @@
+"""What W&B's server says of a run → our nouns: bounded, clean of control characters, without secrets. Pure.
+
+A `run` here is the SDK's own object, of which public attributes alone are read; a server may leave any of them out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from collectors.wandb_wire import WORDS
+from trainmon.clock import Instant
+from trainmon.model_wandb import WandbRun, WandbSpec
+from trainmon.scrub import MASK, is_secret, scrub
+from trainmon.text import clean
+
+NAMES_AT_MOST = 300
+"""Metrics of a summary, and settings of a config."""
+
+KEYS_AT_MOST = 1_000
+"""Metrics of a history."""
+
+TAGS_AT_MOST = 50
+NAME_LENGTH = 200
+VALUE_LENGTH = 200
+DEEPEST = 4
+"""How far mappings within mappings are followed."""
+
+
+def shown(value: object, limit: int = NAME_LENGTH) -> str | None:
+    """A text of the server as it may be shown; None where it said none."""
+    text = scrub(clean(value, limit)) if isinstance(value, str) else ""
+    return text or None
+
+
+def instant(text: object) -> Instant | None:
+    """Unix seconds of `2026-01-31T12:00:00`, with or without a zone: the server means UTC."""
+    try:
+        read = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    if read is None:
+        return None
+    return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+
+
+def number(value: object) -> float | None:
+    """A number of the server, which writes nan and infinity as words; None where it is something else."""
+    if isinstance(value, int | float):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+    return WORDS.get(value) if isinstance(value, str) else None
+
+
+def whole(value: object) -> int | None:
+    """A counter of the server."""
+    read = number(value)
+    return int(read) if read is not None and math.isfinite(read) else None
+
+
+def read_run(run: Any, spec: WandbSpec, began: Mapping[str, Any]) -> WandbRun:
+    """One run of a listing; `began` is what `read_start` finds of it."""
+    said = _mapping(getattr(run, "summary_metrics", None))
+    keys = _mapping(getattr(run, "history_keys", None))
+    git = _mapping(began.get("git"))
+    step = whole(said.get("_step"))
+    return WandbRun(
+        entity=str(run.entity),
+        project=str(run.project),
+        id=str(run.id),
+        name=shown(run.name) or str(run.id),
+        state=shown(run.state, 40) or "unknown",
+        group=shown(getattr(run, "group", None)),
+        url=shown(run.url, 1_000),
+        created_at=instant(getattr(run, "created_at", None)),
+        heartbeat_at=instant(getattr(run, "heartbeat_at", None)),
+        step=step if step is not None else whole(keys.get("lastStep")),
+        lines=whole(getattr(run, "history_line_count", None)),
+        tags=_tags(getattr(run, "tags", None)),
+        user=shown(getattr(getattr(run, "user", None), "username", None)),
+        host=shown(began.get("host")),
+        commit=shown(getattr(run, "commit", None)) or shown(git.get("commit")),
+        summary=read_summary(said, spec.charts),
+        config=read_config(_mapping(getattr(run, "config", None))),
+    )
+
+
+def read_summary(said: Mapping[str, Any], charts: Iterable[str] = ()) -> dict[str, float | str]:
+    """The latest value of each metric, the charted ones first; media and W&B's own counters are none."""
+    values: dict[str, float | str] = {}
+    wanted = frozenset(charts)
+    leaves = sorted(_leaves(said), key=lambda leaf: leaf[0] not in wanted)  # stable: else in the server's order
+    for name, value in leaves:
+        key = shown(name)
+        read = number(value)
+        told = read if read is not None else shown(value, VALUE_LENGTH)
+        if key is not None and told is not None and not name.startswith("_") and len(values) < NAMES_AT_MOST:
+            values[key] = told
+    return values
+
+
+def read_config(config: Mapping[str, Any]) -> dict[str, str]:
+    """Its settings in a few words each. The value of a name such as `api_key` is masked whatever it looks like."""
+    settings: dict[str, str] = {}
+    for name, value in _leaves(config):
+        key = shown(name)
+        if key is None or name.startswith("_") or len(settings) >= NAMES_AT_MOST:
+            continue
+        leaf = name.replace("/", ".").rsplit(".", 1)[-1]
+        is_hidden = isinstance(value, str) and value and is_secret(leaf, as_flag=False)
+        settings[key] = MASK if is_hidden else _words(value)
+    return settings
+
+
+def read_keys(history_keys: object) -> tuple[str, ...]:
+    """The metrics of a history that are numbers, by name. One that cannot be shown as it is cannot be asked for."""
+    keys = _mapping(_mapping(history_keys).get("keys"))
+    found = (key for key, facts in keys.items() if not key.startswith("_") and _is_numeric(facts))
+    return tuple(sorted(key for key in found if clean(key, NAME_LENGTH) == key))[:KEYS_AT_MOST]
+
+
+def read_start(config: object) -> Mapping[str, Any]:
+    """Where and from what a run was started, which the client writes into its config since 0.19: no file must be asked
+    for. `config` is what the server told; the SDK's own reading of it drops this part."""
+    try:
+        told = msgspec.json.decode(config) if isinstance(config, str) else config
+    except msgspec.DecodeError:
+        return {}
+    own = _mapping(_mapping(told).get("_wandb"))
+    writers = _mapping(_mapping(own.get("value", own)).get("e"))
+    return next((_mapping(facts) for facts in writers.values()), {})
+
+
+def filters(spec: WandbSpec) -> dict[str, Any]:
+    """How the server is asked for the runs of a spec: all that it names must be true of a run."""
+    wanted: list[dict[str, Any]] = [{"tags": {"$in": [tag]}} for tag in spec.tags]
+    if spec.group is not None:
+        wanted.append({"group": spec.group})
+    if spec.run is not None:
+        wanted.append({"name": spec.run})
+    if spec.display is not None:
+        wanted.append({"display_name": {"$regex": spec.display}})
+    return wanted[0] if len(wanted) == 1 else {"$and": wanted} if wanted else {}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _tags(tags: object) -> tuple[str, ...]:
+    told = tags if isinstance(tags, list | tuple) else ()
+    return tuple(text for text in map(shown, told[:TAGS_AT_MOST]) if text)
+
+
+def _is_numeric(facts: object) -> bool:
+    counts = _mapping(facts).get("typeCounts")
+    kinds = [_mapping(count).get("type") for count in counts] if isinstance(counts, list) else []
+    return "number" in kinds
+
+
+def _leaves(values: Mapping[str, Any], before: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
+    """All values with their names, those of mappings within as `outer.inner`; W&B's own media are no mappings."""
+    for key, value in values.items():
+        name = f"{before}{key}"
+        if not isinstance(value, Mapping):
+            yield name, value
+        elif "_type" not in value and depth < DEEPEST:
+            yield from _leaves(value, f"{name}.", depth + 1)
+
+
+def _words(value: object) -> str:
+    if isinstance(value, str):
+        text = value
+    else:
+        try:
+            text = msgspec.json.encode(value).decode()
+        except (TypeError, ValueError, RecursionError):
+            text = str(type(value).__name__)
+    return shown(text, VALUE_LENGTH) or ""

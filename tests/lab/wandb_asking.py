@@ -1,0 +1,119 @@
+"""The W&B child of ours as its parent sees it: started against a server, asked, answered, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from collectors.wandb_wire import AnyAnswer, AnyRequest, Began, Failed, Sidecar, answer, line
+from tests.lab.wandb_server import WandbServer
+
+REPOSITORY = Path(__file__).parents[2]
+ANSWER = TypeVar("ANSWER")
+
+
+class Asking:
+    """A running child."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "collectors.wandb_child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=REPOSITORY,
+            env=dict(environ),
+        )
+        assert self.process.stdout is not None
+        self._output = self.process.stdout.fileno()
+        self._rest = b""
+        began = self.hear()
+        assert isinstance(began, Began)
+        self.directory = Path(began.directory)
+        self.sidecar: int | None = None
+
+    def ask(self, asked: AnyRequest, within: float = 30.0) -> AnyAnswer:
+        """One answer to one request."""
+        self.say(line(asked))
+        told = self.hear(within)
+        if isinstance(told, Sidecar):
+            self.sidecar = told.pid
+            told = self.hear(within)
+        assert told.id == asked.id
+        return told
+
+    def expect(self, kind: type[ANSWER], asked: AnyRequest, within: float = 30.0) -> ANSWER:
+        """The answer that it must be; the words of another are the test's failure."""
+        told = self.ask(asked, within)
+        assert isinstance(told, kind), told
+        return told
+
+    def refused(self, asked: AnyRequest, within: float = 30.0) -> Failed:
+        return self.expect(Failed, asked, within)
+
+    def say(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def hear(self, within: float = 30.0) -> AnyAnswer:
+        """The next line."""
+        deadline = time.monotonic() + within
+        while b"\n" not in self._rest:
+            readable, _, _ = select.select([self._output], [], [], max(0.0, deadline - time.monotonic()))
+            assert readable, "the child says nothing"
+            data = os.read(self._output, 1 << 20)
+            assert data, f"the child has ended: {self.process.stderr.read() if self.process.stderr else ''!r}"
+            self._rest += data
+        told, self._rest = self._rest.split(b"\n", 1)
+        return answer(told)
+
+    def leave(self) -> None:
+        """Close its input, as a parent that ends does."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    def close(self) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            self.leave()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(5)
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+@contextlib.contextmanager
+def asking(server: WandbServer, home: Path, **more: str) -> Iterator[Asking]:
+    """A child that finds nothing set but this server; `more` is set besides."""
+    environ = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", **server.environ, **more}
+    child = Asking({name: value for name, value in environ.items() if value})
+    try:
+        yield child
+    finally:
+        child.close()
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text("utf-8").rsplit(")", 1)[-1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def resident_mib(pid: int) -> float:
+    """The memory that a process holds."""
+    status = Path(f"/proc/{pid}/status").read_text("utf-8")
+    return next(int(row.split()[1]) for row in status.splitlines() if row.startswith("VmRSS")) / 1024
