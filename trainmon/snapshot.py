@@ -15,6 +15,7 @@ from trainmon.clock import Instant
 from trainmon.model import Disk, Log, Node, Run, Source, State, Switch
 from trainmon.model_checkpoints import Checkpoint, Checkpoints
 from trainmon.model_jobs import Job
+from trainmon.model_wandb import Sample, Wandb
 from trainmon.spares import Spares, spares
 
 VERSION = 1
@@ -143,7 +144,7 @@ def _run(run: Run, jobs: Mapping[str, Job], now: Instant) -> dict[str, Any]:
         "queued_behind": run.queued_behind,
         "attempt": None,
         "nodes": list(run.spec.nodes),
-        "wandb": {"id": None, "name": None, "state": None, "url": None, "heartbeat_at": None, "active_in_group": None},
+        "wandb": _wandb(run.wandb),
         "log": _log(run.log, now),
         "switches": {
             "kill": _switch(run.spec.kill_switch, run.kill) | {"why": None if run.kill is None else run.kill.why},
@@ -171,6 +172,31 @@ def _checkpoints(found: Checkpoints | None, step: int | None) -> dict[str, Any]:
 
 def _checkpoint(one: Checkpoint) -> dict[str, Any]:
     return {"step": one.step, "state": one.state, "path": one.path, "bytes": one.bytes, "at": one.at}
+
+
+def _wandb(found: Wandb | None) -> dict[str, Any]:
+    current = None if found is None else found.current
+    before = None if found is None else found.before
+    run = ("id", "name", "state", "url", "heartbeat_at", "step", "created_at", "user", "host", "commit")
+    told = {name: None if current is None else getattr(current, name) for name in run}
+    latest = {} if current is None or found is None else {key: current.summary.get(key) for key in found.keys}
+    return told | {
+        "active_in_group": None if found is None else len(found.active),
+        "active": [] if found is None else list(found.active),
+        "phase": None if found is None else found.phase,
+        "since": None if found is None else found.since,
+        "why": None if found is None else found.why or None,
+        "looked_at": None if found is None else found.looked_at,
+        "before": None if before is None else before.id,
+        "loss_state": None if found is None else found.loss_state,
+        "loss_why": None if found is None else found.loss_why or None,
+        "latest": {key: finite(value) if isinstance(value, float) else value for key, value in latest.items()},
+        "samples": [] if found is None else [_sample(one) for one in found.samples],
+    }
+
+
+def _sample(one: Sample) -> dict[str, Any]:
+    return {"key": one.key, "kind": one.kind, "file": one.file, "step": one.step, "kept": one.kept}
 
 
 def _log(log: Log | None, now: Instant) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from trainmon.clock import Instant
-from trainmon.commands import snapshot_jobs
+from trainmon.commands import snapshot_jobs, snapshot_wandb
 from trainmon.commands.table import table
 from trainmon.model import Disk, Node, Run, Source, State
 from trainmon.snapshot import verdict
@@ -23,6 +23,8 @@ def lines(state: State) -> Iterator[str]:
     yield f"{time.strftime('%Y-%m-%d %H:%M:%S %Z', time.localtime(now))}  {verdict(state)}"
     if state.runs:
         yield from _section(RUNS, [_run(run, state) for run in state.runs.values()])
+    for head, rows in snapshot_wandb.sections(state):
+        yield from _section(head, rows)
     hosts = [source for source in state.sources.values() if source.kind == "node"]
     if hosts:
         yield from _section(NODES, [_node(state, source) for source in hosts])
