@@ -6,6 +6,7 @@ of the test, so that five minutes without a heartbeat need no waiting; and it fa
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import threading
 from collections.abc import Iterator, Mapping
@@ -58,6 +59,11 @@ class WandbServer:
         """The same, with all that the client writes in one folder."""
         places = ("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR", "WANDB_ARTIFACT_DIR")
         return self.environ | {place: str(folder) for place in places}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Of a request without a client."""
+        return {"Authorization": "Basic " + base64.b64encode(f"api:{self.key}".encode()).decode()}
 
     # ---- runs
 

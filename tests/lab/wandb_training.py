@@ -14,7 +14,10 @@ from tests.lab.wandb_server import WandbServer
 SCRIPT = Path(__file__).with_name("wandb_trainer.py")
 PATIENCE = 60.0
 
-QUICKLY = {"WANDB__FILE_STREAM_TRANSMIT_INTERVAL": "1", "WANDB__DISABLE_STATS": "true", "WANDB_SILENT": "true"}
+QUICKLY = {
+    "WANDB__FILE_STREAM_TRANSMIT_INTERVAL": "1", "WANDB__FILE_STREAM_RETRY_WAIT_MIN_SECONDS": "1",
+    "WANDB__FILE_STREAM_RETRY_WAIT_MAX_SECONDS": "1", "WANDB__DISABLE_STATS": "true", "WANDB_SILENT": "true",
+}  # fmt: skip
 """The client sends what it has after a second instead of 15 (it knows whole ones only), and measures no machine."""
 
 

@@ -1,0 +1,30 @@
+"""A W&B server of one's own, and a person who reads it with the real client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab.wandb_server import WandbServer
+from tests.wandb.parts import ShiftedClock
+
+
+@pytest.fixture
+def clock() -> ShiftedClock:
+    return ShiftedClock()
+
+
+@pytest.fixture
+def server(clock: ShiftedClock) -> Iterator[WandbServer]:
+    with WandbServer.start(clock) as started:
+        yield started
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where clients of a test write."""
+    made = tmp_path / "clients"
+    made.mkdir()
+    return made
