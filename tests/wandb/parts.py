@@ -37,12 +37,13 @@ class ShiftedClock:
         return time.monotonic() + self.skipped
 
 
-def reader(server: WandbServer, folder: Path, project: str = "tester/video", **env: str) -> subprocess.Popen[str]:
-    """Start a script with `wandb.Api` in it."""
+def reader(server: WandbServer, folder: Path, *, timeout: int = 20, **env: str) -> subprocess.Popen[str]:
+    """Start a script with `wandb.Api` in it, that waits so many seconds for an answer."""
     folder.mkdir(parents=True, exist_ok=True)
     ours = {"HOME": str(folder), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "WANDB_SILENT": "true", **ONE_RETRY}
     return subprocess.Popen(
-        [sys.executable, str(READER), project], env=ours | server.environ_in(folder) | env, cwd=folder,
+        [sys.executable, str(READER), "tester/video", str(timeout)], cwd=folder,
+        env=ours | server.environ_in(folder) | env,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
@@ -55,8 +56,8 @@ def answer(script: subprocess.Popen[str]) -> dict[str, Any]:
     return told
 
 
-def read(server: WandbServer, folder: Path, project: str = "tester/video", **env: str) -> dict[str, Any]:
-    return answer(reader(server, folder, project, **env))
+def read(server: WandbServer, folder: Path) -> dict[str, Any]:
+    return answer(reader(server, folder))
 
 
 def said(run: StoredRun | None, words: str) -> bool:

@@ -1,7 +1,7 @@
 """A person's script with the real `wandb.Api`: it prints what it reads as one line of JSON.
 
-Run as a script: python reader.py entity/project. For each run what `runs()` lists of it, its history of the loss, its
-console log, its files; `refused` where the server said no.
+Run as a script: python reader.py entity/project SECONDS. For each run what `runs()` lists of it, its history of the
+loss, its console log, its files; `refused` where the server said no.
 """
 
 from __future__ import annotations
@@ -12,14 +12,11 @@ from typing import Any
 
 import wandb
 
-TIMEOUT = 4
-"""Whole seconds: the SDK knows no others."""
-
 
 def main() -> None:
     told: dict[str, Any] = {"runs": {}, "refused": None}
     try:
-        api = wandb.Api(timeout=TIMEOUT)
+        api = wandb.Api(timeout=int(sys.argv[2]))
         for run in api.runs(sys.argv[1], order="-created_at", lazy=False):
             told["runs"][run.id] = about(run)
     except Exception as error:

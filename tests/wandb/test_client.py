@@ -148,8 +148,9 @@ def test_a_reader_hears_why_a_server_does_not_answer(folder: Path) -> None:
         servers["slow"].slow(0.2)
         stranger = {"key": {"WANDB_API_KEY": "local-" + "f" * 40}}
         scripts = {
-            name: reader(server, folder / name, **stranger.get(name, {})) for name, server in servers.items()
-        }  # fmt: skip
+            name: reader(server, folder / name, timeout=2 if name == "hang" else 20, **stranger.get(name, {}))
+            for name, server in servers.items()
+        }
         heard = {name: str(answer(script)["refused"]) for name, script in scripts.items()}
     assert "user is not logged in" in heard["401"]
     assert "HTTP 500: An internal error occurred" in heard["500"]
