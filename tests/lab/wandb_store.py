@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import bisect
 import datetime as dt
 import json
 import secrets
@@ -43,6 +44,28 @@ class StoredFile:
     at: float
 
 
+class Counts:
+    """How often each metric came, by kind. What was counted once is not counted again: a test may log 100,000 rows."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, dict[str, int]] = {}
+        self._rows = 0
+
+    def up_to(self, rows: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
+        while self._rows < len(rows) - 1:
+            _add(self._kinds, rows[self._rows])
+            self._rows += 1
+        found = {key: {**kinds} for key, kinds in self._kinds.items()}
+        _add(found, rows[-1])  # the last may still get more
+        return found
+
+
+def _add(counts: dict[str, dict[str, int]], row: Mapping[str, Any]) -> None:
+    for key, value in row.items():
+        kinds, kind = counts.setdefault(key, {}), _kind(value)
+        kinds[kind] = kinds.get(kind, 0) + 1
+
+
 @dataclass(slots=True)
 class StoredRun:
     """One run as the server knows it. A test may change any of it."""
@@ -76,6 +99,7 @@ class StoredRun:
     files: dict[str, StoredFile] = field(default_factory=dict)
     exit_code: int | None = None
     stop_asked: bool = False
+    _counted: Counts = field(default_factory=Counts)
 
     @property
     def path(self) -> str:
@@ -99,16 +123,11 @@ class StoredRun:
         """The metrics it logged and how often, as the server counts them; null before the first."""
         if not self.history:
             return None
-        keys: dict[str, dict[str, int]] = {}
-        for row in self.history:
-            for key, value in row.items():
-                counts = keys.setdefault(key, {})
-                counts[_kind(value)] = counts.get(_kind(value), 0) + 1
         told = {
-            key: {"typeCounts": [{"type": kind, "count": count} for kind, count in counts.items()], "monotonic": False}
-            for key, counts in keys.items()
+            key: {"typeCounts": [{"type": kind, "count": count} for kind, count in kinds.items()], "monotonic": False}
+            for key, kinds in self._counted.up_to(self.history).items()
         }
-        return {"sets": [], "keys": told, "lastStep": max(int(row.get("_step", 0)) for row in self.history)}
+        return {"sets": [], "keys": told, "lastStep": int(self.history[-1]["_step"])}
 
     def log(self, values: Mapping[str, Any], step: int | None = None, at: float | None = None) -> None:
         """Add a row of its history, as if its client had sent it."""
@@ -140,16 +159,15 @@ class StoredRun:
 
     def sampled(self, spec: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The rows that have all keys of a spec, these keys of them; both ends count; of too many, evenly some."""
-        keys, axis = spec["keys"], spec.get("xAxis", "_step")
-        low, high = spec.get("minStep"), spec.get("maxStep")
-        rows = [
-            {key: row[key] for key in keys}
-            for row in self.history
-            if all(key in row for key in keys)
-            and (low is None or float(row.get(axis, 0)) >= low)
-            and (high is None or float(row.get(axis, 0)) <= high)
-        ]
+        keys, low, high = spec["keys"], spec.get("minStep"), spec.get("maxStep")
+        start = 0 if low is None else bisect.bisect_left(self.history, low, key=_step_of)
+        end = len(self.history) if high is None else bisect.bisect_right(self.history, high, key=_step_of)
+        rows = [{key: row[key] for key in keys} for row in self.history[start:end] if all(key in row for key in keys)]
         return evenly(rows, int(spec.get("samples", 500)))
+
+
+def _step_of(row: Mapping[str, Any]) -> float:
+    return float(row["_step"])
 
 
 def evenly(rows: list[dict[str, Any]], at_most: int) -> list[dict[str, Any]]:
