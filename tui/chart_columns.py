@@ -1,7 +1,8 @@
 """A curve as the columns of a screen: of the points of each, the lowest, the highest and the last. Pure.
 
 100,000 points are drawn from 200 columns. Nothing that a screen can show is lost by it: a spike of one point is the
-highest of its column. A curve that only grew changes its last columns, and only these are made again.
+highest of its column. A curve that only grew changes its last columns, and only these are made again; for another
+window its blocks of 32 points are asked in place of the points, which takes a fifth of the time.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
 NAN, UP, DOWN = 1, 2, 4
@@ -58,19 +60,69 @@ def column(values: array[float]) -> Column:
     return Column(min(finite), max(finite), finite[-1], odd) if finite else Column(math.nan, math.nan, math.nan, odd)
 
 
+def joined(parts: Sequence[Column]) -> Column:
+    """Neighbours as one."""
+    drawn = [part for part in parts if part.is_drawn]
+    odd = 0
+    for part in parts:
+        odd |= part.odd
+    if not drawn:
+        return Column(math.nan, math.nan, math.nan, odd)
+    return Column(min(part.low for part in drawn), max(part.high for part in drawn), drawn[-1].last, odd)
+
+
+BLOCK = 32
+
+
+class Blocks:
+    """The lowest and the highest of each 32 values of a curve that grows; nan where one of them is not finite."""
+
+    def __init__(self) -> None:
+        self._lows, self._highs = array("d"), array("d")
+
+    def follow(self, values: array[float]) -> None:
+        lows, highs = self._lows.append, self._highs.append
+        for start in range(BLOCK * len(self._lows), len(values) - BLOCK + 1, BLOCK):
+            block = values[start : start + BLOCK]
+            total = sum(block)
+            finite = total - total == 0.0
+            lows(min(block) if finite else math.nan)
+            highs(max(block) if finite else math.nan)
+
+    def column(self, values: array[float], start: int, stop: int) -> Column:
+        """Of the values from start to stop."""
+        first, last = -(-start // BLOCK), min(stop // BLOCK, len(self._lows))
+        if last - first < 2:
+            return column(values[start:stop])
+        lows, highs = self._lows[first:last], self._highs[first:last]
+        total = sum(lows)
+        if total - total != 0.0:
+            return column(values[start:stop])
+        parts = [Column(min(lows), max(highs), values[BLOCK * last - 1])]
+        if start < BLOCK * first:
+            parts.insert(0, column(values[start : BLOCK * first]))
+        if BLOCK * last < stop:
+            parts.append(column(values[BLOCK * last : stop]))
+        return joined(parts)
+
+
 class Columns:
     """The columns of one curve in one frame, kept while it grows."""
 
     def __init__(self) -> None:
-        self._made_of: tuple[object, ...] = ()
+        self._frame: Frame | None = None
+        self._version: object = None
         self._seen = 0
         self._columns: list[Column | None] = []
+        self._blocks = Blocks()
 
     def of(self, xs: array[float], ys: array[float], frame: Frame, version: object) -> list[Column | None]:
         """`version` is another one when points of the curve changed that were there before."""
-        made_of = (frame, version)
-        if made_of != self._made_of or len(xs) < self._seen:
-            self._made_of, self._seen, self._columns = made_of, 0, [None] * frame.columns
+        if version != self._version:
+            self._version, self._frame, self._blocks = version, None, Blocks()
+        if frame != self._frame:
+            self._frame, self._seen, self._columns = frame, 0, [None] * frame.columns
+        self._blocks.follow(ys)
         if self._seen < len(xs):
             first = max(0, frame.place(xs[self._seen]) - 1) if self._seen else 0  # a rounding may fall either way
             self._make(xs, ys, frame, first)
@@ -86,5 +138,5 @@ class Columns:
             is_last = place == frame.columns - 1
             stop = end if is_last else min(end, bisect_left(xs, low + (place + 1) * width, start))
             if stop > start:
-                self._columns[place] = column(ys[start:stop])
+                self._columns[place] = self._blocks.column(ys, start, stop)
             start = stop

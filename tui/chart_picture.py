@@ -1,24 +1,25 @@
-"""One chart as lines of text: plotext draws curves and axes, what stands for no number is marked over them. Pure.
+"""One chart as lines of text: axes and ticks of plotext, the curves in them, and marks for what is no number. Pure.
 
-plotext is imported at the first chart, because the dashboard must paint before it. Curves are told apart without colour
-as well: an earlier attempt carries its letter.
+plotext is imported at the first chart, because the dashboard must paint before it. It draws the axes only when they
+move, which is seldom; see chart_dots for why the curves are not its own. Curves are told apart without colour as well:
+an earlier attempt carries its letter.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import groupby
 from typing import Literal, NamedTuple
 
 from tui.chart_axes import LABEL_AT_MOST, Limits, Tick
 from tui.chart_columns import DOWN, NAN, UP, Column, Frame
+from tui.chart_dots import braille, in_ascii, ranges
 from tui.lines import Span
 
 Look = Literal["now", "raw", "before"]
 
-STYLE_OF: tuple[Look, ...] = ("now", "raw", "before")
 STYLES: dict[Look, str] = {"now": "accent", "raw": "accent dim", "before": "dim"}
 AXES = "dim"
 
@@ -73,11 +74,17 @@ class Chart(NamedTuple):
     saves: tuple[float, ...] = ()
     """Where a checkpoint was committed."""
 
-    @property
-    def scale(self) -> Callable[[float], float]:
-        """From a value to its height; a log axis has no place for zero and below: they lie on its foot."""
-        low = self.y.low
-        return (lambda value: math.log10(max(value, low))) if self.log else float
+    def height(self, dots: int) -> Callable[[float], int]:
+        """From a value to its dot, of so many from the foot; zero and below lie on the foot of a log axis."""
+        if self.log:
+            low, least = math.log10(self.y.low), self.y.low
+            share = (dots - 1) / (math.log10(self.y.high) - low)
+            return lambda value: int(0.5 + share * (math.log10(max(value, least)) - low))
+        share, low = (dots - 1) / (self.y.high - self.y.low), self.y.low
+        return lambda value: int(0.5 + share * (value - low))
+
+    def x_share(self, at: float) -> float:
+        return (at - self.frame.low) / (self.frame.high - self.frame.low)
 
 
 def frame_of(x: Limits, width: int, *, plain: bool) -> Frame:
@@ -88,150 +95,122 @@ def frame_of(x: Limits, width: int, *, plain: bool) -> Frame:
 def picture(chart: Chart, width: int, height: int, *, plain: bool, labelled: bool) -> list[tuple[Span, ...]]:
     """A title line, then the plot: `height` lines of `width` cells; `labelled`: the last has the ticks of x."""
     sign = signs(plain=plain)
-    canvas = Canvas(plotted(chart, width, height - 1, sign, labelled=labelled), width)
     rows = height - 2 - labelled
-    for mark in (*restart_marks(chart, rows, sign), *letter_marks(chart, rows, sign), *odd_marks(chart, rows, sign)):
+    x_ticks = tuple((chart.x_share(at), label) for at, label in chart.x_ticks) if labelled else ()
+    foot, scale = chart.height(10_001), 10_000.0
+    y_ticks = tuple((foot(at) / scale, label) for at, label in chart.y_ticks)
+    canvas = Canvas(axes(width, height - 1, x_ticks, y_ticks), width, rows)
+    to_dot = chart.height(max(1, rows * sign.dots_up))
+    for curve in chart.curves:
+        for row, column, char in dots(curve, to_dot, plain=plain):
+            canvas.put(rows - 1 - row, column, char, STYLES[curve.look])
+    for mark in (*letter_marks(chart, rows, sign), *restart_marks(chart, rows, sign)):
+        canvas.put_beside(*mark)
+    for mark in odd_marks(chart, rows, sign):
         canvas.put(*mark)
-    canvas.save_marks(chart, rows, sign)
+    for at in chart.saves:
+        if at in chart.frame:
+            canvas.put(rows, chart.frame.place(at) // sign.dots_across, sign.save, "ok")
     return [chart.title, *canvas.lines()]
 
 
-# ---- what plotext draws --------------------------------------------------------------------------------------------
-
-
-def stretches(curve: CurveLine, scale: Callable[[float], float]) -> Iterator[tuple[list[float], list[float]]]:
-    """A curve as unbroken lines; it breaks where a column holds no number, and not where it holds no point."""
-    xs: list[float] = []
-    ys: list[float] = []
-    for place, column in enumerate(curve.columns):
-        if column is None:
-            continue
-        if not column.is_drawn:
-            if xs:
-                yield xs, ys
-            xs, ys = [], []
-            continue
-        ends = sorted((column.low, column.high), key=lambda end: -abs(end - column.last))
-        for end in ends if column.low != column.high else ends[:1]:
-            xs.append(place)
-            ys.append(scale(end))
-    if xs:
-        yield xs, ys
-
-
-def plotted(chart: Chart, width: int, height: int, sign: Signs, *, labelled: bool) -> list[str]:
-    """What plotext makes of it, a text a line, with its colour codes: each stands for a look."""
+@lru_cache(256)
+def axes(width: int, height: int, x_ticks: tuple[Tick, ...], y_ticks: tuple[Tick, ...]) -> tuple[str, ...]:
+    """An empty plot; its ticks are at shares of the axes, from 0 to 1."""
     import plotext
 
     plotext.clear_figure()
     plotext.limit_size(False, False)
     plotext.theme("clear")
     plotext.plotsize(width, height)
-    for curve in chart.curves:
-        marker = "braille" if sign is BRAILLE else {"now": "*", "raw": ".", "before": curve.letter}[curve.look]
-        for xs, ys in stretches(curve, chart.scale):
-            plotext.plot(xs, ys, marker=marker, color=STYLE_OF.index(curve.look) + 1)
-    low, high = map(chart.scale, chart.y)
-    plotext.plot([-10], [low - 10 * (high - low)], marker=" ")  # of nothing it would draw no axes
-    last = max(1, chart.frame.columns - 1)
-    plotext.xlim(0, last)
-    plotext.ylim(low, high)
+    plotext.plot([-10], [-10], marker=" ")  # of nothing it would draw no axes
+    plotext.xlim(0, 1)
+    plotext.ylim(0, 1)
     plotext.xaxes(True, False)
     plotext.yaxes(True, False)
-    places = [(at - chart.frame.low) / (chart.frame.high - chart.frame.low) * last for at, _ in chart.x_ticks]
-    plotext.xticks(places if labelled else [], [label for _, label in chart.x_ticks] if labelled else [])
-    labels = [label.rjust(LABEL_AT_MOST) for _, label in chart.y_ticks] or [" " * LABEL_AT_MOST]
-    plotext.yticks([chart.scale(at) for at, _ in chart.y_ticks] or [low], labels)
-    texts: list[str] = plotext.build().split("\n")[:height]
-    return texts
+    plotext.xticks([share for share, _ in x_ticks], [label for _, label in x_ticks])
+    labels = [label.rjust(LABEL_AT_MOST) for _, label in y_ticks] or [" " * LABEL_AT_MOST]
+    plotext.yticks([share for share, _ in y_ticks] or [0], labels)
+    return tuple(plotext.uncolorize(plotext.build()).split("\n")[:height])
+
+
+def dots(curve: CurveLine, height: Callable[[float], int], *, plain: bool) -> Iterator[tuple[int, int, str]]:
+    """The cells of a curve: row from the foot, column, character."""
+    found = ranges(curve.columns, height)
+    return in_ascii(found, {"now": "*", "raw": ".", "before": curve.letter}[curve.look]) if plain else braille(found)
 
 
 # ---- what is marked over it ----------------------------------------------------------------------------------------
 
-Mark = tuple[int, int, str, str, bool]
-"""Line and column of the curves' area, sign, style, and whether it goes over a curve."""
+Mark = tuple[int, int, str, str]
+"""Line and column of the curves' area, sign, style."""
 
 
 def restart_marks(chart: Chart, rows: int, sign: Signs) -> Iterator[Mark]:
     for at in chart.restarts:
         if at in chart.frame:
             column = chart.frame.place(at) // sign.dots_across
-            yield from ((row, column, sign.restart, AXES, False) for row in range(rows))
+            yield from ((row, column, sign.restart, AXES) for row in range(rows))
 
 
 def odd_marks(chart: Chart, rows: int, sign: Signs) -> Iterator[Mark]:
     """nan and infinities at their step; on a log axis also what is not above zero."""
     for curve in chart.curves:
-        style = "crit" if curve.look != "before" else "crit dim"
+        style = "crit dim" if curve.look == "before" else "crit"
         for place, column in enumerate(curve.columns):
             if column is None or not (column.odd or chart.log):
                 continue
             at = place // sign.dots_across
             if column.odd & DOWN:
-                yield rows - 1, at, sign.down, style, True
+                yield rows - 1, at, sign.down, style
             elif chart.log and column.low <= 0:
-                yield rows - 1, at, sign.down, "warn", True
+                yield rows - 1, at, sign.down, "warn"
             if column.odd & (NAN | UP):
-                yield 0, at, sign.nan if column.odd & NAN else sign.up, style, True
+                yield 0, at, sign.nan if column.odd & NAN else sign.up, style
 
 
 def letter_marks(chart: Chart, rows: int, sign: Signs) -> Iterator[Mark]:
-    low, high = map(chart.scale, chart.y)
+    """The letters of earlier attempts, here and there on their curves."""
+    height = chart.height(max(1, rows * sign.dots_up))
     for number, curve in enumerate(one for one in chart.curves if one.letter):
         for cell in range(2 + 5 * number, chart.frame.columns // sign.dots_across, LETTER_EVERY):
             column = curve.columns[cell * sign.dots_across]
             if column is not None and column.is_drawn:
-                share = (chart.scale(column.last) - low) / (high - low)
-                row = int(0.5 + (rows * sign.dots_up - 1) * share) // sign.dots_up
-                yield rows - 1 - row, cell, curve.letter, STYLES["before"] + " bold", False
+                yield rows - 1 - height(column.last) // sign.dots_up, cell, curve.letter, LETTER
 
 
-CODE = re.compile("\x1b\\[([0-9;]*)m")
-CURVE_STYLES = frozenset({STYLES["now"], STYLES["raw"]})
+LETTER = "bold dim"
+OURS = frozenset({STYLES["now"], STYLES["raw"], LETTER})
 
 
 class Canvas:
     """The cells of a plot: each a character and a style."""
 
-    def __init__(self, texts: Sequence[str], width: int) -> None:
-        self.width = width
-        self.chars: list[list[str]] = []
-        self.styles: list[list[str]] = []
-        for text in texts:
-            chars: list[str] = []
-            styles: list[str] = []
-            style = AXES
-            for place, piece in enumerate(CODE.split(text)):
-                if place % 2:
-                    style = STYLES[STYLE_OF[int(piece.rpartition(";")[2]) - 1]] if piece.startswith("38;5;") else AXES
-                else:
-                    chars += piece
-                    styles += [style] * len(piece)
-            self.chars.append((chars + [" "] * width)[:width])
-            self.styles.append((styles + [AXES] * width)[:width])
+    def __init__(self, texts: Sequence[str], width: int, rows: int) -> None:
+        self.width, self.rows = width, rows
+        self.chars = [list(text[:width].ljust(width)) for text in texts]
+        self.styles = [[AXES] * width for _ in texts]
 
-    def put(self, row: int, column: int, char: str, style: str, over: bool) -> None:
-        """Draw a sign in the curves' area; one that does not go over a curve only where none of this attempt is."""
+    def put(self, row: int, column: int, char: str, style: str) -> None:
+        """Draw in the curves' area, or on the axis under it."""
         at = AXIS + column
-        if not (0 <= row < len(self.chars) and at < self.width):
-            return
-        free = self.styles[row][at] not in CURVE_STYLES and (self.chars[row][at] == " " or "bold" in style)
-        if over or free:
+        if 0 <= row <= self.rows and row < len(self.chars) and at < self.width:
             self.chars[row][at], self.styles[row][at] = char, style
 
-    def save_marks(self, chart: Chart, rows: int, sign: Signs) -> None:
-        """Checkpoints, on the line of the axis."""
-        if rows >= len(self.chars):
+    def put_beside(self, row: int, column: int, char: str, style: str) -> None:
+        """The same where the present attempt does not stand; a restart's line only where nothing does."""
+        at = AXIS + column
+        if not (0 <= row < min(self.rows, len(self.chars)) and at < self.width):
             return
-        for at in chart.saves:
-            if at in chart.frame:
-                column = AXIS + chart.frame.place(at) // sign.dots_across
-                if column < self.width:
-                    self.chars[rows][column], self.styles[rows][column] = sign.save, "ok"
+        if self.styles[row][at] not in OURS and (style == LETTER or self.chars[row][at] == " "):
+            self.put(row, column, char, style)
 
     def lines(self) -> Iterator[tuple[Span, ...]]:
         for chars, styles in zip(self.chars, self.styles, strict=True):
-            yield tuple(
-                Span("".join(char for char, _ in cells), style)
-                for style, cells in groupby(zip(chars, styles, strict=True), key=lambda cell: cell[1])
-            )
+            text, start = "".join(chars), 0
+            spans = []
+            for style, run in groupby(styles):
+                stop = start + sum(1 for _ in run)
+                spans.append(Span(text[start:stop], style))
+                start = stop
+            yield tuple(spans)

@@ -21,7 +21,7 @@ from tui.chart_axes import (
     ticks,
 )
 from tui.chart_columns import Column, Columns, Frame
-from tui.chart_picture import Chart, CurveLine, Look, frame_of, picture
+from tui.chart_picture import Chart, CurveLine, Look, frame_of, picture, signs
 from tui.chart_places import Place, places
 from tui.chart_view import View, reach, window
 from tui.curves import NOTHING, Copies, Copy, Read
@@ -66,14 +66,15 @@ class Charts:
 
     # ---- what there is ----
 
-    def look(self, paths: Sequence[str], keys: Sequence[str]) -> None:
-        """Read what came of these metrics of these attempts, and forget all others."""
+    def look(self, paths: Sequence[str], keys: Sequence[str], shown: Sequence[str]) -> None:
+        """Read what came: of the current attempt all, of those before it what is shown, and the first metric, which
+        tells how far they reach. All others are forgotten."""
         self.paths, self.keys = tuple(paths[:ATTEMPTS_AT_MOST]), tuple(keys)
         self.copies.keep(self.paths, self.keys)
         for known in [known for known in self._columns if known[0] not in self.paths or known[1] not in self.keys]:
             del self._columns[known]
         for path in self.paths:
-            for key in self.keys:
+            for key in self.keys if path == self.paths[0] else dict.fromkeys((*self.keys[:1], *shown)):
                 self.copies.look(path, key)
 
     def now(self, key: str) -> Copy:
@@ -90,7 +91,8 @@ class Charts:
 
     def data(self, view: View) -> Limits | None:
         """How far the curves reach, all charts together."""
-        copies = [self.copies.known(path, key) for path in self._shown(view) for key in self.keys]
+        before = [self.copies.known(path, key) for path in self._shown(view)[1:] for key in self.keys[:1]]
+        copies = [*(self.now(key) for key in self.keys), *before]
         return reach(copies, by_time=view.by_time)
 
     def marks(self) -> Marks:
@@ -99,7 +101,8 @@ class Charts:
         return Marks(tuple(one for one in begun if one is not None), self.saves)
 
     def _beginning(self, path: str) -> tuple[float, float] | None:
-        copies = [copy for key in self.keys if (copy := self.copies.known(path, key)).steps]
+        keys = self.keys if path == self.paths[0] else self.keys[:1]
+        copies = [copy for key in keys if (copy := self.copies.known(path, key)).steps]
         return (min(copy.steps[0] for copy in copies), min(copy.times[0] for copy in copies)) if copies else None
 
     # ---- drawing ----
@@ -188,7 +191,12 @@ def x_ticks(x: Limits, width: int, *, by_time: bool) -> list[Tick]:
     return clock_ticks(x, most) if by_time else ticks(x, most)
 
 
-def legend(view: View, names: Sequence[str], marks: Marks) -> list[str]:
+def legend(view: View, names: Sequence[str], marks: Marks, *, plain: bool) -> list[str]:
     """What the signs and letters mean, of those that are there; `names` of the attempts before, the last first."""
+    sign = signs(plain=plain)
     words = [f"{BEFORE[number]} {name}" for number, name in enumerate(names)] if view.compare else []
-    return words + (["╎ restart"] if marks.restarts else []) + (["▴ checkpoint"] if marks.saves else [])
+    return (
+        words
+        + ([f"{sign.restart} restart"] if marks.restarts else [])
+        + ([f"{sign.save} checkpoint"] if marks.saves else [])
+    )

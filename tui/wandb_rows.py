@@ -9,8 +9,9 @@ from typing import NamedTuple
 from trainmon.clock import Instant, Seconds
 from trainmon.model import Run, Source
 from trainmon.model_wandb import GroupPhase, Wandb, WandbRun
-from trainmon.text import cells, clean, shorten
+from trainmon.text import cells, clean, keep_end, shorten
 from tui.curves import Copy
+from tui.fact_lines import sentence
 from tui.format import calm_age, count, short
 from tui.lines import Row, Span
 from tui.symbols import CRIT, DEAD, DONE, DOT, OK, WAITING, WARN
@@ -114,7 +115,7 @@ def rows(charted: Sequence[tuple[str, Copy]], summary: Mapping[str, float | str]
 def value_row(key: str, value: float | None, found: Change | None, width: int, *, style: str) -> Row:
     name = max(4, width - VALUE - CHANGED)
     shown = "?" if value is None else number(value)
-    label = shorten(clean(key), name - 1)
+    label = keep_end(clean(key), name - 1)
     return Row(
         key,
         (
@@ -155,13 +156,9 @@ def state_spans(wandb: Wandb, now: Instant, width: int) -> tuple[Span, ...]:
 def told(wandb: Wandb, now: Instant, look: str) -> Iterator[Span]:
     """The parts of the line, the most important first."""
     run = wandb.current
-    if wandb.phase != "active" and (wandb.why or run is None):
-        since = f" for {calm_age(max(0.0, now - wandb.since))}" if wandb.since is not None else ""
-        words = wandb.why or "no run of W&B was seen yet"
-        yield Span(f"{PHRASES.get(wandb.phase, '')}{since + ': ' if wandb.phase in PHRASES else ''}{words}", look)
     if run is None:
         return
-    yield Span(run.state, look if wandb.phase == "active" else "")
+    yield Span(run.state, look)
     yield heartbeat(run, now)
     if run.step is not None:
         yield Span(f"step {count(run.step)}")
@@ -171,9 +168,6 @@ def told(wandb: Wandb, now: Instant, look: str) -> Iterator[Span]:
         yield Span(f"by {run.user}", "dim")
     if run.url:
         yield Span(run.url, "dim")
-
-
-PHRASES: Mapping[GroupPhase, str] = {"waiting": "waiting for the restart", "overdue": "no restart"}
 
 
 def heartbeat(run: WandbRun, now: Instant) -> Span:
@@ -192,8 +186,25 @@ def trouble(source: Source | None) -> tuple[str, str] | None:
     return clean(source.error), clean(source.hint or "")
 
 
-def trouble_spans(words: str, width: int) -> tuple[Span, ...]:
-    return (Span(f"{DEAD} ", "crit"), Span(shorten(words, max(0, width - 2)), "crit"))
+TELLS = frozenset[GroupPhase]({"several", "waiting", "overdue"})
+"""The phases that somebody should know of."""
+
+NOTE_LINES = 3
+
+
+def notes(wandb: Wandb, problem: tuple[str, str] | None, now: Instant, width: int) -> list[tuple[Span, ...]]:
+    """Over the charts, in full: what is wrong with the source, with the group, with the loss."""
+    said: list[tuple[str, str]] = []
+    if problem is not None:
+        said.append((f"{DEAD} {problem[0]}{f' ({problem[1]})' if problem[1] else ''}", "crit"))
+    if wandb.phase in TELLS and wandb.why:
+        symbol, look = PHASES[wandb.phase]
+        since = "" if wandb.since is None else f", for {calm_age(max(0.0, now - wandb.since))}"
+        said.append((f"{symbol} {clean(wandb.why)}{since}", look))
+    if wandb.loss_why:
+        symbol, look = (CRIT, "crit") if wandb.loss_state == "nan" else (WARN, "warn")
+        said.append((f"{symbol} {clean(wandb.loss_why)}", look))
+    return [line for words, look in said for line in list(sentence(words, width, look))[:NOTE_LINES]]
 
 
 def why_nothing(run: Run | None, wanted: str | None, problem: tuple[str, str] | None) -> list[tuple[str, str]]:

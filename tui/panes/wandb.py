@@ -24,7 +24,7 @@ from tui.lines import GUTTER, KeyedLines, Span, width_of
 from tui.panes.base import Pane, Subject
 from tui.panes.node import Picture
 from tui.symbols import Ascii
-from tui.wandb_rows import head, rows, state_spans, trouble, trouble_spans, why_nothing
+from tui.wandb_rows import head, notes, rows, state_spans, trouble, why_nothing
 
 WANDB_KEYS: tuple[Key, ...] = (
     Key("v", "wandb.next", "next_charts", "the next charts", "wandb", "view", "v", "Charts"),
@@ -82,6 +82,8 @@ class WandbPane(Pane):
         self.alone = False
         """Whether only the chart of the value under the cursor is shown."""
         self._drawn: tuple[object, ...] = ()
+        self._pictures: list[tuple[Span, ...]] = []
+        self._shape = Layout("none", 0, 0, 0)
 
     def compose(self) -> ComposeResult:
         yield self.top
@@ -126,6 +128,10 @@ class WandbPane(Pane):
         run = self._run_now()
         return None if run is None else run.wandb
 
+    @property
+    def _plain(self) -> bool:
+        return any(isinstance(found, Ascii) for found in self.app.get_line_filters())
+
     # ---- drawing ----
 
     def draw(self, state: State, width: int) -> None:
@@ -138,12 +144,15 @@ class WandbPane(Pane):
             return
         shape = layout(width, self.box.content_size.height)
         room = shape.width if shape.table == "beside" else width - 1
-        told = trouble_spans(problem[0], room) if problem is not None else state_spans(run.wandb, state.at, room)
+        told = state_spans(run.wandb, state.at, room)
         gap = Span(" " * (room + 1 - width_of(told)))
         self.head(*told, *((gap, *head(table_width(shape))) if shape.table == "beside" else ()))
         self._arrange(shape)
-        self._draw_charts(run, run.wandb, shape)
-        self._words(run, run.wandb, problem)
+        over = notes(run.wandb, problem, state.at, shape.width - 1)[: shape.height // 3]
+        self._shape = shape._replace(height=shape.height - len(over))
+        self._draw_charts(run, run.wandb, self._shape)
+        self.body.set_lines([*over, *self._pictures])
+        self._words(run, run.wandb)
 
     def _say_instead(self, sentences: list[tuple[str, str]]) -> None:
         self._drawn = ()
@@ -168,34 +177,28 @@ class WandbPane(Pane):
     def _draw_charts(self, run: Run, wandb: Wandb, shape: Layout) -> None:
         """Draw what is new: a State comes every second or two, a point once in a while."""
         paths = attempts(wandb)
-        plain = any(isinstance(found, Ascii) for found in self.app.get_line_filters())
+        plain = self._plain
+        page = self._page_of(self.lines.cursor_key, wandb.keys, shape)
         read = (run.name, paths, wandb.keys, wandb.points)
-        if self._drawn[:1] != (read,):
-            self.charts.look(paths, wandb.keys)
-            self.charts.saves = saves(run)
-        key = self.lines.cursor_key
-        drawn = (read, self.view, shape, plain, self.charts.saves, self.alone, self._page_of(key, wandb.keys, shape))
+        drawn = (read, self.view, shape, plain, saves(run), self.alone, page)
         if drawn != self._drawn:
             self._drawn = drawn
-            shown = self._keys_shown(wandb.keys, shape)
-            self.body.set_lines(self.charts.draw(self.view, shown, shape.width, shape.height, plain=plain))
+            shown = self._pages(wandb.keys, shape)[page]
+            self.charts.look(paths, wandb.keys, shown)
+            self.charts.saves = saves(run)
+            self._pictures = self.charts.draw(self.view, shown, shape.width, shape.height, plain=plain)
         self._draw_table(wandb, shape)
 
     def _draw_table(self, wandb: Wandb, shape: Layout) -> None:
         summary = wandb.current.summary if wandb.current is not None else {}
         self.lines.set_rows(rows([(key, self.charts.now(key)) for key in wandb.keys], summary, table_width(shape)))
 
-    def _words(self, run: Run, wandb: Wandb, problem: tuple[str, str] | None) -> None:
-        """The frame: whose charts, how they are looked at, and what is wrong or what the signs mean."""
+    def _words(self, run: Run, wandb: Wandb) -> None:
+        """The frame: whose charts, how they are looked at, and what the signs mean."""
         name = "" if wandb.current is None else clean(wandb.current.name)
         self.caption("  ".join(part for part in (clean(run.name), name) if part), "  ".join(self.view.words()))
-        if problem is not None:
-            self.foot(problem[1], "warn")
-        elif wandb.loss_why:
-            self.foot(clean(wandb.loss_why), "crit" if wandb.loss_state == "nan" else "warn")
-        else:
-            names = [clean(one.name) for path in self.charts.paths[1:] for one in wandb.runs if one.path == path]
-            self.foot("  ".join(legend(self.view, names, self.charts.marks())))
+        names = [clean(one.name) for path in self.charts.paths[1:] for one in wandb.runs if one.path == path]
+        self.foot("  ".join(legend(self.view, names, self.charts.marks(), plain=self._plain)))
 
     # ---- which charts ----
 
@@ -208,18 +211,13 @@ class WandbPane(Pane):
         """The set that has this metric."""
         return next((place for place, page in enumerate(self._pages(keys, shape)) if key in page), 0)
 
-    def _keys_shown(self, keys: tuple[str, ...], shape: Layout) -> tuple[str, ...]:
-        pages = self._pages(keys, shape)
-        return pages[self._page_of(self.lines.cursor_key, keys, shape)]
-
     def action_next_charts(self) -> None:
         """Put the cursor on the first value of the next set; its charts come with it."""
         wandb = self._wandb()
         if wandb is None or not wandb.keys:
             return
-        shape = layout(self.width, self.box.content_size.height)
-        pages = self._pages(wandb.keys, shape)
-        place = self._page_of(self.lines.cursor_key, wandb.keys, shape)
+        pages = self._pages(wandb.keys, self._shape)
+        place = self._page_of(self.lines.cursor_key, wandb.keys, self._shape)
         self.lines.move_to(pages[(place + 1) % len(pages)][0])
         self.again()
 
