@@ -31,9 +31,12 @@ from trainmon.clock import Instant, Seconds
 if TYPE_CHECKING:
     from collectors.wandb_sdk import Sdk
 
-ANSWER_AT_MOST: Seconds = 23.0
-"""A request is answered for the SDK then, and this process ends: the SDK waits for some answers for ever. Less than
-what our parent waits, who could not say why."""
+ANSWER_WITHIN: Seconds = 22.0
+"""When a request is answered in the SDK's stead, and this process ends: for some answers the SDK waits for ever. Less
+than our parent waits, who could not say why. A first argument is another."""
+
+SDK_WITHIN = 0.9
+"""The SDK's own limit for one HTTP request is this part of it: it can give up and go on."""
 
 LOOK_EVERY: Seconds = 2.0
 """How soon a parent that is gone, and an overdue answer, are noticed."""
@@ -82,10 +85,11 @@ class Open(NamedTuple):
 class Child:
     """The two threads' common ground."""
 
-    def __init__(self, requests: int, answers: int, directory: Path) -> None:
+    def __init__(self, requests: int, answers: int, directory: Path, within: Seconds) -> None:
         self._requests = requests
         self._answers = answers
         self._directory = directory
+        self._within = within
         self._parent = os.getppid()
         self._asked: queue.SimpleQueue[AnyRequest] = queue.SimpleQueue()
         self._open: Open | None = None
@@ -98,10 +102,11 @@ class Child:
         try:
             while True:
                 asked = self._asked.get()
+                opened = Open(asked.id, time.monotonic(), time.time())
                 with self._telling:
-                    self._open = Open(asked.id, time.monotonic(), time.time())
-                answer, is_over = self._answer(asked, self._open)
-                self._close(answer)
+                    self._open = opened
+                answer, is_over = self._answer(asked, opened)
+                self._close(opened, answer)
                 keep_small(self._directory)
                 if is_over:
                     break
@@ -133,20 +138,22 @@ class Child:
             self._sidecar = wandb_sdk.sidecar()
             if self._sidecar is not None:
                 self.tell(Sidecar(pid=self._sidecar))
-            self._sdk = wandb_sdk.Sdk(self._directory)
+            self._sdk = wandb_sdk.Sdk(self._directory, self._within * SDK_WITHIN)
         return self._sdk
 
     def tell(self, said: AnyAnswer) -> None:
         with self._telling:
             self._write(line(said))
 
-    def _close(self, answer: AnyAnswer) -> None:
-        """Give the answer, unless one was given already."""
+    def _close(self, opened: Open, answer: AnyAnswer) -> bool:
+        """Give the answer, unless one was given already; whether this one was."""
         told = line(answer)
         with self._telling:
-            if self._open is not None and self._open.id == answer.id:
-                self._open = None
-                self._write(told)
+            if self._open is not opened:
+                return False
+            self._open = None
+            self._write(told)
+            return True
 
     def _write(self, data: bytes) -> None:
         try:
@@ -183,9 +190,10 @@ class Child:
     def _look_at_the_time(self) -> None:
         with self._telling:
             opened = self._open
-        if opened is not None and time.monotonic() - opened.began >= ANSWER_AT_MOST:
-            self._close(self._failed(opened, TimeoutError("no answer in time: timeout")))
-            self.end(1)
+        if opened is not None and time.monotonic() - opened.began >= self._within:
+            overdue = self._failed(opened, TimeoutError("no answer in time: timeout"))
+            if self._close(opened, overdue):
+                self.end(1)
 
     def end(self, status: int) -> NoReturn:
         """Take wandb-core and the directory along. Python's own way out would wait for the SDK."""
@@ -219,7 +227,8 @@ def main() -> NoReturn:
     os.environ.clear()
     os.environ.update(kept)
     tempfile.tempdir = directory
-    child = Child(requests, answers, Path(directory))
+    within = float(sys.argv[1]) if len(sys.argv) > 1 else ANSWER_WITHIN
+    child = Child(requests, answers, Path(directory), within)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a ctrl-C on the terminal is for our parent, who ends us
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: child.end(0))

@@ -35,11 +35,9 @@ from collectors.wandb_wire import (
     ReadFacts,
     ReadHistory,
 )  # fmt: skip
+from trainmon.clock import Seconds
 from trainmon.model_wandb import Points
 from trainmon.text import clean
-
-ANSWER_WITHIN = 20
-"""Seconds for one request of the SDK: less than ours for the whole."""
 
 RUNS_KEPT = 200
 """Handles of runs: a few hundred bytes each."""
@@ -56,10 +54,12 @@ query RunSampledHistory($entity: String!, $project: String!, $name: String!, $sp
 
 
 class Sdk:
-    """A login, made with the first request. `directory` is where files may lie for a moment."""
+    """A login, made with the first request. `directory` is where files may lie for a moment, `timeout` that of one
+    HTTP request."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, timeout: Seconds) -> None:
         self._directory = directory
+        self._timeout = max(1, int(timeout))
         self._api: public.Api | None = None
         self._runs: dict[str, public.Run] = {}
 
@@ -87,7 +87,7 @@ class Sdk:
     def _login(self, entity: str) -> public.Api:
         """The login takes a request of its own; an entity saves another."""
         if self._api is None:
-            self._api = wandb.Api(overrides={"entity": entity}, timeout=ANSWER_WITHIN)
+            self._api = wandb.Api(overrides={"entity": entity}, timeout=self._timeout)
         return self._api
 
     def _list(self, asked: ListRuns) -> Listed:

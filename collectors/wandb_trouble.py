@@ -32,7 +32,9 @@ KEYLESS = re.compile(
     r"(?i)no api key|no authentication configured|api key (?:is empty|may only|must have)|are set, *which"
 )
 GONE = "the service process is not running"
-"""The SDK's own words when wandb-core has ended: nothing works any more in that process."""
+FATAL = {"MailboxClosedError", "HandleAbandonedError", "BrokenPipeError", "ConnectionResetError"}
+"""How the SDK says that wandb-core has ended: by its words, by an error of its own without any, or by the socket's.
+It starts no other."""
 
 LOGIN = "log in with `wandb login`, or set WANDB_API_KEY"
 HINTS: dict[Trouble, str] = {
@@ -54,6 +56,8 @@ class Odd(TrainmonError):
 def failed(number: int, error: BaseException, *, key: str | None = None, status: int | None = None) -> Failed:
     """What the error of the request with this id is to the operator. `status`: what the server is known to answer."""
     words, status = _words(error), _status(error) or status or 0
+    if is_fatal(error):
+        return Failed(id=number, kind="sdk", words="wandb-core, which asks W&B for the SDK, has ended")
     kind = _kind(error, words, status)
     if key:
         words = words.replace(key, MASK)
@@ -63,7 +67,7 @@ def failed(number: int, error: BaseException, *, key: str | None = None, status:
 
 def is_fatal(error: BaseException) -> bool:
     """Whether the SDK is of no use any more."""
-    return any(GONE in str(one) for one in _chain(error))
+    return any(GONE in str(one) or type(one).__name__ in FATAL for one in _chain(error))
 
 
 def _kind(error: BaseException, words: str, status: int) -> Trouble:

@@ -16,15 +16,16 @@ from collectors.wandb_wire import AnyAnswer, AnyRequest, Began, Failed, Sidecar,
 from tests.lab.wandb_server import WandbServer
 
 REPOSITORY = Path(__file__).parents[2]
+COMMAND = (sys.executable, "-m", "collectors.wandb_child")
 ANSWER = TypeVar("ANSWER")
 
 
 class Asking:
     """A running child."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], within: float | None = None) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "collectors.wandb_child"],
+            [*COMMAND, *([str(within)] if within else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -93,11 +94,16 @@ class Asking:
                 pipe.close()
 
 
-@contextlib.contextmanager
-def asking(server: WandbServer, home: Path, **more: str) -> Iterator[Asking]:
-    """A child that finds nothing set but this server; `more` is set besides."""
+def environ_of(server: WandbServer, home: Path, **more: str) -> dict[str, str]:
+    """What a child finds set."""
     environ = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", **server.environ, **more}
-    child = Asking({name: value for name, value in environ.items() if value})
+    return {name: value for name, value in environ.items() if value}
+
+
+@contextlib.contextmanager
+def asking(server: WandbServer, home: Path, within: float | None = None, **more: str) -> Iterator[Asking]:
+    """A child that finds nothing set but this server; `more` is set besides, and what is empty is not set."""
+    child = Asking(environ_of(server, home, **more), within)
     try:
         yield child
     finally:
