@@ -128,7 +128,7 @@ RUN: Fields = {
     "commit": lambda run, _: run.commit,
     "host": lambda run, _: run.host,
     "readOnly": lambda run, _: False,
-    "createdAt": lambda run, _: iso(run.created_at),
+    "createdAt": lambda run, _: iso(run.created_at) + "Z",  # the newer servers say it
     "heartbeatAt": lambda run, _: iso(run.heartbeat_at),
     "updatedAt": lambda run, _: iso(run.heartbeat_at),
     "description": lambda run, _: "",
