@@ -9,10 +9,10 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from trainmon import endings
+from trainmon import endings, wandb_witness
 from trainmon.clock import Instant, Seconds
 from trainmon.endings import Around, Queue
-from trainmon.model import Progress, Run, Verdict
+from trainmon.model import WANDB, Progress, Run, Verdict
 from trainmon.model_jobs import Job
 from trainmon.scene import (
     AFTERGLOW,
@@ -28,6 +28,7 @@ from trainmon.scene import (
 )
 from trainmon.silence import silent, stopped_or_silent, weighed
 from trainmon.text import duration
+from trainmon.wandb_progress import counts
 from trainmon.witnesses import unread
 
 SKIPS_FOR: Seconds = 60.0
@@ -53,8 +54,12 @@ def judge(run: Run, scene: Scene, now: Instant) -> Judgement:
     if queue is not None and job is None and not steps_after(run, queue):
         told = endings.without_a_job(run, queue, Around(scene.nodes, scene.jobs, scene.actions, scene.sources), now)
         if told is not None:
-            return Judgement(*told)
-    judged = _living(run, scene, job, now)
+            return wandb_witness.weigh(run, Judgement(*told), scene, None, now)
+    blind = _blind(run, scene, now)
+    if blind is not None:
+        judged = _in_the_dark(run, blind, scene, job, now)
+    else:
+        judged = wandb_witness.weigh(run, _living(run, scene, job, now), scene, job, now)
     tail = endings.short_of_time(run, job, now) if job is not None and judged.verdict in GOING else ""
     return judged.also(tail + ("" if queue is None else queue.others))
 
@@ -80,28 +85,40 @@ def _finished(run: Run, queue: Queue | None, now: Instant) -> Judgement:
 
 def _living(run: Run, scene: Scene, job: Job | None, now: Instant) -> Judgement:
     """Judge a run of which nothing says that it has ended."""
-    blind = _blind(run, scene, now)
-    if blind is not None:
-        if job is not None and _is_before_its_log(run, job, now):
-            return Judgement("starting", f"job {job.id} {_is_up(job, now)}; {blind.why}")
-        return blind if job is None else Judgement(blind.verdict, f"{blind.why}; job {job.id} is {job.state}")
     progress = run.progress
     if job is not None and job.state in STILL:
         return Judgement("stalled", f"job {job.id} {STILL[job.state]}")
-    armed = run.kill is not None and run.kill.exists
-    tail = f"; kill switch armed{endings.since(run, now)}" if armed else ""
+    tail = _armed(run, now)
     if job is not None and is_anew(run, job):
         return _starting(run, scene, job, now).also(tail)
     if progress.at is None:
         return _without_a_step(run, scene, now).also(tail)
-    quiet = now - progress.at
+    quiet, deaf = now - progress.at, wandb_witness.deaf(run, scene.sources, now)
+    if quiet > patience(run) and deaf and counts(progress):
+        return Judgement("unknown", f"{deaf}, and no log of it shows a step; the last was {where(progress)}").also(tail)
     if quiet > patience(run) and not _is_busy(run, patience(run), now):
-        return (stopped_or_silent if armed else silent)(run, scene, job, quiet, now)
+        return (stopped_or_silent if tail else silent)(run, scene, job, quiet, now)
     judged = _astray(progress, now) or _busy(run, now)
     if judged is not None:
         return judged.also(tail)
     usual = f", usually every {duration(progress.cadence_s)}" if progress.cadence_s else ""
     return Judgement("healthy", f"{where(progress)} {duration(quiet)} ago{usual}{tail}")
+
+
+def _in_the_dark(run: Run, blind: Judgement, scene: Scene, job: Job | None, now: Instant) -> Judgement:
+    """Judge a run whose log cannot be read now: by what its job says, and by W&B's steps."""
+    if job is not None and _is_before_its_log(run, job, now):
+        return Judgement("starting", f"job {job.id} {_is_up(job, now)}; {blind.why}")
+    judged = wandb_witness.without_a_log(run, blind, scene, job, now)
+    if job is not None and judged.verdict == "unknown" and f"job {job.id} " not in judged.why:
+        return judged.also(f"; job {job.id} is {job.state}")
+    return judged.also(_armed(run, now) if judged.verdict in GOING else "")
+
+
+def _armed(run: Run, now: Instant) -> str:
+    """`; kill switch armed since 60m by ann`."""
+    is_armed = run.kill is not None and run.kill.exists
+    return f"; kill switch armed{endings.since(run, now)}" if is_armed else ""
 
 
 def _is_up(job: Job, now: Instant) -> str:
@@ -182,15 +199,18 @@ def _usually(run: Run, doing: Literal["eval", "save"]) -> str:
 def _blind(run: Run, scene: Scene, now: Instant) -> Judgement | None:
     """Unknown, when the log cannot be read now."""
     log = run.log
-    if run.spec.log is None:
+    is_console = run.spec.wandb is not None and run.spec.wandb.console
+    if run.spec.log is None and not is_console:
         return Judgement("unknown", "no log is configured for it")
     if log is None:
-        mute = unread(run.spec.cluster, scene.nodes)
+        mute = "" if is_console else unread(run.spec.cluster, scene.nodes)
         return Judgement("unknown", f"its log is {mute}" if mute else "its log has not been read yet")
-    source = scene.sources.get(f"node:{log.host}")
+    reader = f"wandb:{run.name}" if log.host == WANDB else f"node:{log.host}"
+    source = scene.sources.get(reader)
     if source is not None and source.health in ("late", "down"):
         seen = "" if source.seen_at is None else f" for {duration(now - source.seen_at)}"
-        return Judgement("unknown", f"{log.host}, where its log is read, has not answered{seen}")
+        host = "W&B" if log.host == WANDB else log.host
+        return Judgement("unknown", f"{host}, where its log is read, has not answered{seen}")
     if log.error is not None:
         return Judgement("unknown", log.error)
     return None
