@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from tui.chart_axes import LABEL_AT_MOST
@@ -55,25 +54,15 @@ def places(width: int, height: int, count: int) -> list[list[Place]]:
         return []
     rows = max(1, height // CHART_HEIGHT, 2 if height >= 2 * LOW_HEIGHT else 1)
     across = max(1, (width + GAP) // (CHART_WIDTH + GAP))
-    if rows == 1:
-        across = min(across, count)
-        heights = [height]
-        columns = [across]
-    else:
+    numbers = [min(across, count)]
+    if rows > 1:
         rows = min(rows, 1 + -(-(count - 1) // across))
-        heights = shares(height, rows)
-        columns = [1] + [min(across, count - 1 - across * row) for row in range(rows - 1)]
+        numbers = [1, *(min(across, count - 1 - across * row) for row in range(rows - 1))]
+    wide = [widths(width, numbers[0])] + [widths(width, across)] * (len(numbers) - 1)
     return [
-        [
-            Place(wide, tall, labelled=row == rows_last(heights) or tall >= LABELLED_FROM)
-            for wide in widths(width, number)
-        ]
-        for row, (tall, number) in enumerate(zip(heights, columns, strict=True))
+        [Place(cells, tall, row == len(numbers) - 1 or tall >= LABELLED_FROM) for cells in wide[row][:number]]
+        for row, (tall, number) in enumerate(zip(shares(height, len(numbers)), numbers, strict=True))
     ]
-
-
-def rows_last(heights: Sequence[int]) -> int:
-    return len(heights) - 1
 
 
 def shares(height: int, rows: int) -> list[int]:

@@ -138,9 +138,10 @@ PHASES: Mapping[GroupPhase, tuple[str, str]] = {
 }
 
 
-def state_spans(wandb: Wandb, now: Instant, width: int) -> tuple[Span, ...]:
+def state_spans(wandb: Wandb, now: Instant, width: int, *, stale: bool = False) -> tuple[Span, ...]:
     """`● running  heartbeat 12s ago  step 12,880  on gpu-001  https://…`, as much of it as fits."""
     symbol, look = PHASES[wandb.phase]
+    look = "dim" if stale else look
     spans = [Span(f"{symbol} ", look)]
     room = width - 2
     for span in told(wandb, now, look):

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
-
 from textual.app import ComposeResult
-from textual.geometry import Region
-from textual.strip import Strip
-from textual.widget import Widget
 
 from trainmon.clock import Instant, Seconds
 from trainmon.model import Gpu, State
@@ -16,9 +10,10 @@ from trainmon.text import clean
 from tui.backend import Backend
 from tui.fact_lines import said
 from tui.format import UNKNOWN, mib, since
-from tui.lines import STYLE_CSS, STYLES, Palette, Span, changed_columns
+from tui.lines import Span
 from tui.node_rows import Scheduled, facts, gpu_head, gpu_rows
 from tui.panes.base import Pane, Subject
+from tui.picture import Picture
 from tui.plots import HOUR, LEAST_WIDTH, Axis, picture, side_by_side
 from tui.survey import NO_DRIVER, without_driver
 from tui.symbols import Ascii
@@ -84,37 +79,6 @@ class FactsPane(NodePane):
         here = tuple(job for job in jobs if job.stage == "running" and job.gone_at is None)
         told = Scheduled(state.scheduler_nodes.get(self.node), here)
         self.lines.set_rows(facts(self.node, node, source, state.at, width, told))
-
-
-class Picture(Widget):
-    """Lines without a cursor; only the cells that changed are painted."""
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"lines--{name}" for name in STYLES}
-    DEFAULT_CSS = f"Picture {{ height: 1fr; width: 1fr; {STYLE_CSS} }}"
-    ALLOW_SELECT = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.picture: tuple[tuple[Span, ...], ...] = ()
-        self._palette = Palette(self)
-
-    def set_lines(self, lines: Sequence[tuple[Span, ...]]) -> None:
-        old, self.picture = self.picture, tuple(lines)
-        if len(old) != len(self.picture):
-            self.refresh()
-            return
-        for y, (before, after) in enumerate(zip(old, self.picture, strict=True)):
-            if (changed := changed_columns(before, after)) is not None:
-                self.refresh(Region(changed[0], y, changed[1] - changed[0], 1))
-
-    def notify_style_update(self) -> None:
-        self._palette.clear()
-        super().notify_style_update()
-
-    def render_line(self, y: int) -> Strip:
-        self._palette.is_outdated()
-        spans = self.picture[y] if y < len(self.picture) else ()
-        return self._palette.strip(spans).crop_extend(0, self.size.width, self._palette.base)
 
 
 REDRAW_EVERY: Seconds = 5.0

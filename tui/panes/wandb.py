@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
@@ -22,7 +23,7 @@ from tui.charts import ATTEMPTS_AT_MOST, Charts, legend
 from tui.keys import Key, bindings
 from tui.lines import GUTTER, KeyedLines, Span, width_of
 from tui.panes.base import Pane, Subject
-from tui.panes.node import Picture
+from tui.picture import Picture
 from tui.symbols import Ascii
 from tui.wandb_rows import head, notes, rows, state_spans, trouble, why_nothing
 
@@ -144,14 +145,14 @@ class WandbPane(Pane):
             return
         shape = layout(width, self.box.content_size.height)
         room = shape.width if shape.table == "beside" else width - 1
-        told = state_spans(run.wandb, state.at, room)
+        told = state_spans(run.wandb, state.at, room, stale=problem is not None)
         gap = Span(" " * (room + 1 - width_of(told)))
         self.head(*told, *((gap, *head(table_width(shape))) if shape.table == "beside" else ()))
         self._arrange(shape)
-        over = notes(run.wandb, problem, state.at, shape.width - 1)[: shape.height // 3]
-        self._shape = shape._replace(height=shape.height - len(over))
+        over = notes(run.wandb, problem, state.at, shape.width - 2)[: shape.height // 3]
+        self._shape = shape._replace(width=shape.width - GUTTER, height=shape.height - len(over))
         self._draw_charts(run, run.wandb, self._shape)
-        self.body.set_lines([*over, *self._pictures])
+        self.body.set_lines([(Span(" " * GUTTER), *line) for line in (*over, *self._pictures)])
         self._words(run, run.wandb)
 
     def _say_instead(self, sentences: list[tuple[str, str]]) -> None:
@@ -160,7 +161,9 @@ class WandbPane(Pane):
         self.head()
         self._arrange(Layout("below", 0, 0, 0))
         self.body.display = False
-        self.say(*sentences)
+        self.say(
+            *((line, style) for words, style in sentences for line in textwrap.wrap(words, max(8, self.width - 3)))
+        )
 
     def _arrange(self, shape: Layout) -> None:
         """Put the table beside the charts, below them, or away."""
