@@ -59,6 +59,8 @@ class WandbRun(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_at: Instant | None = None
     step: int | None = None
     """W&B's own counter `_step`, which is not always the trainer's."""
+    logged_at: Instant | None = None
+    """When its last row was logged, by the run's own clock (`_timestamp`): it may beat, and log nothing any more."""
     lines: int | None = None
     """Rows of its history."""
     tags: tuple[str, ...] = ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
@@ -31,8 +30,7 @@ def stepped_at(before: Wandb | None, run: WandbRun, at: Instant) -> Instant | No
     step, old = wandb_keys.step_of(run), None if before is None else before.current
     if step is None:
         return None
-    logged = run.summary.get("_timestamp")
-    told = logged if isinstance(logged, float) and math.isfinite(logged) else None
+    told = run.logged_at
     if before is None or old is None or old.path != run.path:
         return min(at, told or run.heartbeat_at or run.created_at or at)
     known = wandb_keys.step_of(old)

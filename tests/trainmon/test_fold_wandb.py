@@ -128,7 +128,7 @@ def test_the_step_is_as_old_as_the_last_row_and_not_as_the_heartbeat() -> None:
     state = folded(seen(wrun()), grew([2.0] * 50, first=51, at=T - 3000))
     assert told(state).stepped_at == T - 3000
     assert state.runs["llm"].progress.at == T - 3000
-    told_so = folded(seen(wrun(summary=SUMMARY | {"_timestamp": T - 3000})))
+    told_so = folded(seen(wrun(logged_at=T - 3000)))
     assert told(told_so).stepped_at == T - 3000
 
 
@@ -138,8 +138,8 @@ def test_a_step_that_advances_is_as_new_as_the_look_that_saw_it() -> None:
     assert state.runs["llm"].progress.at == T
     state = folded(seen(wrun(step=115, at=T + 120), at=T + 120), state=state, now=T + 120)
     assert (state.runs["llm"].progress.step, state.runs["llm"].progress.at) == (115, T + 120)
-    late = SUMMARY | {"_timestamp": T - 90_000}  # the clock of its host is a day behind
-    state = folded(seen(wrun(step=130, at=T + 180, summary=late), at=T + 180), state=state, now=T + 180)
+    late = wrun(step=130, at=T + 180, logged_at=T - 90_000)  # the clock of its host is a day behind
+    state = folded(seen(late, at=T + 180), state=state, now=T + 180)
     assert state.runs["llm"].progress.at == T + 120
 
 
