@@ -44,9 +44,12 @@ def seen(progress: Progress, before: Wandb | None, wandb: Wandb, at: Instant) ->
     run = wandb.current
     if run is None:
         return progress
-    step = wandb_keys.step_of(run)
+    step, old = wandb_keys.step_of(run), None if before is None else before.current
+    is_other = old is not None and old.path != run.path
+    if is_other:
+        progress = _given_back(progress)
     if step is not None and _counts(progress, step, wandb.stepped_at, at):
-        is_anew = progress.format != WANDB or step < (progress.step or 0)
+        is_anew = progress.format != WANDB or step < (progress.step or 0) or is_other
         progress = replace(
             progress,
             step=step,
@@ -90,6 +93,11 @@ def _borrowing(progress: Progress, told: dict[str, float | None]) -> Progress:
     }
     borrowed = tuple(dict.fromkeys((*progress.borrowed, *new)))
     return replace(progress, **new, borrowed=borrowed) if new else progress
+
+
+def _given_back(progress: Progress) -> Progress:
+    """The progress without what an earlier attempt told: its NaN is not that of the next."""
+    return replace(progress, **dict.fromkeys(progress.borrowed), borrowed=()) if progress.borrowed else progress
 
 
 def grew(progress: Progress, run: WandbRun, points: Points, stepped: Instant | None, *, first: bool) -> Progress:

@@ -50,7 +50,7 @@ def weigh(run: Run, judged: Judgement, scene: Scene, job: Job | None, now: Insta
     if judged.verdict in GOING and counts(run.progress):
         judged = judged.also("; the steps are W&B's")
     if wandb.phase in ("active", "several"):
-        return _beside_an_active_one(wandb, judged)
+        return _beside_an_active_one(run, wandb, judged)
     last = wandb.last
     if last is None or wandb.phase == "none" or judged.verdict not in GOING | SILENT:
         return judged
@@ -66,7 +66,9 @@ def weigh(run: Run, judged: Judgement, scene: Scene, job: Job | None, now: Insta
     return judged.also(f"; W&B: {wandb.why}")
 
 
-def _beside_an_active_one(wandb: Wandb, judged: Judgement) -> Judgement:
+def _beside_an_active_one(run: Run, wandb: Wandb, judged: Judgement) -> Judgement:
+    if wandb.loss_state == "nan" and judged.verdict == "diverged" and "loss" in run.progress.borrowed:
+        return Judgement("diverged", f"W&B: {wandb.loss_why}")
     if wandb.loss_state == "nan" and judged.verdict in ("healthy", "evaluating", "saving"):
         return Judgement("diverged", f"W&B: {wandb.loss_why}; {judged.why}")
     words = "" if wandb.loss_state != "spike" or judged.verdict == "diverged" else f"; {wandb.loss_why}"
@@ -114,7 +116,7 @@ def without_a_log(run: Run, blind: Judgement, scene: Scene, job: Job | None, now
     if last is None or wandb.phase == "none":
         return blind.also(f"; {wandb.why}" if wandb.why else "")
     if last.id in wandb.active:
-        return _beside_an_active_one(wandb, _by_its_steps(run, wandb, last, scene, job, now))
+        return _beside_an_active_one(run, wandb, _by_its_steps(run, wandb, last, scene, job, now))
     return _by_its_end(run, wandb, last, scene, job, now)
 
 

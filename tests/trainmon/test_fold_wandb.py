@@ -225,6 +225,15 @@ def test_the_next_attempt_begins_with_a_clean_slate_and_knows_the_one_before() -
     assert (state.runs["llm"].progress.step, state.runs["llm"].progress.at) == (10, T + 900)
 
 
+def test_a_nan_of_the_attempt_before_is_not_that_of_the_next() -> None:
+    state = folded(seen(wrun(summary={"train/loss": math.nan})))
+    assert state.runs["llm"].verdict == "diverged"
+    again = wrun("b", step=None, at=T + 900, created_at=T + 890, summary={})
+    state = folded(seen(again, wrun(state="crashed"), at=T + 900), state=state, now=T + 900)
+    run = state.runs["llm"]
+    assert (run.progress.loss, run.progress.borrowed, run.verdict) == (None, (), "starting")
+
+
 def test_a_sample_that_was_fetched_stays_fetched_until_a_newer_one_comes() -> None:
     sample = Sample(key="val", kind="image", file="media/val_1.png")
     state = folded(seen(wrun(), samples=(sample,)), SampleKept("llm", "media/val_1.png", "/home/val_1.png"))

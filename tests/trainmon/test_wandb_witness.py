@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -119,6 +120,10 @@ def test_a_loss_that_is_no_number_in_w_and_b_alone_is_diverged_with_key_and_step
     verdict, why = judge(logged(nan), heard(), NOW)
     assert verdict == "diverged"
     assert why.startswith("W&B: train/loss is NaN since step 12,870; step 12,880 6s ago")
+    borrowed = logged(nan, loss=math.nan, borrowed=("loss",))
+    assert judge(borrowed, heard(), NOW) == ("diverged", "W&B: train/loss is NaN since step 12,870")
+    both = logged(nan, loss=math.nan)
+    assert judge(both, heard(), NOW) == ("diverged", "the loss is NaN at step 12,880")
     gone = told(wrun("crashed"), loss_state="nan", loss_why="train/loss is NaN since step 12,870")
     assert judge(logged(gone), heard(), NOW).verdict == "healthy"
 
