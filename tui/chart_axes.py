@@ -18,7 +18,7 @@ ROOM_LEFT = 0.5
 ROOM_BEFORE = 0.2
 """Of steps or times, which run along: less."""
 
-Y_PARTS, X_PARTS = 8, 20
+Y_PARTS, X_PARTS = 8, 12
 """Into how many round parts at most an axis is cut, to round its limits to them."""
 
 DECADES_FROM = 4.0

@@ -67,7 +67,7 @@ def places(width: int, height: int, count: int) -> list[list[Place]]:
 
 def shares(height: int, rows: int) -> list[int]:
     """The lines of each row: the first has half as many again, and what is left over."""
-    each = int(height / (rows + 0.5)) if rows > 1 else height
+    each = max(int(height / (rows + 0.5)), min(LOW_HEIGHT, height // rows))
     return [height - each * (rows - 1), *[each] * (rows - 1)]
 
 
