@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from trainmon import fold_files, loss_band, wandb_group, wandb_keys, wandb_progress
+from trainmon import fold_files, loss_band, wandb_group, wandb_keys, wandb_progress, wandb_witness
 from trainmon.clock import Instant
 from trainmon.model import WANDB, ConsoleRead, NodeReading, Run, Source
 from trainmon.model_wandb import (
@@ -36,7 +36,7 @@ def seen(folding: Folding, event: WandbSeen) -> None:
         return
     before: Wandb | None = run.wandb
     runs = event.runs[:RUNS_AT_MOST]
-    group = wandb_group.read(run.spec.wandb, runs, before, event.at, _is_stopped(run))
+    group = wandb_group.read(run.spec.wandb, runs, before, event.at, _is_stopped(run, folding, event.at))
     wandb = replace(before or Wandb(), looked_at=event.at, runs=runs, **group._asdict())
     wandb = replace(wandb, keys=event.keys or wandb.keys)
     current = wandb.current
@@ -92,7 +92,7 @@ def look_again(folding: Folding, now: Instant) -> None:
         source: Source | None = folding.current("sources").get(f"wandb:{name}")
         if wandb is None or spec is None or (source is not None and source.health != "ok"):
             continue
-        again = wandb_group.read(spec, wandb.runs, wandb, now, _is_stopped(run))
+        again = wandb_group.read(spec, wandb.runs, wandb, now, _is_stopped(run, folding, now))
         new: dict[str, Any] = {
             field: value for field, value in again._asdict().items() if value != getattr(wandb, field)
         }
@@ -101,9 +101,11 @@ def look_again(folding: Folding, now: Instant) -> None:
             folding.writable("runs")[name] = replace(run, wandb=_troubled(replace(wandb, **new), trouble))
 
 
-def _is_stopped(run: Run) -> bool:
+def _is_stopped(run: Run, folding: Folding, now: Instant) -> bool:
     """Whether a person ended it, or it is done: then nobody waits for a restart."""
-    return run.verdict in ("stopped", "finished") or (run.kill is not None and bool(run.kill.exists))
+    if run.verdict in ("stopped", "finished"):
+        return True
+    return wandb_witness.stopped_by(run, folding.current("actions"), now) is not None
 
 
 def _is_same(before: Wandb | None, current: WandbRun | None) -> bool:

@@ -134,7 +134,8 @@ def _phase(look: _Look) -> GroupPhase:
         return "active" if len(look.active) == 1 else "several"
     if last is None:
         return "none"
-    if look.stopped or last.state == "finished":
+    was_ended = look.before.phase == "ended" and look.before.attempts[:1] == (last.id,)
+    if look.stopped or was_ended or last.state == "finished":
         return "ended"
     beat = look.beats.get(last.id)
     is_new = beat is not None and look.at - beat.seen_at < MOVES_WITHIN
@@ -177,7 +178,7 @@ def _why(look: _Look, phase: GroupPhase) -> str:
             more = f" and {len(active) - NAMED_AT_MOST} more" if len(active) > NAMED_AT_MOST else ""
             return f"{len(active)} runs are active where one is expected: {named}{more} ({spec.words})"
         case "ended":
-            return f"{label(last)} {how_it_ended(last)}" + ("; the run was stopped" if look.stopped else "")
+            return f"{label(last)} {how_it_ended(last)}" + ("" if last.state == "finished" else "; the run was stopped")
         case "overdue":
             return f"{label(last)} {how_it_ended(last)}, and none has followed in {duration(spec.restart_grace)}"
     ended = f"{label(last)} {how_it_ended(last)}"

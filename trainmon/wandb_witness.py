@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 from trainmon import wandb_group, wandb_keys, witnesses
 from trainmon.clock import Instant, Seconds
-from trainmon.endings import since
+from trainmon.endings import OURS_BEFORE, since
 from trainmon.model import WANDB, Run, Source
+from trainmon.model_actions import Record
 from trainmon.model_jobs import Job
 from trainmon.model_wandb import Wandb, WandbRun
 from trainmon.scene import Judgement, Scene, patience, target
@@ -42,6 +43,21 @@ def deaf(run: Run, sources: Mapping[str, Source], now: Instant) -> str:
     return f"W&B has not answered for {duration(now - source.seen_at)}"
 
 
+def stopped_by(run: Run, actions: Mapping[str, Record], now: Instant) -> str | None:
+    """That a person ended what W&B no longer hears, and who: an armed kill switch, or an action of ours."""
+    if run.kill is not None and run.kill.exists:
+        return f"the kill switch is armed{since(run, now)}"
+    last = None if run.wandb is None else run.wandb.last
+    ended = now if last is None or last.heartbeat_at is None else last.heartbeat_at
+    for record in reversed(tuple(actions.values())):
+        action, done_at = record.action, record.done_at
+        if action.verb not in ("kill", "cancel") or action.run != run.name or record.status != "done":
+            continue
+        if done_at is not None and -GOES_ON <= ended - done_at <= OURS_BEFORE:
+            return f"{action.who} asked for it: {action.title}"
+    return None
+
+
 def weigh(run: Run, judged: Judgement, scene: Scene, job: Job | None, now: Instant) -> Judgement:
     """A verdict that others came to, with W&B's word on it."""
     wandb = run.wandb
@@ -59,6 +75,8 @@ def weigh(run: Run, judged: Judgement, scene: Scene, job: Job | None, now: Insta
         return judged.also(f"; W&B heartbeat lost ({last.name} {wandb_group.how_it_ended(last)}), {goes_on}")
     if judged.verdict == "starting" and wandb.phase != "overdue":
         return judged
+    if wandb.phase == "ended" and last.state != "finished" and job is None and judged.verdict in ("healthy", "stalled"):
+        return _stopped(run, last, scene, now)
     ended = f"W&B says that {last.name} {wandb_group.how_it_ended(last)}"
     if _is_over(run, last, scene, job, judged, now):
         over = _finished(run, last, ended) if last.state == "finished" else Judgement("dead", ended)
@@ -140,8 +158,8 @@ def _by_its_steps(run: Run, wandb: Wandb, current: WandbRun, scene: Scene, job: 
 def _by_its_end(run: Run, wandb: Wandb, last: WandbRun, scene: Scene, job: Job | None, now: Instant) -> Judgement:
     """W&B hears nothing of it any more."""
     ended = f"W&B says that {last.name} {wandb_group.how_it_ended(last)}"
-    if run.kill is not None and run.kill.exists and job is None:
-        return Judgement("stopped", f"the kill switch is armed{since(run, now)}; {ended}")
+    if wandb.phase == "ended" and last.state != "finished" and job is None:
+        return _stopped(run, last, scene, now)
     if job is not None:
         return _with_a_job(run, wandb, last, ended, job, now)
     if last.state == "finished":
@@ -152,6 +170,11 @@ def _by_its_end(run: Run, wandb: Wandb, last: WandbRun, scene: Scene, job: Job |
         return weighed(run, scene, job, ended, now)
     follows = f"; none has followed in {duration(now - wandb.since)}" if wandb.since is not None else ""
     return Judgement("dead", ended + (follows if wandb.phase == "overdue" else "; waiting for the restart"))
+
+
+def _stopped(run: Run, last: WandbRun, scene: Scene, now: Instant) -> Judgement:
+    who = stopped_by(run, scene.actions, now) or "a person ended it"
+    return Judgement("stopped", f"{who}; W&B says that {last.name} {wandb_group.how_it_ended(last)}")
 
 
 def _with_a_job(run: Run, wandb: Wandb, last: WandbRun, ended: str, job: Job, now: Instant) -> Judgement:

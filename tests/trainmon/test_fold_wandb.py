@@ -8,8 +8,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tests.trainmon.ledger.records import record
 from trainmon.fold import fold
 from trainmon.model import (
+    ActionChanged,
     ConsoleRead,
     Event,
     NodeReading,
@@ -114,6 +116,14 @@ def test_a_run_under_an_armed_kill_switch_has_ended_and_no_restart_is_waited_for
     state = replace(state, runs={"llm": armed})
     state = folded(seen(wrun(state="failed"), at=T + 60), state=state, now=T + 60)
     assert (told(state).phase, told(state).why) == ("ended", "a failed at step 100; the run was stopped")
+
+
+def test_a_run_that_we_were_asked_to_end_is_not_waited_for() -> None:
+    kill = record(status="done", done_at=T - 30)
+    kill = replace(kill, action=replace(kill.action, verb="kill", run="llm"))
+    state = folded(ActionChanged(kill), seen(wrun()))
+    state = folded(seen(wrun(state="failed"), at=T + 60), state=state, now=T + 60)
+    assert (told(state).phase, state.runs["llm"].verdict) == ("ended", "stopped")
 
 
 def test_progress_comes_from_w_and_b_where_no_log_tells_it() -> None:

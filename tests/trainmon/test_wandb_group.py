@@ -138,6 +138,12 @@ def test_a_finished_run_has_ended_and_so_has_one_that_a_person_stopped() -> None
     assert look(run("a"), stopped=True).phase == "active"
 
 
+def test_what_was_stopped_stays_ended_until_another_run_appears() -> None:
+    stopped = look(run("a", "crashed"), before=look(run("a")), at=T + 400, stopped=True)
+    assert look(run("a", "crashed"), before=stopped, at=T + 9000).phase == "ended"
+    assert look(run("b", "crashed"), run("a", "crashed"), before=stopped, at=T + 9000).phase != "ended"
+
+
 def test_a_resumed_run_is_the_attempt_after_the_one_that_it_interrupted() -> None:
     first = look(run("a"))
     second = look(run("b", beat=T + 60), run("a", "crashed"), before=first, at=T + 60)

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.trainmon.ledger.records import record
 from trainmon.model import Gpu, Log, Node, Progress, Run, RunSpec, Source, Switch
 from trainmon.model_jobs import Job
 from trainmon.model_wandb import Wandb, WandbRun, WandbSpec
 from trainmon.scene import Scene
 from trainmon.verdicts import judge
 from trainmon.wandb_group import read
+from trainmon.wandb_witness import stopped_by
 
 NOW = 100_000.0
 GROUP = WandbSpec(project="t/p", group="g")
@@ -262,13 +264,26 @@ def test_finished_is_weighed_against_the_target() -> None:
 
 
 def test_a_run_under_an_armed_kill_switch_was_stopped() -> None:
-    armed = bare(told(wrun("failed", NOW - 30)), kill=Switch(path="/k", exists=True, armed_at=NOW - 120, by="ann"))
+    ended = told(wrun("failed", NOW - 30), phase="ended")
+    armed = bare(ended, kill=Switch(path="/k", exists=True, armed_at=NOW - 120, by="ann"))
     assert judge(armed, heard(), NOW) == (
         "stopped",
         "the kill switch is armed since 2m by ann; W&B says that llm-r1 failed at step 12,880",
     )
     still = replace(armed, wandb=told(wrun()))
     assert judge(still, heard(), NOW).why.endswith("; kill switch armed since 2m by ann")
+
+
+def test_a_run_that_we_were_asked_to_end_was_stopped_and_says_by_whom() -> None:
+    kill = record(status="done", done_at=NOW - 60)
+    kill = replace(kill, action=replace(kill.action, verb="kill", run="llm", title="Arm the kill switch of llm"))
+    scene = heard()._replace(actions={"a1": kill})
+    ended = told(wrun("failed", NOW - 30), phase="ended")
+    words = "ana asked for it: Arm the kill switch of llm; W&B says that llm-r1 failed at step 12,880"
+    assert judge(bare(ended), scene, NOW) == ("stopped", words)
+    assert judge(logged(ended, quiet=40), scene, NOW) == ("stopped", words)
+    assert stopped_by(bare(told(wrun("failed", NOW + 2000))), scene.actions, NOW) is None
+    assert stopped_by(bare(told(wrun("failed", NOW - 2000))), scene.actions, NOW) is None
 
 
 def test_a_network_failure_of_ours_is_unknown_and_never_a_crash() -> None:
