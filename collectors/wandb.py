@@ -16,7 +16,7 @@ from typing import Literal
 from collectors.wandb_login import Login, find
 from collectors.wandb_pace import Pace
 from collectors.wandb_run import Errand, Followed, Reading
-from collectors.wandb_samples import place_of, remove_others, save
+from collectors.wandb_samples import make_private, place_of, remove_others, save
 from collectors.wandb_sidecar import Asking, Client, WandbFailed
 from collectors.wandb_wire import Facts, Fetched, Grown, Lines, Listed, ReadConsole, ReadFacts, ReadHistory
 from trainmon.clock import Clock, Seconds
@@ -44,7 +44,7 @@ class Watcher:
         submit: Callable[[Event], None],
         clock: Clock,
         *,
-        make: Callable[[], Asking] = Client,
+        client: Callable[[], Asking] = Client,
         login: Callable[[], Login] = find,
         samples: Path | None = None,
     ) -> None:
@@ -52,7 +52,7 @@ class Watcher:
         self._every = every
         self._submit = submit
         self._clock = clock
-        self._make = make
+        self._new_client = client
         self._login = login
         self._samples = samples
         self._client: Asking | None = None
@@ -232,6 +232,7 @@ class Watcher:
         elif isinstance(asked, ReadFacts):
             run.found(client.ask(asked, Facts))
         else:
+            make_private(asked.directory)
             told = client.ask(asked, Fetched)
             event = run.kept(told, clock.now())
             remove_others(Path(told.kept))
@@ -256,7 +257,7 @@ class Watcher:
             if self._stopping.is_set():
                 raise WandbFailed("W&B is asked no more", kind="gone")
             if self._client is None:
-                self._client = self._make()
+                self._client = self._new_client()
             return self._client
 
     # ---- what it is told ---------------------------------------------------------------------------------------------

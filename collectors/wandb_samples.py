@@ -24,6 +24,14 @@ def place_of(samples: Path, run: str) -> str:
     return str(samples / f"{UNUSUAL.sub('-', run)[:80]}-{zlib.crc32(run.encode()):08x}")
 
 
+def make_private(place: str) -> None:
+    """Its directory, for nobody else to see; the child would make it for all."""
+    try:
+        Path(place).mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        log.info("no place for a sample: %s", error)  # the child will say so, too
+
+
 def remove_others(kept: Path) -> None:
     """One sample of a run is kept ready, not its history."""
     try:

@@ -37,12 +37,12 @@ EXIT = {"well": 0, "warning": 0, "critical": 1, "blind": 3}
     metavar="DURATION",
     default="10s",
     show_default=True,
-    help="The longest wait for hosts and queues to answer.",
+    help="The longest wait for hosts, queues and W&B to answer.",
 )
 def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, as_json: bool, wait: float) -> int:
     """Print one reading of everything.
 
-    Waits until every host and queue has answered or failed, at most --wait. Nobody is asked for a password.
+    Waits until every host, queue and W&B run has answered or failed, at most --wait. Nobody is asked for a password.
     Exit status: 0 well, 1 a critical alert fires, 2 a mistake in the call or the config, 3 nothing could be seen.
     """
     from trainmon.config import choose
@@ -103,5 +103,7 @@ def has_spoken(state: State, source: Source) -> bool:
         cluster = state.clusters.get(source.cluster)
         login = state.sources.get(f"node:{cluster.login}") if cluster is not None else None
         return source.seen_at is not None or (login is not None and login.health == "down")
+    if source.kind == "wandb":
+        return source.seen_at is not None
     node = state.nodes.get(source.name.removeprefix("node:"))
     return node is not None and node.host_at is not None and (node.gpus_at is not None or node.probe in WITHOUT_GPUS)

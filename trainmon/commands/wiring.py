@@ -10,18 +10,23 @@ from pathlib import Path
 
 from collectors.dialling import here
 from collectors.supervisor import Supervisor
+from collectors.wandb import Watcher
 from trainmon.actions import Actor
 from trainmon.clock import Clock, Seconds, SystemClock
 from trainmon.commands.keeping import ledger_of
 from trainmon.config import Settings, formats
 from trainmon.engine import Engine
 from trainmon.ledger import Ledger
-from trainmon.model import LedgerTrouble, Series, State
+from trainmon.model import Event, LedgerTrouble, RunsChanged, Series, State
 from trainmon.model_actions import Action, Ask, Plan, Refusal
 from trainmon.model_wandb import Curve
 from trainmon.perform import Performer
 from trainmon.prompts import Prompts
 from trainmon.shell import Shell
+from trainmon.state_directory import find
+
+SAMPLES = "samples"
+"""Where, beside the ledger, a sample of each run is kept ready."""
 
 
 class Joined:
@@ -121,22 +126,36 @@ class Watching(Joined):
         super().__init__(engine, ledger)
         self._prompts = Prompts(self.engine.submit)
         ask = self._prompts.ask if prompts else None
-        self._supervisor = Supervisor(settings, self.engine.submit, ask=ask, ssh_config=ssh_config)
+        self._supervisor = Supervisor(settings, self._submit, ask=ask, ssh_config=ssh_config)
+        samples = find(os.environ).path / SAMPLES if keeps else None
+        self._wandb = Watcher((), settings.wandb.every, self.engine.submit, self.engine.clock, samples=samples)
         self.perform(self._supervisor.shell_of, self._supervisor.hurry_slurm)
 
     def start(self) -> None:
         super().start()
         self._supervisor.start()
+        self._wandb.start()
 
     def stop(self) -> None:
         """Let go of everything; within seconds, whatever hangs."""
         self._prompts.close()
         self.rest()
+        self._wandb.stop()
         self._supervisor.stop()
         super().stop()
 
+    def _submit(self, event: Event) -> None:
+        """What the hosts and queues say; the runs that there are by their word are those of W&B, too."""
+        self.engine.submit(event)
+        if isinstance(event, RunsChanged):
+            self._wandb.follow(event.specs)
+
     def refresh(self) -> None:
         self._supervisor.refresh()
+        self._wandb.refresh()
+
+    def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
+        self._wandb.save_samples(run, directory, reply)
 
     def look_at_job(self, key: str) -> None:
         self._supervisor.look_at_job(key)
