@@ -66,7 +66,7 @@ def weigh(run: Run, judged: Judgement, scene: Scene, job: Job | None, now: Insta
     if judged.verdict in GOING and counts(run.progress):
         judged = judged.also("; the steps are W&B's")
     if wandb.phase in ("active", "several"):
-        return _beside_an_active_one(run, wandb, judged)
+        return _beside_an_active_one(run, wandb, judged, now)
     last = wandb.last
     if last is None or wandb.phase == "none" or judged.verdict not in GOING | SILENT:
         return judged
@@ -84,7 +84,7 @@ def weigh(run: Run, judged: Judgement, scene: Scene, job: Job | None, now: Insta
     return judged.also(f"; W&B: {wandb.why}")
 
 
-def _beside_an_active_one(run: Run, wandb: Wandb, judged: Judgement) -> Judgement:
+def _beside_an_active_one(run: Run, wandb: Wandb, judged: Judgement, now: Instant) -> Judgement:
     if wandb.loss_state == "nan" and judged.verdict == "diverged" and "loss" in run.progress.borrowed:
         return Judgement("diverged", f"W&B: {wandb.loss_why}")
     if wandb.loss_state == "nan" and judged.verdict in ("healthy", "evaluating", "saving"):
@@ -93,7 +93,8 @@ def _beside_an_active_one(run: Run, wandb: Wandb, judged: Judgement) -> Judgemen
     if wandb.phase == "several":
         words += f"; W&B: {wandb.why}"
     elif judged.verdict in ("stalled", "hung", "data-stall", "dead"):
-        words += "; W&B still hears its heartbeat"
+        beat = wandb.beats.get(wandb.active[0])
+        words += "" if beat is None else f"; W&B heard its heartbeat {duration(wandb_group.age(beat, now))} ago"
     return judged.also(words if judged.verdict in GOING | SILENT | {"diverged"} else "")
 
 
@@ -134,7 +135,7 @@ def without_a_log(run: Run, blind: Judgement, scene: Scene, job: Job | None, now
     if last is None or wandb.phase == "none":
         return blind.also(f"; {wandb.why}" if wandb.why else "")
     if last.id in wandb.active:
-        return _beside_an_active_one(run, wandb, _by_its_steps(run, wandb, last, scene, job, now))
+        return _beside_an_active_one(run, wandb, _by_its_steps(run, wandb, last, scene, job, now), now)
     return _by_its_end(run, wandb, last, scene, job, now)
 
 
