@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from wandb.apis import public
 from wandb.sdk import wandb_setup
 
 from collectors.wandb_media import is_tame, read_samples
-from collectors.wandb_texts import filters, number, read_keys, read_run, read_start, shown, whole
+from collectors.wandb_texts import filters, read_facts, read_keys, read_points, read_run, read_start
 from collectors.wandb_trouble import Absent, Odd
 from collectors.wandb_wire import (
     AnyAnswer,
@@ -36,7 +36,6 @@ from collectors.wandb_wire import (
     ReadHistory,
 )  # fmt: skip
 from trainmon.clock import Seconds
-from trainmon.model_wandb import Points
 from trainmon.text import clean
 
 RUNS_KEPT = 200
@@ -132,7 +131,7 @@ class Sdk:
             raise Odd(f"{METADATA} of {asked.path} is no JSON") from error
         finally:
             kept.unlink()
-        return read_facts(asked, told if isinstance(told, dict) else {})
+        return read_facts(asked, told)
 
     def _fetch(self, asked: Fetch) -> Fetched:
         """One file under its own last name: the client puts a hash into the names of media."""
@@ -205,33 +204,3 @@ def _spec(key: str, asked: ReadHistory) -> dict[str, Any]:
     if key in asked.since:
         spec["minStep"] = int(asked.since[key])
     return spec
-
-
-def read_points(key: str, rows: Iterable[Any], since: float | None) -> Points:
-    """A curve of the server's rows. A value that is no number is none; nan and infinities are."""
-    steps, times, values = [], [], []
-    for row in rows:
-        step, at, value = number(row.get("_step")), number(row.get("_timestamp")), number(row.get(key))
-        if step is None or at is None or value is None or (since is not None and step < since):
-            continue
-        steps.append(step)
-        times.append(at)
-        values.append(value)
-    return Points(steps, times, values)
-
-
-def read_facts(asked: ReadFacts, told: Mapping[str, Any]) -> Facts:
-    """What `wandb-metadata.json` says."""
-    git = told.get("git")
-    git = git if isinstance(git, Mapping) else {}
-    return Facts(
-        id=asked.id,
-        path=asked.path,
-        host=shown(told.get("host")),
-        user=shown(told.get("username")),
-        commit=shown(git.get("commit")),
-        remote=shown(git.get("remote")),
-        program=shown(told.get("program")),
-        gpus=whole(told.get("gpu_count")),
-        gpu=shown(told.get("gpu")),
-    )

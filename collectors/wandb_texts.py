@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from collectors.wandb_wire import WORDS
+from collectors.wandb_wire import WORDS, Facts, ReadFacts
 from trainmon.clock import Instant
-from trainmon.model_wandb import WandbRun, WandbSpec
+from trainmon.model_wandb import Points, WandbRun, WandbSpec
 from trainmon.scrub import MASK, is_secret, scrub
 from trainmon.text import clean
 
@@ -33,8 +34,7 @@ DEEPEST = 4
 
 def shown(value: object, limit: int = NAME_LENGTH) -> str | None:
     """A text of the server as it may be shown; None where it said none."""
-    text = scrub(clean(value, limit)) if isinstance(value, str) else ""
-    return text or None
+    return (_shown(value[: 4 * limit], limit) or None) if isinstance(value, str) else None
 
 
 def instant(text: object) -> Instant | None:
@@ -80,6 +80,7 @@ def read_run(run: Any, spec: WandbSpec, began: Mapping[str, Any]) -> WandbRun:
         url=shown(run.url, 1_000),
         created_at=instant(getattr(run, "created_at", None)),
         heartbeat_at=instant(getattr(run, "heartbeat_at", None)),
+        logged_at=number(said.get("_timestamp")),
         step=step if step is not None else whole(keys.get("lastStep")),
         lines=whole(getattr(run, "history_line_count", None)),
         tags=_tags(getattr(run, "tags", None)),
@@ -147,6 +148,42 @@ def filters(spec: WandbSpec) -> dict[str, Any]:
     if spec.display is not None:
         wanted.append({"display_name": {"$regex": spec.display}})
     return wanted[0] if len(wanted) == 1 else {"$and": wanted} if wanted else {}
+
+
+def read_points(key: str, rows: Iterable[Any], since: float | None) -> Points:
+    """A curve of the server's rows. A value that is no number is none; nan and infinities are."""
+    steps, times, values = [], [], []
+    for row in rows:
+        step, at, value = number(row.get("_step")), number(row.get("_timestamp")), number(row.get(key))
+        if step is None or at is None or value is None or (since is not None and step < since):
+            continue
+        steps.append(step)
+        times.append(at)
+        values.append(value)
+    return Points(steps, times, values)
+
+
+def read_facts(asked: ReadFacts, file: object) -> Facts:
+    """What `wandb-metadata.json` says."""
+    told = _mapping(file)
+    git = _mapping(told.get("git"))
+    return Facts(
+        id=asked.id,
+        path=asked.path,
+        host=shown(told.get("host")),
+        user=shown(told.get("username")),
+        commit=shown(git.get("commit")),
+        remote=shown(git.get("remote")),
+        program=shown(told.get("program")),
+        gpus=whole(told.get("gpu_count")),
+        gpu=shown(told.get("gpu")),
+    )
+
+
+@lru_cache(maxsize=8_192)
+def _shown(text: str, limit: int) -> str:
+    """Names and settings come again with every poll: ten runs have some thousands, and scrubbing is what takes long."""
+    return scrub(clean(text, 4 * limit))[:limit]  # in this order: half a secret looks like none
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

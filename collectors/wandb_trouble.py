@@ -73,8 +73,8 @@ def is_fatal(error: BaseException) -> bool:
 def _kind(error: BaseException, words: str, status: int) -> Trouble:
     if isinstance(error, Absent):
         return "absent"
-    if isinstance(error, Odd):
-        return "sdk"
+    if isinstance(error, Odd) or (isinstance(error, OSError) and not isinstance(error, TimeoutError)):
+        return "sdk"  # a directory that we may not write to is none of W&B's refusals
     if status:
         return _kind_of_status(status)
     for kind, pattern in _READ:

@@ -71,6 +71,7 @@ def test_the_newest_run_of_the_group_comes_first_with_all_that_is_known_of_it(
     assert seen.commit == "c0ffee"
     assert seen.created_at == pytest.approx(run.created_at, abs=1)
     assert seen.heartbeat_at == pytest.approx(run.heartbeat_at, abs=1)
+    assert seen.logged_at == run.history[-1]["_timestamp"]
     assert seen.summary == {"loss": 2.5, "val.loss": 2.25, "note": "warm"}
     assert seen.config == {"lr": "0.0001", "model.layers": "24", "hf_token": "***"}
 
