@@ -36,7 +36,8 @@ def told(*runs: WandbRun, stepped: float | None = NOW - 40, at: float = NOW, **m
 
 
 def logged(wandb: Wandb, quiet: float = 6.0, spec: RunSpec = SPEC, **progress: Any) -> Run:
-    steps = Progress(**({"step": 12_880, "loss": 1.9, "at": NOW - quiet, "cadence_s": 4.1, "format": "x"} | progress))
+    said: dict[str, Any] = {"step": 12_880, "loss": 1.9, "at": NOW - quiet, "cadence_s": 4.1, "format": "x"}
+    steps = Progress(**(said | progress))
     return Run(spec=spec, progress=steps, log=Log(host="login", path="/fsx/llm.out", at=NOW - quiet), wandb=wandb)
 
 
