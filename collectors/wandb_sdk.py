@@ -1,7 +1,7 @@
 """W&B's own client, asked for what one request of ours wants. Only the child of collectors/wandb_child.py imports it.
 
 The public API is used where it does the job in one HTTP request. What of its inside is touched is in `_of_path`,
-`_sampled` and `sidecar`, each with a way on where a later SDK has it no more.
+`sampled` and `sidecar`, each with a way on where a later SDK has it no more.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Sdk:
 
     def _history(self, asked: ReadHistory) -> Grown:
         run = self._of_path(asked.path)
-        rows = _sampled(run, asked)
+        rows = sampled(run, asked)
         points = {key: read_points(key, rows[key], asked.since.get(key)) for key in asked.keys if key in rows}
         return Grown(
             id=asked.id, path=asked.path, points={key: Packed.of(some) for key, some in points.items() if some.steps}
@@ -181,7 +181,7 @@ def _starts(told: Any) -> dict[str, Mapping[str, Any]]:
     return {str(node.get("name")): read_start(node.get("config")) for node in nodes}
 
 
-def _sampled(run: public.Run, asked: ReadHistory) -> dict[str, list[Any]]:
+def sampled(run: Any, asked: ReadHistory) -> dict[str, list[Any]]:
     """The rows of each metric. The SDK's own call asks for one set of metrics that were logged together; several
     specs in one request are several curves for the price of one."""
     service: Any = getattr(run, "_service_api", None)

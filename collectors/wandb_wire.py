@@ -87,7 +87,7 @@ class ReadFacts(Request, frozen=True, kw_only=True, tag="facts"):
 
 
 class Fetch(Request, frozen=True, kw_only=True, tag="fetch"):
-    """One file of a run, into a directory of this machine."""
+    """One file of a run, into a directory of this machine: two HTTP requests."""
 
     path: str
     file: str
