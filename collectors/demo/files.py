@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from collectors.demo.checkpoints import Shelf
-from collectors.demo.loop import Armed, Effect, Loop, NewLog, Pruned, SaveBegan, SaveDone, SwitchTaken, Wrote
+from collectors.demo.effects import TO_WANDB, Effect, NewLog, Pruned, SaveBegan, SaveDone, SwitchTaken, Wrote
+from collectors.demo.loop import Armed, Loop
 from collectors.demo.plan import Trainer
 from trainmon.clock import Instant
 
@@ -54,6 +55,8 @@ class Files:
         for effect in effects:
             if isinstance(effect, Wrote):
                 texts.append(effect.text)
+                continue
+            if isinstance(effect, TO_WANDB):
                 continue
             self._append("".join(texts), now)
             texts.clear()

@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
 
+from collectors.demo.course import Moment
 from collectors.demo.plan import Format, Trainer
 from trainmon.clock import Instant, Seconds
-
-
-class Moment(NamedTuple):
-    """What a trainer knows as it finishes a step. A loss of None is a NaN."""
-
-    at: Instant
-    step: int
-    target: int
-    loss: float | None
-    grad_norm: float
-    learning_rate: float
-    step_time: Seconds
 
 
 class Lines:

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Literal
 
 import msgspec
 
-from collectors.demo.lines import LINES, Moment
+from collectors.demo.course import Course, Moment
+from collectors.demo.effects import (
+    Effect,
+    Ended,
+    Logged,
+    NewLog,
+    Pruned,
+    SaveBegan,
+    SaveDone,
+    SwitchTaken,
+    Validated,
+    Wrote,
+)
+from collectors.demo.lines import LINES
 from collectors.demo.plan import Trainer
 from trainmon.clock import Instant, Seconds
 
 Phase = Literal["training", "saving", "hung", "down", "starting", "finished"]
 
-Trouble = Literal["hang", "nan", "lost", "burst"]
+Trouble = Literal["hang", "nan", "lost", "burst", "spike", "restart"]
 
 RESTART_AFTER: Seconds = 8.0
 """Until the scheduler has started the next attempt."""
 START_TAKES: Seconds = 14.0
 """Until the first step of an attempt: imports, NCCL, loading the checkpoint."""
+LATE: Seconds = 45.0
+"""The same for one that compiles anew: so late its W&B run appears."""
 BURN: Seconds = 20.0
 """An element that starts under a kill switch needs this long to see it and to exit."""
 AGAIN_AFTER: Seconds = 90.0
@@ -31,48 +45,11 @@ BURST_LINES = 1_000
 """Lines a second while a library complains."""
 
 
-class Wrote(msgspec.Struct, frozen=True):
-    """Text for the end of the current log."""
-
-    text: str
-
-
-class NewLog(msgspec.Struct, frozen=True):
-    """An attempt begins, with a log of its own."""
-
-    job: int
-
-
-class SaveBegan(msgspec.Struct, frozen=True):
-    step: int
-
-
-class SaveDone(msgspec.Struct, frozen=True):
-    step: int
-
-
-class Pruned(msgspec.Struct, frozen=True):
-    step: int
-
-
-class SwitchTaken(msgspec.Struct, frozen=True):
-    """The save switch is removed, before the save, as IDEFICS does."""
-
-
-class Ended(msgspec.Struct, frozen=True):
-    """The attempt's processes are gone."""
-
-    exit_code: int
-
-
 class Start(msgspec.Struct, frozen=True):
     """The scheduler starts an attempt."""
 
     job: int
     restarts: int
-
-
-Effect = Ended | Wrote | NewLog | SaveBegan | SaveDone | Pruned | SwitchTaken
 
 
 class Armed(msgspec.Struct, frozen=True):
@@ -85,12 +62,15 @@ class Armed(msgspec.Struct, frozen=True):
 class Loop:
     """The training loop of one run. `advance` lets time pass and says what it did."""
 
-    def __init__(self, trainer: Trainer, seed: int) -> None:
+    def __init__(self, trainer: Trainer, seed: int, course: Course | None = None) -> None:
         self.trainer = trainer
+        self.course = course or Course(trainer, seed)
         self.lines = LINES[trainer.format](trainer)
         self.phase: Phase = "training"
         self.step = trainer.first_step
         self.job = trainer.job
+        self.attempt = 0
+        """Counts the attempts since the demo began."""
         self.restarts = 0
         last = self.step - self.step % trainer.save_every
         self.saved = [last - back * trainer.save_every for back in (2, 1, 0)]
@@ -101,6 +81,9 @@ class Loop:
         self._save_took = 0.0
         self._complaints = 0.0
         self._poisoned = False
+        self._spiked: int | None = None
+        """Steps since a spike began."""
+        self._is_late = False
         self._announced_kill = False
         self._signalled = False
         self._order: tuple[str, Seconds] | None = None
@@ -122,7 +105,8 @@ class Loop:
         text = []
         for ago in range(steps, 0, -1):
             self.step += 1
-            text.append(self._line(now - (ago - 1) * self.trainer.step_time, nan=False))
+            at = now - (ago - 1) * self.trainer.step_time
+            text.append(self._line(self.course.moment(at, self.step, self._pace())))
         yield Wrote("".join(text))
 
     def advance(self, dt: Seconds, now: Instant, armed: Armed, trouble: Trouble | None) -> Iterator[Effect]:
@@ -132,13 +116,17 @@ class Loop:
         if trouble == "burst":
             yield from self._complain(dt)
         if trouble == "lost" and self.phase not in ("down", "finished"):
-            yield from self._die(now, "torch.AcceleratorError: CUDA error: unspecified launch failure")
+            yield from self._die(now, "torch.AcceleratorError: CUDA error: unspecified launch failure", silent=True)
         if trouble == "hang" and self.phase == "training":
             self.phase = "hung"
         if trouble != "hang" and self.phase == "hung":
-            yield from self._die(now, "[E] ProcessGroupNCCL: Watchdog caught collective operation timeout: ALLREDUCE")
+            words = "[E] ProcessGroupNCCL: Watchdog caught collective operation timeout: ALLREDUCE"
+            yield from self._die(now, words, silent=True)
         if trouble != "nan" and self._poisoned and self.phase == "training":
             yield from self._die(now, "ValueError: the loss is not finite: going back to the last checkpoint")
+        if trouble == "restart" and not self._is_late and self.phase == "training":
+            yield from self._die(now, "RuntimeError: DataLoader worker (pid 51423) is killed by signal: Killed.")
+        self._is_late = trouble == "restart" and (self._is_late or self.phase == "down")
         while dt > 0 and self.phase != "hung":
             passed = min(dt, self._left)
             dt -= passed
@@ -153,7 +141,7 @@ class Loop:
         """What was under way is done; go on with what follows."""
         match self.phase:
             case "training":
-                yield from self._stepped(at, armed, nan=trouble == "nan")
+                yield from self._stepped(at, armed, trouble)
             case "saving":
                 yield from self._committed(at)
             case "starting":
@@ -167,11 +155,12 @@ class Loop:
             case "hung":
                 self._left = 1.0
 
-    def _stepped(self, at: Instant, armed: Armed, *, nan: bool) -> Iterator[Effect]:
+    def _stepped(self, at: Instant, armed: Armed, trouble: Trouble | None) -> Iterator[Effect]:
         self.step += 1
         self._left = self._pace()
-        self._poisoned = nan
-        yield Wrote(self._line(at, nan=nan))
+        self._poisoned = trouble == "nan"
+        self._spiked = None if trouble != "spike" else 0 if self._spiked is None else self._spiked + 1
+        yield from self._told(self._moment(at))
         done = self.trainer.run.target_step is not None and self.step >= self.trainer.run.target_step
         if armed.kill:
             self._ending = True
@@ -183,8 +172,19 @@ class Loop:
         signalled, self._signalled = self._signalled, False
         if signalled:
             yield Wrote(self.lines.signalled(at))
-        if armed.kill or armed.save or signalled or done or (self.step % self.trainer.save_every == 0 and not nan):
+        if armed.kill or armed.save or signalled or done or self._saves_now():
             yield from self._save(at)
+
+    def _told(self, moment: Moment) -> Iterator[Effect]:
+        """A step is told: in the log, and in W&B."""
+        yield Wrote(self._line(moment))
+        if self.step % self.trainer.log_every == 0:
+            yield Logged(moment)
+        if self.step % self.trainer.validate_every == 0 and not self._poisoned:
+            yield Validated(moment)
+
+    def _saves_now(self) -> bool:
+        return self.step % self.trainer.save_every == 0 and not self._poisoned
 
     def _save(self, at: Instant) -> Iterator[Effect]:
         self._save_took = self.trainer.save_time * self._random.uniform(0.85, 1.2)
@@ -209,14 +209,14 @@ class Loop:
         else:
             self.phase, self._left = "training", self._pace()
 
-    def _die(self, at: Instant, words: str) -> Iterator[Effect]:
+    def _die(self, at: Instant, words: str, *, silent: bool = False) -> Iterator[Effect]:
         """The process ends without saving; an unfinished checkpoint stays torn."""
         self._save_took, self._poisoned = 0.0, False
         rank = self._random.randrange(self.trainer.gpus)
         yield Wrote(f"\n[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]: {words}\n")
         yield Wrote(f"srun: error: {self.trainer.run.nodes[-1]}: task {rank}: Exited with exit code 1\n")
         self._wait("down", RESTART_AFTER)
-        yield Ended(1)
+        yield Ended(1, silent)
 
     def _ordered(self, words: str, wait: Seconds) -> Iterator[Effect]:
         """The scheduler's own end: its words are the last in the log, and an unfinished checkpoint stays torn."""
@@ -226,7 +226,7 @@ class Loop:
         self._save_took, self._poisoned, self._ending, self._signalled = 0.0, False, False, False
         yield Wrote(words)
         self._wait("down", wait)
-        yield Ended(15)
+        yield Ended(15, silent=True)
 
     def _start(self, at: Instant, armed: Armed, *, held: bool) -> Iterator[Effect]:
         """The next attempt begins, unless its node is broken or a kill switch stands in its way."""
@@ -234,7 +234,7 @@ class Loop:
         if start is None:
             self._wait("down", 1.0)
             return
-        self.job, self.restarts = start.job, start.restarts
+        self.job, self.restarts, self.attempt = start.job, start.restarts, self.attempt + 1
         self._ending = False
         yield NewLog(self.job)
         if armed.kill:
@@ -246,7 +246,7 @@ class Loop:
         self._announced_kill = False
         self.step = self.saved[-1] if self.saved else 0
         yield Wrote(self.lines.started(at, self.step, self.job, self.restarts))
-        self._wait("starting", START_TAKES)
+        self._wait("starting", LATE if self._is_late else START_TAKES)
 
     def _next(self, at: Instant, armed: Armed, *, held: bool) -> Start | None:
         """The attempt that begins now. A scheduler starts one after another, switch or not: they burn."""
@@ -269,24 +269,13 @@ class Loop:
     def _pace(self) -> Seconds:
         return self.trainer.step_time * self._random.uniform(0.97, 1.05)
 
-    def _line(self, at: Instant, *, nan: bool) -> str:
-        moment = self._moment(at, nan=nan)
-        logged = self.step % self.trainer.log_every == 0
+    def _line(self, moment: Moment) -> str:
+        logged = moment.step % self.trainer.log_every == 0
         return self.lines.step(moment) if logged else self.lines.between(moment)
 
-    def _moment(self, at: Instant, *, nan: bool) -> Moment:
-        target = self.trainer.run.target_step or self.step
-        noise = self._random.gauss(0.0, 1.0)
-        loss = self.trainer.loss_floor + 9.0 / (self.step + 30) ** 0.4 + 0.012 * noise
-        return Moment(
-            at=at,
-            step=self.step,
-            target=target,
-            loss=None if nan else loss,
-            grad_norm=0.28 * math.exp(0.25 * noise),
-            learning_rate=3e-4 * (0.1 + 0.45 * (1 + math.cos(math.pi * min(1.0, self.step / target)))),
-            step_time=self._left or self.trainer.step_time,
-        )
+    def _moment(self, at: Instant) -> Moment:
+        moment = self.course.moment(at, self.step, self._left, attempt=self.attempt, spiked=self._spiked)
+        return moment._replace(loss=None) if self._poisoned else moment
 
     def path(self, step: int) -> str:
         """Where the checkpoint of a step lies."""

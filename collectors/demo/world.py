@@ -10,10 +10,11 @@ from random import Random
 from msgspec.structs import replace
 
 from collectors.demo import lineup
+from collectors.demo.effects import Effect, Ended
 from collectors.demo.files import Files
 from collectors.demo.gpu import Job, Work
 from collectors.demo.jobs import Drain
-from collectors.demo.loop import Effect, Ended, Loop, Phase, Trouble
+from collectors.demo.loop import Loop, Phase, Trouble
 from collectors.demo.node import Node
 from collectors.demo.plan import GPUS, NODES, TB, TRAINERS, Trainer, rooted
 from collectors.demo.stories import Act, Script

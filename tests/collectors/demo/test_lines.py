@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from collectors.demo.lines import LINES, Lines, Moment
+from collectors.demo.course import Moment
+from collectors.demo.lines import LINES, Lines
 from collectors.demo.plan import TRAINERS, Trainer
 from trainmon.steps import KEEP, StepLine, parse_line
 

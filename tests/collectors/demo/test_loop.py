@@ -6,19 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from collectors.demo.loop import (
-    KEEP,
-    Armed,
-    Effect,
-    Loop,
-    NewLog,
-    Pruned,
-    SaveBegan,
-    SaveDone,
-    SwitchTaken,
-    Trouble,
-    Wrote,
-)
+from collectors.demo.effects import Effect, NewLog, Pruned, SaveBegan, SaveDone, SwitchTaken, Wrote
+from collectors.demo.loop import KEEP, Armed, Loop, Trouble
 from collectors.demo.plan import TRAINERS, Trainer
 
 NOW = 1_760_000_000.0
