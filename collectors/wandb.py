@@ -181,7 +181,8 @@ class Watcher:
                     self._look(run)
                 except WandbFailed as failure:
                     if failure.kind not in A_RUNS_OWN:
-                        self._begin_after(place)
+                        if failure.kind == "slow":
+                            self._begin_after(place)
                         raise
                     self._tell(run, "retrying", failure)
         except WandbFailed as failure:
