@@ -161,14 +161,10 @@ class Wandb(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def current(self) -> WandbRun | None:
-        """The active run, else the newest."""
-        return next((run for run in self.runs if run.id in self.active), self.runs[0] if self.runs else None)
-
-    @property
-    def last(self) -> WandbRun | None:
-        """The one that trains, else the last that did: the newest may have come and gone before it."""
+        """The active run, else the one that trained last: a newer one may have come and gone before it."""
         known = {run.id: run for run in self.runs}
-        return next((known[name] for name in (*self.active, *self.attempts) if name in known), self.current)
+        trained = (known[name] for name in (*self.active, *self.attempts) if name in known)
+        return next(trained, self.runs[0] if self.runs else None)
 
     @property
     def before(self) -> WandbRun | None:

@@ -47,7 +47,7 @@ def stopped_by(run: Run, actions: Mapping[str, Record], now: Instant) -> str | N
     """That a person ended what W&B no longer hears, and who: an armed kill switch, or an action of ours."""
     if run.kill is not None and run.kill.exists:
         return f"the kill switch is armed{since(run, now)}"
-    last = None if run.wandb is None else run.wandb.last
+    last = None if run.wandb is None else run.wandb.current
     ended = now if last is None or last.heartbeat_at is None else last.heartbeat_at
     for record in reversed(tuple(actions.values())):
         action, done_at = record.action, record.done_at
@@ -67,7 +67,7 @@ def weigh(run: Run, judged: Judgement, scene: Scene, job: Job | None, now: Insta
         judged = judged.also("; the steps are W&B's")
     if wandb.phase in ("active", "several"):
         return _beside_an_active_one(run, wandb, judged, now)
-    last = wandb.last
+    last = wandb.current
     if last is None or wandb.phase == "none" or judged.verdict not in GOING | SILENT:
         return judged
     if judged.verdict in GOING and _goes_on(run, last):
@@ -131,7 +131,7 @@ def without_a_log(run: Run, blind: Judgement, scene: Scene, job: Job | None, now
         return blind if is_said else blind.also(f"; {deaf(run, scene.sources, now)}")
     wandb = run.wandb
     assert wandb is not None
-    last = wandb.last
+    last = wandb.current
     if last is None or wandb.phase == "none":
         return blind.also(f"; {wandb.why}" if wandb.why else "")
     if last.id in wandb.active:

@@ -155,6 +155,14 @@ def test_a_resumed_run_is_the_attempt_after_the_one_that_it_interrupted() -> Non
     assert third.before.id == "b"
 
 
+def test_of_those_that_are_gone_the_last_that_trained_is_the_current_one() -> None:
+    both = look(run("a", beat=T + 60), run("b", "crashed", beat=T - 900))
+    gone = look(run("b", "crashed", beat=T - 900), run("a", "failed", beat=T + 60), before=both, at=T + 120)
+    assert gone.current is not None
+    assert gone.current.id == "a"
+    assert gone.why.startswith("waiting for the restart: video-a (a) failed")
+
+
 def test_an_attempt_that_came_and_went_between_two_looks_has_its_place() -> None:
     first = look(run("a"))
     second = look(run("c", beat=T + 900), run("b", "failed"), run("a", "crashed"), before=first, at=T + 900)

@@ -30,9 +30,8 @@ def wrun(state: str = "running", beat: float = NOW - 20, **more: Any) -> WandbRu
 
 
 def told(*runs: WandbRun, stepped: float | None = NOW - 40, at: float = NOW, **more: Any) -> Wandb:
-    return Wandb(**(
-        {"looked_at": at, "runs": runs, "stepped_at": stepped} | read(GROUP, runs, None, at, False)._asdict() | more
-    ))  # fmt: skip
+    said: dict[str, Any] = {"looked_at": at, "runs": runs, "stepped_at": stepped}
+    return Wandb(**(said | read(GROUP, runs, None, at, False)._asdict() | more))
 
 
 def logged(wandb: Wandb, quiet: float = 6.0, spec: RunSpec = SPEC, **progress: Any) -> Run:
