@@ -26,6 +26,19 @@ BUTTONS: dict[Verb, str] = {**TITLES, "unkill": "Remove it", "unsave": "Remove i
                             "queue": "Queue"}  # fmt: skip
 """What the button says that acts. The other one says Close: Cancel is a word taken by jobs."""
 
+OF_A_JOB_EACH = frozenset({"requeue", "cancel", "hold", "release"})
+"""Verbs whose plan has one action a job."""
+
+
+def button(verb: Verb, many: int) -> str:
+    """What the button says that does so many actions; a bare number behind `Cancel the job` reads as a job's."""
+    if many <= 1:
+        return BUTTONS[verb]
+    if verb in OF_A_JOB_EACH:
+        return f"{TITLES[verb]} {many} jobs"
+    return f"{'Remove them' if verb in ('unkill', 'unsave') else BUTTONS[verb]} ({many} actions)"
+
+
 OF_RUNS = frozenset({"save", "kill", "unkill", "unsave", "signal", "queue"})
 """Verbs that mean the run; of a job's row, the run that the job belongs to."""
 

@@ -17,6 +17,7 @@ from tests.tui.states import NASTY, NOW
 from trainmon.model_actions import Action, Ask, Drop, Execute, Plan, Refusal, Remove
 from tui.modals.plan import PlanScreen
 from tui.plan_rows import command, described, rows, summary, visible, wrapped
+from tui.verbs import button
 
 KILL = Ask(verb="kill", subjects=("llm-7b-a",), asked_at=NOW)
 
@@ -257,7 +258,7 @@ async def test_several_are_counted_and_everything_can_be_scrolled_to_in_a_small_
     async with planning(ask, answering(mixed)) as (app, pilot, _, screen):
         text = text_of(app)
         assert "3 actions, 1 refused" in text
-        assert "[ Kill 3 ]" in text
+        assert "[ Kill (3 actions) ]" in text
         assert f"{len(screen.body.rows) - screen.body.size.height} more lines below (j)" in text
         assert "End last" not in text
 
@@ -327,3 +328,11 @@ def test_wide_characters_wrap_by_their_cells() -> None:
 def test_an_answer_with_nothing_in_it_says_so() -> None:
     assert [row.text for row in rows(Plan(ask=KILL), 40)] == ["There is nothing to do."]
     assert summary(Plan(ask=KILL)) == "nothing to do"
+
+
+def test_the_button_for_several_says_of_how_many_what_and_no_bare_number() -> None:
+    assert button("cancel", 1) == "Cancel the job"
+    assert [button(verb, 3) for verb in ("cancel", "requeue", "hold", "save", "exclude", "unkill")] == [
+        "Cancel 3 jobs", "Requeue 3 jobs", "Hold 3 jobs", "Save (3 actions)", "Exclude (3 actions)",
+        "Remove them (3 actions)",
+    ]  # fmt: skip

@@ -22,7 +22,7 @@ from tui.keys import bindings
 from tui.lines import KeyedLines, Row
 from tui.modals.door import Door
 from tui.modals.read import ReadScreen
-from tui.verbs import BUTTONS, TITLES
+from tui.verbs import BUTTONS, TITLES, button
 
 SHARE = 0.94
 """Of the screen's height, what a dialog takes at most (trainmon.tcss says the same)."""
@@ -262,7 +262,7 @@ class PlanScreen(ReadScreen[Plan | Ask | None]):
         """The button that acts is open when there is something to do, and what must be typed is typed."""
         plan = self.plan
         many = len(plan.actions) if plan else 0
-        self.act_door.say(BUTTONS[self.ask.verb] + (f" {many}" if many > 1 else ""))
+        self.act_door.say(button(self.ask.verb, many))
         self.act_door.display = plan is None or bool(plan.actions)
         if self.act_door.has_focus and not self.may_act:
             self.set_focus(self.close_door)
