@@ -10,10 +10,13 @@ WORST_FIRST: tuple[Verdict, ...] = (
     "queued", "idle", "stopped", "finished",
 )  # fmt: skip
 
-RANK: dict[Verdict, int] = {verdict: rank for rank, verdict in enumerate(WORST_FIRST)}
-
 GOING = frozenset({"healthy", "evaluating", "saving"})
 """Of a run that has an end to wait for; for the others the verdict's word stands in that place."""
+
+RANK: dict[Verdict, int] = {
+    verdict: WORST_FIRST.index("healthy" if verdict in GOING else verdict) for verdict in WORST_FIRST
+}
+"""What rows are sorted by: a run that saves is as well as one that steps, and does not jump at each save."""
 
 
 def style(verdict: Verdict) -> str:

@@ -24,6 +24,18 @@ def cell(column: str, one: Run, state: State | None = None) -> Span:
     return next(each for each in COLUMNS if each.name.strip() == column).cell(one, state or queued(), NOW)
 
 
+def test_a_run_that_saves_or_evaluates_keeps_its_place_among_the_healthy() -> None:
+    runs = calm().runs
+    first, *rest = [one.name for one in ordered(calm(), "worst")]
+
+    for verdict in ("saving", "evaluating"):
+        busy = {
+            name: msgspec.structs.replace(run, verdict=verdict) if name in rest[-1:] else run
+            for name, run in runs.items()
+        }
+        assert [one.name for one in ordered(msgspec.structs.replace(calm(), runs=busy), "worst")] == [first, *rest]
+
+
 def test_worst_first_and_names_settle_what_is_equal() -> None:
     assert [one.name for one in ordered(troubled(), "worst")] == ["llm-7b-a", "abl-3", "llm-70b", "sft-1b", "tok-test"]
 
