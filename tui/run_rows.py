@@ -12,12 +12,13 @@ from trainmon.model_jobs import Job
 from trainmon.text import cells, clean, duration, keep_end, shorten
 from trainmon.witnesses import unread
 from tui.fact_lines import LABEL, lead, pair, safe, sentence, wrapped
-from tui.format import UNKNOWN, age, calm_age, count, since, size
+from tui.format import UNKNOWN, calm_age, count, since, size
 from tui.job_rows import time_left
 from tui.job_words import code, is_left_behind, why
 from tui.lines import Span
 from tui.links import Line, Link, Linked
 from tui.queue_nodes import clusters
+from tui.told import reached
 
 JOBS_SHOWN = 6
 ACTIONS_SHOWN = 5
@@ -188,7 +189,7 @@ def record_lines(record: Record, now: Instant, width: int) -> Iterator[Line]:
         elif mark.at is None:
             yield from indented(f"◌ {mark.name}", width, "dim")
         else:
-            yield from indented(f"✓ {mark.name} after {age(mark.at - action.asked_at)}", width, "ok")
+            yield from indented(f"✓ {reached(mark.name, mark.at, record)}", width, "ok")
     if record.note:
         yield from indented(record.note, width, "warn")
 

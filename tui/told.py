@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from trainmon.clock import Instant
 from trainmon.model import State
 from trainmon.model_actions import Mark, Record
 from trainmon.text import clean, duration
@@ -53,10 +54,14 @@ def changes(before: Record, after: Record) -> Iterator[Toast]:
 
 def _reached(title: str, before: Mark, mark: Mark, record: Record) -> Iterator[Toast]:
     if mark.at is not None and before.at is None:
-        took = mark.at - (record.done_at or record.action.asked_at)
-        yield Toast(title, clean(f"{mark.name} after {duration(max(0.0, took))}", 600))
+        yield Toast(title, clean(reached(mark.name, mark.at, record), 600))
     if mark.missed is not None and before.missed is None:
         yield Toast(title, clean(mark.missed, 600), "warning")
+
+
+def reached(name: str, at: Instant, record: Record) -> str:
+    """`taken after 3.3s`: from when it was done, for the plan may have been read for long before."""
+    return f"{name} after {duration(max(0.0, at - (record.done_at or record.action.asked_at)))}"
 
 
 def bounded(toasts: list[Toast]) -> list[Toast]:

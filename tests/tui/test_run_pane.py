@@ -18,6 +18,7 @@ from tui.links import Line, Link, Linked
 from tui.panes.log import title, why_nothing
 from tui.panes.run import lines
 from tui.run_rows import checkpoint_lines, job_lines, record_lines, switch
+from tui.told import told
 
 
 def text_of(name: str, state: State, width: int = 60) -> list[str]:
@@ -213,7 +214,7 @@ def test_what_was_done_to_it_is_told_with_what_followed() -> None:
 
     assert said(record_lines(record("save", *marks), NOW, 70)) == [
         "save, 2m ago by me, done",
-        "  ✓ the file appears after 2s",
+        "  ✓ the file appears after 1s",
         "  ◌ the file is taken",
         "  ✗ a checkpoint is committed: nothing came within 2m",
     ]
@@ -222,6 +223,20 @@ def test_what_was_done_to_it_is_told_with_what_followed() -> None:
         "requeue, 2m ago by me, failed: Invalid job id",
         "  not written down",
     ]
+
+
+def test_the_run_and_the_message_say_the_same_of_how_long_a_mark_took() -> None:
+    asked_long_before = record("save", done_at=NOW - 100.0)
+    taken = Mark("the file is taken", NOW - 96.7)
+
+    lines = said(record_lines(replace(asked_long_before, marks=(taken,)), NOW, 70))
+    message = told(
+        State(at=NOW, actions={"a": replace(asked_long_before, marks=(Mark(taken.name),))}),
+        State(at=NOW, actions={"a": replace(asked_long_before, marks=(taken,))}),
+    )
+
+    assert lines[1] == "  ✓ the file is taken after 3.3s"
+    assert [one.words for one in message] == ["the file is taken after 3.3s"]
 
 
 def test_nothing_that_strangers_wrote_reaches_the_terminal_as_it_is() -> None:
