@@ -44,6 +44,9 @@ STYLE_CSS = """
 SENTENCE = "\0"
 """Keys of rows that are about nothing begin so: no name can. They show no cursor."""
 
+HEADING = "\1"
+"""Keys of rows that stand over others begin so. They never hold the cursor: no key would mean anything there."""
+
 
 class Span(NamedTuple):
     """A piece of one line: plain text, never markup, and the name of its style."""
@@ -281,9 +284,9 @@ class KeyedLines(ScrollView, can_focus=True):
             return None
         if place is not None:
             for row in (*old[place + 1 :], *reversed(old[:place])):
-                if row.key in self._places:
+                if row.key in self._places and not row.key.startswith(HEADING):
                     return row.key
-        return self._rows[0].key
+        return next((row.key for row in self._rows if not row.key.startswith(HEADING)), None)
 
     def _repaint_changed(self, old: tuple[Row, ...]) -> None:
         top, height = self.scroll_offset.y, self.scrollable_content_region.height
@@ -318,8 +321,8 @@ class KeyedLines(ScrollView, can_focus=True):
         return None if self._cursor is None else self._places.get(self._cursor)
 
     def move_to(self, key: str) -> bool:
-        """Put the cursor on this key and into sight. False when there is no such row."""
-        if key not in self._places:
+        """Put the cursor on this key and into sight. False when there is no such row, or it is a heading."""
+        if key not in self._places or key.startswith(HEADING):
             return False
         if key != self._cursor:
             before = self._place()
@@ -332,18 +335,30 @@ class KeyedLines(ScrollView, can_focus=True):
 
     def _move_by(self, lines: int) -> None:
         if self._rows:
-            place = (self._place() or 0) + lines
-            self.move_to(self._rows[min(max(place, 0), len(self._rows) - 1)].key)
+            place = min(max((self._place() or 0) + lines, 0), len(self._rows) - 1)
+            onward = range(place, len(self._rows)) if lines > 0 else range(place, -1, -1)
+            back = reversed(range(place)) if lines > 0 else range(place, len(self._rows))
+            any(self.move_to(self._rows[at].key) for at in (*onward, *back))
 
     def _show_cursor(self) -> None:
+        """The cursor in sight, and the headings beside it: the cursor itself cannot go there."""
         place, height = self._place(), self.scrollable_content_region.height
         if place is None or height <= 0:
             return
+        first, last = self._beside(place, -1), self._beside(place, 1)
+        if last - first >= height:
+            first = last = place
         top = self.scroll_offset.y
-        if place < top:
-            self.scroll_to(y=place, animate=False)
-        elif place >= top + height:
-            self.scroll_to(y=place - height + 1, animate=False)
+        if first < top:
+            self.scroll_to(y=first, animate=False)
+        elif last >= top + height:
+            self.scroll_to(y=last - height + 1, animate=False)
+
+    def _beside(self, place: int, step: int) -> int:
+        """The furthest of the headings that follow one another from this place."""
+        while 0 <= place + step < len(self._rows) and self._rows[place + step].key.startswith(HEADING):
+            place += step
+        return place
 
     def _repaint_line(self, place: int | None) -> None:
         if place is not None:

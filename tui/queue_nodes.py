@@ -12,11 +12,11 @@ from trainmon.spares import Spares, spares
 from trainmon.text import cells, clean, shorten
 from tui.format import calm_age, pad
 from tui.grid import natural
-from tui.lines import Row, Span
+from tui.lines import HEADING, Row, Span
 from tui.node_words import node_look, node_state
 from tui.symbols import CRIT, DEAD, OK, WARN
 
-NODE, CLUSTER = "node:", "cluster:"
+NODE, CLUSTER = "node:", f"{HEADING}cluster:"
 """What the keys of these rows begin with; a job's key has a slash, and no name of a node has one."""
 
 SIGNS = {"crit": Span(DEAD + " ", "crit"), "warn": Span(WARN + " ", "warn"), "": Span(OK + " ", "ok")}

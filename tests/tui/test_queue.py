@@ -28,9 +28,10 @@ from trainmon.model_jobs import Job
 from trainmon.text import cells
 from tui.app import Dashboard
 from tui.job_words import code, short_wait, sign, spent, why
+from tui.lines import HEADING
 from tui.node_words import folded, node_state
 from tui.panes.queue import job_story, sentences, story, summary
-from tui.queue_nodes import node_rows
+from tui.queue_nodes import CLUSTER, node_rows
 from tui.queue_rows import ENDED_SHOWN, Entry, Lines, chosen, head, layout, row, run_of
 
 
@@ -52,7 +53,7 @@ def order(state: State, sort: str = "state", wanted: str = "", *, mine: bool = F
 
 
 def numbered(state: State) -> list[str]:
-    return [f"{row.key}|{row.text.rstrip()}" for row in node_rows(state, 110, "", every=False)]
+    return [f"{row.key.removeprefix(HEADING)}|{row.text.rstrip()}" for row in node_rows(state, 110, "", every=False)]
 
 
 # ---- jobs ----------------------------------------------------------------------------------------------------------
@@ -244,7 +245,7 @@ def test_a_lost_gpu_is_an_alarm_and_other_reasons_are_a_warning() -> None:
 
     assert [span.style for span in rows["node:gpu-007"]] == ["crit", "bold", "crit", "crit"]
     assert rows["node:gpu-008"][2].style == "warn"
-    assert rows["cluster:prod"][-1].style == "warn"
+    assert rows[CLUSTER + "prod"][-1].style == "warn"
 
 
 def test_all_nodes_show_the_jobs_that_run_there() -> None:
@@ -255,7 +256,7 @@ def test_all_nodes_show_the_jobs_that_run_there() -> None:
 
 
 def test_nodes_are_filtered_by_name_state_and_reason() -> None:
-    assert [row.key for row in node_rows(queued(), 110, "fan", every=True)] == ["cluster:prod", "node:gpu-008"]
+    assert [row.key for row in node_rows(queued(), 110, "fan", every=True)] == [CLUSTER + "prod", "node:gpu-008"]
 
 
 def test_nodes_that_were_not_read_yet_are_not_none() -> None:
@@ -340,7 +341,7 @@ def test_the_story_of_a_row() -> None:
     assert of("prod/418190") == ("418190 llm-70b of me: runs on gpu-[001-004]; 21h00m left of 24h00m; restart 1")
     assert of("prod/418302") == "418302 eval of me: waits for the end of 418190; submitted 4h ago"
     assert of("node:gpu-008") == "gpu-008: draining, fan 3 broken (root 25h ago)"
-    assert of("cluster:prod") == "Slurm 22.05.8 asked on login1; as me"
+    assert of(CLUSTER + "prod") == "Slurm 22.05.8 asked on login1; as me"
     assert of("prod/1") == ""
 
 
@@ -426,10 +427,43 @@ async def test_a_row_is_a_job_or_a_node_and_the_counts_are_neither() -> None:
         pane = app.main.queue
 
         for key, subjects in (
-            ("prod/418190", (("job", "prod/418190"),)), ("node:gpu-007", (("node", "gpu-007"),)), ("cluster:prod", ()),
+            ("prod/418190", (("job", "prod/418190"),)), ("node:gpu-007", (("node", "gpu-007"),)),
         ):  # fmt: skip
             assert pane.lines.move_to(key)
             assert pane.subjects() == subjects
+
+
+async def test_the_counts_of_the_nodes_never_hold_the_cursor() -> None:
+    async with showing(queued()) as (app, pilot, _backend):
+        pane = app.main.queue
+        keys = [row.key for row in pane.lines.rows]
+        heading = keys.index(f"{CLUSTER}prod")
+        assert not pane.lines.move_to(keys[heading])
+
+        assert pane.lines.move_to(keys[heading - 1])
+        await pilot.press("j")
+        assert pane.selected == keys[heading + 1]
+        await pilot.press("k")
+        assert pane.selected == keys[heading - 1]
+        await pilot.press("v", "g")
+        assert pane.view == "nodes"
+        assert pane.subjects() == (("node", pane.lines.rows[1].key.removeprefix("node:")),)
+
+
+async def test_a_view_comes_back_with_the_row_that_it_had() -> None:
+    async with showing(queued()) as (app, pilot, _backend):
+        pane = app.main.queue
+        assert pane.lines.move_to("prod/418223"), "another's job"
+
+        seen = []
+        for _step in range(3):
+            await pilot.press("v")
+            await settled(pilot)
+            seen.append((pane.view, len(pane.subjects()), pane.selected))
+
+        assert [(view, subjects) for view, subjects, _ in seen] == [("nodes", 1), ("mine", 1), ("all", 1)]
+        assert (seen[1][2] or "").startswith("prod/"), "among my jobs the cursor is on a job"
+        assert seen[2][2] == "prod/418223"
 
 
 async def test_what_was_read_stays_dimmed_while_the_controller_does_not_answer() -> None:

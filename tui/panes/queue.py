@@ -46,17 +46,29 @@ class QueuePane(Pane):
         super().__init__(id=id)
         self.view = "all"
         self._drawn = Lines()
-        self._job: str | None = None
-        """The job that had the cursor when the nodes took its place."""
+        self._left: dict[str, str | None] = {}
+        """Of each view the row on which it was left."""
+        self._entered: str | None = None
+        """The row on which the cursor was put when this view came."""
 
     def action_next_view(self) -> None:
-        """My jobs, all jobs, the nodes."""
-        if self.view != "nodes":
-            self._job = self.selected
+        """My jobs, all jobs, the nodes; each with the row that it had, unless a person has chosen another job."""
+        selected = self._left[self.view] = self.selected
+        chosen_here = self._is_job(selected) and selected != self._entered
         self.view = VIEWS[(VIEWS.index(self.view) + 1) % len(VIEWS)]
         self.again()
-        if self.view != "nodes" and self._job is not None:
-            self.lines.move_to(self._job)
+        if not (chosen_here and self.selected == selected):
+            self._go_back_to(self._left.get(self.view))
+        self._entered = self.selected
+
+    def _go_back_to(self, key: str | None) -> None:
+        """The row of this view; where it is gone, the first: among the nodes the keys of jobs mean nothing."""
+        if key is None or not self.lines.move_to(key):
+            self.lines.action_first()
+
+    def _is_job(self, key: str | None) -> bool:
+        subject = None if key is None else self.subject_of(key)
+        return subject is not None and subject[0] == "job"
 
     def subject_of(self, key: str) -> Subject | None:
         if key.startswith((SENTENCE, CLUSTER)):
@@ -102,8 +114,12 @@ class QueuePane(Pane):
 
     def say_why(self) -> None:
         """The whole story of the selected row in the frame's bottom: what its line had to cut."""
-        if self.state is not None and self.selected is not None:
+        if self.state is None:
+            return
+        if self.selected is not None:
             self.foot(*story(self.state, self.selected))
+        elif clusters(self.state):
+            self.foot(*story(self.state, CLUSTER + clusters(self.state)[0]))
 
     def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
         self.say_why()
