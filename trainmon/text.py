@@ -93,6 +93,11 @@ def keep_end(text: str, width: int, mark: str = "…") -> str:
     return shorten(text[::-1], width, mark)[::-1]
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 node`, `3 nodes`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def duration(seconds: float) -> str:
     """A duration as a person says it: 4.1s, 42s, 11m, 3h10m, 2d4h."""
     if seconds < 9.95:

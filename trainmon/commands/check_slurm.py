@@ -14,6 +14,7 @@ from trainmon.model_jobs import Job
 from trainmon.shell import Shell
 from trainmon.slurm import commands, errors, texts
 from trainmon.slurm_client import Client, SlurmFailed
+from trainmon.text import counted
 
 MENDS = {
     "munge": "is munge running there, and its clock right? munge -n | unmunge tells",
@@ -92,7 +93,7 @@ def _spares(host: str, wanted: Slurm, client: Client) -> Row:
     except SlurmFailed as failure:
         return Row("bad", host, "spares", failure.message, failure.hint)
     idle = sum(node.state == "IDLE" and node.is_usable for node in nodes)
-    words = f"{idle} idle of {len(nodes)} nodes, {wanted.spares} wanted"
+    words = f"{idle} idle of {counted(len(nodes), 'node')}, {wanted.spares} wanted"
     return Row("ok" if idle >= wanted.spares else "note", host, "spares", words)
 
 
@@ -110,7 +111,7 @@ def _run(host: str, run: RunSpec, client: Client, jobs: Sequence[Job]) -> Iterat
     what = f"run {run.name}"
     if job is not None:
         more = f", {len(own) - 1} more" if len(own) > 1 else ""
-        yield Row("ok", host, what, f"job {job.id} is {job.state} on {len(job.nodes)} nodes{more}")
+        yield Row("ok", host, what, f"job {job.id} is {job.state} on {counted(len(job.nodes), 'node')}{more}")
         if run.log is None:
             yield from _output(host, client, job)
     elif own:

@@ -15,6 +15,7 @@ from trainmon.reader import Reader
 from trainmon.shell import Local, Shell
 from trainmon.slurm import commands, texts
 from trainmon.slurm_client import Client
+from trainmon.text import counted
 
 RUNS_AT_MOST = 20
 
@@ -34,7 +35,7 @@ class Found(NamedTuple):
         states = Counter(node.state for node in self.nodes)
         told = ", ".join(f"{count} {state}" for state, count in states.most_common(4))
         names = folded([node.name for node in self.nodes])
-        return f"Slurm {self.version or ''}: {len(self.nodes)} nodes, {names}; {told}".replace(" :", ":")
+        return f"Slurm {self.version or ''}: {counted(len(self.nodes), 'node')}, {names}; {told}".replace(" :", ":")
 
 
 def look(login: str | None, ssh_config: Path | None, ask: Ask | None) -> Found:

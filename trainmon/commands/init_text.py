@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trainmon.text import clean, shorten
+from trainmon.text import clean, counted, shorten
 
 if TYPE_CHECKING:
     from trainmon.commands.init_slurm import Found
@@ -66,7 +66,7 @@ NO_NODES = '# nodes = ["gpu-[001-032]"]   # absent: the login host, or this mach
 SLURMS_NODES = 'nodes = "slurm"                 # those of the runs\' jobs, as they come and go; or ["gpu-[001-032]"]'
 
 RUN = """\
-# Job {id} runs on {count} nodes ({hosts}).
+# Job {id} runs on {count} ({hosts}).
 [[run]]
 name = {name}
 {log}
@@ -100,7 +100,7 @@ def _run(job: Job) -> str:
     known = command.startswith("/") and " " not in command
     return RUN.format(
         id=comment(job.id),
-        count=len(job.nodes),
+        count=counted(len(job.nodes), "node"),
         hosts=comment(folded(job.nodes)),
         name=quote(job.name),
         plain="".join(char if char.isalnum() or char in "-_." else "-" for char in job.name),
