@@ -1,12 +1,14 @@
-"""A W&B server of one's own, and a person who reads it with the real client."""
+"""A W&B server of one's own, a home for clients, and the product."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.product import Product
 from tests.lab.wandb_server import WandbServer
 from tests.wandb.parts import ShiftedClock
 
@@ -28,3 +30,10 @@ def folder(tmp_path: Path) -> Path:
     made = tmp_path / "clients"
     made.mkdir()
     return made
+
+
+@pytest.fixture
+def product(tmp_path: Path) -> Iterator[Product]:
+    made = Product(tmp_path)
+    with contextlib.closing(made):
+        yield made
