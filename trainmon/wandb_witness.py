@@ -174,8 +174,11 @@ def _by_its_end(run: Run, wandb: Wandb, last: WandbRun, scene: Scene, job: Job |
 
 
 def _stopped(run: Run, last: WandbRun, scene: Scene, now: Instant) -> Judgement:
-    who = stopped_by(run, scene.actions, now) or "a person ended it"
-    return Judgement("stopped", f"{who}; W&B says that {last.name} {wandb_group.how_it_ended(last)}")
+    ended = f"W&B says that {last.name} {wandb_group.how_it_ended(last)}"
+    who = stopped_by(run, scene.actions, now)
+    if who is None and run.verdict == "finished":
+        return Judgement("finished", f"it had finished; {ended}")
+    return Judgement("stopped", f"{who or 'a person ended it'}; {ended}")
 
 
 def _with_a_job(run: Run, wandb: Wandb, last: WandbRun, ended: str, job: Job, now: Instant) -> Judgement:

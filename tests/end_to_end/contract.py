@@ -59,7 +59,13 @@ RUN = {
     "queued_behind": WHOLE_OR_NULL, "attempt": WHOLE_OR_NULL, "nodes": [TEXT],
     "wandb": {
         "id": TEXT_OR_NULL, "name": TEXT_OR_NULL, "state": TEXT_OR_NULL, "url": TEXT_OR_NULL,
-        "heartbeat_at": REAL_OR_NULL, "active_in_group": WHOLE_OR_NULL,
+        "heartbeat_at": REAL_OR_NULL, "active_in_group": WHOLE_OR_NULL, "active": [TEXT], "phase": TEXT_OR_NULL,
+        "since": REAL_OR_NULL, "why": TEXT_OR_NULL, "looked_at": REAL_OR_NULL, "before": TEXT_OR_NULL,
+        "step": WHOLE_OR_NULL, "created_at": REAL_OR_NULL, "user": TEXT_OR_NULL, "host": TEXT_OR_NULL,
+        "commit": TEXT_OR_NULL, "loss_state": TEXT_OR_NULL, "loss_why": TEXT_OR_NULL, "latest": {},
+        "samples": [
+            {"key": TEXT, "kind": TEXT, "file": TEXT, "step": WHOLE_OR_NULL, "kept": TEXT_OR_NULL},
+        ],
     },
     "log": {
         "host": TEXT_OR_NULL, "path": TEXT_OR_NULL, "age_s": REAL_OR_NULL, "lines_per_s": REAL_OR_NULL, "tail": [TEXT],

@@ -109,6 +109,13 @@ def test_a_run_under_an_armed_kill_switch_was_stopped() -> None:
     assert judge(still, heard(), NOW).why.endswith("; kill switch armed since 2m by ann")
 
 
+def test_a_run_that_had_finished_is_not_called_stopped_when_its_end_is_untidy() -> None:
+    done = replace(bare(told(wrun("crashed", NOW - 30), phase="ended")), verdict="finished")
+    assert judge(done, heard(), NOW) == ("finished", "it had finished; W&B says that llm-r1 crashed at step 12,880")
+    stopped = replace(done, verdict="stopped")
+    assert judge(stopped, heard(), NOW).why.startswith("a person ended it; ")
+
+
 def test_a_run_that_we_were_asked_to_end_was_stopped_and_says_by_whom() -> None:
     kill = record(status="done", done_at=NOW - 60)
     kill = replace(kill, action=replace(kill.action, verb="kill", run="llm", title="Arm the kill switch of llm"))
