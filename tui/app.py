@@ -215,7 +215,15 @@ class Dashboard(App[None], inherit_bindings=False):
         self.call_after_refresh(self.simulate_key, key)
 
     def go_to_run(self, name: str) -> None:
+        """Show Runs with the cursor on it, whatever is in the way: another screen, a zoomed pane, a filter."""
+        while isinstance(self.screen, Shown) and self.screen is not self.main:
+            self.pop_screen()
+        if self.main.current != self.main.runs.NUMBER:
+            self.main.action_pane(self.main.runs.NUMBER)
+        if self.main.runs.filter and not self.main.runs.lines.move_to(name):
+            self.main.runs.set_filter("")
         self.main.runs.lines.move_to(name)
+        self.call_after_refresh(self.main.runs.lines.move_to, name)  # a pane that was hidden is drawn by then
 
     def go_to_node(self, name: str) -> None:
         self.push_screen(NodeScreen(name))

@@ -256,6 +256,24 @@ async def test_the_palette_goes_to_a_node_by_name() -> None:
         assert isinstance(app.screen, NodeScreen)
 
 
+@pytest.mark.parametrize(
+    "before", [("2", "enter"), ("2", "z"), ("enter",), ("slash", *"llm", "enter", "2")], ids=" ".join
+)
+async def test_go_to_run_shows_it_in_runs_from_wherever_it_is_asked(before: tuple[str, ...]) -> None:
+    async with showing(calm(), (80, 24)) as (app, pilot, _):
+        await pilot.press(*before)
+        await settled(pilot)
+
+        app.go_to_run("sft-1b")
+        await settled(pilot)
+
+        assert app.screen is app.main
+        assert (app.main.current, app.main.runs.selected) == ("1", "sft-1b")
+        assert app.main.runs.lines.has_focus
+        assert "1 Runs" in text_of(app)
+        assert "sft-1b" in text_of(app)
+
+
 async def test_copy_puts_the_name_on_the_clipboard() -> None:
     async with showing(calm()) as (app, pilot, _):
         await pilot.press("y")
