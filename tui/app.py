@@ -58,7 +58,7 @@ class Dashboard(App[None], inherit_bindings=False):
         self.clock = clock or SystemClock()
         self.acting = Acting(self)
         self.shown: State | None = None
-        self.main = MainScreen()
+        self.main = MainScreen(backend)
         self.animation_level = "none"
         self._latest: State | None = None
         self._mailbox = Mailbox(lambda: self.post_message(Published()))
@@ -208,7 +208,7 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def place_of(self, screen: Screen[Any]) -> str:
         """What the key table calls the place where this screen's keys are heard."""
-        return screen.foot.place if isinstance(screen, MainScreen) else getattr(screen, "PLACE", "help")
+        return screen.foot.place if isinstance(screen, Shown) else getattr(screen, "PLACE", "help")
 
     def press(self, key: str) -> None:
         """Do what a key does, from the palette: once the palette is gone."""

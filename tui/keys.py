@@ -40,6 +40,21 @@ KEYS: tuple[Key, ...] = (
     Key("N", "log.previous", "next_match(-1)", "the match before", "log", "view", "N"),
     Key("f", "log.follow", "follow", "follow the end of the log, or stay here", "log", "view", "f", "Follow"),
     Key("w", "log.wrap", "wrap", "wrap long lines, or cut them", "log", "view", "w", "Wrap"),
+    Key("v", "wandb.next", "next_charts", "the next charts", "wandb", "view", "v", "Charts"),
+    Key("e", "wandb.log", "log", "linear or logarithmic values", "wandb", "view", "e", "Log"),
+    Key("t", "wandb.axis", "axis", "by step or by time (UTC)", "wandb", "view", "t", "Axis"),
+    Key("d", "wandb.range", "range", "the last day, the last hour, all", "wandb", "view", "d", "Range"),
+    Key("c", "wandb.compare", "compare", "with the attempts before, or alone", "wandb", "view", "c", "Compare"),
+    Key("d", "run.samples", "screen.save_samples", "fetch its newest W&B images and videos to a folder", "samples",
+        "view", "d", "Samples"),
+    Key("b", "wandb.page", "screen.open_page", "its W&B page in a browser; over SSH, its address", "page", "view", "b",
+        "Browser"),
+    Key("o", "wandb.smooth", "smooth", "smooth the curves, more and more, then not", "wandb", "view", "o", "Smooth"),
+    Key("plus,equals_sign", "wandb.in", "zoom_in", "half of what is shown", "wandb", "view", "+"),
+    Key("minus", "wandb.out", "zoom_out", "twice as much", "wandb", "view", "-"),
+    Key("0", "wandb.whole", "whole", "all of it, at its end", "wandb", "view", "0"),
+    Key("b", "runs.page", "screen.open_page", "the run's W&B page in a browser; over SSH, its address", "runs", "view",
+        "b"),
     Key("l", "view.log", "screen.full_log", "the selected run's log on the full screen", "main", "view", "l", "Log"),
     Key("enter", "lines.choose", "choose", "open what is under the cursor", "list", "view", "Enter", "Open"),
     Key("space", "lines.mark", "toggle_mark", "mark this row, or unmark it: one plan over several", "marks", "view",
@@ -49,6 +64,7 @@ KEYS: tuple[Key, ...] = (
     Key("2", "pane.gpus", "pane('2')", "the GPUs; again: on the full screen", "main", "move", "2"),
     Key("3", "pane.disk", "pane('3')", "the disks; again: on the full screen", "main", "move", "3"),
     Key("4", "pane.log", "pane('4')", "the log; again: on the full screen", "main", "move", "4"),
+    Key("6", "pane.wandb", "pane('6')", "W&B: the run's charts; again: on the full screen", "main", "move", "6"),
     Key("7", "pane.queue", "pane('7')", "the queue: jobs and nodes; again: on the full screen", "main", "move", "7"),
     Key("tab", "pane.next", "app.focus_next", "next pane", "main", "move", "Tab"),
     Key("shift+tab", "pane.previous", "app.focus_previous", "pane before", "main", "move", "Shift+Tab"),
@@ -60,6 +76,8 @@ KEYS: tuple[Key, ...] = (
     Key("G,end", "lines.end", "last", "to the end", "moves", "move", "G"),
     Key("left", "log.left", "sideways(-1)", "to the left in cut lines", "log", "move", "←"),
     Key("right", "log.right", "sideways(1)", "to the right in cut lines", "log", "move", "→"),
+    Key("left", "wandb.left", "pan(-1)", "earlier", "wandb", "move", "←"),
+    Key("right", "wandb.right", "pan(1)", "later; at the end it is followed", "wandb", "move", "→"),
     Key("z", "view.zoom", "zoom", "this pane on the full screen, and back", "main", "view", "z", "Zoom"),
     Key("p", "view.pause", "app.pause", "hold the screen still; the watching goes on", "app", "view", "p", "Pause"),
     Key("r", "view.refresh", "app.look_again", "look at everything again now", "app", "view", "r", "Refresh"),
@@ -104,8 +122,11 @@ PLACES: dict[str, tuple[str, ...]] = {
     "queue-nodes": (*_ROWS, "queue", "marks", "act-any", "act-node"),
     "log": ("app", "main", "back", "pane", "log", "moves"),
     "log-screen": ("app", "back", "pane", "log", "moves", "log-screen"),
+    "wandb": ("app", "main", "back", "pane", "list", "moves", "wandb", "page"),
+    "wandb-screen": (*_READ, "list", "wandb", "page"),
     "node": (*_READ, "list", "act-any", "act-node"),
     "run": (*_READ, "list", "act-any", "act"),
+    "run-wandb": (*_READ, "list", "samples", "page", "act-any", "act"),
     "job": (*_READ, "list", "act-any", "act"),
     "help": ("app", "back", "moves", "help"),
     "plan": ("back", "moves", "plan", "door"),
@@ -118,7 +139,8 @@ EVERYWHERE = frozenset({"ctrl+q", "ctrl+c"})
 
 FOOTER_AT_MOST = 9
 
-OPENS = frozenset({"runs", "gpus", "queue", "queue-nodes", "run", "job", "node", "menu"})
+OPENS = frozenset({"runs", "gpus", "queue", "queue-nodes", "run", "run-wandb", "job", "node", "menu", "wandb",
+                   "wandb-screen"})
 """Places where Enter opens something. A disk has no screen of its own."""
 
 NARROW = ("app.help", "app.palette", "app.quit", "lines.choose", "queue.view", "view.metric", "view.log")
@@ -186,9 +208,10 @@ SCREENS = "a run, a job, a node"
 def markdown() -> str:
     """The README's table of keys."""
     where = {
-        "rows": "Runs, GPUs, Disk, Queue", "list": f"Runs, GPUs, Queue, {SCREENS}", "marks": "Runs, GPUs, Queue",
+        "rows": "Runs, GPUs, Disk, Queue", "list": f"Runs, GPUs, Queue, W&B, {SCREENS}", "marks": "Runs, GPUs, Queue",
         "gpus": "GPUs", "log": "Log", "queue": "Queue", "act-any": f"Runs, GPUs, Queue, {SCREENS}",
         "act": "Runs, Queue, a run, a job", "act-node": "GPUs, Queue, a node", "plan": "Plan", "door": "Plan",
+        "wandb": "W&B", "page": "W&B, a run", "samples": "a run", "runs": "Runs",
         "main": "the panes", "help": "Help", "log-screen": "Log on the full screen",
     }  # fmt: skip
     lines = ["| key | what it does | where |", "|---|---|---|"]

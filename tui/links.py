@@ -1,11 +1,13 @@
-"""Lines that lead somewhere: Enter on one opens the run, the job, the node or the log that it names. Pure."""
+"""Lines that lead somewhere: Enter on one opens the run, the job, the node, the log or the charts that it names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from tui.lines import Row, Span
+
+Kind = Literal["run", "job", "node", "log", "wandb"]
 
 Line = tuple[Span, ...]
 
@@ -14,9 +16,9 @@ _SIGN = ">"
 
 
 class Link(NamedTuple):
-    """Where a line leads: a run by its name, a job by its key, a node by its name, the log of a run."""
+    """Where a line leads: a run by its name, a job by its key, a node by its name, a run's log or W&B charts."""
 
-    kind: Literal["run", "job", "node", "log"]
+    kind: Kind
     name: str
 
 
@@ -45,10 +47,7 @@ def link_of(key: str | None) -> Link | None:
     kind, colon, name = (key or "").removeprefix(_SIGN).partition(":")
     if key is None or not key.startswith(_SIGN) or not colon:
         return None
-    for known in ("run", "job", "node", "log"):
-        if kind == known:
-            return Link(known, name)
-    return None
+    return next((Link(known, name) for known in get_args(Kind) if kind == known), None)
 
 
 def first_link(shown: Iterable[Row]) -> str | None:

@@ -1,7 +1,9 @@
-"""What the main screen shows at which size: pure, so that every width is a value in a test."""
+"""What the main screen shows at which size, and where: pure, so that every width is a value in a test."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 TINY_COLUMNS = 60
@@ -10,7 +12,7 @@ THREE_COLUMNS = 180
 SHORT_ROWS = 16
 TALL_ROWS = 50
 
-NAMES = {"1": "Runs", "2": "GPUs", "3": "Disk", "4": "Log", "7": "Queue"}
+NAMES = {"1": "Runs", "2": "GPUs", "3": "Disk", "4": "Log", "6": "W&B", "7": "Queue"}
 
 
 class Shape(NamedTuple):
@@ -29,23 +31,40 @@ class Chosen(NamedTuple):
 
     current: str = "1"
     lower: str = "4"
-    """Of 2, 3, 4 and 7: the lower half of the only column."""
+    """Of 2, 3, 4, 6 and 7: the lower half of the only column."""
     beside: str = "4"
     """Of 4 and 7: what stands under the runs where there are several columns."""
+    charts: bool = False
+    """Whether 6 stands there instead, where it has no column of its own."""
 
     def go_to(self, number: str) -> Chosen:
-        return Chosen(number, self.lower if number == "1" else number, number if number in ("4", "7") else self.beside)
+        lower = self.lower if number == "1" else number
+        if number in ("4", "7"):
+            return Chosen(number, lower, number)
+        return Chosen(number, lower, self.beside, self.charts or number == "6")
 
 
-def shape(width: int, height: int, chosen: Chosen, *, zoomed: bool = False, queue: bool = False) -> Shape:
-    """`queue`: whether there is one to show; then it has a place of its own where there is room."""
+def shape(
+    width: int, height: int, chosen: Chosen, *, zoomed: bool = False, queue: bool = False, charts: bool = False
+) -> Shape:
+    """`queue`, `charts`: whether there is one to show; then it has a place of its own where there is room."""
     if zoomed or width < TINY_COLUMNS or height < SHORT_ROWS:
         return Shape(((chosen.current,),), others(chosen.current))
     if width < TWO_COLUMNS:
         return Shape((("1", chosen.lower),), others("1", chosen.lower))
-    left = ("1", "7", "4") if height >= TALL_ROWS and (queue or chosen.beside == "7") else ("1", chosen.beside)
-    columns = (left, ("2", "3")) if width < THREE_COLUMNS else (left, ("2", "3"), ("run",))
-    return Shape(columns, others(*left, "2", "3"))
+    if width < THREE_COLUMNS:
+        left = left_column(height, "6" if chosen.charts else chosen.beside, chosen.beside, queue=queue)
+        return Shape((left, ("2", "3")), others(*left, "2", "3"))
+    left = left_column(height, chosen.beside, chosen.beside, queue=queue)
+    third = ("6", "run") if charts or chosen.current == "6" else ("run",)
+    return Shape((left, ("2", "3"), third), others(*left, "2", "3", *third))
+
+
+def left_column(height: int, under: str, beside: str, *, queue: bool) -> tuple[str, ...]:
+    """The runs, and what stands under them: the queue as well where there is room for it."""
+    if height >= TALL_ROWS and (queue or beside == "7"):
+        return ("1", "7", "4" if under == "7" else under)
+    return ("1", under)
 
 
 def others(*shown: str) -> tuple[str, ...]:
@@ -59,3 +78,46 @@ def is_tiny(width: int, height: int) -> bool:
 def what_is_hidden(hidden: tuple[str, ...]) -> str:
     """The sentence that a small screen owes."""
     return "one pane fits here; also: " + "  ".join(f"{number} {NAMES[number]}" for number in hidden)
+
+
+# ---- where each pane stands ----------------------------------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    """Cells from the left and the top, and its size."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+
+
+WIDTHS: Mapping[int, Sequence[int]] = {1: (1,), 2: (57, 43), 3: (44, 36, 32)}
+"""The shares of the columns, by their number."""
+
+HIGH = frozenset({"2", "4", "6", "7"})
+"""Panes that want half as many lines again as the others."""
+
+
+def places(columns: tuple[tuple[str, ...], ...], width: int, height: int) -> dict[str, Place]:
+    """Every pane's place: the columns side by side, the panes of each below each other."""
+    found: dict[str, Place] = {}
+    for column, (left, right) in zip(columns, cuts(width, WIDTHS[len(columns)]), strict=True):
+        for pane, (top, bottom) in zip(column, cuts(height, heights(column, len(columns))), strict=True):
+            found[pane] = Place(left, top, right - left, bottom - top)
+    return found
+
+
+def heights(column: tuple[str, ...], columns: int) -> list[int]:
+    """The shares of the panes of a column. What was chosen for the only one gets most of it."""
+    if columns == 1:
+        return [2, 3][: len(column)]
+    if len(column) == 3:
+        return [2, 2, 3]
+    return [3 if pane in HIGH else 2 for pane in column]
+
+
+def cuts(cells: int, shares: Sequence[int]) -> list[tuple[int, int]]:
+    """From where to where each share goes, without a gap."""
+    ends = [cells * part // sum(shares) for part in accumulate(shares, initial=0)]
+    return list(pairwise(ends))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from trainmon.clock import Seconds
+from trainmon.curves import Curves
 from trainmon.model import Series, State
 from trainmon.model_actions import Action, Ask, Plan
+from trainmon.model_wandb import Curve
 
 
 class FakeBackend:
@@ -20,6 +22,10 @@ class FakeBackend:
         self.acted: list[Action] = []
         self.plan: Callable[[Ask], Plan] | None = None
         """When set, every Ask is answered at once with what it makes."""
+        self.curves = Curves()
+        """The engine's own."""
+        self.saving: list[Callable[[str], None]] = []
+        """Who waits for samples: a test answers when it likes."""
         self._sinks: list[Callable[[State], None]] = []
 
     def publish(self, state: State) -> None:
@@ -57,3 +63,10 @@ class FakeBackend:
 
     def look_at_job(self, key: str) -> None:
         self.asked.append(("look at job", key))
+
+    def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
+        return self.curves.read(path, key, epoch, start)
+
+    def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
+        self.asked.append(("save samples", run, directory))
+        self.saving.append(reply)

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from tests.tui import states
+from tests.tui import states, wandb_states
 from tests.tui.backend import FakeBackend
 from tests.tui.states import NOW, queued, run, source, troubled
+from tests.tui.wandbs import filled
 from trainmon import actions
 from trainmon.actions import Actor, Fresh
 from trainmon.model import Run, State
@@ -66,12 +67,12 @@ def planned(state: State) -> Callable[[Ask], Plan]:
     return lambda ask: actions.plan(ask, state, fresh, Actor("me", "laptop"), NOW)
 
 
-STATES = {**states.STATES, "acting": acting}
+STATES = {**states.STATES, **wandb_states.STATES, "acting": acting}
 
 
 def planning(state: State) -> FakeBackend:
-    """A backend of this State that answers with the real plans."""
-    backend = FakeBackend(state)
+    """A backend of this State that answers with the real plans, and has the curves of its runs."""
+    backend = filled(state) if any(one.wandb for one in state.runs.values()) else FakeBackend(state)
     backend.plan = planned(state)
     return backend
 

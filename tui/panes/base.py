@@ -84,6 +84,11 @@ class Pane(Vertical):
         """What `y` copies: a name, a path, a line."""
         return self.selected
 
+    @property
+    def page(self) -> str | None:
+        """The address that `b` opens: of the W&B run that it is about."""
+        return None
+
     def subject_of(self, key: str) -> Subject | None:
         """What the row of this key is about; None where nothing can be done to it."""
         return None if self.KIND is None or key.startswith(SENTENCE) else (self.KIND, key)

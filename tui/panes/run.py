@@ -36,6 +36,12 @@ class RunPane(LinkedPane):
     def subjects(self) -> tuple[Subject, ...]:
         return () if self.run is None else (("run", self.run),)
 
+    @property
+    def page(self) -> str | None:
+        """The address of the page of its current W&B run."""
+        run = None if self.state is None else self.state.runs.get(self.run or "")
+        return None if run is None or run.wandb is None or run.wandb.current is None else run.wandb.current.url
+
     def copy_text(self) -> str | None:
         """Where its log is, else its name."""
         run = None if self.state is None else self.state.runs.get(self.run or "")

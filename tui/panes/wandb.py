@@ -7,9 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
 
-from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container
 
 from trainmon.model import Run, State
@@ -20,35 +19,46 @@ from tui.chart_axes import Limits
 from tui.chart_places import Layout, layout, places
 from tui.chart_view import View
 from tui.charts import ATTEMPTS_AT_MOST, Charts, legend
-from tui.keys import Key, bindings
+from tui.keys import bindings
 from tui.lines import GUTTER, KeyedLines, Span, width_of
 from tui.panes.base import Pane, Subject
 from tui.picture import Picture
 from tui.symbols import Ascii
 from tui.wandb_rows import head, notes, rows, state_spans, trouble, why_nothing
 
-WANDB_KEYS: tuple[Key, ...] = (
-    Key("v", "wandb.next", "next_charts", "the next charts", "wandb", "view", "v", "Charts"),
-    Key("e", "wandb.log", "log", "linear or logarithmic values", "wandb", "view", "e", "Log"),
-    Key("t", "wandb.axis", "axis", "by step or by time (UTC)", "wandb", "view", "t", "Axis"),
-    Key("d", "wandb.range", "range", "the last day, the last hour, all", "wandb", "view", "d", "Range"),
-    Key("o", "wandb.smooth", "smooth", "smooth the curves, more and more, then not", "wandb", "view", "o", "Smooth"),
-    Key("c", "wandb.compare", "compare", "with the attempts before, or alone", "wandb", "view", "c", "Compare"),
-    Key("plus,equals_sign", "wandb.in", "zoom_in", "half of what is shown", "wandb", "view", "+"),
-    Key("minus", "wandb.out", "zoom_out", "twice as much", "wandb", "view", "-"),
-    Key("0", "wandb.whole", "whole", "all of it, at its end", "wandb", "view", "0"),
-    Key("left", "wandb.left", "pan(-1)", "earlier", "wandb", "move", "←"),
-    Key("right", "wandb.right", "pan(1)", "later; at the end it is followed", "wandb", "move", "→"),
-)
-
 
 class ChartsView(Picture, can_focus=True):
-    """The charts themselves; where no table is beside them, they have the focus."""
+    """The charts themselves. Where no table is in sight they have the focus, and the table's cursor moves unseen."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("moves")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("list", "moves")]
+
+    def __init__(self, table: KeyedLines) -> None:
+        super().__init__()
+        self.table = table
 
     def on_click(self) -> None:
         self.focus()
+
+    def action_cursor_down(self) -> None:
+        self.table.action_cursor_down()
+
+    def action_cursor_up(self) -> None:
+        self.table.action_cursor_up()
+
+    def action_page_down(self) -> None:
+        self.table.action_page_down()
+
+    def action_page_up(self) -> None:
+        self.table.action_page_up()
+
+    def action_first(self) -> None:
+        self.table.action_first()
+
+    def action_last(self) -> None:
+        self.table.action_last()
+
+    def action_choose(self) -> None:
+        self.table.action_choose()
 
 
 class WandbPane(Pane):
@@ -56,9 +66,7 @@ class WandbPane(Pane):
 
     NUMBER = "6"
     NAME = "W&B"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(key.keys, key.do, key.words, bool(key.short), key.cap, id=key.id) for key in WANDB_KEYS
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("wandb")]
     DEFAULT_CSS = """
     WandbPane {
         & > #wandb-body { height: 1fr; width: 1fr; layout: horizontal; }
@@ -77,9 +85,9 @@ class WandbPane(Pane):
         self.run: str | None = None
         self.charts = Charts(backend.curve)
         self.view = View()
-        self.body = ChartsView()
-        self.box = Container(id="wandb-body")
         self.lines = KeyedLines(id="wandb-table")
+        self.body = ChartsView(self.lines)
+        self.box = Container(id="wandb-body")
         self.alone = False
         """Whether only the chart of the value under the cursor is shown."""
         self._drawn: tuple[object, ...] = ()
@@ -141,7 +149,9 @@ class WandbPane(Pane):
         problem = trouble(source)
         sentences = why_nothing(run, self.run, problem)
         if run is None or run.wandb is None or sentences:
-            self._say_instead(sentences)
+            self.caption(clean(self.run or ""))
+            self.head()
+            self.say(*sentences)
             return
         shape = layout(width, self.box.content_size.height)
         room = shape.width if shape.table == "beside" else width - 1
@@ -155,15 +165,13 @@ class WandbPane(Pane):
         self.body.set_lines([(Span(" " * GUTTER), *line) for line in (*over, *self._pictures)])
         self._words(run, run.wandb)
 
-    def _say_instead(self, sentences: list[tuple[str, str]]) -> None:
+    def say(self, *sentences: tuple[str, str]) -> None:
+        """Sentences take the place of charts and table."""
         self._drawn = ()
-        self.caption(clean(self.run or ""))
-        self.head()
         self._arrange(Layout("below", 0, 0, 0))
         self.body.display = False
-        self.say(
-            *((line, style) for words, style in sentences for line in textwrap.wrap(words, max(8, self.width - 3)))
-        )
+        room = max(8, self.width - 3)
+        super().say(*((line, style) for words, style in sentences for line in textwrap.wrap(words, room)))
 
     def _arrange(self, shape: Layout) -> None:
         """Put the table beside the charts, below them, or away."""
@@ -185,11 +193,11 @@ class WandbPane(Pane):
         read = (run.name, paths, wandb.keys, wandb.points)
         drawn = (read, self.view, shape, plain, saves(run), self.alone, page)
         if drawn != self._drawn:
-            self._drawn = drawn
             shown = self._pages(wandb.keys, shape)[page]
             self.charts.look(paths, wandb.keys, shown)
             self.charts.saves = saves(run)
             self._pictures = self.charts.draw(self.view, shown, shape.width, shape.height, plain=plain)
+            self._drawn = drawn
         self._draw_table(wandb, shape)
 
     def _draw_table(self, wandb: Wandb, shape: Layout) -> None:
@@ -244,7 +252,7 @@ class WandbPane(Pane):
         self._look(self.view.other_scale())
 
     def action_axis(self) -> None:
-        self._look(self.view.other_axis())
+        self._look(self.charts.on_other_axis(self.view))
 
     def action_range(self) -> None:
         self._look(self.view.other_span())
@@ -271,10 +279,6 @@ class WandbPane(Pane):
         data, shown = self.charts.data(self.view), self.charts.x
         if data is not None and shown is not None:
             self._look(change(shown, data))
-
-    def on_resize(self, event: events.Resize) -> None:
-        self._drawn = ()
-        super().on_resize(event)
 
 
 def table_width(shape: Layout) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from typing import Any, ClassVar, Protocol, cast
 
 from textual.binding import BindingType
@@ -11,8 +13,9 @@ from trainmon.model import State
 from trainmon.model_actions import Verb
 from tui.acting import Acting
 from tui.backend import Backend
+from tui.browser import can_open, is_page, open_page
 from tui.footer import Foot
-from tui.keys import ACTS, PLACES, bindings
+from tui.keys import ACTS, PLACES, bindings, heard
 from tui.modals.find import Find
 from tui.modals.pick import Pick
 from tui.panes.base import Pane
@@ -37,7 +40,7 @@ class Shown(Screen[None]):
     """A screen that is given each State that is painted, and the last one when it comes up."""
 
     PLACE: ClassVar[str] = ""
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "pane", *ACTS)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "pane", "page", *ACTS)]
     header: HeaderLine
     foot: Foot
     pane: Pane | None = None
@@ -57,12 +60,15 @@ class Shown(Screen[None]):
     def action_back(self) -> None:
         self.dismiss()
 
-    # ---- keys that act, where there is something to act on ----
+    # ---- keys that are for some places only ----
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """In a log and among disks nothing acts, and the capitals are the log's own."""
+        """In a log and among disks nothing acts, and the capitals are the log's own; charts have no rows to filter."""
+        place = self.watching.place_of(self)
         if action in {"act", "menu"}:
-            return not set(ACTS).isdisjoint(PLACES[self.watching.place_of(self)])
+            return not set(ACTS).isdisjoint(PLACES[place])
+        if action in {"find", "sort", "open_page"}:
+            return any(key.do == f"screen.{action}" for key in heard(place))
         return super().check_action(action, parameters)
 
     def action_act(self, verb: Verb) -> None:
@@ -78,6 +84,24 @@ class Shown(Screen[None]):
         if text:
             self.app.copy_to_clipboard(text)
             self.app.notify(text, title="copied", timeout=4, markup=False)
+
+    # ---- the page of its W&B run ----
+
+    def page(self) -> str | None:
+        """The address that `b` opens."""
+        return None if self.pane is None else self.pane.page
+
+    def action_open_page(self) -> None:
+        """In the person's browser; where there is none to be seen its address is shown, for the terminal to open."""
+        page = self.page()
+        if page is None:
+            self.app.notify("W&B has told of no page of this run", severity="warning", timeout=6, markup=False)
+        elif not can_open(os.environ) or not is_page(page):
+            self.app.notify(page, title="its page, in W&B", timeout=20, markup=False)
+        else:
+            self.app.notify(page, title="opening in your browser", timeout=4, markup=False)
+            tell = partial(self.app.notify, page, title="no browser came up; its page", timeout=20, markup=False)
+            open_page(page, lambda well: None if well else tell())
 
 
 class PaneScreen(Shown):

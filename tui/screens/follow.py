@@ -6,6 +6,7 @@ from typing import Any
 
 from textual.screen import Screen
 
+from tui.backend import Backend
 from tui.footer import Foot
 from tui.lines import KeyedLines
 from tui.links import Link, link_of
@@ -14,7 +15,7 @@ from tui.screens.base import Shown
 
 
 class LinkedScreen(Shown):
-    """A screen about a run, a job or a node, whose lines lead to others."""
+    """A screen about a run, its charts, a job or a node, whose lines lead to others."""
 
     def __init__(self, about: Link) -> None:
         super().__init__()
@@ -35,15 +36,18 @@ class LinkedScreen(Shown):
         if isinstance(below, LinkedScreen) and below.about == link:
             self.dismiss()
         else:
-            self.app.push_screen(screen_for(link))
+            self.app.push_screen(screen_for(link, self.watching.backend))
 
 
-def screen_for(link: Link) -> Shown:
+def screen_for(link: Link, backend: Backend) -> Shown:
     """A screen about what a link names. These screens lead to each other, so they are imported when one is wanted."""
     from tui.screens.job import JobScreen
     from tui.screens.log import LogScreen
     from tui.screens.node import NodeScreen
     from tui.screens.run import RunScreen
+    from tui.screens.wandb import WandbScreen
 
+    if link.kind == "wandb":
+        return WandbScreen(link.name, backend)
     kinds = {"run": RunScreen, "job": JobScreen, "node": NodeScreen, "log": LogScreen}
     return kinds[link.kind](link.name)

@@ -16,7 +16,8 @@ from tui.reading import Reading
 
 TITLES = {
     "runs": "Runs", "gpus": "GPUs", "disk": "Disk", "queue": "Queue", "queue-nodes": "Queue, nodes",
-    "log": "Log", "log-screen": "Log", "node": "Node", "run": "Run", "job": "Job", "help": "Help",
+    "log": "Log", "log-screen": "Log", "wandb": "W&B", "wandb-screen": "W&B", "node": "Node", "run": "Run",
+    "run-wandb": "Run", "job": "Job", "help": "Help",
 }  # fmt: skip
 
 ACTING = "Actions: each shows its plan first; Close is the default"

@@ -7,10 +7,10 @@ from typing import ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical
 from textual.geometry import Offset
 
 from trainmon.model import State
+from tui.backend import Backend
 from tui.keys import bindings
 from tui.lines import KeyedLines
 from tui.links import Link
@@ -24,7 +24,9 @@ from tui.panes.queue import QueuePane, watched
 from tui.panes.run import RunPane
 from tui.panes.runs import RunsPane
 from tui.panes.strip import Strip
+from tui.panes.wandb import WandbPane
 from tui.screens.base import PaneScreen
+from tui.screens.body import Body
 from tui.screens.follow import screen_for
 from tui.screens.log import LogScreen
 from tui.screens.node import NodeScreen
@@ -33,12 +35,12 @@ from tui.shape import NAMES, Chosen, Shape, is_tiny, shape, what_is_hidden
 
 
 class MainScreen(PaneScreen):
-    """Runs, GPUs, disks, the queue and the log of the selected run."""
+    """Runs, GPUs, disks, the queue, and of the selected run its log and its W&B charts."""
 
     PLACE = "runs"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("main")]
 
-    def __init__(self) -> None:
+    def __init__(self, backend: Backend) -> None:
         super().__init__()
         self.header = HeaderLine()
         self.strip = Strip()
@@ -47,38 +49,32 @@ class MainScreen(PaneScreen):
         self.disk = DiskPane(id="disk")
         self.log_pane = LogPane(id="log")
         self.queue = QueuePane(id="queue")
+        self.wandb = WandbPane(backend, id="wandb")
         self.run_pane = RunPane(id="run")
         self.panes: dict[str, Pane] = {
-            "1": self.runs, "2": self.gpus, "3": self.disk, "4": self.log_pane, "7": self.queue,
+            "1": self.runs, "7": self.queue, "4": self.log_pane, "2": self.gpus, "3": self.disk, "6": self.wandb,
             "run": self.run_pane,
         }  # fmt: skip
+        """In the order in which Tab goes through them."""
+        self.body = Body(self.panes)
         self.pane = self.runs
         self.chosen, self.zoomed = Chosen(), False
-        self._has_begun = self._has_queue = False
+        self._has_begun = self._has_queue = self._has_charts = False
         self.shape = Shape(())
 
     def compose(self) -> ComposeResult:
         yield self.header
         yield self.strip
-        with Horizontal(id="body"):
-            with Vertical(id="left", classes="column"):
-                yield self.runs
-                yield self.queue
-                yield self.log_pane
-            with Vertical(id="right", classes="column"):
-                yield self.gpus
-                yield self.disk
-            with Vertical(id="third", classes="column"):
-                yield self.run_pane
+        yield self.body
         yield self.find
         yield self.foot
 
     def show(self, state: State) -> None:
         self.header.show(state)
         self.strip.show(state)
-        has_queue = bool(state.jobs or watched(state))
-        if has_queue != self._has_queue:
-            self._has_queue = has_queue
+        has = bool(state.jobs or watched(state)), any(run.spec.wandb for run in state.runs.values())
+        if has != (self._has_queue, self._has_charts):
+            self._has_queue, self._has_charts = has
             self.fit()
         for pane in self.panes.values():
             pane.show(state)
@@ -104,7 +100,7 @@ class MainScreen(PaneScreen):
     def fit(self) -> None:
         """Put the panes into the shape for this size, focus and zoom; nothing is touched when it stays."""
         width, height = self.app.size
-        wanted = shape(width, height, self.chosen, zoomed=self.zoomed, queue=self._has_queue)
+        wanted = shape(width, height, self.chosen, zoomed=self.zoomed, queue=self._has_queue, charts=self._has_charts)
         tiny = is_tiny(width, height) and not self.zoomed
         sentence = what_is_hidden(wanted.hidden) if tiny else "zoomed  z goes back" if self.zoomed else ""
         self.foot.at(self.place, sentence)
@@ -112,13 +108,7 @@ class MainScreen(PaneScreen):
             return
         self.shape = wanted
         with self.app.batch_update():
-            for number, pane in self.panes.items():
-                pane.display = number in wanted.panes
-            for column in self.query(".column"):
-                column.display = any(pane.display for pane in column.query(Pane))
-            self.set_class(len(wanted.columns) == 1, "stacked")
-            self.set_class(len(wanted.columns) == 3, "three")
-            self.set_class(len(wanted.columns[0]) == 3, "tall")
+            self.body.stand(wanted.columns)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         for number, pane in self.panes.items():
@@ -162,6 +152,7 @@ class MainScreen(PaneScreen):
         if event.pane is self.runs:
             self.log_pane.follow_run(event.key)
             self.run_pane.follow_run(event.key)
+            self.wandb.follow_run(event.key)
             self.runs.say_why()
         elif event.pane is self.queue:
             self.fit()
@@ -174,7 +165,11 @@ class MainScreen(PaneScreen):
         elif event.lines is self.queue.lines:
             subject = self.queue.subject_of(event.key)
             if subject is not None:
-                self.app.push_screen(screen_for(Link(*subject)))
+                self.app.push_screen(screen_for(Link(*subject), self.watching.backend))
+
+    def page(self) -> str | None:
+        """Of the run under the cursor, among the runs as among its charts."""
+        return self.run_pane.page
 
     def action_full_log(self) -> None:
         run = self.runs.selected
@@ -185,9 +180,9 @@ class MainScreen(PaneScreen):
 
     def action_jump(self) -> None:
         targets = [
-            Target(f"pane {number}", pane.region.offset + Offset(2, 0))
-            for number, pane in self.panes.items()
-            if pane.display and number in NAMES
+            Target(f"pane {number}", self.panes[number].region.offset + Offset(2, 0))
+            for number in NAMES
+            if self.panes[number].display
         ]
         foot = self.foot.region.offset
         targets += [
