@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
@@ -48,6 +49,12 @@ ANSWER_AT_MOST: Seconds = 25.0
 
 FAREWELL: Seconds = 0.3
 """So long the child has to end by itself, which takes it some milliseconds, before it is killed."""
+
+LOOK_EVERY: Seconds = 1.0
+"""How soon it is noticed that the child has died while others hold its pipes."""
+
+SETTLE: Seconds = 0.05
+"""Its last words may still be on their way when it has died."""
 
 START_AT_MOST: Seconds = 0.3
 """How long a child that is just being started is waited for at the end: its program may lie on a disk that hangs."""
@@ -154,11 +161,14 @@ class Talk:
         self._directory: str | None = None
         self._sidecar: int | None = None
         self._over = threading.Event()
+        self._process = process
         self._stream = LocalStream(reader, process, self, lambda _: None)
         self._stream.start()
 
     @property
     def is_over(self) -> bool:
+        if self._process.poll() is not None and not self._over.is_set():
+            self.kill()  # what it has left: its sidecar may hold our pipes open
         return self._over.is_set()
 
     def say(self, data: bytes) -> None:
@@ -166,12 +176,14 @@ class Talk:
 
     def hear(self, number: int, within: Seconds) -> AnyAnswer:
         """The answer to this question; who gives none in time is killed. Raises WandbFailed."""
-        try:
-            told = self._heard.get(timeout=within)
-        except queue.Empty:
-            self.kill()
-            words = f"W&B's client gave no answer in {within:g} s, and was killed"
-            raise WandbFailed(words, kind="slow") from None
+        until = time.monotonic() + within
+        told = self._next(until)
+        while told is None and not self.is_over:
+            if time.monotonic() >= until:
+                self.kill()
+                raise WandbFailed(f"W&B's client gave no answer in {within:g} s, and was killed", kind="slow")
+            told = self._next(until)
+        told = told or self._next(time.monotonic() + SETTLE)
         if told is None:
             said = f": {self._complaint}" if self._complaint else ""
             raise WandbFailed(f"W&B's client has ended{said}", kind="gone")
@@ -179,6 +191,13 @@ class Talk:
             self.kill()
             raise WandbFailed("W&B's client answered another question than was asked", kind="sdk")
         return told
+
+    def _next(self, until: Seconds) -> AnyAnswer | None:
+        """What it says next; None where that is nothing for a while, or it is over."""
+        try:
+            return self._heard.get(timeout=max(0.0, min(LOOK_EVERY, until - time.monotonic())))
+        except queue.Empty:
+            return None
 
     def close(self) -> None:
         """Have it end by itself, which takes all along that it started; if it does not, end it."""
