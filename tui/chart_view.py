@@ -50,8 +50,12 @@ class View(NamedTuple):
 
     # ---- keys ----
 
-    def other_axis(self) -> View:
-        return self.whole()._replace(by_time=not self.by_time)
+    def other_axis(self, part: Limits | None) -> View:
+        """The same by the other axis; `part` is what a window is there, where that is known."""
+        other = self.whole()._replace(by_time=not self.by_time)
+        if part is None:
+            return other
+        return other._replace(width=part.high - part.low, end=None if self.end is None else part.high)
 
     def other_scale(self) -> View:
         return self._replace(log=not self.log)

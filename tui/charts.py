@@ -95,6 +95,24 @@ class Charts:
         copies = [*(self.now(key) for key in self.keys), *before]
         return reach(copies, by_time=view.by_time)
 
+    def on_other_axis(self, view: View) -> View:
+        """What is seen by step is seen by time as well, and the other way round."""
+        data = self.data(view)
+        if data is None or not view.is_zoomed:
+            return view.other_axis(None)
+        part = window(view, data, self.lead)
+        low, high = (self._crossed(view, at) for at in part)
+        return view.other_axis(Limits(low, high) if low is not None and high is not None and low < high else None)
+
+    def _crossed(self, view: View, at: float) -> float | None:
+        """The step of a time, or the time of a step: of the newest attempt that was there then."""
+        for path in self._shown(view):
+            copy = self.copies.known(path, self.keys[0])
+            xs = copy.xs(by_time=view.by_time)
+            if xs and xs[0] <= at <= xs[-1]:
+                return copy.step_at(at) if view.by_time else copy.time_at(at)
+        return None
+
     def marks(self) -> Marks:
         """Each attempt but the oldest began with a restart."""
         begun = [self._beginning(path) for path in self.paths[:-1]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -76,6 +77,7 @@ def value(key: str, step: int, chance: random.Random) -> float:
     return 40.0 + 200.0 * math.exp(-step / 5_000) + noise
 
 
+@lru_cache(64)
 def points(key: str, first: int, last: int, *, every: int = 1, seed: int = 1) -> Points:
     """What one attempt logged of a metric from one step to another."""
     chance = random.Random(f"{key} {seed}")
