@@ -17,7 +17,10 @@ SWEEP: Seconds = 300.0
 """So long after its last heartbeat the server says that a run has crashed."""
 
 SILENT: Seconds = 180.0
-"""Six heartbeats behind a newer run: it was killed, and has been followed before the server noticed."""
+"""Six heartbeats behind a newer run: it was killed, and another was resumed before the server noticed."""
+
+WHOLE_SECONDS: Seconds = 2.0
+"""The server tells times without fractions: two that are so close may have been in any order."""
 
 MOVES_WITHIN: Seconds = 120.0
 """A heartbeat that looks old at our first look may be that of a server whose clock is behind ours: then it moves."""
@@ -91,10 +94,16 @@ def _beat(run: WandbRun, before: Beat | None, at: Instant) -> Beat:
 
 
 def _is_followed(run: WandbRun, running: Sequence[WandbRun]) -> bool:
-    """Whether a newer one beats, and this one has fallen silent: by the server's clock, whatever ours says."""
-    later = running[: running.index(run)]
-    beats = [other.heartbeat_at for other in later if other.heartbeat_at is not None]
-    return run.heartbeat_at is not None and bool(beats) and max(beats) - run.heartbeat_at > SILENT
+    """Whether this one has fallen silent, and a newer one beats: it has not beaten since that began, or for long. All
+    by the server's clock, whatever ours says."""
+    last = run.heartbeat_at
+    if last is None:
+        return False
+    later = [other for other in running[: running.index(run)] if other.heartbeat_at is not None]
+    began = [other.created_at for other in later if other.created_at is not None]
+    return any(last < at - WHOLE_SECONDS for at in began) or any(
+        (other.heartbeat_at or last) - last > SILENT for other in later
+    )
 
 
 def _attempts(runs: Sequence[WandbRun], active: Sequence[WandbRun], before: Wandb) -> tuple[str, ...]:

@@ -90,6 +90,12 @@ def test_a_killed_run_that_the_server_has_not_noticed_yet_is_no_second_one() -> 
     assert look(run("b", beat=T - 200), run("a", beat=T)).phase == "several"
 
 
+def test_a_restart_of_half_a_minute_does_not_make_two_active_ones() -> None:
+    new = run("b", beat=T, created_at=T - 5)
+    assert look(new, run("a", beat=T - 40)).active == ("b",)
+    assert look(new, run("a", beat=T - 2)).phase == "several"
+
+
 def test_after_a_crash_the_restart_is_waited_for_and_then_it_is_overdue() -> None:
     active = look(run("a"))
     gone = look(run("a", "crashed", beat=T - 10), before=active, at=T + 300)
