@@ -198,7 +198,10 @@ def case_of(ask: Ask, state: State, fresh: Fresh, actor: Actor, now: Instant, su
         run = next((one for one in state.runs.values() if subject in one.jobs), None)
         return Case(ask, state, fresh, actor, now, subject, job.cluster, run, (job,))
     if subject in fresh.gone:
-        return Refusal(subject=subject, why=f"Slurm no longer knows job {subject.rpartition('/')[2]}: it has ended")
+        number = subject.rpartition("/")[2]
+        if subject in state.jobs:
+            return Refusal(subject=subject, why=f"Slurm no longer knows job {number}: it has ended")
+        return Refusal(subject=subject, why=f"Slurm knows no job {number}: it ended long ago, or never was")
     if subject in fresh.errors:
         return Refusal(subject=subject, why=fresh.errors[subject])
     return Refusal(subject=subject, why=f"no run and no job is called {clean(subject, 100)}")

@@ -375,6 +375,15 @@ def test_a_job_that_slurm_forgot_is_refused(world: World) -> None:
     assert world.plan("cancel", "prod/88_3").refusals[0].why == "Slurm no longer knows job 88_3: it has ended"
 
 
+def test_a_job_that_slurm_never_knew_is_not_said_to_have_ended(world: World) -> None:
+    world.host.answers[commands.show_job("99999")] = Completed(
+        1, b"", b"slurm_load_jobs error: Invalid job id specified\n"
+    )
+    assert world.plan("cancel", "prod/99999").refusals[0].why == (
+        "Slurm knows no job 99999: it ended long ago, or never was"
+    )
+
+
 def test_a_silent_controller_is_asked_once_and_not_for_every_job(world: World) -> None:
     silent = Completed(1, b"", b"slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
     world.host.answers[commands.queue()] = silent

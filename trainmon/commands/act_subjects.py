@@ -6,6 +6,7 @@ import re
 import signal
 
 from trainmon.actions_queue import cluster_of
+from trainmon.actions_signal import NUMBERS
 from trainmon.config_values import nearest, quoted
 from trainmon.errors import TrainmonError
 from trainmon.model import State
@@ -18,17 +19,24 @@ OF_JOBS = frozenset({"requeue", "cancel", "hold", "release", "signal"})
 JOB = re.compile(r"(?:(?P<cluster>[^/]+)/)?(?P<id>\d+(?:_(?:\d+|\[[^\]/]*\]))?)")
 
 
+LIKE_A_SIGNAL = re.compile(r"[A-Z][A-Z0-9]*")
+
+SIGNALS = f"signals that a trainer can catch: {', '.join(NUMBERS)}"
+
+
 class NotFound(TrainmonError):
     """A word names no run, job or node; with several jobs of that number, which ones there are."""
 
 
 def split_signal(words: tuple[str, ...], state: State) -> tuple[tuple[str, ...], str | None]:
-    """`video-2b USR1` → the runs, and the signal if the last word is one."""
+    """`video-2b USR1` → the runs, and the signal if the last word is one. Raises NotFound when it looks like one."""
     *before, last = words
     name = last.removeprefix("SIG")
-    if before and last not in state.runs and f"SIG{name}" in signal.Signals.__members__:
+    if not before or last in state.runs or not LIKE_A_SIGNAL.fullmatch(name):
+        return words, None
+    if name in NUMBERS or f"SIG{name}" in signal.Signals.__members__:
         return tuple(before), name
-    return words, None
+    raise NotFound(f"no signal and no run is called {quoted(last)}{nearest(name, list(NUMBERS))}", hint=SIGNALS)
 
 
 def resolve(verb: Verb, words: tuple[str, ...], state: State) -> tuple[str, ...]:
@@ -50,7 +58,7 @@ def _run_or_job(verb: Verb, word: str, state: State) -> str:
         return word
     named = JOB.fullmatch(word)
     if named is None:
-        raise NotFound(f"no run {quoted(word)}{nearest(word, list(state.runs))}", hint=_runs(state))
+        raise NotFound(_no_run(verb, word, state), hint=_runs(state) + _or_a_job(verb, word, state))
     job = _job(named["cluster"], named["id"], word, state)
     if verb in OF_JOBS:
         return job
@@ -58,6 +66,20 @@ def _run_or_job(verb: Verb, word: str, state: State) -> str:
     if run is None:
         raise NotFound(f"job {word} is of no run, and {verb} is for runs", hint=_runs(state))
     return run
+
+
+def _no_run(verb: Verb, word: str, state: State) -> str:
+    what = "run and no job" if verb in OF_JOBS else "run"
+    return f"no {what} {quoted(word)}{nearest(word, list(state.runs))}"
+
+
+def _or_a_job(verb: Verb, word: str, state: State) -> str:
+    """That a job is named by its id, and which ids those have that are called so."""
+    if verb not in OF_JOBS:
+        return ""
+    called = _still_there([job for job in state.jobs.values() if job.name == word])
+    ids = ", ".join(job.id for job in called[:8])
+    return "; a job is named by its id" + (f": {ids}" if ids else "")
 
 
 def _runs(state: State) -> str:

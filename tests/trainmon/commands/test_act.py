@@ -176,7 +176,10 @@ def test_an_unknown_run_is_a_mistake_in_the_call_unless_the_queue_was_not_seen(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert result(Parts(PLAN), "vidoe-2b") == 2
-    assert capsys.readouterr().err == ('trainmon-tui: no run "vidoe-2b"; did you mean "video-2b"? (runs: "video-2b")\n')
+    assert capsys.readouterr().err == (
+        'trainmon-tui: no run and no job "vidoe-2b"; did you mean "video-2b"? (runs: "video-2b"; a job is named by its'
+        " id)\n"
+    )
     down = Source(name="slurm:prod", kind="slurm", cluster="prod", health="down", error="no controller answers")
     assert result(Parts(PLAN, now=state(sources={"slurm:prod": down})), "vidoe-2b") == 3
     assert capsys.readouterr().err.endswith("trainmon-tui: slurm:prod: no controller answers\n")

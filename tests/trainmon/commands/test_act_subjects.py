@@ -43,7 +43,8 @@ def test_runs_jobs_and_nodes_are_found(verb: Verb, word: str, expected: str) -> 
         ("cancel", "91", "91 is an array: name one of prod/91_3, prod/91_[]"),
         ("cancel", "prdo/88", 'job prdo/88: no cluster "prdo"; did you mean "prod"?'),
         ("exclude", "gpu 003", 'no node "gpu 003" is watched or known to Slurm; did you mean "gpu-002"?'),
-        ("cancel", "88; rm", 'no run "88; rm" (runs: "video-2b")'),
+        ("cancel", "88; rm", 'no run and no job "88; rm" (runs: "video-2b"; a job is named by its id)'),
+        ("hold", "sweep", 'no run and no job "sweep" (runs: "video-2b"; a job is named by its id: 91_3, 91_[4-10%1])'),
     ],
 )
 def test_what_names_nothing_is_told_with_what_there_is(verb: Verb, word: str, sentence: str) -> None:
@@ -81,3 +82,13 @@ def test_a_run_may_be_called_like_a_number() -> None:
 )
 def test_the_last_word_may_be_a_signal(line: str, subjects: str, signal: str | None) -> None:
     assert split_signal(tuple(line.split()), state()) == (tuple(subjects.split()), signal)
+
+
+@pytest.mark.parametrize(
+    ("last", "sentence"),
+    [("WINCHX", 'no signal and no run is called "WINCHX"'), ("SIGUSR3", '"SIGUSR3"; did you mean')],
+)
+def test_a_word_that_looks_like_a_signal_and_is_none_is_told_which_are_known(last: str, sentence: str) -> None:
+    with pytest.raises(NotFound, match=sentence) as caught:
+        split_signal(("video-2b", last), state())
+    assert "(signals that a trainer can catch: HUP, INT, QUIT, USR1, USR2, TERM)" in str(caught.value)
