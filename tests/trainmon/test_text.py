@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainmon.text import cells, clean, shorten
+from trainmon.text import cells, clean, counted, shorten
 
 HOSTILE = st.text(
     alphabet=st.one_of(
@@ -109,3 +109,7 @@ def test_a_long_text_is_cut_with_a_mark(text: str, width: int, short: str) -> No
 @given(HOSTILE, st.integers(0, 30))
 def test_a_shortened_text_always_fits(raw: str, width: int) -> None:
     assert cells(shorten(clean(raw), width)) <= width
+
+
+def test_one_of_a_thing_is_not_several() -> None:
+    assert [counted(number, "node") for number in (0, 1, 2, 1_200)] == ["0 nodes", "1 node", "2 nodes", "1,200 nodes"]

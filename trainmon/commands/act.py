@@ -102,5 +102,6 @@ COMMON: tuple[Decorator, ...] = (
     click.option("--typed", metavar="ID", help="The id that the plan wants typed; for use with --yes."),
     click.option("--yes", is_flag=True, help="Skip the question; never the checks."),
     click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing."),
+    click.option("--read-only", is_flag=True, help="Refuse it, as the dashboard does that was started so."),
 )
 """Options of every verb, the last first."""

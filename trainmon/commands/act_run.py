@@ -41,6 +41,7 @@ class Options:
     """What one line asks for besides its subjects."""
 
     dry_run: bool = False
+    read_only: bool = False
     yes: bool = False
     typed: str | None = None
     why: str = ""
@@ -74,7 +75,7 @@ def run(verb: Verb, words: tuple[str, ...], options: Options) -> int:
     warning = find(os.environ).warning
     if warning is not None:
         complain(warning)
-    parts = Watching(settings, ssh_config=options.ssh_config, keeps=not options.dry_run)
+    parts = Watching(settings, read_only=options.read_only, ssh_config=options.ssh_config, keeps=not options.dry_run)
     parts.start()
     seen = Seen(parts.subscribe)
     try:
@@ -127,9 +128,9 @@ def _ask(seen: Seen, verb: Verb, words: tuple[str, ...], options: Options) -> As
     """What is asked for; None, told, when a word names nothing."""
     state = seen.state
     signal = None
-    if verb == "signal":
-        words, signal = split_signal(words, state)
     try:
+        if verb == "signal":
+            words, signal = split_signal(words, state)
         subjects = resolve(verb, words, state)
         if options.run is not None:
             resolve("save", (options.run,), state)

@@ -43,6 +43,16 @@ def test_nothing_is_done_without_a_yes(folder: Path, answer: str) -> None:
     assert not (folder / "kill it").exists()
 
 
+def test_read_only_refuses_even_a_yes(folder: Path) -> None:
+    done = trainmon(
+        "kill", "toy", "--yes", "--read-only", "--config", str(folder / "c.toml"),
+        cwd=folder, HOME=str(folder), XDG_STATE_HOME=str(folder / "state"),
+    )  # fmt: skip
+    assert done.returncode == 4
+    assert "read-only: nothing is changed from here" in done.stdout
+    assert not (folder / "kill it").exists()
+
+
 def test_a_yes_drops_the_file_and_tells_that_it_is_seen(folder: Path) -> None:
     with at_terminal(folder, "kill", "toy", "--why", "loss is $(nan)") as terminal:
         terminal.wait_for(b"Do this? [y/N] ")
