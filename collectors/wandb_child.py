@@ -38,7 +38,7 @@ than our parent waits, who could not say why. A first argument is another."""
 SDK_WITHIN = 0.9
 """The SDK's own limit for one HTTP request is this part of it: it can give up and go on."""
 
-LOOK_EVERY: Seconds = 2.0
+LOOK_EVERY: Seconds = 1.0
 """How soon a parent that is gone, and an overdue answer, are noticed."""
 
 SHORT = 50

@@ -96,7 +96,8 @@ def read_summary(said: Mapping[str, Any], charts: Iterable[str] = ()) -> dict[st
     """The latest value of each metric, the charted ones first; media and W&B's own counters are none."""
     values: dict[str, float | str] = {}
     wanted = frozenset(charts)
-    leaves = sorted(_leaves(said), key=lambda leaf: leaf[0] not in wanted)  # stable: else in the server's order
+    leaves = list(_leaves(said, mark="_type"))
+    leaves.sort(key=lambda leaf: leaf[0] not in wanted)  # stable: else in the server's order
     for name, value in leaves:
         key = shown(name)
         read = number(value)
@@ -201,14 +202,16 @@ def _is_numeric(facts: object) -> bool:
     return "number" in kinds
 
 
-def _leaves(values: Mapping[str, Any], before: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
-    """All values with their names, those of mappings within as `outer.inner`; W&B's own media are no mappings."""
+def _leaves(values: Mapping[str, Any], mark: str = "", before: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
+    """All values with their names, those of mappings within as `outer.inner`. A mapping with the mark is left out."""
     for key, value in values.items():
-        name = f"{before}{key}"
-        if not isinstance(value, Mapping):
-            yield name, value
-        elif "_type" not in value and depth < DEEPEST:
-            yield from _leaves(value, f"{name}.", depth + 1)
+        inner = _mapping(value)
+        if mark and mark in inner:
+            continue
+        if inner and depth < DEEPEST:
+            yield from _leaves(inner, mark, f"{before}{key}.", depth + 1)
+        else:
+            yield f"{before}{key}", value
 
 
 def _words(value: object) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from collectors.wandb_wire import (
     Facts,
+    Failed,
     Fetch,
     Fetched,
     Grown,
@@ -230,6 +231,14 @@ def test_a_project_and_a_run_that_do_not_exist_are_absent(server: WandbServer, c
     assert told.hint == "are entity, project and run right, and may this account see them?"
     told = child.refused(ReadHistory(id=21, path="tester/video/none", keys=("loss",)))
     assert (told.kind, told.words) == ("absent", "there is no run tester/video/none")
+
+
+def test_what_cannot_be_read_is_said_and_the_next_request_is_answered(child: Asking) -> None:
+    child.say(b"wandb: what?\n")
+    told = child.hear()
+    assert isinstance(told, Failed)
+    assert told.id == 0
+    child.expect(Listed, ListRuns(id=22, spec=VIDEO))
 
 
 def history(child: Asking, key: str) -> Points:

@@ -20,6 +20,9 @@ from trainmon.model_wandb import WandbSpec
 
 LIST = ListRuns(id=1, spec=WandbSpec(project="tester/video", group="final"))
 
+PATIENT = 4.0
+"""Seconds for a request; the first has the SDK's start in it, which takes one, and on a busy machine some."""
+
 PARENT = """
 import subprocess, sys, time
 child = subprocess.Popen(sys.argv[2:], stdin=subprocess.PIPE)
@@ -117,30 +120,27 @@ def test_when_the_child_itself_is_killed_its_sidecar_goes(server: WandbServer, t
         child.directory.rmdir()
 
 
-def test_an_answer_that_does_not_come_is_told_and_the_next_request_is_answered(
+def test_an_answer_that_does_not_come_is_told_and_where_the_sdk_waits_for_ever_the_child_ends(
     server: WandbServer, tmp_path: Path
 ) -> None:
-    with asking(server, tmp_path, within=2.0) as child:
-        child.expect(Listed, LIST)
+    with asking(server, tmp_path, PATIENT) as one, asking(server, tmp_path, PATIENT) as other:
+        one.expect(Listed, LIST)
+        other.expect(Listed, LIST)
         server.hang()
-        told = child.refused(LIST)
+        other.say(line(ReadConsole(id=2, path="tester/video/ab12")))
+        told = one.refused(LIST)
         assert (told.kind, told.words) == ("slow", "W&B does not answer in time")
+        overdue = other.hear()
+        assert isinstance(overdue, Failed)
+        assert (overdue.id, overdue.kind) == (2, "slow")
+        assert other.process.wait(5) == 1
+        until(lambda: nothing_is_left(other), "something of it is left")
         server.well()
-        child.expect(Listed, LIST)
-
-
-def test_where_the_sdk_would_wait_for_ever_the_child_tells_so_and_ends(server: WandbServer, tmp_path: Path) -> None:
-    with asking(server, tmp_path, within=2.0) as child:
-        child.expect(Listed, LIST)
-        server.hang()
-        told = child.refused(ReadConsole(id=2, path="tester/video/ab12"))
-        assert told.kind == "slow"
-        assert child.process.wait(5) == 1
-        until(lambda: nothing_is_left(child), "something of it is left")
+        one.expect(Listed, LIST)
 
 
 def test_a_server_that_asks_to_be_left_alone_for_long_is_busy_not_slow(server: WandbServer, tmp_path: Path) -> None:
-    with asking(server, tmp_path, within=2.0) as child:
+    with asking(server, tmp_path, PATIENT) as child:
         child.expect(Listed, LIST)
         server.requests.clear()
         server.answer_with(429, retry_after=60)
@@ -150,7 +150,7 @@ def test_a_server_that_asks_to_be_left_alone_for_long_is_busy_not_slow(server: W
 
 
 def test_when_the_sidecar_is_killed_the_child_tells_so_and_ends(server: WandbServer, tmp_path: Path) -> None:
-    with asking(server, tmp_path, within=5.0) as child:
+    with asking(server, tmp_path, PATIENT) as child:
         child.expect(Listed, LIST)
         assert child.sidecar is not None
         os.kill(child.sidecar, signal.SIGKILL)
@@ -191,15 +191,6 @@ def test_a_key_that_is_refused_is_in_no_word_of_the_answer(server: WandbServer, 
         child.process.wait(5)
         assert child.process.stderr is not None
         assert wrong.encode() not in child.process.stderr.read()
-
-
-def test_what_cannot_be_read_is_said_and_the_next_request_is_answered(server: WandbServer, tmp_path: Path) -> None:
-    with asking(server, tmp_path) as child:
-        child.say(b"wandb: what?\n")
-        told = child.hear()
-        assert isinstance(told, Failed)
-        assert told.id == 0
-        child.expect(Listed, LIST)
 
 
 def test_what_is_set_for_a_training_does_not_reach_the_sdk() -> None:

@@ -59,6 +59,7 @@ def test_text_is_cleaned_and_its_secrets_masked_before_it_is_cut() -> None:
 def test_a_summary_has_numbers_and_short_texts_those_within_mappings_by_their_path() -> None:
     said = {
         "_step": 5, "_wandb": {"runtime": 3}, "loss": "NaN", "val": {"loss": 1.5, "best": {"step": 4}}, "note": "warm",
+        "media": {"deep": {"_type": "image-file", "size": 9}},
         "picture": {"_type": "image-file", "path": "media/images/a.png"}, "list": [1, 2], "nothing": None,
     }  # fmt: skip
     told = read_summary(said)
@@ -80,11 +81,13 @@ def test_a_setting_with_a_secrets_name_is_masked_and_so_is_one_that_looks_like_a
         "lr": 1e-4, "name": "final", "pad_token": 0, "sort_key": "length", "_wandb": {"t": 1}, "resume": None,
         "auth": {"hf_token": "abc"}, "trainer/api_key": "0123", "password": "p", "betas": [0.9, 0.95],
         "remote": "https://me:secret@example.org/x", "where": "hf_" + "a" * 30,
+        "model": {"_type": "llama", "empty": {}, "a": {"b": {"c": {"hf_token": "a1b2c3d4", "d": 1}}}},
     })  # fmt: skip
     assert told == {
         "lr": "0.0001", "name": "final", "pad_token": "0", "sort_key": "length", "resume": "null",
         "auth.hf_token": "***", "trainer/api_key": "***", "password": "***", "betas": "[0.9,0.95]",
-        "remote": "https://me:***@example.org/x", "where": "hf_***",
+        "remote": "https://me:***@example.org/x", "where": "hf_***", "model._type": "llama", "model.empty": "{}",
+        "model.a.b.c": '{"hf_token":"***","d":1}',
     }  # fmt: skip
 
 
