@@ -18,7 +18,7 @@ from wandb.apis import public
 from wandb.sdk import wandb_setup
 
 from collectors.wandb_media import is_tame, read_samples
-from collectors.wandb_texts import filters, read_facts, read_keys, read_points, read_run, read_start
+from collectors.wandb_texts import filters, read_facts, read_keys, read_points, read_run, read_start, shown
 from collectors.wandb_trouble import Absent, Odd
 from collectors.wandb_wire import (
     AnyAnswer,
@@ -34,6 +34,8 @@ from collectors.wandb_wire import (
     ReadConsole,
     ReadFacts,
     ReadHistory,
+    ReadViewer,
+    Viewer,
 )  # fmt: skip
 from trainmon.clock import Seconds
 from trainmon.text import clean
@@ -41,6 +43,7 @@ from trainmon.text import clean
 RUNS_KEPT = 200
 """Handles of runs: a few hundred bytes each."""
 
+TEAMS_AT_MOST = 50
 FILE_AT_MOST = 200 << 20
 METADATA = "wandb-metadata.json"
 METADATA_AT_MOST = 1 << 20
@@ -81,6 +84,8 @@ class Sdk:
             return self._console(asked)
         if isinstance(asked, ReadFacts):
             return self._facts(asked)
+        if isinstance(asked, ReadViewer):
+            return self._viewer(asked)
         return self._fetch(asked)
 
     def _login(self, entity: str) -> public.Api:
@@ -132,6 +137,16 @@ class Sdk:
         finally:
             kept.unlink()
         return read_facts(asked, told)
+
+    def _viewer(self, asked: ReadViewer) -> Viewer:
+        told: Any = self._login("").viewer
+        teams = (shown(team) for team in told.teams[:TEAMS_AT_MOST])
+        return Viewer(
+            id=asked.id,
+            user=shown(getattr(told, "username", None)),
+            entity=shown(getattr(told, "entity", None)),
+            teams=tuple(team for team in teams if team),
+        )
 
     def _fetch(self, asked: Fetch) -> Fetched:
         """One file under its own last name: the client puts a hash into the names of media."""

@@ -95,6 +95,10 @@ class Fetch(Request, frozen=True, kw_only=True, tag="fetch"):
     directory: str
 
 
+class ReadViewer(Request, frozen=True, kw_only=True, tag="viewer"):
+    """Who we are to the server, in one HTTP request: asked by a person who checks, not in a watch."""
+
+
 # ---- what is answered ----------------------------------------------------------------------------------------------
 
 
@@ -161,6 +165,15 @@ class Facts(Answer, frozen=True, kw_only=True, tag="facts"):
     gpu: str | None = None
 
 
+class Viewer(Answer, frozen=True, kw_only=True, tag="viewer"):
+    """Whose key it is."""
+
+    user: str | None = None
+    entity: str | None = None
+    """Where the runs of this account go by themselves."""
+    teams: tuple[str, ...] = ()
+
+
 class Fetched(Answer, frozen=True, kw_only=True, tag="fetched"):
     """A file lies at `kept` on this machine."""
 
@@ -179,8 +192,8 @@ class Failed(Answer, frozen=True, kw_only=True, tag="failed"):
     """How long the server asks to be left alone."""
 
 
-AnyRequest = ListRuns | ReadHistory | ReadConsole | ReadFacts | Fetch
-AnyAnswer = Began | Sidecar | Listed | Grown | Lines | Facts | Fetched | Failed
+AnyRequest = ListRuns | ReadHistory | ReadConsole | ReadFacts | ReadViewer | Fetch
+AnyAnswer = Began | Sidecar | Listed | Grown | Lines | Facts | Viewer | Fetched | Failed
 
 REQUESTS: msgspec.json.Decoder[AnyRequest] = msgspec.json.Decoder(AnyRequest)
 ANSWERS: msgspec.json.Decoder[AnyAnswer] = msgspec.json.Decoder(AnyAnswer)

@@ -20,6 +20,8 @@ from collectors.wandb_wire import (
     ReadConsole,
     ReadFacts,
     ReadHistory,
+    ReadViewer,
+    Viewer,
 )
 from tests.lab.wandb_asking import Asking, asking
 from tests.lab.wandb_server import WandbServer
@@ -244,3 +246,9 @@ def test_what_cannot_be_read_is_said_and_the_next_request_is_answered(child: Ask
 def history(child: Asking, key: str) -> Points:
     told = child.expect(Grown, ReadHistory(id=90, path="tester/video/ab12", keys=(key,)))
     return told.points[key].points()
+
+
+def test_whose_key_it_is_takes_one_request(server: WandbServer, child: Asking) -> None:
+    told = child.expect(Viewer, ReadViewer(id=90))
+    assert (told.user, told.entity, told.teams) == ("tester", "tester", ("tester",))
+    assert server.count("GetViewer") <= 1
