@@ -65,7 +65,12 @@ class Lines:
         self._dropped = 0
         self._newest = []  # type: list[bytes]
         self._kept = []  # type: list[str]
+        self._is_past = False
         self.begin()
+
+    def look_back(self) -> None:
+        """What is fed now was there before anybody looked: too many of such lines are left out, and none is missed."""
+        self._is_past = True
 
     def begin(self, inside: bool = False) -> None:
         """Begin another file or place; inside a line, whose end is then thrown away."""
@@ -147,6 +152,7 @@ class Lines:
         self._drop(self._newest)
         while sum(map(wire_size, self._kept)) > KEPT_BYTES:
             del self._kept[0]
-        taken = {"lines": lines, "kept": self._kept, "dropped": self._dropped, "seen": self.seen}
-        self.seen, self._dropped, self._newest, self._kept = 0, 0, [], []
+        dropped = 0 if self._is_past else self._dropped
+        taken = {"lines": lines, "kept": self._kept, "dropped": dropped, "seen": self.seen}
+        self.seen, self._dropped, self._newest, self._kept, self._is_past = 0, 0, [], [], False
         return {name: value for name, value in taken.items() if value}

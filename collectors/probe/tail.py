@@ -63,6 +63,8 @@ class Tail:
         start = 0 if whole else max(0, self.found.st_size - TAIL)
         self.mark = Mark(start, start)
         self._lines.begin(inside=start > 0)
+        if not whole:
+            self._lines.look_back()
         return False
 
     def _is_at(self, mark: Mark) -> bool:

@@ -42,6 +42,7 @@ def test_it_begins_with_the_whole_lines_of_the_last_64_kib(path: Path):
     assert chunk.lines[-1] == f"{1999:099d}"
     assert chunk.lines[0] == f"{1800:099d}"
     assert chunk.seen == tail.TAIL // 100
+    assert chunk.dropped == 0, "they did not come too fast: they were there before"
     assert (chunk.id, chunk.path, chunk.size) == ("run", str(path), 200_000)
     assert chunk.restarted is chunk.error is chunk.partial is None
     assert chunk.mtime == path.stat().st_mtime
@@ -243,6 +244,15 @@ def test_a_burst_is_bounded_counted_and_keeps_its_last_steps(path: Path):
     assert [line.split()[0] for line in chunk.kept] == [f"step={i}" for i in range(12, 20)]
 
 
+def test_only_lines_that_came_after_the_first_look_can_have_come_too_fast(path: Path):
+    path.write_text("before\n" * 300)
+    log = Log(path)
+    assert log.chunk().dropped == 0
+    with path.open("a") as file:
+        file.write("since\n" * 300)
+    assert log.chunk().dropped == 100
+
+
 def test_a_writer_faster_than_we_read_is_skipped_ahead_of_and_its_lines_counted(path: Path):
     path.write_text("start\n")
     log = Log(path)
@@ -367,7 +377,7 @@ def test_a_broken_expression_is_told_and_the_log_goes_on(path: Path):
     path.write_text("x\n" * 300)
     chunk = Log(path, keep="step(").chunk()
     assert chunk.error.startswith("no lines are kept in a burst: the expression for step lines is broken: ")
-    assert (len(chunk.lines), chunk.dropped, chunk.kept) == (200, 100, ())
+    assert (len(chunk.lines), chunk.seen, chunk.kept) == (200, 300, ())
 
 
 def test_reading_leaves_the_access_time_alone(path: Path):
