@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
@@ -105,22 +106,23 @@ class Child:
                 opened = Open(asked.id, time.monotonic(), time.time())
                 with self._telling:
                     self._open = opened
-                answer, is_over = self._answer(asked, opened)
-                self._close(opened, answer)
+                told, is_over = self._answer(asked, opened)
+                self._close(opened, told)
                 keep_small(self._directory)
                 if is_over:
                     break
         finally:
             self.end(1)
 
-    def _answer(self, asked: AnyRequest, opened: Open) -> tuple[AnyAnswer, bool]:
+    def _answer(self, asked: AnyRequest, opened: Open) -> tuple[bytes, bool]:
+        """The line to tell, and whether it is the last."""
         try:
-            return self._ready().answer(asked), False
+            return line(self._ready().answer(asked)), False
         except Exception as error:  # whatever the SDK raises is an answer
             answer = self._failed(opened, error)
             if answer.kind in ("key", "unauthorized") and self._sdk is not None:
                 self._sdk.forget()
-            return answer, is_fatal(error)
+            return line(answer), is_fatal(error)
 
     def _failed(self, opened: Open, error: Exception) -> Failed:
         """Its words; where it only says that no answer came, wandb-core may know what the server answered."""
@@ -145,9 +147,8 @@ class Child:
         with self._telling:
             self._write(line(said))
 
-    def _close(self, opened: Open, answer: AnyAnswer) -> bool:
+    def _close(self, opened: Open, told: bytes) -> bool:
         """Give the answer, unless one was given already; whether this one was."""
-        told = line(answer)
         with self._telling:
             if self._open is not opened:
                 return False
@@ -175,8 +176,10 @@ class Child:
                     for one in lines:
                         self._take(one)
                 self._look_at_the_time()
-        finally:
-            self.end(0)
+        except Exception:
+            traceback.print_exc()
+            self.end(1)
+        self.end(0)
 
     def _is_readable(self) -> bool:
         return bool(select.select([self._requests], [], [], LOOK_EVERY)[0])
@@ -192,7 +195,7 @@ class Child:
             opened = self._open
         if opened is not None and time.monotonic() - opened.began >= self._within:
             overdue = self._failed(opened, TimeoutError("no answer in time: timeout"))
-            if self._close(opened, overdue):
+            if self._close(opened, line(overdue)):
                 self.end(1)
 
     def end(self, status: int) -> NoReturn:

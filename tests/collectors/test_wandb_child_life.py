@@ -71,6 +71,7 @@ def test_at_the_end_of_its_input_the_child_its_sidecar_and_its_directory_go(
         child.leave()
         assert child.process.wait(5) == 0
         until(lambda: nothing_is_left(child), "something of it is left")
+        assert list(tmp_path.iterdir()) == [], "nothing was written into the home directory"
 
 
 def test_all_goes_when_it_is_told_to_end(server: WandbServer, tmp_path: Path) -> None:
