@@ -224,6 +224,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     saves: tuple[Seconds, ...] = ()
     intervals: tuple[Seconds, ...] = ()
     """The recent times between step lines that advance; `cadence_s` is their median."""
+    together: int = 0
+    """Step lines that came at once at `at`: they share the time since the one before."""
     said: tuple[str, ...] = ()
     """The fields that were said of the current step: a rank that repeats the line changes none of them."""
     borrowed: tuple[str, ...] = ()

@@ -82,14 +82,15 @@ def _is_quiet(progress: Progress, at: Instant) -> bool:
 def _counted(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress:
     """A line with a step of the format that counts."""
     before, step = progress.step, line.step
+    intervals: tuple[Seconds, ...]
     assert step is not None
     if before == step and name == progress.format:
         return _filled(progress, line)
     said = _said(line)
     if before is None or step < before or name != progress.format:
-        intervals: tuple[Seconds, ...] = ()
+        intervals, together = (), 0
     else:
-        intervals = _intervals(progress, line, step - before, at)
+        intervals, together = _intervals(progress, line, step - before, at)
     return replace(
         progress,
         **said,
@@ -99,6 +100,7 @@ def _counted(progress: Progress, name: str, line: StepLine, at: Instant) -> Prog
         doing="train",
         doing_at=at if progress.doing != "train" else progress.doing_at,
         intervals=intervals,
+        together=together,
         cadence_s=median(intervals) if intervals else None,
         skipping_since=_skipping(progress, name, line, at),
         said=tuple(said),
@@ -113,12 +115,19 @@ def _skipping(progress: Progress, name: str, line: StepLine, at: Instant) -> Ins
     return at if progress.skipping_since is None else progress.skipping_since
 
 
-def _intervals(progress: Progress, line: StepLine, gained: int, at: Instant) -> tuple[Seconds, ...]:
-    """Lines of one chunk come at one time: what they say of their own speed counts then, and no interval of 0."""
-    interval = at - progress.at if progress.at is not None else 0.0
-    if interval <= 0:
-        interval = (line.step_time_s or 0.0) * gained
-    return (*progress.intervals, interval)[-INTERVALS:] if interval > 0 else progress.intervals
+def _intervals(progress: Progress, line: StepLine, gained: int, at: Instant) -> tuple[tuple[Seconds, ...], int]:
+    """The intervals with this line, and how many lines came at once: five a second that are read once a second are no
+    step a second. Of those that were there at the first look, what they say of their own speed counts."""
+    known, together = progress.intervals, progress.together
+    elapsed = at - progress.at if progress.at is not None else 0.0
+    if elapsed > 0:
+        return (*known, elapsed)[-INTERVALS:], 1
+    if together and known:
+        share = known[-1] * together / (together + 1)
+        before, together = known[: max(0, len(known) - together)], together + 1
+        return (*before, *[share] * min(together, INTERVALS))[-INTERVALS:], together
+    spoken = (line.step_time_s or 0.0) * gained
+    return (*known, spoken)[-INTERVALS:] if spoken > 0 else known, 0
 
 
 def _said(line: StepLine) -> dict[str, float | int]:

@@ -90,7 +90,17 @@ def test_lines_of_one_chunk_do_not_make_a_cadence_of_zero() -> None:
     assert spoken.cadence_s == 50.0  # ten steps of 5 s each, by its own word
     silent = read([(100.0, titan(step)) for step in range(5)])
     assert silent.cadence_s is None
-    assert read([(130.0, titan(6)), (130.0, titan(7))], silent).cadence_s == 30.0
+    assert read([(130.0, titan(6)), (130.0, titan(7))], silent).cadence_s == 15.0
+
+
+def test_lines_that_come_faster_than_they_are_read_share_the_time_between_two_looks() -> None:
+    five_a_second = read([(100.0 + step // 5, titan(step)) for step in range(100)])
+    assert five_a_second.cadence_s == pytest.approx(0.2)
+    assert len(five_a_second.intervals) == 15
+
+    burst = read([(130.0, titan(step)) for step in range(100, 140)], five_a_second)
+    assert burst.cadence_s == pytest.approx((130.0 - 119.0) / 40)
+    assert read([(131.0, titan(140)), (132.0, titan(141))], burst).intervals[-2:] == (1.0, 1.0)
 
 
 def test_a_step_with_a_vanished_loss_is_a_nan() -> None:
