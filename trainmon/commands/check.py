@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 @ssh_config_option
 @click.option("--headless", is_flag=True, help="Ask nobody, and count on no agent of this login session.")
 def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, headless: bool) -> int:
-    """Check the config, the way to every host, every Slurm, and every path.
+    """Check the config, the way to every host, every Slurm, every path, and what is named of W&B.
 
     Exit status: 0 all is well, 2 the config has mistakes, 3 something cannot be reached.
     """
     from trainmon.commands.check_row import Row
     from trainmon.commands.check_run import look_at_all
-    from trainmon.config import choose
+    from trainmon.commands.check_wandb import check_wandb
+    from trainmon.config import choose, run_specs
     from trainmon.errors import ConfigError
     from trainmon.logfile import log_to_file
 
@@ -51,6 +52,9 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     for rows in look_at_all(settings, is_person_there=is_person_there, progress=progress, ssh_config=ssh_config):
         bad += sum(row.mark == "bad" for row in rows)
         tell(rows)
+    rows = check_wandb(run_specs(settings))
+    bad += sum(row.mark == "bad" for row in rows)
+    tell(rows)
     tell_total(bad)
     return 3 if bad else 0
 
