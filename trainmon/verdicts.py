@@ -29,7 +29,7 @@ from trainmon.scene import (
 from trainmon.silence import silent, stopped_or_silent, weighed
 from trainmon.text import duration
 from trainmon.wandb_progress import counts
-from trainmon.witnesses import unread
+from trainmon.witnesses import IDLE_PCT, gpus_of, unread
 
 SKIPS_FOR: Seconds = 60.0
 """A loss scale that settles skips some iterations at a start; for longer than this, and ten of them, it is no start."""
@@ -160,8 +160,18 @@ def _starting(run: Run, scene: Scene, job: Job, now: Instant) -> Judgement:
             return busy
     if up <= run.spec.stall_after:
         return Judgement("starting", f"job {job.id} {_is_up(job, now)}, no step yet")
+    if _is_no_training(run, scene, now):
+        what = "its log shows no step: no training, or one whose lines are not known"
+        return Judgement("idle", f"job {job.id} {_is_up(job, now)} and {what}")
     what = f"job {job.id} {_is_up(job, now)}, and no step has come from it"
     return weighed(run, scene, job, what, now)
+
+
+def _is_no_training(run: Run, scene: Scene, now: Instant) -> bool:
+    """Whether nothing says that it trains: no config names it, no step ever came from it, and its GPUs are not busy."""
+    if not run.spec.found or run.progress.at is not None:
+        return False
+    return (gpus_of(run, scene.nodes, scene.sources, now).mean_pct or 0.0) <= IDLE_PCT
 
 
 def _busy(run: Run, now: Instant) -> Judgement | None:

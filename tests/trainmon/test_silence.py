@@ -201,6 +201,22 @@ def test_a_start_that_takes_too_long_is_weighed_by_its_gpus(seen: dict[str, Node
     assert judged(run(new, progress=Progress()), new, nodes=seen)[0] == verdict
 
 
+@pytest.mark.parametrize(
+    ("seen", "verdict"),
+    [({}, "idle"), (gpus(0, 90), "idle"), (EMPTY, "idle"), (gpus(60, 400), "stalled"), (HANG, "hung")],
+)
+def test_a_job_that_was_found_by_itself_and_shows_no_step_is_no_stalled_training(
+    seen: dict[str, Node], verdict: str
+) -> None:
+    new = job(5, started_at=NOW - 960)
+    found = replace(SPEC, found=True, target_step=None)
+    judgement, why = judged(run(new, progress=Progress(), spec=found), new, nodes=seen)
+    assert judgement == verdict
+    if verdict == "idle":
+        assert why == ("job 5 is up for 16m and its log shows no step: no training, or one whose lines are not known")
+    assert judged(run(new, spec=found), new)[0] == "stalled", "an earlier start of it has shown steps"
+
+
 def test_an_evaluation_before_the_first_step_is_one() -> None:
     new = job(started_at=NOW - 1200)
     sanity = replace(SILENT, doing="eval", doing_at=NOW - 30, busy_since=NOW - 60)
