@@ -22,7 +22,7 @@ RISES_IN = 3
 """Steps until a spike is at its highest."""
 SPIKE = 1.7
 """How much a spike adds to the loss, as a multiple of it."""
-FADES_IN = 7.0
+FADES_IN = 2.5
 
 
 class Moment(NamedTuple):

@@ -13,9 +13,11 @@ from collectors.demo.plan import CLUSTER, NODES, READER
 from collectors.demo.scheduler import USERS, Scheduler
 from collectors.demo.shell import DemoShell, Hands
 from collectors.demo.stories import Script
+from collectors.demo.wandb import LOGIN
 from collectors.demo.watch import Watch
 from collectors.demo.world import World
 from collectors.slurm import Poller, Watched
+from collectors.wandb import Watcher
 from trainmon.clock import Clock, Instant, Seconds, SystemClock
 from trainmon.errors import HostUnreachable, TrainmonError
 from trainmon.model import Event, Source, SourceChanged, SourceGone
@@ -31,6 +33,9 @@ FIRST_TICK: Seconds = 0.05
 LONGEST: Seconds = 5.0
 """A laptop that slept goes on where it stopped; it does not write hours of logs at once."""
 FILES = "files:demo"
+WANDB_EVERY: Seconds = 15.0
+"""The shortest that a config may say."""
+SAMPLES = "samples"
 
 
 class Demo:
@@ -68,6 +73,7 @@ class Demo:
             self._clock,
         )
         self._watch: Watch | None = None
+        self._wandb: Watcher | None = None
         self._began = self._at = 0.0
         self._requests: deque[str | None] = deque(maxlen=64)
         self._wake = threading.Event()
@@ -96,6 +102,16 @@ class Demo:
         """Look at everything again now, and redial what waits; at most once a second."""
         self._ask(None)
         self._poller.refresh()
+        if self._wandb is not None:
+            self._wandb.refresh()
+
+    def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
+        """Have the newest media of a run written into a directory, and hand reply a sentence."""
+        if self._wandb is None:
+            reply(f"{run} has no samples")
+        else:
+            self._wandb.save_samples(run, directory, reply)
+            self._wake.set()
 
     def hurry(self, cluster: str) -> None:
         """Somebody has acted there: look at the queue now."""
@@ -138,6 +154,7 @@ class Demo:
                 self._watch.login(source)
         self._watch.step(begun, monotonic, now)
         self._poll(self._world)
+        self._look_at_wandb(self._world)
         return FIRST_TICK if monotonic - self._began < 1.0 else TICK
 
     def _poll(self, world: World) -> None:
@@ -148,6 +165,16 @@ class Demo:
             self._queued = queued
             self._poller.refresh()
         self._poller.step()
+
+    def _look_at_wandb(self, world: World) -> None:
+        """Ask W&B as the dashboard does."""
+        if self._wandb is None:
+            self._wandb = Watcher(
+                world.runs, WANDB_EVERY, self._submit, self._clock, client=lambda: world.wandb, login=lambda: LOGIN,
+                samples=world.directory / SAMPLES,
+            )  # fmt: skip
+        with self._holding:
+            self._wandb.step()
 
     def _make(self, now: Instant) -> World:
         directory = _empty(self.directory)

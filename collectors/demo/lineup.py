@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from collectors.demo.jobs import LIMIT, Book, Entry
-from collectors.demo.loop import Loop
+from collectors.demo.loop import START_TAKES, Loop
 from collectors.demo.plan import ME, NODES, Trainer
 from trainmon.clock import Instant
 
@@ -33,7 +33,7 @@ def book(loops: Mapping[str, Loop], now: Instant) -> Book:
 def _of(trainer: Trainer, now: Instant) -> Iterator[Entry]:
     element, behind = BEHIND[trainer.run.name]
     array = trainer.job - element if element is not None else None
-    started = now - (trainer.job % 7 + 1) * HOUR
+    started = now - trainer.age - START_TAKES
     yield _entry(
         trainer, trainer.job, started, array=array, task=element, state="RUNNING", reason="None",
         restarts=trainer.job % 3, started_at=started, ends_at=started + LIMIT, nodes=trainer.run.nodes,

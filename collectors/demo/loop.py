@@ -33,7 +33,7 @@ RESTART_AFTER: Seconds = 8.0
 """Until the scheduler has started the next attempt."""
 START_TAKES: Seconds = 14.0
 """Until the first step of an attempt: imports, NCCL, loading the checkpoint."""
-LATE: Seconds = 45.0
+LATE: Seconds = 32.0
 """The same for one that compiles anew: so late its W&B run appears."""
 BURN: Seconds = 20.0
 """An element that starts under a kill switch needs this long to see it and to exit."""

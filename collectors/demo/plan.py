@@ -9,6 +9,7 @@ import msgspec
 
 from trainmon.clock import Seconds
 from trainmon.model import RunSpec
+from trainmon.model_wandb import WandbSpec
 
 CLUSTER = "demo"
 ME = "ana"
@@ -49,6 +50,15 @@ class Trainer(msgspec.Struct, frozen=True):
         return len(self.run.nodes) * GPUS
 
     @property
+    def target(self) -> int:
+        return self.run.target_step or self.first_step
+
+    @property
+    def age(self) -> Seconds:
+        """How long its job has been running when the demo begins: some hours, but not longer than its steps took."""
+        return min((self.job % 7 + 1) * 3_600.0, self.first_step * self.step_time)
+
+    @property
     def validate_every(self) -> int:
         """In steps: about every four minutes, a little before a save."""
         return 2 * self.save_every - 3
@@ -67,6 +77,7 @@ def _run(name: str, first: int, last: int, target: int, owner: str) -> RunSpec:
         target_step=target,
         stall_after=40.0,
         nodes=NODES[first - 1 : last],
+        wandb=WandbSpec(project=f"llm-lab/{name.partition('-')[0]}", group=f"{name}-final"),
         labels={"owner": owner},
     )
 

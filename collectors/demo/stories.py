@@ -8,16 +8,21 @@ from collectors.demo.plan import NODES
 from trainmon.clock import Seconds
 from trainmon.errors import ConfigError
 
+WANDB = "W&B"
 STORIES: dict[str, str] = {
     "hot": "a GPU heats up until it slows itself down",
     "lost": "a GPU falls off the bus (Xid 79), its run dies, the node reboots",
     "hang": "a run stops stepping with its GPUs at 100 % and little power",
     "disk": "the shared disk fills, bytes and inodes",
-    "node": "a node no longer answers over SSH",
-    "nan": "a run loses its loss to NaN",
-    "login": "a node wants a person to log in again",
-    "burst": "a log grows by a thousand lines a second",
     "clock": "a node's clock is off",
+    "login": "a node wants a person to log in again",
+    "spike": "the loss jumps far out of its band, as W&B's curves show, and comes back",
+    "node": "a node no longer answers over SSH",
+    "restart": "a run fails; W&B waits for the next of its group, which is taken up by itself",
+    "two-active": "somebody starts a second run in the W&B group of one that trains",
+    "burst": "a log grows by a thousand lines a second",
+    "nan": "a run loses its loss to NaN",
+    "wandb-down": "W&B cannot be reached; the runs train on",
 }
 """The stories by the name that --demo=STORY takes, in the order in which they run."""
 
@@ -26,29 +31,38 @@ LASTS: dict[str, Seconds] = {
     "lost": 110.0,
     "hang": 130.0,
     "disk": 120.0,
-    "node": 90.0,
-    "nan": 90.0,
-    "login": 150.0,
-    "burst": 6.0,
     "clock": 110.0,
+    "login": 150.0,
+    "spike": 80.0,
+    "node": 90.0,
+    "restart": 75.0,
+    "two-active": 80.0,
+    "burst": 6.0,
+    "nan": 90.0,
+    "wandb-down": 70.0,
 }
 
 VICTIMS: dict[str, tuple[str, ...]] = {
     "hot": ("gpu-003/5", "gpu-009/2", "gpu-005/0", "gpu-013/7"),
-    "lost": ("gpu-014/3", "gpu-012/6", "gpu-015/0"),
+    "lost": ("gpu-014/3", "gpu-012/6"),
     "hang": ("llm-7b", "video-2b"),
     "disk": ("/fsx", "/fsx", "/home"),
-    "node": ("gpu-006", "gpu-010", "gpu-002", "gpu-016"),
-    "nan": ("video-2b", "sft-chat"),
-    "login": ("gpu-011", "gpu-004", "gpu-007"),
-    "burst": ("llm-7b", "smol-3b", "video-2b"),
     "clock": ("gpu-008", "gpu-016"),
+    "login": ("gpu-011", "gpu-004", "gpu-007"),
+    "spike": ("smol-3b", "llm-7b"),
+    "node": ("gpu-006", "gpu-010", "gpu-002", "gpu-016"),
+    "restart": ("smol-3b", "video-2b"),
+    "two-active": ("moe-1b", "sft-chat"),
+    "burst": ("llm-7b", "smol-3b", "video-2b"),
+    "nan": ("video-2b", "sft-chat"),
+    "wandb-down": (WANDB,),
 }
-"""Who it happens to, in turn. Stories that overlap in time have no node and no run in common."""
+"""Who it happens to, in turn. Stories that overlap in time have no node and no run in common, and
+while W&B is down none needs it. A spike comes when W&B knows for long enough what is usual."""
 
 FIRST_AT: Seconds = 15.0
 """Soon enough that a GPU is visibly too hot 40 s after the start."""
-SPACING: Seconds = 60.0
+SPACING: Seconds = 45.0
 ROUND: Seconds = 600.0
 """After this long it all happens again, to others."""
 REBOOT: Seconds = 12.0

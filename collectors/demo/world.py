@@ -9,7 +9,8 @@ from random import Random
 
 from msgspec.structs import replace
 
-from collectors.demo import lineup
+from collectors.demo import lineup, past
+from collectors.demo.course import Course
 from collectors.demo.effects import Effect, Ended
 from collectors.demo.files import Files
 from collectors.demo.gpu import Job, Work
@@ -18,6 +19,7 @@ from collectors.demo.loop import Loop, Phase, Trouble
 from collectors.demo.node import Node
 from collectors.demo.plan import GPUS, NODES, TB, TRAINERS, Trainer, rooted
 from collectors.demo.stories import Act, Script
+from collectors.demo.wandb import Server
 from trainmon.clock import Instant, Seconds
 from trainmon.model import RunSpec
 from trainmon.readings import DiskSample
@@ -30,6 +32,9 @@ WORK: dict[Phase, Work] = {
     "down": "idle",
     "finished": "idle",
 }
+
+TROUBLES: tuple[Trouble, ...] = ("hang", "nan", "burst", "spike", "restart")
+"""Stories that hinder the run itself."""
 
 BACKLOG = 60
 """Steps that are in the logs at the start: a screen full."""
@@ -57,7 +62,8 @@ class World:
         self.script = script
         self.acts: tuple[Act, ...] = ()
         trainers = tuple(_placed(trainer, directory) for trainer in TRAINERS)
-        self.loops = {trainer.run.name: Loop(trainer, seed) for trainer in trainers}
+        courses = {trainer.run.name: Course(trainer, seed, past.bumps(trainer)) for trainer in trainers}
+        self.loops = {trainer.run.name: Loop(trainer, seed, courses[trainer.run.name]) for trainer in trainers}
         self._files = {trainer.run.name: Files(trainer) for trainer in trainers}
         self._by_node = {node: trainer.run.name for trainer in trainers for node in trainer.run.nodes}
         self.nodes = {name: Node(name, started, [self._job(name)] * GPUS, seed) for name in NODES}
@@ -67,6 +73,7 @@ class World:
             loop.gate = partial(self.book.start, name)
             loop.restarts = next(entry.restarts for entry in self.book.of(name))
             self._files[name].begin(loop, started, BACKLOG)
+        self.wandb = Server(self.loops, started)
 
     @property
     def runs(self) -> tuple[RunSpec, ...]:
@@ -90,11 +97,14 @@ class World:
         self.book.advance(now)
         while self.book.moves:
             self._move(*self.book.moves.pop())
+        for group in self.wandb.groups.values():
+            group.advance(now)
         return begun
 
     def _told(self, run: str, effects: Iterable[Effect]) -> Iterator[Effect]:
-        """The scheduler sees an attempt end."""
+        """The scheduler sees an attempt end, and W&B what it is told."""
         for effect in effects:
+            self.wandb.groups[run].told(effect)
             if isinstance(effect, Ended):
                 self.book.ended(run, effect.exit_code)
             yield effect
@@ -146,17 +156,14 @@ class World:
         for act in self.acts:
             if act.story in ("lost", "reboot") and self._by_node.get(act.node or "") == run:
                 return "lost"
-            if act.victim == run and act.story == "hang":
-                found = "hang"
-            elif act.victim == run and act.story == "nan":
-                found = "nan"
-            elif act.victim == run and act.story == "burst":
-                found = "burst"
+            if act.victim == run:
+                found = next((trouble for trouble in TROUBLES if trouble == act.story), found)
         return found
 
     def _apply(self, act: Act, now: Instant, *, ends: bool) -> None:
-        """The part of a story that changes a node itself."""
+        """The part of a story that changes a node itself, or W&B."""
         if act.node is None:
+            self._apply_to_wandb(act, now, ends=ends)
             return
         node = self.nodes[act.node]
         match act.story:
@@ -174,6 +181,15 @@ class World:
                     del self.book.drains[act.node]
             case "clock":
                 node.skew = 0.0 if ends else CLOCKS[int(act.begins // 600) % len(CLOCKS)]
+
+    def _apply_to_wandb(self, act: Act, now: Instant, *, ends: bool) -> None:
+        match act.story:
+            case "wandb-down":
+                self.wandb.is_down = not ends
+            case "two-active" if ends:
+                self.wandb.groups[act.victim].dismiss()
+            case "two-active":
+                self.wandb.groups[act.victim].invite(now)
 
     def _job(self, node: str) -> Job:
         run = self._by_node.get(node)

@@ -201,6 +201,9 @@ class Demonstration(Joined):
     def refresh(self) -> None:
         self._demo.refresh()
 
+    def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
+        self._demo.save_samples(run, directory, reply)
+
     def login(self, source: str) -> None:
         self._demo.login(source)
 
