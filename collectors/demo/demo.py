@@ -35,6 +35,8 @@ LONGEST: Seconds = 5.0
 FILES = "files:demo"
 WANDB_EVERY: Seconds = 15.0
 """The shortest that a config may say."""
+FIRST_LOOK: Seconds = 0.6
+"""At W&B: whole histories come with it, and the first frame should not wait for them."""
 SAMPLES = "samples"
 
 
@@ -154,7 +156,8 @@ class Demo:
                 self._watch.login(source)
         self._watch.step(begun, monotonic, now)
         self._poll(self._world)
-        self._look_at_wandb(self._world)
+        if monotonic - self._began >= FIRST_LOOK:
+            self._look_at_wandb(self._world)
         return FIRST_TICK if monotonic - self._began < 1.0 else TICK
 
     def _poll(self, world: World) -> None:
