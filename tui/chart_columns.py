@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from typing import NamedTuple
 
 NAN, UP, DOWN = 1, 2, 4
@@ -46,29 +45,24 @@ class Frame(NamedTuple):
         return isinstance(x, float) and self.low <= x <= self.high
 
 
+FAR = 1e100
+"""From here on a number is as good as infinite: on no axis it would leave anything else to be seen."""
+
+
 def column(values: array[float]) -> Column:
     """One column of at least one point. The sum tells in one pass whether all are finite: they nearly always are."""
     total = sum(values)
-    if total - total == 0.0:
-        return Column(min(values), max(values), values[-1])
-    finite = [value for value in values if math.isfinite(value)]
+    if -FAR < total < FAR:
+        low, high = min(values), max(values)
+        if low > -FAR and high < FAR:
+            return Column(low, high, values[-1])
+    near = [value for value in values if -FAR < value < FAR]
     odd = (
         (NAN if any(value != value for value in values) else 0)
-        | (UP if math.inf in values else 0)
-        | (DOWN if -math.inf in values else 0)
+        | (UP if any(value >= FAR for value in values) else 0)
+        | (DOWN if any(value <= -FAR for value in values) else 0)
     )
-    return Column(min(finite), max(finite), finite[-1], odd) if finite else Column(math.nan, math.nan, math.nan, odd)
-
-
-def joined(parts: Sequence[Column]) -> Column:
-    """Neighbours as one."""
-    drawn = [part for part in parts if part.is_drawn]
-    odd = 0
-    for part in parts:
-        odd |= part.odd
-    if not drawn:
-        return Column(math.nan, math.nan, math.nan, odd)
-    return Column(min(part.low for part in drawn), max(part.high for part in drawn), drawn[-1].last, odd)
+    return Column(min(near), max(near), near[-1], odd) if near else Column(math.nan, math.nan, math.nan, odd)
 
 
 BLOCK = 32
@@ -84,10 +78,9 @@ class Blocks:
         lows, highs = self._lows.append, self._highs.append
         for start in range(BLOCK * len(self._lows), len(values) - BLOCK + 1, BLOCK):
             block = values[start : start + BLOCK]
-            total = sum(block)
-            finite = total - total == 0.0
-            lows(min(block) if finite else math.nan)
-            highs(max(block) if finite else math.nan)
+            made = column(block)
+            lows(math.nan if made.odd else made.low)
+            highs(math.nan if made.odd else made.high)
 
     def column(self, values: array[float], start: int, stop: int) -> Column:
         """Of the values from start to stop."""
@@ -95,15 +88,13 @@ class Blocks:
         if last - first < 2:
             return column(values[start:stop])
         lows, highs = self._lows[first:last], self._highs[first:last]
-        total = sum(lows)
-        if total - total != 0.0:
+        head, tail = values[start : BLOCK * first], values[BLOCK * last : stop]
+        total = sum(lows) + sum(head) + sum(tail)
+        if not -FAR < total < FAR:
             return column(values[start:stop])
-        parts = [Column(min(lows), max(highs), values[BLOCK * last - 1])]
-        if start < BLOCK * first:
-            parts.insert(0, column(values[start : BLOCK * first]))
-        if BLOCK * last < stop:
-            parts.append(column(values[BLOCK * last : stop]))
-        return joined(parts)
+        low = min(min(lows), min(head, default=math.inf), min(tail, default=math.inf))
+        high = max(max(highs), max(head, default=-math.inf), max(tail, default=-math.inf))
+        return Column(low, high, values[stop - 1])
 
 
 class Columns:

@@ -37,6 +37,9 @@ ATTEMPTS_AT_MOST = 6
 
 TICK_WIDTH, TICK_HEIGHT = 14, 3
 
+LEAST = 1e-100
+"""To a log axis, what is not above this is zero."""
+
 
 class Marks(NamedTuple):
     """Steps and times of what happened beside the curves."""
@@ -60,7 +63,7 @@ class Charts:
         self.keys: tuple[str, ...] = ()
         self.saves: tuple[tuple[float | None, float | None], ...] = ()
         self.x: Limits | None = None
-        self._y: dict[str, Limits] = {}
+        self._y: dict[tuple[str, bool], Limits] = {}
         self._columns: dict[tuple[str, str, float], Columns] = {}
         self._settled_for: tuple[object, ...] = ()
 
@@ -190,18 +193,19 @@ class Charts:
     def _limits(self, key: str, view: View, curves: Sequence[CurveLine]) -> tuple[Limits, bool]:
         """The limits of y, and whether they are those of a log axis: without one value above zero there is none."""
         drawn = [column for curve in curves for column in curve.columns if column is not None and column.is_drawn]
-        log = view.log and any(column.high > 0 for column in drawn)
+        log = view.log and any(column.high > LEAST for column in drawn)
         if not drawn:
-            return self._y.get(key, Limits(0.0, 1.0)), False
+            return self._y.get((key, False), Limits(0.0, 1.0)), False
         high = max(column.high for column in drawn)
-        low = min(lowest(column) for column in drawn if column.high > 0) if log else min(c.low for c in drawn)
-        self._y[key] = settled(self._y.get(key), low, high, parts=Y_PARTS, room=ROOM_LEFT, log=log)
-        return self._y[key], log
+        low = min(lowest(column) for column in drawn if column.high > LEAST) if log else min(c.low for c in drawn)
+        limits = settled(self._y.get((key, log)), low, high, parts=Y_PARTS, room=ROOM_LEFT, log=log)
+        self._y[key, log] = limits
+        return limits, log
 
 
 def lowest(column: Column) -> float:
     """The lowest value of a column that a log axis can show, as far as the column knows."""
-    return min(value for value in (column.low, column.last, column.high) if value > 0)
+    return min(value for value in (column.low, column.last, column.high) if value > LEAST)
 
 
 def x_ticks(x: Limits, width: int, *, by_time: bool) -> list[Tick]:

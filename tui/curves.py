@@ -5,7 +5,6 @@ A copy is what a chart needs of a curve: its x ascending, its smoothed values ma
 
 from __future__ import annotations
 
-import math
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Iterable
@@ -18,8 +17,16 @@ Read = Callable[[str, str, int, int], Curve]
 """Backend.curve."""
 
 
-def is_ascending(xs: array[float]) -> bool:
-    return all(map(le, xs, islice(xs, 1, None)))
+FAR = 1e15
+"""No step is beyond this: what is, somebody logged under its name."""
+
+LAST_DATE = 4e9
+"""In 2096; nor is a time beyond this."""
+
+
+def is_ascending(xs: array[float], least: float, most: float) -> bool:
+    """Whether they are in order, between the two; nan is not."""
+    return not xs or (least <= xs[0] and xs[-1] <= most and all(map(le, xs, islice(xs, 1, None))))
 
 
 class Copy:
@@ -45,10 +52,12 @@ class Copy:
             self._forget(curve.epoch)
         self.read = curve.start + len(curve.steps)
         begin = max(0, len(self.steps) - 1)
-        self._add(curve)
-        if not is_ascending(self.steps[begin:]):
+        self.steps.extend(curve.steps)
+        self.times.extend(curve.times)
+        self.values.extend(curve.values)
+        if not is_ascending(self.steps[begin:], -FAR, FAR):
             self._sort()
-        if not is_ascending(self.times[begin:]):
+        if not is_ascending(self.times[begin:], 0.0, LAST_DATE):
             self._straighten()
         return True
 
@@ -58,21 +67,10 @@ class Copy:
             del column[:]
         self._smoothed.clear()
 
-    def _add(self, curve: Curve) -> None:
-        if math.isfinite(sum(curve.steps)):
-            self.steps.extend(curve.steps)
-            self.times.extend(curve.times)
-            self.values.extend(curve.values)
-            return
-        for step, at, value in zip(curve.steps, curve.times, curve.values, strict=True):
-            if math.isfinite(step):
-                self.steps.append(step)
-                self.times.append(at)
-                self.values.append(value)
-
     def _sort(self) -> None:
         """A trainer's own step goes back when it takes up an older checkpoint within one run of W&B."""
-        order = sorted(range(len(self.steps)), key=self.steps.__getitem__)
+        steps = self.steps
+        order = sorted((place for place in range(len(steps)) if -FAR <= steps[place] <= FAR), key=steps.__getitem__)
         for column in (self.steps, self.times, self.values):
             column[:] = array("d", [column[place] for place in order])
         self.version += 1
@@ -80,8 +78,8 @@ class Copy:
 
     def _straighten(self) -> None:
         """A clock that was set back stands still until it is past where it was; an unknown time is the one before."""
-        start = next(filter(math.isfinite, self.times), 0.0)
-        self.times = array("d", accumulate(self.times, lambda a, b: b if b > a else a, initial=start))
+        start = next((at for at in self.times if 0.0 <= at <= LAST_DATE), 0.0)
+        self.times = array("d", accumulate(self.times, lambda a, b: b if a < b <= LAST_DATE else a, initial=start))
         del self.times[0]
         self.version += 1
 

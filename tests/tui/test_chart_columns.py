@@ -78,8 +78,9 @@ def test_what_is_no_number_is_told_beside_the_numbers() -> None:
     assert nothing.odd == NAN
 
 
-def test_a_number_too_large_to_add_up_is_still_a_number() -> None:
-    assert column(array("d", [1e308, 1e308, 1e308])) == Column(1e308, 1e308, 1e308)
+def test_a_number_beyond_all_bounds_is_as_good_as_infinite() -> None:
+    assert column(array("d", [1e35, 3e38])) == Column(1e35, 3e38, 3e38)
+    assert column(array("d", [1.0, 1e308, -1e308, 2.0])) == Column(1.0, 2.0, 2.0, UP | DOWN)
 
 
 def test_another_window_and_other_points_are_made_anew() -> None:

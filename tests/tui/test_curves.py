@@ -90,7 +90,7 @@ def test_steps_that_went_back_are_put_in_order_with_their_values() -> None:
 
 def test_a_clock_that_was_set_back_stands_still_and_an_unknown_time_is_the_one_before() -> None:
     store, copy = Store(), Copy()
-    store.log([1.0, 2.0, 3.0, 4.0, 5.0], times=[math.nan, 100.0, 90.0, math.nan, 110.0])
+    store.log([1.0, 2.0, 3.0, 4.0, 5.0], times=[math.nan, 100.0, 90.0, math.inf, 110.0])
     copy.take(store.read(PATH, KEY))
 
     assert list(copy.times) == [100.0, 100.0, 100.0, 100.0, 110.0]

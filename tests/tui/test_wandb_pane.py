@@ -317,6 +317,25 @@ async def test_a_curve_of_nothing_but_nan_has_a_chart_with_its_marks() -> None:
         assert "nan" in at.text
 
 
+async def test_numbers_of_strangers_never_keep_the_charts_from_being_drawn() -> None:
+    """Zeros that become positive on a log axis, milliseconds as times, steps beyond all bounds, one point alone."""
+    async with pane() as at:
+        state = at.backend.state or State()
+        pieces = (
+            Points((1.0,), (NOW,), (0.0,)),
+            Points((2.0, 3.0), (NOW * 1000.0, -math.inf), (0.5, 1e308)),
+            Points((1e300, -1e300, math.nan), (math.nan, 0.0, 1.0), (-1e308, 5e-324, 1.0)),
+        )
+        await at.press("e")
+        for number, piece in enumerate(pieces):
+            at.backend.curves.grow("team/project/id3", dict.fromkeys(KEYS, piece), fresh=number == 0)
+            at.pane.show(later(state, number + 1.0, points=number + 2))
+            for key in ("t", "e", "plus", "minus", "left", "d", "o", "c", "t", "0"):
+                await at.pilot.press(key)
+                assert at.pane.failed_at is None, (number, key)
+        assert at.titles[0] == "train/loss"
+
+
 def test_it_is_pane_six() -> None:
     assert issubclass(WandbPane, Pane)
     assert (WandbPane.NUMBER, WandbPane.NAME) == ("6", "W&B")
