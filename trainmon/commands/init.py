@@ -16,6 +16,7 @@ from trainmon.commands.options import ssh_config_option
 
 if TYPE_CHECKING:
     from trainmon.commands.init_slurm import Found
+    from trainmon.commands.init_wandb import Account
 
 LOGIN = re.compile(r"login|head|front|submit|access", re.IGNORECASE)
 """What clusters call the host that people log in to."""
@@ -32,7 +33,7 @@ SHOWN = 20
     help="The file to write; - prints it.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
-@click.option("--offline", is_flag=True, help="Ask no Slurm.")
+@click.option("--offline", is_flag=True, help="Ask no Slurm and no W&B.")
 @ssh_config_option
 def command(
     hosts: tuple[str, ...],
@@ -46,8 +47,8 @@ def command(
     """Write a commented trainmon.toml for HOSTs.
 
     HOSTs are names of ~/.ssh/config or Slurm host lists: trainmon-tui init login1 gpu-[001-004]. The Slurm of the login
-    host, or of this machine, is asked for its nodes and your running jobs. Without HOSTs and Slurm, the names in
-    ~/.ssh/config are offered.
+    host, or of this machine, is asked for its nodes and your running jobs, and W&B whose key lies here. Without HOSTs
+    and Slurm, the names in ~/.ssh/config are offered.
     """
     given = login or next((host for host in hosts if LOGIN.search(host) and "[" not in host), None)
     found = None if offline else _found(given, ssh_config)
@@ -56,7 +57,7 @@ def command(
         given = next((host for host in hosts if LOGIN.search(host) and "[" not in host), None)
         found = _found(given, ssh_config) if given and not offline else None
     login, nodes = given, [host for host in hosts if host != given]
-    written = _valid(name, login, nodes, found)
+    written = _valid(name, login, nodes, found, None if offline else _account())
     if str(output) == "-":
         click.echo(written, nl=False)
         return 0
@@ -104,14 +105,26 @@ def _found(login: str | None, ssh_config: Path | None) -> Found | None:
         return None
 
 
-def _valid(name: str, login: str | None, nodes: Sequence[str], found: Found | None) -> str:
+def _account() -> Account | None:
+    """Whose W&B key is on this machine; None where there is none."""
+    from collectors.wandb_login import find
+    from trainmon.commands.init_wandb import look
+    from trainmon.text import clean
+
+    login = find()
+    if login.place is not None and sys.stderr.isatty():
+        click.echo(clean(f"asking {login.server} whose key is in {login.place} …"), err=True)
+    return look(lambda: login)
+
+
+def _valid(name: str, login: str | None, nodes: Sequence[str], found: Found | None, account: Account | None) -> str:
     """The text, after it was read back: what init writes always loads."""
     import tomllib
 
     from trainmon.commands.init_text import text
     from trainmon.config_decode import decode
 
-    written = text(name, login, nodes, found)
+    written = text(name, login, nodes, found, account)
     settings, problems = decode(tomllib.loads(written), "the command line")
     if settings is None:
         raise click.UsageError("\n".join(problems))

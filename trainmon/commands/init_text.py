@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,10 @@ from trainmon.text import clean, counted, shorten
 
 if TYPE_CHECKING:
     from trainmon.commands.init_slurm import Found
+    from trainmon.commands.init_wandb import Account
     from trainmon.model_jobs import Job
+
+ENTITY = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 TEXT = """\
 # What trainmon-tui watches. Every setting: see the README. `trainmon-tui check` looks whether all of it can be reached.
@@ -29,6 +33,9 @@ name = {name}
 # python = "python3"            # the interpreter on the nodes
 # connect = {{ at_once = 8, timeout = "10s" }}
 
+# [wandb]
+# every = "60s"                 # the period{account}
+
 {runs}# A training run. Its step, loss and speed are read from its log. Your own running jobs are runs by themselves; an
 # entry adds to what is known of them.
 # [[run]]
@@ -42,6 +49,10 @@ name = {name}
 # target_step = 100_000                         # otherwise what its log says
 # stall_after = "15m"                           # without a step for this long it is stalled
 # nodes = [{node}]                          # where no job says it
+# wandb = {project:<38}# its W&B project
+# group = "my-run"                              # its runs there; or run = "ab12cd34", display = "my-", tags = ["main"]
+# restart_grace = "15m"                         # how late the next may appear after one has ended
+# charts = ["train/loss"]                       # absent: the metrics with the common names
 # labels = {{ owner = "me" }}
 # cluster = {name}                              # needed only with several clusters
 
@@ -71,7 +82,7 @@ RUN = """\
 name = {name}
 {log}
 {script}
-# checkpoints = "/shared/{plain}/checkpoints"
+{wandb}# checkpoints = "/shared/{plain}/checkpoints"
 # kill_switch = "/shared/{plain}/kill-switch"
 # save_switch = "/shared/{plain}/save-switch"
 # target_step = 100_000
@@ -79,8 +90,21 @@ name = {name}
 """
 
 
-def text(name: str, login: str | None, nodes: Sequence[str], found: Found | None = None) -> str:
-    """A config for these hosts, and for what a Slurm says."""
+WANDB = """\
+# wandb = {project}
+# group = {name}
+"""
+"""Of a run, where there is a W&B login."""
+
+
+def text(
+    name: str,
+    login: str | None,
+    nodes: Sequence[str],
+    found: Found | None = None,
+    account: Account | None = None,
+) -> str:
+    """A config for these hosts, and for what a Slurm and a W&B login say."""
     listed = f"nodes = [{', '.join(quote(node) for node in nodes)}]"
     if not nodes:
         listed = NO_NODES if found is None else f"# {comment(found.summary)}\n{SLURMS_NODES}"
@@ -90,11 +114,18 @@ def text(name: str, login: str | None, nodes: Sequence[str], found: Found | None
         nodes=listed,
         node=quote(nodes[0]) if nodes else '"gpu-001"',
         user=quote(found.me) if found is not None else '"me"',
-        runs="".join(_run(job) for job in found.jobs) if found is not None else "",
+        runs="".join(_run(job, account) for job in found.jobs) if found is not None else "",
+        project=_project(account),
+        account="" if account is None else f"\n# {comment(account.summary)}",
     )
 
 
-def _run(job: Job) -> str:
+def _project(account: Account | None) -> str:
+    entity = account.entity if account is not None else None
+    return quote(f"{entity if entity and ENTITY.fullmatch(entity) else 'team'}/project")
+
+
+def _run(job: Job, account: Account | None) -> str:
     """One of our own jobs as a run. Its log is found by itself: a path with the number of a job is of no use later."""
     command = job.command or ""
     known = command.startswith("/") and " " not in command
@@ -105,6 +136,7 @@ def _run(job: Job) -> str:
         name=quote(job.name),
         plain="".join(char if char.isalnum() or char in "-_." else "-" for char in job.name),
         log=f"# log = {quote(job.stdout)}   # found by itself: what its job prints" if job.stdout else "# log: none",
+        wandb="" if account is None else WANDB.format(project=_project(account), name=quote(job.name)),
         script=f"script = {quote(command)}" if known else '# script = "/shared/train.slurm"',
     )
 

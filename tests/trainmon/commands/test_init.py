@@ -23,7 +23,7 @@ def test_what_it_writes_loads_and_is_private(tmp_path: Path) -> None:
 
 def test_every_comment_is_a_setting_that_loads(tmp_path: Path) -> None:
     file = tmp_path / "t.toml"
-    file.write_text(re.sub(r"(?m)^# (?=\[\[|\w+ = )", "", text("main", "login1", ["gpu-[001-004]"])))
+    file.write_text(re.sub(r"(?m)^# (?=\[|\w+ = )", "", text("main", "login1", ["gpu-[001-004]"])))
     settings = config.load(file)
     assert settings.read_only
     assert settings.runs[0].nodes == ("gpu-001", "gpu-002", "gpu-003", "gpu-004")
