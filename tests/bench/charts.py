@@ -84,8 +84,7 @@ async def whole_pane(width: int, height: int, points: int) -> tuple[float, float
         first, updates, keys, idle = of(shown), [], [], []
         for step in range(UPDATES):
             grow(backend, PATHS[0], points + step, 1)
-            shown = replace(shown, runs={NAME: replace(shown.runs[NAME], wandb=replace(
-                shown.runs[NAME].wandb, points=step + 2))})  # fmt: skip
+            shown = watched(points=step + 2)
             updates.append(of(shown))
             idle.append(of(replace(shown, at=shown.at + step)))
             begin = time.thread_time()
