@@ -156,5 +156,7 @@ def _filled(spec: RunSpec, before: RunSpec | None, jobs: Sequence[Job]) -> RunSp
     """What its job says where one runs now: the config's nodes are those without a job, its log goes before all."""
     job = present(jobs)
     log = spec.log or (job.stdout if job is not None else None) or (before.log if before is not None else None)
+    if spec.wandb is not None and spec.wandb.console:
+        log = None  # its lines come from W&B alone: those of a file as well would be told twice
     nodes = (job.nodes if job is not None else ()) or spec.nodes or (before.nodes if before is not None else ())
     return replace(spec, log=log, nodes=nodes)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from trainmon.joining import ENDED_RUNS_STAY, FOUND_AT_MOST, followed, holds_nodes, jobs_of, present
 from trainmon.model import RunSpec
 from trainmon.model_jobs import Job
+from trainmon.model_wandb import WandbSpec
 
 ME: dict[str, str | None] = {"prod": "ana", "other": "a.meyer"}
 NOW = 100_000.0
@@ -69,6 +70,12 @@ def test_what_the_config_says_of_a_log_goes_before_the_job() -> None:
     spec = RunSpec(name="llm", cluster="prod", log="/fsx/logs/*.out")
     (run,) = runs(job(1, stdout="/fsx/1.out"), configured=(spec,))
     assert run.log == "/fsx/logs/*.out"
+
+
+def test_a_run_whose_log_is_wandbs_follows_no_file_of_its_job() -> None:
+    spec = RunSpec(name="llm", cluster="prod", wandb=WandbSpec(project="team/video", group="a", console=True))
+    (run,) = runs(job(1, nodes=("n1",), stdout="/fsx/1.out"), configured=(spec,))
+    assert (run.nodes, run.log) == (("n1",), None)
 
 
 def test_without_a_job_a_run_of_the_config_is_as_the_config_says() -> None:

@@ -112,7 +112,7 @@ def _run(host: str, run: RunSpec, client: Client, jobs: Sequence[Job]) -> Iterat
     if job is not None:
         more = f", {len(own) - 1} more" if len(own) > 1 else ""
         yield Row("ok", host, what, f"job {job.id} is {job.state} on {counted(len(job.nodes), 'node')}{more}")
-        if run.log is None:
+        if run.log is None and not (run.wandb is not None and run.wandb.console):
             yield from _output(host, client, job)
     elif own:
         yield Row("ok", host, what, f"job {own[0].id} waits ({own[0].reason or 'no reason'})")
