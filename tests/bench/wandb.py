@@ -83,9 +83,8 @@ class Bench:
         specs = [WandbSpec(project="tester/video", group=f"g{number}") for number in range(RUNS)]
         runs = tuple(RunSpec(name=spec.group or "", cluster="bench", wandb=spec) for spec in specs)
         self.server, self.clock = server, clock
-        self.points = 0
         self.watcher = Watcher(
-            runs, EVERY, self._hear, clock, client=lambda: Client(env), login=lambda: find(env, home)
+            runs, EVERY, lambda event: None, clock, client=lambda: Client(env), login=lambda: find(env, home)
         )  # fmt: skip
         self.trained = [server.add_run(f"r{number}", group=f"g{number}") for number in range(RUNS)]
 
