@@ -50,7 +50,10 @@ def reader(server: WandbServer, folder: Path, *, timeout: int = 20, **env: str) 
 
 def answer(script: subprocess.Popen[str]) -> dict[str, Any]:
     """What the script read."""
-    out, noise = script.communicate(timeout=PATIENCE)
+    try:
+        out, noise = script.communicate(timeout=PATIENCE)
+    finally:
+        script.kill()
     assert script.returncode == 0, noise
     told: dict[str, Any] = json.loads(out.splitlines()[-1])
     return told

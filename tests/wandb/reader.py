@@ -7,6 +7,7 @@ loss, its console log, its files; `refused` where the server said no.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -21,7 +22,8 @@ def main() -> None:
             told["runs"][run.id] = about(run)
     except Exception as error:
         told["refused"] = f"{type(error).__name__}: {error}"
-    print(json.dumps(told))
+    print(json.dumps(told), flush=True)
+    os._exit(0)  # else the SDK waits for its own process, which after a hang it does for ever
 
 
 def about(run: Any) -> dict[str, Any]:

@@ -17,34 +17,35 @@ from tests.wandb.parts import said
 from tests.wandb.product import RUN, pointed_at, processes
 
 
-def shown(product: Product, server: WandbServer) -> Screen:
-    return product.screen("--config", str(product.config(RUN)), columns=140, **pointed_at(server))
+def shown(product: Product, server: WandbServer, text: str = RUN) -> Screen:
+    return product.screen("--config", str(product.config(text)), columns=140, **pointed_at(server))
 
 
-def test_a_group_is_followed_from_its_crash_to_the_next_run_and_to_two_at_once(
+def test_a_group_is_followed_from_a_kill_to_the_next_attempt(
     product: Product, server: WandbServer, folder: Path
 ) -> None:
     with contextlib.ExitStack() as stack:
 
         def start(name: str) -> Training:
             words = ("--id", name, "--name", name, "--group", "final", "log 30", "say up")
-            training = stack.enter_context(Training.start(server, folder / name, *words))
-            until(lambda: said(server.runs.get(f"tester/video/{name}"), "up"), f"{name} runs")
-            return training
+            return stack.enter_context(Training.start(server, folder / name, *words))
+
+        def has_begun(name: str) -> bool:
+            return said(server.runs.get(f"tester/video/{name}"), "up")
 
         first = start("attempt-1")
-        screen = shown(product, server)
+        until(lambda: has_begun("attempt-1"), "attempt-1 runs")
+        screen = shown(product, server, RUN + 'log = "wandb"\n')
+        screen.until_shown(r"step 30 loss 2\.94")  # its console is the log
         screen.keys("6")
-        screen.until_shown("attempt-1", "loss")
-        first.wait("exit 1")
-        screen.keys("r")
-        screen.until_shown("restart")
+        screen.until_shown("6 W&B video .*attempt-1", "train/loss +2.94", "val/loss")
+        first.kill()
         start("attempt-2")
+        server.runs["tester/video/attempt-1"].heartbeat_at -= 301.0
+        assert server.sweep() == ["tester/video/attempt-1"]
+        until(lambda: has_begun("attempt-2"), "attempt-2 runs")
         screen.keys("r")
-        screen.until_shown("attempt-2")
-        start("attempt-3")
-        screen.keys("r")
-        screen.until_shown("attempt-2.*attempt-3|attempt-3.*attempt-2")
+        screen.until_shown("6 W&B video .*attempt-2")
         assert screen.leave() < QUICK
 
 
@@ -57,7 +58,7 @@ def test_nothing_of_wandb_is_left_running(product: Product, server: WandbServer,
     screen = shown(product, server)
     until(lambda: any("wandb-core" in command for command in processes(server).values()), "wandb-core runs")
     if how != "hang":
-        screen.until_shown("wandb 1/1")
+        screen.until_shown("healthy, W&B says")
     if how == "kill -9":
         os.kill(screen.pid, signal.SIGKILL)
     else:

@@ -41,7 +41,7 @@ def test_the_active_run_of_the_group_is_told_while_its_script_runs(
 
 
 def test_who_is_active_or_why_none_is(product: Product) -> None:
-    """Side by side: each with a server of its own."""
+    """Side by side: each with a server of its own; the key of one is where `wandb login` put it."""
     with contextlib.ExitStack() as stack:
         made = {name: stack.enter_context(WandbServer.start()) for name in ("several", "crashed", "nan", "empty")}
         for number in (1, 2):
@@ -51,13 +51,21 @@ def test_who_is_active_or_why_none_is(product: Product) -> None:
         for step in range(30):
             made["nan"].log(ill, {"loss": 2.0 if step < 29 else float("nan")}, step=step)
         made["empty"].add_run("other", group="another")
-        told = snapshots(product, {name: pointed_at(server) for name, server in made.items()})
+        set_for = {name: pointed_at(server) for name, server in made.items()}
+        log_in(product.home, set_for["nan"])
+        told = snapshots(product, set_for)
     assert told["several"].wandb["phase"] == "several"
     assert all(name in told["several"].wandb["why"] for name in ("twin-1", "twin-2"))
     assert told["crashed"].wandb["phase"] == "waiting"
     assert (told["nan"].wandb["loss_state"], told["nan"].run["verdict"]) == ("nan", "diverged")
     assert told["empty"].wandb["phase"] == "none"
     assert "group final" in told["empty"].wandb["why"]
+
+
+def log_in(home: Path, env: dict[str, str]) -> None:
+    """The key where `wandb login` puts it, instead of in the environment."""
+    machine = env["WANDB_BASE_URL"].removeprefix("http://")
+    (home / ".netrc").write_text(f"machine {machine}\n  login user\n  password {env.pop('WANDB_API_KEY')}\n")
 
 
 def test_a_wandb_that_does_not_answer_is_a_source_with_a_hint_and_costs_nothing_else(product: Product) -> None:
