@@ -24,6 +24,9 @@ Y_PARTS, X_PARTS = 8, 12
 DECADES_FROM = 4.0
 """From this ratio of high to low on, a log axis is marked 1 2 5 10; below it, it needs marks as a linear one."""
 
+LABEL_AT_MOST = 7
+"""Cells; the labels of all charts take as many, so that their columns stand over each other."""
+
 Tick = tuple[float, str]
 
 
@@ -88,30 +91,31 @@ def _about(a: Limits, b: Limits) -> bool:
 # ---- ticks ---------------------------------------------------------------------------------------------------------
 
 
-def ticks(limits: Limits, most: int, *, log: bool = False) -> list[Tick]:
-    """Round numbers within the limits, at most so many, with their labels."""
+def ticks(limits: Limits, most: int, *, log: bool = False, cells: int = LABEL_AT_MOST) -> list[Tick]:
+    """Round numbers within the limits, at most so many, with their labels of so many cells."""
     if log and limits.high / limits.low >= DECADES_FROM:
-        return log_ticks(limits, most)
+        return log_ticks(limits, most, cells)
     step = nice_step((limits.high - limits.low) / max(1, most))
     while _number(limits, step) > max(2, most):
         step = nice_step(step * 1.5)
     first = math.ceil(limits.low / step - 1e-9)
     values = [(first + place) * step for place in range(_number(limits, step))]
-    return [(value, label(value, step, max(abs(limits.low), abs(limits.high)))) for value in values]
+    largest = max(abs(limits.low), abs(limits.high))
+    return [(value, label(value, step, largest, cells)) for value in values]
 
 
 def _number(limits: Limits, step: float) -> int:
     return math.floor(limits.high / step + 1e-9) - math.ceil(limits.low / step - 1e-9) + 1
 
 
-def log_ticks(limits: Limits, most: int) -> list[Tick]:
+def log_ticks(limits: Limits, most: int, cells: int) -> list[Tick]:
     """1 2 5 10 while there is room, else powers of ten, else some of them."""
     marks = list(_marks(limits.low * (1 - 1e-9), limits.high * (1 + 1e-9)))
     if len(marks) > most:
         tens = [mark for mark in marks if is_power_of_ten(mark)]
         every = math.ceil(len(tens) / max(1, most))
         marks = tens[::every] if len(tens) > 1 else [marks[0], marks[-1]]
-    return [(mark, label(mark, mark, mark)) for mark in marks]
+    return [(mark, label(mark, mark, mark, cells)) for mark in marks]
 
 
 def is_power_of_ten(value: float) -> bool:
@@ -122,18 +126,27 @@ def is_power_of_ten(value: float) -> bool:
 UNITS = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
 """From which value on, which unit."""
 
-LABEL_AT_MOST = 7
-"""Cells; the labels of all charts take as many, so that their columns stand over each other."""
 
-
-def label(value: float, step: float, largest: float) -> str:
-    """A tick with as many digits as tell it from the next: 2.25, 12.5k, 5e-05."""
+def label(value: float, step: float, largest: float, most: int) -> str:
+    """A tick with as many digits as tell it from the next: 2.25, 12.5k, 5e-05. At most so many cells."""
     if value == 0:
         return "0"
     unit, name = next(((unit, name) for start, unit, name in UNITS if largest >= start), (1.0, ""))
-    digits = max(0, -math.floor(math.log10(step / unit) + 1e-9))
-    text = f"{value / unit:.{digits}f}{name}"
-    return text if len(text) <= LABEL_AT_MOST and digits < 5 else f"{value:.3g}"
+    text, digits = "", _digits(step / unit)
+    if digits < 5:
+        for text in (f"{value / unit:.{digits}f}{name}", f"{value:.{_digits(step)}f}"):
+            if len(text) <= most:
+                return text
+    for digits in range(max(0, _digits(step) - _digits(abs(value))), -1, -1):
+        text = f"{value:.{digits}e}".replace("e-0", "e-").replace("e+0", "e")
+        if len(text) <= most:
+            break
+    return text[:most]
+
+
+def _digits(step: float) -> int:
+    """Behind the point, that numbers so far apart need."""
+    return max(0, -math.floor(math.log10(step) + 1e-9))
 
 
 # ---- time ----------------------------------------------------------------------------------------------------------

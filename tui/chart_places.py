@@ -41,7 +41,7 @@ class Place(NamedTuple):
 def layout(width: int, height: int) -> Layout:
     """Charts and table in a pane of this size."""
     if width >= LEAST_CHARTS + TABLE + 1:
-        table = min(TABLE + (width - LEAST_CHARTS - TABLE) // 8, 46)
+        table = min(TABLE + (width - LEAST_CHARTS - TABLE) // 4, 46)
         return Layout("beside", table, width - table, height)
     if height >= TABLE_BELOW_FROM:
         return Layout("below", TABLE_ROWS, width, height - TABLE_ROWS)

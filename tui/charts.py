@@ -36,6 +36,8 @@ ATTEMPTS_AT_MOST = 6
 """The current one and five before it."""
 
 TICK_WIDTH, TICK_HEIGHT = 14, 3
+STEP_AT_MOST = 10
+"""Cells of a step under a chart: more than a value beside it may have."""
 
 LEAST = 1e-100
 """To a log axis, what is not above this is zero."""
@@ -210,7 +212,7 @@ def lowest(column: Column) -> float:
 
 def x_ticks(x: Limits, width: int, *, by_time: bool) -> list[Tick]:
     most = max(2, width // TICK_WIDTH)
-    return clock_ticks(x, most) if by_time else ticks(x, most)
+    return clock_ticks(x, most) if by_time else ticks(x, most, cells=STEP_AT_MOST)
 
 
 def legend(view: View, names: Sequence[str], marks: Marks, *, plain: bool) -> list[str]:
