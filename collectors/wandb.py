@@ -171,24 +171,30 @@ class Watcher:
     def _round(self) -> None:
         """Ask of every run; a failure that is not one run's own ends the round."""
         self._pace.begin(self._clock.monotonic())
-        runs = list(self._runs.values())
         try:
             self._check_login()
-            for place, run in enumerate(runs):
+            for place, run in enumerate(list(self._runs.values())):
                 if self._stopping.is_set():
                     return
-                try:
-                    self._look(run)
-                except WandbFailed as failure:
-                    if failure.kind not in A_RUNS_OWN:
-                        if failure.kind == "slow":
-                            self._begin_after(place)
-                        raise
-                    self._tell(run, "retrying", failure)
+                self._look_at(run, place)
         except WandbFailed as failure:
             self._failed(failure)
         else:
             self._pace.answered(self._clock.monotonic())
+
+    def _look_at(self, run: Followed, place: int) -> None:
+        """One run; what is its own trouble is told, and no more."""
+        try:
+            self._look(run)
+        except WandbFailed as failure:
+            if failure.kind == "slow":
+                self._begin_after(place)
+            if failure.kind not in A_RUNS_OWN:
+                raise
+            self._tell(run, "retrying", failure)
+        except Exception as error:  # a fault of ours is one run's, too
+            log.exception("%s", run.name)
+            self._tell(run, "retrying", WandbFailed(f"{type(error).__name__}: {error}", kind="sdk"))
 
     def _begin_after(self, place: int) -> None:
         """What hangs over one run must not keep the others from being asked for ever: it is the last one next time."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -108,7 +108,7 @@ class Followed:
         group = wandb_group.read(self.spec, runs, self.wandb, at, stopped=False)
         wandb = replace(self.wandb, looked_at=at, runs=runs, **group._asdict())
         current = wandb.current
-        known = told.history_keys.get(current.id, ()) if current is not None else ()
+        known = _first(told, (current, *runs)) if current is not None else ()
         keys = wandb_keys.choose(self.spec.charts, known) or wandb.keys
         self.wandb = replace(wandb, keys=keys, samples=told.samples.get(current.id, ()) if current else ())
         paths = {run.path for run in runs}
@@ -266,3 +266,8 @@ class Followed:
 
     def _run(self, path: str) -> WandbRun | None:
         return next((run for run in self.wandb.runs if run.path == path), None)
+
+
+def _first(told: Listed, runs: Iterable[WandbRun]) -> tuple[str, ...]:
+    """The metrics of the first of these that has some: one that has just begun will log those of the last."""
+    return next(filter(None, (told.history_keys.get(run.id, ()) for run in runs)), ())

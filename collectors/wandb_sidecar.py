@@ -135,7 +135,11 @@ class Client:
             )
         except (OSError, ValueError) as error:
             raise WandbFailed(f"W&B's child cannot be started: {error}", kind="gone") from error
-        return Talk(self._reader, process)
+        talk = Talk(self._reader, process)
+        if self._closed:  # meanwhile: nobody has waited for it
+            talk.kill()
+            raise WandbFailed("W&B is asked no more", kind="gone")
+        return talk
 
     def close(self) -> None:
         """End the child and all that it started; under a second, whatever hangs."""

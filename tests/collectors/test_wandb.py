@@ -110,6 +110,7 @@ class FakeWandb:
                 return Facts(path=path, host="gpu-7")
             case Fetch(path=path, file=file, directory=directory):
                 return Fetched(path=path, file=file, kept=f"{directory}/{Path(file).name}")
+        raise AssertionError(asked)
 
     def close(self) -> None:
         self.closed += 1
@@ -361,6 +362,22 @@ def test_an_unknown_project_is_its_own_trouble() -> None:
     watched.pass_(30)
     last = {source.name: source for source in watched.told(SourceChanged)}
     assert (last["wandb:one"].error, last["wandb:one"].hint) == ("no such project", "is its name right?")
+    assert (last["wandb:two"].phase, last["wandb:two"].error) == ("up", None)
+
+
+def test_a_fault_of_ours_is_the_trouble_of_one_run() -> None:
+    watched = Watched(a_run("one", project="team/odd"), a_run("two"))
+    real = watched.wandb.ask
+
+    def ask(asked: AnyRequest, wanted: type[Any]) -> Any:
+        if isinstance(asked, ListRuns) and asked.spec.project == "team/odd":
+            raise ZeroDivisionError("division by zero")
+        return real(asked, wanted)
+
+    watched.wandb.ask = ask  # type: ignore[method-assign]
+    watched.pass_(30)
+    last = {source.name: source for source in watched.told(SourceChanged)}
+    assert last["wandb:one"].error == "ZeroDivisionError: division by zero"
     assert (last["wandb:two"].phase, last["wandb:two"].error) == ("up", None)
 
 
