@@ -32,6 +32,7 @@ from tui.screens.help import Help
 from tui.screens.job import JobScreen
 from tui.screens.main import MainScreen
 from tui.screens.node import NodeScreen
+from tui.screens.wandb import WandbScreen
 from tui.symbols import Ascii, wants_ascii
 from tui.themes import DARK, THEMES, defaults, fitting
 
@@ -227,6 +228,9 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def go_to_node(self, name: str) -> None:
         self.push_screen(NodeScreen(name))
+
+    def go_to_charts(self, run: str) -> None:
+        self.push_screen(WandbScreen(run, self.backend))
 
     def go_to_job(self, key: str) -> None:
         self.push_screen(JobScreen(key))

@@ -27,7 +27,7 @@ def can_open(environ: Mapping[str, str], platform: str = sys.platform) -> bool:
     return platform != "linux" or any(environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
 
 
-def open_page(url: str, done: Callable[[bool], None]) -> None:
+def open_page(url: str, done: Callable[[bool], object]) -> None:
     """Begin to open it, and say later, on another thread, whether that worked.
 
     In a session of its own with nothing to print on: webbrowser may end up with w3m, which would take our terminal.
@@ -35,7 +35,7 @@ def open_page(url: str, done: Callable[[bool], None]) -> None:
     threading.Thread(target=_open, args=(url, done), name="browser", daemon=True).start()
 
 
-def _open(url: str, done: Callable[[bool], None]) -> None:
+def _open(url: str, done: Callable[[bool], object]) -> None:
     null = subprocess.DEVNULL
     try:
         opener = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The palette: every key's action by its words, and every host, run and job by its name."""
+"""The palette: every key's action by its words, and every host, run, run's charts and job by its name."""
 
 from __future__ import annotations
 
@@ -34,8 +34,15 @@ def jobs(state: State) -> Iterator[tuple[str, str]]:
             yield key, clean(f"go to job {job.id} {job.name}", 120)
 
 
+def charts(state: State) -> Iterator[tuple[str, str]]:
+    """The runs that are in W&B, as `W&B charts of video-2b`."""
+    for name, run in state.runs.items():
+        if run.spec.wandb is not None:
+            yield name, clean(f"W&B charts of {name}", 120)
+
+
 class Commands(Provider):
-    """Our keys, hosts, runs and jobs."""
+    """Our keys, hosts, runs and their charts, and jobs."""
 
     @property
     def dashboard(self) -> Dashboard:
@@ -51,6 +58,7 @@ class Commands(Provider):
         state = dashboard.shown
         if state is not None:
             found += [(f"go to run {name}", "run", partial(dashboard.go_to_run, name)) for name in state.runs]
+            found += [(words, "charts", partial(dashboard.go_to_charts, name)) for name, words in charts(state)]
             found += [(f"go to node {name}", "node", partial(dashboard.go_to_node, name)) for name in state.nodes]
             found += [(words, "job", partial(dashboard.go_to_job, key)) for key, words in jobs(state)]
         return found

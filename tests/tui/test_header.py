@@ -71,9 +71,27 @@ def test_several_clusters_are_told_by_name_and_counted_where_there_is_no_room() 
 
 
 def test_other_kinds_of_source_are_counted() -> None:
-    other = Source(name="wandb:team", kind="wandb", cluster="", health="ok")
+    other = Source(name="files:login1", kind="files", cluster="", health="ok")
 
-    assert told(other) == ("  wandb 1/1", "")
+    assert told(other) == ("  files 1/1", "")
+
+
+def wandb(name: str = "video-2b", **more: object) -> Source:
+    return slurm(name=f"wandb:{name}", kind="wandb", period=60.0, **more)
+
+
+def test_of_wandb_the_age_of_the_oldest_answer_is_told() -> None:
+    assert told(source(1), wandb(seen_at=NOW - 14.0)) == ("  ssh 1/1  wandb 10s", "")
+    assert told(wandb(seen_at=NOW - 14.0), wandb("sft", seen_at=NOW - 50.0)) == ("  wandb 50s", "")
+
+
+def test_a_run_that_wandb_does_not_answer_is_named_among_others() -> None:
+    lost = wandb("sft", seen_at=NOW - 310.0, health="down")
+
+    assert told(lost) == ("  wandb down 5m", "warn")
+    assert told(wandb(), lost) == ("  wandb 1/2 sft 5m", "warn")
+    assert told(wandb(), lost, room=14) == ("  wandb 1/2", "warn")
+    assert told(wandb(seen_at=None, health="late", phase="connecting")) == ("  wandb connecting", "warn")
 
 
 def test_a_ledger_that_fails_is_said_on_every_screen_and_in_full_on_the_first() -> None:

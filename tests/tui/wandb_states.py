@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from tests.tui.states import DISKS, NOW, calm, run
@@ -20,6 +22,9 @@ SAMPLES = (
 CONFIG = {"optimizer.lr": "0.0003", "optimizer.name": "adamw", "model.layers": "48", "data.path": "/fsx/video/clips"}
 
 
+EARLIER = (attempt(2, step=9_200, heartbeat_at=NOW - 20_600.0), attempt(1, step=4_400, heartbeat_at=NOW - 40_300.0))
+
+
 def current(**more: object) -> WandbRun:
     plain = {"commit": "8baa0f9c2d41", "tags": ("final", "2b"), "config": CONFIG}
     return attempt(3, **{**plain, **more})
@@ -27,9 +32,10 @@ def current(**more: object) -> WandbRun:
 
 def wandb(**more: object) -> State:
     """Its third attempt runs, and all is well; another run beside it is not in W&B."""
-    found = watched(**{"samples": SAMPLES, "runs": (current(), attempt(2, step=9_200), attempt(1, step=4_400)),
-                       "why": "video-2b-try-3 (id3) is running", "since": NOW - 20_000.0, **more})  # fmt: skip
-    other = run("sft-1b")
+    facts: dict[str, Any] = {"samples": SAMPLES, "runs": (current(), *EARLIER),
+                       "why": "video-2b-try-3 (id3) is running", "since": NOW - 20_000.0}  # fmt: skip
+    found = watched(**(facts | more))
+    other = run("vlm-7b")
     return replace(
         found, nodes=calm().nodes, disks={one.key: one for one in DISKS}, runs={**found.runs, other.name: other},
         sources={**calm().sources, **found.sources},
@@ -37,7 +43,7 @@ def wandb(**more: object) -> State:
 
 
 def several() -> State:
-    both = (current(), attempt(2, state="running"), attempt(1))
+    both = (current(), attempt(2, state="running"), EARLIER[1])
     why = (
         "2 runs are active where one is expected: video-2b-try-3 (id3), video-2b-try-2 (id2)"
         " (team/project, group video-2b-final)"
@@ -46,7 +52,7 @@ def several() -> State:
 
 
 def waiting() -> State:
-    ended = (current(state="crashed", heartbeat_at=NOW - 700.0), attempt(2), attempt(1))
+    ended = (current(state="crashed", heartbeat_at=NOW - 700.0), *EARLIER)
     why = "waiting for the restart: video-2b-try-3 (id3) crashed at step 12,880, the next is expected within 15m"
     return wandb(runs=ended, active=(), phase="waiting", since=NOW - 400.0, why=why)
 

@@ -115,8 +115,8 @@ def verdicts(runs: Iterable[Run], room: int) -> tuple[Span, ...]:
 
 
 def source_words(state: State, room: int) -> tuple[Span, ...]:
-    """`  ssh 63/64 gpu-008 42s  slurm 5s`: how many hosts answer and the one that is silent longest, how old the queue
-    is, and how many of the others answer; as much of it as there is room for."""
+    """`  ssh 63/64 gpu-008 42s  slurm 5s  wandb 10s`: how many hosts answer and the one that is silent longest, how old
+    the queue and W&B's oldest answer are, and how many of the others answer; as much of it as there is room for."""
     spans: list[Span] = []
     for kind in ("node", "slurm", "wandb", "files", "daemon"):
         wanted = [source for source in state.sources.values() if source.kind == kind and source.health != "off"]
@@ -124,7 +124,7 @@ def source_words(state: State, room: int) -> tuple[Span, ...]:
             continue
         well = sum(source.health == "ok" for source in wanted)
         short = f"  {WORDS.get(kind, kind)} {well}/{len(wanted)}"
-        told = slurm_words(wanted, state.at) if kind == "slurm" else short + note(wanted, state.at)
+        told = TOLD[kind](wanted, state.at) if kind in TOLD else short + note(wanted, state.at)
         fitting = next((text for text in (told, short) if cells(text) <= room), None)
         if fitting is None:
             break
@@ -149,6 +149,21 @@ def slurm_words(sources: list[Source], now: Instant) -> str:
     return "  slurm " + ", ".join(told)
 
 
+def wandb_words(sources: list[Source], now: Instant) -> str:
+    """`  wandb 10s`: the age of the oldest answer about a run; of several runs, how many are answered and the worst."""
+    well = sum(source.health == "ok" for source in sources)
+    if len(sources) == 1 and not well:
+        health = "" if sources[0].seen_at is None else f"{sources[0].health} "
+        return f"  wandb {health}{silence(sources[0], now)}"
+    if well < len(sources):
+        return f"  wandb {well}/{len(sources)}{note(sources, now)}"
+    return f"  wandb {silence(min(sources, key=lambda source: source.seen_at or 0.0), now)}"
+
+
+TOLD = {"slurm": slurm_words, "wandb": wandb_words}
+"""Kinds of source that are told by their age."""
+
+
 def longest_silent(sources: list[Source]) -> Source | None:
     """The source that does not answer and was heard longest ago (never counts as longest)."""
     silent = [source for source in sources if source.health != "ok"]
@@ -164,4 +179,4 @@ def silence(source: Source, now: Instant) -> str:
     if source.seen_at is None:
         return {"connecting": "connecting", "prompting": "asks"}.get(source.phase, "never")
     seconds = max(0.0, now - source.seen_at)
-    return age(seconds - seconds % STEP if source.kind == "slurm" and seconds < 60 else seconds)
+    return age(seconds - seconds % STEP if source.kind in TOLD and seconds < 60 else seconds)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from trainmon.clock import Instant
 from trainmon.model import Progress, Run, State
+from trainmon.model_wandb import WandbRun
 from trainmon.text import clean, keep_end
 from tui.fact_lines import LABEL, lead, pair, safe, sentence, wrapped
 from tui.format import UNKNOWN, VERDICTS, count, duration, eta, real, short, since
@@ -16,16 +17,19 @@ from tui.panes.base import Subject
 from tui.panes.linked import LinkedPane
 from tui.run_rows import action_lines, checkpoint_lines, job_lines, switch
 from tui.verdicts import GOING
+from tui.wandb_facts import settings_lines, wandb_lines
 
 
 class RunPane(LinkedPane):
-    """The selected run's jobs, numbers, checkpoints, switches, log and nodes."""
+    """The selected run's jobs, numbers, checkpoints, switches, log, nodes, and what W&B says of it."""
 
     NAME = "Run"
 
     def __init__(self, *, id: str, follow: bool = False) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id, follow=follow)
         self.run: str | None = None
+        self.follow = follow
+        self._settings: tuple[WandbRun | None, int, list[Line]] = (None, 0, [])
 
     def follow_run(self, name: str | None) -> None:
         """Show this run from now on."""
@@ -55,11 +59,22 @@ class RunPane(LinkedPane):
                 ("No run is selected." if self.run is None else f"{clean(self.run)} is not watched any more.", "dim")
             )
             return
-        self.tell(lines(run, state, state.at, width))
+        self.tell((*lines(run, state, state.at, width, few=not self.follow), *self._settings_of(run, width)))
+
+    def _settings_of(self, run: Run, width: int) -> list[Line]:
+        """Up to 600 lines that change once a minute, where somebody may read them."""
+        one = None if run.wandb is None else run.wandb.current
+        if not self.follow or one is None:
+            return []
+        of, wide, made = self._settings
+        if of is not one or wide != width:
+            made = list(settings_lines(one, width))
+            self._settings = one, width, made
+        return made
 
 
-def lines(run: Run, state: State, now: Instant, width: int) -> Iterator[Line | Linked]:
-    """The lines, each at most `width` cells where it can be cut."""
+def lines(run: Run, state: State, now: Instant, width: int, *, few: bool = False) -> Iterator[Line | Linked]:
+    """The lines, each at most `width` cells where it can be cut. `few`: there is room for the main ones only."""
     symbol, look = VERDICTS[run.verdict]
     yield (Span(f"{symbol} {run.verdict}", f"{look} bold"),)
     yield from sentence(clean(run.why), width)
@@ -75,6 +90,7 @@ def lines(run: Run, state: State, now: Instant, width: int) -> Iterator[Line | L
     yield from action_lines(run, state, width)
     yield ()
     yield from where(run, now, width)
+    yield from wandb_lines(run, state, width, few=few)
     yield ()
     if not run.spec.nodes:
         yield pair("nodes", "-", width, "dim")

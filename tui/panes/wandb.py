@@ -37,7 +37,7 @@ class ChartsView(Picture, can_focus=True):
         self.table = table
 
     def on_click(self) -> None:
-        self.focus()
+        (self if self.can_focus else self.table).focus()
 
     def action_cursor_down(self) -> None:
         self.table.action_cursor_down()
@@ -178,6 +178,7 @@ class WandbPane(Pane):
         if not self.body.display or (shape.table == "none") == self.lines.display:
             had_focus = self.has_focus_within
             self.body.display, self.lines.display = True, shape.table != "none"
+            self.body.can_focus = shape.table == "none"  # Tab goes from pane to pane
             if had_focus:
                 self.focus_body()
         self.box.set_class(shape.table == "below", "below")

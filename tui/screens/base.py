@@ -67,7 +67,7 @@ class Shown(Screen[None]):
         place = self.watching.place_of(self)
         if action in {"act", "menu"}:
             return not set(ACTS).isdisjoint(PLACES[place])
-        if action in {"find", "sort", "open_page"}:
+        if action in {"find", "sort", "open_page", "save_samples"}:
             return any(key.do == f"screen.{action}" for key in heard(place))
         return super().check_action(action, parameters)
 
@@ -93,15 +93,15 @@ class Shown(Screen[None]):
 
     def action_open_page(self) -> None:
         """In the person's browser; where there is none to be seen its address is shown, for the terminal to open."""
-        page = self.page()
+        app, page = self.app, self.page()
         if page is None:
-            self.app.notify("W&B has told of no page of this run", severity="warning", timeout=6, markup=False)
+            app.notify("W&B has told of no page of this run", severity="warning", timeout=6, markup=False)
         elif not can_open(os.environ) or not is_page(page):
-            self.app.notify(page, title="its page, in W&B", timeout=20, markup=False)
+            app.notify(page, title="its page, in W&B", timeout=20, markup=False)
         else:
-            self.app.notify(page, title="opening in your browser", timeout=4, markup=False)
-            tell = partial(self.app.notify, page, title="no browser came up; its page", timeout=20, markup=False)
-            open_page(page, lambda well: None if well else tell())
+            app.notify(page, title="opening in your browser", timeout=4, markup=False)
+            tell = partial(app.notify, page, title="no browser came up; its page", timeout=20, markup=False)
+            open_page(page, lambda well: well or app.call_later(tell))
 
 
 class PaneScreen(Shown):
