@@ -163,7 +163,9 @@ class Charts:
         curves = tuple(self._curves(key, view, frame))
         copy = self.now(key)
         y, log = self._limits(key, view, curves)
-        note = "" if log == view.log else "not on a log axis: nothing is above zero"
+        note = "" if log == view.log or not curves else "not on a log axis: nothing is above zero"
+        if not any(len(self.copies.known(path, key)) for path in self.paths):
+            note = "nothing was logged under this name"
         restarts, saves = self.marks().along(by_time=view.by_time)
         chart = Chart(
             title=title(key, reading(copy), change(copy), note, place.width), frame=frame, y=y, log=log, curves=curves,

@@ -317,6 +317,17 @@ async def test_a_curve_of_nothing_but_nan_has_a_chart_with_its_marks() -> None:
         assert "nan" in at.text
 
 
+async def test_a_metric_that_nobody_logs_says_so_and_zeros_stay_on_a_linear_axis() -> None:
+    async with pane(shown=watched(keys=("train/zeros", "train/tpyo"))) as at:
+        at.backend.curves.grow(
+            "team/project/id3", {"train/zeros": Points((1.0, 2.0), (NOW, NOW + 1.0), (0.0, 0.0))}, fresh=False
+        )
+        at.pane.show(later(at.backend.state or State(), points=2))
+        text = await at.press("e")
+        assert "train/tpyo    nothing was logged under this name" in text
+        assert "train/zeros  0  not on a log axis: nothing is above zero" in text
+
+
 async def test_numbers_of_strangers_never_keep_the_charts_from_being_drawn() -> None:
     """Zeros that become positive on a log axis, milliseconds as times, steps beyond all bounds, one point alone."""
     async with pane() as at:
