@@ -13,6 +13,7 @@ from textual import events
 from textual.app import App
 from textual.binding import BindingType
 from textual.message import Message
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.widgets import Input
 
@@ -24,6 +25,7 @@ from tui.backend import Backend
 from tui.commands import Commands
 from tui.hangup import on_hang_up
 from tui.keys import bindings
+from tui.messages import Messages
 from tui.modals.pick import Pick
 from tui.modals.prompt import Ask
 from tui.publish import Mailbox, wait_before_paint
@@ -58,6 +60,7 @@ class Dashboard(App[None], inherit_bindings=False):
         self.backend = backend
         self.clock = clock or SystemClock()
         self.acting = Acting(self)
+        self.messages = Messages(self)
         self.shown: State | None = None
         self.main = MainScreen(backend)
         self.animation_level = "none"
@@ -204,6 +207,20 @@ class Dashboard(App[None], inherit_bindings=False):
     def _held(self) -> list[Source]:
         sources = [] if self._latest is None else self._latest.sources.values()
         return [source for source in sources if source.phase == "held"]
+
+    # ---- messages ----
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = True,
+    ) -> None:
+        super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
+        self.messages.watch()
 
     # ---- keys that work everywhere ----
 
