@@ -27,7 +27,8 @@ def place_of(samples: Path, run: str) -> str:
 def make_private(place: str) -> None:
     """Its directory, for nobody else to see; the child would make it for all."""
     try:
-        Path(place).mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (Path(place).parent, Path(place)):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         log.info("no place for a sample: %s", error)  # the child will say so, too
 

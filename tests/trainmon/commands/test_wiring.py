@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.wandb_server import WandbServer
 from trainmon.commands.wiring import Demonstration, Watching
 from trainmon.config import RunSettings, Settings
 from trainmon.ledger import recorded
 from trainmon.model import State
 from trainmon.model_actions import Ask, Plan, Record
+from trainmon.model_wandb import Sample
 
 
 @pytest.fixture(autouse=True)
@@ -110,3 +112,40 @@ def test_the_demo_acts_in_its_own_cluster_and_ledger(tmp_path: Path) -> None:
     assert done is not None
     assert done.note is None
     assert not (tmp_path / "state").exists()
+
+
+def test_a_run_is_looked_for_in_wandb_and_its_samples_can_be_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with WandbServer.start() as server:
+        for name, value in server.environ.items():
+            monkeypatch.setenv(name, value)
+        run = server.add_run("ab12", group="final")
+        image = "media/images/val_3_ab12.png"
+        run.put(image, b"\x89PNG", server.clock.now())
+        server.log(run, {"loss": 2.5, "val": {"_type": "image-file", "path": image, "size": 4}}, step=3)
+        parts = Watching(Settings(runs=(RunSettings(name="llm", wandb="tester/video", group="final"),)))
+        parts.start()
+        try:
+            kept = tmp_path / "state" / "trainmon-tui" / "samples"
+            state = state_where(parts, lambda state: samples_of(state) and samples_of(state)[0].kept)
+            wandb = state.runs["llm"].wandb
+            assert wandb is not None
+            assert (wandb.phase, wandb.active, wandb.keys) == ("active", ("ab12",), ("loss",))
+            assert list(parts.curve("tester/video/ab12", "loss").values) == [2.5]
+            assert [place.name for place in kept.glob("llm-*/*")] == ["val_3_ab12.png"]
+            assert kept.stat().st_mode & 0o077 == 0
+            replies: queue.Queue[str] = queue.Queue()
+            parts.save_samples("llm", str(tmp_path / "mine"), replies.put)
+            assert replies.get(timeout=20) == f"1 sample of llm saved in {tmp_path}/mine"
+            asked = server.count("Runs")
+            parts.refresh()
+            state_where(parts, lambda _: server.count("Runs") > asked)
+        finally:
+            parts.stop()
+    assert (tmp_path / "mine" / "val_3_ab12.png").read_bytes() == b"\x89PNG"
+
+
+def samples_of(state: State) -> tuple[Sample, ...]:
+    found = state.runs.get("llm")
+    return found.wandb.samples if found is not None and found.wandb is not None else ()
