@@ -12,6 +12,7 @@ import pytest
 from tests.end_to_end.product import QUICK, Product, Screen
 from tests.lab.daemons import until
 from tests.lab.wandb_server import WandbServer
+from tests.lab.wandb_store import StoredRun
 from tests.lab.wandb_training import Training
 from tests.wandb.parts import said
 from tests.wandb.product import RUN, pointed_at, processes
@@ -21,13 +22,21 @@ def shown(product: Product, server: WandbServer, text: str = RUN) -> Screen:
     return product.screen("--config", str(product.config(text)), columns=140, **pointed_at(server))
 
 
+def media(run: StoredRun) -> set[bytes]:
+    return {file.content for name, file in run.files.items() if name.startswith("media/")}
+
+
+def found_in(home: Path) -> set[bytes]:
+    return {path.read_bytes() for path in home.rglob("*") if path.suffix in (".png", ".gif")}
+
+
 def test_a_group_is_followed_from_a_kill_to_the_next_attempt(
     product: Product, server: WandbServer, folder: Path
 ) -> None:
     with contextlib.ExitStack() as stack:
 
         def start(name: str) -> Training:
-            words = ("--id", name, "--name", name, "--group", "final", "log 30", "say up")
+            words = ("--id", name, "--name", name, "--group", "final", "log 30", "sample", "video", "say up")
             return stack.enter_context(Training.start(server, folder / name, *words))
 
         def has_begun(name: str) -> bool:
@@ -46,6 +55,13 @@ def test_a_group_is_followed_from_a_kill_to_the_next_attempt(
         until(lambda: has_begun("attempt-2"), "attempt-2 runs")
         screen.keys("r")
         screen.until_shown("6 W&B video .*attempt-2")
+        screen.keys("1\r")
+        screen.until_shown("samples, the newest", "attempt-1 +crashed")
+        screen.keys("d")
+        screen.until_shown("Fetch 2 samples")
+        screen.keys("\r")
+        second = server.runs["tester/video/attempt-2"]
+        until(lambda: media(second) == found_in(product.home), "the samples are here")
         assert screen.leave() < QUICK
 
 
