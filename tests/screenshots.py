@@ -33,9 +33,10 @@ class Picture(NamedTuple):
 PICTURES = (
     Picture("dashboard.svg", (180, 45)),
     Picture("node.svg", (140, 42), ("2", "enter")),
+    Picture("wandb.svg", (140, 42), ("/", *"video", "enter", "6", "6", "d")),
     Picture("80x24.svg", (80, 24)),
 )
-AFTER = 3_600.0 + 183.0
+AFTER = 3_600.0 + 170.0
 """An hour, for the plots; then a GPU is off the bus and a run hangs: what the dashboard is there to say."""
 
 
