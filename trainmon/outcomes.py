@@ -14,7 +14,7 @@ from trainmon.actions_jobs import is_held
 from trainmon.clock import Instant, Seconds
 from trainmon.model import State
 from trainmon.model_actions import Record, Verb
-from trainmon.outcomes_jobs import cancel, exclude, hold, is_anew, keeps_off, queue, requeue
+from trainmon.outcomes_jobs import cancel, exclude, hold, is_anew, keeps_off, made, queue, requeue
 from trainmon.outcomes_seen import Followed, Told
 from trainmon.outcomes_switches import is_gone, kill, save, signal, undo
 
@@ -23,6 +23,9 @@ IN_THE_MIDDLE: Seconds = 180.0
 
 GIVE_UP: Seconds = 3_600.0
 """An action that is not over by then is followed no longer; what was missed stays written."""
+
+OF_THE_QUEUE = frozenset({"requeue", "cancel", "hold", "release", "queue"})
+"""Verbs of which one look at the queue tells whether they were done."""
 
 FOLLOW: dict[Verb, Callable[[Followed], Told]] = {
     "save": save,
@@ -65,13 +68,22 @@ def _judged(one: Followed) -> Record:
     if _is_seen(one):
         words = "what it was for is seen: it was done"
         outcome = f"{record.outcome}; {words}" if record.outcome else words
-        return replace(record, status="done", outcome=outcome, done_at=record.done_at or begun)
-    if one.now - max(begun, one.state.started_at) < IN_THE_MIDDLE:
+        number = made(one) if record.made is None else record.made
+        return replace(record, status="done", outcome=outcome, done_at=record.done_at or begun, made=number)
+    is_told = one.now - begun >= IN_THE_MIDDLE and _has_been_looked_for(one)
+    if not is_told and one.now - max(begun, one.state.started_at) < IN_THE_MIDDLE:
         return record
     words = (
         record.outcome or "it was broken off in the middle: whether it was done is not known, and it is not repeated"
     )
     return replace(record, status="unknown", outcome=words, settled_at=one.now)
+
+
+def _has_been_looked_for(one: Followed) -> bool:
+    """Whether the queue was read since this program began, where it would show the act: no more will be known of it."""
+    queue_of = one.state.sources.get(f"slurm:{one.action.cluster}")
+    seen_at = None if queue_of is None else queue_of.seen_at
+    return one.action.verb in OF_THE_QUEUE and seen_at is not None and seen_at > one.state.started_at
 
 
 def _is_seen(one: Followed) -> bool:
@@ -90,5 +102,7 @@ def _is_seen(one: Followed) -> bool:
             return job is not None and one.polls() > 0 and is_held(job) == (action.verb == "hold")
         case "exclude":
             return keeps_off(one)
+        case "queue":
+            return made(one) is not None
         case _:
             return False

@@ -6,10 +6,13 @@ from trainmon.actions_jobs import is_held
 from trainmon.clock import Seconds
 from trainmon.jobs import ended
 from trainmon.model_jobs import Job
-from trainmon.outcomes_seen import Followed, Told
+from trainmon.outcomes_seen import CLOCKS, Followed, Told
 
 KILL_WAIT: Seconds = 180.0
 """Slurm gives processes 30 s between SIGTERM and SIGKILL, and polls are half a minute apart."""
+
+SUBMITTED_WITHIN: Seconds = 180.0
+"""Between the word in the ledger and the submission: a check, a login shell, and an sbatch that waits its turn."""
 
 WAITS, STARTS, ENDS = "it waits again", "it starts anew", "it has ended"
 HELD, RELEASED, QUEUED = "it is held", "it is released", "it is in the queue"
@@ -67,6 +70,25 @@ def hold(one: Followed) -> Told:
         held = one.mark(name, None, "it is not held" if wanted else f"it is still held ({job.reason or 'priority 0'})")
         return (held,), True
     return (held,), held.at is not None
+
+
+def made(one: Followed) -> str | None:
+    """The job that a `queue` made whose answer was not heard: the one of the run's name that was submitted then, and
+    that no other act has made."""
+    chain = one.action.expected.chain
+    if one.action.verb != "queue" or chain is None:
+        return None
+    cluster = one.state.clusters.get(one.action.cluster)
+    me = None if cluster is None else cluster.me
+    begun = one.record.written_at or one.action.asked_at
+    taken = {*chain.numbers, *(record.made for record in one.state.actions.values() if record is not one.record)}
+    for job in one.state.jobs.values():
+        number = str(job.array or job.number)
+        is_then = job.submitted_at is not None and -CLOCKS <= job.submitted_at - begun <= SUBMITTED_WITHIN
+        is_ours = job.cluster == one.action.cluster and job.name == chain.name and me in (None, job.user)
+        if is_ours and is_then and number not in taken:
+            return number
+    return None
 
 
 def queue(one: Followed) -> Told:

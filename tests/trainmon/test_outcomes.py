@@ -374,6 +374,28 @@ def test_an_act_that_was_broken_off_and_left_no_trace_is_unknown_and_not_repeate
     )
 
 
+def test_a_job_that_was_queued_before_the_program_died_is_found_by_its_name_and_its_time() -> None:
+    record = broken(only(planned("queue", seen=fresh(RUNNING))))
+    chain = record.action.expected.chain
+    assert chain is not None
+    new = replace(WAITING, id="99", number=99, array=None, name=chain.name, submitted_at=NOW - 58)
+
+    found = restarted(record, 1, jobs=(RUNNING, new))
+    assert (found.status, found.made, found.outcome) == ("done", "99", "what it was for is seen: it was done")
+    for other in (
+        replace(new, submitted_at=NOW - 70), replace(new, name="another"), replace(new, submitted_at=NOW + 300),
+    ):  # fmt: skip
+        assert restarted(record, 1, jobs=(RUNNING, other)).status == "asked"
+    theirs = {"other": replace(record, action=replace(record.action, id="other"), status="done", made="99")}
+    assert restarted(record, 1, jobs=(RUNNING, new), actions=theirs).status == "asked"
+
+
+def test_an_act_of_long_ago_is_judged_by_the_first_look_at_the_queue() -> None:
+    record = broken(only(planned("queue", seen=fresh(RUNNING))), written_at=NOW - 600)
+    assert restarted(record, 0) is record, "the queue has not been read yet"
+    assert restarted(record, 1).status == "unknown"
+
+
 def test_a_switch_of_somebody_else_does_not_make_it_done() -> None:
     other = with_switch(SAVE, exists=True, armed_at=NOW, why="touched by ben")
     assert restarted(broken(SAVE_ACTION), 10, run=other).status == "asked"
