@@ -11,6 +11,8 @@ from trainmon.model_jobs import Job
 from trainmon.slurm import commands
 from trainmon.text import clean
 
+NOWHERE = "/dev/null"
+
 ADMIN_HELD = "JobHeldAdmin"
 
 
@@ -40,6 +42,7 @@ def requeue(case: Case) -> Answer:
         warnings=(*unseen, *foreign_warning(case, job)),
         expected=as_seen(case, job, absent=True),
         keep_log=_log(case, job),
+        keep_errors=_errors(case, job),
     )
     return Answer(actions=(made,))
 
@@ -89,6 +92,7 @@ def cancel(case: Case) -> Answer:
         warnings=foreign_warning(case, job),
         expected=as_seen(case, job),
         keep_log=_log(case, job) if runs else None,
+        keep_errors=_errors(case, job) if runs else None,
     )
     because = _much_at_stake(case, job)
     return Answer(actions=(made,), typed=job.id if because else None, because=because)
@@ -185,11 +189,26 @@ def _log(case: Case, job: Job) -> str | None:
     return None if job.stdout is None or case.host is None else f"{case.host}:{job.stdout}"
 
 
-def _log_words(case: Case, job: Job) -> tuple[str, ...]:
+def place_of(log: str) -> tuple[str, str]:
+    """`host:/path` → host and path; a host may be an IPv6 address."""
+    host, colon, path = log.partition(":/")
+    return (host, f"/{path}") if colon else (log.partition(":")[0], log.partition(":")[2])
+
+
+def _errors(case: Case, job: Job) -> str | None:
+    """Where its standard error is, if that is a file of its own."""
     log = _log(case, job)
-    if log is None:
+    host = case.host if log is None else place_of(log)[0]
+    known = (None, job.stdout, NOWHERE, None if log is None else place_of(log)[1])
+    return None if job.stderr in known or host is None else f"{host}:{job.stderr}"
+
+
+def _log_words(case: Case, job: Job) -> tuple[str, ...]:
+    paths = [clean(place_of(log)[1]) for log in (_log(case, job), _errors(case, job)) if log is not None]
+    if not paths:
         return ()
-    return (f"The end of {clean(log.partition(':')[2])} is copied first: a new attempt may begin it anew.",)
+    which = f"The end of {paths[0]} is" if len(paths) == 1 else f"The ends of {' and '.join(paths)} are"
+    return (f"{which} copied first: a new attempt may begin {'it' if len(paths) == 1 else 'them'} anew.",)
 
 
 def _resumes(case: Case) -> str:

@@ -31,6 +31,7 @@ def action(
     warnings: tuple[str, ...] = (),
     expected: Expected = NOTHING,
     keep_log: str | None = None,
+    keep_errors: str | None = None,
 ) -> Action:
     """The action with all that a person must know before, in one order for every verb."""
     verb = verb or case.ask.verb
@@ -51,6 +52,7 @@ def action(
         warnings=warnings,
         expected=expected,
         keep_log=keep_log,
+        keep_errors=keep_errors,
         step=None if run is None else run.progress.step,
         checkpoint=last,
         who=case.actor.who,

@@ -125,6 +125,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     expected: Expected = Expected()
     keep_log: str | None = None
     """A log whose tail is copied to the ledger first, as `host:path`: a requeue may truncate it."""
+    keep_errors: str | None = None
+    """The same of the job's standard error, where that is another file: the traceback is there."""
     step: int | None = None
     """The run's step when it was asked."""
     checkpoint: int | None = None

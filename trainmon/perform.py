@@ -16,11 +16,12 @@ from msgspec.structs import replace
 
 from trainmon import actions
 from trainmon.actions import Actor, Fresh
+from trainmon.actions_jobs import place_of
 from trainmon.clock import Clock, Seconds
 from trainmon.errors import TrainmonError
 from trainmon.model import ActionChanged, Event, State
 from trainmon.model_actions import Action, Ask, Plan, Record, Refusal
-from trainmon.perform_deed import Done, do, log_tail, place_of
+from trainmon.perform_deed import Done, do, log_tail
 from trainmon.perform_hands import Asked, Hand
 from trainmon.perform_look import GLANCE, LOOK_FOR, Sighting, unread
 from trainmon.shell import Shell
@@ -169,8 +170,9 @@ class Performer:
     def _perform_on(self, shell: Shell, record: Record) -> Record:
         action = record.action
         slurm = self._hand(action.host).slurm(shell)
-        if action.keep_log is not None:  # before the check: nothing may take its time between that and the act
-            record = _noted(record, self._keep_log(action))
+        for kept in (action.keep_log, action.keep_errors):
+            if kept is not None:  # before the check: nothing may take its time between that and the act
+                record = _noted(record, self._keep_log(action, kept))
         seconds = LOOK_FOR if action.expected.needs_slurm else GLANCE
         fresh = Sighting(action.host, shell, slurm, self._clock, seconds).for_act(actions.rechecked(action))
         refusal = actions.recheck(action, fresh, self._clock.now())
@@ -197,9 +199,9 @@ class Performer:
             return _noted(record, f"not written down: {error}")
         return record
 
-    def _keep_log(self, action: Action) -> str | None:
+    def _keep_log(self, action: Action, log: str) -> str | None:
         """Copy the end of a log to the ledger; returns what went wrong."""
-        host, path = place_of(action.keep_log or "")
+        host, path = place_of(log)
         if self._ledger is None:
             return "the log's end was not kept: there is no ledger"
         try:
@@ -235,6 +237,6 @@ def _refused(record: Record, words: str, now: float) -> Record:
 
 
 def _noted(record: Record, words: str | None) -> Record:
-    if words is None:
+    if words is None or words in (record.note or ""):
         return record
     return replace(record, note=f"{record.note}; {words}" if record.note else words)

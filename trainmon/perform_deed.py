@@ -114,12 +114,6 @@ def _detail(action: Action, slurm: Client) -> Job | None:
     return next((job for job in texts.read_job(text, action.cluster) if job.key == action.job), None)
 
 
-def place_of(log: str) -> tuple[str, str]:
-    """`host:/path` → host and path; a host may be an IPv6 address."""
-    host, colon, path = log.partition(":/")
-    return (host, f"/{path}") if colon else (log.partition(":")[0], log.partition(":")[2])
-
-
 def log_tail(shell: Shell, path: str) -> str:
     """The end of a log, safe to keep: no secrets, nothing that is not printable. Raises TrainmonError."""
     answer = shell.run(("tail", "-c", str(TAIL), "--", path), timeout=TAIL_TIMEOUT)

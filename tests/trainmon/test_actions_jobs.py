@@ -48,6 +48,21 @@ def test_a_requeue_shows_what_it_costs_and_what_follows() -> None:
     )
 
 
+@pytest.mark.parametrize("stderr", [None, "/fsx/llm.out", "/dev/null"])
+def test_errors_that_go_into_the_log_are_not_kept_twice(stderr: str | None) -> None:
+    of = state(replace(RUNNING, stderr=stderr))
+    assert only(planned("requeue", of=of, seen=fresh(replace(RUNNING, stderr=stderr)))).keep_errors is None
+
+
+def test_errors_in_a_file_of_their_own_are_kept_before_a_requeue() -> None:
+    apart = replace(RUNNING, stderr="/fsx/llm.err")
+    action = only(planned("requeue", of=state(apart), seen=fresh(apart)))
+    assert (action.keep_log, action.keep_errors) == ("login:/fsx/llm.out", "login:/fsx/llm.err")
+    assert action.consequences[-1] == (
+        "The ends of /fsx/llm.out and /fsx/llm.err are copied first: a new attempt may begin them anew."
+    )
+
+
 def test_a_requeue_is_refused_while_the_kill_switch_is_armed_and_the_way_out_is_told() -> None:
     run = replace(RUN, kill=Switch(path=KILL, exists=True, armed_at=NOW - 240, by="ben"))
     one = refused(planned("requeue", of=state(run=run)))

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tests.lab.sshd import until
 from tests.trainmon.acting import ANA, DONE, RUN, RUNNING, SPEC, ask, only, planned, state
 from trainmon import perform_deed
+from trainmon.actions_jobs import place_of
 from trainmon.clock import SystemClock
 from trainmon.errors import CommandFailed, HostUnreachable, TrainmonError
 from trainmon.model import ActionChanged, Event, JobChanged, State
@@ -28,7 +29,7 @@ JOB = (
     "Nice=0 Account=a QOS=normal JobState={state} Reason=None Dependency=(null) Requeue=1 Restarts={restarts} "
     "BatchFlag=1 Reboot=0 ExitCode=0:0 RunTime=02:00:00 TimeLimit=04:00:00 SubmitTime=2026-11-21T09:30:00 "
     "StartTime=2026-11-21T10:00:00 EndTime=2026-11-21T14:00:00 Partition=gpu NodeList=n[1-2] NumNodes=2 "
-    "ExcNodeList={excluded} Command=/fsx/train.slurm WorkDir=/fsx/work StdErr=/fsx/llm.out StdIn=/dev/null "
+    "ExcNodeList={excluded} Command=/fsx/train.slurm WorkDir=/fsx/work StdErr={out} StdIn=/dev/null "
     "StdOut={out}\n"
 )
 
@@ -220,6 +221,17 @@ def test_a_requeue_reads_checks_keeps_the_log_and_acts(world: World, tmp_path: P
     assert text == "step 1\nHF_TOKEN=***\nTraceback: boom\n"
 
 
+def test_errors_in_a_file_of_their_own_are_kept_as_well(world: World, tmp_path: Path) -> None:
+    errors = tmp_path / "llm.err"
+    errors.write_text("RuntimeError: boom\n")
+    action = replace(only(world.plan("requeue")), keep_errors=f"login:{errors}")
+    assert world.act(action).status == "done"
+    assert [(path, text) for _, _, _, path, text in world.book.texts] == [
+        (f"{tmp_path}/llm.out", "step 1\nHF_TOKEN=***\nTraceback: boom\n"),
+        (str(errors), "RuntimeError: boom\n"),
+    ]
+
+
 def test_a_log_that_cannot_be_read_is_a_note_and_no_hindrance(world: World, tmp_path: Path) -> None:
     action = only(world.plan("requeue"))
     (tmp_path / "llm.out").unlink()
@@ -261,8 +273,8 @@ def test_a_log_that_the_ledger_does_not_take_is_a_note(world: World) -> None:
 
 
 def test_a_host_may_be_an_address_with_colons() -> None:
-    assert perform_deed.place_of("fe80::1:/fsx/a:b.out") == ("fe80::1", "/fsx/a:b.out")
-    assert perform_deed.place_of("login:/fsx/a:/b.out") == ("login", "/fsx/a:/b.out")
+    assert place_of("fe80::1:/fsx/a:b.out") == ("fe80::1", "/fsx/a:b.out")
+    assert place_of("login:/fsx/a:/b.out") == ("login", "/fsx/a:/b.out")
 
 
 def test_a_kill_switch_whose_job_ended_meanwhile_is_not_dropped(world: World, tmp_path: Path) -> None:

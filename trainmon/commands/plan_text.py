@@ -68,8 +68,8 @@ def _action(action: Action) -> Iterator[str]:
         facts.append(("its line", action.deed.text))
     if isinstance(action.deed, Execute) and action.deed.login_shell:
         facts.append(("how", "in a login shell, for its modules"))
-    if action.keep_log:
-        facts.append(("first", f"the end of {action.keep_log} is copied to the ledger"))
+    kept = (log for log in (action.keep_log, action.keep_errors) if log)
+    facts += [("first", f"the end of {log} is copied to the ledger") for log in kept]
     facts += [("" if number else "then", in_commands(words)) for number, words in enumerate(action.consequences)]
     width = max((cells(label) for label, _ in facts), default=0)
     for label, words in facts:
