@@ -9,7 +9,9 @@ import pytest
 
 from tests.trainmon.test_cli import trainmon
 from trainmon import config
+from trainmon.commands.init_slurm import Found
 from trainmon.commands.init_text import text
+from trainmon.model_jobs import SchedulerNode
 
 
 def test_what_it_writes_loads_and_is_private(tmp_path: Path) -> None:
@@ -70,3 +72,8 @@ def test_it_can_be_printed(tmp_path: Path) -> None:
     done = trainmon("init", "gpu-001", "--output", "-", cwd=tmp_path, HOME=str(tmp_path))
     assert 'nodes = ["gpu-001"]' in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_slurm_of_one_node_has_one_node() -> None:
+    alone = SchedulerNode(name="gpu-1", cluster="main", state="IDLE")
+    assert Found("me", "22.05.8", (alone,), ()).summary == "Slurm 22.05.8: 1 node, gpu-1; 1 IDLE"
