@@ -35,7 +35,7 @@ LONGEST: Seconds = 5.0
 FILES = "files:demo"
 WANDB_EVERY: Seconds = 15.0
 """The shortest that a config may say."""
-FIRST_LOOK: Seconds = 0.6
+FIRST_LOOK: Seconds = 1.0
 """At W&B: whole histories come with it, and the first frame should not wait for them."""
 SAMPLES = "samples"
 

@@ -58,7 +58,7 @@ def loss_of(trainer: Trainer) -> str:
 
 def test_each_run_is_the_active_one_of_its_group_with_attempts_before_it(tmp_path: Path) -> None:
     told = Told(tmp_path / "demo")
-    state = told.until(1.0)
+    state = told.until(2.0)
     told.close()
     for spec in RUNS:
         wandb = wandb_of(state.runs[spec.name])
@@ -111,7 +111,7 @@ def test_learning_rates_warm_up_and_fall_and_validation_comes_at_other_steps(tmp
 
 def test_a_spike_is_told_with_the_band_that_it_leaves_and_comes_back(tmp_path: Path) -> None:
     told = Told(tmp_path / "demo", "spike")
-    told.until(1.0)
+    told.until(2.0)
     seen = told.until(60.0, lambda state: wandb_of(state.runs["smol-3b"]).loss_state == "spike")
     assert wandb_of(seen.runs["smol-3b"]).loss_why.startswith("spike: ")
     later = wandb_of(told.until(100.0).runs["smol-3b"])
@@ -132,7 +132,7 @@ def test_a_loss_that_is_no_number_is_nan_in_the_curve(tmp_path: Path) -> None:
 
 def test_a_restart_is_waited_for_and_the_next_run_is_taken_up_by_itself(tmp_path: Path) -> None:
     told = Told(tmp_path / "demo", "restart")
-    first = wandb_of(told.until(1.0).runs["smol-3b"]).current
+    first = wandb_of(told.until(2.0).runs["smol-3b"]).current
     waiting = wandb_of(told.until(45.0).runs["smol-3b"])
     assert waiting.phase == "waiting"
     assert waiting.why.startswith("waiting for the restart: smol-3b-418100 ")
@@ -176,11 +176,11 @@ def test_a_killed_run_has_crashed_for_wandb_and_nobody_waits_for_another(tmp_pat
 
 def test_samples_are_saved_as_real_pictures_where_a_person_wants_them(tmp_path: Path) -> None:
     told = Told(tmp_path / "demo")
-    told.until(1.0)
+    told.until(2.0)
     said: list[str] = []
     for run in ("video-2b", "smol-3b"):
         told.stage.demo.save_samples(run, str(tmp_path / "saved"), said.append)
-    told.until(2.0)
+    told.until(3.0)
     state = told.until(14.0)
     assert said == [f"1 sample of video-2b saved in {tmp_path}/saved", "smol-3b has no samples"]
     (saved,) = (tmp_path / "saved").iterdir()
@@ -194,11 +194,11 @@ def test_samples_are_saved_as_real_pictures_where_a_person_wants_them(tmp_path: 
 
 def test_samples_that_cannot_be_written_are_a_sentence(tmp_path: Path) -> None:
     told = Told(tmp_path / "demo")
-    told.until(1.0)
+    told.until(2.0)
     (tmp_path / "file").touch()
     said: list[str] = []
     told.stage.demo.save_samples("video-2b", str(tmp_path / "file"), said.append)
-    told.until(2.0)
+    told.until(3.0)
     told.close()
     assert said == [f"no sample of video-2b was saved: {tmp_path}/file/{Path(said[0]).name.split(':')[0]}: file exists"]
 
