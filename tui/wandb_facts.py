@@ -24,7 +24,7 @@ SETTINGS_AT_MOST = 300
 PHASE_WORDS: Mapping[GroupPhase, str] = {
     "active": "one is active",
     "several": "SEVERAL are active",
-    "waiting": "WAITING for the restart",
+    "waiting": "none is active",
     "overdue": "OVERDUE: none is active",
     "ended": "ended",
     "none": "none was seen",
@@ -45,16 +45,17 @@ def wandb_lines(run: Run, state: State, width: int, *, few: bool) -> Iterator[Li
     if found is None or found.looked_at is None:
         yield pair("answered", "not yet", width, "dim")
         return
-    yield from phase_lines(found, now, width)
+    yield from phase_lines(found, now, width, stale=problem is not None)
     if found.current is not None:
         yield from run_lines(found.current, found, now, width)
     yield from attempt_lines(found, now, width, FEW if few else MANY)
     yield from sample_lines(found.samples, width, FEW if few else MANY, few=few)
 
 
-def phase_lines(found: Wandb, now: Instant, width: int) -> Iterator[Line]:
-    """Whether one trains, and since when; then what that means, in full."""
+def phase_lines(found: Wandb, now: Instant, width: int, *, stale: bool) -> Iterator[Line]:
+    """Whether one trains, and since when; then what that means, in full. `stale`: so it was at the last answer."""
     symbol, look = PHASES[found.phase]
+    look = "dim" if stale else look
     known = "" if found.since is None else f", for {calm_age(max(0.0, now - found.since))}"
     yield pair("phase", f"{symbol} {PHASE_WORDS[found.phase]}{known}", width, look)
     if found.why:

@@ -6,13 +6,14 @@ import argparse
 import logging
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from msgspec.structs import replace
 
 from tests.tui.backend import FakeBackend
 from tests.tui.plans import STATES, planned
+from tests.tui.wandbs import filled
 from trainmon.model import State
 from trainmon.model_actions import Action, Mark, Record
 from tui.app import Dashboard
@@ -24,6 +25,7 @@ class Stage(FakeBackend):
     def __init__(self, state: State) -> None:
         super().__init__(state)
         self.plan = planned(state)
+        self.curves = filled(state).curves
 
     def act(self, actions: Sequence[Action]) -> None:
         super().act(actions)
@@ -34,6 +36,12 @@ class Stage(FakeBackend):
             later = threading.Timer(0.5, partial(self.tell, done))
             later.daemon = True
             later.start()
+
+    def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
+        super().save_samples(run, directory, reply)
+        later = threading.Timer(2.0, reply, (f"nothing is fetched into {directory}: this is a play",))
+        later.daemon = True
+        later.start()
 
     def tell(self, record: Record) -> None:
         assert self.state is not None

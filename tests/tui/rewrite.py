@@ -54,6 +54,12 @@ SCREENS: tuple[Kept, ...] = (
     Kept("log", (80, 24), "calm", ("l", "w")),
     Kept("run", (80, 24), "troubled", ("enter",)),
     Kept("node", (120, 40), "troubled", ("2", "G", "enter")),
+    Kept("wandb", (80, 24), "wandb", ("6",)),
+    Kept("wandb", (200, 60), "wandb"),
+    Kept("wandb", (60, 16), "wandb-down", ("6",)),
+    Kept("wandb-zoomed", (120, 40), "wandb-several", ("6", "6")),
+    Kept("wandb-none", (80, 24), "calm", ("6",)),
+    Kept("wandb-run", (80, 50), "wandb-waiting", ("enter",)),
     Kept("node-drained", (80, 24), "queued", ("2", "j", "enter")),
 )
 

@@ -66,7 +66,7 @@ def test_several_active_runs_are_named_in_full() -> None:
 
 
 def test_waiting_and_overdue_say_since_when() -> None:
-    assert "phase         ◌ WAITING for the restart, for 6m" in text_of(wandb_states.waiting())
+    assert "phase         ◌ none is active, for 6m" in text_of(wandb_states.waiting())
     assert "phase         ▲ OVERDUE: none is active, for 33m" in text_of(wandb_states.overdue())
 
 
@@ -76,6 +76,16 @@ def test_an_odd_loss_and_a_source_that_is_down_are_told_with_what_to_do() -> Non
     assert "loss          spike: 9.5 at step 12,300, usually 1.7 to 2.0" in text_of(wandb_states.spike())
     assert "error         W&B asks to wait: too many requests (429)" in down
     assert "              tried again in 2m; raise [wandb] every" in down
+    assert "answered      5m ago" in down
+
+
+def test_what_an_old_answer_said_is_dim() -> None:
+    state = wandb_states.down()
+
+    lines = list(wandb_lines(state.runs[NAME], state, 80, few=False))
+
+    (phase,) = [line for line in lines if not isinstance(line, Linked) and line and line[0].text.startswith("phase")]
+    assert phase[1].style == "dim"
 
 
 def test_a_project_that_was_never_asked_says_why_and_claims_nothing() -> None:
