@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from tests.tui.states import NOW, asking, calm, empty, iterations, log, run, sou
 from trainmon.model import Prompt, State
 from tui.app import Dashboard
 from tui.modals.prompt import Ask
+from tui.panes.base import Pane
 from tui.screens.log import LogScreen
 from tui.screens.main import MainScreen
 from tui.screens.node import NodeScreen
@@ -73,6 +75,20 @@ async def test_a_number_key_goes_to_the_pane_and_the_second_time_zooms_it() -> N
         await pilot.press("escape")
         await settled(pilot)
         assert "1 Runs" in text_of(app)
+
+
+async def test_the_whole_frame_of_the_pane_with_the_focus_stands_out() -> None:
+    async with showing(calm()) as (app, pilot, _):
+        runs, disk = app.main.query_one("#runs", Pane), app.main.query_one("#disk", Pane)
+
+        def colours(pane: Pane) -> list[Any]:
+            return [next(iter(edge.render_line(0))).style for edge in (pane.top, pane.bottom)]
+
+        on, off = colours(runs), colours(disk)
+        await pilot.press("3")
+        await settled(pilot)
+
+        assert colours(disk) == on != off == colours(runs)
 
 
 async def test_tab_walks_through_the_panes_in_sight() -> None:
