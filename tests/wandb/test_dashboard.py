@@ -55,13 +55,15 @@ def test_a_group_is_followed_from_a_kill_to_the_next_attempt(
         until(lambda: has_begun("attempt-2"), "attempt-2 runs")
         screen.keys("r")
         screen.until_shown("6 W&B video .*attempt-2")
+        second = server.runs["tester/video/attempt-2"]
+        until(lambda: len(media(second)) == 2, "the client sends files after the rows that name them")
         screen.keys("1\r")
         screen.until_shown("samples, the newest", "attempt-1 +crashed")
         screen.keys("d")
         screen.until_shown("Fetch 2 samples")
         screen.keys("\r")
-        second = server.runs["tester/video/attempt-2"]
-        until(lambda: media(second) == found_in(product.home), "the samples are here")
+        screen.until_shown("2 samples of video saved")
+        assert found_in(product.home) == media(second)
         assert screen.leave() < QUICK
 
 
