@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePosixPath
@@ -18,7 +19,7 @@ from trainmon.model_wandb import Points, Sample, WandbRun
 SERVER = "https://wandb.example"
 """A name that nobody can have: `b` opens no stranger's page."""
 BEATS: Seconds = 15.0
-ROWS_KEPT = 6_000
+ROWS_KEPT = 3_000
 """Of a metric: a demo may run for weeks, and what was read of it is with the engine."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
@@ -27,9 +28,9 @@ class Column:
     """One metric."""
 
     def __init__(self) -> None:
-        self.steps: list[float] = []
-        self.times: list[float] = []
-        self.values: list[float] = []
+        self.steps = array("d")
+        self.times = array("d")
+        self.values = array("d")
 
     def add(self, step: float, at: Instant, value: float) -> None:
         for column, new in ((self.steps, step), (self.times, at), (self.values, value)):

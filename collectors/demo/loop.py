@@ -76,7 +76,7 @@ class Loop:
         self.saved = [last - back * trainer.save_every for back in (2, 1, 0)]
         """The steps of the committed checkpoints, oldest first."""
         self._random = Random(f"{seed} {trainer.run.name}")
-        self._left = self._pace() * self._random.random()
+        self._left = self._pace()
         self._ending = False
         self._save_took = 0.0
         self._complaints = 0.0
