@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 from textual import events
 from textual.app import ComposeResult
@@ -216,6 +216,10 @@ class Pane(Vertical):
     def on_hide(self) -> None:
         self.in_sight = False
 
+    def on_resize(self, event: events.Resize) -> None:
+        self.in_sight = bool(event.size.width and event.size.height)
+        self.call_after_refresh(self.again)
+
 
 def is_known(subject: Subject | None, state: State) -> bool:
     """Whether there still is such a thing: a mark goes with what it is on, and not with the row that a filter hides."""
@@ -257,12 +261,6 @@ class Edge(Widget):
     def notify_style_update(self) -> None:
         self._palette.clear()
         super().notify_style_update()
-
-    def refresh(self, *regions: Region, **how: bool) -> Self:
-        """All of it is asked for when its colours changed as well, and the focus that does that tells nobody else."""
-        if not regions:
-            self._palette.clear()
-        return super().refresh(*regions, **how)
 
     def render_line(self, y: int) -> Strip:
         self._palette.is_outdated()
