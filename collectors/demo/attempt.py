@@ -33,9 +33,11 @@ class Column:
         self.values = array("d")
 
     def add(self, step: float, at: Instant, value: float) -> None:
-        for column, new in ((self.steps, step), (self.times, at), (self.values, value)):
-            column.append(new)
-            if len(self.values) > ROWS_KEPT:
+        self.steps.append(step)
+        self.times.append(at)
+        self.values.append(value)
+        if len(self.values) > ROWS_KEPT:
+            for column in (self.steps, self.times, self.values):
                 del column[: ROWS_KEPT // 2]
 
     def since(self, step: float) -> Points:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from collectors.demo import RUNS
+from collectors.demo.attempt import ROWS_KEPT, Column
 from collectors.demo.course import NAMES
 from collectors.demo.drawing import HEIGHT, WIDTH, frame
 from collectors.demo.plan import TRAINERS, Trainer
@@ -201,6 +202,17 @@ def test_samples_that_cannot_be_written_are_a_sentence(tmp_path: Path) -> None:
     told.until(3.0)
     told.close()
     assert said == [f"no sample of video-2b was saved: {tmp_path}/file/{Path(said[0]).name.split(':')[0]}: file exists"]
+
+
+def test_of_weeks_the_newest_rows_are_kept_and_stay_rows() -> None:
+    column = Column()
+    for step in range(2 * ROWS_KEPT):
+        column.add(step, 10.0 * step, -step)
+    points = column.since(2 * ROWS_KEPT - 3)
+    assert [*zip(points.steps, points.times, points.values, strict=True)] == [
+        (step, 10.0 * step, -step) for step in range(2 * ROWS_KEPT - 3, 2 * ROWS_KEPT)
+    ]
+    assert len(column.steps) == len(column.times) == len(column.values) <= ROWS_KEPT
 
 
 def test_a_frame_is_a_whole_png_that_becomes_clearer() -> None:
