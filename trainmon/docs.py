@@ -19,7 +19,7 @@ from trainmon import cli, config_tables
 from trainmon.commands.act import COMMON, EXITS
 from trainmon.config_decode import find_kind, table_of
 from trainmon.config_tables import Settings, Table
-from trainmon.config_values import Duration, Share, SlurmPeriod, duration_text
+from trainmon.config_values import Duration, Share, SlurmPeriod, WandbPeriod, duration_text
 
 README = Path(__file__).parent.parent / "README.md"
 UNUSED = "Not used yet."
@@ -150,7 +150,7 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
     value: Any = field.default
     if value in (None, (), {}, msgspec.NODEFAULT):
         return ""
-    if find_kind(field.type) in (find_kind(Duration), find_kind(SlurmPeriod)):
+    if find_kind(field.type) in (find_kind(Duration), find_kind(SlurmPeriod), find_kind(WandbPeriod)):
         return f'`"{duration_text(value)}"`'
     if find_kind(field.type) is find_kind(Share):
         return f'`"{value:.0%}"`'

@@ -68,7 +68,7 @@ class Attempt:
         self.beat = began
         self.is_silent = False
         self._user, self._host = user or trainer.user, host or trainer.run.nodes[0]
-        self._commit = f"{crc32(name.encode()):08x}" * 5
+        self._commit = Random(f"{name} commit").randbytes(20).hex()
         self._past: Callable[[], Iterable[Row]] | None = past
         self._columns: dict[str, Column] = {}
         self._summary: dict[str, float | str] = {}
