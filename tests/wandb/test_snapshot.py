@@ -80,7 +80,6 @@ def test_a_wandb_that_does_not_answer_is_a_source_with_a_hint_and_costs_nothing_
         told = snapshots(product, set_for)
         asked = {name: len(server.requests) for name, server in made.items()}
     for name, each in told.items():
-        print(name, each.source)
         assert each.source["health"] != "ok", name
         assert each.source["error"], name
         assert each.source["hint"] or name in ("429", "500"), "a person can do nothing but wait"
