@@ -75,9 +75,11 @@ def is_tiny(width: int, height: int) -> bool:
     return width < TINY_COLUMNS or height < SHORT_ROWS
 
 
-def what_is_hidden(hidden: tuple[str, ...]) -> str:
-    """The sentence that a small screen owes."""
-    return "one pane fits here; also: " + "  ".join(f"{number} {NAMES[number]}" for number in hidden)
+def what_is_hidden(hidden: tuple[str, ...], width: int) -> str:
+    """The sentence that a small screen owes, the shorter where it is narrow."""
+    names = "  ".join(f"{number} {NAMES[number]}" for number in hidden)
+    sentence = f"one pane fits here; also: {names}"
+    return sentence if len(sentence) < width else f"also {names}"
 
 
 # ---- where each pane stands ----------------------------------------------------------------------------------------

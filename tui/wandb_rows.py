@@ -215,7 +215,11 @@ def why_nothing(run: Run | None, wanted: str | None, problem: tuple[str, str] | 
     if run is None:
         return [(f"{clean(wanted)} is not watched any more.", "dim")]
     if run.spec.wandb is None:
-        return [(f"{clean(run.name)} has no W&B project: set `wandb` in its [[run]] table.", "dim")]
+        table = "a [[run]] table of that name" if run.spec.found else "its [[run]] table"
+        return [
+            (f"{clean(run.name)} has no W&B project: set `wandb` in {table}.", ""),
+            ('Such as wandb = "team/project" and group = "final"; or run, display, tags.', "dim"),
+        ]
     if run.wandb is not None and run.wandb.points and run.wandb.keys:
         return []
     if problem is not None:

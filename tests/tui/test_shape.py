@@ -50,9 +50,10 @@ def test_zoom_leaves_one_pane_at_any_size() -> None:
 
 
 def test_a_small_screen_says_what_it_hides() -> None:
-    words = what_is_hidden(shape(50, 12, Chosen()).hidden)
+    hidden = shape(50, 12, Chosen()).hidden
 
-    assert words == "one pane fits here; also: 2 GPUs  3 Disk  4 Log  6 W&B  7 Queue"
+    assert what_is_hidden(hidden, 100) == "one pane fits here; also: 2 GPUs  3 Disk  4 Log  6 W&B  7 Queue"
+    assert what_is_hidden(hidden, 50) == "also 2 GPUs  3 Disk  4 Log  6 W&B  7 Queue"
 
 
 def test_the_charts_take_the_place_of_the_log_where_they_have_no_column() -> None:

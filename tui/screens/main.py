@@ -102,7 +102,7 @@ class MainScreen(PaneScreen):
         width, height = self.app.size
         wanted = shape(width, height, self.chosen, zoomed=self.zoomed, queue=self._has_queue, charts=self._has_charts)
         tiny = is_tiny(width, height) and not self.zoomed
-        sentence = what_is_hidden(wanted.hidden) if tiny else "zoomed  z goes back" if self.zoomed else ""
+        sentence = what_is_hidden(wanted.hidden, width) if tiny else "zoomed  z goes back" if self.zoomed else ""
         self.foot.at(self.place, sentence)
         if wanted == self.shape:
             return
