@@ -11,6 +11,7 @@ from textual.screen import Screen
 
 from trainmon.model import State
 from trainmon.model_actions import Verb
+from trainmon.scrub import scrub
 from tui.acting import Acting
 from tui.backend import Backend
 from tui.browser import can_open, is_page, open_page
@@ -97,10 +98,10 @@ class Shown(Screen[None]):
         if page is None:
             app.notify("W&B has told of no page of this run", severity="warning", timeout=6, markup=False)
         elif not can_open(os.environ) or not is_page(page):
-            app.notify(page, title="its page, in W&B", timeout=20, markup=False)
+            app.notify(scrub(page), title="its page, in W&B", timeout=20, markup=False)
         else:
-            app.notify(page, title="opening in your browser", timeout=4, markup=False)
-            tell = partial(app.notify, page, title="no browser came up; its page", timeout=20, markup=False)
+            app.notify(scrub(page), title="opening in your browser", timeout=4, markup=False)
+            tell = partial(app.notify, scrub(page), title="no browser came up; its page", timeout=20, markup=False)
             open_page(page, lambda well: well or app.call_later(tell))
 
 
