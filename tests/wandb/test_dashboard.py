@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.product import QUICK, Product, Screen
+from tests.end_to_end.product import QUICK, Product, Screen, step_line
 from tests.lab.daemons import until
 from tests.lab.wandb_server import WandbServer
 from tests.lab.wandb_store import StoredRun
@@ -82,3 +82,18 @@ def test_nothing_of_wandb_is_left_running(product: Product, server: WandbServer,
     else:
         assert screen.leave() < QUICK
     until(lambda: not processes(server), "nothing is left")
+
+
+def test_a_lost_heartbeat_is_no_death_while_the_log_steps(product: Product, server: WandbServer) -> None:
+    run = server.add_run("lost", group="final", state="crashed", age=3600.0)
+    server.log(run, {"train/loss": 2.1})
+    run.heartbeat_at -= 400.0
+    log = product.work / "train.log"
+    log.write_text(step_line(100))
+    screen = shown(product, server, f'{RUN}log = "{log}"\n')
+    screen.until_shown("video +- +100 ", r"wandb \d")
+    with log.open("a") as lines:
+        lines.write(step_line(101))
+    screen.until_shown("heartbeat (is )?lost")
+    assert "healthy" in screen.line("heartbeat")
+    assert screen.leave() < QUICK
