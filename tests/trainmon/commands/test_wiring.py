@@ -114,6 +114,19 @@ def test_the_demo_acts_in_its_own_cluster_and_ledger(tmp_path: Path) -> None:
     assert not (tmp_path / "state").exists()
 
 
+def test_the_demo_saves_the_samples_of_its_own_wandb(tmp_path: Path) -> None:
+    parts = Demonstration()
+    parts.start()
+    answers: queue.Queue[str] = queue.Queue()
+    try:
+        state_where(parts, lambda state: "video-2b" in state.runs and state.runs["video-2b"].wandb is not None)
+        parts.save_samples("video-2b", str(tmp_path / "saved"), answers.put)
+        assert answers.get(timeout=15) == f"1 sample of video-2b saved in {tmp_path}/saved"
+    finally:
+        parts.stop()
+    assert [path.suffix for path in (tmp_path / "saved").iterdir()] == [".png"]
+
+
 def test_a_run_is_looked_for_in_wandb_and_its_samples_can_be_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
