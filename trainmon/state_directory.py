@@ -18,8 +18,8 @@ SYSTEM = Path("/var/lib")
 MOUNTS = Path("/proc/self/mountinfo")
 
 NETWORK = frozenset({
-    "9p", "afs", "autofs", "beegfs", "ceph", "cifs", "coda", "dvs", "fhgfs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs",
-    "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "vboxsf", "virtiofs", "wekafs",
+    "9p", "afs", "autofs", "beegfs", "ceph", "cifs", "coda", "dvs", "fhgfs", "gfs2", "glusterfs", "gpfs", "lustre",
+    "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "vboxsf", "virtiofs", "wekafs",
 })  # fmt: skip
 """File systems that several machines may hold at once: SQLite's write-ahead log does not work there. Under autofs is
 what a server has and nobody has mounted yet."""

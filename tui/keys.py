@@ -139,8 +139,9 @@ EVERYWHERE = frozenset({"ctrl+q", "ctrl+c"})
 
 FOOTER_AT_MOST = 9
 
-OPENS = frozenset({"runs", "gpus", "queue", "queue-nodes", "run", "run-wandb", "job", "node", "menu", "wandb",
-                   "wandb-screen"})
+OPENS = frozenset(
+    {"runs", "gpus", "queue", "queue-nodes", "run", "run-wandb", "job", "node", "menu", "wandb", "wandb-screen"}
+)
 """Places where Enter opens something. A disk has no screen of its own."""
 
 NARROW = ("app.help", "app.palette", "app.quit", "lines.choose", "queue.view", "view.metric", "view.log")
