@@ -95,7 +95,8 @@ class Client:
     ) -> None:
         self._environ = environ
         self._argv = list(argv)
-        self._within = within
+        self.within = within
+        """So long one answer may take."""
         self._changing = threading.Lock()
         self._reader: Reader | None = None
         self._talk: Talk | None = None
@@ -107,7 +108,7 @@ class Client:
         talk = self._begun()
         self._asked += 1
         talk.say(line(msgspec.structs.replace(asked, id=self._asked)))
-        told = talk.hear(self._asked, self._within)
+        told = talk.hear(self._asked, self.within)
         if isinstance(told, Failed):
             raise WandbFailed(told.words, kind=told.kind, hint=told.hint or "", retry_after=told.retry_after_s)
         if not isinstance(told, wanted):

@@ -18,7 +18,7 @@ import pytest
 
 from collectors.wandb import Watcher
 from collectors.wandb_login import find
-from collectors.wandb_sidecar import CHILD, Client
+from collectors.wandb_sidecar import ANSWER_AT_MOST, Client
 from tests.lab.wandb_asking import environ_of, is_running
 from tests.lab.wandb_server import WandbServer
 from trainmon.clock import Seconds, SystemClock
@@ -32,15 +32,16 @@ PATIENCE = 40.0
 class Watching:
     """A watcher of one run, and what it said last."""
 
-    def __init__(self, environ: Mapping[str, str], within: Seconds, every: Seconds) -> None:
+    def __init__(self, environ: Mapping[str, str], every: Seconds) -> None:
         self.events: list[Event] = []
         self._heard = threading.Condition()
+        self.client = Client(environ)
         self.watcher = Watcher(
             (RUN,),
             every,
             self._hear,
             SystemClock(),
-            client=partial(Client, environ, CHILD, within),
+            client=lambda: self.client,
             login=partial(find, environ),
         )
 
@@ -77,9 +78,9 @@ class Watching:
 
 
 @contextmanager
-def watching(environ: Mapping[str, str], within: Seconds = 25.0, every: Seconds = 0.3) -> Iterator[Watching]:
+def watching(environ: Mapping[str, str], every: Seconds = 0.1) -> Iterator[Watching]:
     """A running watcher; its end takes less than a second whatever happens, and leaves nothing."""
-    made = Watching(environ, within, every)
+    made = Watching(environ, every)
     made.watcher.start()
     try:
         yield made
@@ -145,7 +146,7 @@ def test_a_server_that_refuses_is_an_error_of_the_source_until_it_does_no_more(
 ) -> None:
     with watching(environ_of(server, tmp_path)) as made:
         made.until(made.is_well)
-        for status, words in ((429, "fewer requests"), (500, "server fails"), (401, "refuses the key")):
+        for status, words in ((429, "fewer requests"), (401, "refuses the key")):
             server.answer_with(status)
             made.until(partial(made.fails, words))
             assert made.source.retry_at is not None
@@ -158,16 +159,20 @@ def test_a_client_that_hangs_is_killed_and_started_anew_and_never_holds_up_the_e
     server: WandbServer, tmp_path: Path
 ) -> None:
     environ = environ_of(server, tmp_path)
-    with watching(environ, within=2.5) as made:
+    with watching(environ) as made:
         made.until(made.is_well)
         before = processes(environ)
+        made.client.within = 1.5
+        asked = server.count("Runs")
+        soon(lambda: server.count("Runs") > asked + 1)
         server.hang()
-        made.until(lambda: made.fails("gave no answer in 2.5 s"))
+        made.until(lambda: made.fails("gave no answer in 1.5 s"))
+        made.client.within = ANSWER_AT_MOST
         soon(lambda: not set(before) & set(processes(environ)))
         server.well()
         made.until(made.is_well)
-        server.hang()
         asked = len(server.requests)
+        server.hang()
         soon(lambda: len(server.requests) > asked)
 
 
