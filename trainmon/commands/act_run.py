@@ -111,13 +111,15 @@ def carry_out(parts: Parts, seen: Seen, verb: Verb, words: tuple[str, ...], opti
 def look(seen: Seen) -> None:
     """Until every source has said its first word, or failed, and those that these words brought as well."""
     until = time.monotonic() + LOOK
-    seen.wait_for(_have_spoken, LOOK)
+    seen.wait_for(have_spoken, LOOK)
     seen.wait_for(lambda _: False, min(SETTLE, max(0.0, until - time.monotonic())))
-    seen.wait_for(_have_spoken, until - time.monotonic())
+    seen.wait_for(have_spoken, until - time.monotonic())
 
 
-def _have_spoken(state: State) -> bool:
-    return bool(state.sources) and all(has_spoken(state, source) for source in state.sources.values())
+def have_spoken(state: State) -> bool:
+    """W&B is not waited for: no act needs it, and a person who kills a run does not want to wait for a web site."""
+    asked = [source for source in state.sources.values() if source.kind != "wandb"]
+    return bool(asked) and all(has_spoken(state, source) for source in asked)
 
 
 def _all_answer(state: State) -> bool:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from tests.trainmon.test_cli import trainmon
+from trainmon.commands.act_run import have_spoken
 from trainmon.commands.snapshot import has_spoken
 from trainmon.commands.snapshot_table import lines
 from trainmon.commands.table import table
@@ -117,3 +120,17 @@ def test_the_table_says_what_is_known_and_what_is_not() -> None:
 
 def test_what_strangers_wrote_is_printed_harmlessly() -> None:
     assert list(table(("A", "B"), [("\x1b[2Jx\ny", "\u202eb"), ("漢", "c")])) == ["A    B", "x y  b", "漢   c"]
+
+
+def test_wandb_has_spoken_with_its_first_list_or_its_failure() -> None:
+    source = Source(name="wandb:llm", kind="wandb", cluster="c", period=60.0)
+    assert not has_spoken(State(), source)
+    assert has_spoken(State(), replace(source, seen_at=1.0, phase="up"))
+    assert has_spoken(State(), replace(source, phase="retrying"))
+
+
+def test_an_act_does_not_wait_for_wandb() -> None:
+    host = Source(name="node:n1", kind="node", cluster="c", phase="held")
+    site = Source(name="wandb:llm", kind="wandb", cluster="c", period=60.0)
+    assert have_spoken(State(sources={"node:n1": host, "wandb:llm": site}))
+    assert not have_spoken(State(sources={"wandb:llm": site}))
