@@ -44,8 +44,8 @@ class Login(NamedTuple):
 
 def find(environ: Mapping[str, str] = os.environ, cwd: Path | None = None) -> Login:
     """Look where the client looks."""
-    home = Path(environ.get("HOME") or Path.home())
-    files = tuple(_settings_files(environ, home, cwd or Path.cwd()))
+    home = _home(environ)
+    files = tuple(_settings_files(environ, home, cwd or Path()))
     url = environ.get("WANDB_BASE_URL") or _setting("base_url", files)[0] or CLOUD
     login = Login(url.rstrip("/"), None)
     key, token = environ.get("WANDB_API_KEY"), environ.get("WANDB_IDENTITY_TOKEN_FILE")
@@ -62,6 +62,13 @@ def find(environ: Mapping[str, str] = os.environ, cwd: Path | None = None) -> Lo
     if place is not None:
         return login._replace(place=_shown(place, home))
     return login._replace(trouble=odd or f"there is no key for {login.server}", hint=HINT)
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    try:
+        return Path(environ.get("HOME") or Path.home())
+    except RuntimeError:  # a container's user may be in no list
+        return Path("/")
 
 
 def _by_token(login: Login, file: Path) -> Login:

@@ -83,6 +83,14 @@ def test_a_settings_file_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     assert login(tmp_path).server == "wandb.ai"
 
 
+def test_a_working_directory_that_is_gone_hides_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / ".netrc", f"machine api.wandb.ai login user password {KEY}\n")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert find({"HOME": str(tmp_path)}).place == "~/.netrc"
+
+
 WHAT_THE_CLIENT_FINDS = """
 import json, os, sys
 from wandb.sdk import wandb_setup
