@@ -99,7 +99,7 @@ def picture(chart: Chart, width: int, height: int, *, plain: bool, labelled: boo
     x_ticks = tuple((chart.x_share(at), label) for at, label in chart.x_ticks) if labelled else ()
     foot, scale = chart.height(10_001), 10_000.0
     y_ticks = tuple((foot(at) / scale, label) for at, label in chart.y_ticks)
-    canvas = Canvas(axes(width, height - 1, x_ticks, y_ticks), width, rows)
+    canvas = Canvas(axes(width, height - 1, x_ticks, one_a_line(y_ticks, rows)), width, rows)
     to_dot = chart.height(max(1, rows * sign.dots_up))
     for curve in chart.curves:
         for row, column, char in dots(curve, to_dot, plain=plain):
@@ -112,6 +112,11 @@ def picture(chart: Chart, width: int, height: int, *, plain: bool, labelled: boo
         if at in chart.frame:
             canvas.put(rows, chart.frame.place(at) // sign.dots_across, sign.save, "ok")
     return [chart.title, *canvas.lines()]
+
+
+def one_a_line(ticks: Sequence[Tick], rows: int) -> tuple[Tick, ...]:
+    """The ticks of y, the highest where several are on one line: plotext keeps its own in a set, and takes any."""
+    return tuple({round(share * (rows - 1)): (share, label) for share, label in ticks}.values())
 
 
 @lru_cache(256)

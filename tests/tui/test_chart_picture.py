@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from tui.chart_axes import Limits
 from tui.chart_columns import Columns
 from tui.chart_dots import braille, ranges
-from tui.chart_picture import Chart, CurveLine, Look, frame_of, picture
+from tui.chart_picture import Chart, CurveLine, Look, frame_of, one_a_line, picture
 from tui.lines import Span
 from tui.symbols import ascii_text
 
@@ -48,6 +48,14 @@ def test_a_chart_in_ascii() -> None:
         "       ++---------+---------",
         "        0        10",
     ]
+
+
+def test_of_ticks_on_one_line_the_highest_is_written() -> None:
+    ticks = ((0.0, "0"), (0.5, "5"), (1.0, "10"))
+
+    assert one_a_line(ticks, 1) == ((1.0, "10"),)
+    assert one_a_line(ticks, 2) == ((0.5, "5"), (1.0, "10"))
+    assert one_a_line(ticks, 3) == ticks
 
 
 def test_every_line_is_as_wide_as_the_chart() -> None:

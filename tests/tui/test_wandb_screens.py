@@ -17,6 +17,7 @@ from tests.tui.screen_text import dashboard, settled, text_of
 from tests.tui.wandbs import NAME
 from trainmon.model import State
 from tui.app import Dashboard
+from tui.lines import width_of
 from tui.modals.folder import Folder
 from tui.screens.run import RunScreen
 from tui.screens.wandb import WandbScreen
@@ -78,6 +79,16 @@ async def test_a_wide_screen_has_the_charts_beside_the_log_and_tab_goes_through_
 
         await pilot.press("1", "j")
         assert "vlm-7b has no W&B project" in await settled(pilot), "the charts follow the selected run"
+
+
+async def test_rows_that_get_a_scroll_bar_are_laid_out_beside_it() -> None:
+    async with showing(wandb_states.wandb(), (180, 40)) as (app, _, _backend):
+        lines = app.main.run_pane.lines
+        log = next(row for row in lines.rows if row.text.startswith("log"))
+
+        assert lines.show_vertical_scrollbar
+        assert width_of(log.spans) == lines.row_width
+        assert log.text.endswith("llm-70b/slurm-418190.out")
 
 
 # ---- its page ------------------------------------------------------------------------------------------------------

@@ -74,6 +74,13 @@ class Pane(Vertical):
         yield self.lines
         yield self.bottom
 
+    def on_mount(self) -> None:
+        self.watch(self.lines, "show_vertical_scrollbar", self._fit_scroll_bar, init=False)
+
+    def _fit_scroll_bar(self) -> None:
+        """It takes a cell of every row, and comes only when they are laid out."""
+        self.call_after_refresh(self.again)
+
     # ---- what a pane says of itself ----
 
     def draw(self, state: State, width: int) -> None:
