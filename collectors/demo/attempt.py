@@ -74,8 +74,9 @@ class Attempt:
         self._summary: dict[str, float | str] = {}
         self._step: int | None = None
         self._rows = 0
-        self._files: dict[str, bytes] = {}
-        self._samples: tuple[Sample, ...] = ()
+        self._draws: int | None = None
+        """The step at which it logged something to look at."""
+        self._drawn: tuple[Sample, bytes] | None = None
 
     @property
     def is_alive(self) -> bool:
@@ -105,29 +106,37 @@ class Attempt:
         return self._columns.get(key, Column()).since(since)
 
     def draw(self, step: int) -> None:
-        """Something to look at, where this run draws: pictures of the video model, answers of the chat model."""
+        """It logs something to look at: made when somebody asks, it takes as long as a thousand steps."""
+        self._draws, self._drawn = step, None
+
+    def samples(self) -> tuple[Sample, ...]:
+        newest = self._newest()
+        return () if newest is None else newest[:1]
+
+    def file(self, name: str) -> tuple[str, bytes] | None:
+        """One of its files, under its own last name."""
+        newest = self._newest()
+        return None if newest is None or newest[0].file != name else (PurePosixPath(name).name, newest[1])
+
+    def _newest(self) -> tuple[Sample, bytes] | None:
+        if self._drawn is None and self._draws is not None:
+            self._drawn = self._made(self._draws)
+        return self._drawn
+
+    def _made(self, step: int) -> tuple[Sample, bytes] | None:
+        """Pictures of the video model, answers of the chat model."""
         number = f"{step}_{crc32(f'{self.id} {step}'.encode()):08x}"
         match self.trainer.run.name:
             case "video-2b":
                 name, data = f"media/images/val/frames_{number}.png", frame(step, step / self.trainer.target)
-                said = Sample(
+                return Sample(
                     key="val/frames", kind="image", file=name, step=step, bytes=len(data), width=WIDTH, height=HEIGHT,
                     caption="a sun over a hill", note="the first of 4",
-                )  # fmt: skip
+                ), data  # fmt: skip
             case "sft-chat":
                 name, data = f"media/table/eval/answers_{number}.table.json", answers(step)
-                said = Sample(key="eval/answers", kind="table", file=name, step=step, bytes=len(data))
-            case _:
-                return
-        self._files, self._samples = {name: data}, (said,)
-
-    def samples(self) -> tuple[Sample, ...]:
-        return self._samples
-
-    def file(self, name: str) -> tuple[str, bytes] | None:
-        """One of its files, under its own last name."""
-        data = self._files.get(name)
-        return None if data is None else (PurePosixPath(name).name, data)
+                return Sample(key="eval/answers", kind="table", file=name, step=step, bytes=len(data)), data
+        return None
 
     def keys(self) -> tuple[str, ...]:
         return NAMES[self.trainer.format].charted

@@ -201,7 +201,9 @@ def test_samples_that_cannot_be_written_are_a_sentence(tmp_path: Path) -> None:
     told.stage.demo.save_samples("video-2b", str(tmp_path / "file"), said.append)
     told.until(3.0)
     told.close()
-    assert said == [f"no sample of video-2b was saved: {tmp_path}/file/{Path(said[0]).name.split(':')[0]}: file exists"]
+    assert len(said) == 1
+    assert said[0].startswith("no sample of video-2b was saved: ")
+    assert said[0].endswith(": file exists")
 
 
 def test_of_weeks_the_newest_rows_are_kept_and_stay_rows() -> None:
