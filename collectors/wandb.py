@@ -28,8 +28,9 @@ log = logging.getLogger(__name__)
 COMMON = frozenset({"key", "unauthorized", "busy", "server", "unreachable", "gone"})
 """Troubles that the next question would meet as well."""
 
-A_RUNS_OWN = frozenset({"absent", "sdk"})
-"""Troubles of one list that say nothing of the next: an unknown project, a filter that the server does not take."""
+A_RUNS_OWN = frozenset({"absent", "forbidden", "sdk"})
+"""Troubles of one list that say nothing of the next: an unknown project, another team's, a filter that the server does
+not take."""
 
 Phase = Literal["waiting", "up", "retrying"]
 

@@ -120,7 +120,7 @@ class Child:
             return line(self._ready().answer(asked)), False
         except Exception as error:  # whatever the SDK raises is an answer
             answer = self._failed(opened, error)
-            if answer.kind in ("key", "unauthorized") and self._sdk is not None:
+            if answer.kind in ("key", "unauthorized", "forbidden") and self._sdk is not None:
                 self._sdk.forget()
             return line(answer), is_fatal(error)
 

@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from trainmon.scrub import scrub
+from trainmon.text import clean
+
 CLOUD = "https://api.wandb.ai"
 CLOUD_HOSTS = frozenset({"api.wandb.ai", "api.forge.coreweave.com", "forge.coreweave.com"})
 """Names of one server: the client takes a key of any of them, and its own default has moved from the first on."""
@@ -22,6 +25,11 @@ SETTINGS = "default"
 """The only section of a settings file that the client reads."""
 
 HINT = "log in with `wandb login`, or set WANDB_API_KEY"
+
+
+BLANK = "set it to the key alone: W&B's client does not take it so"
+
+SCHEME = "WANDB_BASE_URL, or base_url in the settings file, begins with https:// or http://"
 
 
 class Login(NamedTuple):
@@ -48,10 +56,14 @@ def find(environ: Mapping[str, str] = os.environ, cwd: Path | None = None) -> Lo
     files = tuple(_settings_files(environ, home, cwd or Path()))
     url = environ.get("WANDB_BASE_URL") or _setting("base_url", files)[0] or CLOUD
     login = Login(url.rstrip("/"), None)
+    if urlsplit(url).scheme not in ("http", "https"):
+        return login._replace(trouble=f"{scrub(clean(url, 100))} is no address of a W&B server", hint=SCHEME)
     key, token = environ.get("WANDB_API_KEY"), environ.get("WANDB_IDENTITY_TOKEN_FILE")
     if key and token:
         words = "WANDB_API_KEY and WANDB_IDENTITY_TOKEN_FILE are both set"
         return login._replace(trouble=words, hint="unset one of the two")
+    if key and key != key.strip():
+        return login._replace(trouble="WANDB_API_KEY begins or ends with a blank, or a line's end", hint=BLANK)
     if key:
         return login._replace(place="WANDB_API_KEY")
     if token:

@@ -18,7 +18,16 @@ from wandb.apis import public
 from wandb.sdk import wandb_setup
 
 from collectors.wandb_media import is_tame, read_samples
-from collectors.wandb_texts import filters, read_facts, read_keys, read_points, read_run, read_start, shown
+from collectors.wandb_texts import (
+    filters,
+    newest_first,
+    read_facts,
+    read_keys,
+    read_points,
+    read_run,
+    read_start,
+    shown,
+)
 from collectors.wandb_trouble import Absent, Odd
 from collectors.wandb_wire import (
     AnyAnswer,
@@ -42,6 +51,9 @@ from trainmon.text import clean
 
 RUNS_KEPT = 200
 """Handles of runs: a few hundred bytes each."""
+
+BEATING = "-heartbeat_at"
+"""Of a large group the runs that live, or lived last: one that was resumed may be older than all that is listed."""
 
 TEAMS_AT_MOST = 50
 FILE_AT_MOST = 200 << 20
@@ -98,14 +110,14 @@ class Sdk:
         spec = asked.spec
         api = self._login(spec.project.partition("/")[0])
         api.flush()  # type: ignore[no-untyped-call]  # it would tell the runs of last time
-        found = api.runs(spec.project, filters=filters(spec), order="-created_at", per_page=asked.limit, lazy=False)
+        found = api.runs(spec.project, filters=filters(spec), order=BEATING, per_page=asked.limit, lazy=False)
         runs = list(itertools.islice(found, asked.limit))
         api.flush()  # type: ignore[no-untyped-call]  # nor need it keep these
         starts = _starts(found.last_response)
         samples = {str(run.id): read_samples(run.summary_metrics) for run in runs}
         return Listed(
             id=asked.id,
-            runs=tuple(read_run(run, spec, starts.get(str(run.id), {})) for run in runs),
+            runs=newest_first(read_run(run, spec, starts.get(str(run.id), {})) for run in runs),
             samples={run: seen for run, seen in samples.items() if seen},
             history_keys={str(run.id): read_keys(run.history_keys) for run in runs},
         )

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from collectors.wandb_wire import WORDS, Facts, ReadFacts
+from trainmon import wandb_keys
 from trainmon.clock import Instant
 from trainmon.model_wandb import Points, WandbRun, WandbSpec
 from trainmon.scrub import MASK, is_secret, scrub
@@ -92,11 +93,19 @@ def read_run(run: Any, spec: WandbSpec, began: Mapping[str, Any]) -> WandbRun:
     )
 
 
+def newest_first(runs: Iterable[WandbRun]) -> tuple[WandbRun, ...]:
+    """In the order in which they were created; of the same moment as they came."""
+    return tuple(sorted(runs, key=lambda run: run.created_at or 0.0, reverse=True))
+
+
 def read_summary(said: Mapping[str, Any], charts: Iterable[str] = ()) -> dict[str, float | str]:
-    """The latest value of each metric, the charted ones first; media and W&B's own counters are none."""
+    """The latest value of each metric, the charted ones first; media and W&B's own counters are none. Of too many those
+    stay that have a common name."""
     values: dict[str, float | str] = {}
     wanted = frozenset(charts)
     leaves = list(_leaves(said, mark="_type"))
+    if len(leaves) > NAMES_AT_MOST:  # its loss must not be what is left out; to find it takes long
+        wanted |= {*wandb_keys.choose((), [name for name, _ in leaves]), *wandb_keys.STEPS}
     leaves.sort(key=lambda leaf: leaf[0] not in wanted)  # stable: else in the server's order
     for name, value in leaves:
         key = shown(name)
@@ -124,7 +133,10 @@ def read_keys(history_keys: object) -> tuple[str, ...]:
     """The metrics of a history that are numbers, by name. One that cannot be shown as it is cannot be asked for."""
     keys = _mapping(_mapping(history_keys).get("keys"))
     found = (key for key, facts in keys.items() if not key.startswith("_") and _is_numeric(facts))
-    return tuple(sorted(key for key in found if clean(key, NAME_LENGTH) == key))[:KEYS_AT_MOST]
+    names = sorted(key for key in found if clean(key, NAME_LENGTH) == key)
+    if len(names) > KEYS_AT_MOST:  # an evaluation of thousands of parts must not push the loss out
+        names = list(dict.fromkeys((*wandb_keys.choose((), names), *names)))
+    return tuple(names[:KEYS_AT_MOST])
 
 
 def read_start(config: object) -> Mapping[str, Any]:
@@ -151,10 +163,12 @@ def filters(spec: WandbSpec) -> dict[str, Any]:
     return wanted[0] if len(wanted) == 1 else {"$and": wanted} if wanted else {}
 
 
-def read_points(key: str, rows: Iterable[Any], since: float | None) -> Points:
+def read_points(key: str, rows: Iterable[Any] | None, since: float | None) -> Points:
     """A curve of the server's rows. A value that is no number is none; nan and infinities are."""
     steps, times, values = [], [], []
-    for row in rows:
+    for row in rows or ():
+        if not isinstance(row, Mapping):
+            continue
         step, at, value = number(row.get("_step")), number(row.get("_timestamp")), number(row.get(key))
         if step is None or at is None or value is None or (since is not None and step < since):
             continue

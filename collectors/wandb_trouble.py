@@ -27,9 +27,10 @@ UNREACHABLE = re.compile(
 ABSENT = re.compile(
     r"(?i)could not find (?:project|run|entity)|\b(?:project|run|entity|file)\b.{0,200}\b(?:not found|does not exist)"
 )
-REFUSED = re.compile(r"(?i)permission denied|not authorized|unauthorized|forbidden|relogin required|invalid api key")
+REFUSED = re.compile(r"(?i)unauthorized|relogin required|invalid api key|not logged in")
+FORBIDDEN = re.compile(r"(?i)permission denied|not authorized|forbidden")
 KEYLESS = re.compile(
-    r"(?i)no api key|no authentication configured|api key (?:is empty|may only|must have)|are set, *which"
+    r"(?i)no api key|no authentication configured|api key (?:is empty|may only|must have|cannot start)|are set, *which"
 )
 GONE = "the service process is not running"
 FATAL = {"MailboxClosedError", "HandleAbandonedError", "BrokenPipeError", "ConnectionResetError"}
@@ -39,7 +40,8 @@ It starts no other."""
 LOGIN = "log in with `wandb login`, or set WANDB_API_KEY"
 HINTS: dict[Trouble, str] = {
     "key": LOGIN,
-    "unauthorized": "is this the key of an account that may read the project? " + LOGIN,
+    "unauthorized": "is this the key of an account of this server? " + LOGIN,
+    "forbidden": "is this the key of an account that may read the project? its team's admin can say",
     "absent": "are entity, project and run right, and may this account see them?",
     "unreachable": "can this machine reach it? WANDB_BASE_URL says where a server of your own is",
 }
@@ -59,7 +61,7 @@ def failed(number: int, error: BaseException, *, key: str | None = None, status:
     if is_fatal(error):
         return Failed(id=number, kind="sdk", words="wandb-core, which asks W&B for the SDK, has ended")
     kind = _kind(error, words, status)
-    if key:
+    if key and key.strip():
         words = words.replace(key, MASK)
     hint = getattr(error, "hint", None) or HINTS.get(kind)
     return Failed(id=number, kind=kind, words=_sentence(kind, status, _short(words)), hint=hint)
@@ -85,7 +87,7 @@ def _kind(error: BaseException, words: str, status: int) -> Trouble:
 
 def _kind_of_status(status: int) -> Trouble:
     if status in (401, 403):
-        return "unauthorized"
+        return "unauthorized" if status == 401 else "forbidden"
     if status == 404:
         return "absent"
     if status in (408, 504):
@@ -101,6 +103,7 @@ _READ: tuple[tuple[Trouble, re.Pattern[str]], ...] = (
     ("slow", SLOW),
     ("unreachable", UNREACHABLE),
     ("unauthorized", REFUSED),
+    ("forbidden", FORBIDDEN),
 )
 
 
@@ -151,6 +154,8 @@ def _sentence(kind: Trouble, status: int, words: str) -> str:
         return f"W&B cannot be reached: {words}"
     if kind == "unauthorized":
         return f"W&B refuses the key{code}: {words}"
+    if kind == "forbidden":
+        return f"W&B does not let this account see it{code}: {words}"
     if kind == "key":
         return f"no key for W&B: {words}"
     return words

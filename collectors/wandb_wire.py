@@ -24,9 +24,10 @@ LONGEST_LINE = 32 << 20
 WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """What W&B writes where JSON has no number."""
 
-Trouble = Literal["key", "unauthorized", "absent", "busy", "server", "unreachable", "slow", "sdk"]
-"""key: none is set. unauthorized: it is refused. absent: no such project, run or file. busy: 429. server: it fails by
-itself (5xx). unreachable: no connection. slow: no answer in time. sdk: anything else, in the SDK's own words."""
+Trouble = Literal["key", "unauthorized", "forbidden", "absent", "busy", "server", "unreachable", "slow", "sdk"]
+"""key: none is set. unauthorized: it is refused. forbidden: it may not see this. absent: no such project, run or file.
+busy: 429. server: it fails by itself (5xx). unreachable: no connection. slow: no answer in time. sdk: anything else, in
+the SDK's own words."""
 
 
 class Packed(msgspec.Struct, frozen=True, gc=False):
@@ -55,7 +56,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag_field="ask"):
 
 
 class ListRuns(Request, frozen=True, kw_only=True, tag="runs"):
-    """The newest runs that match, in one HTTP request."""
+    """Of the runs that match those that beat last, in one HTTP request."""
 
     spec: WandbSpec
     limit: int = 6

@@ -122,6 +122,19 @@ def test_no_more_runs_come_than_were_asked_for(server: WandbServer, child: Askin
     assert server.count("Runs") == 1
 
 
+def test_an_old_run_of_a_large_group_that_trains_again_is_listed_in_its_place(
+    server: WandbServer, child: Asking
+) -> None:
+    for number in range(50):
+        run = server.add_run(f"run{number}", group="final", age=9_000 - 100 * number, state="finished")
+        run.heartbeat_at -= 8_000 - 100 * number
+    old = server.runs["tester/video/run3"]
+    old.state, old.heartbeat_at = "running", server.clock.now()
+    told = child.expect(Listed, ListRuns(id=9, spec=VIDEO))
+    assert [run.id for run in told.runs] == ["run49", "run48", "run47", "run46", "run45", "run3"]
+    assert told.runs[-1].state == "running"
+
+
 def test_nan_and_infinity_come_through_in_summaries_and_in_curves(server: WandbServer, child: Asking) -> None:
     run = server.add_run("ab12", group="final")
     for step, loss in enumerate((2.0, math.nan, math.inf, -math.inf)):
@@ -213,7 +226,7 @@ def test_host_and_commit_of_todays_client_come_with_the_listing(server: WandbSer
         (429, "busy", "W&B asks for fewer requests (429)"),
         (500, "server", "W&B's server fails (500)"),
         (401, "unauthorized", "W&B refuses the key (401): user is not logged in"),
-        (403, "unauthorized", "W&B refuses the key (403): permission denied"),
+        (403, "forbidden", "W&B does not let this account see it (403): permission denied"),
     ],
 )
 def test_a_servers_refusal_is_told_in_words(

@@ -35,6 +35,16 @@ def test_the_environment_goes_first(tmp_path: Path) -> None:
     assert login(tmp_path, WANDB_API_KEY=KEY).place == "WANDB_API_KEY"
 
 
+def test_a_key_with_a_lines_end_is_told_before_the_client_refuses_it(tmp_path: Path) -> None:
+    found = login(tmp_path, WANDB_API_KEY=KEY + "\n")
+    assert (found.place, found.trouble) == (None, "WANDB_API_KEY begins or ends with a blank, or a line's end")
+
+
+def test_an_address_without_a_scheme_is_none(tmp_path: Path) -> None:
+    found = login(tmp_path, WANDB_API_KEY=KEY, WANDB_BASE_URL="wandb.corp.example:8080")
+    assert (found.place, found.trouble) == (None, "wandb.corp.example:8080 is no address of a W&B server")
+
+
 def test_two_ways_at_once_are_none(tmp_path: Path) -> None:
     found = login(tmp_path, WANDB_API_KEY=KEY, WANDB_IDENTITY_TOKEN_FILE="/t")
     assert (found.place, found.trouble) == (None, "WANDB_API_KEY and WANDB_IDENTITY_TOKEN_FILE are both set")

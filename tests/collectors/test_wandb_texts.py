@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from collectors.wandb_texts import (
+    KEYS_AT_MOST,
     NAMES_AT_MOST,
     filters,
     instant,
@@ -76,6 +77,17 @@ def test_of_a_long_summary_the_charted_metrics_stay() -> None:
     assert "m/998" not in told
 
 
+def test_of_thousands_of_metrics_the_loss_and_the_trainers_step_stay() -> None:
+    said = {f"eval/part-{index}": float(index) for index in range(2_000)}
+    said |= {"train/loss": 2.0, "trainer/global_step": 77.0}
+    told = read_summary(said)
+    assert len(told) == NAMES_AT_MOST
+    assert (told["train/loss"], told["trainer/global_step"]) == (2.0, 77.0)
+    keys = read_keys({"keys": {key: {"typeCounts": [{"type": "number"}]} for key in said}})
+    assert len(keys) == KEYS_AT_MOST
+    assert "train/loss" in keys
+
+
 def test_a_setting_with_a_secrets_name_is_masked_and_so_is_one_that_looks_like_a_secret() -> None:
     told = read_config({
         "lr": 1e-4, "name": "final", "pad_token": 0, "sort_key": "length", "_wandb": {"t": 1}, "resume": None,
@@ -120,6 +132,7 @@ def test_a_row_without_a_number_is_no_point_nor_is_one_from_before() -> None:
         {"_step": 2, "_timestamp": 12.0, "loss": "NaN"},
         {"_step": 3, "_timestamp": 13.0, "loss": {"_type": "histogram"}},
         {"_step": 4, "loss": 1.0},
+        None,
         {"_step": 5, "_timestamp": 15.0, "loss": 2},
     ]
     told = read_points("loss", rows, 2.0)

@@ -20,7 +20,13 @@ class Told(Exception):
 @pytest.mark.parametrize(
     ("message", "status", "kind", "words"),
     [
-        ("permission denied", 403, "unauthorized", "W&B refuses the key (403): permission denied"),
+        ("user is not logged in", 401, "unauthorized", "W&B refuses the key (401): user is not logged in"),
+        ("permission denied", 403, "forbidden", "W&B does not let this account see it (403): permission denied"),
+        ("permission denied", 0, "forbidden", "W&B does not let this account see it: permission denied"),
+        (
+            "API key cannot start or end with whitespace", 0, "key",
+            "no key for W&B: API key cannot start or end with whitespace",
+        ),
         ("run not found", 404, "absent", "run not found"),
         (
             "POST http://w/graphql giving up after 2 attempt(s)\nwhile retrying: HTTP 429: rate limit exceeded", 0,
@@ -90,3 +96,7 @@ def test_an_sdk_without_its_own_process_is_of_no_use() -> None:
     assert is_fatal(Told("Failed to execute API request: the service process is not running."))
     assert is_fatal(BrokenPipeError())
     assert not is_fatal(Told("permission denied", 403))
+
+
+def test_a_key_of_blanks_is_no_word_to_mask() -> None:
+    assert failed(1, Told("two words"), key=" ").words == "two words"
