@@ -92,6 +92,7 @@ class Followed:
         self._attempts: dict[str, Attempt] = {}
         self._console_path: str | None = None
         self._console_next = 0
+        self._console_last = ""
         self._console_mark: Mark | None = None
         self._is_consoles_turn = True  # the curves begin
         self._fetched: str | None = None
@@ -120,7 +121,9 @@ class Followed:
     def _look_back(self, run: WandbRun) -> None:
         """A run that was rewound has a history that is shorter than what was read of it."""
         attempt = self._attempt(run)
-        if run.step is not None and attempt.step is not None and run.step < attempt.step:
+        if run.step is None:
+            return  # one that was begun anew has none yet, and is shorter once it has
+        if attempt.step is not None and run.step < attempt.step:
             attempt.forget()
         attempt.step = run.step
 
@@ -185,15 +188,18 @@ class Followed:
         run = self._run(asked.path)
         if run is None:
             return None
-        is_other = self._console_path != asked.path
         before = self._console_path
-        following = 0 if is_other else self._console_next
+        is_other = before != asked.path
+        is_anew = not is_other and bool(told.numbers) and told.numbers[-1] < self._console_next - 1
+        following = 0 if is_other or is_anew else self._console_next
+        if following and _was_rewritten(told, following - 1, self._console_last):
+            following -= 1
         new = [place for place, number in enumerate(told.numbers) if number >= following]
         self._console_path, self._console_mark, self.trouble = asked.path, Mark.of(run), None
         if told.numbers:
-            self._console_next = max(following, told.numbers[-1] + 1)
+            self._console_next, self._console_last = max(following, told.numbers[-1] + 1), told.lines[-1]
         first = told.numbers[new[0]] if new else following
-        dropped = 0 if is_other else first - following
+        dropped = 0 if is_other or is_anew else first - following
         chunk = LogChunk(
             v=1,
             t=at,
@@ -203,7 +209,7 @@ class Followed:
             lines=tuple(told.lines[place] for place in new),
             dropped=dropped,
             seen=len(new) + dropped,
-            restarted="newer" if is_other and before is not None else None,
+            restarted="truncated" if is_anew else "newer" if is_other and before is not None else None,
         )
         return ConsoleRead(self.name, at, chunk)
 
@@ -237,7 +243,7 @@ class Followed:
         current = self.wandb.current
         for name in self.wandb.attempts[: 1 + EARLIER_AT_MOST]:
             run = known.get(name)
-            if run is not None and run is not current and self._attempt(run).mark != Mark.of(run):
+            if run is not None and run is not current and self._is_to_be_read(run):
                 history = self._history(run)
                 if history is not None:
                     yield history
@@ -247,6 +253,12 @@ class Followed:
         is_due = newest is not None and newest.file != self._fetched and at - self._fetched_at >= SAMPLE_EVERY
         if current is not None and newest is not None and is_due and self._samples is not None:
             yield Fetch(id=0, path=current.path, file=newest.file, directory=self._samples)
+
+    def _is_to_be_read(self, run: WandbRun) -> bool:
+        """Of one that is not the current: once, and once more when it has ended. Several that beat at a time would
+        each cost a question a round."""
+        mark = self._attempt(run).mark
+        return mark is None or (mark != Mark.of(run) and run.state not in wandb_group.ALIVE)
 
     def _newest_image(self) -> Sample | None:
         samples = self.wandb.samples
@@ -266,6 +278,11 @@ class Followed:
 
     def _run(self, path: str) -> WandbRun | None:
         return next((run for run in self.wandb.runs if run.path == path), None)
+
+
+def _was_rewritten(told: Lines, number: int, before: str) -> bool:
+    """Whether the line that was the last says something else now: a progress bar, or one that was not yet whole."""
+    return any(at == number and text != before for at, text in zip(told.numbers, told.lines, strict=True))
 
 
 def _first(told: Listed, runs: Iterable[WandbRun]) -> tuple[str, ...]:

@@ -16,6 +16,9 @@ log = logging.getLogger(__name__)
 SAVED_AT_MOST = 50
 """Samples that a person gets at once: the newest of each metric."""
 
+ONES_OWN = ("absent", "sdk")
+"""Troubles of one file that say nothing of the next: it is not there, or too large."""
+
 UNUSUAL = re.compile(r"[^\w.-]", re.ASCII)
 
 
@@ -49,11 +52,18 @@ def save(client: Asking, run: Followed, directory: str) -> str:
     if current is None or not samples:
         return f"{run.name} has no samples"
     there = str(Path(directory).expanduser().absolute())
-    for saved, sample in enumerate(samples):
+    saved, missed = 0, None
+    for sample in samples:
         try:
             client.ask(Fetch(id=0, path=current.path, file=sample.file, directory=there), Fetched)
+            saved += 1
         except WandbFailed as failure:
-            if not saved:
-                return f"no sample of {run.name} was saved: {failure}"
-            return f"{saved} of {len(samples)} samples of {run.name} are in {there}; then {sample.key}: {failure}"
+            missed = missed or (sample.key, failure)
+            if failure.kind not in ONES_OWN:
+                break
+    if missed is not None:
+        key, why = missed
+        if not saved:
+            return f"no sample of {run.name} was saved: {why}"
+        return f"{saved} of {len(samples)} samples of {run.name} are in {there}; not {key}: {why}"
     return f"{len(samples)} sample{'s' * (len(samples) != 1)} of {run.name} saved in {there}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from collectors.wandb import Watcher
@@ -227,6 +228,18 @@ def test_a_history_that_was_rewound_is_read_anew() -> None:
     assert (grown.fresh, len(grown.points["loss"].steps)) == (True, 40)
 
 
+def test_a_run_that_was_begun_anew_under_its_id_is_read_anew() -> None:
+    watched = Watched()
+    watched.wandb.run("a1", steps=100)
+    watched.pass_(50)
+    watched.wandb.run("a1", steps=0, step=None)
+    watched.pass_(60)
+    watched.wandb.run("a1", steps=7)
+    watched.pass_(60)
+    grown = watched.told(CurvesGrew)[-1]
+    assert (grown.fresh, len(grown.points["loss"].steps)) == (True, 7)
+
+
 def test_a_run_that_has_ended_costs_its_list_alone() -> None:
     watched = Watched()
     watched.wandb.run("a1", state="finished")
@@ -250,6 +263,26 @@ def test_curves_and_console_take_turns() -> None:
     assert (watched.wandb.count(ReadHistory), watched.wandb.count(ReadConsole)) == (3, 3)
     lines = [line for event in watched.told(ConsoleRead) for line in event.chunk.lines]
     assert lines == ["first", "second", *(f"line {minute}" for minute in range(len(lines) - 2))]
+
+
+def test_a_progress_bar_moves_and_a_log_that_is_begun_anew_is_read() -> None:
+    watched = Watched(a_run(console=True))
+    watched.wandb.console = ["first", " 1%|   | 10/1000"]
+    for last in (" 1%|   | 10/1000", " 2%|   | 20/1000", " 2%|   | 20/1000", " 3%|   | 30/1000"):
+        watched.wandb.run("a1")
+        watched.wandb.console[-1] = last
+        watched.pass_(120)
+    watched.wandb.console.append("done")
+    watched.wandb.run("a1")
+    watched.pass_(120)
+    watched.wandb.console = ["anew"]
+    watched.wandb.run("a1")
+    watched.pass_(120)
+    chunks = [event.chunk for event in watched.told(ConsoleRead) if event.chunk.lines]
+    assert [line.strip() for chunk in chunks for line in chunk.lines] == [
+        "first", "1%|   | 10/1000", "2%|   | 20/1000", "3%|   | 30/1000", "done", "anew",
+    ]  # fmt: skip
+    assert [(chunk.dropped, chunk.restarted) for chunk in chunks] == [(0, None)] * 4 + [(0, "truncated")]
 
 
 def test_lines_that_came_too_fast_are_counted() -> None:
@@ -301,9 +334,18 @@ def test_several_active_runs_are_told_and_their_curves_read() -> None:
     watched = Watched()
     watched.wandb.run("a1", created_at=NOW - 300)
     watched.wandb.run("a2", created_at=NOW - 100)
-    watched.pass_(30)
+    watched.pass_(50)
     assert [run.id for run in watched.seen.runs] == ["a2", "a1"]
     assert {event.path for event in watched.told(CurvesGrew)} == {"team/video/a1", "team/video/a2"}
+    watched.wandb.asked.clear()
+    for steps in range(11, 16):
+        watched.wandb.run("a1", steps=steps, created_at=NOW - 300)
+        watched.wandb.run("a2", steps=steps)
+        watched.pass_(60)
+    assert len(watched.wandb.asked) == 10, "two questions a round, however many are active"
+    watched.wandb.run("a1", state="finished", steps=20, created_at=NOW - 300)
+    watched.pass_(60)
+    assert [*watched.told(CurvesGrew)[-1].points["loss"].steps] == [*map(float, range(10, 20))]
 
 
 def test_no_run_at_all_is_an_answer() -> None:
@@ -349,13 +391,14 @@ def test_a_busy_server_is_left_alone_longer_and_longer_and_as_long_as_it_asks() 
     assert watched.rounds() in (4, 6), "it asks at its own pace again"
 
 
-def test_an_unknown_project_is_its_own_trouble() -> None:
+@pytest.mark.parametrize("kind", ["absent", "forbidden"])
+def test_an_unknown_project_and_one_of_another_team_are_one_runs_trouble(kind: Kind) -> None:
     watched = Watched(a_run("one", project="team/no"), a_run("two"))
     real = watched.wandb.ask
 
     def ask(asked: AnyRequest, wanted: type[Any]) -> Any:
         if isinstance(asked, ListRuns) and asked.spec.project == "team/no":
-            raise WandbFailed("no such project", kind="absent", hint="is its name right?")
+            raise WandbFailed("no such project", kind=kind, hint="is its name right?")
         return real(asked, wanted)
 
     watched.wandb.ask = ask  # type: ignore[method-assign]
@@ -483,6 +526,24 @@ def test_a_person_saves_the_samples_and_hears_where_they_are(tmp_path: Path) -> 
         "other has no W&B project",
         "no sample of llm was saved: it is absent (mend it)",
     ]
+
+
+def test_a_sample_that_is_gone_keeps_no_other_from_being_saved(tmp_path: Path) -> None:
+    watched = Watched()
+    watched.wandb.run("a1")
+    watched.wandb.samples = {"a1": tuple(replace(IMAGE, key=key, file=f"{key}.png") for key in "abc")}
+    watched.pass_(10)
+    real, said = watched.wandb.ask, list[str]()
+
+    def ask(asked: AnyRequest, wanted: type[Any]) -> Any:
+        if isinstance(asked, Fetch) and asked.file == "b.png":
+            raise WandbFailed("it has no such file", kind="absent")
+        return real(asked, wanted)
+
+    watched.wandb.ask = ask  # type: ignore[method-assign]
+    watched.watcher.save_samples("llm", str(tmp_path), said.append)
+    watched.pass_(10)
+    assert said == [f"2 of 3 samples of llm are in {tmp_path}; not b: it has no such file"]
 
 
 def test_slow_answers_stretch_the_rounds_and_never_pile_up() -> None:
