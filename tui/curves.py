@@ -97,10 +97,9 @@ class Copy:
             self._smoothed[weight] = Smoothed(weight)
         return self._smoothed[weight].follow(self.values)
 
-    def value_at(self, step: float) -> float | None:
-        """The value at this step, or the last one before it."""
-        place = bisect_right(self.steps, step)
-        return self.values[place - 1] if place else None
+    def place_of(self, step: float) -> int:
+        """The point of this step, or the last one before it; where there is none, the first."""
+        return max(0, bisect_right(self.steps, step) - 1)
 
     def step_at(self, at: float) -> float | None:
         """The first step at this time or after it."""

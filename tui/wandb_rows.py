@@ -38,14 +38,12 @@ def reading(copy: Copy) -> float | None:
 
 
 def change(copy: Copy) -> Change | None:
-    """Over the last 100 steps; over fewer where there are no more."""
+    """Over the last 100 steps: over fewer where there are no more, over more where it is logged more seldom."""
     if len(copy) < 2:
         return None
     last = copy.steps[-1]
-    before = copy.value_at(last - CHANGE_STEPS)
-    steps = CHANGE_STEPS if before is not None else int(last - copy.steps[0])
-    before = copy.values[0] if before is None else before
-    by = copy.values[-1] - before
+    before = copy.place_of(last - CHANGE_STEPS)
+    steps, by = int(last - copy.steps[before]), copy.values[-1] - copy.values[before]
     return Change(by, steps) if math.isfinite(by) and steps > 0 else None
 
 

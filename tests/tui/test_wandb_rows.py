@@ -60,6 +60,12 @@ def test_a_short_curve_changes_over_what_there_is_and_says_how_much_that_is() ->
     assert "+3 in 20 steps" in "".join(span.text for span in title("loss", 4.0, found, "", 60))
 
 
+def test_a_metric_that_is_logged_seldom_changed_over_the_steps_since_it_was() -> None:
+    found = change(curve(3.0, 2.5, 2.25, every=500))
+    assert found == (-0.25, 500)
+    assert "-0.25 in 500 steps" in "".join(span.text for span in title("val", 2.25, found, "", 60))
+
+
 def test_no_change_and_none_that_can_be_told_are_two_things() -> None:
     assert signed(change(curve(1.0, 1.0))) == "="
     assert signed(change(curve(1.0, math.nan))) == "-"
