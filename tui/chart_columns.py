@@ -101,18 +101,20 @@ class Columns:
     """The columns of one curve in one frame, kept while it grows."""
 
     def __init__(self) -> None:
-        self._frame: Frame | None = None
+        self._frame: tuple[Frame, bool] | None = None
         self._version: object = None
         self._seen = 0
         self._columns: list[Column | None] = []
         self._blocks = Blocks()
 
-    def of(self, xs: array[float], ys: array[float], frame: Frame, version: object) -> list[Column | None]:
-        """`version` is another one when points of the curve changed that were there before."""
+    def of(
+        self, xs: array[float], ys: array[float], frame: Frame, version: object, *, along: bool = False
+    ) -> list[Column | None]:
+        """`version` is another one when points of the curve changed that were there before; `along` which x it is."""
         if version != self._version:
             self._version, self._frame, self._blocks = version, None, Blocks()
-        if frame != self._frame:
-            self._frame, self._seen, self._columns = frame, 0, [None] * frame.columns
+        if (frame, along) != self._frame:
+            self._frame, self._seen, self._columns = (frame, along), 0, [None] * frame.columns
         self._blocks.follow(ys)
         if self._seen < len(xs):
             first = max(0, frame.place(xs[self._seen]) - 1) if self._seen else 0  # a rounding may fall either way

@@ -5,7 +5,7 @@ It asks for what came since it last asked, and makes again what that changed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tui.chart_axes import (
@@ -39,6 +39,9 @@ TICK_WIDTH, TICK_HEIGHT = 14, 3
 STEP_AT_MOST = 10
 """Cells of a step under a chart: more than a value beside it may have."""
 
+FRESH_AT_MOST = 250_000
+"""Points that are read in one turn: 100,000 take about 25 ms until they are drawn, and a key waits meanwhile."""
+
 LEAST = 1e-100
 """To a log axis, what is not above this is zero."""
 
@@ -64,6 +67,8 @@ class Charts:
         """The attempts, the current one first."""
         self.keys: tuple[str, ...] = ()
         self.saves: tuple[tuple[float | None, float | None], ...] = ()
+        self.is_behind = False
+        """Whether there is more to read than one turn should take: look again soon."""
         self.x: Limits | None = None
         self._y: dict[tuple[str, bool], Limits] = {}
         self._columns: dict[tuple[str, str, float], Columns] = {}
@@ -78,9 +83,23 @@ class Charts:
         self.copies.keep(self.paths, self.keys)
         for known in [known for known in self._columns if known[0] not in self.paths or known[1] not in self.keys]:
             del self._columns[known]
-        for path in self.paths:
-            for key in self.keys if path == self.paths[0] else dict.fromkeys((*self.keys[:1], *shown)):
-                self.copies.look(path, key)
+        self.is_behind, left = False, FRESH_AT_MOST
+        for path, key in self._wanted(shown):
+            if left <= 0:
+                self.is_behind = True
+                return
+            before = len(self.copies.known(path, key))
+            left -= abs(len(self.copies.look(path, key)) - before)
+
+    def _wanted(self, shown: Sequence[str]) -> Iterable[tuple[str, str]]:
+        """The curves to read, each once, first those that the limits of x come from, then those in sight."""
+        leads = [(path, key) for path in self.paths for key in self.keys[:1]]
+        in_sight = [(path, key) for path in self.paths for key in shown]
+        return dict.fromkeys((*leads, *in_sight, *((path, key) for path in self.paths[:1] for key in self.keys)))
+
+    def has_curves(self, path: str) -> bool:
+        """Whether there is a point of this attempt."""
+        return any(len(self.copies.known(path, key)) for key in self.keys)
 
     def now(self, key: str) -> Copy:
         """A metric of the current attempt."""
@@ -164,8 +183,9 @@ class Charts:
         copy = self.now(key)
         y, log = self._limits(key, view, curves)
         note = "" if log == view.log or not curves else "not on a log axis: nothing is above zero"
-        if not any(len(self.copies.known(path, key)) for path in self.paths):
-            note = "nothing was logged under this name"
+        if not curves and not self.is_behind:
+            known = any(len(self.copies.known(path, key)) for path in self.paths)
+            note = "nothing in this window" if known else "nothing was logged under this name"
         restarts, saves = self.marks().along(by_time=view.by_time)
         chart = Chart(
             title=title(key, reading(copy), change(copy), note, place.width), frame=frame, y=y, log=log, curves=curves,
@@ -191,7 +211,8 @@ class Charts:
     ) -> CurveLine:
         copy = self.copies.known(path, key)
         columns = self._columns.setdefault((path, key, weight), Columns())
-        made = columns.of(copy.xs(by_time=view.by_time), copy.ys(weight), frame, (id(copy), copy.version, view.by_time))
+        xs, ys = copy.xs(by_time=view.by_time), copy.ys(weight)
+        made = columns.of(xs, ys, frame, (id(copy), copy.version), along=view.by_time)
         return CurveLine(made, look, letter)
 
     def _limits(self, key: str, view: View, curves: Sequence[CurveLine]) -> tuple[Limits, bool]:
@@ -218,9 +239,10 @@ def x_ticks(x: Limits, width: int, *, by_time: bool) -> list[Tick]:
 
 
 def legend(view: View, names: Sequence[str], marks: Marks, *, plain: bool) -> list[str]:
-    """What the signs and letters mean, of those that are there; `names` of the attempts before, the last first."""
+    """What the signs and letters mean, of those that are there; `names` of the attempts before, the last first, and
+    empty where no curve of it is."""
     sign = signs(plain=plain)
-    words = [f"{BEFORE[number]} {name}" for number, name in enumerate(names)] if view.compare else []
+    words = [f"{BEFORE[number]} {name}" for number, name in enumerate(names) if name] if view.compare else []
     return (
         words
         + ([f"{sign.restart} restart"] if marks.restarts else [])

@@ -90,6 +90,9 @@ def test_another_window_and_other_points_are_made_anew() -> None:
     zoomed = made.of(xs, ys, Frame(90.0, 100.0, 10), 1)
     assert [one.high for one in zoomed if one is not None] == [float(value) for value in range(90, 100)]
 
+    by_time = made.of(array("d", [99.0] * 100), ys, Frame(90.0, 100.0, 10), 1, along=True)
+    assert [one.low for one in by_time if one is not None] == [0.0]
+
     rewritten = array("d", [5.0]) * 100
     again = made.of(xs, rewritten, Frame(90.0, 100.0, 10), 2)
     assert {one.high for one in again if one is not None} == {5.0}

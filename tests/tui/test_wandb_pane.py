@@ -18,6 +18,7 @@ from tests.tui.wandbs import KEYS, NAME, STEP_S, CurveBackend, attempt, filled, 
 from trainmon.model import RunSpec, Source, State
 from trainmon.model_wandb import Points
 from tui import themes
+from tui.charts import FRESH_AT_MOST
 from tui.panes.base import Pane
 from tui.panes.wandb import WandbPane
 from tui.symbols import Ascii
@@ -240,6 +241,41 @@ async def test_earlier_attempts_are_named_and_go_with_c() -> None:
         assert "b video-2b-try-1" in at.text
         text = await at.press("c")
         assert "a video-2b-try-2" not in text
+
+
+async def test_an_attempt_is_named_once_its_curves_are_there() -> None:
+    shown = watched(runs=(attempt(3), attempt(2, id="unread"), attempt(1)))
+    async with pane(shown=shown) as at:
+        assert "b video-2b-try-1" in at.text
+        assert "video-2b-try-2" not in at.text
+
+
+async def test_a_chart_whose_points_are_all_outside_of_the_window_says_so() -> None:
+    async with pane((200, 60)) as at:
+        at.backend.curves.grow("team/project/id3", {"val/fvd": Points((9_000.0,), (NOW,), (5.0,))}, fresh=True)
+        at.pane.show(later(at.backend.state or State(), points=2))
+        text = await at.press("plus", "plus", "plus", "plus")
+        assert "val/fvd  5  nothing in this window" in text
+
+
+async def test_much_is_read_in_several_turns_so_that_keys_are_heard_between() -> None:
+    async with pane() as at:
+        many = 3 * FRESH_AT_MOST // 4
+        pieces = Points(*(tuple(float(step) for step in range(many)) for _ in range(3)))
+        for number in (1, 2, 3):
+            at.backend.curves.grow(f"team/project/id{number}", dict.fromkeys(KEYS[:2], pieces), fresh=True)
+        at.pane.show(later(at.backend.state or State(), points=2))
+        charts, paths = at.pane.charts, at.pane.charts.paths
+        assert charts.is_behind
+        assert [len(charts.copies.known(path, KEYS[0])) for path in paths[:2]] == [many, many]
+        for _ in range(200):
+            await at.pilot.pause(0.01)
+            if not charts.is_behind:
+                break
+        assert {len(charts.copies.known(path, key)) for path in paths for key in KEYS[:2]} == {many}
+        reads = len(at.backend.reads)
+        at.pane.show(later(at.backend.state or State(), 4.0, points=2))
+        assert len(at.backend.reads) == reads
 
 
 async def test_nan_is_marked_and_the_axis_stays_when_a_point_comes() -> None:

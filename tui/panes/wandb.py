@@ -199,6 +199,9 @@ class WandbPane(Pane):
             self.charts.saves = saves(run)
             self._pictures = self.charts.draw(self.view, shown, shape.width, shape.height, plain=plain)
             self._drawn = drawn
+            if self.charts.is_behind:
+                self._drawn = ()
+                self.call_after_refresh(self.again)
         self._draw_table(wandb, shape)
 
     def _draw_table(self, wandb: Wandb, shape: Layout) -> None:
@@ -209,7 +212,8 @@ class WandbPane(Pane):
         """The frame: whose charts, how they are looked at, and what the signs mean."""
         name = "" if wandb.current is None else clean(wandb.current.name)
         self.caption("  ".join(part for part in (clean(run.name), name) if part), "  ".join(self.view.words()))
-        names = [clean(one.name) for path in self.charts.paths[1:] for one in wandb.runs if one.path == path]
+        named = {one.path: clean(one.name) or one.id for one in wandb.runs if self.charts.has_curves(one.path)}
+        names = [named.get(path, "") for path in self.charts.paths[1:]]
         self.foot("  ".join(legend(self.view, names, self.charts.marks(), plain=self._plain)))
 
     # ---- which charts ----
