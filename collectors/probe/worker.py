@@ -98,6 +98,7 @@ class Worker:
         while True:
             now = time.monotonic()
             if now >= self.next_tick:
+                self.flush()  # of a round that took longer than its period: its numbers are none of the next one's
                 self.plan(now)
             if self.queue:
                 self.perform(*self.queue.pop(0))

@@ -30,6 +30,11 @@ class Cost(NamedTuple):
     written: int
 
 
+def unsized(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment that says nothing of a terminal's size: a runner of tests may have told its own."""
+    return {name: value for name, value in environ.items() if name not in {"COLUMNS", "LINES"}}
+
+
 class Terminal:
     """A child on a pty. A thread reads all it writes, as a terminal would, and answers nothing."""
 
@@ -47,7 +52,7 @@ class Terminal:
         self.pid, self._master = pty.fork()
         if self.pid == 0:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # tests in the background of a shell were started deaf to it
-            os.execvpe(argv[0], list(argv), {**os.environ, "TERM": "xterm-256color", **(env or {})})
+            os.execvpe(argv[0], list(argv), {**unsized(os.environ), "TERM": "xterm-256color", **(env or {})})
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         os.kill(self.pid, signal.SIGWINCH)
         self._status: int | None = None

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 
 import pyte
 
+from tests.lab.terminal import unsized
+
 DEADLINE = 20.0
 
 
@@ -28,7 +30,7 @@ class Terminal:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             plain = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
-            os.execve(sys.executable, [sys.executable, *argv], {**os.environ, **plain, **(env or {})})
+            os.execve(sys.executable, [sys.executable, *argv], {**unsized(os.environ), **plain, **(env or {})})
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
         self.status: int | None = None
 

@@ -18,7 +18,7 @@ from tests.collectors.probe.wire import Watch, said
 from tests.lab.checkpoints import SAVES, made
 from tests.lab.hung_mount import HungMount
 from tests.lab.nvml import Nvml
-from tests.lab.probe import RunningProbe
+from tests.lab.probe import RunningProbe, enterable
 from trainmon.readings import CheckpointListing, GpuSamples, HostSample
 
 ROOT = Path(__file__).parents[3]
@@ -118,8 +118,7 @@ print(json.dumps([line for _, op in Checkpoints({"checkpoints": sys.argv[1:]}).o
 
 
 def test_what_may_not_be_read_is_told(tmp_path: Path):
-    for folder in [tmp_path, *tmp_path.parents][:3]:
-        folder.chmod(0o755)
+    enterable(tmp_path)
     closed, part = tmp_path / "closed", tmp_path / "part"
     closed.mkdir(mode=0)
     (part / "step-1").mkdir(parents=True)

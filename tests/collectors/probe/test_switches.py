@@ -12,6 +12,7 @@ from typing import Any
 
 from collectors.probe.switches import Switches
 from tests.collectors.probe.wire import said
+from tests.lab.probe import enterable
 
 
 def sample(path: Path | str) -> Any:
@@ -110,8 +111,7 @@ print(json.dumps([line for _, op in Switches({"switches": sys.argv[1:]}).operati
 
 
 def test_without_permission_it_cannot_be_told(tmp_path: Path):
-    for folder in [tmp_path, *tmp_path.parents][:3]:
-        folder.chmod(0o755)
+    enterable(tmp_path)
     closed = tmp_path / "closed"
     closed.mkdir(mode=0)
     secret = tmp_path / "secret"

@@ -206,14 +206,14 @@ def test_a_disk_that_hangs_stops_nobody_and_is_caught_up(tmp_path: Path) -> None
 
 
 def test_stopping_waits_for_no_disk(tmp_path: Path) -> None:
-    with opened(tmp_path, factory=Stuck, patience=0.1) as (ledger, _):
+    with opened(tmp_path, factory=Stuck, patience=1.0) as (ledger, _):
         ledger.write(record("first"))
         Stuck.go.clear()
         Stuck.hung.set()
         ledger.keep(record())
         started = time.monotonic()
         ledger.stop()
-        assert time.monotonic() - started < 2.0
+        assert time.monotonic() - started < 4.0
         Stuck.hung.clear()
         Stuck.go.set()
 
