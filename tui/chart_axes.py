@@ -27,6 +27,9 @@ DECADES_FROM = 4.0
 LABEL_AT_MOST = 7
 """Cells; the labels of all charts take as many, so that their columns stand over each other."""
 
+NOTHING = 1e-300
+"""Below this, numbers have no more digits to part an axis by."""
+
 Tick = tuple[float, str]
 
 
@@ -45,8 +48,8 @@ def nice_step(least: float) -> float:
 
 def rounded(low: float, high: float, parts: float) -> Limits:
     """Outwards to round numbers. What is flat gets room on both sides."""
-    if high - low <= 1e-9 * max(abs(low), abs(high)):
-        room = abs(low) / 10.0 or 1.0
+    if high - low <= max(NOTHING, 1e-9 * max(abs(low), abs(high))):
+        room = abs(low) / 10.0 if abs(low) > NOTHING else 1.0
         low, high = low - room, high + room
     step = nice_step((high - low) / parts)
     return Limits(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step)
