@@ -158,6 +158,19 @@ async def test_it_follows_the_selected_run() -> None:
         assert "No run is selected." in await at.settled()
 
 
+async def test_the_loss_of_another_run_is_on_top_whatever_names_the_two_share() -> None:
+    shown = watched()
+    first = shown.runs[NAME]
+    assert first.wandb is not None
+    other = replace(first, spec=replace(first.spec, name="sft-1b"), wandb=replace(first.wandb, keys=KEYS[1:]))
+    async with pane((80, 14), shown=replace(shown, runs={NAME: first, "sft-1b": other})) as at:
+        at.pane.follow_run("sft-1b")
+        assert at.titles[0] == KEYS[1]
+        at.pane.follow_run(NAME)
+        await at.settled()
+        assert at.titles[0] == KEYS[0]
+
+
 async def test_a_key_changes_how_the_charts_are_looked_at_and_the_frame_says_so_at_once() -> None:
     async with pane() as at:
         for key, word in (

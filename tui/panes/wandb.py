@@ -115,6 +115,7 @@ class WandbPane(Pane):
         """Show this run from now on."""
         if name != self.run:
             self.run, self.view, self.alone = name, self.view.whole(), False
+            self.lines.set_rows(())  # else the cursor, and the charts with it, stay with a name that both runs have
             self.again()
 
     def subjects(self) -> tuple[Subject, ...]:
