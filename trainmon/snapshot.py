@@ -24,12 +24,12 @@ TAIL = 20
 """Lines of each log in a snapshot."""
 
 
-def snapshot(state: State, now: Instant) -> dict[str, Any]:
-    """The whole State as plain values, ready for JSON."""
+def snapshot(state: State, now: Instant, beside: str | None = None) -> dict[str, Any]:
+    """The whole State as plain values, ready for JSON. `beside`: as for `verdict`."""
     return {
         "version": VERSION,
         "at": now,
-        "verdict": verdict(state),
+        "verdict": verdict(state, beside),
         "sources": [_source(state.sources[name], now) for name in sorted(state.sources)],
         "nodes": [_node(state.nodes[name], state.sources.get(f"node:{name}"), now) for name in sorted(state.nodes)],
         "disks": [_disk(state.disks[key], state.runs) for key in sorted(state.disks)],
@@ -40,15 +40,16 @@ def snapshot(state: State, now: Instant) -> dict[str, Any]:
     }
 
 
-def verdict(state: State) -> str:
-    """blind when nothing that is watched could be seen, else well: alerts do not exist in this version."""
-    watched = [source for source in state.sources.values() if source.health != "off"]
+def verdict(state: State, beside: str | None = None) -> str:
+    """blind when nothing that is watched could be seen, else well: alerts do not exist in this version. `beside`: a
+    source that is there in any case, and says nothing of what was to be watched."""
+    watched = [source for name, source in state.sources.items() if source.health != "off" and name != beside]
     return "well" if any(source.seen_at is not None and source.health != "down" for source in watched) else "blind"
 
 
-def encode(state: State, now: Instant) -> bytes:
+def encode(state: State, now: Instant, beside: str | None = None) -> bytes:
     """The snapshot as JSON; a number that JSON cannot hold (NaN, infinity) is null."""
-    return msgspec.json.encode(snapshot(state, now))
+    return msgspec.json.encode(snapshot(state, now, beside))
 
 
 def _age(at: Instant | None, now: Instant) -> float | None:

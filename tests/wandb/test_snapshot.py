@@ -81,6 +81,7 @@ def test_a_wandb_that_does_not_answer_is_a_source_with_a_hint_and_costs_nothing_
         asked = {name: len(server.requests) for name, server in made.items()}
     for name, each in told.items():
         assert each.source["health"] != "ok", name
+        assert (each.status, each.said["verdict"]) == (3, "blind"), "that this machine is seen says nothing of the run"
         assert each.source["error"], name
         assert each.source["hint"] or name in ("429", "500"), "a person can do nothing but wait"
         assert made[name].key not in json.dumps(each.said) + each.noise, name

@@ -51,15 +51,32 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
 
     settings, _ = choose(config, hosts)
     log_to_file()
-    state = look(settings, wait, ssh_config)
+    state, aside = look(settings, wait, ssh_config), beside(settings)
     if as_json:
-        click.echo(encode(state, state.at))
+        click.echo(encode(state, state.at, aside))
     else:
         from trainmon.commands.snapshot_table import lines
         from trainmon.commands.table import plain
 
-        click.echo(plain("\n".join(lines(state))))
-    return EXIT[verdict(state)]
+        click.echo(plain("\n".join(lines(state, aside))))
+    return EXIT[verdict(state, aside)]
+
+
+def beside(settings: Settings) -> str | None:
+    """The source of this machine, where it is watched only because the config names W&B runs and nothing else: that it
+    is seen must not hide that none of them is."""
+    from collectors.dialling import here
+    from trainmon.config import ClusterSettings
+
+    if settings.clusters != (ClusterSettings(),) or settings.disks or not settings.runs:
+        return None
+    is_all = all(
+        run.wandb
+        and run.log in (None, "wandb")
+        and not any((run.nodes, run.checkpoints, run.kill_switch, run.save_switch))
+        for run in settings.runs
+    )
+    return f"node:{here()}" if is_all else None
 
 
 def look(settings: Settings, wait: Seconds, ssh_config: Path | None = None) -> State:

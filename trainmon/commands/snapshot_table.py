@@ -17,10 +17,10 @@ NODES = ("NODE", "HEALTH", "PROBE", "GPUS", "HOTTEST", "BUSY", "GPU MEMORY", "LO
 DISKS = ("DISK", "FREE", "OF", "FREE INODES", "A DAY", "FULL IN", "AGE", "TROUBLE")
 
 
-def lines(state: State) -> Iterator[str]:
-    """All tables that have something to say, the runs first."""
+def lines(state: State, beside: str | None = None) -> Iterator[str]:
+    """All tables that have something to say, the runs first. `beside`: as for `verdict`."""
     now = state.at
-    yield f"{time.strftime('%Y-%m-%d %H:%M:%S %Z', time.localtime(now))}  {verdict(state)}"
+    yield f"{time.strftime('%Y-%m-%d %H:%M:%S %Z', time.localtime(now))}  {verdict(state, beside)}"
     if state.runs:
         yield from _section(RUNS, [_run(run, state) for run in state.runs.values()])
     for head, rows in snapshot_wandb.sections(state):

@@ -7,13 +7,16 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from collectors.dialling import here
 from tests.trainmon.test_cli import trainmon
 from trainmon.commands.act_run import have_spoken
-from trainmon.commands.snapshot import has_spoken
+from trainmon.commands.snapshot import beside, has_spoken
 from trainmon.commands.snapshot_table import lines
 from trainmon.commands.table import table
+from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings
 from trainmon.model import Gpu, Node, Progress, Run, RunSpec, Source, State
 from trainmon.model_jobs import Cluster
+from trainmon.snapshot import verdict
 
 MEGATRON = (
     " [2026-01-02 03:04:05] iteration      120/    1000 | consumed samples:        30720 |"
@@ -134,3 +137,21 @@ def test_an_act_does_not_wait_for_wandb() -> None:
     site = Source(name="wandb:llm", kind="wandb", cluster="c", period=60.0)
     assert have_spoken(State(sources={"node:n1": host, "wandb:llm": site}))
     assert not have_spoken(State(sources={"wandb:llm": site}))
+
+
+def test_this_machine_counts_where_something_of_it_is_asked_for() -> None:
+    run = RunSettings(name="r", wandb="team/video", group="g")
+    alone = Settings(runs=(run,))
+    assert beside(alone) == f"node:{here()}"
+    state = State(
+        sources={
+            beside(alone) or "": Source(name=f"node:{here()}", kind="node", cluster="local", health="ok", seen_at=1.0),
+            "wandb:r": Source(name="wandb:r", kind="wandb", cluster="local", health="down"),
+        }
+    )
+    assert (verdict(state, beside(alone)), verdict(state)) == ("blind", "well")
+    assert beside(Settings(runs=(replace(run, log="/logs/r.log"),))) is None
+    assert beside(Settings(runs=(run, RunSettings(name="other")))) is None
+    assert beside(replace(alone, disks=(DiskSettings(path="/"),))) is None
+    assert beside(replace(alone, clusters=(ClusterSettings(nodes=("n1",)),))) is None
+    assert beside(Settings()) is None
