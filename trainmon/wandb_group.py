@@ -84,6 +84,17 @@ def age(beat: Beat, now: Instant) -> Seconds:
     return max(0.0, seen if beat.moved else max(seen, now - beat.at))
 
 
+def unheard(wandb: Wandb, run: WandbRun, now: Instant) -> Seconds | None:
+    """For how long nothing was heard of a run, to be shown: by its server's clock; by ours where the two plainly
+    differ, as a heartbeat tells that was seen to come."""
+    if run.heartbeat_at is None:
+        return None
+    beat = wandb.beats.get(run.id)
+    if beat is not None and beat.moved and abs(beat.seen_at - beat.at) > MOVES_WITHIN:
+        return age(beat, now)
+    return max(0.0, now - run.heartbeat_at)
+
+
 def _beat(run: WandbRun, before: Beat | None, at: Instant) -> Beat:
     beat = run.heartbeat_at or run.created_at or at
     if before is None:

@@ -68,7 +68,7 @@ def phase_lines(found: Wandb, now: Instant, width: int, *, stale: bool) -> Itera
 
 def run_lines(one: WandbRun, found: Wandb, now: Instant, width: int) -> Iterator[Line]:
     """The run that is active, else the newest."""
-    beat = heartbeat(one, now)
+    beat = heartbeat(found, one, now)
     yield pair("run", safe(label(one)), width, "bold")
     yield pair("state", f"{clean(one.state)}, {beat.text}", width, beat.style if one.id in found.active else "")
     rows = "" if one.lines is None else f", {count(one.lines)} rows of history"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from trainmon import wandb_group
 from trainmon.clock import Instant, Seconds
 from trainmon.model import Run, Source
 from trainmon.model_wandb import GroupPhase, Wandb, WandbRun
@@ -158,7 +159,7 @@ def told(wandb: Wandb, now: Instant, look: str) -> Iterator[Span]:
     if run is None:
         return
     yield Span(run.state, look)
-    yield heartbeat(run, now)
+    yield heartbeat(wandb, run, now)
     if run.step is not None:
         yield Span(f"step {count(run.step)}")
     if run.host:
@@ -169,13 +170,11 @@ def told(wandb: Wandb, now: Instant, look: str) -> Iterator[Span]:
         yield Span(run.url, "dim")
 
 
-def heartbeat(run: WandbRun, now: Instant) -> Span:
-    if run.heartbeat_at is None:
+def heartbeat(wandb: Wandb, run: WandbRun, now: Instant) -> Span:
+    quiet = wandb_group.unheard(wandb, run, now)
+    if quiet is None:
         return Span("no heartbeat yet", "dim")
-    quiet = now - run.heartbeat_at
-    return Span(
-        f"heartbeat {calm_age(max(0.0, quiet))} ago", "warn" if run.state == "running" and quiet > SILENT_AFTER else ""
-    )
+    return Span(f"heartbeat {calm_age(quiet)} ago", "warn" if run.state == "running" and quiet > SILENT_AFTER else "")
 
 
 def trouble(source: Source | None) -> tuple[str, str] | None:
@@ -192,7 +191,7 @@ NOTE_LINES = 3
 
 
 def notes(wandb: Wandb, problem: tuple[str, str] | None, now: Instant, width: int) -> list[tuple[Span, ...]]:
-    """Over the charts, in full: what is wrong with the source, with the group, with the loss."""
+    """Over the charts: what is wrong with the source, with the group, with the loss."""
     said: list[tuple[str, str]] = []
     if problem is not None:
         said.append((f"{DEAD} {problem[0]}{f' ({problem[1]})' if problem[1] else ''}", "crit"))
@@ -203,7 +202,16 @@ def notes(wandb: Wandb, problem: tuple[str, str] | None, now: Instant, width: in
     if wandb.loss_why:
         symbol, look = (CRIT, "crit") if wandb.loss_state == "nan" else (WARN, "warn")
         said.append((f"{symbol} {clean(wandb.loss_why)}", look))
-    return [line for words, look in said for line in list(sentence(words, width, look))[:NOTE_LINES]]
+    return [line for words, look in said for line in beginning(words, width, look)]
+
+
+def beginning(words: str, width: int, style: str) -> Iterator[tuple[Span, ...]]:
+    """So many lines of it, and a sign where it goes on: all of it is in the run's detail."""
+    lines = list(sentence(words, width, style))
+    yield from lines[: NOTE_LINES - 1]
+    for line in lines[NOTE_LINES - 1 : NOTE_LINES]:
+        more = "…" if len(lines) > NOTE_LINES else ""
+        yield (Span(shorten("".join(span.text for span in line) + more, max(8, width)), style),)
 
 
 def why_nothing(run: Run | None, wanted: str | None, problem: tuple[str, str] | None) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from trainmon.model_wandb import Wandb, WandbRun, WandbSpec
-from trainmon.wandb_group import read
+from trainmon.wandb_group import read, unheard
 
 SPEC = WandbSpec(project="team/project", group="video")
 T = 1_000_000.0
@@ -70,6 +70,17 @@ def test_a_clock_behind_the_servers_does_not_believe_for_ever() -> None:
     first = look(run("a", beat=T + 3600))
     assert first.phase == "active"
     assert look(run("a", beat=T + 3600), before=first, at=T + 601).phase == "waiting"
+
+
+@pytest.mark.parametrize("off", [-3_600.0, 3_600.0])
+def test_a_heartbeat_is_shown_as_old_as_it_is_whatever_the_servers_clock_says(off: float) -> None:
+    first = look(run("a", beat=T + off))
+    then = look(run("a", beat=T + 60 + off), before=first, at=T + 65)
+    assert unheard(then, then.runs[0], T + 85) == 20
+    near = look(run("a", beat=T + 60), before=look(run("a")), at=T + 65)
+    assert unheard(near, near.runs[0], T + 85) == 25
+    assert unheard(near, run("b", "crashed", beat=T - 300), T + 100) == 400
+    assert unheard(near, run("b", beat=None), T) is None
 
 
 def test_several_active_runs_are_named() -> None:

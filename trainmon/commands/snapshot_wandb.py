@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainmon import wandb_group
 from trainmon.model import Run, State
 from trainmon.model_wandb import Wandb
-from tui.format import count, since
+from tui.format import age, count
 
 WANDB = ("RUN", "W&B RUN", "STATE", "HEARTBEAT", "STEP", "GROUP", "SAYS")
 
@@ -29,7 +30,7 @@ def _row(run: Run, state: State) -> tuple[str, ...]:
         run.name,
         "?" if current is None else current.name,
         "?" if current is None else current.state,
-        "?" if current is None else since(current.heartbeat_at, state.at),
+        "?" if current is None else age(wandb_group.unheard(known, current, state.at)),
         "?" if current is None else count(current.step),
         known.phase if run.wandb is not None else "?",
         "; ".join(text for text in says if text),
