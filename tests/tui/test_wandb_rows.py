@@ -88,6 +88,14 @@ def test_of_a_long_name_the_end_is_kept_in_the_table() -> None:
     assert rows([("train/learning_rate_group0", curve(1.0))], {}, 34)[0].text.startswith("…g_rate_group0 ")
 
 
+def test_a_sentence_that_takes_too_much_room_over_the_charts_shows_that_it_goes_on() -> None:
+    problem = ("W&B cannot be reached: no route to host", "can this machine reach it? " * 8)
+    lines = ["".join(span.text for span in line) for line in notes(run().wandb or Wandb(), problem, NOW, 50)]
+    assert len(lines) == 3
+    assert [line.endswith("…") for line in lines] == [False, False, True]
+    assert max(map(len, lines)) <= 50
+
+
 @pytest.mark.parametrize("width", [20, 40, 80])
 def test_a_title_is_as_wide_as_its_chart(width: int) -> None:
     assert width_of(title("a/very/long/name/of/a/metric", 12_345.0, change(curve(1.0, 2.0)), "", width)) == width
