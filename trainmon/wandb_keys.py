@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Literal
 
 from trainmon.model_wandb import WandbRun
@@ -69,8 +70,9 @@ SAMPLES = re.compile(r"samples?(?:[ _/-]?per[ _/-]?|/)s(?:ec(?:ond)?)?(?:[^a-z]|
 A_SHARE = re.compile(r"gpu|device|rank|worker")
 
 
+@lru_cache(maxsize=16_384)
 def role_of(key: str) -> Role:
-    """What a metric tells, by its name."""
+    """What a metric tells, by its name. The same thousands of names come again with every poll."""
     name = key.lower()
     if VALIDATES & set(re.split(r"[^a-z]+", name)):
         return "other" if TIMES.search(name) else "validation"
