@@ -191,7 +191,9 @@ class Followed:
         before = self._console_path
         is_other = before != asked.path
         is_anew = not is_other and bool(told.numbers) and told.numbers[-1] < self._console_next - 1
-        following = 0 if is_other or is_anew else self._console_next
+        if is_other or is_anew:
+            self._console_next = 0  # it may have no line yet
+        following = self._console_next
         if following and _was_rewritten(told, following - 1, self._console_last):
             following -= 1
         new = [place for place, number in enumerate(told.numbers) if number >= following]

@@ -285,6 +285,22 @@ def test_a_progress_bar_moves_and_a_log_that_is_begun_anew_is_read() -> None:
     assert [(chunk.dropped, chunk.restarted) for chunk in chunks] == [(0, None)] * 4 + [(0, "truncated")]
 
 
+def test_the_log_of_the_next_run_has_its_first_lines_though_it_began_with_none() -> None:
+    watched = Watched(a_run(console=True))
+    watched.wandb.console = ["a", "b", "c"]
+    watched.wandb.run("a1", created_at=NOW - 900)
+    watched.pass_(50)
+    watched.wandb.run("a1", state="crashed", created_at=NOW - 900)
+    watched.wandb.run("a2", created_at=NOW + 50)
+    watched.wandb.console = []
+    watched.pass_(120)
+    watched.wandb.console = ["one", "two"]
+    watched.wandb.run("a2", created_at=NOW + 50)
+    watched.pass_(120)
+    chunk = watched.told(ConsoleRead)[-1].chunk
+    assert (chunk.lines, chunk.dropped, chunk.restarted) == (("one", "two"), 0, None)
+
+
 def test_lines_that_came_too_fast_are_counted() -> None:
     watched = Watched(a_run(console=True))
     watched.wandb.console = ["a"]
