@@ -41,6 +41,7 @@ KEYS: tuple[Key, ...] = (
     Key("f", "log.follow", "follow", "follow the end of the log, or stay here", "log", "view", "f", "Follow"),
     Key("w", "log.wrap", "wrap", "wrap long lines, or cut them", "log", "view", "w", "Wrap"),
     Key("v", "wandb.next", "next_charts", "the next charts", "wandb", "view", "v", "Charts"),
+    Key("enter", "wandb.alone", "alone", "the chart of this value alone, and back", "wandb", "view", "Enter"),
     Key("e", "wandb.log", "log", "linear or logarithmic values", "wandb", "view", "e", "Log"),
     Key("t", "wandb.axis", "axis", "by step or by time (UTC)", "wandb", "view", "t", "Axis"),
     Key("d", "wandb.range", "range", "the last day, the last hour, all", "wandb", "view", "d", "Range"),
@@ -59,7 +60,7 @@ KEYS: tuple[Key, ...] = (
     Key("enter", "lines.choose", "choose", "open what is under the cursor", "list", "view", "Enter", "Open"),
     Key("space", "lines.mark", "toggle_mark", "mark this row, or unmark it: one plan over several", "marks", "view",
         "Space"),
-    Key("y", "view.copy", "screen.copy", "copy the name, path or line (OSC 52; also shown)", "pane", "view", "y"),
+    Key("y", "view.copy", "screen.copy", "copy the name, path, line, page (OSC 52; also shown)", "pane", "view", "y"),
     Key("1", "pane.runs", "pane('1')", "the runs; again: on the full screen", "main", "move", "1"),
     Key("2", "pane.gpus", "pane('2')", "the GPUs; again: on the full screen", "main", "move", "2"),
     Key("3", "pane.disk", "pane('3')", "the disks; again: on the full screen", "main", "move", "3"),
@@ -122,8 +123,8 @@ PLACES: dict[str, tuple[str, ...]] = {
     "queue-nodes": (*_ROWS, "queue", "marks", "act-any", "act-node"),
     "log": ("app", "main", "back", "pane", "log", "moves"),
     "log-screen": ("app", "back", "pane", "log", "moves", "log-screen"),
-    "wandb": ("app", "main", "back", "pane", "list", "moves", "wandb", "page"),
-    "wandb-screen": (*_READ, "list", "wandb", "page"),
+    "wandb": ("app", "main", "back", "pane", "moves", "wandb", "page"),
+    "wandb-screen": (*_READ, "wandb", "page"),
     "node": (*_READ, "list", "act-any", "act-node"),
     "run": (*_READ, "list", "act-any", "act"),
     "run-wandb": (*_READ, "list", "samples", "page", "act-any", "act"),
@@ -139,9 +140,7 @@ EVERYWHERE = frozenset({"ctrl+q", "ctrl+c"})
 
 FOOTER_AT_MOST = 9
 
-OPENS = frozenset(
-    {"runs", "gpus", "queue", "queue-nodes", "run", "run-wandb", "job", "node", "menu", "wandb", "wandb-screen"}
-)
+OPENS = frozenset({"runs", "gpus", "queue", "queue-nodes", "run", "run-wandb", "job", "node", "menu"})
 """Places where Enter opens something. A disk has no screen of its own."""
 
 NARROW = ("app.help", "app.palette", "app.quit", "lines.choose", "queue.view", "view.metric", "view.log")
@@ -209,7 +208,7 @@ SCREENS = "a run, a job, a node"
 def markdown() -> str:
     """The README's table of keys."""
     where = {
-        "rows": "Runs, GPUs, Disk, Queue", "list": f"Runs, GPUs, Queue, W&B, {SCREENS}", "marks": "Runs, GPUs, Queue",
+        "rows": "Runs, GPUs, Disk, Queue", "list": f"Runs, GPUs, Queue, {SCREENS}", "marks": "Runs, GPUs, Queue",
         "gpus": "GPUs", "log": "Log", "queue": "Queue", "act-any": f"Runs, GPUs, Queue, {SCREENS}",
         "act": "Runs, Queue, a run, a job", "act-node": "GPUs, Queue, a node", "plan": "Plan", "door": "Plan",
         "wandb": "W&B", "page": "W&B, a run", "samples": "a run", "runs": "Runs",

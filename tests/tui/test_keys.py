@@ -88,6 +88,9 @@ def test_enter_is_offered_only_where_it_opens_something() -> None:
     assert "lines.choose" not in {key.id for key in heard("disk")}
     (enter,) = [line for line in markdown().splitlines() if "open what is under the cursor" in line]
     assert "Disk" not in enter
+    assert "W&B" not in enter
+    (alone,) = [key.words for key in heard("wandb") if "enter" in key.keys.split(",")]
+    assert "chart of this value alone" in alone
 
 
 def test_a_click_on_the_footer_finds_the_key_that_is_written_there() -> None:

@@ -243,15 +243,18 @@ class WandbPane(Pane):
         self.again()
 
     def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
-        """Enter on a value: its chart alone; again: back."""
         event.stop()
-        self.alone = not self.alone
-        self.again()
+        self.action_alone()
 
     # ---- keys ----
 
     def _look(self, view: View) -> None:
         self.view = view
+        self.again()
+
+    def action_alone(self) -> None:
+        """The chart of the value under the cursor alone; again: back."""
+        self.alone = not self.alone
         self.again()
 
     def action_log(self) -> None:
