@@ -102,7 +102,7 @@ class Child:
         """Answer what is asked, one after the other; the main thread's work."""
         try:
             while True:
-                asked = self._asked.get()
+                asked = self._next()
                 opened = Open(asked.id, time.monotonic(), time.time())
                 with self._telling:
                     self._open = opened
@@ -113,6 +113,12 @@ class Child:
                     break
         finally:
             self.end(1)
+
+    def _next(self) -> AnyRequest:
+        """What is asked next. A signal that comes just before the waiting begins is heard at the end of its turn."""
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._asked.get(timeout=LOOK_EVERY)
 
     def _answer(self, asked: AnyRequest, opened: Open) -> tuple[bytes, bool]:
         """The line to tell, and whether it is the last."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -80,6 +81,18 @@ def test_all_goes_when_it_is_told_to_end(server: WandbServer, tmp_path: Path) ->
         child.process.send_signal(signal.SIGINT)
         child.expect(Listed, LIST)
         child.process.send_signal(signal.SIGTERM)
+        child.process.wait(5)
+        until(lambda: nothing_is_left(child), "something of it is left")
+
+
+def test_a_signal_that_wakes_another_of_its_threads_ends_it_too(server: WandbServer, tmp_path: Path) -> None:
+    """As one does that comes just before the main thread begins to wait."""
+    with asking(server, tmp_path) as child:
+        child.expect(Listed, LIST)
+        pid = child.process.pid
+        threads = sorted(int(task.name) for task in Path(f"/proc/{pid}/task").iterdir())
+        until(lambda: Path(f"/proc/{pid}/task/{pid}/stat").read_text().split()[2] == "S", "it does not wait")
+        assert ctypes.CDLL(None).tgkill(pid, threads[1], signal.SIGTERM) == 0
         child.process.wait(5)
         until(lambda: nothing_is_left(child), "something of it is left")
 
