@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from collectors.wandb_sdk import sampled
-from collectors.wandb_trouble import Absent, Odd
+from collectors.wandb_trouble import Absent
 from collectors.wandb_wire import ReadHistory
 
 ASKED = ReadHistory(id=1, path="team/video/ab12", keys=("loss", "lr"), since={"loss": 7}, samples=500)
@@ -70,6 +70,7 @@ def test_a_run_that_is_gone_is_absent(told: Any) -> None:
         sampled(RunOfToday(told), ASKED)
 
 
-def test_other_curves_than_were_asked_for_are_refused() -> None:
-    with pytest.raises(Odd):
-        sampled(RunOfToday({"project": {"run": {"sampledHistory": [[]]}}}), ASKED)
+def test_a_server_that_answers_one_curve_a_request_is_asked_curve_by_curve() -> None:
+    run = RunOfToday({"project": {"run": {"sampledHistory": [[{"_step": 7}]]}}})
+    assert sampled(run, ASKED).keys() == {"loss", "lr"}
+    assert [keys[-1] for keys, _ in run.requests] == ["loss", "lr"]
