@@ -119,9 +119,18 @@ def one_a_line(ticks: Sequence[Tick], rows: int) -> tuple[Tick, ...]:
     return tuple({round(share * (rows - 1)): (share, label) for share, label in ticks}.values())
 
 
-@lru_cache(256)
 def axes(width: int, height: int, x_ticks: tuple[Tick, ...], y_ticks: tuple[Tick, ...]) -> tuple[str, ...]:
-    """An empty plot; its ticks are at shares of the axes, from 0 to 1."""
+    """An empty plot; its ticks are at shares of the axes, from 0 to 1. Each axis is drawn alone, with nothing beside
+    it: plotext takes its time for every cell, and one of the two has mostly not moved."""
+    below = 1 + bool(x_ticks)
+    upright = drawn(AXIS + 2, height, ((0.5, " "),) if x_ticks else (), y_ticks)
+    along = drawn(width, below + 2, x_ticks, ())
+    return (*(line[:AXIS].ljust(width) for line in upright[: height - below]), *along[-below:])
+
+
+@lru_cache(256)
+def drawn(width: int, height: int, x_ticks: tuple[Tick, ...], y_ticks: tuple[Tick, ...]) -> tuple[str, ...]:
+    """What plotext draws of a plot with nothing in it."""
     import plotext
 
     plotext.clear_figure()
