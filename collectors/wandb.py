@@ -274,7 +274,7 @@ class Watcher:
         """Nothing can be asked: it is so for all runs."""
         if self._stopping.is_set():
             return
-        self._pace.failed(self._clock.monotonic(), failure.retry_after)
+        self._pace.failed(self._clock.monotonic())
         for run in self._runs.values():
             self._tell(run, "retrying", failure)
 

@@ -45,18 +45,16 @@ class Pace:
         self._due = max(self._began + self.interval, now + min(REST, self._every))
         self.ran_errand(now)
 
-    def failed(self, now: Seconds, retry_after: Seconds | None = None) -> None:
-        """The server, or the way to it, has failed; `retry_after` is how long it asks to be left alone."""
+    def failed(self, now: Seconds) -> None:
+        """The server, or the way to it, has failed. How long it asks to be left alone the SDK keeps to itself."""
         self._failures += 1
-        asked = min(LONGEST, retry_after or 0.0)
         doubled = self._every * 2.0 ** min(self._failures, 12)
-        self.interval = max(asked, min(max(LONGEST, self._every), doubled))
+        self.interval = min(max(LONGEST, self._every), doubled)
         self._due = now + self.interval
-        self._forbidden_until = now + asked
 
     def ran_errand(self, now: Seconds) -> None:
         self._errand_due = now + min(REST, self._every)
 
     def refresh(self, now: Seconds) -> None:
         """A person wants to see it now."""
-        self._due = min(self._due, max(now, self._began + REFRESH, self._forbidden_until))
+        self._due = min(self._due, max(now, self._began + REFRESH))

@@ -68,10 +68,9 @@ Kind = Trouble | Literal["gone"]
 class WandbFailed(TrainmonError):
     """W&B, or the child that speaks with it, gave no usable answer."""
 
-    def __init__(self, message: str, *, kind: Kind, hint: str = "", retry_after: Seconds | None = None) -> None:
+    def __init__(self, message: str, *, kind: Kind, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.kind = kind
-        self.retry_after = retry_after
 
 
 class Asking(Protocol):
@@ -110,7 +109,7 @@ class Client:
         talk.say(line(msgspec.structs.replace(asked, id=self._asked)))
         told = talk.hear(self._asked, self.within)
         if isinstance(told, Failed):
-            raise WandbFailed(told.words, kind=told.kind, hint=told.hint or "", retry_after=told.retry_after_s)
+            raise WandbFailed(told.words, kind=told.kind, hint=told.hint or "")
         if not isinstance(told, wanted):
             talk.kill()
             raise WandbFailed(f"W&B's child answered {type(told).__name__} to {type(asked).__name__}", kind="sdk")

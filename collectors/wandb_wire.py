@@ -189,8 +189,6 @@ class Failed(Answer, frozen=True, kw_only=True, tag="failed"):
     kind: Trouble
     words: str
     hint: str | None = None
-    retry_after_s: float | None = None
-    """How long the server asks to be left alone."""
 
 
 AnyRequest = ListRuns | ReadHistory | ReadConsole | ReadFacts | ReadViewer | Fetch

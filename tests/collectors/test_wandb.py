@@ -116,8 +116,8 @@ class FakeWandb:
     def close(self) -> None:
         self.closed += 1
 
-    def fails(self, asked: type[AnyRequest], kind: Kind, *, retry_after: Seconds | None = None) -> None:
-        self.trouble[asked] = WandbFailed(f"it is {kind}", kind=kind, hint="mend it", retry_after=retry_after)
+    def fails(self, asked: type[AnyRequest], kind: Kind) -> None:
+        self.trouble[asked] = WandbFailed(f"it is {kind}", kind=kind, hint="mend it")
 
     def count(self, asked: type[AnyRequest]) -> int:
         return sum(isinstance(one, asked) for one in self.asked)
@@ -388,14 +388,13 @@ def test_without_a_key_nobody_is_asked_and_with_one_it_goes_on() -> None:
     assert (watched.source.phase, watched.source.error) == ("up", None)
 
 
-def test_a_busy_server_is_left_alone_longer_and_longer_and_as_long_as_it_asks() -> None:
+def test_a_busy_server_is_left_alone_longer_and_longer() -> None:
     watched = Watched(a_run("one"), a_run("two"))
-    watched.wandb.fails(ListRuns, "busy", retry_after=300.0)
+    watched.wandb.fails(ListRuns, "busy")
     watched.first()
     assert watched.rounds() == 1, "the second run would have met the same"
     assert [source.name for source in watched.told(SourceChanged) if source.error] == ["wandb:one", "wandb:two"]
-    watched.watcher.refresh()
-    watched.pass_(299)
+    watched.pass_(119)
     assert watched.rounds() == 1
     watched.pass_(3_600 * 3)
     assert watched.rounds() <= 2 + 3 * 6 + 3

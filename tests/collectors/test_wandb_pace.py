@@ -40,16 +40,6 @@ def test_a_period_of_more_than_ten_minutes_is_kept() -> None:
     assert pace.due_in(0) == 3_600
 
 
-def test_who_asks_to_be_left_alone_is_whoever_asks() -> None:
-    pace = Pace(15.0)
-    pace.begin(0)
-    pace.failed(0, retry_after=300.0)
-    pace.refresh(10)
-    assert pace.due_in(10) == 290
-    pace.failed(300, retry_after=86_400.0)
-    assert pace.due_in(300) == LONGEST
-
-
 def test_a_person_waits_five_seconds_at_most() -> None:
     pace = Pace(60.0)
     pace.begin(0)

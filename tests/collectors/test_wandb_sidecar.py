@@ -42,7 +42,7 @@ for line in sys.stdin:
     elif how == "long":
         say(**{"is": "facts"}, id=asked["id"], path="x", host="h" * 1_000_000)
     elif how == "busy":
-        say(**{"is": "failed"}, id=asked["id"], kind="busy", words="too many", hint="wait", retry_after_s=30.0)
+        say(**{"is": "failed"}, id=asked["id"], kind="busy", words="too many", hint="wait")
     elif how == "other":
         say(**{"is": "facts"}, id=asked["id"] + 1, path="x")
     else:
@@ -122,7 +122,7 @@ def test_no_question_starts_nothing(tmp_path: Path) -> None:
 def test_what_failed_has_its_words(tmp_path: Path) -> None:
     with scripted(tmp_path) as made:
         error = made.fails("busy")
-        assert (error.kind, error.message, error.hint, error.retry_after) == ("busy", "too many", "wait", 30.0)
+        assert (error.kind, error.message, error.hint) == ("busy", "too many", "wait")
         assert made.ask("next").path == "next"
         assert len(made.pids) == 2
 
