@@ -18,7 +18,7 @@ class Pace:
     def __init__(self, every: Seconds) -> None:
         self.interval = self._every = every
         """The time between two rounds as it is now."""
-        self._due = self._began = self._forbidden_until = float("-inf")
+        self._due = self._began = float("-inf")
         self._errand_due = float("-inf")
         self._failures = 0
 

@@ -162,6 +162,7 @@ def test_a_client_that_hangs_is_killed_and_started_anew_and_never_holds_up_the_e
     with watching(environ) as made:
         made.until(made.is_well)
         before = processes(environ)
+        assert before
         made.client.within = 1.5
         asked = server.count("Runs")
         soon(lambda: server.count("Runs") > asked + 1)

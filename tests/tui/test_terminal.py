@@ -43,12 +43,12 @@ def hang_up(terminal: Terminal) -> None:
     terminal.send(signal.SIGHUP)
 
 
-@pytest.mark.parametrize(
-    ("way_out", "code"), [(press_q, 0), (terminate, 143), (hang_up, 129), (press_a_key_that_raises, 1)]
-)
-def test_every_way_out_restores_the_terminal_and_waits_for_no_hung_host(
-    way_out: Callable[[Terminal], None], code: int
-) -> None:
+TRIES = 3
+"""A machine that is busy with other tests has the time of its next try."""
+
+
+def leaving(way_out: Callable[[Terminal], None], code: int) -> float:
+    """Leave it while a host hangs: the seconds it took."""
     with Terminal(*LIVE, "troubled", "--hang", "--break-on", "B") as terminal:
         assert terminal.shows("llm-7b-a"), terminal.text
         assert terminal.shows("q Quit")
@@ -56,9 +56,22 @@ def test_every_way_out_restores_the_terminal_and_waits_for_no_hung_host(
         way_out(terminal)
 
         assert terminal.ends()
-        assert time.monotonic() - left_at < 4.0, "the host would hang for a minute"
+        took = time.monotonic() - left_at
         assert terminal.code == code
         assert left_over(terminal) == []
+    return took
+
+
+@pytest.mark.parametrize(
+    ("way_out", "code"), [(press_q, 0), (terminate, 143), (hang_up, 129), (press_a_key_that_raises, 1)]
+)
+def test_every_way_out_restores_the_terminal_in_under_a_second_with_a_hung_host(
+    way_out: Callable[[Terminal], None], code: int
+) -> None:
+    took = [leaving(way_out, code)]
+    while took[-1] >= 1.0 and len(took) < TRIES:
+        took.append(leaving(way_out, code))
+    assert took[-1] < 1.0, took
 
 
 def test_a_lost_connection_ends_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,11 +74,21 @@ def about_config(settings: Settings, file: Path | None) -> list[Row]:
     rows += [Row("note", "config", f"[{NOT_USED_YET[name]}]", "read, and not used by this version") for name in idle]
     if settings.ledger is not None and settings.ledger.copy_to is not None:
         rows.append(Row("note", "config", "[ledger]", "copy_to is read, and not used by this version"))
+    rows += [Row("note", "config", where, "read, and not used by this version") for where in _unused_settings(settings)]
     kept = find(os.environ)
     rows.append(Row("note" if kept.warning else "ok", "ledger", "", kept.warning or f"kept in {kept.path}"))
     if shutil.which("ssh") is None:
         rows.append(Row("note", "ssh", "", FALLBACK_NOTE, "install OpenSSH's client"))
     return rows
+
+
+def _unused_settings(settings: Settings) -> Iterator[str]:
+    """Single settings of tables that are used."""
+    for number, run in enumerate(settings.runs, 1):
+        if run.model_family is not None:
+            yield f"[[run]] #{number} model_family"
+    for number, disk in enumerate(settings.disks, 1):
+        yield from (f"[[disk]] #{number} {name}" for name in ("lag", "quota") if getattr(disk, name) is not None)
 
 
 NOT_USED_YET = {

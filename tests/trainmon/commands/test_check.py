@@ -151,10 +151,14 @@ def test_headless_does_not_count_on_an_agent(tmp_path: Path) -> None:
     assert "    → give it a key file of its own, without a passphrase: IdentityFile in ~/.ssh/config" in done.stdout
 
 
-def test_tables_that_are_not_used_yet_are_told(tmp_path: Path) -> None:
-    (tmp_path / "c.toml").write_text('[[notify]]\ntype = "ntfy"\ntopic = "hunter2"\n')
+def test_tables_and_settings_that_are_not_used_yet_are_told(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(
+        '[[notify]]\ntype = "ntfy"\ntopic = "hunter2"\n[[disk]]\npath = "/"\nlag = "30m"\n'
+        '[[run]]\nname = "r"\nmodel_family = "reasoning"\n'
+    )
     done = trainmon("check", "--config", "c.toml", cwd=tmp_path, HOME=str(tmp_path), LC_ALL="C.UTF-8")
-    assert "◆ config       [notify]     read, and not used by this version" in done.stdout
+    for where in ("[notify]    ", "[[disk]] #1 lag", "[[run]] #1 model_family"):
+        assert f"◆ config       {where} read, and not used by this version" in done.stdout
     assert "hunter2" not in done.stdout + done.stderr
 
 
