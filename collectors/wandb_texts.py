@@ -188,10 +188,6 @@ def read_facts(asked: ReadFacts, file: object) -> Facts:
         host=shown(told.get("host")),
         user=shown(told.get("username")),
         commit=shown(git.get("commit")),
-        remote=shown(git.get("remote")),
-        program=shown(told.get("program")),
-        gpus=whole(told.get("gpu_count")),
-        gpu=shown(told.get("gpu")),
     )
 
 

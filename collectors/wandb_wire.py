@@ -159,11 +159,6 @@ class Facts(Answer, frozen=True, kw_only=True, tag="facts"):
     user: str | None = None
     """The account on that host."""
     commit: str | None = None
-    remote: str | None = None
-    """The address of its git repository."""
-    program: str | None = None
-    gpus: int | None = None
-    gpu: str | None = None
 
 
 class Viewer(Answer, frozen=True, kw_only=True, tag="viewer"):
