@@ -9,6 +9,18 @@ import msgspec
 
 from trainmon.clock import Instant, Seconds
 from trainmon.model_actions import Record
+from trainmon.model_alerts import (
+    Alert,
+    AlertsRecalled,
+    AlertsTold,
+    Channel,
+    ChannelsChanged,
+    Delivered,
+    Duty,
+    DutyChanged,
+    Ordered,
+    Silence,
+)
 from trainmon.model_checkpoints import Checkpoints
 from trainmon.model_jobs import Cluster, Job, SchedulerNode
 from trainmon.model_wandb import CurvesGrew, SampleKept, Wandb, WandbSeen, WandbSpec
@@ -328,6 +340,18 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """By the action's id, oldest first: those that are watched, and those of the last hour."""
     ledger: str | None = None
     """What is wrong with the ledger, in a sentence."""
+    alerts: Mapping[str, Alert] = {}
+    """By id: those that are open, and those that ended within a day."""
+    silences: Mapping[str, Silence] = {}
+    """By id, those that have not ended."""
+    channels: Mapping[str, Channel] = {}
+    """By name."""
+    duty: Duty = Duty()
+    """Who tells people."""
+    looked_at: Instant | None = None
+    """When the rules were last gone through."""
+    woke_at: Instant | None = None
+    """When this program last found that it had slept, or that the clock had jumped: no age from before is believed."""
 
 
 # ---- events: all that may change a State ---------------------------------------------------------------------------
@@ -423,7 +447,7 @@ class ConsoleRead(msgspec.Struct, frozen=True):
 Event = (
     NodeReading | SourceChanged | SourceGone | PromptsChanged | RunsChanged | DisksChanged | ClustersChanged | JobsSeen
     | JobChanged | SchedulerNodesSeen | ActionChanged | LedgerTrouble | WandbSeen | CurvesGrew | SampleKept
-    | ConsoleRead
+    | ConsoleRead | AlertsRecalled | Ordered | Delivered | ChannelsChanged | DutyChanged | AlertsTold
 )  # fmt: skip
 
 

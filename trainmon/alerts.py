@@ -1,0 +1,1 @@
+"""Findings over time become alerts. Pure."""

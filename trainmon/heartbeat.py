@@ -1,0 +1,1 @@
+"""The sign of life: what it says, and when. Pure."""

@@ -1,0 +1,1 @@
+"""How people are told: messages, channels, and the threads that send."""

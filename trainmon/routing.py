@@ -1,0 +1,1 @@
+"""Which changes of alerts are told, to whom, and why. Pure."""
