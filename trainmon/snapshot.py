@@ -1,4 +1,4 @@
-"""The machine-readable contract, version 1: a State as one object. Fields of parts not built yet are null or empty.
+"""The machine-readable contract, version 1: a State as one object. Fields of parts not built yet are null.
 
 Every field is always present; null is "not known". Times are Unix seconds.
 """
@@ -16,7 +16,10 @@ from trainmon.model import Disk, Log, Node, Run, Source, State, Switch
 from trainmon.model_checkpoints import Checkpoint, Checkpoints
 from trainmon.model_jobs import Job
 from trainmon.model_wandb import Sample, Wandb
+from trainmon.snapshot_alerts import alert, channel, silence, told, worst_first
 from trainmon.spares import Spares, spares
+
+__all__ = ["alert", "channel", "encode", "silence", "snapshot", "told", "verdict"]
 
 VERSION = 1
 
@@ -36,15 +39,18 @@ def snapshot(state: State, now: Instant, beside: str | None = None) -> dict[str,
         "jobs": [_job(job, now) for _, job in sorted(state.jobs.items()) if job.gone_at is None],
         "spares": [_spares(found) for found in spares(state)],
         "runs": [_run(run, state.jobs, now) for run in state.runs.values()],
-        "alerts": [],
+        "alerts": [alert(one) for one in worst_first(one for one in state.alerts.values() if one.is_open)],
     }
 
 
 def verdict(state: State, beside: str | None = None) -> str:
-    """blind when nothing that is watched could be seen, else well: alerts do not exist in this version. `beside`: a
+    """blind when nothing that is watched could be seen; else the worst that fires, told, muted or not. `beside`: a
     source that is there in any case, and says nothing of what was to be watched."""
     watched = [source for name, source in state.sources.items() if source.health != "off" and name != beside]
-    return "well" if any(source.seen_at is not None and source.health != "down" for source in watched) else "blind"
+    if not any(source.seen_at is not None and source.health != "down" for source in watched):
+        return "blind"
+    firing = {one.severity for one in state.alerts.values() if one.is_firing}
+    return "critical" if "critical" in firing else "warning" if "warning" in firing else "well"
 
 
 def encode(state: State, now: Instant, beside: str | None = None) -> bytes:

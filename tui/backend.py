@@ -8,6 +8,7 @@ from typing import Protocol
 from trainmon.clock import Seconds
 from trainmon.model import Series, State
 from trainmon.model_actions import Action, Ask, Plan
+from trainmon.model_alerts import Silence
 from trainmon.model_wandb import Curve
 
 
@@ -47,3 +48,12 @@ class Backend(Protocol):
     def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
         """Fetch the newest media that a run logged into a directory of this machine, and hand reply a sentence (on
         another thread): where they are, or what went wrong."""
+
+    def acknowledge(self, alert: str, why: str = "") -> None:
+        """A person has seen this alert (its id) and sees to it: it is not repeated, nor taken further."""
+
+    def mute(self, silence: Silence) -> None:
+        """Do not tell what matches it until then. Its id, its maker and when it was made are filled in here."""
+
+    def unmute(self, silence: str) -> None:
+        """Take a silence back, by its id."""

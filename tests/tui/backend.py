@@ -8,6 +8,7 @@ from trainmon.clock import Seconds
 from trainmon.curves import Curves
 from trainmon.model import Series, State
 from trainmon.model_actions import Action, Ask, Plan
+from trainmon.model_alerts import Silence
 from trainmon.model_wandb import Curve
 
 
@@ -70,3 +71,12 @@ class FakeBackend:
     def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
         self.asked.append(("save samples", run, directory))
         self.saving.append(reply)
+
+    def acknowledge(self, alert: str, why: str = "") -> None:
+        self.asked.append(("acknowledge", alert, why))
+
+    def mute(self, silence: Silence) -> None:
+        self.asked.append(("mute", silence))
+
+    def unmute(self, silence: str) -> None:
+        self.asked.append(("unmute", silence))

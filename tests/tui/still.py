@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from trainmon.clock import Seconds
 from trainmon.model import Series, State
 from trainmon.model_actions import Action, Ask, Plan
+from trainmon.model_alerts import Silence
 from trainmon.model_wandb import Curve
 
 TOPS = {"temperature": 70.0, "utilization": 90.0, "power": 650.0, "memory": 70_000.0}
@@ -60,3 +61,12 @@ class StillBackend:
     def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
         self.asked.append((run, directory))
         reply("no samples")
+
+    def acknowledge(self, alert: str, why: str = "") -> None:
+        self.asked.append((alert, "acknowledge"))
+
+    def mute(self, silence: Silence) -> None:
+        self.asked.append((silence.subject or silence.rule or silence.run or "", "mute"))
+
+    def unmute(self, silence: str) -> None:
+        self.asked.append((silence, "unmute"))

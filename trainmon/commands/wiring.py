@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import getpass
 import os
+import secrets
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from collectors.dialling import here
 from collectors.supervisor import Supervisor
@@ -19,6 +22,7 @@ from trainmon.engine import Engine
 from trainmon.ledger import Ledger
 from trainmon.model import Event, LedgerTrouble, RunsChanged, Series, State
 from trainmon.model_actions import Action, Ask, Plan, Refusal
+from trainmon.model_alerts import Order, Ordered, Silence
 from trainmon.model_wandb import Curve
 from trainmon.perform import Performer
 from trainmon.prompts import Prompts
@@ -104,6 +108,23 @@ class Joined:
 
     def look_at_job(self, key: str) -> None:
         """No scheduler is asked."""
+
+    # ---- what a person says of alerts ----
+
+    def acknowledge(self, alert: str, why: str = "") -> None:
+        self.order(Order(verb="ack", at=self.engine.clock.now(), by=who(), alert=alert, why=why))
+
+    def mute(self, silence: Silence) -> None:
+        now = self.engine.clock.now()
+        made = replace(silence, id=secrets.token_hex(4), by=who(), made_at=now)
+        self.order(Order(verb="mute", at=now, by=made.by, silence=made, why=made.why))
+
+    def unmute(self, silence: str) -> None:
+        self.order(Order(verb="unmute", at=self.engine.clock.now(), by=who(), alert=silence))
+
+    def order(self, order: Order) -> None:
+        """Have it carried out by whoever judges the alerts: here, that is the engine."""
+        self.engine.submit(Ordered(order))
 
 
 class Watching(Joined):
