@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from trainmon.config_tables import ClusterSettings, LogFormatSettings, RunSettings, Settings
 from trainmon.config_values import nearest, quoted
 from trainmon.errors import ConfigError
+from trainmon.rules import RULES
 from trainmon.steps import named_regex
 
 HERE = "this machine"
@@ -26,6 +27,8 @@ def disagreements(settings: Settings) -> Iterator[str]:
     yield from _runs(settings)
     yield from _jobs_twice(settings)
     yield from _wandb(settings.runs)
+    yield from _rules_twice(settings)
+    yield from _maintenance(settings)
     names = [run.name for run in settings.runs]
     for number, entry in enumerate(settings.evals, 1):
         if entry.run not in names:
@@ -124,6 +127,29 @@ def _runs(settings: Settings) -> Iterator[str]:
             for node in (node for node in run.nodes if node not in known):
                 near = nearest(node, known)
                 yield f'{where}: "nodes" has {quoted(node)}, no node of cluster {quoted(cluster.name)}{near}'
+
+
+def _rules_twice(settings: Settings) -> Iterator[str]:
+    first: dict[str, int] = {}
+    for number, rule in enumerate(settings.rules, 1):
+        if first.setdefault(rule.type, number) != number:
+            yield f"[[rule]] #{number} ({rule.type}): [[rule]] #{first[rule.type]} sets this rule; put all in one table"
+
+
+def _maintenance(settings: Settings) -> Iterator[str]:
+    names = [rule.name for rule in RULES]
+    runs = [run.name for run in settings.runs]
+    for number, entry in enumerate(settings.maintenance, 1):
+        where = f"[[maintenance]] #{number}" + (f" ({entry.name})" if entry.name else "")
+        if entry.begin is None and entry.at is None:
+            yield f'{where}: when does it begin? "from" is needed, or "at" for what comes again'
+        elif entry.begin is not None and (entry.at is not None or entry.days):
+            again = "at" if entry.at is not None else "days"
+            yield f'{where}: "from" is for what happens once; leave out "{again}"'
+        if entry.rule is not None and entry.rule not in names:
+            yield f"{where}: no rule {quoted(entry.rule)}{nearest(entry.rule, names)}"
+        if entry.run is not None and entry.run not in runs and runs:
+            yield f"{where}: no run {quoted(entry.run)}{nearest(entry.run, runs)}"
 
 
 CHARTS_AT_MOST = 12

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 import msgspec
 
 from trainmon.config_agree import disagreements
-from trainmon.config_tables import Settings, Table
+from trainmon.config_table import Table
+from trainmon.config_tables import Settings
 from trainmon.config_values import Kind, Wrong, nearest, quoted, shown
 
 NAMED_BY = ("name", "type", "path", "run")
@@ -76,12 +77,21 @@ class _Walk:
 
     def tables(self, key: str, value: object, struct: type[Table]) -> Iterable[dict[str, object]]:
         if isinstance(value, dict):
-            yield self.table(value, struct, where=f"[{key}]{_name(value)}", prefix="")
+            yield from self.listed(value, struct, where=f"[{key}]{_name(value)}")
         elif isinstance(value, list) and all(isinstance(item, dict) for item in value):
             for number, item in enumerate(value, 1):
-                yield self.table(item, struct, where=f"[[{key}]] #{number}{_name(item)}", prefix="")
+                yield from self.listed(item, struct, where=f"[[{key}]] #{number}{_name(item)}")
         else:
             self.lose("", f"{quoted(key)} must be a table, [[{key}]], not {shown(value)}")
+
+    def listed(self, raw: dict[str, object], struct: type[Table], *, where: str) -> Iterable[dict[str, object]]:
+        """One table of a list, as the kind of table that it is."""
+        try:
+            chosen = struct.of(raw)
+        except Wrong as wrong:
+            self.lose(where, f'"type" {wrong}')
+            return
+        yield struct.packed(self.table(raw, chosen, where=where, prefix=""))
 
     def problem(self, where: str, words: str) -> None:
         self.problems.append(f"{where}: {words}" if where else words)

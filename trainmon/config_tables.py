@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from trainmon.config_alerts import AlertsSettings, DaemonSettings, HeartbeatSettings, MaintenanceSettings, RuleSettings
+from trainmon.config_table import Table
 from trainmon.config_values import (
     Argv,
     Count,
@@ -31,10 +33,6 @@ from trainmon.config_values import (
     one_of,
     read_labels,
 )
-
-
-class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One table of the config."""
 
 
 class ConnectSettings(Table, frozen=True, kw_only=True):
@@ -158,15 +156,6 @@ class DiskSettings(Table, frozen=True, kw_only=True):
     """Where its quota is asked. Not used yet."""
 
 
-class RuleSettings(Table, frozen=True, kw_only=True):
-    """A rule that alerts. Not used yet."""
-
-    type: Text
-    """Which rule."""
-    hold: Duration | None = None
-    """How long it must be true before it fires."""
-
-
 class NotifySettings(Table, frozen=True, kw_only=True):
     """Who is told of an alert. Not used yet."""
 
@@ -176,22 +165,6 @@ class NotifySettings(Table, frozen=True, kw_only=True):
     """Its topic. Never shown."""
     severity: Annotated[Literal["critical", "warning", "info"] | None, one_of("critical", "warning", "info")] = None
     """The least severity that is told."""
-
-
-class HeartbeatSettings(Table, frozen=True, kw_only=True):
-    """A sign of life to somebody who misses it. Not used yet."""
-
-    every: Duration = 14_400.0
-    """How often."""
-    ping: Secret | None = None
-    """The address that is asked. Never shown."""
-
-
-class DaemonSettings(Table, frozen=True, kw_only=True):
-    """Where the headless daemon runs. Not used yet."""
-
-    host: Host
-    """A host as ssh knows it."""
 
 
 class RetryCauseSettings(Table, frozen=True, kw_only=True):
@@ -244,8 +217,10 @@ class Settings(Table, frozen=True, kw_only=True):
     disks: tuple[DiskSettings, ...] = msgspec.field(default=(), name="disk")
     rules: tuple[RuleSettings, ...] = msgspec.field(default=(), name="rule")
     notify: tuple[NotifySettings, ...] = ()
-    heartbeat: HeartbeatSettings | None = None
-    daemon: DaemonSettings | None = None
+    alerts: AlertsSettings = AlertsSettings()
+    heartbeat: HeartbeatSettings = HeartbeatSettings()
+    maintenance: tuple[MaintenanceSettings, ...] = ()
+    daemon: DaemonSettings = DaemonSettings()
     retry: RetrySettings | None = None
     evals: tuple[EvalSettings, ...] = msgspec.field(default=(), name="eval")
     ledger: LedgerSettings | None = None

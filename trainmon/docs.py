@@ -15,10 +15,11 @@ from typing import Any
 import click
 import msgspec
 
-from trainmon import cli, config_tables
+from trainmon import cli
 from trainmon.commands.act import COMMON, EXITS
 from trainmon.config_decode import find_kind, table_of
-from trainmon.config_tables import Settings, Table
+from trainmon.config_table import Table
+from trainmon.config_tables import Settings
 from trainmon.config_values import Duration, Share, SlurmPeriod, WandbPeriod, duration_text
 
 README = Path(__file__).parent.parent / "README.md"
@@ -163,7 +164,7 @@ def _words(table: type[Table]) -> str:
 
 def notes(table: type[Table]) -> dict[str, str]:
     """The text under each field of a table, from its source: Python keeps no docstrings of fields."""
-    tree = ast.parse(inspect.getsource(config_tables))
+    tree = ast.parse(inspect.getsource(sys.modules[table.__module__]))
     body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == table.__name__)
     found = {}
     for field, note in itertools.pairwise(body):

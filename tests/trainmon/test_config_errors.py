@@ -27,7 +27,7 @@ ONE_MISTAKE = {
     ),
     "unknown-setting-like-no-other": (
         '[[rule]]\ntype = "gpu-hot"\nzzz = 1\n',
-        '[[rule]] #1 (gpu-hot): no setting "zzz"; there is type, hold',
+        '[[rule]] #1 (gpu-hot): no setting "zzz"; there is type, enabled, hold, keep, severity',
     ),
     "unknown-table": ('[[runs]]\nname = "a"\n', 'no setting "runs"; did you mean "run"?'),
     "unknown-setting-in-a-plain-table": (

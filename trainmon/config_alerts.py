@@ -1,0 +1,172 @@
+"""What is looked for and told, in the config: [[rule]], [alerts], [heartbeat], [daemon] and [[maintenance]]."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Annotated, Any
+
+import msgspec
+
+from trainmon.clock import Instant, Seconds
+from trainmon.config_rule_kinds import Days, Longest, Moment, TimeOfDay, kind_of
+from trainmon.config_table import Chosen, Table
+from trainmon.config_values import Argv, Duration, Flag, Host, Kind, Secret, Text, Wrong, nearest, quoted, shown
+from trainmon.model_alerts import Silence
+from trainmon.rules import RULES
+from trainmon.rules.base import Rule
+
+# ---- [[rule]] --------------------------------------------------------------------------------------------------------
+
+
+def _own_settings(value: object) -> object:
+    raise Wrong(f"is no setting; the settings of a rule stand beside its type, not in {shown(value)}")
+
+
+class RuleSettings(Table, frozen=True, kw_only=True):
+    """A rule whose settings differ from what "Rules" says; one table a rule."""
+
+    type: Text
+    """Which rule."""
+    settings: Annotated[Mapping[str, Any], Kind("the rule's own settings", _own_settings)] = {}
+    """What is set otherwise, each under its own name: see "Rules"."""
+
+    @classmethod
+    def of(cls, raw: Mapping[str, object]) -> Chosen:
+        """The settings of the rule that is named. Without a name only that is told."""
+        name = raw.get("type")
+        if name is None:
+            raise Wrong("is missing: it says which rule")
+        if not isinstance(name, str):
+            raise Wrong(f"must be the name of a rule in quotes, not {shown(name)}")
+        found = next((rule for rule in RULES if rule.name == name), None)
+        if found is None:
+            near = nearest(name, [rule.name for rule in RULES])
+            raise Wrong(f"is {quoted(name)}, and there is no such rule{near or '; `trainmon-tui rules` lists them'}")
+        return _table_of(found)
+
+    @classmethod
+    def packed(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {"type": values.get("type", ""), "settings": {k: v for k, v in values.items() if k != "type"}}
+
+
+@cache
+def _table_of(rule: type[Rule]) -> type[Table]:
+    """The settings of one rule as a table of the config: the rule's own fields."""
+    fields: list[tuple[str, Any, Any]] = [("type", Text, rule.name)]
+    fields += [
+        (field.name, Annotated[field.type, kind_of(field.type)], field.default)
+        for field in msgspec.structs.fields(rule)
+    ]
+    made = msgspec.defstruct(rule.__name__, fields, bases=(Table,), frozen=True, kw_only=True)
+    assert issubclass(made, Table)
+    return made
+
+
+def rules_of(settings: Sequence[RuleSettings]) -> tuple[Rule, ...]:
+    """Every rule there is, in the README's order, set as the config says; those that are not enabled, too."""
+    told = {entry.type: entry.settings for entry in settings}
+    return tuple(msgspec.convert(dict(told.get(rule.name, {})), rule) for rule in RULES)
+
+
+# ---- the others ------------------------------------------------------------------------------------------------------
+
+
+class AlertsSettings(Table, frozen=True, kw_only=True):
+    """How alerts are told."""
+
+    repeat: Longest = 4 * 3_600.0
+    """How often a critical alert that nobody has acknowledged is told again (Alertmanager's `repeat_interval`)."""
+
+
+class HeartbeatSettings(Table, frozen=True, kw_only=True):
+    """Signs of life: a message that says how the runs are, and a switch elsewhere that speaks when we cannot."""
+
+    every: Longest = 4 * 3_600.0
+    """How often every channel is told how the runs are."""
+    ping: Secret | None = None
+    """The dead-man's switch: an address of healthchecks.io or its like, asked only while all is well here; it tells
+    people when it is not asked any more. Never shown."""
+    ping_every: Duration = 60.0
+    """How often."""
+    test: Longest = 7 * 86_400.0
+    """How often a test goes through every channel and asks to be acknowledged: a channel may accept all and deliver
+    nothing."""
+    attach: Flag = True
+    """Whether the curve of the loss and the newest sample go with it."""
+
+
+class DaemonSettings(Table, frozen=True, kw_only=True):
+    """Where `trainmon-tui --alerts-only` runs, for a dashboard on another machine: it shows that daemon's alerts,
+    acknowledges and mutes in it, and sends nothing while it is there."""
+
+    host: Host | None = None
+    """A host as ssh knows it. Absent: none but this machine."""
+    command: Argv = ("trainmon-tui",)
+    """How it is called there; with an absolute path where a login without a terminal does not find it."""
+    every: Duration = 10.0
+    """How often it is asked."""
+
+
+class MaintenanceSettings(Table, frozen=True, kw_only=True):
+    """A time in which nothing is told of what is worked on; it is still shown. All of what is given must match; with
+    nothing given it is about everything."""
+
+    name: Text | None = None
+    """What is done then: shown as why nothing is told."""
+    begin: Moment | None = msgspec.field(default=None, name="from")
+    """When it begins, where it happens once."""
+    at: TimeOfDay | None = None
+    """When it begins, by this machine's clock, where it comes again."""
+    days: Days = ()
+    """The days on which it comes again. Absent: every day."""
+    lasts: Duration = msgspec.field(name="for")
+    """How long it lasts."""
+    run: Text | None = None
+    """Only of this run."""
+    node: Text | None = None
+    """Only of this node."""
+    rule: Text | None = None
+    """Only by this rule."""
+    subject: Text | None = None
+    """Only of this subject, as `trainmon-tui status` calls it."""
+
+
+DAY: Seconds = 86_400.0
+AHEAD = 3
+"""Days that windows are known ahead; they are made anew long before."""
+
+
+def windows_of(settings: Sequence[MaintenanceSettings], now: Instant) -> tuple[Silence, ...]:
+    """The windows that are open, or will be within a few days."""
+    return tuple(
+        Silence(
+            id=f"maintenance-{number}" if start == entry.begin else f"maintenance-{number}-{start:.0f}",
+            rule=entry.rule,
+            subject=entry.subject,
+            run=entry.run,
+            node=entry.node,
+            until=start + entry.lasts,
+            by="the config",
+            why=entry.name or "maintenance",
+            made_at=start,
+            window=True,
+        )
+        for number, entry in enumerate(settings, 1)
+        for start in _starts(entry, now)
+        if start + entry.lasts > now
+    )
+
+
+def _starts(entry: MaintenanceSettings, now: Instant) -> Iterator[Instant]:
+    if entry.begin is not None:
+        yield entry.begin
+        return
+    hour, minute = entry.at or (0, 0)
+    first = dt.datetime.fromtimestamp(now - entry.lasts, dt.UTC).astimezone().date()
+    for ahead in range(AHEAD + 1 + int(entry.lasts / DAY)):
+        day = first + dt.timedelta(days=ahead)
+        if not entry.days or day.weekday() in entry.days:
+            # Of a time that the clocks skip or show twice in the year, Python's choice is as good as any.
+            yield dt.datetime.combine(day, dt.time(hour, minute)).timestamp()
