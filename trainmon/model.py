@@ -22,6 +22,7 @@ from trainmon.model_alerts import (
     Silence,
 )
 from trainmon.model_checkpoints import Checkpoints
+from trainmon.model_disks import Forecast, Quota, QuotaSeen
 from trainmon.model_jobs import Cluster, Job, SchedulerNode
 from trainmon.model_wandb import CurvesGrew, SampleKept, Wandb, WandbSeen, WandbSpec
 from trainmon.readings import AnyReading, CheckpointListing, InfinibandPort, LogChunk, Probe, Process
@@ -127,6 +128,12 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     mount: str | None = None
     filesystem: str | None = None
     read_only: bool | None = None
+    writable_at: Instant | None = None
+    """When it was last seen writable; one that is read-only since has been remounted."""
+    lag: Seconds = 0.0
+    """How old its statistics may be besides: a change is not judged finer than that."""
+    quota: Quota | None = None
+    """What the quota command of its path said last."""
     total_bytes: int | None = None
     free_bytes: int | None = None
     usable_free_bytes: int | None = None
@@ -137,11 +144,26 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     """Growth of the used bytes over the recorded history (≥ 10 min of it), negative when shrinking."""
     inodes_per_day: float | None = None
     full_at: Instant | None = None
+    """When nothing may be written any more: of the disk or its quota, what comes first."""
     inodes_full_at: Instant | None = None
+    forecast: Forecast | None = None
+    """What `full_at` rests on."""
+    inodes_forecast: Forecast | None = None
 
     @property
     def key(self) -> str:
         return f"{self.host}:{self.path}"
+
+    @property
+    def left_bytes(self) -> int | None:
+        """What may still be written: the least of its usable share, its quota, and what is free."""
+        quota = None if self.quota is None else self.quota.left_bytes
+        return min((n for n in (self.usable_free_bytes, quota) if n is not None), default=None)
+
+    @property
+    def left_inodes(self) -> int | None:
+        quota = None if self.quota is None else self.quota.left_inodes
+        return min((n for n in (self.free_inodes, quota) if n is not None), default=None)
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True):
@@ -330,6 +352,10 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     runs: Mapping[str, Run] = {}
     usable: Mapping[str, float] = {}
     """Of the disks whose path is a key, the share that may be used (0 to 1): there, that is the new 100 %."""
+    lags: Mapping[str, Seconds] = {}
+    """Of the disks whose path is a key, how old their statistics may be."""
+    quotas: Mapping[str, Quota] = {}
+    """By `host:path`, or by `cluster:path` where all hosts of a cluster share it."""
     prompts: tuple[Prompt, ...] = ()
     clusters: Mapping[str, Cluster] = {}
     jobs: Mapping[str, Job] = {}
@@ -352,6 +378,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """When the rules were last gone through."""
     woke_at: Instant | None = None
     """When this program last found that it had slept, or that the clock had jumped: no age from before is believed."""
+    woke_why: str | None = None
+    """What that was, in a sentence."""
 
 
 # ---- events: all that may change a State ---------------------------------------------------------------------------
@@ -391,9 +419,10 @@ class RunsChanged(msgspec.Struct, frozen=True):
 
 
 class DisksChanged(msgspec.Struct, frozen=True):
-    """The usable share of each disk path that has one; see State.usable."""
+    """The usable share and the lag of each disk path that has one; see State.usable and State.lags."""
 
     usable: Mapping[str, float]
+    lags: Mapping[str, Seconds] = {}
 
 
 class ClustersChanged(msgspec.Struct, frozen=True):
@@ -447,7 +476,7 @@ class ConsoleRead(msgspec.Struct, frozen=True):
 Event = (
     NodeReading | SourceChanged | SourceGone | PromptsChanged | RunsChanged | DisksChanged | ClustersChanged | JobsSeen
     | JobChanged | SchedulerNodesSeen | ActionChanged | LedgerTrouble | WandbSeen | CurvesGrew | SampleKept
-    | ConsoleRead | AlertsRecalled | Ordered | Delivered | ChannelsChanged | DutyChanged | AlertsTold
+    | ConsoleRead | QuotaSeen | AlertsRecalled | Ordered | Delivered | ChannelsChanged | DutyChanged | AlertsTold
 )  # fmt: skip
 
 

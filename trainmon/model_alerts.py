@@ -90,6 +90,8 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     """Since when it is so."""
     found_at: Instant
     """When it was last found."""
+    pending_since: Instant | None = None
+    """Since when its hold runs: it was found at every look since then."""
     fired_at: Instant | None = None
     clear_since: Instant | None = None
     """Of a recovering one: since when it is no longer found."""
@@ -107,6 +109,12 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     """When a notice of it was last written into the outbox."""
     told: Severity | None = None
     """The severity that was told."""
+    first_told_at: Instant | None = None
+    """When it was told first: from then on an escalation counts."""
+    told_on: tuple[str, ...] = ()
+    """The channels that were told that it began, and not yet that it is over."""
+    notices: int = 0
+    """How many notices of it were written: the next one's number, of which its key is made."""
     repeats: int = 0
     escalated: int = 0
     """How many further channels it was taken to."""
@@ -168,7 +176,9 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     """What belongs together: one message for eight GPUs of a node."""
     alerts: tuple[Alert, ...] = ()
-    """As they were at `at`."""
+    """As they were at `at`; of very many the worst."""
+    more: int = 0
+    """How many further alerts it stands for; `lines` then counts them all by rule."""
     run: str | None = None
     title: str = ""
     """Of a notice that is about no alert (heartbeat, test, goodbye): its title and its lines."""

@@ -1,0 +1,1 @@
+"""What is due, gathered into few messages. Pure."""

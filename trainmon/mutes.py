@@ -1,0 +1,1 @@
+"""What is not told for a while: silences of people, and maintenance windows. Pure."""

@@ -1,0 +1,1 @@
+"""What people say of alerts, carried out. Pure."""
