@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from trainmon.config_notify import clashes
 from trainmon.config_tables import ClusterSettings, LogFormatSettings, RunSettings, Settings
 from trainmon.config_values import nearest, quoted
 from trainmon.errors import ConfigError
@@ -29,6 +30,7 @@ def disagreements(settings: Settings) -> Iterator[str]:
     yield from _wandb(settings.runs)
     yield from _rules_twice(settings)
     yield from _maintenance(settings)
+    yield from clashes(settings.notify, [run.name for run in settings.runs], [rule.name for rule in RULES])
     names = [run.name for run in settings.runs]
     for number, entry in enumerate(settings.evals, 1):
         if entry.run not in names:

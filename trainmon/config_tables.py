@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from trainmon.config_alerts import AlertsSettings, DaemonSettings, HeartbeatSettings, MaintenanceSettings, RuleSettings
+from trainmon.config_notify import NotifySettings
 from trainmon.config_table import Table
 from trainmon.config_values import (
     Argv,
@@ -154,17 +155,6 @@ class DiskSettings(Table, frozen=True, kw_only=True):
     """How old the statistics of this filesystem may be. Not used yet."""
     quota: QuotaSettings | None = None
     """Where its quota is asked. Not used yet."""
-
-
-class NotifySettings(Table, frozen=True, kw_only=True):
-    """Who is told of an alert. Not used yet."""
-
-    type: Text
-    """Which channel."""
-    topic: Secret | None = None
-    """Its topic. Never shown."""
-    severity: Annotated[Literal["critical", "warning", "info"] | None, one_of("critical", "warning", "info")] = None
-    """The least severity that is told."""
 
 
 class RetryCauseSettings(Table, frozen=True, kw_only=True):

@@ -150,8 +150,9 @@ ONE_MISTAKE = {
         '[[notify]] #1 (ntfy): "topic" must name an environment variable after "env:", such as "env:NTFY_TOPIC"',
     ),
     "secret-under-an-unknown-setting": (
-        '[[notify]]\ntype = "ntfy"\ntoken = "hunter2"\n',
-        '[[notify]] #1 (ntfy): no setting "token"; there is type, topic, severity',
+        '[[notify]]\ntype = "desktop"\nsecret = "hunter2"\n',
+        '[[notify]] #1 (desktop): no setting "secret"; there is type, name, severity, after, runs, rules, resolved, '
+        "heartbeat, fallback",
     ),
     "run-name-twice": (
         f"{RUN}{RUN}",

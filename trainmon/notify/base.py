@@ -31,8 +31,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     """What it tells of: channels with a form of their own (webhook, command) build it from these."""
     at: Instant
     attachments: tuple[Attachment, ...] = ()
-    acknowledge: tuple[str, str] | None = None
-    """The alert's id and the token, where a button may acknowledge it."""
+    acknowledge: tuple[tuple[str, str], ...] = ()
+    """The id and the token of each alert that one button may acknowledge: eight GPUs of a node are one message."""
     link: str | None = None
 
 
