@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainmon import fold_actions, fold_files, fold_jobs, fold_nodes, fold_wandb
+from trainmon import fold_actions, fold_disks, fold_files, fold_jobs, fold_nodes, fold_pace, fold_wandb
 from trainmon.clock import Instant
 from trainmon.model import (
     ActionChanged,
@@ -30,6 +30,7 @@ from trainmon.model import (
     SourceGone,
     State,
 )
+from trainmon.model_disks import QuotaSeen
 from trainmon.model_wandb import CurvesGrew, SampleKept, WandbSeen
 from trainmon.scene import Scene
 from trainmon.steps import Format
@@ -80,8 +81,10 @@ def fold(state: State, events: Iterable[Event], now: Instant, formats: tuple[For
                 prompts = waiting
             case RunsChanged(specs):
                 _runs(folding, specs)
-            case DisksChanged(shares):
-                folding.maps["usable"] = dict(shares)
+            case DisksChanged():
+                folding.maps["usable"], folding.maps["lags"] = dict(event.usable), dict(event.lags)
+            case QuotaSeen():
+                fold_disks.quota_seen(folding, event)
             case ClustersChanged(clusters):
                 folding.writable("clusters").update({cluster.name: cluster for cluster in clusters})
             case JobsSeen():
@@ -108,6 +111,7 @@ def fold(state: State, events: Iterable[Event], now: Instant, formats: tuple[For
     fold_files.look_again(folding, now)
     fold_wandb.look_again(folding, now)
     _judge(folding, now)
+    fold_pace.follow(folding, now)
     fold_actions.advance(folding, now)
     return replace(state, at=now, prompts=prompts, ledger=ledger, **folding.maps)
 
@@ -119,7 +123,7 @@ def _reading(folding: Folding, event: NodeReading) -> None:
     sources[name] = replace(source, seen_at=event.received_at, phase="up", error=None, hint=None, retry_at=None)
     nodes = folding.writable("nodes")
     old = nodes.get(event.node)
-    node = fold_nodes.read(old, event)
+    node = fold_pace.sampled(fold_nodes.read(old, event), event)
     if old is None:
         node = fold_jobs.with_scheduler(node, folding.current("scheduler_nodes").get(event.node))
     nodes[event.node] = node

@@ -24,6 +24,8 @@ from trainmon.model_alerts import (
 from trainmon.model_checkpoints import Checkpoints
 from trainmon.model_disks import Forecast, Quota, QuotaSeen
 from trainmon.model_jobs import Cluster, Job, SchedulerNode
+from trainmon.model_nodes import Past
+from trainmon.model_pace import GpuPace, RunMemory
 from trainmon.model_wandb import CurvesGrew, SampleKept, Wandb, WandbSeen, WandbSpec
 from trainmon.readings import AnyReading, CheckpointListing, InfinibandPort, LogChunk, Probe, Process
 
@@ -114,6 +116,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """Parts of its probe that fail now, by part: gpu, host, disk, log, switch, probe."""
     scheduler_state: str | None = None
     scheduler_reason: str | None = None
+    paces: tuple[GpuPace, ...] = ()
+    """Its GPUs over the last minutes."""
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,6 +241,9 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     learning_rate: float | None = None
     skipped: int | None = None
     nan_iterations: int | None = None
+    loss_scale: float | None = None
+    skipped_in_row: int = 0
+    """How many iterations were skipped since the last that was taken."""
     skipping_since: Instant | None = None
     """Since when no step was taken: every iteration was skipped, and no loss is printed."""
     at: Instant | None = None
@@ -314,6 +321,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     listing: CheckpointListing | None = None
     """What the probe last said of its checkpoint directory."""
     wandb: Wandb | None = None
+    memory: RunMemory = RunMemory()
 
     @property
     def job(self) -> str | None:
@@ -347,6 +355,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     sources: Mapping[str, Source] = {}
     nodes: Mapping[str, Node] = {}
     """By name. Two clusters may not share a node name."""
+    pasts: Mapping[str, Past] = {}
+    """By the name of the node: what is remembered of it."""
     disks: Mapping[str, Disk] = {}
     """By Disk.key."""
     runs: Mapping[str, Run] = {}

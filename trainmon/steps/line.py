@@ -27,6 +27,7 @@ class StepLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     learning_rate: float | None = None
     skipped: int | None = None
     nan_iterations: int | None = None
+    loss_scale: float | None = None
     epoch: float | None = None
 
 

@@ -59,6 +59,7 @@ def step_line(line: str) -> StepLine | None:
         learning_rate=number(named.get("learning rate")),
         skipped=skipped,
         nan_iterations=nans,
+        loss_scale=positive(number(named.get("loss scale"))),
     )
 
 

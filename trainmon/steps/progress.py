@@ -23,7 +23,7 @@ RIVAL_LOSSES = 2
 
 METRICS = (
     "target_step", "loss", "grad_norm", "tokens_per_s", "samples_per_s", "step_time_s", "learning_rate", "skipped",
-    "nan_iterations", "epoch",
+    "nan_iterations", "loss_scale", "epoch",
 )  # fmt: skip
 
 
@@ -103,6 +103,7 @@ def _counted(progress: Progress, name: str, line: StepLine, at: Instant) -> Prog
         together=together,
         cadence_s=median(intervals) if intervals else None,
         skipping_since=_skipping(progress, name, line, at),
+        skipped_in_row=_skipped(progress, name, line, step - (before or 0)),
         said=tuple(said),
         bar=progress.bar if line.kind == "bar" or name == progress.format else None,
     )
@@ -113,6 +114,18 @@ def _skipping(progress: Progress, name: str, line: StepLine, at: Instant) -> Ins
     if not name.startswith("megatron") or not line.skipped or line.loss is not None:
         return None
     return at if progress.skipping_since is None else progress.skipping_since
+
+
+def _skipped(progress: Progress, name: str, line: StepLine, gained: int) -> int:
+    """How many iterations in a row were skipped, this line's included. DeepSpeed counts them from the start."""
+    if line.skipped is None:
+        return 0
+    if name.startswith("megatron"):
+        is_all = line.loss is None and line.skipped > 0
+        return progress.skipped_in_row + line.skipped if is_all else 0
+    before = progress.skipped if name == progress.format else None
+    more = 0 if before is None else line.skipped - before
+    return progress.skipped_in_row + more if more > 0 and more >= gained else 0
 
 
 def _intervals(progress: Progress, line: StepLine, gained: int, at: Instant) -> tuple[tuple[Seconds, ...], int]:

@@ -1,0 +1,133 @@
+"""What is remembered of runs and of their GPUs → State. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from trainmon import loss_band, pace
+from trainmon.clock import Instant
+from trainmon.model import Log, Node, NodeReading, Run
+from trainmon.model_pace import RunMemory
+from trainmon.model_wandb import RECENT, Points
+from trainmon.readings import GpuSamples
+from trainmon.scene import patience
+
+if TYPE_CHECKING:
+    from trainmon.fold import Folding
+
+EXITING = re.compile(
+    r"exiting program (?:after|at iteration)|graceful(?:ly)?[ -](?:stop|exit|shut|terminat)"
+    r"|(?:received|caught|got|handling) (?:signal )?\(?SIG(?:TERM|USR1|USR2|INT)\b|received signal 1[025]\b"
+    r"|sav(?:e|ing) (?:a )?(?:final )?checkpoint (?:before|and) exit|time limit .{0,60}(?:saving|exiting|stopping)",
+    re.IGNORECASE,
+)
+"""What trainers write when they end by themselves in time: Megatron's exit_duration and signal handler, DeepSpeed's
+launcher, Lightning's and TorchTitan's signal handlers, and the common words of one's own."""
+
+FLOOR = re.compile(r"loss scale already at minimum|minimum loss scale reached", re.IGNORECASE)
+"""DeepSpeed's and fairseq's last words before they give up."""
+
+TRAINS = frozenset({"healthy", "evaluating", "saving", "diverged"})
+
+SCALES = ("loss-scale", "loss_scale", "train/loss_scale", "loss scale")
+"""As Megatron and others name it in W&B."""
+
+LINE = 300
+"""Characters kept of a line."""
+
+
+def sampled(node: Node, event: NodeReading) -> Node:
+    """A node whose GPUs were sampled, with what they do over the last minutes."""
+    if not isinstance(event.reading, GpuSamples) or node.gpus_at is None:
+        return node
+    return replace(node, paces=pace.gpus(node.paces, node.gpus, node.gpus_at))
+
+
+def follow(folding: Folding, now: Instant) -> None:
+    """Remember what changed of each run."""
+    for name, run in folding.current("runs").items():
+        memory = _verdict(_lines(_steps(run.memory, run), run.log, now), run, now)
+        if memory is not run.memory:
+            folding.writable("runs")[name] = replace(run, memory=memory)
+
+
+def _steps(memory: RunMemory, run: Run) -> RunMemory:
+    """A step that came since."""
+    progress = run.progress
+    at = progress.at
+    if at is None or (at == memory.at and progress.step == memory.step):
+        return memory
+    is_back = progress.step is not None and memory.step is not None and progress.step < memory.step
+    is_late = memory.at is not None and at - memory.at > patience(run)
+    is_anew = is_back or is_late or memory.at is None
+    new = replace(
+        memory,
+        pace=pace.advance(memory.pace, progress, len(run.spec.nodes), anew=is_anew),
+        step=progress.step,
+        at=at,
+        scale_peak=_scale_peak(memory, run, anew=is_anew),
+    )
+    if is_back:
+        new = replace(new, back_at=at, back_from=memory.step, exiting_at=None, floor_at=None)
+    elif is_late:
+        new = replace(new, exiting_at=None, floor_at=None)
+    return _loss(new, run, at)
+
+
+def _loss(memory: RunMemory, run: Run, at: Instant) -> RunMemory:
+    """The loss of this step among the recent ones; W&B's is judged with its curve."""
+    progress = run.progress
+    if progress.loss is None or "loss" in progress.borrowed or "loss" not in progress.said:
+        return memory
+    points = Points((float(progress.step or 0),), (at,), (progress.loss,))
+    trouble = loss_band.follow(memory.trouble, memory.losses, "loss", points, at)
+    losses = (*memory.losses, progress.loss)[-RECENT:] if math.isfinite(progress.loss) else memory.losses
+    return replace(memory, trouble=trouble, losses=losses)
+
+
+def loss_scale(run: Run) -> float | None:
+    """Its loss scale now, by its log or by W&B."""
+    if run.progress.loss_scale is not None:
+        return run.progress.loss_scale
+    current = None if run.wandb is None else run.wandb.current
+    values = () if current is None else (current.summary.get(name) for name in SCALES)
+    return next((value for value in values if isinstance(value, float)), None)
+
+
+def _scale_peak(memory: RunMemory, run: Run, *, anew: bool) -> float | None:
+    known, scale = None if anew else memory.scale_peak, loss_scale(run)
+    return known if scale is None else max(scale, known or scale)
+
+
+def _lines(memory: RunMemory, log: Log | None, now: Instant) -> RunMemory:
+    """What its new lines say of its end."""
+    if log is None or log.first + len(log.lines) == memory.read_to:
+        return memory
+    until = log.first + len(log.lines)
+    is_first = not memory.read_to
+    new = log.lines[max(0, memory.read_to - log.first) :]
+    memory = replace(memory, read_to=until)
+    if is_first:  # an old log's end is read again when this program starts
+        return memory
+    for line in new:
+        if EXITING.search(line):
+            memory = replace(memory, exiting_at=now, exiting=line[:LINE])
+        elif FLOOR.search(line):
+            memory = replace(memory, floor_at=now, floor=line[:LINE])
+    return memory
+
+
+def _verdict(memory: RunMemory, run: Run, now: Instant) -> RunMemory:
+    if run.verdict == memory.verdict:
+        return memory
+    return replace(
+        memory,
+        verdict=run.verdict,
+        verdict_since=now,
+        verdict_before=memory.verdict,
+        has_trained=memory.has_trained or run.verdict in TRAINS,
+    )
