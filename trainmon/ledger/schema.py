@@ -45,8 +45,115 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )
         """,
     ),
+    (
+        """
+        CREATE TABLE alerts (
+            id TEXT PRIMARY KEY,
+            rule TEXT NOT NULL,
+            subject TEXT NOT NULL,
+            severity TEXT NOT NULL,
+            phase TEXT NOT NULL,
+            data TEXT NOT NULL,
+            summary TEXT NOT NULL,
+            cluster TEXT NOT NULL,
+            run TEXT,
+            node TEXT,
+            since REAL NOT NULL,
+            fired_at REAL,
+            resolved_at REAL,
+            acknowledged_by TEXT,
+            muted_until REAL,
+            written_at REAL NOT NULL,
+            alert TEXT NOT NULL
+        )
+        """,
+        "CREATE INDEX alerts_open ON alerts (since) WHERE phase != 'resolved'",
+        "CREATE INDEX alerts_resolved ON alerts (resolved_at)",
+        """
+        CREATE TABLE alert_history (
+            number INTEGER PRIMARY KEY,
+            at REAL NOT NULL,
+            alert_id TEXT NOT NULL,
+            what TEXT NOT NULL,
+            words TEXT NOT NULL
+        )
+        """,
+        "CREATE INDEX alert_history_by_time ON alert_history (at)",
+        """
+        CREATE TABLE notices (
+            key TEXT PRIMARY KEY,
+            kind TEXT NOT NULL,
+            severity TEXT NOT NULL,
+            at REAL NOT NULL,
+            reason TEXT NOT NULL,
+            alerts TEXT NOT NULL,
+            notice TEXT NOT NULL
+        )
+        """,
+        "CREATE INDEX notices_by_time ON notices (at)",
+        """
+        CREATE TABLE outbox (
+            id INTEGER PRIMARY KEY,
+            key TEXT NOT NULL REFERENCES notices (key),
+            channel TEXT NOT NULL,
+            state TEXT NOT NULL,
+            attempts INTEGER NOT NULL,
+            made_at REAL NOT NULL,
+            next_at REAL NOT NULL,
+            sent_at REAL,
+            changed_at REAL NOT NULL,
+            because TEXT,
+            words TEXT,
+            UNIQUE (key, channel)
+        )
+        """,
+        "CREATE INDEX outbox_waiting ON outbox (channel, id) WHERE state IN ('waiting', 'leased')",
+        "CREATE INDEX outbox_by_time ON outbox (made_at)",
+        """
+        CREATE TABLE silences (
+            id TEXT PRIMARY KEY,
+            rule TEXT,
+            subject TEXT,
+            run TEXT,
+            node TEXT,
+            until REAL NOT NULL,
+            by TEXT NOT NULL,
+            why TEXT NOT NULL,
+            made_at REAL NOT NULL,
+            ended_at REAL,
+            silence TEXT NOT NULL
+        )
+        """,
+        """
+        CREATE TABLE orders (
+            number INTEGER PRIMARY KEY AUTOINCREMENT,
+            at REAL NOT NULL,
+            verb TEXT NOT NULL,
+            by TEXT NOT NULL,
+            alert TEXT,
+            why TEXT NOT NULL,
+            via TEXT NOT NULL,
+            "order" TEXT NOT NULL
+        )
+        """,
+        """
+        CREATE TABLE duty (
+            only INTEGER PRIMARY KEY CHECK (only = 1),
+            holder TEXT NOT NULL,
+            pid INTEGER NOT NULL,
+            host TEXT NOT NULL,
+            boot_id TEXT NOT NULL,
+            started_at REAL NOT NULL,
+            last_tick_at REAL,
+            written_at REAL NOT NULL,
+            duty TEXT NOT NULL
+        )
+        """,
+        "CREATE TABLE memory (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    ),
 )
-"""The plain columns are for people with SQL; `record` is the whole Record as JSON. Entries are added, never changed."""
+"""The plain columns are for people with SQL; the last of a row is the whole value as JSON. Entries are added, never
+changed. An outbox row is one notice for one channel; `because` says why a channel is told what was another's."""
 
 VERSION = len(MIGRATIONS)
 
