@@ -1,20 +1,18 @@
-"""What a probe says of disks, logs and switch files → the new disks and runs. Pure."""
+"""What a probe says of logs, checkpoints and switch files → the new runs; of disks, see fold_disks. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from trainmon import checkpoints, steps, wandb_progress
+from trainmon import checkpoints, fold_disks, steps, wandb_progress
 from trainmon.clock import Instant
 from trainmon.fold_jobs import is_running
 from trainmon.fold_nodes import told
-from trainmon.model import LOG_LINES, Disk, Log, NodeReading, Progress, Run, Switch
+from trainmon.model import LOG_LINES, Log, NodeReading, Progress, Run, Switch
 from trainmon.readings import (
     CheckpointListing,
-    DiskSample,
     DiskSamples,
     Hello,
     LogChunk,
@@ -26,10 +24,6 @@ from trainmon.steps.stamps import before_the_end
 
 if TYPE_CHECKING:
     from trainmon.fold import Folding
-
-UNWATCHED_AFTER = 90.0
-"""Seconds after which a disk is no longer watched, when its host tells of others: it was read for another host. All
-that are watched come every 10 s, and a hung one every 30 s."""
 
 RESTARTED = {
     "truncated": "──── the log was truncated ────",
@@ -44,7 +38,7 @@ def read(folding: Folding, event: NodeReading) -> None:
         case Hello():
             _resync(folding, event.node)
         case DiskSamples(d=samples):
-            _looked_at(folding.writable("disks"), event, samples, folding.current("usable"))
+            fold_disks.looked_at(folding, event, samples)
         case LogChunk() as chunk:
             run = folding.current("runs").get(chunk.id)
             if run is not None:
@@ -113,51 +107,6 @@ def _may_change(run: Run) -> bool:
 def _skew(folding: Folding, host: str) -> float:
     node = folding.current("nodes").get(host)
     return 0.0 if node is None else node.clock_skew_s or 0.0
-
-
-def _looked_at(
-    disks: dict[str, Disk], event: NodeReading, samples: tuple[DiskSample, ...], usable: Mapping[str, float]
-) -> None:
-    for sample in samples:
-        disk = _disk(event, sample, usable.get(sample.path, 1.0))
-        disks[disk.key] = _kept(disks.get(disk.key), disk)
-    for key, disk in list(disks.items()):
-        if disk.host == event.node and event.received_at - disk.at > UNWATCHED_AFTER:
-            del disks[key]
-
-
-def _disk(event: NodeReading, sample: DiskSample, usable: float) -> Disk:
-    free = sample.free_bytes
-    reserve = 0 if sample.total_bytes is None else round(sample.total_bytes * (1 - usable))
-    return Disk(
-        host=event.node,
-        cluster=event.cluster,
-        path=sample.path,
-        at=event.received_at,
-        state=sample.state,
-        error=None if sample.error is None else told(sample.error),
-        mount=sample.mount,
-        filesystem=sample.filesystem,
-        read_only=sample.read_only,
-        total_bytes=sample.total_bytes,
-        free_bytes=free,
-        usable_free_bytes=None if free is None else max(0, free - reserve),
-        total_inodes=sample.total_inodes,
-        free_inodes=sample.free_inodes,
-    )
-
-
-def _kept(old: Disk | None, new: Disk) -> Disk:
-    """A disk keeps its trend until the engine measures it anew."""
-    if old is None:
-        return new
-    return replace(
-        new,
-        bytes_per_day=old.bytes_per_day,
-        inodes_per_day=old.inodes_per_day,
-        full_at=old.full_at,
-        inodes_full_at=old.inodes_full_at,
-    )
 
 
 def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[steps.Format, ...]) -> Run:

@@ -14,8 +14,10 @@ import msgspec
 from trainmon.clock import Instant
 from trainmon.model import Disk, Log, Node, Run, Source, State, Switch
 from trainmon.model_checkpoints import Checkpoint, Checkpoints
+from trainmon.model_disks import Quota
 from trainmon.model_jobs import Job
 from trainmon.model_wandb import Sample, Wandb
+from trainmon.room import checkpoints_that_fit
 from trainmon.snapshot_alerts import alert, channel, silence, told, worst_first
 from trainmon.spares import Spares, spares
 
@@ -35,7 +37,7 @@ def snapshot(state: State, now: Instant, beside: str | None = None) -> dict[str,
         "verdict": verdict(state, beside),
         "sources": [_source(state.sources[name], now) for name in sorted(state.sources)],
         "nodes": [_node(state.nodes[name], state.sources.get(f"node:{name}"), now) for name in sorted(state.nodes)],
-        "disks": [_disk(state.disks[key], state.runs) for key in sorted(state.disks)],
+        "disks": [_disk(state.disks[key], state) for key in sorted(state.disks)],
         "jobs": [_job(job, now) for _, job in sorted(state.jobs.items()) if job.gone_at is None],
         "spares": [_spares(found) for found in spares(state)],
         "runs": [_run(run, state.jobs, now) for run in state.runs.values()],
@@ -85,24 +87,18 @@ def _node(node: Node, source: Source | None, now: Instant) -> dict[str, Any]:
     }
 
 
-def _disk(disk: Disk, runs: Mapping[str, Run]) -> dict[str, Any]:
-    return _plain(disk) | {"quota": None, "checkpoints_that_fit": checkpoints_that_fit(disk, runs)}
+def _disk(disk: Disk, state: State) -> dict[str, Any]:
+    plain = _plain(disk)
+    for ours in ("writable_at", "forecast", "inodes_forecast"):
+        del plain[ours]
+    return plain | {
+        "quota": None if disk.quota is None else _quota(disk.quota),
+        "checkpoints_that_fit": checkpoints_that_fit(disk, state.disks, state.runs.values()),
+    }
 
 
-def checkpoints_that_fit(disk: Disk, runs: Mapping[str, Run]) -> int | None:
-    """How many of the largest checkpoint that is saved on this disk still fit; None where none is known."""
-    sizes = [
-        run.checkpoints.bytes
-        for run in runs.values()
-        if run.checkpoints is not None and run.checkpoints.bytes and lies_on(run.checkpoints.path, disk.path)
-    ]
-    if disk.usable_free_bytes is None or not sizes:
-        return None
-    return disk.usable_free_bytes // max(sizes)
-
-
-def lies_on(path: str, mount: str) -> bool:
-    return path == mount or path.startswith(mount.rstrip("/") + "/")
+def _quota(quota: Quota) -> dict[str, Any]:
+    return _plain(quota) | {"left_bytes": quota.left_bytes, "left_inodes": quota.left_inodes}
 
 
 def _spares(found: Spares) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from trainmon.commands.snapshot_table import lines
 from trainmon.model import Disk, Progress, Run, RunSpec, Source, State
 from trainmon.model_checkpoints import Checkpoint, Checkpoints
 from trainmon.model_jobs import Cluster, Job, SchedulerNode
-from trainmon.snapshot import checkpoints_that_fit, encode, snapshot
+from trainmon.room import checkpoints_that_fit
+from trainmon.snapshot import encode, snapshot
 
 NOW = 100_000.0
 GB = 10**9
@@ -77,9 +78,9 @@ def test_spares_are_told_against_what_is_wanted() -> None:
 
 def test_a_disk_says_how_many_checkpoints_still_fit() -> None:
     disk = Disk(host="login1", cluster="prod", path="/fsx", at=NOW, usable_free_bytes=11 * GB)
-    assert checkpoints_that_fit(disk, {"llm": RUN}) == 2
+    assert checkpoints_that_fit(disk, {}, [RUN]) == 2
     other = Disk(host="login1", cluster="prod", path="/fs", at=NOW, usable_free_bytes=11 * GB)
-    assert checkpoints_that_fit(other, {"llm": RUN}) is None
+    assert checkpoints_that_fit(other, {}, [RUN]) is None
 
 
 def test_the_tables_tell_of_jobs_nodes_and_spares() -> None:
