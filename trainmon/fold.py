@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainmon import fold_actions, fold_disks, fold_files, fold_jobs, fold_nodes, fold_pace, fold_wandb
+from trainmon import fold_actions, fold_disks, fold_files, fold_jobs, fold_nodes, fold_pace, fold_past, fold_wandb
 from trainmon.clock import Instant
 from trainmon.model import (
     ActionChanged,
@@ -127,6 +127,7 @@ def _reading(folding: Folding, event: NodeReading) -> None:
     if old is None:
         node = fold_jobs.with_scheduler(node, folding.current("scheduler_nodes").get(event.node))
     nodes[event.node] = node
+    fold_past.read(folding, event, old, node)
     fold_files.read(folding, event)
 
 
@@ -143,6 +144,7 @@ def _gone(folding: Folding, name: str) -> None:
     folding.writable("sources").pop(name, None)
     node = name.removeprefix("node:")
     folding.writable("nodes").pop(node, None)
+    folding.writable("pasts").pop(node, None)
     disks = folding.writable("disks")
     for key in [key for key, disk in disks.items() if disk.host == node]:
         del disks[key]

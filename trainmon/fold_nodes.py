@@ -44,7 +44,7 @@ def read(node: Node | None, event: NodeReading) -> Node:
         case HostSample():
             changes |= _host(reading) | {"host_at": at}
         case GpuFactsAll():
-            changes |= {"gpus": _facts(node.gpus, reading.g), "gpus_expected": reading.expected}
+            changes |= {"gpus": _facts(node, reading.g), "gpus_expected": reading.expected}
         case Hello():
             changes |= _hello(node, reading)
         case Xid():
@@ -132,8 +132,12 @@ def _lost(gpu: Gpu, why: str) -> Gpu:
     )
 
 
-def _facts(gpus: tuple[Gpu, ...], facts: tuple[GpuFacts, ...]) -> tuple[Gpu, ...]:
-    known = {gpu.index: gpu for gpu in gpus}
+def _facts(node: Node, facts: tuple[GpuFacts, ...]) -> tuple[Gpu, ...]:
+    """NVML's list is whole: a row that it lacks is of another session, before a reboot or in another job's share."""
+    known = {gpu.index: gpu for gpu in node.gpus}
+    if node.probe == "nvml":
+        listed = {fact.index for fact in facts}
+        known = {index: gpu for index, gpu in known.items() if index in listed or gpu.state == "lost"}
     for fact in facts:
         known[fact.index] = _told(known.get(fact.index) or Gpu(index=fact.index), fact)
     return tuple(known[index] for index in sorted(known))
