@@ -33,6 +33,9 @@ TICK = 0.5
 REFRESH_EVERY = 5.0
 """Seconds between two refreshes that a person may ask for."""
 
+HURRY_EVERY: Seconds = 15.0
+"""Seconds between two looks at one source that suspicion may ask for: its host may be in trouble already."""
+
 STAYS: Seconds = 600.0
 """How long a node is shown, as off, after the job for which it was watched."""
 
@@ -73,6 +76,7 @@ class Supervisor:
         self._wake = threading.Event()
         self._stopping = False
         self._refreshed_at: Seconds = -REFRESH_EVERY
+        self._hurried_at: dict[str, Seconds] = {}
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
 
     def start(self) -> None:
@@ -129,6 +133,20 @@ class Supervisor:
     def hurry_slurm(self, cluster: str) -> None:
         """Something was done there: look at its queue soon."""
         self._queues.hurry(cluster)
+
+    def hurry(self, source: str) -> None:
+        """Something may be wrong with what this source tells: look sooner, each at most every HURRY_EVERY."""
+        now = self._clock.monotonic()
+        if now - self._hurried_at.get(source, -HURRY_EVERY) < HURRY_EVERY:
+            return
+        self._hurried_at[source] = now
+        kind, _, name = source.partition(":")
+        watch = self._watches.get(name)
+        if kind == "slurm":
+            self._queues.hurry(name)
+        elif kind == "node" and watch is not None:
+            watch.hurry()
+            self._wake.set()
 
     def look_at_job(self, key: str) -> None:
         """A person looks at a job: ask for its details."""

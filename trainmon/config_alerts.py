@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any
@@ -13,7 +14,8 @@ from trainmon.clock import Instant, Seconds
 from trainmon.config_rule_kinds import Days, Longest, Moment, TimeOfDay, kind_of
 from trainmon.config_table import Chosen, Table
 from trainmon.config_values import Argv, Duration, Flag, Host, Kind, Secret, Text, Wrong, nearest, quoted, shown
-from trainmon.model_alerts import Silence
+from trainmon.model_alerts import Route, Silence
+from trainmon.routing import HeartbeatSpec, Routing
 from trainmon.rules import RULES
 from trainmon.rules.base import Rule
 
@@ -93,8 +95,13 @@ class HeartbeatSettings(Table, frozen=True, kw_only=True):
     test: Longest = 7 * 86_400.0
     """How often a test goes through every channel and asks to be acknowledged: a channel may accept all and deliver
     nothing."""
-    attach: Flag = True
-    """Whether the curve of the loss and the newest sample go with it."""
+    start: Flag = True
+    """Whether `--alerts-only` tells that it begins to watch, and that it ends."""
+
+
+def heartbeat_of(settings: HeartbeatSettings, *, start: bool) -> HeartbeatSpec:
+    """When signs of life are told; `start`: whether a daemon's beginning and end are."""
+    return HeartbeatSpec(every=settings.every or None, test_every=settings.test or None, start=start and settings.start)
 
 
 class DaemonSettings(Table, frozen=True, kw_only=True):
@@ -170,3 +177,10 @@ def _starts(entry: MaintenanceSettings, now: Instant) -> Iterator[Instant]:
         if not entry.days or day.weekday() in entry.days:
             # Of a time that the clocks skip or show twice in the year, Python's choice is as good as any.
             yield dt.datetime.combine(day, dt.time(hour, minute)).timestamp()
+
+
+def routing_of(
+    routes: tuple[Route, ...], alerts: AlertsSettings, maintenance: Sequence[MaintenanceSettings], now: Instant
+) -> Routing:
+    """How alerts reach people, with the windows of the next days."""
+    return Routing(routes=routes, repeat=alerts.repeat or math.inf, windows=windows_of(maintenance, now))

@@ -12,6 +12,7 @@ import queue
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 from trainmon.clock import Seconds
 from trainmon.scrub import scrub
@@ -56,12 +57,20 @@ class _Private:
         os.close(self._descriptor)
 
 
+class Sink(Protocol):
+    """Where lines end up; it may hang."""
+
+    def write(self, line: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Background(logging.Handler):
     """Hands lines to the thread that writes them; never waits for it, but for a moment at the end."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, to: Path | Sink) -> None:
         super().__init__()
-        self._file = _Private(file)
+        self._file: Sink = _Private(to) if isinstance(to, Path) else to
         self._lines: queue.Queue[bytes | threading.Event | None] = queue.Queue(WAITING_AT_MOST)
         self._lost = 0
         threading.Thread(target=self._run, name="log", daemon=True).start()
