@@ -1,4 +1,4 @@
-"""The ledger: what was asked, done, and what became of it, in SQLite and a thread of its own.
+"""The ledger: what was asked, done, told, and what became of it, in SQLite and a thread of its own.
 
 A disk that hangs never stops anybody: records wait in memory, the newest of each action, and are written later.
 """
@@ -13,13 +13,19 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from trainmon.clock import Clock, Instant, Seconds, SystemClock
+from trainmon.ledger.alert_rows import prune_alerts
+from trainmon.ledger.asking import alert_history, alerts_now, duty_now, give_order
 from trainmon.ledger.file import NAME, LedgerStuck, identity, make_directory, open_to_read, open_to_write, words
 from trainmon.ledger.mailbox import Answer, Batch, Mailbox
-from trainmon.ledger.rows import KeptText, harmless, prune, read_actions, read_open, read_texts, write_all
+from trainmon.ledger.outbox import prune_outbox
+from trainmon.ledger.rows import KeptText, harmless, prune_actions, read_actions, read_open, read_texts, write_all
 from trainmon.ledger.schema import NewerLedger
 from trainmon.model_actions import Record
 
-__all__ = ["NAME", "KeptText", "Ledger", "LedgerStuck", "NewerLedger", "kept_texts", "recorded"]
+__all__ = [
+    "NAME", "KeptText", "Ledger", "LedgerStuck", "NewerLedger", "alert_history", "alerts_now", "duty_now", "give_order",
+    "kept_texts", "recorded",
+]  # fmt: skip
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +87,7 @@ class Ledger:
         self._clock = clock or SystemClock()
         self._recalled = recalled
         self._keep_for = keep
-        self._is_network = is_network
+        self.is_network = is_network
         self._patience = patience
         self._factory = factory
         self._mail = Mailbox()
@@ -129,6 +135,19 @@ class Ledger:
         """What was kept for an action. Raises LedgerStuck."""
         return self._ask(lambda connection: read_texts(connection, action_id), [])
 
+    def transact(self, work: Callable[[sqlite3.Connection], object], then: Callable[[], None]) -> Answer:
+        """Have a transaction made. Returns at once; `then` is called on the ledger's thread when the answer is there.
+        It is tried once: whoever gives it sees to it when it fails."""
+        return self._mail.do(work, then)
+
+    def look_up(self, work: Callable[[sqlite3.Connection], object], then: Callable[[], None]) -> Answer:
+        """Have something read; returns at once."""
+        return self._mail.ask(work, then)
+
+    def errand(self, work: Callable[[], object], then: Callable[[], None]) -> Answer:
+        """Have something done beside the ledger's file, on its thread; returns at once."""
+        return self._mail.send(work, then)
+
     def _ask(self, work: Callable[[sqlite3.Connection], Found], nothing: Found) -> Found:
         found = self._wait(self._mail.ask(work))
         return nothing if found is None else cast(Found, found)
@@ -147,16 +166,23 @@ class Ledger:
         while not self._mail.is_stopping:
             pause = PAUSES[min(self._failures, len(PAUSES)) - 1] if self._failures else None
             batch = self._mail.take(pause)
-            for question in batch.questions:
-                self._look_up(question)
+            self._oblige(batch)
             if batch.writes or self._failures:
                 self._attempt(batch)
         last = self._mail.take(0.0)
+        self._oblige(last)
         if last.writes:
             self._attempt(last)
         if self._failures:
             log.warning("at the end %d records were not written", len(self._mail.take(0.0).records))
         self._close()
+
+    def _oblige(self, batch: Batch) -> None:
+        """What writes nothing into the file."""
+        for errand in batch.errands:
+            self._run_errand(errand)
+        for question in batch.questions:
+            self._look_up(question)
 
     def _attempt(self, batch: Batch) -> None:
         """Open the file if it must be, and write; on a failure all waits for the next try."""
@@ -165,6 +191,7 @@ class Ledger:
                 connection = self._open()
                 self._recall(connection)
                 self._commit(connection, batch)
+                self._do(connection, batch.deeds)
                 self._prune(connection)
             else:
                 make_directory(self.file)  # nothing is begun before there is something to write
@@ -174,19 +201,18 @@ class Ledger:
             self._mail.put_back(batch)
             told = words(error, self.file)
             self._tell(told)
-            for answer in batch.waiting:
-                answer.give(error=told)
+            for answer in (*batch.waiting, *batch.deeds):
+                if not answer.done.is_set():
+                    answer.give(error=told)
         else:
             self._failures = 0
             self._tell(None)
-            for answer in batch.waiting:
-                answer.give()
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is not None and identity(self.file) != self._identity:
             self._close()
         if self._connection is None:
-            self._connection = open_to_write(self.file, is_network=self._is_network, factory=self._factory)
+            self._connection = open_to_write(self.file, is_network=self.is_network, factory=self._factory)
             self._identity = identity(self.file)
         return self._connection
 
@@ -196,17 +222,35 @@ class Ledger:
             self._recalled = None
 
     def _commit(self, connection: sqlite3.Connection, batch: Batch) -> None:
-        if not batch.writes:
-            return
-        connection.execute("BEGIN IMMEDIATE")
-        write_all(connection, batch.records.values(), batch.texts)
-        connection.execute("COMMIT")
+        if batch.records or batch.texts:
+            connection.execute("BEGIN IMMEDIATE")
+            write_all(connection, batch.records.values(), batch.texts)
+            connection.execute("COMMIT")
+        for answer in batch.waiting:
+            answer.give()
+
+    def _do(self, connection: sqlite3.Connection, deeds: tuple[Answer, ...]) -> None:
+        for deed in deeds:
+            assert deed.work is not None
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                found = deed.work(connection)
+            except (sqlite3.Error, OSError):
+                raise
+            except Exception as error:  # not the ledger's trouble: what was to be written is wrong
+                connection.execute("ROLLBACK")
+                log.exception("something could not be written down")
+                deed.give(error=f"the ledger {self.file}: {type(error).__name__}: {error}")
+                continue
+            connection.execute("COMMIT")
+            deed.give(found)
 
     def _prune(self, connection: sqlite3.Connection) -> None:
         now = self._clock.now()
         if self._pruned_at is None or now - self._pruned_at > DAY:
             self._pruned_at = now
-            prune(connection, now - self._keep_for)
+            for prune in (prune_actions, prune_alerts, prune_outbox):
+                prune(connection, now - self._keep_for)
 
     def _look_up(self, question: Answer) -> None:
         """Answer from the open file, else from one that can only be read: a full disk hides nothing."""
@@ -217,11 +261,18 @@ class Ledger:
             if connection is None:
                 connection = own = open_to_read(self.file)
             question.give(None if connection is None else question.work(connection))
-        except (sqlite3.Error, OSError) as error:
+        except Exception as error:  # one bad question does not end this thread
             question.give(error=words(error, self.file))
         finally:
             if own is not None:
                 own.close()
+
+    def _run_errand(self, errand: Answer) -> None:
+        assert errand.work is not None
+        try:
+            errand.give(errand.work())
+        except OSError as error:
+            errand.give(error=words(error, self.file))
 
     def _close(self) -> None:
         if self._connection is not None:

@@ -26,14 +26,16 @@ class LedgerStuck(TrainmonError):
 
 
 def open_to_write(
-    file: Path, *, is_network: bool, factory: type[sqlite3.Connection] = sqlite3.Connection
+    file: Path, *, is_network: bool | None, factory: type[sqlite3.Connection] = sqlite3.Connection
 ) -> sqlite3.Connection:
-    """The ledger, made when it is not there. Raises sqlite3.Error, OSError or NewerLedger."""
+    """The ledger, made when it is not there; of a disk that is not known the journal stays as it is.
+    Raises sqlite3.Error, OSError or NewerLedger."""
     _make_private(file)
     connection = sqlite3.connect(file, timeout=BUSY, isolation_level=None, factory=factory, check_same_thread=False)
     try:
         migrate(connection, str(file))  # first: a newer file is not touched
-        _set_journal(connection, is_network)
+        if is_network is not None:
+            _set_journal(connection, is_network)
         connection.execute("PRAGMA synchronous = FULL")
     except BaseException:
         connection.close()

@@ -18,17 +18,21 @@ TEXTS_AT_MOST = 32
 
 
 class Answer:
-    """What somebody waits for: that a record is written, or what a question found."""
+    """What somebody waits for: that a record is written, or what a question found. `then` hears, on the ledger's
+    thread, that it is there."""
 
-    def __init__(self, work: Callable[[sqlite3.Connection], Any] | None = None) -> None:
+    def __init__(self, work: Callable[..., Any] | None = None, then: Callable[[], None] | None = None) -> None:
         self.work = work
         self.done = threading.Event()
         self.found: Any = None
         self.error: str | None = None
+        self._then = then
 
     def give(self, found: object = None, error: str | None = None) -> None:
         self.found, self.error = found, error
         self.done.set()
+        if self._then is not None:
+            self._then()
 
 
 class Batch(NamedTuple):
@@ -39,10 +43,14 @@ class Batch(NamedTuple):
     waiting: tuple[Answer, ...]
     """For the records to be written."""
     questions: tuple[Answer, ...]
+    deeds: tuple[Answer, ...] = ()
+    """Each a transaction of its own."""
+    errands: tuple[Answer, ...] = ()
+    """What is done on the ledger's disk beside its file."""
 
     @property
     def writes(self) -> bool:
-        return bool(self.records or self.texts)
+        return bool(self.records or self.texts or self.deeds)
 
 
 class Mailbox:
@@ -54,6 +62,8 @@ class Mailbox:
         self._texts: deque[KeptText] = deque(maxlen=TEXTS_AT_MOST)
         self._waiting: list[Answer] = []
         self._questions: list[Answer] = []
+        self._deeds: list[Answer] = []
+        self._errands: list[Answer] = []
         self._stopping = False
         self.dropped = 0
         """Records that had no room."""
@@ -80,10 +90,20 @@ class Mailbox:
             self._changed.notify()
         return answer
 
-    def ask(self, work: Callable[[sqlite3.Connection], Any]) -> Answer:
-        answer = Answer(work)
+    def ask(self, work: Callable[[sqlite3.Connection], Any], then: Callable[[], None] | None = None) -> Answer:
+        return self._enter(self._questions, Answer(work, then))
+
+    def do(self, work: Callable[[sqlite3.Connection], Any], then: Callable[[], None] | None = None) -> Answer:
+        """Have a transaction made, once: whoever gives it sees to it when it fails."""
+        return self._enter(self._deeds, Answer(work, then))
+
+    def send(self, work: Callable[[], Any], then: Callable[[], None] | None = None) -> Answer:
+        """Have something done where a disk that hangs stops nobody else."""
+        return self._enter(self._errands, Answer(work, then))
+
+    def _enter(self, waiting: list[Answer], answer: Answer) -> Answer:
         with self._changed:
-            self._questions.append(answer)
+            waiting.append(answer)
             self._changed.notify()
         return answer
 
@@ -100,13 +120,21 @@ class Mailbox:
         """All there is, waiting for some. During a pause (after a failure) only what a person waits for ends it."""
         with self._changed:
             self._changed.wait_for(lambda: self._has_work(pause is not None), pause)
-            batch = Batch(self._records, tuple(self._texts), tuple(self._waiting), tuple(self._questions))
-            self._records, self._waiting, self._questions = {}, [], []
-            self._texts.clear()
+            batch = Batch(
+                self._records,
+                tuple(self._texts),
+                tuple(self._waiting),
+                tuple(self._questions),
+                tuple(self._deeds),
+                tuple(self._errands),
+            )
+            self._records = {}
+            for taken in (self._texts, self._waiting, self._questions, self._deeds, self._errands):
+                taken.clear()
             return batch
 
     def _has_work(self, in_pause: bool) -> bool:
-        if self._stopping or self._waiting or self._questions:
+        if self._stopping or self._waiting or self._questions or self._deeds or self._errands:
             return True
         return not in_pause and bool(self._records or self._texts)
 

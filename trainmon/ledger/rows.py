@@ -76,16 +76,24 @@ def _row(record: Record) -> tuple[str | float | None, ...]:
         action.id, action.asked_at, action.who, action.from_host, action.verb, action.subject, action.run, action.job,
         action.cluster, action.host, action.title, shown(action.deed), action.why,
         record.status, record.done_at, record.outcome, record.settled_at, record.note,
-        json.dumps(msgspec.to_builtins(record), ensure_ascii=False),
+        as_json(record),
     )  # fmt: skip
-    return tuple(_storable(value) if isinstance(value, str) else value for value in values)
+    return tuple(storable(value) if isinstance(value, str) else value for value in values)
+
+
+def as_json(value: object) -> str:
+    """A whole value, to be read again by its type."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:  # lone surrogates somewhere in it
+        return storable(json.dumps(msgspec.to_builtins(value), ensure_ascii=False))
 
 
 def _text_row(kept: KeptText) -> tuple[str | float, ...]:
-    return (kept.action_id, kept.kind, kept.host, _storable(kept.path), kept.at, _storable(kept.text))
+    return (kept.action_id, kept.kind, kept.host, storable(kept.path), kept.at, storable(kept.text))
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
     """A path may hold bytes that are no UTF-8 (lone surrogates here), which no file of text takes."""
     return text.encode("utf-8", "replace").decode()
 
@@ -119,7 +127,7 @@ def read_texts(connection: sqlite3.Connection, action_id: str) -> list[KeptText]
     return [KeptText(**dict(zip(names, row, strict=True))) for row in connection.execute(query, (action_id,))]
 
 
-def prune(connection: sqlite3.Connection, before: Instant) -> None:
+def prune_actions(connection: sqlite3.Connection, before: Instant) -> None:
     """Forget what is older than that."""
     connection.execute("DELETE FROM actions WHERE asked_at < ?", (before,))
     connection.execute("DELETE FROM action_texts WHERE at < ?", (before,))

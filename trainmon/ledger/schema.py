@@ -108,7 +108,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )
         """,
         "CREATE INDEX outbox_waiting ON outbox (channel, id) WHERE state IN ('waiting', 'leased')",
-        "CREATE INDEX outbox_by_time ON outbox (made_at)",
+        "CREATE INDEX outbox_by_time ON outbox (changed_at)",
         """
         CREATE TABLE silences (
             id TEXT PRIMARY KEY,

@@ -221,7 +221,7 @@ def test_stopping_waits_for_no_disk(tmp_path: Path) -> None:
 class Full(sqlite3.Connection):
     """A disk with room for the tables only, until a test makes some."""
 
-    pages = 12
+    pages = 36
 
     def __init__(self, *values: Any, **options: Any) -> None:
         super().__init__(*values, **options)
@@ -239,7 +239,7 @@ def test_a_full_disk_is_told_and_what_waited_is_written_when_there_is_room(tmp_p
         Full.pages = 10_000
         assert troubles.get(timeout=5) is None
         assert ledger.actions(0.0) == [record(), large]
-    Full.pages = 12
+    Full.pages = 36
 
 
 def test_a_directory_that_cannot_be_made_is_told_once_and_tried_again(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_a_newer_file_is_read_and_never_written(tmp_path: Path) -> None:
     with opened(tmp_path) as (ledger, troubles):
         words = troubles.get(timeout=5)
         assert words == (
-            f"{ledger.file} was made by a newer trainmon-tui (its version 7, this one knows 1): nothing is written "
+            f"{ledger.file} was made by a newer trainmon-tui (its version 7, this one knows 2): nothing is written "
             "down (use the newer program here as well, or another XDG_STATE_HOME)"
         )
         assert ledger.actions(0.0) == [record()]

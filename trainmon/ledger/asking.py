@@ -1,0 +1,137 @@
+"""What other programs ask of a ledger, by its directory: who has the duty, what fires, and what a person orders."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from trainmon.clock import Instant, Seconds
+from trainmon.ledger.alert_rows import Happening, add_order, read_history, read_recalled
+from trainmon.ledger.duty import DutyNote, DutyNow, ourselves
+from trainmon.ledger.file import NAME, LedgerStuck, open_to_read, open_to_write, words
+from trainmon.ledger.lease import LOCK, is_locked, is_row_held, read_duty
+from trainmon.ledger.outbox import Counts, count, read_newest
+from trainmon.ledger.schema import NewerLedger, version_of
+from trainmon.model_alerts import Alert, Channel, Delivery, Letter, Order, Recalled
+
+SINCE_ALERTS = 2
+"""The version of the ledger that first had alerts."""
+DAY: Seconds = 86_400.0
+LETTERS_AT_MOST = 1_000
+
+DeliveryState = Literal["waiting", "sending", "sent", "retrying", "dead", "merged", "stopped"]
+Found = TypeVar("Found")
+
+
+class AlertsNow(msgspec.Struct, frozen=True, kw_only=True):
+    """What the ledger says of alerting."""
+
+    recalled: Recalled = Recalled()
+    letters: tuple[Letter, ...] = ()
+    """The newest of the last day, the newest last."""
+    channels: tuple[Channel, ...] = ()
+    outbox: Counts = Counts()
+    duty: DutyNow | None = None
+
+
+def alerts_now(directory: Path, now: Instant) -> AlertsNow:
+    """All of it. Raises LedgerStuck."""
+    return ask(directory, lambda connection: read_all(connection, now, directory), AlertsNow())
+
+
+def duty_now(directory: Path, now: Instant) -> DutyNow | None:
+    """Who tells people, by this ledger; None when nobody ever did. Raises LedgerStuck."""
+    return ask(directory, lambda connection: _duty(connection, now, directory), None)
+
+
+def alert_history(directory: Path, since: Instant, limit: int) -> list[Happening]:
+    """What happened to alerts since then, the newest last. Raises LedgerStuck."""
+    return ask(directory, lambda connection: read_history(connection, since, limit), [])
+
+
+def give_order(directory: Path, order: Order) -> int:
+    """Leave an order for whoever has the duty; its number. It is carried out once
+    `alerts_now(…).recalled.orders_until` has come to it. Raises LedgerStuck."""
+    file = directory / NAME
+    try:
+        connection = open_to_write(file, is_network=None)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            number = add_order(connection, order)
+            connection.execute("COMMIT")
+            return number
+        finally:
+            connection.close()
+    except (sqlite3.Error, OSError, NewerLedger) as error:
+        raise LedgerStuck(words(error, file)) from error
+
+
+def ask(directory: Path, work: Callable[[sqlite3.Connection], Found], nothing: Found) -> Found:
+    """Read something, whoever writes now; `nothing` where there is no ledger, or one from before alerts."""
+    file = directory / NAME
+    try:
+        connection = open_to_read(file)
+        if connection is None:
+            return nothing
+        try:
+            return work(connection) if version_of(connection) >= SINCE_ALERTS else nothing
+        finally:
+            connection.close()
+    except (sqlite3.Error, OSError) as error:
+        raise LedgerStuck(words(error, file)) from error
+
+
+def read_all(connection: sqlite3.Connection, now: Instant, directory: Path) -> AlertsNow:
+    letters = tuple(read_newest(connection, now - DAY, LETTERS_AT_MOST))
+    recalled = read_recalled(connection, now)
+    duty = _duty(connection, now, directory)
+    return AlertsNow(
+        recalled=replace(recalled, alerts=with_deliveries(recalled.alerts, letters)),
+        letters=letters,
+        channels=duty.note.channels if duty is not None else (),
+        outbox=count(connection, now - DAY),
+        duty=duty,
+    )
+
+
+def _duty(connection: sqlite3.Connection, now: Instant, directory: Path) -> DutyNow | None:
+    note = read_duty(connection)
+    return None if note is None else DutyNow(note=note, is_held=_is_held(note, now, directory))
+
+
+def _is_held(note: DutyNote, now: Instant, directory: Path) -> bool:
+    if (directory / LOCK).exists():
+        return is_locked(directory)
+    return is_row_held(note, ourselves(), now)
+
+
+def with_deliveries(alerts: Iterable[Alert], letters: Iterable[Letter]) -> tuple[Alert, ...]:
+    """The alerts with what became of their newest letter on each channel."""
+    newest: dict[str, dict[str, Delivery]] = {}
+    for letter in letters:
+        for alert in letter.notice.alerts:
+            newest.setdefault(alert.id, {})[letter.channel] = delivery(letter)
+    return tuple(
+        replace(alert, delivery=tuple(newest[alert.id].values())) if alert.id in newest else alert for alert in alerts
+    )
+
+
+def delivery(letter: Letter) -> Delivery:
+    """A letter as the alerts in it show it."""
+    at = letter.sent_at if letter.sent_at is not None else letter.made_at
+    return Delivery(channel=letter.channel, kind=letter.notice.kind, state=_state(letter), at=at, words=letter.words)
+
+
+def _state(letter: Letter) -> DeliveryState:
+    match letter.state:
+        case "leased":
+            return "sending"
+        case "waiting":
+            return "retrying" if letter.attempts else "waiting"
+        case state:
+            return state

@@ -1,0 +1,179 @@
+"""The outbox: what is to be told, by which channel, and what came of it. A row is one notice for one channel."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from trainmon.clock import Instant, Seconds
+from trainmon.ledger.rows import as_json, storable
+from trainmon.model_alerts import Letter, Notice
+
+log = logging.getLogger(__name__)
+
+LetterState = Literal["waiting", "leased", "sent", "dead", "merged", "stopped"]
+Address = tuple[str, str]
+"""A notice's key and a channel: what a row is known by."""
+
+LETTERS_AT_MOST = 10_000
+"""Read at once for one channel."""
+LAST_CHANCE: Seconds = 7 * 86_400.0
+"""So long something that was given up, and that nobody was told by any channel, is tried again at a start."""
+
+
+class Extra(NamedTuple):
+    """A letter besides those that a notice names: `channel` is told what another could not deliver."""
+
+    notice: Notice
+    channel: str
+    because: str
+
+
+class Mark(NamedTuple):
+    """What became of a letter."""
+
+    key: str
+    channel: str
+    state: LetterState
+    at: Instant
+    attempts: int
+    next_at: Instant
+    sent_at: Instant | None = None
+    words: str | None = None
+
+    @property
+    def address(self) -> Address:
+        return self.key, self.channel
+
+
+def write_notices(
+    connection: sqlite3.Connection, notices: Iterable[Notice], extras: Iterable[Extra], at: Instant
+) -> frozenset[Address]:
+    """Make their rows; which of them are new. The same notice is never twice in the outbox of one channel."""
+    made = set()
+    for notice in notices:
+        _write_notice(connection, notice)
+        for channel in notice.channels:
+            if _make(connection, notice.key, channel, at, None):
+                made.add((notice.key, channel))
+    for extra in extras:
+        _write_notice(connection, extra.notice)
+        if _make(connection, extra.notice.key, extra.channel, at, extra.because):
+            made.add((extra.notice.key, extra.channel))
+    return frozenset(made)
+
+
+def _write_notice(connection: sqlite3.Connection, notice: Notice) -> None:
+    about = " ".join(alert.id for alert in notice.alerts)
+    values = (notice.key, notice.kind, notice.severity, notice.at, storable(notice.reason), about, as_json(notice))
+    names = "key, kind, severity, at, reason, alerts, notice"
+    connection.execute(f"INSERT OR IGNORE INTO notices ({names}) VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+
+
+def _make(connection: sqlite3.Connection, key: str, channel: str, at: Instant, because: str | None) -> bool:
+    names = "key, channel, state, attempts, made_at, next_at, changed_at, because"
+    cursor = connection.execute(
+        f"INSERT OR IGNORE INTO outbox ({names}) VALUES (?, ?, 'waiting', 0, ?, ?, ?, ?)",
+        (key, channel, at, at, at, because and storable(because)),
+    )
+    return cursor.rowcount > 0
+
+
+def write_marks(connection: sqlite3.Connection, marks: Iterable[Mark]) -> None:
+    connection.executemany(
+        "UPDATE outbox SET state = ?, attempts = ?, next_at = ?, sent_at = ?, words = ?, changed_at = ? "
+        "WHERE key = ? AND channel = ?",
+        (
+            (
+                mark.state, mark.attempts, mark.next_at, mark.sent_at, mark.words and storable(mark.words), mark.at,
+                mark.key, mark.channel,
+            )
+            for mark in marks
+        ),
+    )  # fmt: skip
+
+
+COLUMNS = "outbox.id, channel, state, attempts, next_at, made_at, sent_at, words, because, notice"
+FROM = "FROM outbox JOIN notices ON notices.key = outbox.key"
+
+
+def take_over(connection: sqlite3.Connection, now: Instant) -> list[Letter]:
+    """What waits, the oldest first. What a program that is gone was just sending waits again: it may or may not have
+    arrived. So does what was given up, where nobody was told by any channel."""
+    connection.execute("UPDATE outbox SET state = 'waiting', changed_at = ? WHERE state = 'leased'", (now,))
+    connection.execute(
+        "UPDATE outbox SET state = 'waiting', changed_at = ? WHERE state = 'dead' AND made_at > ? AND NOT EXISTS "
+        "(SELECT 1 FROM outbox AS other WHERE other.key = outbox.key AND other.state IN ('sent', 'merged'))",
+        (now, now - LAST_CHANCE),
+    )
+    channels = connection.execute("SELECT DISTINCT channel FROM outbox WHERE state IN ('waiting', 'leased')").fetchall()
+    return [letter for (channel,) in channels for letter in read_waiting(connection, channel, 0)]
+
+
+def read_waiting(connection: sqlite3.Connection, channel: str, after: int) -> list[Letter]:
+    """What waits for one channel, from a row on."""
+    query = (
+        f"SELECT {COLUMNS} {FROM} WHERE channel = ? AND state IN ('waiting', 'leased') AND outbox.id > ? "
+        "ORDER BY outbox.id LIMIT ?"
+    )
+    return _letters(connection.execute(query, (channel, after, LETTERS_AT_MOST)))
+
+
+def read_newest(connection: sqlite3.Connection, since: Instant, limit: int) -> list[Letter]:
+    """What waits or was told since then: the newest `limit`, the newest last."""
+    query = f"SELECT {COLUMNS} {FROM} WHERE outbox.changed_at >= ? ORDER BY outbox.id DESC LIMIT ?"
+    return _letters(connection.execute(query, (since, limit)))[::-1]
+
+
+class Counts(NamedTuple):
+    """The outbox in numbers."""
+
+    waiting: int = 0
+    oldest_at: Instant | None = None
+    dead: int = 0
+    """Given up within the time asked for."""
+
+
+def count(connection: sqlite3.Connection, since: Instant) -> Counts:
+    """How much waits now, and how much was given up since then."""
+    waiting, oldest = connection.execute(
+        "SELECT count(*), min(made_at) FROM outbox WHERE state IN ('waiting', 'leased')"
+    ).fetchone()
+    (dead,) = connection.execute(
+        "SELECT count(*) FROM outbox WHERE state = 'dead' AND made_at > ?", (since,)
+    ).fetchone()
+    return Counts(waiting, oldest, dead)
+
+
+def _letters(rows: Iterable[tuple[object, ...]]) -> list[Letter]:
+    found = []
+    for row in rows:
+        *plain, because, text = row
+        try:
+            notice = msgspec.json.decode(str(text), type=Notice)
+        except msgspec.DecodeError as error:
+            log.warning("the outbox's row %s is of another version: %s", plain[0], error)
+            continue
+        names = ("id", "channel", "state", "attempts", "next_at", "made_at", "sent_at", "words")
+        told = notice if because is None else told_for(notice, str(because))
+        found.append(msgspec.convert({**dict(zip(names, plain, strict=True)), "notice": told}, Letter))
+    return found
+
+
+def told_for(notice: Notice, because: str) -> Notice:
+    """A notice as a channel tells it that was not meant first."""
+    return replace(notice, reason=f"{notice.reason}; {because}" if notice.reason else because)
+
+
+def prune_outbox(connection: sqlite3.Connection, before: Instant) -> None:
+    """Forget what was told (or given up) before that. What waits is kept, however old."""
+    connection.execute("DELETE FROM outbox WHERE made_at < ? AND state NOT IN ('waiting', 'leased')", (before,))
+    connection.execute(
+        "DELETE FROM notices WHERE at < ? AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.key = notices.key)",
+        (before,),
+    )
