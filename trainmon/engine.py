@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from trainmon.clock import Clock, Instant, Seconds, SystemClock
 from trainmon.curves import Curves
 from trainmon.fold import fold
-from trainmon.forecast import trend
-from trainmon.history import DAY, History
+from trainmon.forecast import with_trend
+from trainmon.history import WEEK, History
 from trainmon.model import Disk, Event, NodeReading, Series, SourceGone, State
 from trainmon.model_actions import Record
 from trainmon.model_wandb import Curve, CurvesGrew
@@ -202,14 +202,4 @@ class Engine:
         return replace(state, disks=disks)
 
     def _trend(self, disk: Disk, now: Instant) -> Disk:
-        space = self.rings.series(disk.key, "free_bytes", DAY, now)
-        files = self.rings.series(disk.key, "free_inodes", DAY, now)
-        grown = trend(space.offsets, space.values, now, disk.usable_free_bytes)
-        more = trend(files.offsets, files.values, now, disk.free_inodes)
-        return replace(
-            disk,
-            bytes_per_day=grown.per_day,
-            full_at=grown.full_at,
-            inodes_per_day=more.per_day,
-            inodes_full_at=more.full_at,
-        )
+        return with_trend(disk, lambda metric: self.rings.series(disk.key, metric, WEEK, now), now)

@@ -1,13 +1,19 @@
-"""From the history of a disk to its trend, and when it is full if the trend goes on. Pure."""
+"""From the history of a disk to when nothing is left. Checkpoints are written and deleted again: a line through such a
+sawtooth says nonsense, so that the deletions are found first. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from statistics import median
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from statistics import fmean, median
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from trainmon.clock import Instant, Seconds
+from trainmon.model import Disk, Series
+from trainmon.model_disks import Basis, Forecast, Quota
 
 SHORTEST = 600.0
 """Seconds of history below which no trend is told: one checkpoint would look like a filling disk."""
@@ -17,29 +23,276 @@ POINTS = 48
 
 DAY = 86_400.0
 
+FAST = 6 * 3_600.0
+"""A growth of this long that nothing has interrupted counts beside that of the whole day."""
+FAST_FIT = 0.95
+
+DROP = 0.003
+"""The share of a disk that must go at once to be a deletion, and not the ebb of small files."""
+UNSTEADY = 6.0
+"""And at least so many times the usual change between two looks."""
+
+ENOUGH = 2
+"""Complete cycles from which on what remains after each deletion is looked at."""
+CYCLES = 8
+"""The newest of them are: a run's retention may have changed since."""
+OVERDUE = 1.5
+"""Times the longest cycle without a deletion after which deletions seem to have stopped."""
+
+
+class Point(NamedTuple):
+    """What is used at a time, against any zero."""
+
+    at: Seconds
+    used: float
+
 
 class Trend(NamedTuple):
     """Growth of what is used, a day, and when nothing is left at that pace; None where it cannot be told."""
 
     per_day: float | None = None
     full_at: Instant | None = None
+    forecast: Forecast | None = None
 
 
-def trend(offsets: Sequence[Seconds], free: Sequence[float], now: Instant, left: float | None) -> Trend:
-    """The median of the slopes between all pairs of points (Theil-Sen), told from at least ten minutes of history.
+class Slope(NamedTuple):
+    """Growth a second: the median of the slopes between all pairs of points, and what half of them lie between."""
 
-    `left` is what may still be used (free bytes, or less where only a share is usable). It assumes that nothing is
-    deleted beyond what the history shows.
-    """
-    points = [(at, value) for at, value in zip(offsets, free, strict=True) if not math.isnan(value)]
-    if len(points) < 3 or points[-1][0] - points[0][0] < SHORTEST:
+    middle: float
+    low: float
+    high: float
+
+
+class Turns(NamedTuple):
+    """The deletions in a piece of history: where each began, and what remained after it."""
+
+    peaks: list[Point]
+    lows: list[Point]
+
+
+def trend(
+    offsets: Sequence[Seconds],
+    free: Sequence[float],
+    now: Instant,
+    left: float | None,
+    *,
+    size: float | None = None,
+    lag: Seconds = 0.0,
+) -> Trend:
+    """What the history says, told from at least ten minutes of it. `left` is what may still be used (free bytes, or
+    less where only a share is usable), `size` that of the disk. With a `lag`, its numbers may be that old: no change is
+    judged that is finer."""
+    step = 1 if size is None else _step(free, size)
+    known = zip(offsets[::step], free[::step], strict=True)
+    points = thinned([Point(at, -value) for at, value in known if value == value], lag)
+    if len(points) < 3 or points[-1].at - points[0].at < max(SHORTEST, 3 * lag):
         return Trend()
-    points = points[:: max(1, len(points) // POINTS)]
-    slope = median(
-        (value - earlier) / (at - before)
-        for i, (at, value) in enumerate(points)
-        for before, earlier in points[:i]
-        if at > before
+    least = _least(points, size)
+    turns = deletions(points, least)
+    if not turns.lows:
+        return _undisturbed(points, now, left, least)
+    return _sawtooth(points, turns, now, left, least)
+
+
+def _step(free: Sequence[float], size: float) -> int:
+    """Of a disk where hardly anything happens, few points say all: most disks of a cluster are such."""
+    calm = bool(free) and max(free) - min(free) < DROP * size
+    return max(1, len(free) // (2 * POINTS)) if calm else 1
+
+
+def thinned(points: list[Point], lag: Seconds) -> list[Point]:
+    """The last point of each `lag`: between two of them the filesystem itself may not have looked."""
+    if lag <= 0:
+        return points
+    return list({math.floor(point.at / lag): point for point in points}.values())
+
+
+def _least(points: Sequence[Point], size: float | None) -> float:
+    """How much must go at once to be a deletion."""
+    changes = median(abs(later.used - earlier.used) for earlier, later in pairwise(points))
+    values = [point.used for point in points]
+    whole = DROP * size if size else 0.05 * (max(values) - min(values))
+    return max(whole, UNSTEADY * changes)
+
+
+def deletions(points: Sequence[Point], least: float) -> Turns:
+    """Where what is used fell by more than `least` below the highest before, and the lowest until it rose so again."""
+    peaks: list[Point] = []
+    lows: list[Point] = []
+    high = low = points[0]
+    falls = False
+    for point in points:
+        if falls:
+            if point.used <= low.used:
+                low = lows[-1] = point
+            elif point.used - low.used > least:
+                falls, high = False, point
+        elif point.used >= high.used:
+            high = point
+        elif high.used - point.used > least:
+            falls, low = True, point
+            peaks.append(high)
+            lows.append(point)
+    return Turns(peaks, lows)
+
+
+# ---- nothing is deleted ----------------------------------------------------------------------------------------------
+
+
+def _undisturbed(points: Sequence[Point], now: Instant, left: float | None, least: float) -> Trend:
+    """The growth of a day; that of the last hours where it is steady and more."""
+    day = [point for point in points if point.at >= points[-1].at - DAY]
+    recent = [point for point in day if point.at >= points[-1].at - FAST]
+    slope, taken = _growth(day, least), day
+    if 2 < len(recent) < len(day):
+        fast = _growth(recent, least)
+        if fast.middle > slope.middle and _fit(recent) >= FAST_FIT:
+            slope, taken = fast, recent
+    return _told(slope, taken, now, left, "nothing-deleted", 0, points)
+
+
+def _growth(points: Sequence[Point], least: float) -> Slope:
+    """The slope of a ramp. A few large steps have most pairs within a step: then from end to end."""
+    slope = theil_sen(points)
+    first, last = points[0], points[-1]
+    rise = last.used - first.used
+    if slope.middle <= 0 and rise > least:
+        whole = rise / (last.at - first.at)
+        return Slope(whole, min(slope.low, whole), max(slope.high, whole))
+    return slope
+
+
+def theil_sen(points: Sequence[Point]) -> Slope:
+    some = points[:: -(-len(points) // POINTS)]
+    slopes = sorted(
+        (later.used - earlier.used) / (later.at - earlier.at)
+        for i, later in enumerate(some)
+        for earlier in some[:i]
+        if later.at > earlier.at
     )
-    full_at = now + left / -slope if slope < 0 and left is not None else None
-    return Trend(per_day=-slope * DAY, full_at=full_at)
+    if not slopes:
+        return Slope(0.0, 0.0, 0.0)
+    return Slope(median(slopes), slopes[len(slopes) // 4], slopes[3 * len(slopes) // 4])
+
+
+def _fit(points: Sequence[Point]) -> float:
+    """How much of the change is growth along one line: R²."""
+    mean_at, mean_used = fmean(p.at for p in points), fmean(p.used for p in points)
+    spread = sum((p.at - mean_at) ** 2 for p in points)
+    change = sum((p.used - mean_used) ** 2 for p in points)
+    together = sum((p.at - mean_at) * (p.used - mean_used) for p in points)
+    return together**2 / (spread * change) if spread and change else 0.0
+
+
+# ---- what is written is deleted again --------------------------------------------------------------------------------
+
+
+def _sawtooth(points: Sequence[Point], turns: Turns, now: Instant, left: float | None, least: float) -> Trend:
+    """Growth is that of what remains after the deletions, as long as they go on."""
+    lows = turns.lows
+    cycles = [later.at - earlier.at for earlier, later in pairwise(lows)][-CYCLES:]
+    is_known = len(cycles) >= ENOUGH
+    longest = max(cycles if is_known else [*cycles, lows[0].at - points[0].at])
+    if points[-1].at - lows[-1].at > OVERDUE * longest:
+        ramp = [point for point in points if point.at >= lows[-1].at]
+        slope = theil_sen(ramp)
+        whole = (ramp[-1].used - ramp[0].used) / (ramp[-1].at - ramp[0].at)
+        slope = Slope(max(slope.middle, whole), min(slope.low, whole), max(slope.high, whole))
+        return _told(slope, ramp, now, left, "stopped", len(lows), points)
+    if not is_known:
+        few = Forecast(basis="cycles", span=points[-1].at - points[0].at, cycles=len(lows))
+        return Trend(per_day=theil_sen(points).middle * DAY, forecast=few)
+    found = _over_floors(points, lows, now, left)
+    if found.full_at is not None:
+        deeper = deletions(lows, least).lows  # hourly deletions may hide that much goes once a day
+        is_deeper = len(deeper) > ENOUGH and points[-1].at - deeper[-1].at <= OVERDUE * max(
+            later.at - earlier.at for earlier, later in pairwise(deeper)
+        )
+        if is_deeper:
+            return _over_floors(points, deeper, now, left)
+    return found
+
+
+def _over_floors(points: Sequence[Point], lows: Sequence[Point], now: Instant, left: float | None) -> Trend:
+    """The line under the newest lows, and what rides on it at most."""
+    floors = lows[-CYCLES - 1 :]
+    slope = theil_sen(floors)
+    level = median(low.used - slope.middle * low.at for low in floors)
+    unsteady = median(abs(low.used - slope.middle * low.at - level) for low in floors)
+    if slope.middle * (floors[-1].at - floors[0].at) <= 3 * unsteady:
+        slope = Slope(0.0, 0.0, 0.0)
+        level = median(low.used for low in floors)
+    rides = max(p.used - level - slope.middle * p.at for p in points if p.at >= floors[0].at)
+    last = points[-1]
+    remains = None if left is None else left + last.used - level - slope.middle * last.at - rides
+    return _told(slope, floors, now, remains, "cycles", len(lows), points)
+
+
+def _told(
+    slope: Slope,
+    taken: Sequence[Point],
+    now: Instant,
+    left: float | None,
+    basis: Basis,
+    cycles: int,
+    points: Sequence[Point],
+) -> Trend:
+    forecast = Forecast(
+        full_at=_full(slope.middle, now, left),
+        basis=basis,
+        span=points[-1].at - points[0].at,
+        earliest=_full(slope.high, now, left),
+        latest=_full(slope.low, now, left),
+        fit=_fit(taken),
+        cycles=cycles,
+    )
+    return Trend(per_day=slope.middle * DAY, full_at=forecast.full_at, forecast=forecast)
+
+
+def _full(slope: float, now: Instant, left: float | None) -> Instant | None:
+    return now + max(0.0, left) / slope if slope > 0 and left is not None else None
+
+
+# ---- a disk ----------------------------------------------------------------------------------------------------------
+
+
+def with_trend(disk: Disk, series: Callable[[str], Series], now: Instant) -> Disk:
+    """The disk with what its history says; `series` gives a week of one of its numbers. Of the disk and its quota what
+    comes first counts."""
+    quota = disk.quota
+
+    def look(metric: str, left: float | None, size: float | None) -> Trend:
+        past = series(metric)
+        return trend(past.offsets, past.values, now, left, size=size, lag=disk.lag)
+
+    space = look("free_bytes", disk.usable_free_bytes, disk.total_bytes)
+    files = look("free_inodes", disk.free_inodes, disk.total_inodes)
+    full, no_inodes = space.forecast, files.forecast
+    if quota is not None:
+        allowed = look("quota_left_bytes", quota.left_bytes, _limit(quota, "hard_bytes"))
+        full = sooner(full, allowed.forecast)
+        no_inodes = sooner(
+            no_inodes, look("quota_left_inodes", quota.left_inodes, _limit(quota, "hard_inodes")).forecast
+        )
+    return replace(
+        disk,
+        bytes_per_day=space.per_day,
+        inodes_per_day=files.per_day,
+        full_at=None if full is None else full.full_at,
+        inodes_full_at=None if no_inodes is None else no_inodes.full_at,
+        forecast=full,
+        inodes_forecast=no_inodes,
+    )
+
+
+def _limit(quota: Quota, name: str) -> int | None:
+    return min((limit for one in quota.allowances if (limit := getattr(one, name)) is not None), default=None)
+
+
+def sooner(disk: Forecast | None, quota: Forecast | None) -> Forecast | None:
+    """The forecast of the two whose end comes first."""
+    if quota is None or quota.full_at is None:
+        return disk
+    if disk is None or disk.full_at is None or quota.full_at < disk.full_at:
+        return replace(quota, of="quota")
+    return disk

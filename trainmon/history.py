@@ -1,4 +1,5 @@
-"""Ring buffers of compact numbers: an hour at the sample period, a day at one a minute. Owned by the engine.
+"""Ring buffers of compact numbers: an hour at the sample period, a day at one a minute; of disks a week at one in ten
+minutes. Owned by the engine.
 
 An hour of 4 metrics of 2,048 GPUs is 577 MiB as deques of floats; as 16-bit columns, a row a node sample, it is 29.
 """
@@ -16,12 +17,14 @@ from trainmon.model import Disk, Gpu, Series
 
 HOUR = 3600.0
 DAY = 86_400.0
+WEEK = 7 * DAY
 MINUTE = 60.0
+TEN_MINUTES = 600.0
 
 GPU_METRICS: dict[str, float] = {"temperature": 1.0, "memory": 4.0, "utilization": 1.0, "power": 0.1}
 """The units of one count in the 16-bit columns: °C, 4 MiB (up to 256 GiB), %, 0.1 W (up to 6.5 kW)."""
 
-DISK_METRICS = ("free_bytes", "free_inodes")
+DISK_METRICS = ("free_bytes", "free_inodes", "quota_left_bytes", "quota_left_inodes")
 
 MOST_GPUS = 128
 """GPUs of one node that have a history; a column is found by its index, and an index comes from the node."""
@@ -71,6 +74,7 @@ class History:
         self._day: dict[str, Ring] = {}
         self._disk_hour: dict[str, Ring] = {}
         self._disk_day: dict[str, Ring] = {}
+        self._disk_week: dict[str, Ring] = {}
 
     def record_gpus(self, node: str, at: Instant, gpus: Sequence[Gpu], period: Seconds) -> None:
         """Add one sample of all GPUs of a node. A changed number of GPUs starts the node's rings anew."""
@@ -88,18 +92,22 @@ class History:
 
     def record_disk(self, disk: Disk) -> None:
         """Add one sample of a disk that answered; disks are looked at every 10 s."""
-        row = array("d", [math.nan if n is None else n for n in (disk.free_bytes, disk.free_inodes)])
+        quota = disk.quota
+        allowed = (None, None) if quota is None else (quota.left_bytes, quota.left_inodes)
+        row = array("d", [math.nan if n is None else n for n in (disk.free_bytes, disk.free_inodes, *allowed)])
         hour = self._disk_hour.setdefault(disk.key, Ring("d", len(row), int(HOUR / 10)))
         hour.append(disk.at, row)
         day = self._disk_day.setdefault(disk.key, Ring("d", len(row), int(DAY / MINUTE)))
         if disk.at - day.last_at() >= MINUTE:
             day.append(disk.at, row)
+        week = self._disk_week.setdefault(disk.key, Ring("d", len(row), int(WEEK / TEN_MINUTES)))
+        if disk.at - week.last_at() >= TEN_MINUTES:
+            week.append(disk.at, row)
 
     def series(self, subject: str, metric: str, span: Seconds, now: Instant) -> Series:
         """The last `span` seconds of a number; empty for what is not known."""
         if metric in DISK_METRICS:
-            ring = (self._disk_hour if span <= HOUR else self._disk_day).get(subject)
-            return _series(ring, DISK_METRICS.index(metric), 1.0, span, now)
+            return self._disk_series(subject, DISK_METRICS.index(metric), span, now)
         node, _, index = subject.rpartition("/")
         if metric not in GPU_METRICS or not index.isdigit():
             return EMPTY
@@ -107,17 +115,27 @@ class History:
         ring = (self._hour if span <= HOUR else self._day).get(node)
         return _series(ring, column, GPU_METRICS[metric], span, now, UNKNOWN)
 
+    def _disk_series(self, key: str, column: int, span: Seconds, now: Instant) -> Series:
+        """Of a piece longer than a day, the last day is as fine as it is kept."""
+        fine = _series((self._disk_hour if span <= HOUR else self._disk_day).get(key), column, 1.0, span, now)
+        if span <= DAY or not fine.offsets:
+            return fine
+        coarse = _series(self._disk_week.get(key), column, 1.0, span, now)
+        older = bisect_left(coarse.offsets, fine.offsets[0])
+        return Series(coarse.offsets[:older] + fine.offsets, coarse.values[:older] + fine.values)
+
     def forget(self, node: str) -> None:
         """Drop what is kept of a node and its disks."""
         for rings in (self._hour, self._day):
             rings.pop(node, None)
-        for rings in (self._disk_hour, self._disk_day):
+        for rings in (self._disk_hour, self._disk_day, self._disk_week):
             for key in [key for key in rings if key.startswith(f"{node}:")]:
                 del rings[key]
 
     def nbytes(self) -> int:
         """Bytes held by all rings, for the benchmark that measures what history costs."""
-        rings = [ring for group in (self._hour, self._day, self._disk_hour, self._disk_day) for ring in group.values()]
+        groups = (self._hour, self._day, self._disk_hour, self._disk_day, self._disk_week)
+        rings = [ring for group in groups for ring in group.values()]
         return sum(len(r.times) * 8 + len(r.values) * r.values.itemsize for r in rings)
 
 
@@ -138,6 +156,8 @@ def _series(
         return EMPTY
     times, values = ring.column(column, now - span)
     return Series(
-        offsets=tuple(at - now for at in times),
-        values=tuple(math.nan if value == unknown else value * unit for value in values),
+        offsets=tuple([at - now for at in times]),
+        values=tuple(values)
+        if unknown is None and unit == 1.0
+        else tuple(math.nan if value == unknown else value * unit for value in values),
     )
