@@ -1,0 +1,40 @@
+"""Rules about runs, in the order of the README."""
+
+from __future__ import annotations
+
+from trainmon.rules.base import Rule
+from trainmon.rules.runs.checkpoints import CheckpointOverdue, CheckpointPointer, CheckpointTorn
+from trainmon.rules.runs.ends import EndedEarly, Finished, Restarted, RunDead, RunStopped
+from trainmon.rules.runs.jobs import NoJobQueued, NotScheduled, TimeLimitNear
+from trainmon.rules.runs.numbers import LossNan, LossScaleFloor, LossSpike, SkippedSteps
+from trainmon.rules.runs.silence import DataStall, RunHung, RunStalled
+from trainmon.rules.runs.speed import SlowThroughput, Straggler
+from trainmon.rules.runs.switches import KillSwitchLeft, SaveSwitchIgnored
+from trainmon.rules.runs.wandb import WandbHeartbeatLost, WandbSeveralActive
+
+RUNS: tuple[type[Rule], ...] = (
+    RunDead,
+    EndedEarly,
+    NotScheduled,
+    RunStopped,
+    Finished,
+    Restarted,
+    RunHung,
+    RunStalled,
+    DataStall,
+    LossNan,
+    LossSpike,
+    SkippedSteps,
+    LossScaleFloor,
+    SlowThroughput,
+    Straggler,
+    NoJobQueued,
+    TimeLimitNear,
+    WandbSeveralActive,
+    WandbHeartbeatLost,
+    KillSwitchLeft,
+    SaveSwitchIgnored,
+    CheckpointOverdue,
+    CheckpointTorn,
+    CheckpointPointer,
+)

@@ -1,0 +1,160 @@
+"""Rules about a run's checkpoints: one is overdue, the last is torn, a restart would fail or take another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from trainmon.checkpoints_resume import NONE_FOUND
+from trainmon.clock import Instant
+from trainmon.model import Run, State
+from trainmon.model_alerts import Finding
+from trainmon.model_checkpoints import Checkpoint, Checkpoints
+from trainmon.rules.base import Duration, ago
+from trainmon.rules.runs.base import BETWEEN, LIVING, RunRule, queue_in
+from trainmon.text import counted, duration
+
+
+class CheckpointRule(RunRule, frozen=True, kw_only=True):
+    """Rests on the host that lists the directory."""
+
+    unseen_while: ClassVar[frozenset[str]] = frozenset()
+
+    def sources(self, state: State, run: Run) -> tuple[str, ...]:
+        host = None if run.checkpoints is None else run.checkpoints.host
+        return (f"node:{host}",) if host is not None and f"node:{host}" in state.sources else ()
+
+    def unclear(self, state: State, run: Run, now: Instant) -> str | None:
+        known = run.checkpoints
+        if known is None:
+            return "its checkpoints have not been listed yet"
+        return None if known.error is None else f"its checkpoints cannot be listed: {known.error}"
+
+
+class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
+    """It trains on, and no checkpoint was committed for longer than it ever takes."""
+
+    name: ClassVar[str] = "checkpoint-overdue"
+    origin: ClassVar[str] = "its own cadence, twice; BLOOM: 7 h were lost with sparse saves, then it saved every 3 h"
+    unseen_while: ClassVar[frozenset[str]] = BETWEEN
+
+    times: float = 2.0
+    """So many times its usual distance in steps, or in time where steps are not known."""
+    first: Duration = 21_600.0
+    """How long a job may train without a first one."""
+    hold: Duration = 120.0
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        known = run.checkpoints
+        if known is None or known.error is not None or run.verdict not in LIVING or known.writing is not None:
+            return
+        last = known.committed
+        words = self._without_any(state, run, now) if last is None else self._late(run, known, last, now)
+        if words is None:
+            return
+        lost = known.at_risk(run.progress.step)
+        risk = f"; {counted(lost, 'step')} are at risk" if lost else ""
+        yield self.found(
+            state,
+            run,
+            "warning",
+            f"{words}{risk}",
+            evidence=(known.path, *((known.note,) if known.note else ())),
+            advice=f"S has it save now: trainmon-tui save {run.name}; see whether its disk is full (key 3) and what "
+            "its log says of saving (key 4)",
+            since=None if last is None else last.at,
+        )
+
+    def _late(self, run: Run, known: Checkpoints, last: Checkpoint, now: Instant) -> str | None:
+        if last.at is None:
+            return None
+        age, step = now - last.at, run.progress.step
+        if known.every_steps and last.step is not None and step is not None:
+            is_late = step - last.step > self.times * known.every_steps
+            usual = f"every {known.every_steps:,} steps"
+        elif known.every_s:
+            is_late = age > self.times * known.every_s + (known.save_s or 0.0)
+            usual = f"every {duration(known.every_s)}"
+        else:
+            return None
+        which = "" if last.step is None else f", of step {last.step:,},"
+        return (
+            f"the last checkpoint of {run.name}{which} is {ago(age)} old; usually it saves {usual}" if is_late else None
+        )
+
+    def _without_any(self, state: State, run: Run, now: Instant) -> str | None:
+        queue = queue_in(state, run)
+        job = None if queue is None else queue.present
+        if job is None or job.started_at is None or now - job.started_at < self.first:
+            return None
+        return f"{run.name} trains for {ago(now - job.started_at)} in job {job.id}, and has no checkpoint at all"
+
+
+class CheckpointTorn(CheckpointRule, frozen=True, kw_only=True):
+    """Its last save did not become whole, and nobody writes it any more."""
+
+    name: ClassVar[str] = "checkpoint-torn"
+    origin: ClassVar[str] = "Bekman: the very last checkpoint may not have been finished"
+
+    hold: Duration = 60.0
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        known = run.checkpoints
+        if known is None or known.error is not None:
+            return
+        last = known.committed
+        whole_at = 0.0 if last is None else last.at or 0.0
+        torn = [one for one in known.list if one.state == "torn" and (one.at or 0.0) > whole_at]
+        if not torn:
+            return
+        one, lost = torn[0], known.at_risk(run.progress.step)
+        age = "" if one.at is None else f" {ago(now - one.at)} ago"
+        back = "there is no whole one" if last is None else f"the last whole one is {_called(last)}"
+        risk = f", {counted(lost, 'step')} back" if lost and last is not None else ""
+        yield self.found(
+            state,
+            run,
+            "warning",
+            f"the last save of {run.name}, {_called(one)}, ended torn{age}: {one.why}; {back}{risk}",
+            evidence=tuple(f"{other.path}: {other.why}" for other in torn[:5]),
+            advice=f"see whether its disk is full (key 3); S has it save again: trainmon-tui save {run.name}; do not "
+            "resume from the torn one",
+            since=one.at,
+        )
+
+
+class CheckpointPointer(CheckpointRule, frozen=True, kw_only=True):
+    """A restart would fail, take a wreck, or take an older checkpoint than the last."""
+
+    name: ClassVar[str] = "checkpoint-pointer"
+    origin: ClassVar[str] = "NeMo #3390: a quota ended the write of LATEST, and two more jobs resumed from before"
+
+    hold: Duration = 300.0
+    """How long it must be so: the pointer moves after the commit."""
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        known = run.checkpoints
+        problem = None if known is None or known.error is not None else _problem(known.problem)
+        if known is None or problem is None or run.verdict == "finished":
+            return
+        is_next = run.verdict in ("dead", "queued", "starting")
+        yield self.found(
+            state,
+            run,
+            "critical" if is_next else "warning",
+            f"a restart of {run.name} would go wrong: {problem}",
+            evidence=(known.path, *((f"it would resume from {known.resumes}",) if known.resumes else ())),
+            advice="put the pointer right, or move what is torn away, before its next attempt starts"
+            + (f"; H holds the job that waits: trainmon-tui hold {run.name}" if run.verdict == "queued" else ""),
+        )
+
+
+def _problem(words: str | None) -> str | None:
+    """What is wrong, without what is so at the begin of every training: nothing was saved yet, or not all was read."""
+    parts = [] if words is None else words.split("; ")
+    usual = ("nothing was saved yet", f"{NONE_FOUND} so far", f"{NONE_FOUND} yet")
+    return "; ".join(part for part in parts if not any(one in part for one in usual)) or None
+
+
+def _called(one: Checkpoint) -> str:
+    return one.path.rpartition("/")[2] if one.step is None else f"step {one.step:,}"

@@ -1,0 +1,243 @@
+"""Rules about the end of a run: dead, stopped by a person, finished, ended short of its target; and its restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, NamedTuple
+
+from trainmon import wandb_keys
+from trainmon.clock import Instant
+from trainmon.endings import Queue, has_begun, how_it_ended
+from trainmon.model import Run, State
+from trainmon.model_alerts import Finding
+from trainmon.rules.base import Duration, ago
+from trainmon.rules.runs.base import RunRule, log_source, queue_in, slurm_source, tail, wandb_source
+from trainmon.scene import target, where
+from trainmon.wandb_group import label
+
+
+class RunDead(RunRule, frozen=True, kw_only=True):
+    """A run that is not done has ended, no person ended it, and no job of it waits."""
+
+    name: ClassVar[str] = "run-dead"
+    origin: ClassVar[str] = "Linum's monitor: CODE RED at once, day or night; BLOOM's is-job-running watchdog"
+
+    hold: Duration = 60.0
+    """How long it must be so, where nobody says how it ended: accounting may still name a person. Else at once."""
+
+    def sources(self, state: State, run: Run) -> tuple[str, ...]:
+        return _all_sources(state, run)
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        if run.verdict != "dead":
+            return
+        queue = queue_in(state, run)
+        if _short_of(run, queue) is not None:
+            return
+        last = None if queue is None else queue.ended
+        is_said = last is None or last.stage == "ended"
+        is_ours = not run.spec.found or run.progress.step is not None
+        yield self.found(
+            state,
+            run,
+            "critical" if is_ours else "warning",
+            f"{run.name} is dead: {run.why}",
+            evidence=tail(run),
+            advice=_again(run),
+            since=_ended_at(run, queue),
+            proven=is_said,
+        )
+
+
+class EndedEarly(RunRule, frozen=True, kw_only=True):
+    """Its job, or W&B, says that it ended well, and its target was not reached."""
+
+    name: ClassVar[str] = "ended-early"
+    origin: ClassVar[str] = "exit status 0 is success only at the target step"
+
+    def sources(self, state: State, run: Run) -> tuple[str, ...]:
+        return _all_sources(state, run)
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        queue = queue_in(state, run)
+        short = _short_of(run, queue) if run.verdict == "dead" else None
+        if short is None:
+            return
+        yield self.found(
+            state,
+            run,
+            "critical",
+            f"{run.name} ended as if it were done, at step {short.step:,} of {short.goal:,}: {run.why}",
+            evidence=tail(run),
+            advice=f"if that was all, correct target_step in its [[run]]; else {_again(run)}",
+            since=_ended_at(run, queue),
+        )
+
+
+class RunStopped(RunRule, frozen=True, kw_only=True):
+    """A person ended it: by its kill switch, by cancelling its job, or with a key here."""
+
+    name: ClassVar[str] = "run-stopped"
+    origin: ClassVar[str] = "what a person did on purpose is never an alarm"
+
+    def sources(self, state: State, run: Run) -> tuple[str, ...]:
+        return _all_sources(state, run)
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        if run.verdict != "stopped":
+            return
+        is_armed = run.kill is not None and run.kill.exists
+        first = f"U takes the kill switch back: trainmon-tui unkill {run.name}; then " if is_armed else ""
+        yield self.found(
+            state,
+            run,
+            "info",
+            f"{run.name} was stopped by a person: {run.why}",
+            advice=f"nothing, if that was meant; to go on, {first}{_again(run)}",
+            since=_ended_at(run, queue_in(state, run)),
+            person=True,
+        )
+
+
+class Finished(RunRule, frozen=True, kw_only=True):
+    """It has reached its target."""
+
+    name: ClassVar[str] = "finished"
+    origin: ClassVar[str] = "ours"
+
+    new_for: Duration = 3_600.0
+    """How long after its last step it is still told, by a program that was not there."""
+
+    def sources(self, state: State, run: Run) -> tuple[str, ...]:
+        return _all_sources(state, run)
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        since = _finished_at(run)
+        if run.verdict != "finished" or since is None or now - since > self.new_for:
+            return
+        loss = "" if run.progress.loss is None else f", loss {run.progress.loss:.4g}"
+        yield self.found(
+            state,
+            run,
+            "info",
+            f"{run.name} has finished: {run.why}{loss}",
+            evidence=tail(run, 3),
+            since=since,
+            event=True,
+            proven=True,
+        )
+
+
+class Restarted(RunRule, frozen=True, kw_only=True):
+    """Another attempt of it runs: its job was requeued, the next has taken over, or its steps have gone back."""
+
+    name: ClassVar[str] = "restarted"
+    origin: ClassVar[str] = "ours"
+
+    new_for: Duration = 900.0
+    """How long after the restart it is still told, by a program that was not there."""
+
+    def sources(self, state: State, run: Run) -> tuple[str, ...]:
+        return _all_sources(state, run)
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        queue = queue_in(state, run)
+        found = _by_its_job(run, queue, now) if queue is not None else _by_wandb(run) or _by_its_log(run)
+        if found is None or now - found.at > self.new_for:
+            return
+        last = "" if run.progress.step is None else f"; it is at {where(run.progress)}"
+        yield self.found(
+            state,
+            run,
+            "info",
+            f"{run.name} was restarted {ago(now - found.at)} ago: {found.words}{last}",
+            since=found.at,
+            event=True,
+            proven=True,
+        )
+
+
+class _Restart(NamedTuple):
+    at: Instant
+    words: str
+
+
+class _Short(NamedTuple):
+    step: int
+    goal: int
+
+
+def _by_its_job(run: Run, queue: Queue, now: Instant) -> _Restart | None:
+    job = queue.present
+    if job is None or job.started_at is None or job.state != "RUNNING":
+        return None
+    last = queue.ended
+    is_after = last is not None and has_begun(last) and (last.ends_at or last.gone_at or now) <= job.started_at + 60.0
+    if last is not None and is_after:
+        return _Restart(job.started_at, f"job {job.id} has taken over; {how_it_ended(last, now)}")
+    if job.restarts:
+        return _Restart(job.started_at, f"job {job.id} was requeued, for the {_ordinal(job.restarts)} time")
+    return None
+
+
+def _by_wandb(run: Run) -> _Restart | None:
+    wandb = run.wandb
+    current = None if wandb is None else wandb.current
+    before = None if wandb is None else wandb.before
+    if wandb is None or current is None or before is None or wandb.phase != "active" or current.created_at is None:
+        return None
+    return _Restart(current.created_at, f"W&B shows {label(current)} after {label(before)}")
+
+
+def _by_its_log(run: Run) -> _Restart | None:
+    memory = run.memory
+    if memory.back_at is None or memory.back_from is None or run.jobs:
+        return None
+    return _Restart(memory.back_at, f"its steps went back from {memory.back_from:,}")
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def _short_of(run: Run, queue: Queue | None) -> _Short | None:
+    """Where it ended as if it were done, and where it should have."""
+    goal = target(run)
+    current = None if run.wandb is None else run.wandb.current
+    by_wandb = None if current is None else wandb_keys.step_of(current)
+    step = max(run.progress.step or 0, by_wandb or 0)
+    if goal is None or step >= goal or (run.progress.step is None and by_wandb is None):
+        return None
+    last = None if queue is None else queue.ended
+    if last is not None:
+        return _Short(step, goal) if last.state == "COMPLETED" else None
+    is_said = current is not None and current.state == "finished" and run.wandb is not None and not run.wandb.active
+    return _Short(step, goal) if is_said else None
+
+
+def _ended_at(run: Run, queue: Queue | None) -> Instant | None:
+    """When it ended, by its job; else when its last step came."""
+    last = None if queue is None else queue.ended
+    at = None if last is None else last.ends_at or last.gone_at
+    return at if at is not None else run.progress.at
+
+
+def _finished_at(run: Run) -> Instant | None:
+    if run.progress.at is not None:
+        return run.progress.at
+    current = None if run.wandb is None else run.wandb.current
+    return None if current is None else current.heartbeat_at
+
+
+def _all_sources(state: State, run: Run) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*log_source(state, run), *slurm_source(state, run), *wandb_source(state, run))))
+
+
+def _again(run: Run) -> str:
+    """How it is started again."""
+    if run.jobs:
+        return f"R requeues its job: trainmon-tui requeue {run.name}; N queues another: trainmon-tui queue {run.name}"
+    if run.spec.script is not None:
+        return f"N queues it: trainmon-tui queue {run.name}"
+    return "start it as it was started before; its log (key 4) shows how it ended"

@@ -1,0 +1,99 @@
+"""Rules about a run from which no step comes. Progress is believed, never a file's age: a watchdog may write into a
+log while the training hangs, as it did for three hours at BLOOM's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from trainmon.clock import Instant
+from trainmon.model import Run, State
+from trainmon.model_alerts import Finding
+from trainmon.rules.base import Duration
+from trainmon.rules.runs.base import SILENT, UNKNOWN, RunRule, queue_in, tail
+
+RULES_OF_SILENCE = frozenset({"run-hung", "run-stalled", "data-stall"})
+
+
+class SilenceRule(RunRule, frozen=True, kw_only=True):
+    """One kind of silence. How long a run may be silent is its own: `stall_after` of its [[run]], and ten of its usual
+    intervals."""
+
+    verdict: ClassVar[str]
+    words: ClassVar[str]
+    unseen_while: ClassVar[frozenset[str]] = UNKNOWN | SILENT
+    """Another kind of silence is no end of this one."""
+
+    hold: Duration = 60.0
+    """How long it must be so, beyond the silence itself: its GPUs are asked meanwhile."""
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        if run.verdict != self.verdict or self._is_told(state, run):
+            return
+        queue = queue_in(state, run)
+        job = None if queue is None else queue.present
+        told = () if job is None else (f"job {job.id} is {job.state}",)
+        yield self.found(
+            state,
+            run,
+            "critical",
+            f"{run.name} {self.words}: {run.why}",
+            evidence=(*told, *tail(run)),
+            advice=self.mend(run),
+            since=run.progress.at,
+        )
+
+    def mend(self, run: Run) -> str:
+        """What to do."""
+        raise NotImplementedError
+
+    def _is_told(self, state: State, run: Run) -> bool:
+        """Whether this silence is an alert already, of another kind: one silence is one alert."""
+        return any(
+            alert.run == run.name and alert.is_firing and alert.rule != self.name and alert.rule in RULES_OF_SILENCE
+            for alert in state.alerts.values()
+        )
+
+
+class RunHung(SilenceRule, frozen=True, kw_only=True):
+    """No step comes, and its GPUs spin without power: one of them is waited for."""
+
+    name: ClassVar[str] = "run-hung"
+    origin: ClassVar[str] = "BLOOM: stuck for hours at 100 % GPU, RUNNING for Slurm, 18 h lost"
+    verdict: ClassVar[str] = "hung"
+    words: ClassVar[str] = "hangs"
+
+    def mend(self, run: Run) -> str:
+        return (
+            "py-spy dump of its processes shows where they wait; a trainer that hangs reads no switch, so "
+            f"C cancels its job: trainmon-tui cancel {run.name}, or R requeues it: trainmon-tui requeue {run.name}"
+        )
+
+
+class RunStalled(SilenceRule, frozen=True, kw_only=True):
+    """No step comes, for longer than it is ever quiet."""
+
+    name: ClassVar[str] = "run-stalled"
+    origin: ClassVar[str] = "ten of its own intervals, and at least stall_after (15m)"
+    verdict: ClassVar[str] = "stalled"
+    words: ClassVar[str] = "has stalled"
+
+    def mend(self, run: Run) -> str:
+        return (
+            f"look at the end of its log (key 4) and its GPUs (key 2); R requeues it: trainmon-tui requeue {run.name}"
+        )
+
+
+class DataStall(SilenceRule, frozen=True, kw_only=True):
+    """No step comes, and its GPUs have nothing to do: it waits for data, storage or its host."""
+
+    name: ClassVar[str] = "data-stall"
+    origin: ClassVar[str] = "idle GPUs while a step is due: data, storage or the host"
+    verdict: ClassVar[str] = "data-stall"
+    words: ClassVar[str] = "waits, and its GPUs have nothing to do"
+
+    def mend(self, run: Run) -> str:
+        return (
+            "look at its disks (key 3) and its data loaders' processes on its nodes; "
+            f"R requeues it: trainmon-tui requeue {run.name}"
+        )
