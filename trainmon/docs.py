@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
-import itertools
 import json
 import re
 import sys
@@ -21,14 +18,19 @@ from trainmon.config_decode import find_kind, table_of
 from trainmon.config_table import Table
 from trainmon.config_tables import Settings
 from trainmon.config_values import Duration, Share, SlurmPeriod, WandbPeriod, duration_text
+from trainmon.docs_alerts import channels, rules
+from trainmon.notes import notes, words
 
 README = Path(__file__).parent.parent / "README.md"
 UNUSED = "Not used yet."
+ELSEWHERE = {"rule": "Its settings: see [Rules](#rules).", "notify": "Its settings: see [Channels](#channels)."}
+"""Tables of several kinds, each of which has settings of its own."""
 
 
 def tables() -> dict[str, str]:
     """Every generated part of the README, by the name in its markers."""
     makers: dict[str, Callable[[], str]] = {"commands": commands, "keys": keys, "config": config, "formats": formats}
+    makers |= {"rules": rules, "channels": channels}
     return {name: make() for name, make in makers.items()}
 
 
@@ -104,11 +106,13 @@ def config() -> str:
         table, many = table_of(field.type)
         if table is None:
             top += _rows(Settings, field, "")
-        elif UNUSED in _words(table):
+        elif UNUSED in words(table):
             names = ", ".join(f"`{name}`" for name in _names(table))
-            idle.append(f"- `{_title(field.encode_name, many)}` {_words(table).replace(UNUSED, '').strip()} {names}")
+            idle.append(f"- `{_title(field.encode_name, many)}` {words(table).replace(UNUSED, '').strip()} {names}")
+        elif field.encode_name in ELSEWHERE:
+            used.append(f"**`{_title(field.encode_name, many)}`** {words(table)} {ELSEWHERE[field.encode_name]}")
         else:
-            used.append(f"**`{_title(field.encode_name, many)}`** {_words(table)}\n\n{_grid(_all_rows(table, ''))}")
+            used.append(f"**`{_title(field.encode_name, many)}`** {words(table)}\n\n{_grid(_all_rows(table, ''))}")
     first = f"At the top of the file:\n\n{_grid(top)}"
     later = "Read and checked, and not used by this version:\n\n" + "\n".join(idle)
     return "\n\n".join([first, *used, later])
@@ -156,22 +160,6 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
     if find_kind(field.type) is find_kind(Share):
         return f'`"{value:.0%}"`'
     return f"`{json.dumps(value)}`"
-
-
-def _words(table: type[Table]) -> str:
-    return " ".join((table.__doc__ or "").split())
-
-
-def notes(table: type[Table]) -> dict[str, str]:
-    """The text under each field of a table, from its source: Python keeps no docstrings of fields."""
-    tree = ast.parse(inspect.getsource(sys.modules[table.__module__]))
-    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == table.__name__)
-    found = {}
-    for field, note in itertools.pairwise(body):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            said = note.value if isinstance(note, ast.Expr) else None
-            found[field.target.id] = " ".join(str(said.value).split()) if isinstance(said, ast.Constant) else ""
-    return found
 
 
 @click.command()

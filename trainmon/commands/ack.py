@@ -1,0 +1,27 @@
+"""trainmon-tui ack ALERT: somebody takes care of it; it is not told again, and taken to nobody else."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+
+@click.command("ack")
+@click.argument("alert", metavar="ALERT")
+@click.option("--why", default="", metavar="TEXT", help="What is done about it.")
+@click.option("--undo", is_flag=True, help="Nobody takes care of it after all.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(alert: str, why: str, undo: bool, as_json: bool) -> int:
+    """Acknowledge an alert: its repeats and its escalation stop until it is over. ALERT is its id, the beginning of it,
+    or its subject.
+
+    Exit status: 0 done or written down, 2 no such alert, 3 the ledger cannot be written.
+    """
+    from trainmon.commands.ordering import give, named, person, read
+    from trainmon.model_alerts import Order
+
+    found = named(read().recalled.alerts, alert)
+    order = Order(verb="unack" if undo else "ack", at=time.time(), by=person(), alert=found.id, why=why, via="command")
+    done = f"{'given back' if undo else 'acknowledged'}: {found.id} {found.rule} {found.subject}"
+    return give(order, as_json=as_json, done=done)
