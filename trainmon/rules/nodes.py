@@ -1,7 +1,22 @@
-"""Rules about nodes."""
+"""All rules about nodes, in the order of the README."""
 
 from __future__ import annotations
 
 from trainmon.rules.base import Rule
+from trainmon.rules.nodes_hosts import ClockSkew, NodeRebooted, NodeUnreachable
+from trainmon.rules.nodes_links import InfinibandDown, InfinibandFlapping
+from trainmon.rules.nodes_memory import MemoryFull, MemoryLeak, OomKill
+from trainmon.rules.nodes_scheduler import NodeDrained, SparesFew
 
-NODES: tuple[type[Rule], ...] = ()
+NODES: tuple[type[Rule], ...] = (
+    NodeUnreachable,
+    NodeRebooted,
+    ClockSkew,
+    MemoryFull,
+    MemoryLeak,
+    OomKill,
+    InfinibandDown,
+    InfinibandFlapping,
+    NodeDrained,
+    SparesFew,
+)

@@ -1,0 +1,175 @@
+"""Hosts that cannot be reached, came up anew, or whose clock is off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from trainmon.clock import Instant, Seconds
+from trainmon.model import Source, State
+from trainmon.model_alerts import Alert, Finding
+from trainmon.model_jobs import SchedulerNode
+from trainmon.rules.base import Duration, Rule, ago
+from trainmon.rules.seen import EXCLUDE, Whose, node_unseen, nodes_seen, silence
+from trainmon.text import clean
+
+
+class NodeUnreachable(Rule, frozen=True, kw_only=True):
+    """A node does not answer. One that lets people in for a job alone, and has none of ours, is no fault."""
+
+    name = "node-unreachable"
+    family = "nodes"
+    origin = "ours: a lost connection is dialled again within seconds, a minute is none of them"
+
+    hold: Duration = 60.0
+    """How long it must be so; the time since its last word counts."""
+    silent: Duration = 120.0
+    """How long one whose connection still stands may say nothing."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        whose: Whose | None = None
+        for source in state.sources.values():
+            if source.health in ("ok", "off") or source.kind != "node":
+                continue
+            quiet = silence(source, state, now)
+            if source.health == "late" and (quiet is None or quiet <= self.silent):
+                continue
+            whose = whose or Whose(state)
+            yield self._found(source, quiet, state, whose, now)
+
+    def _found(self, source: Source, quiet: Seconds | None, state: State, whose: Whose, now: Instant) -> Finding:
+        node = source.name.removeprefix("node:")
+        run = whose.name(node)
+        told = state.scheduler_nodes.get(node)
+        error = source.error or "it says nothing, though its connection stands"
+        since = "it has never answered" if source.seen_at is None else f"last heard {ago(now - source.seen_at)} ago"
+        asks = source.phase == "held"
+        return Finding(
+            rule=self.name,
+            subject=f"node:{node}",
+            severity="critical" if run is not None and not asks else "warning",
+            summary=f"{node} {'waits for a person' if asks else 'does not answer'}: {error}; {since}",
+            evidence=tuple(part for part in (_by_slurm(told), clean(source.stderr or "")) if part),
+            advice=source.hint or f"try: ssh {node}; what trains there may still run: see the run's log; {EXCLUDE}",
+            cluster=source.cluster,
+            run=run,
+            node=node,
+            since=source.seen_at,
+            proven=quiet is not None and quiet >= self.hold,
+        )
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        """It is over when it answers, or is not wanted now; anything between is not known."""
+        source = state.sources.get(f"node:{alert.node}")
+        if source is None:
+            return f"{alert.node} is no longer watched"
+        return None if source.health in ("ok", "off") else f"{alert.node} has not answered yet"
+
+
+def _by_slurm(told: SchedulerNode | None) -> str:
+    if told is None:
+        return ""
+    return f"Slurm: {'+'.join((told.state, *told.flags))}{', ' + told.reason if told.reason else ''}"
+
+
+class NodeRebooted(Rule, frozen=True, kw_only=True):
+    """A node came up anew while it was watched."""
+
+    name = "node-rebooted"
+    family = "nodes"
+    origin = "ours: its boot time, by its clock and by ours, so that a clock that is set anew is none"
+
+    news: Duration = 1_800.0
+    """For how long it is news."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        whose: Whose | None = None
+        for name, past in state.pasts.items():
+            if past.rebooted_at is None or now - past.rebooted_at > self.news or name not in state.nodes:
+                continue
+            whose = whose or Whose(state)
+            yield self._found(name, past.rebooted_at, state, whose, now)
+
+    def _found(self, name: str, at: Instant, state: State, whose: Whose, now: Instant) -> Finding:
+        told = state.scheduler_nodes.get(name)
+        run = whose.name(name)
+        planned = told is not None and {"REBOOT_ISSUED", "REBOOT_REQUESTED", "MAINTENANCE"} & set(told.flags)
+        return Finding(
+            rule=self.name,
+            subject=f"node:{name}",
+            severity="info" if planned else "critical" if run is not None else "warning",
+            summary=f"{name} booted {ago(now - at)} ago" + (", as Slurm was asked" if planned else ""),
+            evidence=tuple(part for part in (_by_slurm(told),) if part),
+            advice="look for why: journalctl -b -1 -p err on it; its job is lost, see whether the next one runs"
+            if run is not None
+            else "look for why: journalctl -b -1 -p err on it",
+            cluster=state.nodes[name].cluster,
+            run=run,
+            node=name,
+            sources=(f"node:{name}",),
+            since=at,
+            event=True,
+        )
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        return None
+
+
+class ClockSkew(Rule, frozen=True, kw_only=True):
+    """A node's clock is off against ours. Where most are off by the same, it is ours that is."""
+
+    name = "clock-skew"
+    family = "nodes"
+    origin = "ours: over SSH 0.05 s, node_exporter's limit, cannot be told from a slow packet"
+
+    hold: Duration = 60.0
+    """How long it must be so before it fires."""
+    most: Duration = 2.0
+    """How far off a clock may be."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        off = {}
+        known = 0
+        for node in nodes_seen(state):
+            if node.clock_skew_s is not None:
+                known += 1
+                if abs(node.clock_skew_s) > self.most:
+                    off[node.name] = node.clock_skew_s
+        if not off:
+            return
+        middle = median(off.values())
+        alike = [name for name, skew in off.items() if abs(skew - middle) <= self.most]
+        if len(alike) >= 3 and 2 * len(alike) > known:
+            yield self._ours(-middle, len(alike), known)
+            off = {name: skew for name, skew in off.items() if name not in alike}
+        whose = Whose(state) if off else None
+        for name, skew in off.items():
+            assert whose is not None
+            yield Finding(
+                rule=self.name,
+                subject=f"node:{name}",
+                severity="warning",
+                summary=f"the clock of {name} is {abs(skew):.1f} s {'ahead' if skew > 0 else 'behind'}",
+                evidence=(f"its clock minus ours: {skew:+.1f} s",),
+                advice="see chronyc tracking (or timedatectl) there: rendezvous, logs and Slurm go by clocks",
+                cluster=state.nodes[name].cluster,
+                run=whose.name(name),
+                node=name,
+                sources=(f"node:{name}",),
+            )
+
+    def _ours(self, skew: Seconds, alike: int, known: int) -> Finding:
+        return Finding(
+            rule=self.name,
+            subject="self",
+            severity="warning",
+            summary=f"the clock of this machine is {abs(skew):.1f} s {'ahead' if skew > 0 else 'behind'}:"
+            f" {alike} of {known} nodes agree on it",
+            evidence=(f"our clock minus theirs: {skew:+.1f} s",),
+            advice="set it right (chronyc tracking, timedatectl); ages and times are told by it",
+        )
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        if alert.subject != "self":
+            return node_unseen(state, alert)
+        return None if any(True for _ in nodes_seen(state)) else "no node answers that could tell the time"

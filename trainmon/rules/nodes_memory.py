@@ -1,0 +1,189 @@
+"""Hosts whose memory is nearly full, leaks away, or ran out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainmon.clock import Instant
+from trainmon.leaks import Leak, leak
+from trainmon.model import Node, State
+from trainmon.model_alerts import Alert, Finding
+from trainmon.model_nodes import FAULT_GAP, Counter, Past
+from trainmon.rules.base import Duration, Rule, Share, ago
+from trainmon.rules.seen import Whose, node_unseen, nodes_seen
+from trainmon.text import counted
+
+NEW = Past()
+FRESH = 60.0
+"""Seconds after which a host's numbers are no witness."""
+
+
+class MemoryFull(Rule, frozen=True, kw_only=True):
+    """A host's memory is nearly full: the kernel will end the largest process, which is the trainer."""
+
+    name = "memory-full"
+    family = "nodes"
+    origin = (
+        "what is not available to a new process; node_exporter warns at 90 %, which pinned memory reaches by design"
+    )
+
+    hold: Duration = 120.0
+    """How long it must be so before it fires."""
+    full: Share = 0.95
+    """From this share on it is a warning."""
+    critical: Share = 0.98
+    """From this share on it is critical."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        whose: Whose | None = None
+        least = min(self.full, self.critical)
+        for node in nodes_seen(state):
+            used, total = node.memory_used_mib, node.memory_total_mib
+            if used is None or not total or used < least * total or not _is_fresh(node, now):
+                continue
+            whose = whose or Whose(state)
+            yield Finding(
+                rule=self.name,
+                subject=f"node:{node.name}",
+                severity="critical" if used >= self.critical * total else "warning",
+                summary=f"{node.name} has {_gib(total - used)} of {_gib(total)} memory left,"
+                f" {100 * used / total:.1f} % is used",
+                evidence=_holders(node),
+                advice="fewer or smaller dataloader workers, less pinned memory; look: ps aux --sort=-rss | head",
+                cluster=node.cluster,
+                run=whose.name(node.name),
+                node=node.name,
+                sources=(f"node:{node.name}",),
+            )
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        return _memory_unseen(state, alert, now)
+
+
+class MemoryLeak(Rule, frozen=True, kw_only=True):
+    """A host's memory grows without a break, as by a leak, and will be exhausted. What is looked at is the least that
+    was in use in each ten minutes of up to three hours: what comes and goes is no leak."""
+
+    name = "memory-leak"
+    family = "nodes"
+    origin = "ours: a rising floor over an hour, at a pace that does not slacken"
+
+    within: Duration = 43_200.0
+    """It is told when nothing would be left within this time."""
+    critical: Duration = 7_200.0
+    """The same for critical."""
+    used: Share = 0.5
+    """A host that has less than this share in use is not looked at."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        whose: Whose | None = None
+        for node in nodes_seen(state):
+            used, total = node.memory_used_mib, node.memory_total_mib
+            if used is None or not total or used < self.used * total or not _is_fresh(node, now):
+                continue
+            floors = state.pasts.get(node.name, NEW).floors
+            found = leak(floors, total, now)
+            if found is not None and found.full_at - now <= self.within:
+                whose = whose or Whose(state)
+                yield self._found(node, floors, found, whose, now)
+
+    def _found(
+        self, node: Node, floors: tuple[tuple[Instant, int], ...], found: Leak, whose: Whose, now: Instant
+    ) -> Finding:
+        left = found.full_at - now
+        used = node.memory_used_mib or 0
+        return Finding(
+            rule=self.name,
+            subject=f"node:{node.name}",
+            severity="critical" if left <= self.critical else "warning",
+            summary=f"the memory of {node.name} grows by {_gib(round(found.mib_per_hour))} an hour for"
+            f" {ago(now - found.since)}: nothing is left in {ago(left)} ({_gib(used)} of"
+            f" {_gib(node.memory_total_mib or 0)} in use)",
+            evidence=tuple(f"{ago(now - at)} ago: {_gib(floor)}" for at, floor in floors[-7:]),
+            advice="save (S) and restart before it is full; then look for what the dataloader or the logger keeps",
+            cluster=node.cluster,
+            run=whose.name(node.name),
+            node=node.name,
+            sources=(f"node:{node.name}",),
+            since=found.since,
+        )
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        why = _memory_unseen(state, alert, now)
+        if why is not None or alert.node is None:
+            return why
+        past = state.pasts.get(alert.node, NEW)
+        if past.floors and past.booted_at is not None and past.booted_at > alert.since:
+            return None
+        return None if len(past.floors) > 1 else f"too little is known of the memory of {alert.node}"
+
+
+def _memory_unseen(state: State, alert: Alert, now: Instant) -> str | None:
+    why = node_unseen(state, alert)
+    if why is not None or alert.node is None:
+        return why
+    node = state.nodes[alert.node]
+    if node.memory_used_mib is None or not _is_fresh(node, now):
+        return f"{alert.node} does not tell its memory"
+    return None
+
+
+def _is_fresh(node: Node, now: Instant) -> bool:
+    return node.host_at is not None and now - node.host_at <= FRESH
+
+
+def _holders(node: Node) -> tuple[str, ...]:
+    """Who trains there; the probe does not ask each process for its memory."""
+    commands = dict.fromkeys(p.command for gpu in node.gpus for p in gpu.processes if p.command)
+    return tuple(f"on its GPUs: {command}" for command in list(commands)[:3])
+
+
+def _gib(mib: int) -> str:
+    return f"{mib / 1024:,.0f} GiB" if mib >= 10_240 else f"{mib / 1024:.1f} GiB"
+
+
+class OomKill(Rule, frozen=True, kw_only=True):
+    """The kernel ended processes of a host for want of memory (its own, or a job's share)."""
+
+    name = "oom-kill"
+    family = "nodes"
+    origin = "any growth of oom_kill in /proc/vmstat; awesome-prometheus-alerts looks back half an hour, too"
+
+    news: Duration = 1_800.0
+    """For how long the last one is news."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        whose: Whose | None = None
+        for name, past in state.pasts.items():
+            counter = past.counters.get("oom_kills")
+            if counter is None or not counter.grown or now - counter.grown[-1].last > self.news:
+                continue
+            if name in state.nodes:
+                whose = whose or Whose(state)
+                yield self._found(name, state.nodes[name].cluster, counter, whose, now)
+
+    def _found(self, name: str, cluster: str, counter: Counter, whose: Whose, now: Instant) -> Finding:
+        burst = [counter.grown[-1]]
+        for growth in reversed(counter.grown[:-1]):
+            if burst[0].first - growth.last > FAULT_GAP:
+                break
+            burst.insert(0, growth)
+        count, run = sum(growth.by for growth in burst), whose.name(name)
+        return Finding(
+            rule=self.name,
+            subject=f"node:{name}",
+            severity="critical" if run is not None else "warning",
+            summary=f"the kernel ended {count} process{'' if count == 1 else 'es'} on {name} for want of memory,"
+            f" the last {ago(now - burst[-1].last)} ago",
+            evidence=tuple(f"{counted(growth.by, 'kill')} {ago(now - growth.last)} ago" for growth in burst[-6:]),
+            advice="journalctl -k | grep -i oom names them; a dead dataloader worker hangs its rank: watch the run",
+            cluster=cluster,
+            run=run,
+            node=name,
+            sources=(f"node:{name}",),
+            since=burst[0].first,
+            event=True,
+        )
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        return None

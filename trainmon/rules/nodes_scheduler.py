@@ -1,0 +1,127 @@
+"""What the scheduler says of nodes: drained, down, failing; and too few that could replace one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainmon.clock import Instant
+from trainmon.model import State
+from trainmon.model_alerts import Alert, Finding, Severity
+from trainmon.model_jobs import SchedulerNode
+from trainmon.rules.base import Duration, Rule, ago, is_seen
+from trainmon.rules.seen import Whose
+from trainmon.spares import Spares, spares
+from trainmon.text import counted
+
+DOWN = frozenset({"DOWN", "FAIL", "FAILING", "ERROR"})
+DOWN_FLAGS = frozenset({"DOWN", "FAIL", "NOT_RESPONDING"})
+PLANNED = frozenset({"MAINTENANCE", "POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "REBOOT_REQUESTED", "REBOOT_ISSUED"})
+"""Flags of what an administrator or a power saver does: no fault."""
+
+DRAINED = "the job there goes on, and no other starts: if its GPUs are at fault, save (S) and queue another (N)"
+
+
+class NodeDrained(Rule, frozen=True, kw_only=True):
+    """Slurm drains a watched node, or holds it for down or failing. Down under a run is critical; what has been so for
+    long is an information."""
+
+    name = "node-drained"
+    family = "nodes"
+    origin = "Slurm's own words; others' old repairs are no news after a day"
+
+    old: Duration = 86_400.0
+    """After this time, on a node of no run, it is an information alone."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        whose: Whose | None = None
+        for name, told in state.scheduler_nodes.items():
+            if not told.flags and told.state not in DOWN:
+                continue
+            words = _words(told)
+            if words is None or not is_seen(state.sources.get(f"slurm:{told.cluster}")):
+                continue
+            whose = whose or Whose(state)
+            run = whose.name(name)
+            if run is not None or name in state.nodes:
+                yield self._found(told, words, run, now)
+
+    def _found(self, told: SchedulerNode, words: str, run: str | None, now: Instant) -> Finding:
+        by = f" (by {told.reason_by})" if told.reason_by else ""
+        since = f", since {ago(now - told.reason_at)}" if told.reason_at is not None else ""
+        return Finding(
+            rule=self.name,
+            subject=f"node:{told.name}",
+            severity=self._severity(told, run, now),
+            summary=f"Slurm {words} {told.name}{since}: {told.reason or 'no reason is given'}{by}",
+            evidence=(f"{'+'.join((told.state, *told.flags))} {told.reason or ''}".strip(),),
+            advice=DRAINED if run is not None and told.is_drained else "its administrators know why: sinfo -R",
+            cluster=told.cluster,
+            run=run,
+            node=told.name,
+            sources=(f"slurm:{told.cluster}",),
+            since=told.reason_at,
+        )
+
+    def _severity(self, told: SchedulerNode, run: str | None, now: Instant) -> Severity:
+        if run is not None:
+            return "critical" if _is_down(told) else "warning"
+        is_old = told.reason_at is not None and now - told.reason_at > self.old
+        return "info" if is_old else "warning"
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        if alert.node is not None and alert.node not in state.scheduler_nodes:
+            return f"Slurm no longer tells of {alert.node}"
+        return super().blind(state, alert, now)
+
+
+def _is_down(told: SchedulerNode) -> bool:
+    return told.state in DOWN or bool(DOWN_FLAGS & set(told.flags))
+
+
+def _words(told: SchedulerNode) -> str | None:
+    """What Slurm does with it, in words; None where all is well or planned."""
+    flags = set(told.flags)
+    if told.state in DOWN or "DOWN" in flags:
+        return "has down" if not PLANNED & flags else None
+    if "FAIL" in flags:
+        return "has failing"
+    if PLANNED & flags:
+        return None
+    if "NOT_RESPONDING" in flags:
+        return "gets no answer from"
+    return "drains" if "DRAIN" in flags else None
+
+
+class SparesFew(Rule, frozen=True, kw_only=True):
+    """A cluster has fewer healthy idle nodes than are wanted (`spares`): a node that fails would not be replaced."""
+
+    name = "spares-few"
+    family = "nodes"
+    origin = "the cluster's `spares`; hold: jobs end and begin"
+
+    hold: Duration = 600.0
+    """How long it must be so before it fires."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        for found in spares(state) if any(cluster.spares for cluster in state.clusters.values()) else ():
+            if found.are_missing and is_seen(state.sources.get(f"slurm:{found.cluster}")):
+                yield self._found(found, state)
+
+    def _found(self, found: Spares, state: State) -> Finding:
+        out = [node for node in state.scheduler_nodes.values() if node.cluster == found.cluster and node.is_drained]
+        return Finding(
+            rule=self.name,
+            subject=f"cluster:{found.cluster}",
+            severity="warning",
+            summary=f"{found.cluster} has {counted(found.idle_healthy or 0, 'healthy spare node')}, {found.wanted} are"
+            f" wanted; {found.drained or 0} drained",
+            evidence=tuple(f"{node.name}: {node.reason or 'drained'}" for node in out[:8]),
+            advice="have drained nodes repaired (sinfo -R), or let a smaller job make room",
+            cluster=found.cluster,
+            sources=(f"slurm:{found.cluster}",),
+        )
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        why = super().blind(state, alert, now)
+        known = [found for found in spares(state) if found.cluster == alert.cluster and found.idle_healthy is not None]
+        return why or (None if known else f"Slurm does not tell of idle nodes of {alert.cluster}")

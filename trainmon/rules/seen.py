@@ -1,0 +1,107 @@
+"""What of the nodes and GPUs can be seen now, whose they are, and why something of them cannot be seen. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+from trainmon.clock import Instant, Seconds
+from trainmon.model import Gpu, Node, Run, Source, State
+from trainmon.model_alerts import Alert
+from trainmon.rules.base import ago, is_seen, unseen
+from trainmon.witnesses import FRESH
+
+EXCLUDE = "press X on the node: the run's waiting jobs then leave it out"
+"""What a person can do about a bad node without being an administrator."""
+
+ENDED = frozenset({"stopped", "finished", "queued"})
+"""Runs that are on no node. A dead one still is: what kills it is found after its death."""
+
+
+class Whose:
+    """Which run is on a node, made when it is first asked: of a well cluster nobody asks."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    @cached_property
+    def _runs(self) -> dict[str, Run]:
+        runs: dict[str, Run] = {}
+        for run in sorted(self._state.runs.values(), key=lambda run: run.verdict != "dead"):
+            if run.verdict not in ENDED:
+                runs.update(dict.fromkeys(run.spec.nodes, run))
+        return runs
+
+    def run(self, node: str) -> Run | None:
+        return self._runs.get(node)
+
+    def name(self, node: str) -> str | None:
+        run = self._runs.get(node)
+        return None if run is None else run.name
+
+
+def nodes_seen(state: State) -> Iterator[Node]:
+    """The nodes that answer now."""
+    sources = state.sources
+    for name, node in state.nodes.items():
+        if is_seen(sources.get(f"node:{name}")):
+            yield node
+
+
+def gpus_seen(state: State, now: Instant) -> Iterator[Node]:
+    """The nodes whose GPUs are read now."""
+    for node in nodes_seen(state):
+        if node.gpus and node.gpus_at is not None and now - node.gpus_at <= FRESH:
+            yield node
+
+
+def place(subject: str) -> tuple[str, int | None]:
+    """The node and the GPU of `gpu:gpu-001/3` or `gpu:gpu-001/3 xid 79`; of `node:gpu-001 mlx5_0/1` the node alone."""
+    kind, _, rest = subject.partition(":")
+    name = rest.partition(" ")[0]
+    if kind != "gpu":
+        return name, None
+    node, _, index = name.rpartition("/")
+    return node, int(index) if index.isdigit() else None
+
+
+def node_unseen(state: State, alert: Alert) -> str | None:
+    """Why a node of an alert cannot be seen: its source is silent, or it is not watched."""
+    name, _ = place(alert.subject)
+    if name not in state.nodes:
+        return f"{name} is no longer watched"
+    return unseen(state, alert)
+
+
+def gpu_unseen(state: State, alert: Alert, now: Instant, lacks: Callable[[Gpu], str | None]) -> str | None:
+    """Why a GPU of an alert cannot be seen: with its node, by itself, or in the number that counts, as `lacks` says."""
+    why = node_unseen(state, alert)
+    if why is not None:
+        return why
+    name, index = place(alert.subject)
+    node = state.nodes[name]
+    if node.gpus_at is None or now - node.gpus_at > FRESH:
+        since = "" if node.gpus_at is None else f" for {ago(now - node.gpus_at)}"
+        return f"the GPUs of {name} have not been read{since}"
+    gpu = next((gpu for gpu in node.gpus if gpu.index == index), None)
+    if gpu is None:
+        return f"{name} no longer lists its GPU {index}"
+    return lacks(gpu)
+
+
+def not_ok(gpu: Gpu) -> str | None:
+    """Why a GPU has no numbers."""
+    return None if gpu.state == "ok" else f"GPU {gpu.index} does not answer: {gpu.error or gpu.state}"
+
+
+def silence(source: Source, state: State, now: Instant) -> Seconds | None:
+    """For how long a source has said nothing; None if it never spoke. What this program slept does not count."""
+    if source.seen_at is None:
+        return None
+    return now - max(source.seen_at, state.woke_at or 0.0)
+
+
+def has_slurm(state: State, cluster: str) -> bool:
+    """Whether a scheduler tells of a cluster's nodes."""
+    source = state.sources.get(f"slurm:{cluster}")
+    return source is not None and source.seen_at is not None
