@@ -221,11 +221,13 @@ def _stream(handler: Handler, lines: Iterator[Mapping[str, Any]]) -> None:
     handler.close_connection = True
     handler.send_response(200)
     handler.send_header("Content-Type", "application/x-ndjson; charset=utf-8")
-    handler.send_header("Connection", "close")
+    handler.send_header("Transfer-Encoding", "chunked")
     handler.end_headers()
     for line in lines:
-        handler.wfile.write(json.dumps(line).encode() + b"\n")
+        told = json.dumps(line).encode() + b"\n"
+        handler.wfile.write(b"%x\r\n%b\r\n" % (len(told), told))
         handler.wfile.flush()
+    handler.wfile.write(b"0\r\n\r\n")
 
 
 def _decoded(value: str) -> str:

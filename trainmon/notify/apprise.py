@@ -1,0 +1,134 @@
+"""The channel `apprise`: mail, chats, pagers and telephones, through apprise in a child that lives for one message.
+
+Apprise and what it imports would be larger than all else of the daemon, and it waits and logs as it likes.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from trainmon.clock import Seconds
+from trainmon.model_alerts import Channel
+from trainmon.notify.apprise_wire import Answer, Question
+from trainmon.notify.base import Attachment, Broken, Message, Retry, Sent
+from trainmon.notify.child import Children
+from trainmon.notify.timebox import Overdue
+from trainmon.notify.webhook import fingerprint
+from trainmon.scrub import scrub
+from trainmon.text import clean
+
+log = logging.getLogger(__name__)
+
+CHILD = (sys.executable, "-P", "-m", "trainmon.notify.apprise_child")
+"""-P: nothing is imported from the working directory."""
+START: Seconds = 5.0
+"""How long the child may take for itself: on a busy machine it imports for seconds."""
+TONES = {"critical": "failure", "warning": "warning", "info": "info"}
+FILES = 4
+LATER = {
+    "twilio": "Twilio", "pover": "Pushover", "whatsapp": "WhatsApp", "vonage": "Vonage", "nexmo": "Vonage",
+    "plivo": "Plivo", "clicksend": "ClickSend", "sinch": "Sinch", "msg91": "MSG91", "sns": "Amazon SNS",
+}  # fmt: skip
+"""Services that say only later whether it was delivered, or read."""
+
+
+class Apprise:
+    """One address of apprise's."""
+
+    def __init__(
+        self,
+        health: Channel,
+        *,
+        url: str,
+        pictures: bool = True,
+        argv: Sequence[str] = CHILD,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._health = health
+        self._url = url
+        self._pictures = pictures
+        self._argv = tuple(argv)
+        self._environ = environ
+        self._children = Children(health.name)
+
+    @property
+    def health(self) -> Channel:
+        return self._health
+
+    def send(self, message: Message, timeout: Seconds) -> Sent:
+        """Through a child, which gets files by a directory of ours that goes with it."""
+        files = message.attachments[:FILES] if self._pictures else ()
+        try:
+            with tempfile.TemporaryDirectory(prefix="trainmon-", ignore_cleanup_errors=True) as folder:
+                answer = self._ask(_question(message, self._url, _laid(files, Path(folder)), timeout), timeout)
+        except OSError as error:  # no room for pictures: the message goes without them
+            log.warning("no pictures for %s: %s", self._health.name, error.strerror)
+            answer = self._ask(_question(message, self._url, (), timeout), timeout)
+        if answer.outcome == "sent":
+            return Sent()
+        raise Retry(answer.words) if answer.outcome == "retry" else Broken(answer.words)
+
+    def check(self, timeout: Seconds) -> str | None:
+        """Why apprise would not take this address at all; None when it would."""
+        try:
+            answer = self._ask(Question(url=self._url), timeout)
+        except Retry as error:
+            return error.message
+        return None if answer.outcome == "sent" else answer.words
+
+    def close(self) -> None:
+        """Nothing is held between two messages."""
+
+    def _ask(self, question: Question, timeout: Seconds) -> Answer:
+        try:
+            ended = self._children.run(self._argv, msgspec.json.encode(question), timeout + START, self._environ)
+        except Overdue:
+            raise Retry(f"no answer within {timeout:.0f} s") from None
+        except OSError as error:
+            raise Retry(f"apprise's child cannot be started: {(error.strerror or 'failed').lower()}") from error
+        try:
+            return msgspec.json.decode(ended.output, type=Answer)
+        except msgspec.MsgspecError:
+            last = ended.errors.decode(errors="replace").strip().split("\n")[-1]
+            said = clean(scrub(last.replace(self._url, "***")), 120)
+            raise Retry(f"apprise's child ended with {ended.status}: {said}") from None
+
+
+def _question(message: Message, url: str, files: tuple[str, ...], timeout: Seconds) -> Question:
+    is_over = bool(message.notices) and all(notice.kind == "resolve" for notice in message.notices)
+    alerts = {fingerprint(alert.rule, alert.subject) for notice in message.notices for alert in notice.alerts}
+    told = {
+        "url": url,
+        "body": message.body or message.title,
+        "title": message.title,
+        "tone": "success" if is_over else TONES[message.severity],
+        "files": files,
+        "key": message.key,
+        "incident": alerts.pop() if len(alerts) == 1 else "",
+        "is_over": is_over,
+        "within": timeout,
+    }
+    return msgspec.convert(told, Question)
+
+
+def _laid(files: Sequence[Attachment], folder: Path) -> tuple[str, ...]:
+    """The files, where the child finds them."""
+    paths = []
+    for number, file in enumerate(files):
+        name = Path(clean(file.name, 80)).name or "file"
+        path = folder / f"{number}-{name}"
+        path.write_bytes(file.data)
+        paths.append(str(path))
+    return tuple(paths)
+
+
+def later(url: str) -> str | None:
+    """What is to be known of a service that gives its receipts later."""
+    name = LATER.get(url.partition("://")[0].lower())
+    return f"{name} says only later whether it was delivered; that is not followed yet" if name else None

@@ -1,0 +1,62 @@
+"""The channel `desktop`: a notification of this machine's desktop by notify-send, else a toast and the bell."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+from trainmon.clock import Seconds
+from trainmon.model_alerts import Channel, Severity
+from trainmon.notify.base import Broken, Message, Retry, Sent
+from trainmon.notify.child import Children
+from trainmon.notify.message import fit
+from trainmon.notify.timebox import Overdue
+
+PROGRAM = "notify-send"
+BODY_BYTES = 1_000
+"""More is not shown."""
+URGENCY: dict[Severity, str] = {"critical": "critical", "warning": "normal", "info": "low"}
+
+Toast = Callable[[str, str, Severity], None]
+"""Shows a title and a text in the dashboard, and rings."""
+
+
+class Desktop:
+    """The screen of whoever sits here."""
+
+    def __init__(
+        self, health: Channel, *, toast: Toast | None = None, find: Callable[[str], str | None] = shutil.which
+    ) -> None:
+        self._health = health
+        self._toast = toast
+        self._find = find
+        self._children = Children(health.name)
+
+    @property
+    def health(self) -> Channel:
+        return self._health
+
+    def send(self, message: Message, timeout: Seconds) -> Sent:
+        program = self._find(PROGRAM)
+        words = self._notify(program, message, timeout) if program is not None else f"there is no {PROGRAM} here"
+        if words is None:
+            return Sent()
+        if self._toast is None:
+            raise Broken(words)
+        self._toast(message.title, message.body, message.severity)
+        return Sent(f"in the dashboard: {words}")
+
+    def close(self) -> None:
+        """Nothing is held between two messages."""
+
+    def _notify(self, program: str, message: Message, timeout: Seconds) -> str | None:
+        """Why the desktop did not take it. Its text is a markup of its own."""
+        body = fit(message.body, BODY_BYTES, "…")[0].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        flags = ["--app-name", "trainmon-tui", "--urgency", URGENCY[message.severity]]
+        try:
+            ended = self._children.run([program, *flags, "--", message.title, body], b"", timeout)
+        except Overdue:
+            raise Retry(f"{PROGRAM} did not end within {timeout:.0f} s") from None
+        except OSError:
+            return f"{PROGRAM} cannot be started"
+        return None if ended.status == 0 else f"{PROGRAM} reaches no desktop from here"
