@@ -10,6 +10,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from trainmon.alerting import Alerting
 from trainmon.clock import Clock, Instant, Seconds, SystemClock
 from trainmon.curves import Curves
 from trainmon.fold import fold
@@ -53,6 +54,7 @@ class Engine:
         read_only: bool = False,
         formats: tuple[Format, ...] = (),
         ledger: Notebook | None = None,
+        alerting: Alerting | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         now = self.clock.now()
@@ -61,6 +63,7 @@ class Engine:
         self.curves = Curves()
         self._formats = formats
         self._ledger = ledger
+        self._alerting = alerting
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._sinks: list[Callable[[State], None]] = []
         self._lock = threading.Lock()
@@ -113,7 +116,17 @@ class Engine:
             self._record(state, events)
             self.state = self._with_trends(state, events, now)
         self._write_down(before)
+        if self._alerting is not None:
+            self.state = self._looked_at(self._alerting, events, now)
         return self.state
+
+    def _looked_at(self, alerting: Alerting, events: Sequence[Event], now: Instant) -> State:
+        """The State with its alerts. A fault there stops no dashboard; the dead-man's switch sees that nobody looks."""
+        try:
+            return alerting.look(self.state, events, now)
+        except Exception:
+            log.exception("the alerts could not be judged")
+            return self.state
 
     def _write_down(self, before: Mapping[str, Record]) -> None:
         """Have the ledger keep what became of the actions in this step."""
@@ -150,7 +163,7 @@ class Engine:
         if self.clock.monotonic() - started < WARM_UP:
             deadline = published + PROMPT
         batch: list[Event] = []
-        latest = self.clock.monotonic() + TICK
+        latest = self.clock.monotonic() + self._patience()
         while not self._stopping.is_set():
             until = deadline if batch else latest
             try:
@@ -163,6 +176,11 @@ class Engine:
             if not isinstance(event, NodeReading):
                 deadline = min(deadline, published + PROMPT)
         return batch
+
+    def _patience(self) -> Seconds:
+        """How long the next State may wait when nothing happens: less where something is to be told by then."""
+        due = None if self._alerting is None else self._alerting.due_in
+        return TICK if due is None else min(TICK, max(PROMPT, due))
 
     def _publish(self, state: State) -> None:
         with self._lock:

@@ -1,1 +1,170 @@
-"""What makes an episode of an alert: its id, its taking up after a restart, and whether it flaps. Pure."""
+"""What makes an episode of an alert: its id, its taking up after a pause, and whether it flaps. Pure."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from trainmon.clock import Instant, Seconds
+from trainmon.model_alerts import Alert, Finding
+from trainmon.waking import Jump
+
+TOLERANCE: Seconds = 3_600.0
+"""A hold that ran when this program stopped goes on where it stood, when nobody looked for at most so long; else it
+begins anew (Prometheus' rules.alert.for-outage-tolerance)."""
+
+GRACE: Seconds = 600.0
+"""What is left of such a hold at least; a hold that is shorter begins anew (its rules.alert.for-grace-period)."""
+
+STATES = 21
+SLOT: Seconds = 60.0
+"""Flapping is judged by the last 21 states, one a minute: a recovery takes a minute (`keep`), so none is missed."""
+OLDEST, NEWEST = 0.75, 1.25
+"""The weights of changes, by their age."""
+STARTS, STOPS = 0.20, 0.05
+"""The share of changes from which it flaps, and under which it is stable again (Nagios' sample configuration)."""
+
+Token = Callable[[], str]
+
+
+def begun(finding: Finding, now: Instant, taken: Container[str], token: Token) -> Alert:
+    """A new episode, found for the first time."""
+    since = now if finding.since is None else min(finding.since, now)
+    return Alert(
+        id=name_of(finding.rule, finding.subject, since, taken),
+        rule=finding.rule,
+        subject=finding.subject,
+        severity=finding.severity,
+        summary=finding.summary,
+        evidence=finding.evidence,
+        advice=finding.advice,
+        cluster=finding.cluster,
+        run=finding.run,
+        node=finding.node,
+        sources=finding.sources,
+        event=finding.event,
+        person=finding.person,
+        since=since,
+        found_at=now,
+        pending_since=now,
+        token=token(),
+    )
+
+
+def name_of(rule: str, subject: str, since: Instant, taken: Container[str]) -> str:
+    """Eight characters, the same for the same happening wherever it is seen, and no one else's."""
+    count = 0
+    while True:
+        text = "\0".join((rule, subject, str(int(since)), str(count)))
+        name = base64.b32encode(hashlib.sha256(text.encode()).digest())[:8].decode().lower()
+        if name not in taken:
+            return name
+        count += 1
+
+
+def resumed(alert: Alert, outage: Seconds, hold: Seconds, now: Instant) -> Alert:
+    """The alert after nobody looked for so long: nothing has fired and nothing is over because of that."""
+    if alert.phase == "recovering":
+        return replace(alert, phase="firing", clear_since=None)
+    if alert.phase != "pending":
+        return alert
+    stood = now - outage - (alert.found_at if alert.pending_since is None else alert.pending_since)
+    left = hold - stood
+    if outage > TOLERANCE or hold < GRACE or stood < 0:
+        return replace(alert, pending_since=now)
+    return replace(alert, pending_since=now - hold + max(left, GRACE))
+
+
+def after_jump(alert: Alert, jump: Jump, hold: Seconds, now: Instant) -> Alert:
+    """The alert after a jump of the clock: what it waits for takes as long as it would have taken without."""
+    names = ["told_at", "first_told_at", "acknowledged_at"]
+    if jump.shift < 0:
+        names += ["since", "found_at", "fired_at", "resolved_at"]
+    moved: dict[str, Any] = {
+        name: at + jump.shift for name in names if jump.shift and (at := getattr(alert, name)) is not None
+    }
+    if jump.shift < 0 and alert.pending_since is not None:
+        moved["pending_since"] = alert.pending_since + jump.shift
+    if jump.shift < 0 and alert.clear_since is not None:
+        moved["clear_since"] = alert.clear_since + jump.shift
+    moved_alert = replace(alert, **moved) if moved else alert
+    return resumed(moved_alert, jump.outage, hold, now) if jump.outage else moved_alert
+
+
+def recalled(
+    mine: Mapping[str, Alert], theirs: Iterable[Alert], outage: Seconds, hold_of: Callable[[str], Seconds], now: Instant
+) -> dict[str, Alert]:
+    """The alerts as the ledger remembers them, and of ours those that it does not know."""
+    kept: dict[str, Alert] = {}
+    for alert in theirs:
+        if alert.is_open:
+            kept[alert.id] = resumed(alert, outage, hold_of(alert.rule), now)
+        elif alert.fired_at is not None:
+            kept[alert.id] = alert
+    known = {alert.key for alert in kept.values() if alert.is_open}
+    for alert in mine.values():
+        if not alert.is_open:
+            kept.setdefault(alert.id, alert)
+        elif alert.key not in known:
+            name = alert.id if alert.id not in kept else name_of(*alert.key, alert.since, kept)
+            kept[name] = replace(alert, id=name)
+    return kept
+
+
+class Flapping(NamedTuple):
+    """The alerts that changed because they began to flap or became stable; and those that just began to."""
+
+    changed: dict[str, Alert]
+    begun: tuple[str, ...]
+
+
+def flapped(alerts: Mapping[str, Alert], now: Instant) -> Flapping:
+    """Mark the newest episode of what flaps; one that is stable again is to be told as it is now."""
+    changed: dict[str, Alert] = {}
+    new: list[str] = []
+    for key, is_flapping in flapping(alerts.values(), now).items():
+        episodes = [alert for alert in alerts.values() if alert.key == key and alert.fired_at is not None]
+        newest = max(episodes, key=lambda alert: (alert.fired_at or 0.0, alert.is_open))
+        before = next((alert for alert in episodes if alert.flapping and alert is not newest), None)
+        if before is not None:
+            changed[before.id] = replace(before, flapping=False, told_on=())
+            newest = _heir(newest, before)
+            changed[newest.id] = newest
+        if is_flapping and not newest.flapping:
+            changed[newest.id] = replace(newest, flapping=True)
+            new.append(newest.id)
+        elif not is_flapping and newest.flapping:
+            changed[newest.id] = replace(newest, flapping=False, told=None)
+    return Flapping(changed, tuple(new))
+
+
+def _heir(newest: Alert, before: Alert) -> Alert:
+    """Another episode of what flaps: who was told of the one before was told of this one."""
+    told_on = tuple(dict.fromkeys((*newest.told_on, *before.told_on)))
+    return replace(newest, flapping=True, told_on=told_on, told=newest.told or before.told)
+
+
+def flapping(alerts: Iterable[Alert], now: Instant) -> Mapping[tuple[str, str], bool]:
+    """Of each (rule, subject) that has lately begun or ended more than once, whether it flaps."""
+    changes: dict[tuple[str, str], set[int]] = {}
+    was: set[tuple[str, str]] = set()
+    for alert in alerts:
+        if alert.flapping:
+            was.add(alert.key)
+        for at in (alert.fired_at, None if alert.event else alert.resolved_at):
+            if at is not None and 0 <= now - at < (STATES - 1) * SLOT:
+                changes.setdefault(alert.key, set()).add(int((now - at) // SLOT))
+    judged = {key: _flaps(slots, key in was) for key, slots in changes.items() if len(slots) > 1 or key in was}
+    return judged | dict.fromkeys(was - judged.keys(), False)
+
+
+def _flaps(slots: Iterable[int], was: bool) -> bool:
+    """By the share of changes among the last states; a slot is how many minutes ago it was."""
+    steps = STATES - 2
+    total = sum(OLDEST + (steps - slot) * (NEWEST - OLDEST) / steps for slot in slots)
+    share = total / (STATES - 1)
+    return share >= (STOPS if was else STARTS)

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from trainmon import fold_actions, fold_disks, fold_files, fold_jobs, fold_nodes, fold_pace, fold_past, fold_wandb
-from trainmon.clock import Instant
+from trainmon.clock import Instant, Seconds
 from trainmon.model import (
     ActionChanged,
     ClustersChanged,
@@ -38,6 +38,9 @@ from trainmon.verdicts import judge
 
 LATE_AFTER = 3.0
 """Periods without a word after which a source is late and its numbers are dimmed."""
+
+AHEAD: Seconds = 10.0
+"""Seconds by which a word may be dated ahead of us, between two reads of the same clock."""
 
 
 class Folding:
@@ -176,6 +179,8 @@ def _health(source: Source, now: Instant) -> Health:
         return "down"
     if source.seen_at is None or source.phase != "up":
         return "late"
+    if source.seen_at > now + AHEAD:
+        return "late"  # the clock was set back: that word is as old as nobody knows
     return "ok" if now - source.seen_at <= LATE_AFTER * source.period else "late"
 
 

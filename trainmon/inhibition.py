@@ -1,1 +1,124 @@
-"""Which alert hides which: what follows from something worse is not told. Pure."""
+"""Which alert hides which: what follows from something worse is not told, and shown as hidden by it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
+
+from trainmon.model_alerts import Alert
+
+Within = Literal["subject", "node", "cluster", "run", "everywhere"]
+
+GPU_TROUBLES = (
+    "gpu-hot", "gpu-slowdown", "power-brake", "ecc-uncorrected", "row-remap", "xid", "gpu-lost", "gpu-missing",
+    "gpu-memory-full", "gpu-idle", "gpu-leftover",
+)  # fmt: skip
+NODE_TROUBLES = (
+    "clock-skew", "memory-leak", "memory-full", "infiniband-down", "infiniband-flapping", "disk-hung", "straggler",
+)  # fmt: skip
+PACE = (
+    "run-hung", "run-stalled", "data-stall", "slow-throughput", "straggler", "gpu-idle", "wandb-heartbeat-lost",
+    "checkpoint-overdue", "skipped-steps", "time-limit-near",
+)  # fmt: skip
+"""What is no news of a run that does not run."""
+
+
+class Hides(NamedTuple):
+    """While an alert of the rule `by` fires, those of `hidden` are not told, within the same …"""
+
+    by: str
+    within: Within
+    hidden: tuple[str, ...]
+
+
+INHIBITIONS: tuple[Hides, ...] = (
+    Hides("monitor-blind", "everywhere", ("cluster-unreachable", "node-unreachable", "source-late", "source-down")),
+    Hides("cluster-unreachable", "cluster", ("node-unreachable", "source-late", "source-down", "spares-few")),
+    Hides("run-stopped", "run", ("run-dead", "node-unreachable", "ended-early", "not-scheduled", *PACE)),
+    Hides("run-dead", "run", ("node-unreachable", "ended-early", *PACE)),
+    Hides("finished", "run", ("run-dead", "node-unreachable", "no-job-queued", "not-scheduled", *PACE)),
+    Hides("node-unreachable", "node", (*GPU_TROUBLES, *NODE_TROUBLES)),
+    Hides("gpu-lost", "node", ("gpu-missing",)),
+    Hides("gpu-lost", "subject", tuple(rule for rule in GPU_TROUBLES if rule != "gpu-lost")),
+    Hides("run-hung", "run", ("run-stalled", "data-stall", "slow-throughput", "straggler", "gpu-idle")),
+    Hides("run-stalled", "run", ("slow-throughput", "gpu-idle")),
+    Hides("data-stall", "run", ("run-stalled", "slow-throughput", "gpu-idle")),
+    Hides("loss-nan", "run", ("loss-spike",)),
+    Hides("gpu-slowdown", "subject", ("gpu-hot",)),
+    Hides("disk-hung", "subject", ("disk-full", "inodes-full", "disk-forecast", "checkpoints-do-not-fit")),
+    Hides("disk-full", "subject", ("disk-forecast",)),
+    Hides("channel-failing", "subject", ("outbox-old",)),
+)
+"""Read from the top: what is worse stands above what it hides."""
+
+
+def inhibited(alerts: Mapping[str, Alert]) -> dict[str, Alert]:
+    """The alerts that changed, each with what hides it now."""
+    hiding = _hiding(alert for alert in alerts.values() if alert.is_firing)
+    changed = {}
+    for alert in alerts.values():
+        if not alert.is_open:
+            continue
+        by = None if not hiding else _hidden_by(alert, hiding)
+        if by != alert.inhibited_by:
+            changed[alert.id] = replace(alert, inhibited_by=by)
+    return changed
+
+
+def may_be_hidden_soon(alerts: Iterable[Alert]) -> Mapping[str, str]:
+    """Of those that fire, the ones that something hides which is still pending: id → id of what may hide it."""
+    everyone = tuple(alerts)
+    hiding = _hiding(alert for alert in everyone if alert.phase == "pending")
+    if not hiding:
+        return {}
+    found = {}
+    for alert in everyone:
+        if alert.is_firing and alert.told is None and (by := _hidden_by(alert, hiding)) is not None:
+            found[alert.id] = by
+    return found
+
+
+Hiding = Mapping[tuple[str, Within, str], str]
+"""(hidden rule, within, of which one) → the id of the alert that hides it."""
+
+
+def _hiding(sources: Iterable[Alert]) -> Hiding:
+    by_rule: dict[str, list[Alert]] = {}
+    for alert in sources:
+        by_rule.setdefault(alert.rule, []).append(alert)
+    found: dict[tuple[str, Within, str], str] = {}
+    for hides in INHIBITIONS:
+        for alert in by_rule.get(hides.by, ()):
+            where = _where(alert, hides.within)
+            if where is not None:
+                for rule in hides.hidden:
+                    found.setdefault((rule, hides.within, where), alert.id)
+    return found
+
+
+def _hidden_by(alert: Alert, hiding: Hiding) -> str | None:
+    for within in WITHINS:
+        where = _where(alert, within)
+        if where is not None and (by := hiding.get((alert.rule, within, where))) is not None:
+            return by
+    return None
+
+
+WITHINS: tuple[Within, ...] = ("everywhere", "cluster", "run", "node", "subject")
+
+
+def _where(alert: Alert, within: Within) -> str | None:
+    """Which cluster, node, run or subject an alert is of; one that is of none is hidden by none."""
+    match within:
+        case "subject":
+            return alert.subject
+        case "node":
+            return alert.node or None
+        case "cluster":
+            return alert.cluster or None
+        case "run":
+            return alert.run or None
+        case "everywhere":
+            return ""

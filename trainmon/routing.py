@@ -1,13 +1,32 @@
-"""Which channel is told what, and why now. Pure."""
+"""Which channel is told of which alert, and why now: every notice has a reason that can be said. Pure."""
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from trainmon.clock import Seconds
-from trainmon.model_alerts import Route, Silence
+import msgspec
+from msgspec.structs import replace
+
+from trainmon.alerts import NOT_LOOKED_FOR, NOT_WATCHED, TEST
+from trainmon.clock import Instant, Seconds
+from trainmon.model_alerts import SEVERITIES, Alert, NoticeKind, Route, Severity, Silence
+from trainmon.rules.base import ago
 
 HOUR: Seconds = 3_600.0
+
+WORSE_AGAIN: Seconds = 1_800.0
+"""One that was critical, got better and is critical again is told so after half an hour, not each time."""
+
+COMPANY: Seconds = 10.0
+COMPANY_SHARE = 0.05
+"""What has waited for its hold may wait a twentieth of it more, at most 10 s, for others of its group."""
+
+OVER_WAITS: Seconds = 3.0
+"""That something is over is less urgent: eight GPUs recover within it."""
+
+WORSE_MAY_COME: Seconds = 30.0
+"""An alert that has waited for its hold waits so long at most for one that may hide it, and is still pending."""
 
 
 class Routing(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,3 +51,169 @@ class HeartbeatSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Between two test messages that ask to be acknowledged; null: none."""
     start: bool = True
     """Whether it is told that this program begins to watch, and that it ends."""
+    switch: bool | None = None
+    """Whether a dead-man's switch outside is fed; null where that is not known here."""
+
+
+class Due(NamedTuple):
+    """One alert that is to be told: as what, why, and to whom."""
+
+    alert: Alert
+    kind: NoticeKind
+    reason: str
+    channels: tuple[str, ...]
+    ripe_at: Instant
+    """From then on; until then it waits for others of its group."""
+
+
+def due(alert: Alert, routing: Routing, now: Instant, hold: Seconds = 0.0, may_be_hidden: bool = False) -> Due | None:
+    """What is to be told of an alert now; None when that is nothing."""
+    if not alert.is_open:
+        return _over(alert, routing, now)
+    if not alert.is_firing or unheard(alert) is not None:
+        return None
+    if alert.told is None:
+        if may_be_hidden and hold > 0 and alert.fired_at is not None and now - alert.fired_at < WORSE_MAY_COME:
+            return None
+        return _first(alert, routing, hold) or (None if _is_taken(alert) else _escalated(alert, routing, now))
+    if is_worse(alert.severity, alert.told):
+        return _worse(alert, routing, now)
+    if _is_taken(alert):
+        return None
+    return _escalated(alert, routing, now) or _repeated(alert, routing, now)
+
+
+def unheard(alert: Alert) -> str | None:
+    """Why an alert that fires is told to no one, in words; None when it may be told."""
+    if alert.muted_until is not None:
+        return "muted" if not alert.muted_why else f"muted: {alert.muted_why}"
+    if alert.inhibited_by is not None:
+        return f"hidden by {alert.inhibited_by}"
+    return "flapping" if alert.flapping else None
+
+
+def channels_for(alert: Alert, routing: Routing, later: bool = False) -> tuple[str, ...]:
+    """The channels that are told of an alert at once, or those that are told when nobody acknowledges it."""
+    if alert.rule == TEST:
+        return () if later else tuple(route.channel for route in routing.routes if not route.fallback)
+    return tuple(route.channel for route in routing.routes if _wants(route, alert) and (route.after > 0) == later)
+
+
+def told(due: Due, now: Instant) -> Alert:
+    """The alert after its notice is written."""
+    alert = replace(due.alert, told_at=now, notices=due.alert.notices + 1)
+    if due.kind == "resolve":
+        return replace(alert, told_on=())
+    told_on = tuple(dict.fromkeys((*alert.told_on, *due.channels)))
+    first = now if alert.first_told_at is None else alert.first_told_at
+    alert = replace(alert, told_on=told_on, first_told_at=first)
+    match due.kind:
+        case "repeat":
+            return replace(alert, repeats=alert.repeats + 1)
+        case "escalate":
+            return replace(alert, escalated=alert.escalated + len(due.channels), told=alert.told or alert.severity)
+        case "flapping" | "acknowledged":
+            return alert
+    return replace(alert, told=alert.severity)
+
+
+def sunk(alert: Alert, now: Instant) -> Alert:
+    """An alert that has long been less bad than was told: should it get as bad again, that is news."""
+    if alert.told is None or alert.told_at is None or not is_worse(alert.told, alert.severity):
+        return alert
+    return replace(alert, told=alert.severity) if now - alert.told_at >= WORSE_AGAIN else alert
+
+
+def is_worse(severity: Severity, than: Severity) -> bool:
+    return SEVERITIES.index(severity) < SEVERITIES.index(than)
+
+
+def acknowledged(alert: Alert, via: str, now: Instant) -> Due | None:
+    """That somebody has taken it: told where others may be getting up for it, and to a phone that asked for it."""
+    if not alert.told_on or (len(alert.told_on) == 1 and via != "phone"):
+        return None
+    return Due(alert, "acknowledged", f"acknowledged by {alert.acknowledged_by}", alert.told_on, now)
+
+
+def flaps(alert: Alert, routing: Routing, now: Instant) -> Due | None:
+    """That it comes and goes: told once, in place of each time."""
+    channels = alert.told_on or channels_for(alert, routing)
+    if not channels or alert.muted_until is not None or alert.inhibited_by is not None:
+        return None
+    return Due(alert, "flapping", "it comes and goes: nothing more of it is told until it is stable", channels, now)
+
+
+def _is_taken(alert: Alert) -> bool:
+    """Whether nobody need take it any more, or ever."""
+    return alert.event or alert.rule == TEST or alert.acknowledged_by is not None
+
+
+# ---- one by one ------------------------------------------------------------------------------------------------------
+
+
+def _wants(route: Route, alert: Alert) -> bool:
+    return (
+        not route.fallback
+        and not is_worse(route.severity, alert.severity)
+        and (not route.runs or alert.run is None or alert.run in route.runs)
+        and (not route.rules or alert.rule in route.rules)
+    )
+
+
+def _first(alert: Alert, routing: Routing, hold: Seconds) -> Due | None:
+    channels = channels_for(alert, routing)
+    if not channels:
+        return None
+    fired = alert.found_at if alert.fired_at is None else alert.fired_at
+    ripe = fired + min(1.0, routing.group_wait) + min(COMPANY, COMPANY_SHARE * hold)
+    if alert.rule == TEST:
+        return Due(alert, "test", "the regular test of the way to you", channels, fired)
+    if alert.event:
+        return Due(alert, "event", "happened", channels, ripe)
+    return Due(alert, "fire", "fired" if not alert.told_on else "stable again, and it still fires", channels, ripe)
+
+
+def _worse(alert: Alert, routing: Routing, now: Instant) -> Due | None:
+    channels = tuple(dict.fromkeys((*channels_for(alert, routing), *alert.told_on)))
+    reason = f"got worse: {alert.severity} now, it was {alert.told}"
+    return Due(alert, "worse", reason, channels, now) if channels else None
+
+
+def _escalated(alert: Alert, routing: Routing, now: Instant) -> Due | None:
+    begin = alert.first_told_at or alert.fired_at or now
+    channels = tuple(
+        route.channel
+        for route in routing.routes
+        if route.after > 0
+        and now - begin >= route.after
+        and _wants(route, alert)
+        and route.channel not in alert.told_on
+    )
+    if not channels:
+        return None
+    return Due(alert, "escalate", f"nobody has acknowledged it for {ago(now - begin)}", channels, now)
+
+
+def _repeated(alert: Alert, routing: Routing, now: Instant) -> Due | None:
+    if alert.severity != "critical" or alert.told_at is None or now - alert.told_at < routing.repeat:
+        return None
+    fired = alert.since if alert.fired_at is None else alert.fired_at
+    reason = f"still firing after {ago(now - fired)}, nobody has acknowledged it"
+    return Due(alert, "repeat", reason, alert.told_on, now) if alert.told_on else None
+
+
+def _over(alert: Alert, routing: Routing, now: Instant) -> Due | None:
+    """Told where it was told that it began, and nowhere else."""
+    if not alert.told_on or alert.event or alert.rule == TEST or alert.muted_until is not None or alert.flapping:
+        return None
+    mute = {route.channel for route in routing.routes if not route.resolved}
+    known = {route.channel for route in routing.routes}
+    channels = tuple(name for name in alert.told_on if name in known and name not in mute)
+    if not channels:
+        return None
+    over = now if alert.resolved_at is None else alert.resolved_at
+    reasons: Mapping[str | None, str] = {
+        NOT_WATCHED: "its subject left the config: it is no longer watched, which does not mean that it is well",
+        NOT_LOOKED_FOR: "its rule is switched off: it is no longer looked for, which does not mean that it is well",
+    }
+    return Due(alert, "resolve", reasons.get(alert.ended, "over"), channels, over + OVER_WAITS)
