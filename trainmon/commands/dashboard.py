@@ -39,9 +39,17 @@ class Dashboard(click.Command):
     help="Show a living, simulated cluster of 16 nodes; a STORY such as hot, lost or hang goes wrong first.",
 )
 @click.option("--read-only", is_flag=True, help="Refuse every action.")
+@click.option("--alerts-only", is_flag=True, help="No dashboard: watch and tell people, for months; see `service`.")
+@click.option("--once", is_flag=True, help="With --alerts-only, for cron: one look at everything, then end.")
 @click.version_option(__version__, prog_name="trainmon-tui", message="%(prog)s %(version)s")
 def command(
-    hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, demo: str | None, read_only: bool
+    hosts: tuple[str, ...],
+    config: Path | None,
+    ssh_config: Path | None,
+    demo: str | None,
+    read_only: bool,
+    alerts_only: bool,
+    once: bool,
 ) -> int:
     """One terminal for a big training run: its nodes, GPUs, disks and logs.
 
@@ -50,6 +58,8 @@ def command(
     """
     if demo is not None and (hosts or config):
         raise click.UsageError("--demo shows a simulated cluster; it takes no hosts and no --config")
+    if alerts_only or once:
+        return headless(hosts, config, ssh_config, alerts_only=alerts_only, once=once, demo=demo is not None)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("the dashboard needs a terminal; `trainmon-tui snapshot` prints one reading")
     if demo is not None:
@@ -60,7 +70,27 @@ def command(
     from trainmon.config import choose
 
     settings, _ = choose(config, hosts)
-    return show(Watching(settings, read_only=read_only, prompts=True, ssh_config=ssh_config))
+    parts = Watching(settings, read_only=read_only, prompts=True, program="dashboard", ssh_config=ssh_config)
+    return show(parts)
+
+
+def headless(
+    hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, *, alerts_only: bool, once: bool, demo: bool
+) -> int:
+    """The same watch with no terminal."""
+    from trainmon.config import choose
+
+    if not alerts_only:
+        raise click.UsageError("--once is for --alerts-only; `trainmon-tui snapshot` prints one reading")
+    if demo:
+        raise click.UsageError("--alerts-only watches what is there; it takes no --demo")
+    if once:
+        from trainmon.commands.look_once import look_once
+
+        return look_once(*choose(config, hosts), ssh_config)
+    from trainmon.commands.alerts_only import watch
+
+    return watch(lambda: choose(config, hosts), ssh_config)
 
 
 def show(parts: Joined) -> int:

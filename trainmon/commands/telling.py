@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
 
-from trainmon.clock import Instant, Seconds
+from msgspec.structs import replace
+
+from trainmon.alerting import Alerting
+from trainmon.clock import Clock, Instant, Seconds
 from trainmon.config import Settings
-from trainmon.config_alerts import routing_of, rules_of
+from trainmon.config_alerts import heartbeat_of, routing_of, rules_of
 from trainmon.config_notify import routes_of
+from trainmon.ledger import Ledger, LedgerStuck, alerts_now
+from trainmon.model import Event, LedgerTrouble, State
+from trainmon.model_alerts import AlertsRecalled, ChannelsChanged, Order
+from trainmon.notify.base import Sender
+from trainmon.notify.channels import listeners, senders
+from trainmon.notify.office import Attach, Office
+from trainmon.notify.replies import Replies
 from trainmon.routing import Routing
 from trainmon.rules.base import Rule
 
-log = logging.getLogger(__name__)
+Program = Literal["alerts-only", "once", "dashboard"]
 
 WINDOWS_EVERY: Seconds = 6 * 3_600.0
 """Maintenance windows that come again are known some days ahead; they are made anew so often."""
@@ -23,4 +35,128 @@ def watched_rules(settings: Settings) -> tuple[Rule, ...]:
 
 
 def routing(settings: Settings, now: Instant) -> Routing:
+    """How alerts reach people by these settings."""
     return routing_of(routes_of(settings.notify), settings.alerts, settings.maintenance, now)
+
+
+def caveats(settings: Settings) -> Iterator[str]:
+    """What may go unnoticed with these settings, a sentence each."""
+    names = [entry.called for entry in settings.notify if not entry.fallback]
+    if not settings.notify:
+        yield "nobody is told of anything: the config has no [[notify]]"
+    elif len(settings.notify) == 1:
+        yield f"one channel only ({names[0]}): when it fails, nobody hears of it; add one that shares nothing with it"
+    if settings.heartbeat.ping is None:
+        yield "no dead-man's switch: when this machine or this program dies, nobody is told; set [heartbeat] ping"
+
+
+def senses(settings: Settings) -> Settings:
+    """What of the settings needs new connections, or a new start of the rest, where it changes."""
+    plain = Settings()
+    return replace(settings, rules=plain.rules, notify=plain.notify, alerts=plain.alerts, maintenance=plain.maintenance)
+
+
+def judging(settings: Settings, clock: Clock) -> Alerting:
+    """Alerts are judged, and told to nobody."""
+    return Alerting(watched_rules(settings), routing(settings, clock.now()), None, clock=clock)
+
+
+def recall(directory: Path, submit: Callable[[Event], None], now: Instant) -> None:
+    """What the ledger remembers of alerts: since when something is so, and what was muted."""
+    try:
+        found = alerts_now(directory, now)
+    except LedgerStuck as error:
+        submit(LedgerTrouble(error.message))
+        return
+    submit(AlertsRecalled(found.recalled))
+    if found.channels:
+        submit(ChannelsChanged(found.channels))
+
+
+class Telling:
+    """Alerting and its post. The dashboard has the same as the daemon: whoever holds the duty sends."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        ledger: Ledger,
+        submit: Callable[[Event], None],
+        clock: Clock,
+        *,
+        program: Program,
+        hurry: Callable[[str], None],
+        attach: Attach | None,
+    ) -> None:
+        now = clock.now()
+        self._settings = settings
+        self._clock = clock
+        self._submit = submit
+        self._directory = ledger.file.parent
+        made = senders(settings.notify, state_directory=self._directory, clock=clock)
+        self._listeners = self._listening(made)
+        self.office = Office(
+            ledger,
+            made,
+            submit,
+            clock,
+            routes=routes_of(settings.notify),
+            attach=attach,
+            program=program,
+        )
+        self.alerting = Alerting(
+            watched_rules(settings),
+            routing(settings, now),
+            self.office,
+            heartbeat=heartbeat_of(settings.heartbeat, start=program == "alerts-only"),
+            clock=clock,
+            hurry=hurry,
+        )
+        self._windows_at = now
+        self._looked_at: Instant | None = None
+
+    def _listening(self, made: Sequence[Sender]) -> tuple[Replies, ...]:
+        return listeners(made, self._submit, state_directory=self._directory, clock=self._clock)
+
+    def start(self) -> None:
+        self.office.start()
+        for listener in self._listeners:
+            listener.start()
+
+    def stop(self, flush: Seconds) -> None:
+        """Send what waits, for at most so long; what is left waits in the ledger."""
+        for listener in self._listeners:
+            listener.stop()
+        self.office.stop(flush)
+
+    def goodbye(self, why: str) -> None:
+        """Have people told that nobody watches from now on."""
+        self.alerting.goodbye(why)
+
+    def order(self, order: Order) -> None:
+        """Have what a person says carried out by whoever has the duty."""
+        self.office.order(order)
+
+    def renew(self, settings: Settings) -> None:
+        """Go by these settings from now on. Raises ConfigError, and then nothing has changed."""
+        made = senders(settings.notify, state_directory=self._directory, clock=self._clock)
+        before, self._listeners = self._listeners, self._listening(made)
+        for listener in before:
+            listener.stop()
+        self._settings = settings
+        self.office.renew(made, routes_of(settings.notify))
+        for listener in self._listeners:
+            listener.start()
+        self._go_by(settings)
+
+    def _go_by(self, settings: Settings) -> None:
+        now = self._windows_at = self._clock.now()
+        self.alerting.renew(watched_rules(settings), routing(settings, now))
+
+    def seen(self, state: State) -> None:
+        """Each new State, on the engine's thread."""
+        if state.looked_at is None or state.looked_at == self._looked_at:
+            return
+        self._looked_at = state.looked_at
+        self.office.tick(state)
+        if abs(state.at - self._windows_at) >= WINDOWS_EVERY:
+            self._go_by(self._settings)

@@ -17,6 +17,7 @@ from collectors.wandb import Watcher
 from trainmon.actions import Actor
 from trainmon.clock import Clock, Seconds, SystemClock
 from trainmon.commands.keeping import ledger_of
+from trainmon.commands.telling import Program, Telling, judging, recall, senses
 from trainmon.config import Settings, formats
 from trainmon.engine import Engine
 from trainmon.ledger import Ledger
@@ -31,6 +32,11 @@ from trainmon.state_directory import find
 
 SAMPLES = "samples"
 """Where, beside the ledger, a sample of each run is kept ready."""
+
+SOON: Seconds = 2.0
+
+MOMENT: Seconds = 1.0
+"""For what waits to be sent when a person quits; the rest waits in the ledger for whoever watches next."""
 
 
 class Joined:
@@ -129,7 +135,8 @@ class Joined:
 
 class Watching(Joined):
     """The hosts of the settings. With `prompts`, a person is there to answer what a login asks; with `keeps`, what is
-    done is written down, and what was open goes on to be followed."""
+    done is written down, and what was open goes on to be followed. With a `program`, people are told of alerts, in that
+    one's name; without, they are judged by what the ledger remembers, and told to nobody."""
 
     def __init__(
         self,
@@ -138,12 +145,19 @@ class Watching(Joined):
         read_only: bool = False,
         prompts: bool = False,
         keeps: bool = True,
+        program: Program | None = None,
         clock: Clock | None = None,
         ssh_config: Path | None = None,
     ) -> None:
         read_only = read_only or settings.read_only
-        ledger = ledger_of(settings, lambda event: self.engine.submit(event)) if keeps else None
-        engine = Engine(clock or SystemClock(), read_only=read_only, formats=formats(settings), ledger=ledger)
+        clock = clock or SystemClock()
+        self._settings = settings
+        ledger = ledger_of(settings, self._say) if keeps else None
+        self.telling: Telling | None = None
+        if program is not None and ledger is not None:
+            self.telling = Telling(settings, ledger, self._say, clock, program=program, hurry=self._hurry, attach=None)
+        alerting = self.telling.alerting if self.telling is not None else judging(settings, clock)
+        engine = Engine(clock, read_only=read_only, formats=formats(settings), ledger=ledger, alerting=alerting)
         super().__init__(engine, ledger)
         self._prompts = Prompts(self.engine.submit)
         ask = self._prompts.ask if prompts else None
@@ -154,16 +168,58 @@ class Watching(Joined):
 
     def start(self) -> None:
         super().start()
+        if self.telling is not None:
+            self.engine.subscribe(self.telling.seen)
+            self.telling.start()
+        else:
+            recall(find(os.environ).path, self._say, self.engine.clock.now())
         self._supervisor.start()
         self._wandb.start()
 
     def stop(self) -> None:
         """Let go of everything; within seconds, whatever hangs."""
+        self.leave(None, MOMENT)
+
+    def leave(self, why: str | None, flush: Seconds) -> None:
+        """The same, after what waits was sent, for at most so long; with a `why`, people are told that nobody watches
+        from now on."""
         self._prompts.close()
         self.rest()
+        if self.telling is not None and why is not None:
+            self.telling.goodbye(why)
         self._wandb.stop()
         self._supervisor.stop()
+        self.engine.stop()
+        if self.telling is not None:
+            self.telling.stop(flush)
         super().stop()
+
+    def renew(self, settings: Settings) -> bool:
+        """Go by these settings, where that needs no new connections; False where it does, and nothing has changed.
+        Raises ConfigError."""
+        if self.telling is None or senses(settings) != senses(self._settings):
+            return False
+        self.telling.renew(settings)
+        self._settings = settings
+        return True
+
+    @property
+    def is_about_to_tell(self) -> bool:
+        """Whether something waits a moment for others of its kind before it is told."""
+        due = self.telling.alerting.due_in if self.telling is not None else None
+        return due is not None and due < SOON
+
+    def order(self, order: Order) -> None:
+        if self.telling is not None:
+            self.telling.order(order)
+        else:
+            super().order(order)
+
+    def _say(self, event: Event) -> None:
+        self.engine.submit(event)
+
+    def _hurry(self, source: str) -> None:
+        self._supervisor.hurry(source)
 
     def _submit(self, event: Event) -> None:
         """What the hosts and queues say; the runs that there are by their word are those of W&B, too."""

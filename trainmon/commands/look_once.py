@@ -1,0 +1,67 @@
+"""trainmon-tui --alerts-only --once: one look at everything, told to whom it concerns, and ended. For cron."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from pathlib import Path
+
+from trainmon.clock import Seconds
+from trainmon.commands.alerts_only import FLUSH, forget_agent
+from trainmon.commands.daemon_log import changes, log_to_stderr, say
+from trainmon.commands.snapshot import EXIT, beside, first_full_state
+from trainmon.commands.wiring import Watching
+from trainmon.config import Settings
+from trainmon.model import State
+from trainmon.snapshot import verdict
+
+WAIT: Seconds = 60.0
+"""The longest wait for hosts, queues and W&B to answer; cron starts the next look after five minutes."""
+
+JUDGED: Seconds = 5.0
+"""The longest wait for the look at all of it, and for what it tells to be written down."""
+
+PAUSE: Seconds = 0.1
+
+
+def look_once(settings: Settings, file: Path | None, ssh_config: Path | None) -> int:
+    """Look, judge by what the ledger remembers, write, send. The exit status is that of `snapshot`."""
+    log_to_stderr(logging.WARNING)
+    forget_agent()
+    parts = Watching(settings, program="once", ssh_config=ssh_config)
+    before = parts.engine.state
+    parts.start()
+    try:
+        first_full_state(parts, WAIT)
+        state = judged(parts, JUDGED)
+        for told in changes(before, state):
+            say(told.happening, told.level, **told.fields)
+    finally:
+        parts.leave(None, FLUSH)
+        logging.shutdown()
+    return EXIT[verdict(state, beside(settings))]
+
+
+def judged(parts: Watching, patience: Seconds) -> State:
+    """The State once all that was seen was judged, and what is to be told of it was handed over: two looks that began
+    from now on, and nothing that waits to be told."""
+    looked: list[float] = []
+    done = threading.Event()
+
+    def seen(state: State) -> None:
+        if state.looked_at is not None and state.looked_at not in looked:
+            looked.append(state.looked_at)
+        if len(looked) > LOOKS and not parts.is_about_to_tell:
+            done.set()
+
+    cancel = parts.subscribe(seen)
+    until = time.monotonic() + patience
+    while not done.is_set() and time.monotonic() < until:
+        done.wait(PAUSE)
+    cancel()
+    return parts.engine.state
+
+
+LOOKS = 2
+"""The first may have begun before the last source spoke."""
