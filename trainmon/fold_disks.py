@@ -67,11 +67,13 @@ def _disk(event: NodeReading, sample: DiskSample, usable: float) -> Disk:
 
 
 def _kept(old: Disk | None, new: Disk) -> Disk:
-    """A disk keeps its trend until the engine measures it anew, and when it was last seen writable."""
+    """A disk keeps its trend until the engine measures it anew, and what it is while it does not answer."""
     if old is None:
         return new
     return replace(
         new,
+        mount=new.mount or old.mount,
+        filesystem=new.filesystem or old.filesystem,
         writable_at=new.writable_at or old.writable_at,
         bytes_per_day=old.bytes_per_day,
         inodes_per_day=old.inodes_per_day,

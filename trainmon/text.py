@@ -110,3 +110,15 @@ def duration(seconds: float) -> str:
     if hours < 48:
         return f"{minutes // 60}h{minutes % 60:02d}m"
     return f"{hours // 24:.0f}d{hours % 24:.0f}h"
+
+
+def size(value: float) -> str:
+    """Bytes in powers of 1024, as df -h: 4.1T, 210G, 0B."""
+    units = "BKMGTPE"
+    for unit in units:
+        if value < 9.95 and unit != "B":
+            return f"{value:.1f}{unit}"
+        if value < 999.5 or unit == units[-1]:
+            break
+        value /= 1024.0
+    return f"{value:.0f}{unit}"

@@ -38,7 +38,7 @@ class Shown(NamedTuple):
     @property
     def name(self) -> str:
         """`/scratch` where it is shared, else `node07:/tmp`."""
-        shared = self.disk.filesystem in NETWORK
+        shared = self.disk.state == "ok" and self.disk.filesystem in NETWORK
         return clean(self.disk.path if shared else f"{self.disk.host}:{self.disk.path}", 200)
 
     @property

@@ -1,0 +1,184 @@
+"""Rules about disks that fill: by their history, and by the checkpoints that come next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainmon.clock import Instant
+from trainmon.forecast import ENOUGH
+from trainmon.model import Disk, State
+from trainmon.model_alerts import Alert, Finding, Severity
+from trainmon.model_disks import Forecast
+from trainmon.room import Fit, fit, is_shared
+from trainmon.rules.base import Duration, Share, ago
+from trainmon.rules.places import DiskRule, Place, age, run_on, well
+from trainmon.text import counted, size
+
+INODES = " inodes"
+"""The end of a subject that is about files and not bytes."""
+
+WIDE = 4.0
+"""Times the time that is left which the latest of a forecast may be away: a filesystem that others write to as well
+has no line."""
+
+
+class DiskForecast(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A disk will be full. Checkpoints that are written and deleted again are no growth: what remains after each
+    deletion is. Where many write, only a growth that is nearly a line counts."""
+
+    name = "disk-forecast"
+    origin = "24 h and 4 h: node_exporter's mixin; without its straight line, which a pruned checkpoint directory fools"
+
+    hold: Duration = 120.0
+    """How long it must be so before it fires: two forecasts."""
+    keep: Duration = 600.0
+    """How long it must be over before it is resolved."""
+    warn: Duration = 86_400.0
+    """Told when it is full within this time."""
+    critical: Duration = 14_400.0
+    """Critical when it is full within this time."""
+    history: Duration = 21_600.0
+    """The least history for a growth that no deletion has interrupted yet."""
+    fit: Share = 0.9
+    """How much of the change of a filesystem that many write to must be growth along one line (R²)."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        for place in well(state, now, lambda disk: _ends(disk, now + self.warn)):
+            for what, forecast in (("", place.disk.forecast), (INODES, place.disk.inodes_forecast)):
+                if forecast is None or forecast.full_at is None:
+                    continue
+                left = forecast.full_at - now
+                if left < self.warn and self._is_believed(forecast, place, left):
+                    severity: Severity = "critical" if left < self.critical else "warning"
+                    yield self._finding(place, state, now, severity, forecast, what)
+
+    def lacks(self, disk: Disk, alert: Alert) -> str | None:
+        forecast = disk.inodes_forecast if alert.subject.endswith(INODES) else disk.forecast
+        if forecast is None or not self._is_told(forecast):
+            return "there is not enough history of it yet"
+        return None
+
+    def _is_told(self, forecast: Forecast) -> bool:
+        """Whether the history is long enough to say anything, be it that nothing grows."""
+        return forecast.cycles > ENOUGH if forecast.basis == "cycles" else forecast.span >= self.history
+
+    def _is_believed(self, forecast: Forecast, place: Place, left: float) -> bool:
+        if not self._is_told(forecast):
+            return False
+        if not is_shared(place.disk) or forecast.of == "quota":
+            return True
+        latest = None if forecast.latest is None or forecast.full_at is None else forecast.latest - forecast.full_at
+        return forecast.fit >= self.fit and latest is not None and latest <= (WIDE - 1) * max(left, 60.0)
+
+    def _finding(
+        self, place: Place, state: State, now: Instant, severity: Severity, forecast: Forecast, what: str
+    ) -> Finding:
+        disk = place.disk
+        ends = "has no inode left" if what else "is full"
+        if forecast.of == "quota":
+            ends = f"has no {'inodes' if what else 'bytes'} of its quota left"
+        in_ = ago((forecast.full_at or now) - now)
+        per_day = disk.inodes_per_day if what else disk.bytes_per_day
+        pace = "" if per_day is None or forecast.of == "quota" else _pace(per_day, is_files=bool(what))
+        return Finding(
+            rule=self.name,
+            subject=place.subject + what,
+            severity=severity,
+            summary=f"{place.name} {ends} in {in_}{pace}, {forecast.words}; {age(disk, now)}",
+            evidence=(
+                f"{ago(forecast.span)} of history, R² {forecast.fit:.2f}, {width(forecast, now)}",
+                f"{size(disk.left_bytes or 0)} may still be written",
+            ),
+            advice="3 shows the disks; delete old checkpoints, or see whether what deletes them still runs",
+            cluster=disk.cluster,
+            run=run_on(place, state),
+            node=place.node,
+            sources=place.sources,
+        )
+
+
+def _ends(disk: Disk, before: Instant) -> bool:
+    return any(at is not None and at < before for at in (disk.full_at, disk.inodes_full_at))
+
+
+def width(forecast: Forecast, now: Instant) -> str:
+    """How far a forecast can be believed: half of what was seen says so."""
+    first = "?" if forecast.earliest is None else ago(forecast.earliest - now)
+    last = "never" if forecast.latest is None else ago(forecast.latest - now)
+    return f"between {first} and {last}"
+
+
+def _pace(per_day: float, *, is_files: bool) -> str:
+    return f" at {counted(round(per_day), 'file')} a day" if is_files else f" at {size(max(0.0, per_day))} a day"
+
+
+class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The next checkpoints of the runs that save there have no room. Needs no history: their sizes and their rhythm
+    are those of the recent ones. Critical when it is the very next."""
+
+    name = "checkpoints-do-not-fit"
+    origin = "ours: a save that ends with ENOSPC leaves a torn checkpoint, and often ends the run"
+
+    hold: Duration = 20.0
+    """How long it must be so before it fires: two looks."""
+    keep: Duration = 120.0
+    """How long it must be over before it is resolved."""
+    wanted: int = 2
+    """How many of the next checkpoints of each run must fit."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        hosts = {run.checkpoints.host for run in state.runs.values() if run.checkpoints is not None}
+        if not hosts:
+            return
+        for place in well(state, now, lambda disk: disk.host in hosts or is_shared(disk)):
+            found = fit(place.disk, state, self.wanted, now)
+            if found is None or found.first is None:
+                continue
+            if found.first.number > 1 and _is_pruned(place.disk.forecast):
+                continue  # before it comes, something is deleted again
+            yield self._finding(place, found, state, now)
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        run = state.runs.get(alert.run or "")
+        if run is not None and run.spec.checkpoints is not None and run.checkpoints is None:
+            return f"the checkpoints of {run.name} have not been listed yet"
+        return super().blind(state, alert, now)
+
+    def lacks(self, disk: Disk, alert: Alert) -> str | None:
+        return None if disk.left_bytes is not None else "what is left is not known"
+
+    def _finding(self, place: Place, found: Fit, state: State, now: Instant) -> Finding:
+        disk, save = place.disk, found.first
+        assert save is not None
+        comes = (
+            "" if save.at is None else " and is being written" if save.at <= now else f", due in {ago(save.at - now)},"
+        )
+        which = "the next checkpoint" if save.number == 1 else f"checkpoint {save.number} from now"
+        left = size(disk.left_bytes or 0)
+        quota = " of its quota" if disk.quota is not None and disk.left_bytes == disk.quota.left_bytes else ""
+        next_at = "" if found.next_at is None else f"; the next begins {_in(found.next_at, now)}"
+        return Finding(
+            rule=self.name,
+            subject=place.subject,
+            severity="critical" if save.number == 1 else "warning",
+            summary=f"{place.name} has {left}{quota} left: {which} of {save.run} ({size(found.bytes)}){comes} does not "
+            f"fit; {found.fitting} more fit; {age(disk, now)}",
+            evidence=(
+                f"recent checkpoints take up to {size(found.bytes)}{next_at}",
+                f"{disk.left_bytes or 0:,} bytes may still be written at {disk.mount or disk.path}",
+            ),
+            advice="delete old checkpoints before it comes; what the run would resume from is marked in its screen (2)",
+            cluster=disk.cluster,
+            run=save.run,
+            node=place.node,
+            sources=place.sources,
+        )
+
+
+def _in(at: Instant, now: Instant) -> str:
+    return "now" if at <= now else f"in {ago(at - now)}"
+
+
+def _is_pruned(forecast: Forecast | None) -> bool:
+    """Whether the past shows that room is made again and again, and nothing grows under it."""
+    return forecast is not None and forecast.basis == "cycles" and forecast.cycles > ENOUGH and forecast.full_at is None

@@ -1,0 +1,148 @@
+"""The disks as the rules see them: one that many hosts share is one place, and what cannot be seen of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from trainmon.clock import Instant, Seconds
+from trainmon.model import Disk, Run, State
+from trainmon.model_alerts import Alert
+from trainmon.room import is_shared, largest, saved_on
+from trainmon.rules.base import Rule, ago, is_seen
+from trainmon.text import counted
+
+FRESH: Seconds = 90.0
+"""A disk is looked at every 10 s, one that hangs every 30 s: what is older says nothing of now."""
+
+
+class Place(NamedTuple):
+    """A disk of one host, or a filesystem that several hosts of a cluster see."""
+
+    subject: str
+    name: str
+    disks: tuple[Disk, ...]
+    """As its hosts see it now, the newest look first."""
+
+    @property
+    def disk(self) -> Disk:
+        return self.disks[0]
+
+    @property
+    def node(self) -> str | None:
+        return None if is_shared(self.disk) else self.disk.host
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (f"node:{self.disk.host}",)
+
+
+def subject_of(disk: Disk) -> str:
+    """`disk:login1:/tmp`; of a filesystem that the hosts of a cluster share `disk:prod:/fsx`."""
+    return f"disk:{disk.cluster if is_shared(disk) else disk.host}:{disk.path}"
+
+
+def places(state: State, now: Instant, suspect: Callable[[Disk], bool]) -> Iterator[Place]:
+    """Those that are seen now, whether they answer or not, and of which at least one host's look is suspect: of a well
+    cluster none is gone into."""
+    suspects = {subject_of(disk) for disk in state.disks.values() if suspect(disk)}
+    if not suspects:
+        return
+    groups: dict[str, list[Disk]] = {}
+    for disk in state.disks.values():
+        if (subject := subject_of(disk)) in suspects and is_current(disk, state, now):
+            groups.setdefault(subject, []).append(disk)
+    for subject, disks in groups.items():
+        disks.sort(key=lambda disk: (disk.state != "ok", -disk.at, disk.host))
+        shared = is_shared(disks[0])
+        yield Place(subject, disks[0].path if shared else disks[0].key, tuple(disks))
+
+
+def well(state: State, now: Instant, suspect: Callable[[Disk], bool]) -> Iterator[Place]:
+    """Those that answer, and can be written to."""
+    for place in places(state, now, suspect):
+        if place.disk.state == "ok" and not place.disk.read_only:
+            yield place
+
+
+def is_current(disk: Disk, state: State, now: Instant) -> bool:
+    return now - disk.at <= FRESH and is_seen(state.sources.get(f"node:{disk.host}"))
+
+
+def runs_on(place: Place, state: State) -> list[Run]:
+    """The runs whose checkpoints lie there."""
+    found = {run.name: run for disk in place.disks for run in saved_on(disk, state.disks, state.runs.values())}
+    return list(found.values())
+
+
+def run_on(place: Place, state: State) -> str | None:
+    return next((run.name for run in runs_on(place, state)), None)
+
+
+def largest_on(place: Place, state: State) -> int | None:
+    """The largest recent checkpoint that is saved there."""
+    sizes = [largest(disk, state.disks, state.runs.values()) for disk in place.disks]
+    return max((size for size in sizes if size is not None), default=None)
+
+
+class DiskRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A rule about disks: a disk that does not answer, or is no longer looked at, is not well."""
+
+    family = "disks"
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        mine = disks_of(alert, state)
+        why = unread(mine, alert, state, now)
+        if why is not None:
+            return why
+        current = [disk for disk in mine if is_current(disk, state, now) and disk.state == "ok"]
+        if not current:
+            return f"{mine[0].path} does not answer"
+        if all(disk.read_only for disk in current):
+            return f"{mine[0].path} is read-only now"
+        return self.lacks(current[0], alert) or lags(mine[0], alert, now)
+
+    def lacks(self, disk: Disk, alert: Alert) -> str | None:
+        """Which number of a disk that answers is not known, in a sentence."""
+        return None
+
+
+def disks_of(alert: Alert, state: State) -> list[Disk]:
+    """The disks that an alert is about."""
+    about = alert.subject
+    return [disk for disk in state.disks.values() if (s := subject_of(disk)) == about or about.startswith(f"{s} ")]
+
+
+def unread(mine: Sequence[Disk], alert: Alert, state: State, now: Instant) -> str | None:
+    """Why nobody can say how they are now."""
+    if not mine:
+        return f"{alert.subject.removeprefix('disk:')} is not looked at now"
+    if any(is_current(disk, state, now) for disk in mine):
+        return None
+    newest = max(mine, key=lambda disk: disk.at)
+    source = state.sources.get(f"node:{newest.host}")
+    why = f": {source.error}" if source is not None and source.error else ""
+    return f"{newest.key} was last looked at {ago(now - newest.at)} ago{why}"
+
+
+def lags(disk: Disk, alert: Alert, now: Instant) -> str | None:
+    """Why numbers that look well again are not believed yet."""
+    if now - alert.found_at < disk.lag:
+        return f"the statistics of {disk.path} may be {ago(disk.lag)} old"
+    return None
+
+
+def age(disk: Disk, now: Instant) -> str:
+    """How old what is said of a disk is."""
+    known = f"read {ago(now - disk.at)} ago"
+    return f"{known}, and its statistics may be {ago(disk.lag)} old" if disk.lag else known
+
+
+def evidence(place: Place) -> tuple[str, ...]:
+    """The numbers that something was found by."""
+    disk = place.disk
+    seen = f"seen by {counted(len(place.disks), 'host')}"
+    where = f"{disk.filesystem or 'a filesystem'} at {disk.mount or disk.path}, {seen}"
+    space = f"{disk.free_bytes or 0:,} of {disk.total_bytes or 0:,} bytes free"
+    files = "" if disk.total_inodes is None else f", {disk.free_inodes or 0:,} of {disk.total_inodes:,} inodes"
+    return (where, space + files)
