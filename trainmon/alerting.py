@@ -29,6 +29,7 @@ from trainmon.model_alerts import (
 from trainmon.routing import HeartbeatSpec, Routing
 from trainmon.rules.base import Rule
 from trainmon.rules.evaluating import evaluate
+from trainmon.rules.ourselves import TEST
 
 log = logging.getLogger(__name__)
 
@@ -277,11 +278,11 @@ class Alerting:
             self._book.remember(one.memory)
         is_due = bulletins.test_is_due(spec, memory, now)
         if is_due is None:
-            self._book.remember({judging.TEST: str(now)})
+            self._book.remember({TEST: str(now)})
         return self._asked_for_a_test(state, now) if is_due else state
 
     def _asked_for_a_test(self, state: State, now: Instant) -> State:
-        self._book.remember({judging.TEST: str(now)})
+        self._book.remember({TEST: str(now)})
         return replace(state, alerts={**state.alerts, **bulletins.tested(state.alerts, now, self._token)})
 
     def _hand_over(self, state: State, now: Instant) -> None:

@@ -16,10 +16,8 @@ from trainmon.model import State
 from trainmon.model_alerts import KEPT_RESOLVED, Alert, Finding
 from trainmon.rules.base import Rule, ago
 from trainmon.rules.evaluating import raised
-from trainmon.waking import is_believed, proves
-
-TEST = "test"
-"""The alert of the weekly test message: no rule finds it, and it ends when somebody acknowledges it."""
+from trainmon.rules.ourselves import TEST
+from trainmon.waking import PROOF_AGAIN, is_believed, proves
 
 OVER = "over"
 NOT_WATCHED = "no longer watched"
@@ -125,11 +123,12 @@ def _brought_up(alert: Alert, finding: Finding, now: Instant) -> Alert:
 
 def _is_proven(alert: Alert, finding: Finding, look: Look) -> bool:
     """Whether it has been so for its hold, or need not wait for that."""
-    if finding.proven and not proves(look.state, finding.since, look.now):
-        return False
     rule = look.rules.get(finding.rule)
     hold = 0.0 if rule is None else rule.hold
-    return finding.proven or look.now - (alert.pending_since or look.now) >= hold
+    is_proof = proves(look.state, finding.since, look.now)
+    if finding.proven and not is_proof:
+        hold = hold or PROOF_AGAIN
+    return (finding.proven and is_proof) or look.now - (alert.pending_since or look.now) >= hold
 
 
 # ---- not found -------------------------------------------------------------------------------------------------------
@@ -185,16 +184,25 @@ def _ended(alert: Alert, how: str, now: Instant) -> Alert:
 def _has_left(alert: Alert, look: Look) -> bool:
     """Whether nobody watches its subject any more: all its sources left the config, or its run did. What is not there
     just after a start, or while the queue that names it is not read, may still come."""
-    state = look.state
-    if alert.sources and all(name in look.gone for name in alert.sources):
+    state, names = look.state, _rests_on(alert)
+    if names and all(name in look.gone for name in names):
         return True
-    is_missing = bool(alert.sources) and not any(name in state.sources for name in alert.sources)
+    is_missing = bool(names) and not any(name in state.sources for name in names)
     if alert.subject.startswith("run:") and alert.run is not None:
         is_missing = is_missing or alert.run not in state.runs
     if alert.subject.startswith("channel:"):
         return alert.subject.removeprefix("channel:") not in state.channels and bool(state.channels)
     known_since = max(state.started_at, state.woke_at or 0.0, alert.found_at)
     return is_missing and look.now - known_since >= SURELY_GONE and _is_listed(alert, state)
+
+
+def _rests_on(alert: Alert) -> tuple[str, ...]:
+    """The sources by which its subject is watched, where there are any."""
+    if alert.sources:
+        return alert.sources
+    if alert.subject.startswith("source:"):
+        return (alert.subject.removeprefix("source:"),)
+    return (f"node:{alert.node}",) if alert.node else ()
 
 
 def _is_listed(alert: Alert, state: State) -> bool:

@@ -8,13 +8,13 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from trainmon import heartbeat
-from trainmon.alerts import TEST
 from trainmon.clock import Instant, Seconds
 from trainmon.episodes import Token, begun
 from trainmon.model import State
 from trainmon.model_alerts import Alert, Finding, Notice
 from trainmon.routing import HeartbeatSpec, Routing
 from trainmon.rules.base import ago
+from trainmon.rules.ourselves import TEST
 from trainmon.text import counted
 
 START_AFTER: Seconds = 20.0

@@ -17,7 +17,7 @@ from trainmon.model_alerts import SEVERITIES, Alert, Delivery, Notice, NoticeKin
 from trainmon.routing import Due, told
 from trainmon.text import counted
 
-CARRIED = 50
+CARRIED = 200
 """Alerts that one notice carries, the worst first; the others are counted in its lines."""
 
 GROUPS = 4

@@ -8,10 +8,11 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.alerts import NOT_LOOKED_FOR, NOT_WATCHED, TEST
+from trainmon.alerts import NOT_LOOKED_FOR, NOT_WATCHED
 from trainmon.clock import Instant, Seconds
 from trainmon.model_alerts import SEVERITIES, Alert, NoticeKind, Route, Severity, Silence
 from trainmon.rules.base import ago
+from trainmon.rules.ourselves import TEST
 
 HOUR: Seconds = 3_600.0
 
