@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 @config_option
 @ssh_config_option
 @click.option("--headless", is_flag=True, help="Ask nobody, and count on no agent of this login session.")
-def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, headless: bool) -> int:
-    """Check the config, the way to every host, every Slurm, every path, and what is named of W&B.
+@click.option("--notify", is_flag=True, help="Send a test by every channel, and say what came back.")
+def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, headless: bool, notify: bool) -> int:
+    """Check the config, the way to every host, every Slurm, every path, what is named of W&B, and every channel.
 
     Exit status: 0 all is well, 2 the config has mistakes, 3 something cannot be reached.
     """
+    from trainmon.commands.check_channels import check_channels
     from trainmon.commands.check_row import Row
     from trainmon.commands.check_run import look_at_all
     from trainmon.commands.check_wandb import check_wandb
@@ -52,9 +54,9 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     for rows in look_at_all(settings, is_person_there=is_person_there, progress=progress, ssh_config=ssh_config):
         bad += sum(row.mark == "bad" for row in rows)
         tell(rows)
-    rows = check_wandb(run_specs(settings))
-    bad += sum(row.mark == "bad" for row in rows)
-    tell(rows)
+    for rows in ([*check_wandb(run_specs(settings))], [*check_channels(settings, test=notify)]):
+        bad += sum(row.mark == "bad" for row in rows)
+        tell(rows)
     tell_total(bad)
     return 3 if bad else 0
 
@@ -87,14 +89,9 @@ def _unused_settings(settings: Settings) -> Iterator[str]:
     for number, run in enumerate(settings.runs, 1):
         if run.model_family is not None:
             yield f"[[run]] #{number} model_family"
-    for number, disk in enumerate(settings.disks, 1):
-        yield from (f"[[disk]] #{number} {name}" for name in ("lag", "quota") if getattr(disk, name) is not None)
 
 
-NOT_USED_YET = {
-    "rules": "rule", "notify": "notify", "heartbeat": "heartbeat", "daemon": "daemon", "retry": "retry",
-    "evals": "eval",
-}  # fmt: skip
+NOT_USED_YET = {"retry": "retry", "evals": "eval"}
 """Tables of Settings that are read and checked only, and what they are called in the file."""
 
 COLOURS = {"ok": "green", "bad": "red", "note": "yellow"}

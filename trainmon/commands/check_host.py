@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -72,10 +73,23 @@ def _resolved(wanted: Wanted) -> list[Row]:
         settings = effective(name, wanted.ssh_config, user=user or None)
     except TrainmonError as error:
         return [Row("bad", host, "settings", error.message, error.hint)]
+    return [*_agent(host, settings), _way(host, settings)]
+
+
+def _agent(host: str, settings: HostSettings) -> Iterator[Row]:
+    """An agent that ssh's config names may be one that is always there, or that of a login session."""
+    if settings.identity_agent not in (None, os.environ.get("SSH_AUTH_SOCK")):
+        words = f"counts on the agent at {settings.identity_agent}, which must be there when nobody is logged in"
+        yield Row(
+            "note", host, "agent", words, "for --alerts-only give it a key file without a passphrase, IdentityFile"
+        )
+
+
+def _way(host: str, settings: HostSettings) -> Row:
     if settings.proxy_jump or settings.proxy_command:
         way = f"through {' and '.join(settings.proxy_jump)}" if settings.proxy_jump else "through a ProxyCommand"
-        return [Row("ok", host, "name", f"{settings.hostname}, {way}")]
-    return [_looked_up(host, settings)]
+        return Row("ok", host, "name", f"{settings.hostname}, {way}")
+    return _looked_up(host, settings)
 
 
 def _looked_up(host: str, settings: HostSettings) -> Row:
