@@ -120,12 +120,13 @@ def _skipped(progress: Progress, name: str, line: StepLine, gained: int) -> int:
     """How many iterations in a row were skipped, this line's included. DeepSpeed counts them from the start."""
     if line.skipped is None:
         return 0
+    known = progress.skipped_in_row if gained > 0 else 0
     if name.startswith("megatron"):
         is_all = line.loss is None and line.skipped > 0
-        return progress.skipped_in_row + line.skipped if is_all else 0
+        return known + line.skipped if is_all else 0
     before = progress.skipped if name == progress.format else None
     more = 0 if before is None else line.skipped - before
-    return progress.skipped_in_row + more if more > 0 and more >= gained else 0
+    return known + more if more > 0 and more >= gained else 0
 
 
 def _intervals(progress: Progress, line: StepLine, gained: int, at: Instant) -> tuple[tuple[Seconds, ...], int]:

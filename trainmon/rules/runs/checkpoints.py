@@ -65,6 +65,10 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
             since=None if last is None else last.at,
         )
 
+    def unclear(self, state: State, run: Run, now: Instant) -> str | None:
+        is_writing = run.checkpoints is not None and run.checkpoints.writing is not None
+        return super().unclear(state, run, now) or ("one is being written" if is_writing else None)
+
     def _late(self, run: Run, known: Checkpoints, last: Checkpoint, now: Instant) -> str | None:
         if last.at is None:
             return None

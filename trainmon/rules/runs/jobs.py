@@ -49,7 +49,8 @@ class NotScheduled(JobRule, frozen=True, kw_only=True):
             "critical" if is_short else "warning",
             f"{run.name} is neither running nor scheduled: Slurm lists no job {run.spec.job or run.name}; {run.why}",
             evidence=(f"it was last seen at {where(run.progress)}",) if step is not None else (),
-            advice=f"N queues it: trainmon-tui queue {run.name}; if it is over, take its [[run]] out of the config",
+            advice=f"N queues it: trainmon-tui queue {run.name}; if it is over, say so by target_step, or "
+            "take its [[run]] out of the config",
         )
 
 
@@ -73,7 +74,7 @@ class NoJobQueued(JobRule, frozen=True, kw_only=True):
         left = job.ends_at - now
         if run.queued_behind >= self.wanted or left > self.within or _ends_in_time(run, job):
             return
-        has = "no job waits" if not run.queued_behind else f"only {counted(run.queued_behind, 'job')} wait"
+        has = _waits(run.queued_behind)
         done = "" if run.eta_at is None else f", and it needs {duration(run.eta_at - now)} more"
         yield self.found(
             state,
@@ -126,6 +127,10 @@ class TimeLimitNear(JobRule, frozen=True, kw_only=True):
         saved = None if run.checkpoints is None else run.checkpoints.committed
         is_saved = saved is not None and saved.at is not None and saved.at >= (job.ends_at or 0.0) - needed
         return is_saved or (run.kill is not None and bool(run.kill.exists))
+
+
+def _waits(count: int) -> str:
+    return "no job waits" if not count else f"only {counted(count, 'job')} wait{'s' if count == 1 else ''}"
 
 
 def _present(state: State, run: Run) -> Job | None:

@@ -37,7 +37,7 @@ class LossNan(NumberRule, frozen=True, kw_only=True):
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         trouble = _trouble(run, "nan")
-        if trouble is None or not (run.verdict in LIVING or run.verdict == "finished"):
+        if trouble is None or run.verdict not in LIVING:
             return
         count = max(1, (run.progress.step or 0) - int(trouble.step) + 1)
         if count < self.steps and now - trouble.at < 60.0:

@@ -10,7 +10,7 @@ from trainmon.model import Run, State, Switch
 from trainmon.model_alerts import Finding
 from trainmon.outcomes_seen import CLOCKS, COMMIT_AT_LEAST, COMMIT_SAVES
 from trainmon.rules.base import Duration, ago
-from trainmon.rules.runs.base import LIVING, SILENT, RunRule, queue_in
+from trainmon.rules.runs.base import LIVING, SILENT, UNKNOWN, RunRule, queue_in
 from trainmon.scene import patience
 
 
@@ -74,6 +74,7 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "save-switch-ignored"
     origin: ClassVar[str] = "a switch is read every iteration: ten of them, or 10m; two usual saves, or 15m"
+    unseen_while: ClassVar[frozenset[str]] = UNKNOWN | {"starting"}
 
     untaken: Duration = 600.0
     """How long it may lie there, at least; and ten of the run's usual intervals."""

@@ -9,8 +9,10 @@ from trainmon.clock import Instant
 from trainmon.model import Run, State
 from trainmon.model_alerts import Finding
 from trainmon.rules.base import Duration
-from trainmon.rules.runs.base import LIVING, UNKNOWN, RunRule, wandb_source
+from trainmon.rules.runs.base import LIVING, OVER, UNKNOWN, RunRule, wandb_source
 from trainmon.wandb_group import label
+
+LOST = ("waiting", "overdue")
 
 
 class WandbRule(RunRule, frozen=True, kw_only=True):
@@ -60,9 +62,15 @@ class WandbHeartbeatLost(WandbRule, frozen=True, kw_only=True):
     hold: Duration = 300.0
     """How long it must be so: a network that fails for minutes is none of the run's."""
 
+    def unclear(self, state: State, run: Run, now: Instant) -> str | None:
+        is_lost = run.wandb is not None and run.wandb.phase in LOST
+        if is_lost and run.verdict not in OVER | {"queued"}:
+            return f"W&B does not hear it, and {run.name} is {run.verdict}"
+        return super().unclear(state, run, now)
+
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         wandb = run.wandb
-        if wandb is None or wandb.phase not in ("waiting", "overdue"):
+        if wandb is None or wandb.phase not in LOST:
             return
         is_going = run.verdict in LIVING
         if not is_going and not (wandb.phase == "overdue" and run.verdict in UNKNOWN | {"starting"}):

@@ -1,0 +1,185 @@
+"""The end of a run: what is a CODE RED, what was a person, what is done; and its restarts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.rules.run_states import (
+    LOG,
+    NOW,
+    PROGRESS,
+    READER,
+    SLURM,
+    SPEC,
+    STEP,
+    WITH_WANDB,
+    after,
+    alert,
+    blind,
+    changed,
+    ended,
+    found,
+    job,
+    lines,
+    said,
+    state,
+    wandb,
+    watched,
+    without,
+)
+from trainmon.model import State, Switch
+from trainmon.model_jobs import Job
+from trainmon.model_wandb import WandbRun
+from trainmon.rules.runs import RUNS
+from trainmon.rules.runs.ends import EndedEarly, Finished, Restarted, RunDead, RunStopped
+from trainmon.scene import Scene
+from trainmon.verdicts import judge
+
+DEAD = state(ended(), verdict="dead", why="no job: job 88: its script failed (exit 1) 12m ago, at step 12,880")
+COMPLETED = state(ended("COMPLETED", exit_code="0:0"), verdict="dead", why="job 88: its script ended with status 0")
+
+
+def judged(*jobs: Job, **changes: Any) -> State:
+    """A state whose verdict is the one that its own facts give, once its steps have ended."""
+    seen = state(*jobs, **{"progress": replace(PROGRESS, at=NOW - 730)} | changes)
+    run = seen.runs["llm"]
+    told = judge(run, Scene(seen.nodes, seen.sources, seen.jobs, seen.actions), NOW)
+    return changed(seen, verdict=told.verdict, why=told.why)
+
+
+def test_a_dead_run_is_critical_at_once_when_slurm_says_how_it_ended() -> None:
+    finding = found(RunDead(), DEAD)
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert finding.summary.startswith("llm is dead: no job: job 88: its script failed (exit 1) 12m ago")
+    assert finding.since == NOW - 720
+    assert finding.proven, "its hold is not waited for"
+    assert finding.evidence == LOG.lines
+    assert "trainmon-tui requeue llm" in finding.advice
+
+
+def test_a_job_that_is_gone_and_of_which_nobody_says_how_it_ended_waits_for_accounting() -> None:
+    gone = state(job(state="RUNNING", gone_at=NOW - 20), verdict="dead", why="nobody says how it ended")
+    finding = found(RunDead(), gone)
+    assert finding is not None
+    assert not finding.proven, "sacct may still name the person who cancelled it"
+
+
+def test_a_run_that_lives_or_waits_is_not_dead() -> None:
+    assert found(RunDead(), state(job())) is None
+    assert found(RunDead(), judged(job(89, state="PENDING", started_at=None), ended())) is None
+
+
+def test_a_job_of_mine_that_never_trained_is_no_code_red() -> None:
+    mine = replace(SPEC, found=True)
+    assert found(RunDead(), changed(DEAD, spec=mine)).severity == "critical"  # type: ignore[union-attr]
+    never = changed(DEAD, spec=mine, progress=replace(PROGRESS, step=None, at=None))
+    assert found(RunDead(), never).severity == "warning"  # type: ignore[union-attr]
+
+
+def test_a_dead_run_stays_dead_while_its_witnesses_are_silent() -> None:
+    lost = without(changed(DEAD, verdict="unknown", why="Slurm does not answer"), SLURM)
+    assert blind(RunDead(), DEAD, lost) == f"{SLURM}: no answer in 10 s"
+    unknown = changed(DEAD, verdict="unknown", why="its log is not read")
+    assert blind(RunDead(), DEAD, unknown) == "llm is unknown: its log is not read"
+    gone = replace(DEAD, runs={})
+    assert blind(RunDead(), DEAD, gone) == "the run llm is no longer watched"
+
+
+def test_a_dead_run_that_trains_again_is_over_though_its_log_is_read_from_another_host() -> None:
+    again = changed(DEAD, verdict="healthy", log=replace(LOG, host="n2"))
+    assert blind(RunDead(), DEAD, without(again, READER)) is None
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        judged(ended("CANCELLED", cancelled_by="ana")),
+        judged(ended("FAILED"), kill=Switch(path="/fsx/kill", exists=True, armed_at=NOW - 900, by="ana")),
+    ],
+)
+def test_what_a_person_ended_is_an_information_that_names_who(seen: State) -> None:
+    finding = found(RunStopped(), seen)
+    assert finding is not None
+    assert (finding.severity, finding.person, finding.event) == ("info", True, False)
+    assert "ana" in finding.summary
+    critical = [one for rule in RUNS for one in rule().check(seen, NOW) if one.severity == "critical"]
+    assert critical == [], "never CODE RED"
+
+
+def test_a_run_that_was_stopped_is_not_resolved_by_silence_and_is_by_training() -> None:
+    stopped = state(ended("CANCELLED"), verdict="stopped", why="cancelled by ana")
+    unknown = without(changed(stopped, verdict="unknown"), SLURM)
+    assert blind(RunStopped(), stopped, unknown) == f"{SLURM}: no answer in 10 s"
+    assert blind(RunStopped(), stopped, changed(stopped, verdict="healthy")) is None
+    assert found(RunStopped(), DEAD) is None
+
+
+def test_a_job_that_ends_well_short_of_its_target_is_critical_and_no_second_alert_says_dead() -> None:
+    finding = found(EndedEarly(), COMPLETED)
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert "at step 12,880 of 20,000" in finding.summary
+    assert found(RunDead(), COMPLETED) is None
+    assert found(EndedEarly(), DEAD) is None, "it failed: that is dead"
+
+
+def test_w_and_b_that_says_finished_short_of_the_target_is_the_same() -> None:
+    done = WandbRun(entity="e", project="p", id="a1", name="llm-1", state="finished")
+    told = wandb("ended", runs=(done,), active=())
+    assert "12,880 of 20,000" in said(EndedEarly(), state(spec=WITH_WANDB, wandb=told, verdict="dead", why="ended"))
+
+
+def test_an_early_end_is_not_resolved_by_a_scheduler_that_does_not_answer() -> None:
+    lost = without(changed(COMPLETED, verdict="unknown"), SLURM)
+    assert blind(EndedEarly(), COMPLETED, lost) == f"{SLURM}: no answer in 10 s"
+    assert found(EndedEarly(), state(job())) is None
+
+
+def test_a_run_that_has_reached_its_target_is_told_once_with_its_loss() -> None:
+    progress = replace(PROGRESS, step=20_000, at=NOW - 120)
+    done = state(verdict="finished", why="reached step 20,000 of 20,000", progress=progress)
+    finding = found(Finished(), done)
+    assert finding is not None
+    assert (finding.severity, finding.event, finding.since) == ("info", True, NOW - 120)
+    assert finding.summary == "llm has finished: reached step 20,000 of 20,000, loss 1.87"
+    assert found(Finished(), done, NOW + 7_200) is None, "it is no news any more"
+    assert found(Finished(), state()) is None
+    assert Finished().blind(without(done, READER), alert(finding), NOW) == f"{READER}: no answer in 10 s"
+
+
+def test_a_job_that_takes_over_is_a_restart_and_names_how_the_last_ended() -> None:
+    queue = (job(89, started_at=NOW - 300), ended(ends_at=NOW - 400))
+    finding = found(Restarted(), state(*queue))
+    assert finding is not None
+    assert (finding.severity, finding.event, finding.since) == ("info", True, NOW - 300)
+    assert finding.summary == (
+        "llm was restarted 5m ago: job 89 has taken over; job 88: its script failed (exit 1) 7m ago; "
+        "it is at step 12,880"
+    )
+    assert found(Restarted(), state(*queue), NOW + 900) is None
+    assert Restarted().blind(without(state(*queue), SLURM), alert(finding), NOW) == f"{SLURM}: no answer in 10 s"
+
+
+def test_a_requeued_job_is_a_restart_and_a_first_job_is_none() -> None:
+    assert "job 88 was requeued, for the 2nd time" in said(Restarted(), state(job(started_at=NOW - 60, restarts=2)))
+    assert found(Restarted(), state(job(started_at=NOW - 60))) is None
+    assert found(Restarted(), state(job(started_at=NOW - 60), ended(ends_at=NOW - 10))) is None, "a sweep's other job"
+
+
+def test_steps_that_go_back_are_a_restart_where_no_job_is_known() -> None:
+    seen = after(watched(), [lines(NOW, STEP.format(100))], NOW)
+    seen = after(seen, [lines(NOW + 10, STEP.format(110))], NOW + 10)
+    assert found(Restarted(), seen, NOW + 10) is None
+    seen = after(seen, [lines(NOW + 400, STEP.format(51))], NOW + 400)
+    assert "its steps went back from 110" in said(Restarted(), seen, NOW + 410)
+
+
+def test_the_next_run_of_a_group_is_a_restart_where_no_job_is_known() -> None:
+    first = WandbRun(entity="e", project="p", id="a1", name="llm-1", state="crashed", created_at=NOW - 9_000)
+    second = WandbRun(entity="e", project="p", id="a2", name="llm-2", state="running", created_at=NOW - 60)
+    told = wandb(runs=(second, first), active=("a2",), attempts=("a2", "a1"))
+    assert "W&B shows llm-2 (a2) after llm-1 (a1)" in said(Restarted(), state(spec=WITH_WANDB, wandb=told))

@@ -1,0 +1,173 @@
+"""What the steps teach: a loss that is no number, a spike, skipped steps, a loss scale at its floor."""
+
+from __future__ import annotations
+
+import math
+
+from msgspec.structs import replace
+
+from tests.trainmon.rules.run_states import (
+    NOW,
+    PROGRESS,
+    READER,
+    WANDB,
+    WITH_WANDB,
+    after,
+    blind,
+    changed,
+    found,
+    lines,
+    said,
+    state,
+    wandb,
+    watched,
+    without,
+)
+from trainmon.model import State
+from trainmon.model_wandb import LossTrouble
+from trainmon.rules.runs.numbers import LossNan, LossScaleFloor, LossSpike, SkippedSteps
+
+LINE = (
+    " iteration {:8d}/   20000 | elapsed time per iteration (ms): 4000.0 | {}loss scale: {} | "
+    "number of skipped iterations: {:3d} | number of nan iterations: {:3d} |"
+)
+
+
+def line(step: int, *, loss: float | None = 2.0, scale: float = 65536.0, skipped: int = 0, nans: int = 0) -> str:
+    """A line of Megatron's: it leaves the loss out when it is NaN, and when all was skipped."""
+    shown = "" if loss is None else f"lm loss: {loss:.6E} | "
+    return LINE.format(step, shown, scale, skipped, nans)
+
+
+def stepped(seen: State, first: int, *text: str) -> tuple[State, float]:
+    """The state after these lines, one every four seconds."""
+    at = NOW
+    for place, one in enumerate(text):
+        at = NOW + 4.0 * (first + place)
+        seen = after(seen, [lines(at, one)], at)
+    return seen, at
+
+
+def usual(count: int = 80) -> State:
+    """A run whose loss is known for long."""
+    return stepped(watched(), 0, *(line(step, loss=2.0 + 0.01 * (step % 7)) for step in range(count)))[0]
+
+
+def test_a_loss_that_stays_nan_is_critical_and_says_since_which_step() -> None:
+    seen, at = stepped(usual(), 80, *(line(80 + place, loss=None, nans=1) for place in range(3)))
+    finding = found(LossNan(), seen, at)
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert finding.summary == "the loss of llm is NaN since step 80, 3 steps and 8s ago"
+    assert finding.since == NOW + 4.0 * 80
+    assert "trainmon-tui kill llm" in finding.advice
+
+
+def test_a_single_step_without_a_number_is_skipped_by_every_scaler() -> None:
+    seen, at = stepped(usual(), 80, line(80, loss=None, nans=1))
+    assert found(LossNan(), seen, at) is None
+    assert found(LossNan(), seen, at + 61) is not None, "but for a minute it is none"
+    seen, at = stepped(seen, 81, line(81))
+    assert found(LossNan(), seen, at + 61) is None
+
+
+def test_a_nan_that_only_w_and_b_shows_is_found_there() -> None:
+    trouble = LossTrouble(state="nan", key="train/loss", value=math.nan, step=12_000, at=NOW - 90)
+    seen = state(spec=WITH_WANDB, wandb=wandb(trouble=trouble, loss_state="nan"), verdict="diverged", why="nan")
+    assert said(LossNan(), seen) == "the train/loss of llm is NaN since step 12,000, 881 steps and 1m ago"
+    borrowed = changed(seen, progress=replace(PROGRESS, borrowed=("loss",)))
+    quiet = without(changed(borrowed, wandb=wandb()), WANDB)
+    assert blind(LossNan(), borrowed, quiet) == f"{WANDB}: no answer in 10 s"
+
+
+def test_a_nan_is_over_by_a_number_and_not_by_silence() -> None:
+    seen, at = stepped(usual(), 80, *(line(80 + place, loss=None, nans=1) for place in range(3)))
+    hung = changed(seen, verdict="hung", why="no step for 60m")
+    assert blind(LossNan(), seen, hung, at) == "llm is hung: no step for 60m"
+    dark = changed(without(seen, READER), verdict="unknown")
+    assert blind(LossNan(), seen, dark, at) == f"{READER}: no answer in 10 s"
+    better, later = stepped(seen, 83, line(83))
+    finding = found(LossNan(), seen, at)
+    assert finding is not None
+    assert blind(LossNan(), seen, better, later) is None
+
+
+def test_a_spike_names_the_usual_band_and_is_over_when_the_loss_is_back() -> None:
+    seen, at = stepped(usual(), 80, line(80, loss=9.1), line(81, loss=8.8))
+    finding = found(LossSpike(), seen, at)
+    assert finding is not None
+    assert finding.severity == "warning"
+    assert finding.summary == "the loss of llm rose to 9.1 at step 80 (usually 2 to 2.06) 4s ago, and is 8.8 at step 81"
+    back, later = stepped(seen, 82, line(82))
+    assert found(LossSpike(), back, later) is None
+    assert LossSpike().hold > 60, "a step that comes back at once says nothing"
+
+
+def test_a_loss_inside_its_band_is_no_spike_and_w_and_bs_curve_counts_where_no_log_tells() -> None:
+    seen, at = stepped(usual(), 80, line(80, loss=2.05))
+    assert found(LossSpike(), seen, at) is None
+    trouble = LossTrouble(state="spike", key="loss", value=9.1, step=1_200, at=NOW - 60, low=2.1, high=2.4)
+    told = state(spec=WITH_WANDB, wandb=wandb(trouble=trouble))
+    assert "rose to 9.1 at step 1,200 (usually 2.1 to 2.4) 1m ago" in said(LossSpike(), told)
+    over = replace(trouble, after=1)
+    assert found(LossSpike(), state(spec=WITH_WANDB, wandb=wandb(trouble=over))) is None
+
+
+def test_a_spike_is_not_over_because_its_log_is_silent() -> None:
+    seen, at = stepped(usual(), 80, line(80, loss=9.1))
+    assert blind(LossSpike(), seen, changed(seen, verdict="stalled", why="no step"), at) == "llm is stalled: no step"
+
+
+def test_iterations_that_are_all_skipped_are_counted_over_lines_of_one_chunk() -> None:
+    seen = usual()
+    text = [line(80 + place, loss=None, skipped=1, scale=65536.0 / 2**place) for place in range(20)]
+    seen = after(seen, [lines(NOW + 330, *text[:5])], NOW + 330)
+    seen = after(seen, [lines(NOW + 400, *text[5:])], NOW + 400)
+    finding = found(SkippedSteps(), seen, NOW + 400)
+    assert finding is not None
+    assert finding.summary == "llm has skipped 20 iterations in a row, until step 99; the loss scale is 0.125"
+    taken, at = stepped(seen, 101, line(100))
+    assert found(SkippedSteps(), taken, at) is None
+
+
+def test_a_loss_scale_that_settles_at_the_start_is_no_trouble() -> None:
+    text = [line(place, loss=None, skipped=1, scale=2.0 ** (32 - place)) for place in range(16)]
+    seen, at = stepped(watched(), 0, *text)
+    assert found(SkippedSteps(), seen, at) is None
+    some, at = stepped(usual(), 80, *(line(80 + 100 * place, skipped=14) for place in range(5)))
+    assert found(SkippedSteps(), some, at) is None, "most of a hundred were taken"
+
+
+def test_skipped_steps_are_not_over_because_no_step_comes() -> None:
+    skipping = state(progress=replace(PROGRESS, skipped_in_row=40), verdict="diverged", why="skipped")
+    silent = changed(skipping, verdict="hung", why="no step for 20m")
+    assert blind(SkippedSteps(), skipping, silent) == "llm is hung: no step for 20m"
+
+
+def test_a_loss_scale_that_has_sunk_to_its_floor_is_critical() -> None:
+    seen, at = stepped(usual(), 80, line(80, scale=1.0))
+    finding = found(LossScaleFloor(), seen, at)
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert finding.summary == "the loss scale of llm is at its floor: it is 1 at step 80, and was 65536"
+    assert found(LossScaleFloor(), stepped(seen, 81, line(81, scale=2.0))[0], at) is None
+
+
+def test_the_constant_scale_of_bf16_is_no_floor() -> None:
+    seen, at = stepped(watched(), 0, *(line(place, scale=1.0) for place in range(10)))
+    assert found(LossScaleFloor(), seen, at) is None
+
+
+def test_a_log_that_says_that_the_scale_cannot_sink_is_believed() -> None:
+    words = "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run."
+    seen = after(usual(), [lines(NOW + 330, words)], NOW + 330)
+    finding = found(LossScaleFloor(), changed(seen, verdict="dead"), NOW + 390)
+    assert finding is not None
+    assert "its log said 1m ago that it cannot sink further" in finding.summary
+    assert finding.evidence[0] == words
+
+
+def test_a_floor_is_not_over_because_its_log_is_not_read() -> None:
+    seen, at = stepped(usual(), 80, line(80, scale=1.0))
+    dark = changed(without(seen, READER), verdict="unknown")
+    assert blind(LossScaleFloor(), seen, dark, at) == f"{READER}: no answer in 10 s"

@@ -1,0 +1,118 @@
+"""A run from which no step comes: hung, stalled, waiting for data. What lives beside it proves nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from tests.trainmon.rules.run_states import (
+    NOW,
+    PROGRESS,
+    READER,
+    SPEC,
+    STEP,
+    after,
+    alert,
+    blind,
+    changed,
+    found,
+    job,
+    lines,
+    source,
+    state,
+    watched,
+    without,
+)
+from trainmon.fold import fold
+from trainmon.model import Gpu, JobsSeen, Node, SourceChanged, State
+from trainmon.rules.runs import RUNS
+from trainmon.rules.runs.silence import DataStall, RunHung, RunStalled
+
+QUIET = replace(PROGRESS, at=NOW - 3_600)
+HUNG = state(
+    job(), verdict="hung", why="no step for 60m; its GPUs spin at 100 % with 20 % of their power", progress=QUIET
+)
+STALLED = changed(HUNG, verdict="stalled", why="no step for 60m")
+WAITING = changed(HUNG, verdict="data-stall", why="no step for 60m; its GPUs are idle (2 %)")
+PULSE = "[2026-05-01 03:56:11] PULSE: llm is running for 1-07:27:33 since 2026-04-29T20:28:38 (88 on 'gpu' partition)"
+
+
+def test_a_hang_is_critical_and_says_since_when_and_what_to_do() -> None:
+    finding = found(RunHung(), HUNG)
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert finding.summary == "llm hangs: no step for 60m; its GPUs spin at 100 % with 20 % of their power"
+    assert finding.since == NOW - 3_600
+    assert finding.evidence[0] == "job 88 is RUNNING"
+    assert "py-spy dump" in finding.advice
+    assert "trainmon-tui cancel llm" in finding.advice
+
+
+def test_each_silence_has_its_own_rule_and_one_says_nothing_of_another() -> None:
+    for seen, own in ((HUNG, RunHung), (STALLED, RunStalled), (WAITING, DataStall)):
+        for rule in (RunHung, RunStalled, DataStall):
+            assert (found(rule(), seen) is not None) == (rule is own)
+    healthy = state(job())
+    assert all(found(rule(), healthy) is None for rule in (RunHung, RunStalled, DataStall))
+
+
+def test_idle_gpus_point_to_data_and_storage() -> None:
+    finding = found(DataStall(), WAITING)
+    assert finding is not None
+    assert "disks (key 3)" in finding.advice
+    assert found(RunStalled(), STALLED).severity == "critical"  # type: ignore[union-attr]
+
+
+def with_gpus(seen: State, use: int, power: float, at: float) -> State:
+    """All of its nodes' GPUs at this use."""
+    gpus = tuple(Gpu(index=i, utilization_pct=use, power_w=power, power_limit_w=700, memory_used_mib=70_000) for i in
+                 range(8))  # fmt: skip
+    nodes = {name: Node(name=name, cluster="prod", gpus=gpus, gpus_at=at) for name in SPEC.nodes}
+    return replace(seen, nodes=nodes)
+
+
+def test_a_watchdog_that_writes_into_the_log_hides_no_hang() -> None:
+    seen = watched()
+    began = NOW - 40_000
+    ups: list[Any] = [SourceChanged(source("slurm:prod", phase="up", period=30.0))]
+    seen = fold(seen, [*ups, JobsSeen("prod", NOW, (job(started_at=began),))], NOW)
+    for second in range(5):
+        seen = after(seen, [lines(NOW + 4 * second, STEP.format(100 + second))], NOW + 4 * second)
+    at = NOW + 16.0
+    for hour in (1, 2, 3):
+        at = NOW + 16.0 + 3_600 * hour
+        seen = with_gpus(seen, 100, 140.0, at)
+        seen = after(seen, [lines(at, PULSE), JobsSeen("prod", at, (job(started_at=began),))], at)
+        assert seen.runs["llm"].log.at == at, "its log grows"  # type: ignore[union-attr]
+    finding = found(RunHung(), seen, at)
+    assert finding is not None
+    assert "no step for 3h00m" in finding.summary
+    assert PULSE in finding.evidence
+
+
+def test_a_silence_is_not_over_when_its_gpus_or_its_log_are_not_seen_any_more() -> None:
+    assert blind(RunHung(), HUNG, without(changed(HUNG, verdict="unknown"), READER)) == f"{READER}: no answer in 10 s"
+    assert blind(RunHung(), HUNG, STALLED) == "llm is stalled: no step for 60m"
+    assert blind(DataStall(), WAITING, HUNG) is not None
+    assert blind(RunStalled(), STALLED, changed(STALLED, verdict="idle", why="its log is empty")) is not None
+
+
+def test_a_silence_is_over_when_steps_come_or_the_run_has_ended() -> None:
+    for verdict in ("healthy", "saving", "starting", "queued", "dead", "stopped", "finished"):
+        assert blind(RunHung(), HUNG, changed(HUNG, verdict=verdict)) is None
+
+
+def test_one_silence_is_one_alert_whatever_its_gpus_do_meanwhile() -> None:
+    finding = found(RunHung(), HUNG)
+    assert finding is not None
+    told = replace(STALLED, alerts={"a1b2c3d4": alert(finding)})
+    assert found(RunStalled(), told) is None, "that it hangs is told already"
+    pending = replace(STALLED, alerts={"a1b2c3d4": replace(alert(finding), phase="pending")})
+    assert found(RunStalled(), pending) is not None
+    other = replace(STALLED, alerts={"a1b2c3d4": replace(alert(finding), run="another")})
+    assert found(RunStalled(), other) is not None
+
+
+def test_a_healthy_run_has_no_finding_at_all() -> None:
+    assert [one for rule in RUNS for one in rule().check(state(job(ends_at=NOW + 90_000)), NOW)] == []
