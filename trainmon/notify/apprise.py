@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -31,6 +32,9 @@ START: Seconds = 5.0
 """How long the child may take for itself: on a busy machine it imports for seconds."""
 TONES = {"critical": "failure", "warning": "warning", "info": "info"}
 FILES = 4
+DRAWN: Seconds = 20.0
+DRAWN_URGENT: Seconds = 4.0
+"""How long such a message waits for its pictures: they go with it, or not at all."""
 LATER = {
     "twilio": "Twilio", "pover": "Pushover", "whatsapp": "WhatsApp", "vonage": "Vonage", "nexmo": "Vonage",
     "plivo": "Plivo", "clicksend": "ClickSend", "sinch": "Sinch", "msg91": "MSG91", "sns": "Amazon SNS",
@@ -66,7 +70,8 @@ class Apprise:
         files = message.attachments[:FILES] if self._pictures else ()
         try:
             with tempfile.TemporaryDirectory(prefix="trainmon-", ignore_cleanup_errors=True) as folder:
-                answer = self._ask(_question(message, self._url, _laid(files, Path(folder)), timeout), timeout)
+                laid = _laid(files, Path(folder), DRAWN_URGENT if message.severity == "critical" else DRAWN)
+                answer = self._ask(_question(message, self._url, laid, timeout), timeout)
         except OSError as error:  # no room for pictures: the message goes without them
             log.warning("no pictures for %s: %s", self._health.name, error.strerror)
             answer = self._ask(_question(message, self._url, (), timeout), timeout)
@@ -117,13 +122,17 @@ def _question(message: Message, url: str, files: tuple[str, ...], timeout: Secon
     return msgspec.convert(told, Question)
 
 
-def _laid(files: Sequence[Attachment], folder: Path) -> tuple[str, ...]:
+def _laid(files: Sequence[Attachment], folder: Path, within: Seconds) -> tuple[str, ...]:
     """The files, where the child finds them."""
+    until = time.monotonic() + within
     paths = []
     for number, file in enumerate(files):
+        data = file.read(max(0.1, until - time.monotonic()))
+        if not data:
+            continue
         name = Path(clean(file.name, 80)).name or "file"
         path = folder / f"{number}-{name}"
-        path.write_bytes(file.data)
+        path.write_bytes(data)
         paths.append(str(path))
     return tuple(paths)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -17,7 +18,13 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     media_type: str
-    data: bytes
+    data: bytes = b""
+    draw: Callable[[Seconds], bytes] | None = None
+    """Makes it within so many seconds, where that takes a while: a message that can go before its files does."""
+
+    def read(self, within: Seconds) -> bytes:
+        """What is in it; nothing where it could not be made."""
+        return self.data if self.draw is None else self.draw(within)
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):

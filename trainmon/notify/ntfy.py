@@ -165,8 +165,9 @@ class Ntfy:
         name = clean(file.name, 80)
         if self._clock.monotonic() > until:
             return f"{name} did not go: no time was left"
-        if len(file.data) > self._file_bytes:
-            return f"{name} is too large for it"
+        data = file.read(self._left(until))
+        if not 0 < len(data) <= self._file_bytes:
+            return f"{name} is too large for it" if data else f"there is no {name}"
         headers = {
             "X-Title": header(f"{message.title}: {name}"),
             "X-Filename": header(name),
@@ -176,7 +177,7 @@ class Ntfy:
         }
         try:
             url = f"{self._server}/{self._topic}"
-            _judge(self._http.ask("PUT", url, body=file.data, headers=headers, timeout=self._left(until)))
+            _judge(self._http.ask("PUT", url, body=data, headers=headers, timeout=self._left(until)))
         except (Retry, Broken) as error:
             return f"{name} did not go: {error.message}"
         return None
