@@ -15,7 +15,7 @@ from trainmon.config_values import Kind, Wrong, nearest, quoted, shown
 NAMED_BY = ("name", "type", "path", "run")
 """The settings that tell one table of a list from the next, best first."""
 
-COMPARED = ("name", "cluster", "login", "nodes", "pattern")
+COMPARED = ("name", "cluster", "login", "nodes", "pattern", "at", "from")
 """The settings by which tables are compared with each other: without them, more mistakes would be seen than made."""
 
 

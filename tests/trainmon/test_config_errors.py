@@ -26,8 +26,8 @@ ONE_MISTAKE = {
         '[[run]] #2 (video-2b): no setting "chekpoints"; did you mean "checkpoints"?',
     ),
     "unknown-setting-like-no-other": (
-        '[[rule]]\ntype = "gpu-hot"\nzzz = 1\n',
-        '[[rule]] #1 (gpu-hot): no setting "zzz"; there is type, enabled, hold, keep, severity',
+        "[wandb]\nzzz = 1\n",
+        '[wandb]: no setting "zzz"; there is every',
     ),
     "unknown-table": ('[[runs]]\nname = "a"\n', 'no setting "runs"; did you mean "run"?'),
     "unknown-setting-in-a-plain-table": (
