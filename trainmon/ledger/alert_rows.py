@@ -59,15 +59,11 @@ def fields(value: object, columns: Iterable[str]) -> list[Value]:
 
 
 def write_changes(connection: sqlite3.Connection, changes: AlertChanges) -> None:
-    """All of it but its notices."""
+    """Alerts, silences and the memory; notices and the history have rows of their own."""
     rows = ([*fields(alert, ALERT_COLUMNS), changes.at, as_json(alert)] for alert in changes.alerts)
     connection.executemany(PUT_ALERT, rows)
     connection.executemany(
         PUT_SILENCE, ([*fields(silence, SILENCE_COLUMNS), as_json(silence)] for silence in changes.silences)
-    )
-    connection.executemany(
-        "INSERT INTO alert_history (at, alert_id, what, words) VALUES (?, ?, ?, ?)",
-        ((changes.at, name, what, storable(words)) for name, what, words in changes.history),
     )
     memory = dict(changes.memory)
     if changes.orders_until is not None:
@@ -75,6 +71,13 @@ def write_changes(connection: sqlite3.Connection, changes: AlertChanges) -> None
     connection.executemany(
         "INSERT OR REPLACE INTO memory (name, value) VALUES (?, ?)",
         ((storable(name), storable(value)) for name, value in memory.items()),
+    )
+
+
+def add_history(connection: sqlite3.Connection, lines: Iterable[Happening]) -> None:
+    connection.executemany(
+        "INSERT INTO alert_history (at, alert_id, what, words) VALUES (?, ?, ?, ?)",
+        ((line.at, line.alert_id, line.what, storable(line.words)) for line in lines),
     )
 
 

@@ -41,12 +41,19 @@ class AlertsNow(msgspec.Struct, frozen=True, kw_only=True):
 
 def alerts_now(directory: Path, now: Instant) -> AlertsNow:
     """All of it. Raises LedgerStuck."""
-    return ask(directory, lambda connection: read_all(connection, now, directory), AlertsNow())
+
+    def work(connection: sqlite3.Connection) -> AlertsNow:
+        note = read_duty(connection)
+        duty = None if note is None else DutyNow(note=note, is_held=_is_held(note, now, directory))
+        return replace(read_all(connection, now), duty=duty)
+
+    return ask(directory, work, AlertsNow())
 
 
 def duty_now(directory: Path, now: Instant) -> DutyNow | None:
     """Who tells people, by this ledger; None when nobody ever did. Raises LedgerStuck."""
-    return ask(directory, lambda connection: _duty(connection, now, directory), None)
+    note: DutyNote | None = ask(directory, read_duty, None)
+    return None if note is None else DutyNow(note=note, is_held=_is_held(note, now, directory))
 
 
 def alert_history(directory: Path, since: Instant, limit: int) -> list[Happening]:
@@ -86,22 +93,18 @@ def ask(directory: Path, work: Callable[[sqlite3.Connection], Found], nothing: F
         raise LedgerStuck(words(error, file)) from error
 
 
-def read_all(connection: sqlite3.Connection, now: Instant, directory: Path) -> AlertsNow:
+def read_all(connection: sqlite3.Connection, now: Instant) -> AlertsNow:
+    """What a ledger that is open says; of its duty the note alone."""
     letters = tuple(read_newest(connection, now - DAY, LETTERS_AT_MOST))
     recalled = read_recalled(connection, now)
-    duty = _duty(connection, now, directory)
+    note = read_duty(connection)
     return AlertsNow(
         recalled=replace(recalled, alerts=with_deliveries(recalled.alerts, letters)),
         letters=letters,
-        channels=duty.note.channels if duty is not None else (),
+        channels=note.channels if note is not None else (),
         outbox=count(connection, now - DAY),
-        duty=duty,
+        duty=None if note is None else DutyNow(note=note, is_held=True),
     )
-
-
-def _duty(connection: sqlite3.Connection, now: Instant, directory: Path) -> DutyNow | None:
-    note = read_duty(connection)
-    return None if note is None else DutyNow(note=note, is_held=_is_held(note, now, directory))
 
 
 def _is_held(note: DutyNote, now: Instant, directory: Path) -> bool:

@@ -15,9 +15,9 @@ import sqlite3
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from trainmon.clock import Instant, Seconds
-from trainmon.errors import TrainmonError
 from trainmon.ledger.alert_rows import put
 from trainmon.ledger.duty import DutyNote, Holder
 from trainmon.ledger.rows import as_json
@@ -34,10 +34,6 @@ HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 DUTY_COLUMNS = (
     "only", "holder", "pid", "host", "boot_id", "started_at", "last_tick_at", "written_at", "duty",
 )  # fmt: skip
-
-
-class DutyLost(TrainmonError):
-    """Another program has taken the duty: nothing may be written for it any more."""
 
 
 class Lock:
@@ -138,11 +134,17 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def require(connection: sqlite3.Connection, holder: str) -> None:
-    """Go on only while the row is that holder's."""
-    row = connection.execute("SELECT holder, pid, host FROM duty").fetchone()
-    if row is not None and row[0] != holder:
-        raise DutyLost(f"pid {row[1]} on {row[2]} tells people now")
+def is_row_of(connection: sqlite3.Connection, holder: str) -> bool:
+    """Whether no other program has taken the row."""
+    row = connection.execute("SELECT holder FROM duty").fetchone()
+    return row is None or row[0] == holder
+
+
+def release_row(connection: sqlite3.Connection, holder: str) -> None:
+    """Let others have it at once."""
+    note = read_duty(connection)
+    if note is not None and note.holder.name == holder:
+        write_duty(connection, replace(note, written_at=0.0))
 
 
 def read_duty(connection: sqlite3.Connection) -> DutyNote | None:

@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from collections.abc import Callable, Sequence
+from random import Random
 
 from trainmon.clock import Clock, Seconds, SystemClock
 from trainmon.ledger import Ledger
+from trainmon.ledger.alert_rows import add_order
+from trainmon.ledger.lease import release_row
 from trainmon.model import Event, State
-from trainmon.model_alerts import AlertChanges, Notice, Order, Route
-from trainmon.notify.base import Attachment, Sender
+from trainmon.model_alerts import AlertChanges, Channel, ChannelsChanged, Notice, Order, Ordered, Route
+from trainmon.notify.base import Sender
+from trainmon.notify.books import Books
+from trainmon.notify.desk import Attach, Desk, Render
+from trainmon.notify.desks import Desks
+from trainmon.notify.message import render as in_words
+from trainmon.notify.roster import Roster
+from trainmon.notify.shift import Shift
+
+log = logging.getLogger(__name__)
 
 PATIENCE: Seconds = 5.0
 """How long a notice waits to be written down before it is sent all the same."""
-
 FLUSH: Seconds = 10.0
 """At the end, how long what waits may still be sent."""
+NOTE_EVERY: Seconds = 10.0
+"""So often the program on duty writes down how it is."""
+CHANNELS_EVERY: Seconds = 1.0
+JUMP: Seconds = 30.0
+"""The machine slept, or its clock was set: what waits to be tried again is tried at once."""
+STUCK_QUIETLY: Seconds = 60.0
+"""A ledger that is stuck while nothing is to be told is told of only then."""
+STUCK_AGAIN: Seconds = 3_600.0
 
-Attach = Callable[[tuple[Notice, ...]], tuple[Attachment, ...]]
+NETWORK = "its ledger is on a network file system: which program tells people is agreed on slowly, and by clocks"
 
 
 class Office:
@@ -33,30 +54,175 @@ class Office:
         attach: Attach | None = None,
         patience: Seconds = PATIENCE,
         program: str = "",
+        render: Render = in_words,
+        rng: Random | None = None,
     ) -> None:
         self._ledger = ledger
-        self._senders = tuple(senders)
         self._submit = submit
         self._clock = clock or SystemClock()
-        self._routes = routes
-        self._attach = attach
-        self._patience = patience
-        self._program = program
+        self._changed = threading.Condition()
+        self._is_woken = False
+        self._is_over = False
+        self._renewal: tuple[Sequence[Sender], tuple[Route, ...]] | None = None
+        self._next_note: Seconds = 0.0
+        self._next_channels: Seconds = 0.0
+        self._channels: dict[str, Channel] = {}
+        self._offset = self._clock.now() - self._clock.monotonic()
+        self._stuck_since: Seconds | None = None
+        self._stuck_told: Seconds | None = None
+        chance = rng or Random()
+
+        def desk(sender: Sender, desks: Desks) -> Desk:
+            own = Random(chance.random())
+            return Desk(sender, desks, self._clock, render=render, attach=attach, patience=patience, rng=own)
+
+        self._desks = Desks(senders, routes, make=desk, submit=submit, wake=self._wake, now=self._clock.now)
+        network = NETWORK if ledger.is_network else None
+        self._shift = Shift(self._clock, submit, self._desks, program=program, network=network)
+        fence = self._shift.name if ledger.is_network else None
+        self._books = Books(ledger, self._clock, self._shift.deliver, self._wake, patience=patience, holder=fence)
+        self._desks.books = self._shift.books = self._books
+        self._roster = Roster(ledger, self._clock, self._shift, self._wake, note=self._shift.note, patience=patience)
+        self._thread = threading.Thread(target=self._run, name="office", daemon=True)
+
+    # ---- from any thread --------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Ask for the duty; the answer comes as DutyChanged, what was known before it as AlertsRecalled."""
+        self._desks.start()
+        self._thread.start()
 
     def stop(self, flush: Seconds = FLUSH) -> None:
         """Send what waits, for at most so long; then let the duty go."""
+        deadline = time.monotonic() + flush
+        was_on_duty = self._shift.is_on_duty
+        if was_on_duty:
+            _wait(lambda: self._books.is_settled, deadline)
+            self._desks.finish()
+            _wait(lambda: self._desks.is_done, deadline)
+            _wait(lambda: self._books.is_settled, deadline)
+        self._desks.stop()
+        with self._changed:
+            self._is_over = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join(1.0)
+        if was_on_duty and self._ledger.is_network:
+            self._ledger.transact(lambda connection: release_row(connection, self._shift.name), self._wake)
+        self._roster.release()
 
     def hand_over(self, changes: AlertChanges) -> None:
-        """Have it written down, and its notices sent; never blocks. Without the duty it is no one's."""
+        """Have it written down, and its notices sent; never blocks. Without the duty it is another's."""
+        if self._shift.is_on_duty:
+            self._books.enter(changes)
 
     def tick(self, state: State) -> None:
         """All rules were gone through: others may read so in the ledger. Never blocks."""
+        self._shift.state = state
 
     def order(self, order: Order) -> None:
         """Have what a person says carried out by whoever has the duty; never blocks."""
+        if self._shift.is_on_duty:
+            self._submit(Ordered(order))
+        else:
+            self._ledger.transact(lambda connection: add_order(connection, order), self._wake)
 
     def renew(self, senders: Sequence[Sender], routes: tuple[Route, ...]) -> None:
         """From now on these channels; what waits for one that is gone goes to the others. From any thread."""
+        self._renewal = (senders, routes)
+        self._wake()
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._is_woken = True
+            self._changed.notify()
+
+    # ---- its own thread ---------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_woken or self._is_over, self._pause())
+                self._is_woken = False
+                if self._is_over:
+                    return
+            try:
+                self._turn()
+            except Exception:
+                log.exception("the office fell over; it goes on")
+                time.sleep(1.0)
+
+    def _pause(self) -> Seconds:
+        mono = self._clock.monotonic()
+        times = [self._roster.due_in]
+        if (due := self._books.due_in) is not None:
+            times.append(due)
+        if self._shift.is_on_duty:
+            times += [self._next_note - mono, self._next_channels - mono]
+        return max(0.0, min(times))
+
+    def _turn(self) -> None:
+        self._roster.turn()
+        self._books.turn()
+        if self._books.is_lost:
+            self._roster.ask_again()
+        if self._renewal is not None:
+            (senders, routes), self._renewal = self._renewal, None
+            self._desks.renew(senders, routes)
+        self._see_jumps()
+        mono = self._clock.monotonic()
+        if self._shift.is_on_duty:
+            self._tell_stuck(mono)
+            self._tell_channels(mono)
+            if mono >= self._next_note:
+                self._next_note = mono + NOTE_EVERY
+                self._shift.go_round()
+
+    def _see_jumps(self) -> None:
+        offset = self._clock.now() - self._clock.monotonic()
+        if abs(offset - self._offset) > JUMP:
+            self._desks.hurry()
+        self._offset = offset
+
+    def _tell_channels(self, mono: Seconds) -> None:
+        if mono >= self._next_channels:
+            self._next_channels = mono + CHANNELS_EVERY
+            changed = tuple(health for health in self._desks.health if self._channels.get(health.name) != health)
+            if changed:
+                self._channels |= {health.name: health for health in changed}
+                self._submit(ChannelsChanged(changed))
+
+    def _tell_stuck(self, mono: Seconds) -> None:
+        """That alerts are told from memory is told with the first of them."""
+        trouble = self._books.trouble
+        if trouble is None:
+            self._stuck_since = None
+            return
+        if self._stuck_since is None:
+            self._stuck_since = mono
+        is_time = self._books.told_directly > 0 or mono - self._stuck_since > STUCK_QUIETLY
+        if is_time and (self._stuck_told is None or mono - self._stuck_told > STUCK_AGAIN):
+            self._stuck_told = mono
+            self.hand_over(AlertChanges(at=self._clock.now(), notices=(self._stuck(trouble),)))
+
+    def _stuck(self, trouble: str) -> Notice:
+        now = self._clock.now()
+        return Notice(
+            key=f"ledger-stuck/{self._shift.name}/{now:.0f}",
+            kind="direct",
+            reason="ledger stuck",
+            severity="warning",
+            at=now,
+            channels=self._desks.everyday,
+            title="Ledger stuck: alerts are told directly",
+            lines=(
+                trouble,
+                "Alerts are watched and told as before, but nothing is written down: a program that starts now knows "
+                "nothing of them, and may tell them again.",
+            ),
+        )
+
+
+def _wait(fact: Callable[[], bool], deadline: Seconds) -> None:
+    while not fact() and time.monotonic() < deadline:
+        time.sleep(0.02)

@@ -1,0 +1,209 @@
+"""What the office has written down, a page at a time: all of a look and what became of letters in one transaction.
+
+The ledger may hang, be full, locked or damaged. What waits for it is kept here and written when it works again; notices
+wait for it for a few seconds only, and are then sent all the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from trainmon.clock import Clock, Seconds
+from trainmon.ledger import Ledger
+from trainmon.ledger.duty import DutyNote
+from trainmon.ledger.mailbox import Answer
+from trainmon.ledger.outbox import Address, Extra, Mark, told_for
+from trainmon.ledger.page import write_page
+from trainmon.model_alerts import AlertChanges, Letter, Notice
+from trainmon.notify.draft import Draft
+
+log = logging.getLogger(__name__)
+
+TRY_EVERY: Seconds = 5.0
+"""A ledger that does not work is tried again so often."""
+
+DIRECTLY = "told directly: ledger stuck"
+
+
+class Writing(NamedTuple):
+    """A page that is being written."""
+
+    draft: Draft
+    answer: Answer
+    tickets: tuple[threading.Event, ...]
+    since: Seconds
+
+
+class Books:
+    """`deliver` hears of each letter once: when it is written down, or when that takes too long."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: Clock,
+        deliver: Callable[[list[Letter]], None],
+        wake: Callable[[], None],
+        *,
+        patience: Seconds,
+        holder: str | None,
+    ) -> None:
+        """`holder`: whose row of the duty must be there for anything to be written."""
+        self._ledger = ledger
+        self._clock = clock
+        self._deliver = deliver
+        self._wake = wake
+        self._patience = patience
+        self._holder = holder
+        self._lock = threading.Lock()
+        self._draft = Draft()
+        self._tickets: list[threading.Event] = []
+        self._expected: dict[Address, tuple[Notice, Seconds]] = {}
+        """Letters that nobody has been given yet, and since when they wait to be written down."""
+        self._writing: Writing | None = None
+        self._next_try: Seconds | None = None
+        self.trouble: str | None = None
+        """Why nothing can be written now."""
+        self.is_lost = False
+        """Whether another program took the duty: what was not written is not ours to write."""
+        self.told_directly = 0
+        """Letters since the trouble began."""
+
+    # ---- from any thread --------------------------------------------------------------------------------------------
+
+    def enter(self, changes: AlertChanges) -> None:
+        with self._lock:
+            mono = self._clock.monotonic()
+            for notice in self._draft.enter(changes):
+                for channel in notice.channels:
+                    self._expected.setdefault((notice.key, channel), (notice, mono))
+        self._wake()
+
+    def add(self, extras: Iterable[Extra]) -> None:
+        """Letters besides those that notices name."""
+        with self._lock:
+            mono = self._clock.monotonic()
+            for extra in extras:
+                if self._draft.add(extra):
+                    told = told_for(extra.notice, extra.because)
+                    self._expected.setdefault((extra.notice.key, extra.channel), (told, mono))
+        self._wake()
+
+    def mark(self, marks: Iterable[Mark]) -> threading.Event:
+        """Write down what became of letters; the event is set when that is done, or cannot be waited for."""
+        done = threading.Event()
+        with self._lock:
+            for mark in marks:
+                self._draft.mark(mark)
+            if self.trouble is None:
+                self._tickets.append(done)
+            else:
+                done.set()
+        self._wake()
+        return done
+
+    def note(self, duty: DutyNote) -> None:
+        with self._lock:
+            self._draft.note(duty)
+        self._wake()
+
+    def forget(self) -> None:
+        """The duty is another's: what waits is not ours to tell."""
+        with self._lock:
+            self._draft, self._expected, self.is_lost = Draft(), {}, False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all is written down that can be, and all is with its channel."""
+        with self._lock:
+            return not self._expected and (self.trouble is not None or not (self._draft or self._writing))
+
+    # ---- the office's thread ----------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Look after the page that is being written, and begin the next."""
+        self._settle()
+        self._tell_directly()
+        self._begin()
+
+    @property
+    def due_in(self) -> Seconds | None:
+        """In how many seconds there is something to do though nobody wakes us."""
+        mono = self._clock.monotonic()
+        with self._lock:
+            times = [since + self._patience for _, since in self._expected.values()][:1]
+            times += [self._writing.since + self._patience] if self._writing and self.trouble is None else []
+            times += [self._next_try] if self._next_try is not None and self._draft and not self._writing else []
+        return max(0.0, min(times) - mono) if times else None
+
+    def _begin(self) -> None:
+        with self._lock:
+            mono = self._clock.monotonic()
+            if self._writing or not self._draft or self.is_lost or (self._next_try and mono < self._next_try):
+                return
+            draft, self._draft = self._draft, Draft()
+            tickets, self._tickets = tuple(self._tickets), []
+            page, now = draft.page(), self._clock.now()
+            answer = self._ledger.transact(lambda work: write_page(work, page, now, self._holder), self._wake)
+            self._writing = Writing(draft, answer, tickets, mono)
+
+    def _settle(self) -> None:
+        writing = self._writing
+        if writing is None or not writing.answer.done.is_set():
+            return
+        with self._lock:
+            self._writing = None
+            if writing.answer.error is not None:
+                writing.draft.absorb(self._draft)
+                self._draft = writing.draft
+                self._next_try = self._clock.monotonic() + TRY_EVERY
+                letters: list[Letter] = []
+                self._is_stuck(writing.answer.error)
+            else:
+                self._next_try, self.trouble, self.told_directly = None, None, 0
+                self.is_lost = writing.answer.found is None
+                letters = self._written(writing.draft, writing.answer.found or frozenset())
+        for ticket in writing.tickets:
+            ticket.set()
+        self._deliver(letters)
+
+    def _written(self, draft: Draft, made: frozenset[Address]) -> list[Letter]:
+        """The letters of a page, those that the ledger did not have before."""
+        letters = []
+        for address in draft.addresses():
+            expected = self._expected.pop(address, None)
+            if expected is not None and address in made:
+                letters.append(self._letter(expected[0], address[1]))
+        return letters
+
+    def _tell_directly(self) -> None:
+        """What has waited for the ledger long enough is sent from memory, and marked when the ledger works again."""
+        with self._lock:
+            mono = self._clock.monotonic()
+            waits = [since for _, since in self._expected.values()]
+            waits += [self._writing.since] if self._writing is not None else []
+            if self.trouble is None and waits and mono - min(waits) >= self._patience:
+                self._is_stuck(f"the ledger {self._ledger.file} did not answer in {self._patience:g} s")
+            if self.trouble is None or not self._expected:
+                return
+            letters = [
+                self._letter(told_for(notice, DIRECTLY), channel)
+                for (_, channel), (notice, _) in self._expected.items()
+            ]
+            self._expected.clear()
+            self.told_directly += len(letters)
+        self._deliver(letters)
+
+    def _is_stuck(self, words: str) -> None:
+        """Nobody waits for it any more."""
+        if self.trouble is None:
+            log.warning("ledger stuck: %s", words)
+        self.trouble = words
+        for ticket in (*self._tickets, *(self._writing.tickets if self._writing else ())):
+            ticket.set()
+        self._tickets = []
+
+    def _letter(self, notice: Notice, channel: str) -> Letter:
+        return Letter(id=0, channel=channel, notice=notice, made_at=self._clock.now())

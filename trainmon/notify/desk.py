@@ -1,0 +1,312 @@
+"""One channel's thread: it leases letters, has them put into words, sends them, and marks what came of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from trainmon.clock import Clock, Instant, Seconds
+from trainmon.ledger.outbox import LetterState, Mark
+from trainmon.model_alerts import SEVERITIES, Channel, Delivered, Delivery, Letter, Notice
+from trainmon.notify.base import Attachment, Broken, Message, Retry, Sender
+from trainmon.notify.message import printable
+from trainmon.notify.tray import Pack, Tray
+from trainmon.rules.base import ago
+
+log = logging.getLogger(__name__)
+
+SEND_TIMEOUT: Seconds = 30.0
+STRANGE_AFTER: Seconds = 120.0
+"""A sender that has not returned by then hangs, though it should not: it is told so."""
+TOO_LONG: Seconds = 900.0
+"""A receiver that wants to be left alone for longer: others are told meanwhile, as where it refuses."""
+
+SHORT = 4_000
+
+Render = Callable[[Sequence[Notice], Instant], Message]
+Attach = Callable[[tuple[Notice, ...]], tuple[Attachment, ...]]
+
+
+class Clerk(Protocol):
+    """What a desk needs of the office."""
+
+    def mark(self, marks: Iterable[Mark]) -> threading.Event:
+        """Write down what became of letters; the event is set when it is written, or when it must not be waited for."""
+
+    def submit(self, event: Delivered) -> None:
+        """Tell the engine."""
+
+    def given_up(self, channel: str, letters: Sequence[Letter], because: str) -> None:
+        """Have others told what this channel could not deliver."""
+
+    def told(self, keys: Iterable[str]) -> None:
+        """Somebody was told of these."""
+
+    def changed(self) -> None:
+        """How this channel is doing is different now."""
+
+    def returned(self, letters: Sequence[Letter]) -> None:
+        """This desk ends, and these were not told."""
+
+
+class Desk:
+    """The letters of one channel, and who sends them."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        clerk: Clerk,
+        clock: Clock,
+        *,
+        render: Render,
+        attach: Attach | None,
+        patience: Seconds,
+        rng: Random,
+    ) -> None:
+        self.name = sender.health.name
+        self._sender = sender
+        self._clerk = clerk
+        self._clock = clock
+        self._render = render
+        self._attach = attach
+        self._patience = patience
+        self._changed = threading.Condition()
+        self._tray = Tray(rng)
+        self._health = sender.health
+        self._sending_since: Seconds | None = None
+        self._is_last = False
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run, name=f"channel {self.name}", daemon=True)
+
+    # ---- from any thread --------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def add(self, letters: Iterable[Letter]) -> None:
+        """Take letters in; the desk begins to send."""
+        now, mono = self._clock.now(), self._clock.monotonic()
+        with self._changed:
+            for letter in letters:
+                self._tray.add(letter, mono, now - letter.made_at)
+            self._changed.notify()
+
+    def forget(self, keys: Iterable[str]) -> None:
+        with self._changed:
+            for key in keys:
+                self._tray.forget(key)
+
+    def clear(self) -> list[Letter]:
+        """Take the letters out, but for those that are being sent."""
+        with self._changed:
+            return self._tray.clear()
+
+    def hurry(self) -> None:
+        with self._changed:
+            self._tray.hurry(self._clock.monotonic())
+            self._changed.notify()
+
+    def recall(self, known: Channel) -> None:
+        """How the channel was doing when a program last wrote it down."""
+        with self._changed:
+            names = ("state", "words", "sent_at", "since", "sent", "failed")
+            self._health = replace(self._health, **{name: getattr(known, name) for name in names})
+
+    @property
+    def health(self) -> Channel:
+        with self._changed:
+            waiting, oldest = len(self._tray), self._tray.oldest_at
+            health = replace(self._health, waiting=waiting, oldest_at=oldest)
+            began = self._sending_since
+        if began is not None and (hung := self._clock.monotonic() - began) > STRANGE_AFTER:
+            return replace(health, state="retrying", words=f"a message has been on its way for {hung:.0f} s")
+        return health
+
+    def finish(self) -> None:
+        """Send what can go, and end."""
+        with self._changed:
+            self._is_last = True
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """End after what is being sent now."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify()
+
+    @property
+    def is_done(self) -> bool:
+        return not self._thread.is_alive()
+
+    # ---- its own thread ---------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while (pack := self._next()) is not None:
+            try:
+                self._tell(pack)
+            except Exception:
+                log.exception("the channel %s fell over", self.name)
+                self._later(pack, "it fell over here; see the log", None)
+        self._sender.close()
+        with self._changed:
+            left = self._tray.clear()
+        self._clerk.returned(left)
+
+    def _next(self) -> Pack | None:
+        """Wait for something to send; None at the end."""
+        with self._changed:
+            while not self._is_over:
+                self._drop_expired()
+                found = self._tray.pick(self._clock.monotonic(), is_last=self._is_last)
+                if isinstance(found, Pack):
+                    self._tray.lease(found)
+                    self._sending_since = self._clock.monotonic()
+                    return found
+                if self._is_last:
+                    return None
+                self._changed.wait(found)
+            return None
+
+    def _drop_expired(self) -> None:
+        gone = self._tray.expired(self._clock.now())
+        if gone:
+            self._write(gone, "stopped", "too old to be worth telling")
+
+    def _tell(self, pack: Pack) -> None:
+        self._write(pack.letters, "leased", None).wait(self._patience)
+        try:
+            words = self._send(pack)
+        except Broken as error:
+            self._refused(pack, error)
+        except Retry as error:
+            self._later(pack, error.message, error.after)
+        else:
+            self._sent(pack, words)
+
+    def _send(self, pack: Pack) -> str:
+        """Put it into words and hand it over. Raises Retry or Broken."""
+        notices = tuple(letter.notice for letter in pack.letters)
+        message = self._worded(notices)
+        if self._attach is not None:
+            message = replace(message, attachments=(*message.attachments, *self._attached(notices)))
+        try:
+            return self._sender.send(message, SEND_TIMEOUT).words
+        except (Retry, Broken):
+            raise
+        except Exception as error:
+            log.exception("the channel %s fell over", self.name)
+            raise Retry(f"it fell over here: {type(error).__name__}") from error
+
+    def _worded(self, notices: tuple[Notice, ...]) -> Message:
+        try:
+            return self._render(notices, self._clock.now())
+        except Exception:
+            log.exception("a message could not be worded: it is told in short")
+            return in_short(notices, self._clock.now())
+
+    def _attached(self, notices: tuple[Notice, ...]) -> tuple[Attachment, ...]:
+        assert self._attach is not None
+        try:
+            return self._attach(notices)
+        except Exception:  # words without a picture are better than none
+            log.exception("nothing could be attached")
+            return ()
+
+    def _sent(self, pack: Pack, words: str) -> None:
+        now = self._clock.now()
+        with self._changed:
+            self._tray.sent(pack)
+            self._sending_since = None
+            sent = self._health.sent + 1
+            self._health = replace(self._health, state="ok", words=None, since=None, sent_at=now, sent=sent)
+        first, *others = pack.letters
+        written = self._write([first], "sent", words or None)
+        if others:
+            written = self._write(
+                others, "merged", f"told with {len(others)} more" if len(others) > 1 else "told with it"
+            )
+        self._clerk.told(letter.notice.key for letter in pack.letters)
+        self._clerk.changed()
+        written.wait(self._patience)
+
+    def _later(self, pack: Pack, words: str, after: Seconds | None) -> None:
+        with self._changed:
+            mono = self._clock.monotonic()
+            given_up = self._tray.failed(pack, mono, after)
+            pause = min(held.due for held in pack.held) - mono
+            self._fails("retrying", words)
+        gone = {letter.notice.key for letter in given_up}
+        self._write([letter for letter in pack.letters if letter.notice.key not in gone], "waiting", words, pause)
+        if given_up:
+            self._give_up(given_up, f"not delivered in a day: {words}")
+        elif after is not None and after > TOO_LONG:
+            self._clerk.given_up(self.name, pack.letters, f"{self.name} takes nothing for {ago(after)}")
+        self._clerk.changed()
+
+    def _refused(self, pack: Pack, error: Broken) -> None:
+        """Where several were refused, one is tried alone: it may be what they are together that is refused."""
+        if len(pack.held) > 1:
+            alone = Pack(pack.held[:1])
+            try:
+                words = self._send(alone)
+            except Broken as also:
+                error = also
+            except Retry as also:
+                self._later(pack, also.message, also.after)
+                return
+            else:
+                with self._changed:
+                    self._tray.part(pack, self._clock.monotonic())
+                self._write(pack.letters[1:], "waiting", error.message)
+                self._sent(alone, words)
+                return
+        with self._changed:
+            given_up = self._tray.refused(pack, self._clock.monotonic())
+            self._fails("broken", error.message)
+        self._give_up(given_up, error.message)
+        self._clerk.changed()
+
+    def _fails(self, state: str, words: str) -> None:
+        since = self._health.since or self._clock.now()
+        failed = self._health.failed + 1
+        self._health = replace(self._health, state=state, words=words, since=since, failed=failed)
+        self._sending_since = None
+
+    def _give_up(self, letters: Sequence[Letter], words: str) -> None:
+        self._write(letters, "dead", words)
+        self._clerk.given_up(self.name, letters, f"{self.name} could not tell it")
+
+    def _write(
+        self, letters: Sequence[Letter], state: LetterState, words: str | None, pause: Seconds = 0.0
+    ) -> threading.Event:
+        """Mark letters in the ledger, and in the State."""
+        now = self._clock.now()
+        told = now if state in ("sent", "merged") else None
+        deliveries: dict[str, set[str]] = {}
+        for letter in letters:
+            about = deliveries.setdefault(letter.notice.kind, set())
+            about.update(alert.id for alert in letter.notice.alerts)
+        shown = "retrying" if state == "waiting" else "sending" if state == "leased" else state
+        for kind, alerts in deliveries.items():
+            if alerts:
+                delivery = Delivery(channel=self.name, kind=kind, state=shown, at=now, words=words)
+                self._clerk.submit(Delivered(tuple(sorted(alerts)), delivery))
+        return self._clerk.mark(
+            Mark(letter.notice.key, self.name, state, now, letter.attempts, now + pause, told, words)
+            for letter in letters
+        )
+
+
+def in_short(notices: Sequence[Notice], now: Instant) -> Message:
+    """A message that cannot fail: the summaries alone."""
+    lines = [printable(alert.summary) for notice in notices for alert in notice.alerts]
+    lines += [printable(notice.title) for notice in notices if notice.title]
+    severity = min((notice.severity for notice in notices), key=SEVERITIES.index)
+    title = f"{severity}: {lines[0] if len(lines) == 1 else f'{len(lines)} alerts'}"
+    body = "\n".join(lines)[:SHORT]
+    return Message(key=notices[0].key, severity=severity, title=title, body=body, notices=tuple(notices), at=now)

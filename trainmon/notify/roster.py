@@ -1,0 +1,201 @@
+"""Who has the duty of telling people: this program takes it when no other has, and watches the one that has it."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable
+from typing import Literal, NamedTuple, Protocol
+
+from trainmon.clock import Clock, Instant, Seconds
+from trainmon.ledger import Ledger
+from trainmon.ledger.alert_rows import read_orders, read_recalled
+from trainmon.ledger.asking import AlertsNow, read_all
+from trainmon.ledger.duty import DutyNote, Holder
+from trainmon.ledger.lease import Lock, claim, read_duty
+from trainmon.ledger.mailbox import Answer
+from trainmon.ledger.outbox import take_over
+from trainmon.model_alerts import Channel, Letter, Order, Recalled
+
+log = logging.getLogger(__name__)
+
+ASK_EVERY: Seconds = 2.0
+"""So often a program without the duty looks whether it is free, and what the other one says."""
+CHECK_EVERY: Seconds = 10.0
+"""So often the one that has it makes sure that it still has."""
+ORDERS_EVERY: Seconds = 1.0
+RECALL_EVERY: Seconds = 5.0
+
+Role = Literal["asking", "us", "other"]
+
+
+class Remembered(NamedTuple):
+    """What the ledger knows as the duty is taken."""
+
+    recalled: Recalled
+    letters: tuple[Letter, ...]
+    channels: tuple[Channel, ...]
+
+
+class Crew(Protocol):
+    """What a roster needs of the office. All on the office's thread."""
+
+    def took(self, remembered: Remembered | None, words: str | None) -> None:
+        """The duty is ours; None: the ledger could not say in time what was known."""
+
+    def remember(self, remembered: Remembered) -> None:
+        """It can say so now."""
+
+    def stand_by(self, holder: Holder, note: DutyNote | None) -> None:
+        """Another program has it."""
+
+    def watch(self, now: AlertsNow) -> None:
+        """What the other program says."""
+
+    def ordered(self, orders: list[tuple[int, Order]]) -> None:
+        """What people said through the ledger."""
+
+
+class Asked(NamedTuple):
+    """Something that the ledger's thread was asked."""
+
+    answer: Answer
+    since: Seconds
+
+
+class Roster:
+    """It belongs to the office's thread."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: Clock,
+        crew: Crew,
+        wake: Callable[[], None],
+        *,
+        note: Callable[[], DutyNote],
+        patience: Seconds,
+    ) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._crew = crew
+        self._wake = wake
+        self._note = note
+        self._patience = patience
+        self._lock = Lock(ledger.file.parent, note().holder)
+        self._asked: dict[str, Asked] = {}
+        self._next: dict[str, Seconds] = {}
+        self._has_remembered = False
+        self.orders_until = 0
+        self.role: Role = "asking"
+
+    @property
+    def due_in(self) -> Seconds:
+        """In how many seconds there is something to do though nobody wakes us."""
+        mono = self._clock.monotonic()
+        times = [asked.since + self._patience for asked in self._asked.values()] if self.role == "asking" else []
+        times += [self._next.get(name, mono) for name in self._wanted() if name not in self._asked]
+        return max(0.0, min(times, default=mono + ASK_EVERY) - mono)
+
+    def _wanted(self) -> tuple[str, ...]:
+        if self.role == "other":
+            return ("claim", "watch")
+        if self.role == "us":
+            return ("claim", "orders") if self._has_remembered else ("claim", "orders", "recall")
+        return ("claim",)
+
+    def turn(self) -> None:
+        """See to what was answered, and ask what is due."""
+        self._settle()
+        mono = self._clock.monotonic()
+        for name in self._wanted():
+            if name not in self._asked and mono >= self._next.get(name, mono):
+                self._ask(name)
+        if self.role == "asking" and any(mono - asked.since >= self._patience for asked in self._asked.values()):
+            self._take(None, "the ledger does not answer: whether another program tells people is not known")
+
+    def ask_again(self) -> None:
+        """A page could not be written because another program has the duty: ask at once."""
+        self._next.pop("claim", None)
+
+    def release(self) -> None:
+        """Let the duty go. The lock is the ledger's thread's to open, and anybody's to close."""
+        self._lock.release()
+
+    # ---- questions
+
+    def _ask(self, name: str) -> None:
+        every = {"orders": ORDERS_EVERY, "recall": RECALL_EVERY, "watch": ASK_EVERY}
+        pause = CHECK_EVERY if name == "claim" and self.role == "us" else every.get(name, ASK_EVERY)
+        mono = self._clock.monotonic()
+        self._next[name] = mono + pause
+        self._asked[name] = Asked(self._begin(name), mono)
+
+    def _begin(self, name: str) -> Answer:
+        now, note, until = self._clock.now(), self._note(), self.orders_until
+        match name:
+            case "claim" if self._ledger.is_network:
+                return self._ledger.transact(lambda work: claim(work, note), self._wake)
+            case "claim":
+                return self._ledger.errand(self._lock.take, self._wake)
+            case "recall":
+                return self._ledger.transact(lambda work: _remember(work, now), self._wake)
+            case "orders":
+                return self._ledger.look_up(lambda work: read_orders(work, until), self._wake)
+            case _:
+                return self._ledger.look_up(lambda work: read_all(work, now), self._wake)
+
+    def _settle(self) -> None:
+        for name, asked in list(self._asked.items()):
+            if asked.answer.done.is_set():
+                del self._asked[name]
+                self._settle_one(name, asked.answer)
+
+    def _settle_one(self, name: str, answer: Answer) -> None:
+        match name:
+            case "claim":
+                self._claimed(answer)
+            case "recall" if answer.error is None:
+                self._remembered(answer.found)
+            case "recall" if self.role == "asking":
+                self._take(None, answer.error)
+            case "orders" if answer.found:
+                self.orders_until = max(number for number, _ in answer.found)
+                self._crew.ordered(answer.found)
+            case "watch" if answer.found is not None:
+                self._crew.watch(answer.found)
+
+    def _claimed(self, answer: Answer) -> None:
+        if isinstance(answer.found, Holder):
+            if self.role != "other":
+                self.role = "other"
+                self._next.clear()
+                self._crew.stand_by(answer.found, None)
+        elif answer.error is not None:
+            log.warning("whether another program tells people cannot be known: %s", answer.error)
+            if self.role == "asking":
+                self._take(None, answer.error)
+        elif self.role != "us" and "recall" not in self._asked:
+            self.role = "asking"
+            self._ask("recall")
+
+    def _remembered(self, remembered: Remembered) -> None:
+        self._has_remembered = True
+        self.orders_until = max(self.orders_until, remembered.recalled.orders_until)
+        if self.role == "asking":
+            self._take(remembered, None)
+        else:
+            self._crew.remember(remembered)
+
+    def _take(self, remembered: Remembered | None, words: str | None) -> None:
+        """Rather two programs that tell than none: what cannot be asked is not waited for."""
+        self.role = "us"
+        self._has_remembered = remembered is not None
+        self._next = {"recall": self._clock.monotonic() + RECALL_EVERY}
+        self._crew.took(remembered, words)
+
+
+def _remember(connection: sqlite3.Connection, now: Instant) -> Remembered:
+    letters = tuple(take_over(connection, now))
+    note = read_duty(connection)
+    return Remembered(read_recalled(connection, now), letters, note.channels if note is not None else ())

@@ -1,0 +1,140 @@
+"""What it means to have the duty, or that another program has it: told to the engine, and to every other program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+
+from trainmon.clock import Clock, Instant, Seconds
+from trainmon.ledger.asking import AlertsNow
+from trainmon.ledger.duty import DutyNote, Holder, SourceNote, ourselves
+from trainmon.ledger.outbox import Address
+from trainmon.model import Event, State
+from trainmon.model_alerts import AlertsRecalled, AlertsTold, Duty, DutyChanged, Letter, Order, Ordered, Recalled
+from trainmon.notify.books import Books
+from trainmon.notify.desks import Desks
+from trainmon.notify.roster import Remembered
+from trainmon.rules.base import ago
+
+QUIET: Seconds = 60.0
+"""A program on duty that has not gone through its rules for so long is told to be quiet: a full disk, a stopped one."""
+GIVEN_AT_MOST = 20_000
+
+
+class Shift:
+    """Implements Crew. `state` is the newest that all rules were gone through."""
+
+    def __init__(
+        self, clock: Clock, submit: Callable[[Event], None], desks: Desks, *, program: str, network: str | None
+    ) -> None:
+        """`network`: what is to be said of a ledger on a network file system."""
+        self._clock = clock
+        self._submit = submit
+        self._desks = desks
+        self._program = program
+        self._network = network
+        self._started_at = clock.now()
+        self._us = ourselves()
+        self._words: str | None = None
+        self._duty = Duty()
+        self._given: dict[Address, None] = {}
+        """The letters that had a desk already: what the ledger remembers late is not told twice."""
+        self.books: Books
+        """Set once, before the start."""
+        self.state: State | None = None
+        self.is_on_duty = False
+
+    @property
+    def name(self) -> str:
+        return self._us.name
+
+    def note(self) -> DutyNote:
+        """What this program says of itself."""
+        state = self.state
+        sources = state.sources.values() if state is not None else ()
+        return DutyNote(
+            holder=self._us,
+            program=self._program,
+            started_at=self._started_at,
+            last_tick_at=(state.looked_at or state.at) if state is not None else None,
+            written_at=self._clock.now(),
+            words=self._words,
+            sources=tuple(
+                SourceNote(name=one.name, kind=one.kind, health=one.health, seen_at=one.seen_at, error=one.error)
+                for one in sources
+            ),
+            channels=self._desks.health,
+        )
+
+    def go_round(self) -> None:
+        """Write down how we are."""
+        note = self.note()
+        self.books.note(note)
+        self._tell(Duty(holder="us", where="here", at=note.last_tick_at, words=self._words, since=self._duty.since))
+
+    def deliver(self, letters: Iterable[Letter]) -> None:
+        """Give letters to their desks."""
+        letters = list(letters)
+        self._given |= {(letter.notice.key, letter.channel): None for letter in letters}
+        while len(self._given) > GIVEN_AT_MOST:
+            del self._given[next(iter(self._given))]
+        self._desks.deliver(letters)
+
+    # ---- for the roster
+
+    def took(self, remembered: Remembered | None, words: str | None) -> None:
+        self._words = words or self._network
+        self.is_on_duty = True
+        self._submit(AlertsRecalled(remembered.recalled if remembered is not None else Recalled()))
+        self._tell(Duty(holder="us", where="here", at=None, words=self._words, since=self._clock.now()))
+        if remembered is not None:
+            self._desks.recall(remembered.channels)
+            self.deliver(remembered.letters)
+        self.go_round()
+
+    def remember(self, remembered: Remembered) -> None:
+        """Alerts that we found ourselves meanwhile are newer than what the ledger knows of them."""
+        self._words = self._network
+        known = {alert.key for alert in self.state.alerts.values()} if self.state is not None else set()
+        old = tuple(alert for alert in remembered.recalled.alerts if alert.key not in known)
+        self._submit(AlertsRecalled(replace(remembered.recalled, alerts=old)))
+        self.deliver(letter for letter in remembered.letters if (letter.notice.key, letter.channel) not in self._given)
+
+    def stand_by(self, holder: Holder, note: DutyNote | None) -> None:
+        if self.is_on_duty:
+            self.is_on_duty = False
+            self._desks.clear()
+            self.books.forget()
+        self._tell(self._of(holder, note, self._clock.now()))
+
+    def watch(self, now: AlertsNow) -> None:
+        at, note = self._clock.now(), now.duty.note if now.duty is not None else None
+        if note is not None:
+            self._tell(self._of(note.holder, note, at))
+        told_at = note.last_tick_at if note is not None else None
+        recalled = now.recalled
+        self._submit(AlertsTold(recalled.alerts, recalled.silences, now.channels, told_at if told_at else at))
+
+    def ordered(self, orders: list[tuple[int, Order]]) -> None:
+        for number, order in orders:
+            self._submit(Ordered(order, number))
+
+    # ---- the duty, as it is told
+
+    def _of(self, holder: Holder, note: DutyNote | None, now: Instant) -> Duty:
+        where = f"pid {holder.pid}" if holder.host in ("", self._us.host) else f"pid {holder.pid} on {holder.host}"
+        at = note.last_tick_at if note is not None else None
+        words = note.words if note is not None else None
+        if note is not None and now - note.written_at > QUIET:
+            words = f"it has written nothing down for {ago(now - note.written_at)}"
+        elif at is not None and now - at > QUIET:
+            words = f"it has not gone through its rules for {ago(now - at)}"
+        return Duty(
+            holder="other", where=where, at=at, words=words, since=note.started_at if note is not None else None
+        )
+
+    def _tell(self, duty: Duty) -> None:
+        if duty != self._duty:
+            self._duty = duty
+            self._submit(DutyChanged(duty))
