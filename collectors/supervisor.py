@@ -15,14 +15,15 @@ from collectors.dialling import Ask, Dialling, here, is_here
 from collectors.following import Following
 from collectors.nodes import Watch
 from collectors.placement import Plan, merged, place
+from collectors.plans import disks_changed, known, plan
 from collectors.queues import MakeQueue, Queues
+from collectors.quota import Quotas
 from collectors.slurm import Poller
-from trainmon import steps
 from trainmon.clock import Clock, Seconds, SystemClock
-from trainmon.config import ClusterSettings, Settings, formats, run_specs
+from trainmon.config import ClusterSettings, Settings
 from trainmon.errors import HostUnreachable
-from trainmon.model import ClustersChanged, DisksChanged, Event, RunsChanged, RunSpec, SourceGone
-from trainmon.model_jobs import Cluster, Job
+from trainmon.model import ClustersChanged, Event, RunsChanged, SourceGone
+from trainmon.model_jobs import Job
 from trainmon.reader import Reader, raise_descriptor_limit
 from trainmon.readings import Spec
 from trainmon.shell import Local, Shell
@@ -66,6 +67,9 @@ class Supervisor:
             cluster.name: Dialling(self._reader, cluster.connect, ask, ssh_config) for cluster in settings.clusters
         }
         self._queues = Queues(settings, self._shell_of_cluster, submit, self._clock, self._seen, make_queue)
+        self._specs: dict[str, Spec] = {}
+        """What every host looks at now."""
+        self._quotas = Quotas(settings, self._who_sees, self.shell_of, submit, self._clock)
         self._changing = threading.Lock()
         """Held while the hosts that are watched change: the queues of several clusters may speak at once."""
         self._watches: dict[str, Watch] = {}
@@ -83,12 +87,13 @@ class Supervisor:
         """Begin to connect; returns at once."""
         self._submit(ClustersChanged(tuple(known(cluster) for cluster in self._settings.clusters)))
         self._submit(RunsChanged(self._following.runs))
-        self._submit(DisksChanged({disk.path: disk.usable for disk in self._settings.disks if disk.usable < 1}))
+        self._submit(disks_changed(self._settings))
         with self._changing:
             self._plan()
         self._place()
         self._thread.start()
         self._queues.start()
+        self._quotas.start()
 
     def stop(self) -> None:
         """Let go of all hosts; under a second, whatever hangs."""
@@ -101,6 +106,7 @@ class Supervisor:
             dialling.close()
         self._local.close()
         self._queues.stop()  # whose commands have just been ended
+        self._quotas.stop()
         self._reader.stop()
 
     def refresh(self) -> None:
@@ -111,6 +117,7 @@ class Supervisor:
             for watch in self._watches.values():
                 watch.hurry()
             self._queues.refresh()
+            self._quotas.refresh()
             self._wake.set()
 
     def login(self, source: str) -> None:
@@ -144,6 +151,8 @@ class Supervisor:
         watch = self._watches.get(name)
         if kind == "slurm":
             self._queues.hurry(name)
+        elif kind == "quota":
+            self._quotas.hurry(source)
         elif kind == "node" and watch is not None:
             watch.hurry()
             self._wake.set()
@@ -192,6 +201,16 @@ class Supervisor:
                 specs[host] = merged(specs[host], spec) if host in specs else spec
         for host, spec in specs.items():
             watches[host].watch(spec, frozenset(implied - named))
+        self._specs = specs
+
+    def _who_sees(self, cluster: str, path: str) -> list[str]:
+        """The hosts of a cluster that look at a path now, and answer. On the threads of the quotas."""
+        watches = self._watches
+        return [
+            host
+            for host, spec in self._specs.items()
+            if path in spec.disks and host in watches and watches[host].cluster == cluster and watches[host].is_up
+        ]
 
     # ---- the hosts, as they come and go ------------------------------------------------------------------------------
 
@@ -268,38 +287,3 @@ class Supervisor:
     def _shell_of_cluster(self, cluster: ClusterSettings) -> Shell:
         """Where a cluster's scheduler is asked."""
         return self._local if cluster.login is None else self.shell_of(cluster.login)
-
-
-def known(cluster: ClusterSettings) -> Cluster:
-    """A cluster as the config has it; its scheduler, where there is one, tells more."""
-    login = cluster.login or here()
-    return Cluster(name=cluster.name, login=login, spares=cluster.spares, users=cluster.users)
-
-
-def plan(
-    settings: Settings, cluster: ClusterSettings, runs: tuple[RunSpec, ...], followed: tuple[str, ...] = ()
-) -> Plan:
-    """What one cluster of the settings wants to be watched; `followed` are the nodes of its runs' jobs now. With no
-    [[disk]], every node's root disk is."""
-    own = tuple(run for run in runs if run.cluster == cluster.name)
-    named = [node for run in run_specs(settings) if run.cluster == cluster.name for node in run.nodes]
-    nodes = tuple(dict.fromkeys((*(cluster.nodes if cluster.nodes is not None else followed), *named)))
-    disks = {on: tuple(disk.path for disk in settings.disks if disk.on == on) for on in ("login", "nodes", "run")}
-    is_open = cluster.nodes is None
-    wants_files = bool(own or disks["login"] or is_open)
-    hosts = nodes
-    if cluster.login is not None:
-        hosts = (cluster.login, *nodes)
-    elif wants_files or not nodes:
-        hosts = (here(), *nodes)
-    return Plan(
-        cluster=cluster.name,
-        hosts=tuple(dict.fromkeys(hosts)),
-        nodes=frozenset(nodes if nodes or is_open else hosts),
-        period=cluster.every,
-        runs=own,
-        shared_disks=disks["login"],
-        node_disks=disks["nodes"] or (() if settings.disks else ("/",)),
-        run_disks=disks["run"],
-        keep=steps.keep((*formats(settings), *steps.FORMATS)),
-    )

@@ -25,6 +25,7 @@ def disagreements(settings: Settings) -> Iterator[str]:
     yield from _log_formats(settings.log_formats)
     yield from _nodes_twice(settings)
     yield from _disks_twice(settings)
+    yield from _quotas(settings)
     yield from _runs(settings)
     yield from _jobs_twice(settings)
     yield from _wandb(settings.runs)
@@ -100,6 +101,13 @@ def _disks_twice(settings: Settings) -> Iterator[str]:
         if key in first:
             yield f"[[disk]] #{number} ({disk.path}): the same path on the same hosts as [[disk]] #{first[key]}"
         first.setdefault(key, number)
+
+
+def _quotas(settings: Settings) -> Iterator[str]:
+    """Who counts with du must say how much is allowed: it cannot."""
+    for number, disk in enumerate(settings.disks, 1):
+        if disk.quota is not None and disk.quota.parser == "du" and disk.quota.limit is None:
+            yield f'[[disk]] #{number} ({disk.path}): quota by du knows no limit; say it: limit = "10TB"'
 
 
 def _jobs_twice(settings: Settings) -> Iterator[str]:

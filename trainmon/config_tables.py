@@ -9,6 +9,7 @@ import msgspec
 
 from trainmon.config_alerts import AlertsSettings, DaemonSettings, HeartbeatSettings, MaintenanceSettings, RuleSettings
 from trainmon.config_notify import NotifySettings
+from trainmon.config_rule_kinds import NAMED
 from trainmon.config_table import Table
 from trainmon.config_values import (
     Argv,
@@ -132,14 +133,19 @@ class LogFormatSettings(Table, frozen=True, kw_only=True):
 
 
 class QuotaSettings(Table, frozen=True, kw_only=True):
-    """Where a quota is asked. Not used yet."""
+    """The quota of a path: a command that tells it, run niced and with a time limit where the path is looked at."""
 
     command: Argv
-    """What is run on the host."""
+    """What is run there, without a shell; quiet forms are best: `["lfs", "quota", "-q", "-u", "me", "/fsx"]`."""
     parser: Annotated[
         Literal["lustre", "gpfs", "beegfs", "quota", "du"], one_of("lustre", "gpfs", "beegfs", "quota", "du")
     ]
-    """Whose output it prints."""
+    """Whose output it prints: that of `lfs quota`, `mmlsquota -Y`, `beegfs-ctl --getquota --csv`, `quota -w -p`, or
+    `du -s` where nothing else works."""
+    every: Duration = 600.0
+    """How often it is asked; `du`, which walks through everything, at most every 6 h."""
+    limit: Annotated[int | None, NAMED["size"]] = None
+    """What may be used, where the command does not know it: needed for `du`."""
 
 
 class DiskSettings(Table, frozen=True, kw_only=True):
@@ -152,9 +158,9 @@ class DiskSettings(Table, frozen=True, kw_only=True):
     usable: Share = 1.0
     """How much of it may be used: `"80%"` where 80 % is the new 100 %."""
     lag: Duration | None = None
-    """How old the statistics of this filesystem may be. Not used yet."""
+    """How old the statistics of this filesystem may be: no change is judged finer than that."""
     quota: QuotaSettings | None = None
-    """Where its quota is asked. Not used yet."""
+    """Its quota: what may still be written is the least of what is free and what it leaves."""
 
 
 class RetryCauseSettings(Table, frozen=True, kw_only=True):

@@ -62,23 +62,18 @@ def says_none(parser: Parser, text: str) -> bool:
     return parser == "gpfs" and ":HEADER:" in text
 
 
-def of_path(answer: Answer, path: str, mount: str | None) -> Answer:
+def of_path(answer: Answer, path: str) -> Answer:
     """Of an answer about several filesystems, those allowances that are of this path. Raises Unread where that cannot
     be told: the limit of another filesystem must not count here."""
     names = {one.filesystem for one in answer.allowances if one.filesystem is not None}
     if len(names) < 2:
         return answer
-    mine = [name for name in names if lies_on(path, name) or _is_on(name, mount)]
+    mine = [name for name in names if lies_on(path, name)]
     if not mine:
         listed = ", ".join(sorted(names)[:3])
         raise Unread(f"it tells of several filesystems ({listed})", hint=f"name that of {path} in the command")
     best = max(mine, key=len)
     return answer._replace(allowances=tuple(one for one in answer.allowances if one.filesystem in (best, None)))
-
-
-def _is_on(name: str, mount: str | None) -> bool:
-    """Whether a command calls a mount so: `server:/export/home`, `gpfs01` of /gpfs/gpfs01."""
-    return mount is not None and (name in (mount, mount.rpartition("/")[2]) or name.rpartition(":")[2] == mount)
 
 
 # ---- GPFS: colons and a header ---------------------------------------------------------------------------------------

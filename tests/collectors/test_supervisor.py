@@ -14,8 +14,9 @@ import pytest
 
 from collectors.dialling import here
 from collectors.nodes import Watch
+from collectors.plans import plan
 from collectors.slurm import Watched
-from collectors.supervisor import JOB_ENDED, STAYS, Supervisor, plan
+from collectors.supervisor import JOB_ENDED, STAYS, Supervisor
 from trainmon.clock import Clock
 from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings, choose
 from trainmon.errors import HostUnreachable

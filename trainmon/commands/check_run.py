@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from collectors.dialling import Dialling, here, is_here
 from collectors.placement import place
+from collectors.plans import plan
 from collectors.queues import with_a_queue
-from collectors.supervisor import plan
 from trainmon.clock import Seconds
 from trainmon.commands.ask import ask_on_terminal
 from trainmon.commands.check_files import Tested, files_of

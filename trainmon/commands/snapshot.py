@@ -120,7 +120,7 @@ def has_spoken(state: State, source: Source) -> bool:
         cluster = state.clusters.get(source.cluster)
         login = state.sources.get(f"node:{cluster.login}") if cluster is not None else None
         return source.seen_at is not None or (login is not None and login.health == "down")
-    if source.kind == "wandb":
+    if source.kind in ("wandb", "files"):
         return source.seen_at is not None
     node = state.nodes.get(source.name.removeprefix("node:"))
     return node is not None and node.host_at is not None and (node.gpus_at is not None or node.probe in WITHOUT_GPUS)
