@@ -21,6 +21,7 @@ from trainmon.clock import Clock, SystemClock
 from trainmon.model import Prompt, Source, State
 from trainmon.text import clean
 from tui.acting import Acting
+from tui.alarming import Alarming
 from tui.backend import Backend
 from tui.commands import Commands
 from tui.hangup import on_hang_up
@@ -29,6 +30,7 @@ from tui.messages import Messages
 from tui.modals.pick import Pick
 from tui.modals.prompt import Ask
 from tui.publish import Mailbox, wait_before_paint
+from tui.screens.alert import AlertScreen
 from tui.screens.base import PaneScreen, Shown
 from tui.screens.help import Help
 from tui.screens.job import JobScreen
@@ -60,6 +62,7 @@ class Dashboard(App[None], inherit_bindings=False):
         self.backend = backend
         self.clock = clock or SystemClock()
         self.acting = Acting(self)
+        self.alarming = Alarming(self)
         self.messages = Messages(self)
         self.shown: State | None = None
         self.main = MainScreen(backend)
@@ -104,6 +107,7 @@ class Dashboard(App[None], inherit_bindings=False):
             return
         self._latest, self._heard_at = state, self.clock.monotonic()
         self.acting.heard(state)
+        self.alarming.heard(state)
         if not self._paused and not self._paint_planned:
             wait = wait_before_paint(self._painted_at, self._key_at, self._heard_at)
             if wait > 0:
@@ -248,6 +252,9 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def go_to_charts(self, run: str) -> None:
         self.push_screen(WandbScreen(run, self.backend))
+
+    def go_to_alert(self, name: str) -> None:
+        self.push_screen(AlertScreen(name))
 
     def go_to_job(self, key: str) -> None:
         self.push_screen(JobScreen(key))

@@ -1,4 +1,4 @@
-"""The palette: every key's action by its words, and every host, run, run's charts and job by its name."""
+"""The palette: every key's action by its words, and every host, run, run's charts, job and alert by its name."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from trainmon.model import State
 from trainmon.text import clean
+from tui.alert_rows import ORDERS
 from tui.keys import KEYS, PLACES, Key
 
 if TYPE_CHECKING:
@@ -41,8 +42,15 @@ def charts(state: State) -> Iterator[tuple[str, str]]:
             yield name, clean(f"W&B charts of {name}", 120)
 
 
+def alerts(state: State) -> Iterator[tuple[str, str]]:
+    """The alerts that fire, by their id, as `alert run-dead: video-2b has ended`; the first hundred."""
+    firing = sorted((one for one in state.alerts.values() if one.is_firing), key=ORDERS["worst"])
+    for one in firing[:100]:
+        yield one.id, clean(f"alert {one.rule}: {one.summary}", 120)
+
+
 class Commands(Provider):
-    """Our keys, hosts, runs and their charts, and jobs."""
+    """Our keys, hosts, runs and their charts, jobs and alerts."""
 
     @property
     def dashboard(self) -> Dashboard:
@@ -61,6 +69,7 @@ class Commands(Provider):
             found += [(words, "charts", partial(dashboard.go_to_charts, name)) for name, words in charts(state)]
             found += [(f"go to node {name}", "node", partial(dashboard.go_to_node, name)) for name in state.nodes]
             found += [(words, "job", partial(dashboard.go_to_job, key)) for key, words in jobs(state)]
+            found += [(words, "alert", partial(dashboard.go_to_alert, name)) for name, words in alerts(state)]
         return found
 
     async def discover(self) -> Hits:

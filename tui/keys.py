@@ -54,6 +54,10 @@ KEYS: tuple[Key, ...] = (
     Key("plus,equals_sign", "wandb.in", "zoom_in", "half of what is shown", "wandb", "view", "+"),
     Key("minus", "wandb.out", "zoom_out", "twice as much", "wandb", "view", "-"),
     Key("0", "wandb.whole", "whole", "all of it, at its end", "wandb", "view", "0"),
+    Key("a", "alerts.ack", "screen.acknowledge", "acknowledge: you see to it; it is not repeated", "alerts", "view",
+        "a", "Ack"),
+    Key("m", "alerts.mute", "screen.mute", "mute it, its rule, node or run for a while; unmute",
+        "alerts", "view", "m", "Mute"),
     Key("b", "runs.page", "screen.open_page", "the run's W&B page in a browser; over SSH, its address", "runs", "view",
         "b"),
     Key("l", "view.log", "screen.full_log", "the selected run's log on the full screen", "main", "view", "l", "Log"),
@@ -65,6 +69,7 @@ KEYS: tuple[Key, ...] = (
     Key("2", "pane.gpus", "pane('2')", "the GPUs; again: on the full screen", "main", "move", "2"),
     Key("3", "pane.disk", "pane('3')", "the disks; again: on the full screen", "main", "move", "3"),
     Key("4", "pane.log", "pane('4')", "the log; again: on the full screen", "main", "move", "4"),
+    Key("5", "pane.alerts", "pane('5')", "the alerts; again: on the full screen", "main", "move", "5"),
     Key("6", "pane.wandb", "pane('6')", "W&B: the run's charts; again: on the full screen", "main", "move", "6"),
     Key("7", "pane.queue", "pane('7')", "the queue: jobs and nodes; again: on the full screen", "main", "move", "7"),
     Key("tab", "pane.next", "app.focus_next", "next pane", "main", "move", "Tab"),
@@ -119,6 +124,8 @@ PLACES: dict[str, tuple[str, ...]] = {
     "runs": (*_ROWS, "runs", "marks", "act-any", "act"),
     "gpus": (*_ROWS, "gpus", "marks", "act-any", "act-node"),
     "disk": (*_ROWS, "disk"),
+    "alerts": (*_ROWS, "alerts", "marks"),
+    "alert": (*_READ, "list", "alerts"),
     "queue": (*_ROWS, "queue", "marks", "act-any", "act", "act-node"),
     "queue-nodes": (*_ROWS, "queue", "marks", "act-any", "act-node"),
     "log": ("app", "main", "back", "pane", "log", "moves"),
@@ -140,10 +147,22 @@ EVERYWHERE = frozenset({"ctrl+q", "ctrl+c"})
 
 FOOTER_AT_MOST = 9
 
-OPENS = frozenset({"runs", "gpus", "queue", "queue-nodes", "run", "run-wandb", "job", "node", "menu"})
+OPENS = frozenset(
+    {"runs", "gpus", "alerts", "alert", "queue", "queue-nodes", "run", "run-wandb", "job", "node", "menu"}
+)
 """Places where Enter opens something. A disk has no screen of its own."""
 
-NARROW = ("app.help", "app.palette", "app.quit", "lines.choose", "queue.view", "view.metric", "view.log")
+NARROW = (
+    "app.help",
+    "app.palette",
+    "app.quit",
+    "lines.choose",
+    "alerts.ack",
+    "alerts.mute",
+    "queue.view",
+    "view.metric",
+    "view.log",
+)
 """What a narrow footer keeps first: the ways out, then what cannot be guessed; `/` and `s` mean the same elsewhere."""
 
 ACTS = ("act-any", "act", "act-node")
@@ -202,14 +221,15 @@ def clashes(keys: Iterable[Key] = KEYS) -> list[str]:
     return list(found)
 
 
-SCREENS = "a run, a job, a node"
+SCREENS = "a run, a job, a node, an alert"
 
 
 def markdown() -> str:
     """The README's table of keys."""
     where = {
-        "rows": "Runs, GPUs, Disk, Queue", "list": f"Runs, GPUs, Queue, {SCREENS}", "marks": "Runs, GPUs, Queue",
-        "gpus": "GPUs", "log": "Log", "queue": "Queue", "act-any": f"Runs, GPUs, Queue, {SCREENS}",
+        "rows": "Runs, GPUs, Disk, Alerts, Queue", "list": f"Runs, GPUs, Alerts, Queue, {SCREENS}",
+        "marks": "Runs, GPUs, Alerts, Queue", "alerts": "Alerts, an alert",
+        "gpus": "GPUs", "log": "Log", "queue": "Queue", "act-any": "Runs, GPUs, Queue, a run, a job, a node",
         "act": "Runs, Queue, a run, a job", "act-node": "GPUs, Queue, a node", "plan": "Plan", "door": "Plan",
         "wandb": "W&B", "page": "W&B, a run", "samples": "a run", "runs": "Runs",
         "main": "the panes", "help": "Help", "log-screen": "Log on the full screen",

@@ -1,4 +1,4 @@
-"""Lines that lead somewhere: Enter on one opens the run, the job, the node, the log or the charts that it names."""
+"""Lines that lead somewhere: Enter on one opens the run, job, node, log, charts or alert that it names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, get_args
 
 from tui.lines import Row, Span
 
-Kind = Literal["run", "job", "node", "log", "wandb"]
+Kind = Literal["run", "job", "node", "log", "wandb", "alert"]
 
 Line = tuple[Span, ...]
 
@@ -16,7 +16,8 @@ _SIGN = ">"
 
 
 class Link(NamedTuple):
-    """Where a line leads: a run by its name, a job by its key, a node by its name, a run's log or W&B charts."""
+    """Where a line leads: a run by its name, a job by its key, a node by its name, a run's log or W&B charts, an
+    alert by its id."""
 
     kind: Kind
     name: str

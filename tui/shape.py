@@ -11,8 +11,10 @@ TWO_COLUMNS = 120
 THREE_COLUMNS = 180
 SHORT_ROWS = 16
 TALL_ROWS = 50
+THREE_ROWS = 30
+"""From here on GPUs, disks and alerts have room below each other."""
 
-NAMES = {"1": "Runs", "2": "GPUs", "3": "Disk", "4": "Log", "6": "W&B", "7": "Queue"}
+NAMES = {"1": "Runs", "2": "GPUs", "3": "Disk", "4": "Log", "5": "Alerts", "6": "W&B", "7": "Queue"}
 
 
 class Shape(NamedTuple):
@@ -31,17 +33,20 @@ class Chosen(NamedTuple):
 
     current: str = "1"
     lower: str = "4"
-    """Of 2, 3, 4, 6 and 7: the lower half of the only column."""
+    """Of all but 1: the lower half of the only column."""
     beside: str = "4"
     """Of 4 and 7: what stands under the runs where there are several columns."""
+    right: str = "3"
+    """Of 3 and 5: what stands under the GPUs where there is no room for both."""
     charts: bool = False
     """Whether 6 stands there instead, where it has no column of its own."""
 
     def go_to(self, number: str) -> Chosen:
         lower = self.lower if number == "1" else number
+        right = number if number in ("3", "5") else self.right
         if number in ("4", "7"):
-            return Chosen(number, lower, number)
-        return Chosen(number, lower, self.beside, self.charts or number == "6")
+            return Chosen(number, lower, number, right)
+        return Chosen(number, lower, self.beside, right, self.charts or number == "6")
 
 
 def shape(
@@ -52,12 +57,13 @@ def shape(
         return Shape(((chosen.current,),), others(chosen.current))
     if width < TWO_COLUMNS:
         return Shape((("1", chosen.lower),), others("1", chosen.lower))
+    right = ("2", "3", "5") if height >= THREE_ROWS else ("2", chosen.right)
     if width < THREE_COLUMNS:
         left = left_column(height, "6" if chosen.charts else chosen.beside, chosen.beside, queue=queue)
-        return Shape((left, ("2", "3")), others(*left, "2", "3"))
+        return Shape((left, right), others(*left, *right))
     left = left_column(height, chosen.beside, chosen.beside, queue=queue)
     third = ("6", "run") if charts or chosen.current == "6" else ("run",)
-    return Shape((left, ("2", "3"), third), others(*left, "2", "3", *third))
+    return Shape((left, right, third), others(*left, *right, *third))
 
 
 def left_column(height: int, under: str, beside: str, *, queue: bool) -> tuple[str, ...]:
@@ -78,8 +84,8 @@ def is_tiny(width: int, height: int) -> bool:
 def what_is_hidden(hidden: tuple[str, ...], width: int) -> str:
     """The sentence that a small screen owes, the shorter where it is narrow."""
     names = "  ".join(f"{number} {NAMES[number]}" for number in hidden)
-    sentence = f"one pane fits here; also: {names}"
-    return sentence if len(sentence) < width else f"also {names}"
+    sentences = (f"one pane fits here; also: {names}", f"also {names}", f"also {' '.join(hidden)}")
+    return next((sentence for sentence in sentences if len(sentence) < width), sentences[-1])
 
 
 # ---- where each pane stands ----------------------------------------------------------------------------------------
@@ -114,6 +120,8 @@ def heights(column: tuple[str, ...], columns: int) -> list[int]:
     """The shares of the panes of a column. What was chosen for the only one gets most of it."""
     if columns == 1:
         return [2, 3][: len(column)]
+    if column == ("2", "3", "5"):
+        return [4, 2, 3]
     if len(column) == 3:
         return [2, 2, 3]
     return [3 if pane in HIGH else 2 for pane in column]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from tests.tui import states, wandb_states
+from tests.tui import alert_states, states, wandb_states
 from tests.tui.backend import FakeBackend
 from tests.tui.states import NOW, queued, run, source, troubled
 from tests.tui.wandbs import filled
@@ -67,7 +67,7 @@ def planned(state: State) -> Callable[[Ask], Plan]:
     return lambda ask: actions.plan(ask, state, fresh, Actor("me", "laptop"), NOW)
 
 
-STATES = {**states.STATES, **wandb_states.STATES, "acting": acting}
+STATES = {**states.STATES, **wandb_states.STATES, **alert_states.STATES, "acting": acting}
 
 
 def planning(state: State) -> FakeBackend:

@@ -366,7 +366,7 @@ async def test_login_goes_to_the_one_held_host_and_asks_which_when_there_are_sev
 
 async def test_a_small_terminal_shows_one_pane_and_says_what_is_hidden() -> None:
     async with showing(calm(), (58, 14)) as (app, pilot, _):
-        assert "also 2 GPUs  3 Disk  4 Log  6 W&B  7 Queue" in text_of(app)
+        assert "also 2 GPUs  3 Disk  4 Log  5 Alerts  6 W&B  7 Queue" in text_of(app)
 
         await pilot.press("2")
         await settled(pilot)

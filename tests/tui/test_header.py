@@ -16,7 +16,10 @@ def text(width: int) -> str:
 
 
 def test_it_counts_verdicts_worst_first_and_sources_by_kind() -> None:
-    assert text(112) == "trainmon  prod  1 hung  1 diverged  2 healthy  1 finished  ssh 6/8 gpu-006 never"
+    assert (
+        text(112)
+        == "trainmon  prod  1 hung  1 diverged  2 healthy  1 finished  ssh 6/8 gpu-006 never  alerts: nobody tells"
+    )
 
 
 def test_it_stays_within_its_width_and_drops_the_least_first() -> None:

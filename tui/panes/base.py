@@ -105,8 +105,24 @@ class Pane(Vertical):
         keys = self.lines.marks() or ([] if self.selected is None else [self.selected])
         return tuple(subject for subject in map(self.subject_of, keys) if subject is not None)
 
+    def alerts(self) -> tuple[str, ...]:
+        """The ids of the alerts that a key means now; none where the pane has none."""
+        return ()
+
+    def silence(self) -> str | None:
+        """The id of the silence under the cursor, in the pane that has some."""
+        return None
+
+    def is_markable(self, key: str) -> bool:
+        """Whether `Space` may mark this row."""
+        return self.subject_of(key) is not None
+
+    def still_is(self, key: str, state: State) -> bool:
+        """Whether what a marked row is about is still there."""
+        return is_known(self.subject_of(key), state)
+
     def action_toggle_mark(self) -> None:
-        if self.selected is not None and self.subject_of(self.selected) is not None:
+        if self.selected is not None and self.is_markable(self.selected):
             self.lines.action_toggle_mark()
             self.again()
 
@@ -167,7 +183,7 @@ class Pane(Vertical):
         if not self.in_sight or self.width <= 0:
             return
         self._drawing, self._foot = True, ("", "dim")
-        self.lines.keep_marks(lambda key: is_known(self.subject_of(key), state))
+        self.lines.keep_marks(lambda key: self.still_is(key, state))
         try:
             self.draw(state, self.width)
         except Exception as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainmon.clock import Instant
 from trainmon.model import State
 from trainmon.text import clean
+from tui.alert_marks import marked, marks, worst
 from tui.disk_rows import Lines, Shown, head, layout, ordered, silence
 from tui.format import age, full_in, percent, size
 from tui.lines import KeyedLines
@@ -42,7 +43,12 @@ class DiskPane(Pane):
         shape = layout(width, (disk.name for disk in shown), usable=any(disk.usable for disk in shown))
         self.head(*head(shape))
         if shown:
-            self.lines.set_rows(self._drawn.rows(shown, shape, state.at))
+            rows = self._drawn.rows(shown, shape, state.at)
+            alerts = marks(state).disks
+            if alerts:
+                of = {each.key: worst(alerts.get(f"{host}:{each.disk.path}") for host in each.hosts) for each in shown}
+                rows = [marked(row, of[row.key]) for row in rows]
+            self.lines.set_rows(rows)
         else:
             self.say((f"No path matches “{self.filter}”. Esc shows all.", "dim"))
         self.caption(right=f"{len(shown)} path{'' if len(shown) == 1 else 's'}")

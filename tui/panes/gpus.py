@@ -10,6 +10,7 @@ from textual.binding import BindingType
 from trainmon.clock import Instant
 from trainmon.model import State
 from trainmon.text import clean
+from tui.alert_marks import marked, marks
 from tui.format import UNKNOWN, source_words
 from tui.gpu_cells import METRICS, Metric
 from tui.grid import Grid, node_names
@@ -54,6 +55,9 @@ class GpusPane(Pane):
             return
         rows = self.grid.rows(state, self.metric, width, self.sort, self.filter)
         self.head(*self.grid.head)
+        alerts = marks(state).nodes
+        if alerts:
+            rows = [marked(row, alerts.get(row.key)) for row in rows]
         if rows:
             self.lines.set_rows(rows)
         else:

@@ -13,6 +13,7 @@ from textual.containers import Horizontal
 from trainmon.clock import Instant, Seconds
 from trainmon.model import Run, Source, State
 from trainmon.text import cells, clean, shorten
+from tui.alert_words import broken, duty_words, tally
 from tui.format import age
 from tui.lines import Heading, Span
 from tui.verdicts import WORST_FIRST, style
@@ -92,14 +93,36 @@ def header(state: State, width: int, words: tuple[str, ...]) -> tuple[Span, ...]
     """The words of the line, at most `width` cells; cluster names give way first, then sources."""
     names = " ".join(sorted({clean(source.cluster) for source in state.sources.values()} - {""}))
     left = [Span("trainmon", "bold"), *(Span(f"  {word}", "accent bold") for word in words)]
+    left += [Span(f"  {span.text}", span.style) for span in tally(state)]
     room = width - sum(cells(span.text) for span in left)
+    told = duty(state)
+    kept = cells(AGE.sub("00", told.text)) if told.style and room > DUTY_FROM else 0
+    room -= kept
     runs = verdicts(state.runs.values(), room)
     room -= sum(cells(span.text) for span in runs)
     sources = source_words(state, room)
     room -= sum(cells(AGE.sub("00", span.text)) for span in sources)
+    if kept or cells(AGE.sub("00", told.text)) <= room:
+        sources = (*sources, told)
+        room -= 0 if kept else cells(AGE.sub("00", told.text))
     if names and room > 6:
         left.append(Span("  " + shorten(names, room - 2), "dim"))
     return (*left, *runs, *sources)
+
+
+DUTY_FROM = 44
+"""Cells from which on it is said before runs and sources that not all is well with who tells."""
+
+
+def duty(state: State) -> Span:
+    """`  alerts: here ok`, `  alerts: nobody tells`: who tells people; a channel that is broken is named."""
+    failing = broken(state.channels.values())
+    if failing and state.duty.holder != "nobody":
+        more = f" +{len(failing) - 1}" if len(failing) > 1 else ""
+        return Span(f"  alerts: {clean(failing[0].name, 20)} broken{more}", "crit")
+    told = duty_words(state.duty, state.at)
+    quiet = state.duty.holder == "nobody" and not tally(state)
+    return Span(f"  alerts: {told.text}", "" if quiet else told.style)
 
 
 def verdicts(runs: Iterable[Run], room: int) -> tuple[Span, ...]:

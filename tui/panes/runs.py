@@ -11,6 +11,7 @@ from trainmon.endings import needed_to_save
 from trainmon.model import Run, State
 from trainmon.model_jobs import Job
 from trainmon.text import cells, clean, shorten
+from tui.alert_marks import marked, marks
 from tui.format import VERDICTS, calm_age, count, eta, real, short, whole
 from tui.job_words import left, short_wait
 from tui.lines import Row, Span
@@ -53,7 +54,8 @@ class RunsPane(Pane):
         shown = ordered(state, self.sort, self.filter)
         shape = layout(width, shown, state)
         self.head(Span(head(shape), "head"))
-        self.lines.set_rows([row(run, state, state.at, shape) for run in shown])
+        alerts = marks(state).runs
+        self.lines.set_rows([marked(row(run, state, state.at, shape), alerts.get(run.name)) for run in shown])
         if not shown:
             self.say((f"No run matches “{self.filter}”. Esc shows all.", "dim"))
         self.caption(right=f"{len(shown)} of {len(state.runs)}" if len(shown) != len(state.runs) else f"{len(shown)}")

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from textual import events
+
 from trainmon.model import State
-from trainmon.text import clean
-from tui.lines import Heading, Span
+from trainmon.model_alerts import Alert
+from trainmon.text import cells, clean, shorten
+from tui.alert_words import SIGNS, urgent
+from tui.format import calm_age
+from tui.lines import GUTTER, Heading, Span
 from tui.symbols import WARN
+
+AT_MOST = 3
+LEAST = 28
+"""Cells that an alert needs to be understood: where two have them, both are shown."""
 
 
 class Strip(Heading):
@@ -14,16 +23,46 @@ class Strip(Heading):
     def __init__(self) -> None:
         super().__init__(id="strip")
         self.display = False
+        self._state: State | None = None
 
     def show(self, state: State) -> None:
-        spans = alerts(state)
+        self._state = state
+        spans = alerts(state, self.app.size.width - GUTTER)
         self.set_spans(spans)
         if self.display != bool(spans):
             self.display = bool(spans)
 
+    def on_resize(self, event: events.Resize) -> None:
+        if self._state is not None:
+            self.show(self._state)
 
-def alerts(state: State) -> tuple[Span, ...]:
-    """What must be known before anything is done: that nothing is written down. A State has no alerts yet."""
-    if state.ledger is None:
-        return ()
-    return (Span(f"{WARN} ledger  ", "warn bold"), Span(clean(state.ledger)))
+
+def alerts(state: State, width: int = 240) -> tuple[Span, ...]:
+    """What must be known before anything is done: that nothing is written down; then the worst alerts that nobody has
+    taken on, the one that waits longest first, two or three of them, and how many more there are."""
+    spans: list[Span] = []
+    if state.ledger is not None:
+        words = clean(state.ledger)
+        spans = [Span(f"{WARN} ledger  ", "warn bold"), Span(shorten(words, max(12, width // 2)))]
+    found = urgent(state.alerts.values(), state.at)
+    if not found:
+        return tuple(spans)
+    spans += [Span("  ")] * bool(spans)
+    room = width - sum(cells(span.text) for span in spans)
+    shown = found[: max(1, min(AT_MOST, room // (LEAST + 2)))]
+    more = f"  +{len(found) - len(shown)}" if len(found) > len(shown) else ""
+    room -= cells(more)
+    for place, alert in enumerate(shown):
+        left = len(shown) - place
+        said = entry(alert, state, (room - 2 * (left - 1)) // left)
+        spans += ([Span("  ")] if place else []) + said
+        room -= sum(cells(span.text) for span in said) + 2 * bool(left - 1)
+    return (*spans, *([Span(more, "dim")] if more else []))
+
+
+def entry(alert: Alert, state: State, room: int) -> list[Span]:
+    """`▲ CRIT gpu-003/5 is at 94 °C 6m`: the age stays whatever is cut."""
+    symbol, word, style = SIGNS[alert.severity]
+    head, age = f"{symbol} {word} ", f" {calm_age(max(0.0, state.at - alert.since))}"
+    summary = shorten(clean(alert.summary), max(1, room - cells(head) - cells(age)))
+    return [Span(head, f"{style} bold"), Span(summary), Span(age, "dim")]

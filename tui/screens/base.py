@@ -13,6 +13,7 @@ from trainmon.model import State
 from trainmon.model_actions import Verb
 from trainmon.scrub import scrub
 from tui.acting import Acting
+from tui.alarming import Alarming
 from tui.backend import Backend
 from tui.browser import can_open, is_page, open_page
 from tui.footer import Foot
@@ -31,6 +32,7 @@ class Watching(Protocol):
     """The State on the screen: the latest, or the one that `p` holds."""
 
     acting: Acting
+    alarming: Alarming
 
     def show_on(self, screen: Shown) -> None: ...
 
@@ -68,7 +70,7 @@ class Shown(Screen[None]):
         place = self.watching.place_of(self)
         if action in {"act", "menu"}:
             return not set(ACTS).isdisjoint(PLACES[place])
-        if action in {"find", "sort", "open_page", "save_samples"}:
+        if action in {"find", "sort", "open_page", "save_samples", "acknowledge", "mute"}:
             return any(key.do == f"screen.{action}" for key in heard(place))
         return super().check_action(action, parameters)
 
@@ -79,6 +81,19 @@ class Shown(Screen[None]):
     def action_menu(self) -> None:
         if self.pane is not None:
             self.watching.acting.menu(self.pane.subjects(), self.pane.unmark)
+
+    def action_acknowledge(self) -> None:
+        if self.pane is not None:
+            self.watching.alarming.acknowledge(self.pane.alerts(), self.pane.unmark)
+
+    def action_mute(self) -> None:
+        if self.pane is None:
+            return
+        silence = self.pane.silence()
+        if silence is not None and not self.pane.alerts():
+            self.watching.alarming.unmute(silence)
+        else:
+            self.watching.alarming.mute(self.pane.alerts(), self.pane.unmark)
 
     def action_copy(self) -> None:
         text = None if self.pane is None else self.pane.copy_text()

@@ -15,7 +15,7 @@ from tui.screens.base import Shown
 
 
 class LinkedScreen(Shown):
-    """A screen about a run, its charts, a job or a node, whose lines lead to others."""
+    """A screen about a run, its charts, a job, a node or an alert, whose lines lead to others."""
 
     def __init__(self, about: Link) -> None:
         super().__init__()
@@ -41,6 +41,7 @@ class LinkedScreen(Shown):
 
 def screen_for(link: Link, backend: Backend) -> Shown:
     """A screen about what a link names. These screens lead to each other, so they are imported when one is wanted."""
+    from tui.screens.alert import AlertScreen
     from tui.screens.job import JobScreen
     from tui.screens.log import LogScreen
     from tui.screens.node import NodeScreen
@@ -49,5 +50,5 @@ def screen_for(link: Link, backend: Backend) -> Shown:
 
     if link.kind == "wandb":
         return WandbScreen(link.name, backend)
-    kinds = {"run": RunScreen, "job": JobScreen, "node": NodeScreen, "log": LogScreen}
+    kinds = {"run": RunScreen, "job": JobScreen, "node": NodeScreen, "log": LogScreen, "alert": AlertScreen}
     return kinds[link.kind](link.name)

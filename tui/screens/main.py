@@ -15,6 +15,7 @@ from tui.keys import bindings
 from tui.lines import KeyedLines
 from tui.links import Link
 from tui.modals.jump import Jump, Target
+from tui.panes.alerts import AlertsPane
 from tui.panes.base import Pane
 from tui.panes.disk import DiskPane
 from tui.panes.gpus import GpusPane
@@ -25,6 +26,7 @@ from tui.panes.run import RunPane
 from tui.panes.runs import RunsPane
 from tui.panes.strip import Strip
 from tui.panes.wandb import WandbPane
+from tui.screens.alert import AlertScreen
 from tui.screens.base import PaneScreen
 from tui.screens.body import Body
 from tui.screens.follow import screen_for
@@ -35,7 +37,7 @@ from tui.shape import NAMES, Chosen, Shape, is_tiny, shape, what_is_hidden
 
 
 class MainScreen(PaneScreen):
-    """Runs, GPUs, disks, the queue, and of the selected run its log and its W&B charts."""
+    """Runs, GPUs, disks, alerts, the queue, and of the selected run its log and its W&B charts."""
 
     PLACE = "runs"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("main")]
@@ -47,13 +49,14 @@ class MainScreen(PaneScreen):
         self.runs = RunsPane(id="runs")
         self.gpus = GpusPane(id="gpus")
         self.disk = DiskPane(id="disk")
+        self.alerts = AlertsPane(id="alerts")
         self.log_pane = LogPane(id="log")
         self.queue = QueuePane(id="queue")
         self.wandb = WandbPane(backend, id="wandb")
         self.run_pane = RunPane(id="run")
         self.panes: dict[str, Pane] = {
-            "1": self.runs, "7": self.queue, "4": self.log_pane, "2": self.gpus, "3": self.disk, "6": self.wandb,
-            "run": self.run_pane,
+            "1": self.runs, "7": self.queue, "4": self.log_pane, "2": self.gpus, "3": self.disk,
+            "5": self.alerts, "6": self.wandb, "run": self.run_pane,
         }  # fmt: skip
         """In the order in which Tab goes through them."""
         self.body = Body(self.panes)
@@ -162,10 +165,19 @@ class MainScreen(PaneScreen):
             self.app.push_screen(RunScreen(event.key))
         elif event.lines is self.gpus.lines:
             self.app.push_screen(NodeScreen(event.key))
+        elif event.lines is self.alerts.lines:
+            self.open_alert()
         elif event.lines is self.queue.lines:
             subject = self.queue.subject_of(event.key)
             if subject is not None:
                 self.app.push_screen(screen_for(Link(*subject), self.watching.backend))
+
+    def open_alert(self) -> None:
+        """The alert under the cursor; what is muted may be taken back."""
+        if self.alerts.silence() is not None:
+            self.action_mute()
+        elif self.alerts.selected is not None:
+            self.app.push_screen(AlertScreen(self.alerts.selected))
 
     def page(self) -> str | None:
         """Of the run under the cursor, among the runs as among its charts."""

@@ -1,0 +1,131 @@
+"""From `a` and `m` to the backend, and from States to the messages and the bell of new alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from trainmon.model import State
+from trainmon.model_alerts import Alert
+from trainmon.text import clean, counted, duration
+from tui.alert_words import is_muted, matched, matches, silences
+from tui.modals.acknowledge import Acknowledge
+from tui.modals.mute import Mute, Muting
+from tui.modals.pick import Pick
+from tui.mutes import choices, made
+from tui.told import Severity
+from tui.told_alerts import rung
+
+if TYPE_CHECKING:
+    from tui.app import Dashboard
+
+LONG, BRIEF = 20.0, 6.0
+"""Seconds that a message stays: one that somebody must read, and one that says that all is well."""
+
+MORE = "more"
+"""The choice to mute something besides what is muted already."""
+
+
+class Alarming:
+    """What a person does with alerts, for one dashboard."""
+
+    def __init__(self, app: Dashboard) -> None:
+        self._app = app
+        self._state: State | None = None
+
+    def heard(self, state: State) -> None:
+        """A State has come: say what is new, and ring for what is critical."""
+        new = rung(self._state, state)
+        self._state = state
+        for toast in new.toasts:
+            self._say(toast.title, toast.words, toast.severity)
+        if new.bell:
+            self._app.bell()
+
+    def acknowledge(self, names: Sequence[str], done: Callable[[], None]) -> None:
+        """Ask why, and acknowledge these alerts; `done` is called when a person has agreed to it."""
+        found = self._alerts(names)
+        open_ones = [one for one in found if one.is_open and one.acknowledged_by is None]
+        if not open_ones:
+            self._say("acknowledge", self._nothing_to(found), "warning")
+            return
+        what = "Acknowledge this alert" if len(open_ones) == 1 else f"Acknowledge {counted(len(open_ones), 'alert')}"
+        about = "\n".join(clean(f"{one.rule}: {one.summary}", 160) for one in open_ones[:4])
+        more = f"\nand {len(open_ones) - 4} more" if len(open_ones) > 4 else ""
+
+        def decided(why: str | None) -> None:
+            if why is not None:
+                for one in open_ones:
+                    self._app.backend.acknowledge(one.id, why)
+                done()
+
+        self._app.push_screen(Acknowledge(what, about + more), decided)
+
+    @staticmethod
+    def _nothing_to(found: Sequence[Alert]) -> str:
+        if not found:
+            return "put the cursor on an alert"
+        if not any(one.is_open for one in found):
+            return "it is over already" if len(found) == 1 else "they are over already"
+        return clean(f"acknowledged already by {found[0].acknowledged_by}", 100)
+
+    def mute(self, names: Sequence[str], done: Callable[[], None]) -> None:
+        """Mute something of these alerts; where they are muted already, what mutes them may be taken back."""
+        found, state = self._alerts(names), self._state
+        if not found or state is None:
+            self._say("mute", "put the cursor on an alert, or on what is muted", "warning")
+            return
+        muting = [one for one in silences(state) if any(matches(one, alert) for alert in found)]
+        if not muting or not any(is_muted(one, state.at) for one in found):
+            self._ask(found, done)
+            return
+        entries = [
+            (one.id, f"take back: {matched(one)}, {duration(one.until - state.at)} left")
+            for one in muting
+            if not one.window
+        ]
+
+        def picked(name: str | None) -> None:
+            if name == MORE:
+                self._ask(found, done)
+            elif name is not None:
+                self._app.backend.unmute(name)
+
+        self._app.push_screen(Pick("This is muted", [*entries, (MORE, "mute something else, or for longer")]), picked)
+
+    def unmute(self, name: str) -> None:
+        """Take this silence back, once a person says so."""
+        state = self._state
+        found = None if state is None else state.silences.get(name)
+        if found is None or state is None:
+            self._say("mute", "it is no longer muted", "warning")
+        elif found.window:
+            self._say("mute", "this is a maintenance window of trainmon.toml: it is changed there", "warning")
+        else:
+            words = f"take it back: {matched(found)}, {duration(found.until - state.at)} left"
+            self._app.push_screen(
+                Pick("Muted", [("back", clean(words, 200))]),
+                lambda answer: self._app.backend.unmute(name) if answer == "back" else None,
+            )
+
+    def _ask(self, found: Sequence[Alert], done: Callable[[], None]) -> None:
+        what = "Mute" if len(found) == 1 else f"Mute, for {counted(len(found), 'alert')}"
+
+        def decided(muting: Muting | None) -> None:
+            if muting is None:
+                return
+            now = self._app.clock.now()
+            for silence in made(muting.choice, now + muting.seconds, muting.why):
+                self._app.backend.mute(silence)
+            self._say("muted", f"{muting.choice.words}, for {duration(muting.seconds)}", "information")
+            done()
+
+        self._app.push_screen(Mute(what, choices(found)), decided)
+
+    def _alerts(self, names: Sequence[str]) -> list[Alert]:
+        known = {} if self._state is None else self._state.alerts
+        return [known[name] for name in names if name in known]
+
+    def _say(self, title: str, words: str, severity: Severity) -> None:
+        timeout = BRIEF if severity == "information" else LONG
+        self._app.notify(clean(words, 600), title=title, severity=severity, timeout=timeout, markup=False)

@@ -1,0 +1,48 @@
+"""The question before an alert is acknowledged: by whom is known, why may be said."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from tui.keys import bindings
+
+
+class Acknowledge(ModalScreen[str | None]):
+    """Enter acknowledges, with what is written there; Esc does not."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back")]
+
+    def __init__(self, question: str, about: str) -> None:
+        super().__init__()
+        self.question = question
+        self.about = about
+        self.field = Input("", placeholder="why, or what you do about it; may stay empty", compact=True)
+        self.field.cursor_blink = False
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Static(self.question, classes="question", markup=False)
+            yield Static(self.about, classes="words", markup=False)
+            yield Static(
+                "It goes on firing and is shown; it is not repeated, and nobody else is called.",
+                classes="words",
+                markup=False,
+            )
+            yield Static("", classes="label", markup=False)
+            yield self.field
+            yield Static("Enter acknowledges  Esc closes", classes="hint", markup=False)
+
+    def on_mount(self) -> None:
+        self.field.focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.dismiss(event.value.strip())
+
+    def action_back(self) -> None:
+        self.dismiss(None)

@@ -1,0 +1,97 @@
+"""The question before something is muted: what, for how long, why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from trainmon.clock import Seconds
+from trainmon.text import shorten
+from tui.keys import bindings
+from tui.lines import KeyedLines, Row, Span
+from tui.mutes import USUAL, Choice, read_for
+
+
+class Muting(NamedTuple):
+    """What a person decided."""
+
+    choice: Choice
+    seconds: Seconds
+    why: str
+
+
+class Mute(ModalScreen[Muting | None]):
+    """Up and down choose what; Tab goes on to how long, and to why; Enter mutes from anywhere; Esc closes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *bindings("back"),
+        Binding("tab,down", "app.focus_next", show=False),
+        Binding("shift+tab,up", "app.focus_previous", show=False),
+    ]
+
+    def __init__(self, question: str, choices: Sequence[Choice]) -> None:
+        super().__init__()
+        self.question = question
+        self.choices = tuple(choices)
+        self.lines = KeyedLines()
+        self.span = Input(USUAL, compact=True, select_on_focus=True)
+        self.why = Input("", placeholder="why; may stay empty", compact=True)
+        for field in (self.span, self.why):
+            field.cursor_blink = False
+        self.wrong = Static("", classes="hint", id="mute-wrong", markup=False)
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Static(self.question, classes="question", markup=False)
+            yield self.lines
+            yield Static("for how long (30m 1h 2d 1w)", classes="label", markup=False)
+            yield self.span
+            yield Static("why", classes="label", markup=False)
+            yield self.why
+            yield self.wrong
+            yield Static("It is still shown.  Tab next  Enter mutes  Esc closes", classes="hint",
+                         markup=False)  # fmt: skip
+
+    def on_mount(self) -> None:
+        self.lines.styles.height = len(self.choices)
+        self.wrong.display = False
+        self.lines.focus()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.call_after_refresh(self._fill)
+
+    def _fill(self) -> None:
+        width = self.lines.row_width
+        self.lines.set_rows([Row(one.key, (Span(shorten(f" {one.words}", width)),)) for one in self.choices])
+
+    def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
+        event.stop()
+
+    def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
+        event.stop()
+        self._decide()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self._decide()
+
+    def _decide(self) -> None:
+        """Done, when how long can be understood."""
+        seconds = read_for(self.span.value)
+        choice = next((one for one in self.choices if one.key == self.lines.cursor_key), self.choices[0])
+        if isinstance(seconds, str):
+            self.wrong.update(seconds)
+            self.wrong.display = True
+            self.span.focus()
+        else:
+            self.dismiss(Muting(choice, seconds, self.why.value.strip()))
+
+    def action_back(self) -> None:
+        self.dismiss(None)

@@ -1,0 +1,103 @@
+"""`5 Alerts`: what fires, since when, who was told, who sees to it; below, what is muted and the last day."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from trainmon.model import State
+from trainmon.text import clean
+from tui.alert_rows import ORDERS, SILENCE, Lines, head, layout
+from tui.alert_words import broken, duty_words, matched, standing, summed, who_tells
+from tui.keys import bindings
+from tui.lines import HEADING, SENTENCE, KeyedLines
+from tui.panes.base import Pane
+
+
+class AlertsPane(Pane):
+    """The alerts; the selected one's story stands in the bottom of the frame."""
+
+    NUMBER = "5"
+    NAME = "Alerts"
+    SORTS = tuple(ORDERS)
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("alerts")]
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id)
+        self._drawn = Lines()
+
+    def draw(self, state: State, width: int) -> None:
+        shown = self._drawn.rows(state, width, self.sort, self.filter)
+        self.head(*(head(layout(width)) if shown else ()))
+        self.caption(summed(state) if state.alerts else "", duty_words(state.duty, state.at).text)
+        if shown:
+            self.lines.set_rows(shown)
+            self.say_why()
+        elif self.filter:
+            self.say((f"No alert matches “{self.filter}”. Esc shows all.", "dim"))
+        else:
+            self.say(*well(state, width))
+
+    def say_why(self) -> None:
+        """The whole of the selected alert, or else who tells people and what hinders it."""
+        if self.state is None:
+            return
+        self.foot(*story(self.state, self.selected))
+
+    def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
+        self.say_why()
+        super().on_keyed_lines_moved(event)
+
+    # ---- what keys are about ----
+
+    def alerts(self) -> tuple[str, ...]:
+        """The marked alerts, else the one under the cursor."""
+        keys = self.lines.marks() or ([] if self.selected is None else [self.selected])
+        return tuple(key for key in keys if not key.startswith(SILENCE))
+
+    def silence(self) -> str | None:
+        """The id of the silence under the cursor."""
+        key = self.selected
+        return key.removeprefix(SILENCE) if key is not None and key.startswith(SILENCE) else None
+
+    def is_markable(self, key: str) -> bool:
+        return not key.startswith((SENTENCE, HEADING, SILENCE))
+
+    def still_is(self, key: str, state: State) -> bool:
+        return key in state.alerts
+
+    def copy_text(self) -> str | None:
+        """The id, as `trainmon-tui ack` takes it."""
+        return None if self.selected is None else self.selected.removeprefix(SILENCE)
+
+
+def well(state: State, width: int) -> Iterator[tuple[str, str]]:
+    """That nothing fires, and whether anybody would be told."""
+    if state.looked_at is None:
+        yield "The rules have not been gone through yet.", "dim"
+    else:
+        yield "No alert fires.", "ok"
+    for line in textwrap.wrap(who_tells(state), max(16, width)):
+        yield line, "dim"
+
+
+def story(state: State, key: str | None) -> tuple[str, str]:
+    """A sentence about a row, and its style; a channel that is broken goes before all."""
+    failing = broken(state.channels.values())
+    if failing:
+        one = failing[0]
+        return clean(f"channel {one.name} ({one.type}) delivers nothing: {one.words or 'it is broken'}"), "crit"
+    if key is None or key.startswith(SILENCE):
+        one_silence = state.silences.get((key or "").removeprefix(SILENCE))
+        return ("", "dim") if one_silence is None else (clean(f"muted: {matched(one_silence)}"), "dim")
+    alert = state.alerts.get(key)
+    if alert is None:
+        return "", "dim"
+    parts = [f"{alert.rule} {alert.id}: {alert.summary}"]
+    parts += [f"not seen now: {alert.data_why}"] if alert.data != "ok" and alert.data_why else []
+    parts += [alert.advice] if alert.advice and alert.is_open else []
+    is_bad = standing(alert, state.at) == "open" and alert.severity != "info"
+    return clean("; ".join(parts)), ("crit" if alert.severity == "critical" else "warn") if is_bad else "dim"

@@ -1,0 +1,84 @@
+"""What is new of the alerts, as short messages: by comparing two States, so that each thing is said once. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from trainmon.model import State
+from trainmon.model_alerts import Alert
+from trainmon.text import clean, counted
+from tui.alert_words import is_muted
+from tui.told import Toast
+
+AT_ONCE = 3
+"""Messages for alerts of one moment; of a cluster that goes down the rest is counted."""
+
+
+class Rung(NamedTuple):
+    """What to show, and whether to ring."""
+
+    toasts: tuple[Toast, ...] = ()
+    bell: bool = False
+
+
+def rung(before: State | None, after: State) -> Rung:
+    """New critical alerts ring; what became of an acknowledgement, and who tells people now, is only shown."""
+    if before is None:
+        return Rung()
+    fired = list(_fired(before, after)) if before.alerts is not after.alerts else []
+    toasts = [Toast(f"CRITICAL  {clean(one.rule, 60)}", clean(one.summary, 400), "error") for one in fired]
+    if len(toasts) > AT_ONCE:
+        rest = len(toasts) - AT_ONCE + 1
+        toasts = [
+            *toasts[: AT_ONCE - 1],
+            Toast("CRITICAL", f"{counted(rest, 'more critical alert')}: 5 shows all", "error"),
+        ]
+    if before.alerts is not after.alerts:
+        toasts += _acknowledged(before, after)
+    return Rung((*toasts, *_duty(before, after)), bool(fired))
+
+
+def _fired(before: State, after: State) -> Iterator[Alert]:
+    """Critical ones that fire since the State before and that nobody has muted. Those that were recalled from a ledger
+    fired long ago, and are no news."""
+    for name, one in after.alerts.items():
+        was = before.alerts.get(name)
+        if was is one or one.severity != "critical" or not one.is_firing:
+            continue
+        if one.inhibited_by is not None or is_muted(one, after.at):
+            continue
+        new = was is None and one.fired_at is not None and one.fired_at >= before.at - RECENT
+        came = was is not None and (not was.is_firing or was.severity != "critical" or was.inhibited_by is not None)
+        if new or came:
+            yield one
+
+
+RECENT = 30.0
+"""How long before the last State a new alert may have fired: another machine's reach us with its next answer."""
+
+
+def _acknowledged(before: State, after: State) -> list[Toast]:
+    found = [
+        one
+        for name, one in after.alerts.items()
+        if one.acknowledged_by is not None
+        and (was := before.alerts.get(name)) is not None
+        and was.acknowledged_by != one.acknowledged_by
+    ]
+    if not found:
+        return []
+    who = clean(f"acknowledged by {found[0].acknowledged_by}", 80)
+    if len(found) > 1:
+        return [Toast(who, counted(len(found), "alert"))]
+    return [Toast(who, clean(found[0].summary, 300))]
+
+
+def _duty(before: State, after: State) -> list[Toast]:
+    """Somebody else tells people from now on, or does no longer; an order that did not get through."""
+    was, now = before.duty, after.duty
+    if was is now:
+        return []
+    if now.words and now.words != was.words:
+        return [Toast("alerts", clean(now.words, 400), "warning")]
+    return []
