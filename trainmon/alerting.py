@@ -253,8 +253,7 @@ class Alerting:
         dues = [due._replace(alert=alerts.get(due.alert.id, due.alert)) for due in dues]
         extra = {due.alert.id for due in dues}
         for alert in alerts.values():
-            hold = self._hold(alert.rule)
-            one = routing.due(alert, self._routing, now, hold, alert.id in soon)
+            one = routing.due(alert, self._routing, now, alert.id in soon)
             if one is not None and alert.id not in extra:
                 dues.append(one)
             self._book.account(alert, one is not None, self._routing)

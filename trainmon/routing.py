@@ -67,16 +67,16 @@ class Due(NamedTuple):
     """From then on; until then it waits for others of its group."""
 
 
-def due(alert: Alert, routing: Routing, now: Instant, hold: Seconds = 0.0, may_be_hidden: bool = False) -> Due | None:
+def due(alert: Alert, routing: Routing, now: Instant, may_be_hidden: bool = False) -> Due | None:
     """What is to be told of an alert now; None when that is nothing."""
     if not alert.is_open:
         return _over(alert, routing, now)
     if not alert.is_firing or unheard(alert) is not None:
         return None
     if alert.told is None:
-        if may_be_hidden and hold > 0 and alert.fired_at is not None and now - alert.fired_at < WORSE_MAY_COME:
+        if may_be_hidden and now - _fired(alert) < WORSE_MAY_COME and _waited(alert) > 0:
             return None
-        return _first(alert, routing, hold) or (None if _is_taken(alert) else _escalated(alert, routing, now))
+        return _first(alert, routing) or (None if _is_taken(alert) else _escalated(alert, routing, now))
     if is_worse(alert.severity, alert.told):
         return _worse(alert, routing, now)
     if _is_taken(alert):
@@ -144,6 +144,15 @@ def flaps(alert: Alert, routing: Routing, now: Instant) -> Due | None:
     return Due(alert, "flapping", "it comes and goes: nothing more of it is told until it is stable", channels, now)
 
 
+def _fired(alert: Alert) -> Instant:
+    return alert.found_at if alert.fired_at is None else alert.fired_at
+
+
+def _waited(alert: Alert) -> Seconds:
+    """How long it waited for its hold."""
+    return 0.0 if alert.pending_since is None else max(0.0, _fired(alert) - alert.pending_since)
+
+
 def _is_taken(alert: Alert) -> bool:
     """Whether nobody need take it any more, or ever."""
     return alert.event or alert.rule == TEST or alert.acknowledged_by is not None
@@ -161,12 +170,12 @@ def _wants(route: Route, alert: Alert) -> bool:
     )
 
 
-def _first(alert: Alert, routing: Routing, hold: Seconds) -> Due | None:
+def _first(alert: Alert, routing: Routing) -> Due | None:
     channels = channels_for(alert, routing)
     if not channels:
         return None
-    fired = alert.found_at if alert.fired_at is None else alert.fired_at
-    ripe = fired + min(1.0, routing.group_wait) + min(COMPANY, COMPANY_SHARE * hold)
+    fired = _fired(alert)
+    ripe = fired + min(1.0, routing.group_wait) + min(COMPANY, COMPANY_SHARE * _waited(alert))
     if alert.rule == TEST:
         return Due(alert, "test", "the regular test of the way to you", channels, fired)
     if alert.event:
