@@ -63,6 +63,13 @@ def status_line(state: State) -> str:
     return "; ".join(told)
 
 
+def has_looked(before: State, after: State) -> bool:
+    """Whether the loop has gone round: all rules were gone through. Who stands by only listens, to every State."""
+    if after.duty.holder in ("other", "daemon"):
+        return True
+    return after.looked_at is not None and after.looked_at != before.looked_at
+
+
 class Daemon:
     """The parts, the signals, and what is said of both."""
 
@@ -115,7 +122,7 @@ class Daemon:
         before, self._before = self._before, state
         for told in changes(before, state):
             say(told.happening, told.level, **told.fields)
-        if state.looked_at is None or state.looked_at == before.looked_at:
+        if not has_looked(before, state):
             return
         words = self._refused or status_line(state)
         if not self._is_ready:

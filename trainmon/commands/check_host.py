@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collectors.losses import NEEDS_A_JOB, is_for_want_of_a_job
+from collectors.quota import Wanted as Quota
 from trainmon.clock import Seconds
 from trainmon.commands.check_files import Tested, look_at_files
 from trainmon.commands.check_probe import Round, one_round
+from trainmon.commands.check_quota import look_at_quotas
 from trainmon.commands.check_row import Row
 from trainmon.commands.check_slurm import Slurm, check_slurm
 from trainmon.errors import HostKeyRefused, HostUnreachable, LoginNeeded, LoginRefused, TrainmonError
@@ -39,6 +41,7 @@ class Wanted(NamedTuple):
     files: tuple[Tested, ...] = ()
     slurm: Slurm | None = None
     ssh_config: Path | None = None
+    quotas: tuple[Quota, ...] = ()
 
 
 def check_host(wanted: Wanted, dial: Callable[[], Shell], *, is_here: bool) -> Iterator[Row]:
@@ -60,6 +63,7 @@ def check_host(wanted: Wanted, dial: Callable[[], Shell], *, is_here: bool) -> I
         if wanted.spec is not None:
             yield from _probed(wanted, wanted.spec, shell)
         yield from look_at_files(host, shell, wanted.files)
+        yield from look_at_quotas(host, shell, wanted.quotas)
         if wanted.slurm is not None:
             yield from check_slurm(host, wanted.slurm, shell)
     finally:

@@ -35,6 +35,8 @@ def look_once(settings: Settings, file: Path | None, ssh_config: Path | None) ->
     try:
         first_full_state(parts, WAIT)
         state = judged(parts, JUDGED)
+        if parts.telling is not None:
+            parts.telling.sign_of_life(state)
         for told in changes(before, state):
             say(told.happening, told.level, **told.fields)
     finally:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -12,18 +14,33 @@ from trainmon.alerting import Alerting
 from trainmon.clock import Clock, Instant, Seconds
 from trainmon.config import Settings
 from trainmon.config_alerts import heartbeat_of, routing_of, rules_of
-from trainmon.config_notify import routes_of
+from trainmon.config_notify import routes_of, wrong_address
+from trainmon.config_secrets import secret
+from trainmon.config_values import Wrong
+from trainmon.errors import ConfigError, TrainmonError
 from trainmon.ledger import Ledger, LedgerStuck, alerts_now
 from trainmon.model import Event, LedgerTrouble, State
 from trainmon.model_alerts import AlertsRecalled, ChannelsChanged, Order
 from trainmon.notify.base import Sender
 from trainmon.notify.channels import listeners, senders
-from trainmon.notify.office import Attach, Office
+from trainmon.notify.deadman import NAME, TIMEOUT, DeadMan
+from trainmon.notify.healthchecks import Ping
+from trainmon.notify.office import Office
+from trainmon.notify.pictures import Pictures, ReadCurve
 from trainmon.notify.replies import Replies
 from trainmon.routing import Routing
 from trainmon.rules.base import Rule
+from trainmon.self_check import unwell
+
+log = logging.getLogger(__name__)
 
 Program = Literal["alerts-only", "once", "dashboard"]
+
+FONTS = "fonts"
+"""Where, beside the ledger, it is kept what fonts there are: a picture is drawn in a second then, and not in ten."""
+
+FAREWELL: Seconds = 2.0
+"""For the last words to the dead-man's switch, once everything else is told."""
 
 WINDOWS_EVERY: Seconds = 6 * 3_600.0
 """Maintenance windows that come again are known some days ahead; they are made anew so often."""
@@ -73,6 +90,19 @@ def recall(directory: Path, submit: Callable[[Event], None], now: Instant) -> No
         submit(ChannelsChanged(found.channels))
 
 
+def ping_address(settings: Settings) -> str | None:
+    """The dead-man's switch. Raises ConfigError."""
+    if settings.heartbeat.ping is None:
+        return None
+    try:
+        found = secret(settings.heartbeat.ping, os.environ)
+    except Wrong as wrong:
+        raise ConfigError([f'[heartbeat]: "ping" {wrong}']) from wrong
+    if why := wrong_address(found):
+        raise ConfigError([f'[heartbeat]: "ping" {why}'])
+    return found
+
+
 class Telling:
     """Alerting and its post. The dashboard has the same as the daemon: whoever holds the duty sends."""
 
@@ -85,7 +115,7 @@ class Telling:
         *,
         program: Program,
         hurry: Callable[[str], None],
-        attach: Attach | None,
+        curve: ReadCurve,
     ) -> None:
         now = clock.now()
         self._settings = settings
@@ -94,13 +124,17 @@ class Telling:
         self._directory = ledger.file.parent
         made = senders(settings.notify, state_directory=self._directory, clock=clock)
         self._listeners = self._listening(made)
+        self._pictures = Pictures(curve, clock, cache=self._directory / FONTS)
+        self._ping = ping_address(settings) if program != "dashboard" else None
+        self._deadman: DeadMan | None = None
+        self._is_daemon = program == "alerts-only"
         self.office = Office(
             ledger,
             made,
             submit,
             clock,
             routes=routes_of(settings.notify),
-            attach=attach,
+            attach=self._pictures,
             program=program,
         )
         self.alerting = Alerting(
@@ -112,6 +146,7 @@ class Telling:
             hurry=hurry,
         )
         self._windows_at = now
+        self._state = State()
         self._looked_at: Instant | None = None
 
     def _listening(self, made: Sequence[Sender]) -> tuple[Replies, ...]:
@@ -127,10 +162,14 @@ class Telling:
         for listener in self._listeners:
             listener.stop()
         self.office.stop(flush)
+        if self._deadman is not None:
+            self._deadman.stop(FAREWELL)
 
     def goodbye(self, why: str) -> None:
         """Have people told that nobody watches from now on."""
         self.alerting.goodbye(why)
+        if self._deadman is not None:
+            self._deadman.log(f"stopped: {why}")
 
     def order(self, order: Order) -> None:
         """Have what a person says carried out by whoever has the duty."""
@@ -152,8 +191,36 @@ class Telling:
         now = self._windows_at = self._clock.now()
         self.alerting.renew(watched_rules(settings), routing(settings, now))
 
+    def sign_of_life(self, state: State) -> None:
+        """Tell the dead-man's switch how it is, once."""
+        if self._ping is None or state.duty.holder != "us":
+            return
+        why = unwell(state, self._clock.now())
+        try:
+            Ping(NAME, self._ping, self._clock)("" if why is None else "fail", why or "all is well", TIMEOUT)
+        except TrainmonError as error:
+            log.warning("the dead-man's switch cannot be fed: %s", error)
+
+    def _mind_switch(self, state: State) -> None:
+        """Who tells people feeds the dead-man's switch: a daemon that stands by would hide that the other one hangs."""
+        self._state = state
+        is_ours = state.duty.holder == "us"
+        if is_ours and self._deadman is None and self._ping is not None and self._is_daemon:
+            self._deadman = DeadMan(
+                self._ping,
+                lambda: unwell(self._state, self._clock.now()),
+                self._clock,
+                self._settings.heartbeat.ping_every,
+            )
+            self._deadman.start()
+        elif not is_ours and self._deadman is not None:
+            self._deadman.stop(0.0)
+            self._deadman = None
+
     def seen(self, state: State) -> None:
         """Each new State, on the engine's thread."""
+        self._pictures.observe(state)
+        self._mind_switch(state)
         if state.looked_at is None or state.looked_at == self._looked_at:
             return
         self._looked_at = state.looked_at

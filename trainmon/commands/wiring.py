@@ -155,7 +155,9 @@ class Watching(Joined):
         ledger = ledger_of(settings, self._say) if keeps else None
         self.telling: Telling | None = None
         if program is not None and ledger is not None:
-            self.telling = Telling(settings, ledger, self._say, clock, program=program, hurry=self._hurry, attach=None)
+            self.telling = Telling(
+                settings, ledger, self._say, clock, program=program, hurry=self._hurry, curve=self._curve
+            )
         alerting = self.telling.alerting if self.telling is not None else judging(settings, clock)
         engine = Engine(clock, read_only=read_only, formats=formats(settings), ledger=ledger, alerting=alerting)
         super().__init__(engine, ledger)
@@ -217,6 +219,9 @@ class Watching(Joined):
 
     def _say(self, event: Event) -> None:
         self.engine.submit(event)
+
+    def _curve(self, path: str, key: str) -> Curve:
+        return self.engine.curve(path, key)
 
     def _hurry(self, source: str) -> None:
         self._supervisor.hurry(source)
