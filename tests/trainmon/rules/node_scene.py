@@ -135,7 +135,7 @@ class Scene:
             self.well(name)
         return self.fold()
 
-    def lost(self, error: str = "no answer in 10 s", **changes: Any) -> Scene:
+    def lost(self, error: str | None = "no answer in 10 s", **changes: Any) -> Scene:
         """The connection to the first node is gone."""
         usual: dict[str, Any] = {"name": "node:n1", "kind": "node", "cluster": "prod", "phase": "retrying"}
         return self.fold(SourceChanged(Source(**usual | {"error": error} | changes)))

@@ -1,0 +1,132 @@
+"""What the scheduler says of nodes."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.rules.node_scene import NOW, Scene, slurm
+from trainmon.model import Source, SourceChanged
+from trainmon.model_alerts import Finding
+from trainmon.model_jobs import SchedulerNode
+from trainmon.rules.nodes_scheduler import NodeDrained, SparesFew
+
+DRAINED, SPARES = NodeDrained(), SparesFew()
+DAY = 86_400.0
+
+
+def only(found: dict[str, Finding], subject: str = "node:n1") -> Finding:
+    assert list(found) == [subject]
+    return found[subject]
+
+
+def told(node: SchedulerNode, *, run: bool = True) -> Scene:
+    scene = Scene().runs() if run else Scene()
+    return scene.scheduler(node, slurm("n2"))
+
+
+def down(scene: Scene) -> Scene:
+    """Slurm does not answer."""
+    lost = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="retrying", error="no answer from slurmctld")
+    return scene.fold(SourceChanged(lost))
+
+
+PLANNED = (
+    slurm("n1"),
+    slurm("n1", "IDLE"),
+    slurm("n1", "MIXED", "PLANNED"),
+    slurm("n1", "IDLE", "MAINTENANCE"),
+    slurm("n1", "IDLE", "POWERED_DOWN"),
+    slurm("n1", "DOWN", "POWERED_DOWN"),
+    slurm("n1", "IDLE", "DRAIN", "REBOOT_ISSUED"),
+)
+
+
+@pytest.mark.parametrize("node", PLANNED)
+def test_nodes_that_work_or_are_planned_away_say_nothing(node: SchedulerNode) -> None:
+    assert told(node).found(DRAINED) == {}
+
+
+def test_a_drained_node_of_a_run_is_a_warning_with_its_reason() -> None:
+    reason = "gres/gpu count reported lower than configured (7 < 8)"
+    node = slurm("n1", "ALLOCATED", "DRAIN", reason=reason, reason_by="slurm", reason_at=NOW - 600)
+    finding = only(told(node).found(DRAINED))
+    assert (finding.severity, finding.run, finding.sources) == ("warning", "llm", ("slurm:prod",))
+    assert finding.summary == f"Slurm drains n1, since 10m: {reason} (by slurm)"
+    assert "queue another (N)" in finding.advice
+    assert finding.evidence == (f"ALLOCATED+DRAIN {reason}",)
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [(slurm("n1", "DOWN"), "has down"), (slurm("n1", "DOWN", "DRAIN", "NOT_RESPONDING"), "has down"),
+     (slurm("n1", "ALLOCATED", "FAIL"), "has failing"), (slurm("n1", "ALLOCATED", "NOT_RESPONDING"), "gets no answer")],
+)  # fmt: skip
+def test_a_node_that_is_down_or_failing_under_a_run_is_critical(node: SchedulerNode, words: str) -> None:
+    finding = only(told(node).found(DRAINED))
+    assert finding.severity == "critical"
+    assert words in finding.summary
+
+
+def test_a_watched_node_of_no_run_is_a_warning_and_after_a_day_an_information() -> None:
+    assert only(told(slurm("n1", "DOWN", reason_at=NOW - 60), run=False).found(DRAINED)).severity == "warning"
+    old = slurm("n1", "IDLE", "DRAIN", reason_at=NOW - 2 * DAY)
+    assert only(told(old, run=False).found(DRAINED)).severity == "info"
+
+
+def test_a_node_that_nobody_watches_is_not_told() -> None:
+    scene = Scene().runs().scheduler(slurm("n1"), slurm("n2"), slurm("far", "DOWN"))
+    assert scene.found(DRAINED) == {}
+
+
+def test_a_scheduler_that_is_silent_resolves_nothing() -> None:
+    scene = told(slurm("n1", "DOWN"))
+    finding = only(scene.found(DRAINED))
+    down(scene)
+    assert scene.found(DRAINED) == {}
+    assert scene.blind(DRAINED, finding) == "slurm:prod: no answer from slurmctld"
+    scene.scheduler(slurm("n2"))
+    assert scene.blind(DRAINED, finding) == "Slurm no longer tells of n1"
+    scene.scheduler(slurm("n1"), slurm("n2"))
+    assert scene.blind(DRAINED, finding) is None
+
+
+# ---- spares ----------------------------------------------------------------------------------------------------------
+
+
+def with_spares(*idle: str, wanted: int = 2) -> Scene:
+    drained = slurm("n9", "IDLE", "DRAIN", reason="NHC: no fan")
+    nodes = [slurm(name) for name in ("n1", "n2")] + [slurm(name, "IDLE") for name in idle] + [drained]
+    return Scene().runs().scheduler(*nodes, spares=wanted)
+
+
+def test_too_few_healthy_spares_are_told() -> None:
+    finding = only(with_spares("n3").found(SPARES), "cluster:prod")
+    assert (finding.severity, finding.sources) == ("warning", ("slurm:prod",))
+    assert finding.summary == "prod has 1 healthy spare node, 2 are wanted; 1 drained"
+    assert finding.evidence == ("n9: NHC: no fan",)
+
+
+def test_enough_spares_or_none_wanted_say_nothing() -> None:
+    assert with_spares("n3", "n4").found(SPARES) == {}
+    assert with_spares(wanted=0).found(SPARES) == {}
+
+
+def test_an_idle_node_with_a_lost_gpu_is_no_healthy_spare() -> None:
+    scene = with_spares("n3", "n4").well("n4")
+    assert scene.found(SPARES) == {}
+    node = scene.state.nodes["n4"]
+    sick = replace(node, gpus=(replace(node.gpus[0], state="lost"), *node.gpus[1:]))
+    scene.state = replace(scene.state, nodes={**scene.state.nodes, "n4": sick})
+    assert list(scene.found(SPARES)) == ["cluster:prod"]
+
+
+def test_spares_that_are_not_told_are_not_enough() -> None:
+    scene = with_spares("n3")
+    finding = only(scene.found(SPARES), "cluster:prod")
+    down(scene)
+    assert scene.found(SPARES) == {}
+    assert scene.blind(SPARES, finding) == "slurm:prod: no answer from slurmctld"
+    scene.scheduler(spares=2)
+    assert scene.blind(SPARES, finding) == "Slurm does not tell of idle nodes of prod"
+    assert with_spares("n3", "n4").blind(SPARES, finding) is None
