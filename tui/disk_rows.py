@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from trainmon.clock import Instant
 from trainmon.model import Disk, State
+from trainmon.model_disks import Quota
 from trainmon.text import cells, clean, shorten
 from tui.format import NOT_APPLICABLE, UNKNOWN, age, bytes_used, full_in, inodes_used, pad, percent, size
 from tui.grid import natural
@@ -17,6 +18,8 @@ NETWORK = ("lustre", "nfs", "nfs4", "gpfs", "beegfs", "ceph", "wekafs", "cifs", 
 """Filesystems that many hosts see as one: of those a path is shown once."""
 
 NEARLY_FULL, FULL = 0.90, 0.97
+TOLD = 0.80
+"""The share of a quota from which on a line tells it; the frame always does."""
 SOON = 86_400.0
 STALE_AFTER = 180.0
 """Disks are looked at every 30 s or so; after this long without a look the numbers are dimmed."""
@@ -85,11 +88,23 @@ def alarm(share: float | None) -> str:
 RANKS = {"crit": 1, "warn": 2, "": 4, "dim": 4}
 
 
+def quota_used(quota: Quota | None) -> float | None:
+    """The used share of the tightest limit of a quota."""
+    if quota is None:
+        return None
+    pairs = [
+        pair for one in quota.allowances
+        for pair in ((one.used_bytes, one.hard_bytes), (one.used_inodes, one.hard_inodes))
+    ]  # fmt: skip
+    return max((used / limit for used, limit in pairs if used is not None and limit), default=None)
+
+
 def rank(shown: Shown, now: Instant) -> int:
     """0 does not answer, 1 full or soon, 2 nearly, 3 read-only, 4 well."""
     if shown.disk.state != "ok":
         return 0
-    styles = (alarm(shown.used), alarm(inodes_used(shown.disk)), full_in(shown.full_at, now).style)
+    shares = (shown.used, inodes_used(shown.disk), quota_used(shown.disk.quota))
+    styles = (*map(alarm, shares), full_in(shown.full_at, now).style)
     worst = min(RANKS[style] for style in styles)
     return min(worst, 3) if shown.disk.read_only else worst
 
@@ -260,6 +275,10 @@ def notes(shown: Shown, now: Instant) -> Span:
     if disk.read_only:
         words.append("READ-ONLY")
         style = "warn"
+    quota = quota_used(disk.quota)
+    if quota is not None and quota >= TOLD:
+        words.append(f"quota {percent(quota, 1.0)}")
+        style = alarm(quota) or style
     if disk.inodes_full_at is not None and disk.inodes_full_at == shown.full_at:
         words.append("inodes first")
     if shown.stale:

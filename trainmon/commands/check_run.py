@@ -15,6 +15,7 @@ from collectors.dialling import Dialling, here, is_here
 from collectors.placement import place
 from collectors.plans import plan
 from collectors.queues import with_a_queue
+from collectors.quota import wanted_of
 from trainmon.clock import Seconds
 from trainmon.commands.ask import ask_on_terminal
 from trainmon.commands.check_files import Tested, files_of
@@ -93,7 +94,9 @@ class Tour(NamedTuple):
         """One host: what is asked of it, and how it is reached."""
         local = is_here(self.cluster, host)
         python = sys.executable if local else self.cluster.python
-        wanted = Wanted(host, self.cluster.name, python, spec, files, slurm, self.ssh_config)
+        asked = (wanted_of(disk, self.cluster) for disk in self.settings.disks if spec and disk.path in spec.disks)
+        quotas = tuple(one for one in asked if one is not None)
+        wanted = Wanted(host, self.cluster.name, python, spec, files, slurm, self.ssh_config, quotas)
         dial = partial(Local, self.reader, host=host) if local else partial(self.dialling.dial, host)
         return wanted, dial, local
 

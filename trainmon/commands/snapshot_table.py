@@ -14,7 +14,7 @@ from tui.format import age, count, duration, mib, percent, real, since, size
 
 RUNS = ("RUN", "VERDICT", "JOB", "STEP", "LOSS", "STEP TIME", "LAST STEP", "CHECKPOINT", "WHY")
 NODES = ("NODE", "HEALTH", "PROBE", "GPUS", "HOTTEST", "BUSY", "GPU MEMORY", "LOAD", "MEMORY", "AGE", "TROUBLE")
-DISKS = ("DISK", "FREE", "OF", "FREE INODES", "A DAY", "FULL IN", "AGE", "TROUBLE")
+DISKS = ("DISK", "FREE", "OF", "FREE INODES", "A DAY", "FULL IN", "QUOTA LEFT", "AGE", "TROUBLE")
 
 
 def lines(state: State, beside: str | None = None) -> Iterator[str]:
@@ -108,6 +108,7 @@ def _disk(disk: Disk, now: Instant) -> tuple[str, ...]:
         "-" if disk.total_inodes is None and disk.state == "ok" else percent(disk.free_inodes, disk.total_inodes),
         "?" if grown is None else f"{'+' if grown >= 0 else ''}{size(grown)}",
         "?" if grown is None else "-" if disk.full_at is None else age(disk.full_at - now),
+        "-" if disk.quota is None else size(disk.quota.left_bytes),
         since(disk.at, now),
         disk.error or ("" if disk.state == "ok" else disk.state),
     )

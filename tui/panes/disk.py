@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from trainmon.clock import Instant
 from trainmon.model import State
+from trainmon.model_disks import Quota
 from trainmon.text import clean
 from tui.alert_marks import marked, marks, worst
-from tui.disk_rows import Lines, Shown, head, layout, ordered, silence
+from tui.disk_rows import NETWORK, Lines, Shown, head, layout, ordered, silence
 from tui.format import age, full_in, percent, size
 from tui.lines import KeyedLines
 from tui.panes.base import Pane
@@ -46,7 +47,12 @@ class DiskPane(Pane):
             rows = self._drawn.rows(shown, shape, state.at)
             alerts = marks(state).disks
             if alerts:
-                of = {each.key: worst(alerts.get(f"{host}:{each.disk.path}") for host in each.hosts) for each in shown}
+                of = {
+                    each.key: worst(
+                        alerts.get(f"{where}:{each.disk.path}") for where in (*each.hosts, each.disk.cluster)
+                    )
+                    for each in shown
+                }
                 rows = [marked(row, of[row.key]) for row in rows]
             self.lines.set_rows(rows)
         else:
@@ -82,6 +88,33 @@ def story(shown: Shown, now: Instant) -> str:
         words.append(f"{size(disk.usable_free_bytes)} until its usable share is used")
     if disk.total_inodes is not None and disk.free_inodes is not None:
         words.append(f"{percent(disk.free_inodes, disk.total_inodes)} of inodes free")
+    words += allowed(disk.quota, now)
     if shown.full_at is not None:
-        words.append(f"full in {full_in(shown.full_at, now).text.rstrip('!')} at this pace")
+        words.append(f"full in {full_in(shown.full_at, now).text.rstrip('!')}{doubt(shown, now)}")
     return clean("; ".join([*words, f"read {age(now - disk.at)} ago"]))
+
+
+def allowed(quota: Quota | None, now: Instant) -> list[str]:
+    """What a quota allows, and uses."""
+    if quota is None:
+        return []
+    limits = [
+        f"{one.whose} {size(one.used_bytes)} of {size(one.hard_bytes)}" + (" (inexact)" if one.is_inexact else "")
+        for one in quota.allowances
+        if one.hard_bytes is not None
+    ]
+    graces = [f"soft limit: {g}" for one in quota.allowances for g in (one.bytes_grace, one.inodes_grace) if g]
+    told = ", ".join([*limits, *graces]) or ("no limit" if quota.allowances else "none is set")
+    return [f"quota: {told}, asked {age(now - quota.at)} ago"]
+
+
+def doubt(shown: Shown, now: Instant) -> str:
+    """What a forecast assumes, and how wide it is where others write as well."""
+    forecast = shown.disk.forecast
+    if forecast is None or forecast.full_at != shown.full_at:
+        return " at this pace"
+    if shown.disk.filesystem not in NETWORK:
+        return f", {forecast.words}"
+    first = "?" if forecast.earliest is None else age(forecast.earliest - now)
+    last = "never" if forecast.latest is None else age(forecast.latest - now)
+    return f" ({first} to {last}, R² {forecast.fit:.2f}), {forecast.words}"
