@@ -14,7 +14,7 @@ from trainmon.model import Log, Node, NodeReading, Run
 from trainmon.model_pace import RunMemory
 from trainmon.model_wandb import RECENT, Points
 from trainmon.readings import GpuSamples
-from trainmon.scene import patience
+from trainmon.scene import PATIENCE
 
 if TYPE_CHECKING:
     from trainmon.fold import Folding
@@ -30,8 +30,6 @@ launcher, Lightning's and TorchTitan's signal handlers, and the common words of 
 
 FLOOR = re.compile(r"loss scale already at minimum|minimum loss scale reached", re.IGNORECASE)
 """DeepSpeed's and fairseq's last words before they give up."""
-
-TRAINS = frozenset({"healthy", "evaluating", "saving", "diverged"})
 
 SCALES = ("loss-scale", "loss_scale", "train/loss_scale", "loss scale")
 """As Megatron and others name it in W&B."""
@@ -50,7 +48,7 @@ def sampled(node: Node, event: NodeReading) -> Node:
 def follow(folding: Folding, now: Instant) -> None:
     """Remember what changed of each run."""
     for name, run in folding.current("runs").items():
-        memory = _verdict(_lines(_steps(run.memory, run), run.log, now), run, now)
+        memory = _lines(_steps(run.memory, run), run.log, now)
         if memory is not run.memory:
             folding.writable("runs")[name] = replace(run, memory=memory)
 
@@ -62,13 +60,14 @@ def _steps(memory: RunMemory, run: Run) -> RunMemory:
     if at is None or (at == memory.at and progress.step == memory.step):
         return memory
     is_back = progress.step is not None and memory.step is not None and progress.step < memory.step
-    is_late = memory.at is not None and at - memory.at > patience(run)
+    is_late = memory.at is not None and at - memory.at > max(run.spec.stall_after, PATIENCE * (memory.cadence_s or 0.0))
     is_anew = is_back or is_late or memory.at is None
     new = replace(
         memory,
         pace=pace.advance(memory.pace, progress, len(run.spec.nodes), anew=is_anew),
         step=progress.step,
         at=at,
+        cadence_s=progress.cadence_s,
         scale_peak=_scale_peak(memory, run, anew=is_anew),
     )
     if is_back:
@@ -119,15 +118,3 @@ def _lines(memory: RunMemory, log: Log | None, now: Instant) -> RunMemory:
         elif FLOOR.search(line):
             memory = replace(memory, floor_at=now, floor=line[:LINE])
     return memory
-
-
-def _verdict(memory: RunMemory, run: Run, now: Instant) -> RunMemory:
-    if run.verdict == memory.verdict:
-        return memory
-    return replace(
-        memory,
-        verdict=run.verdict,
-        verdict_since=now,
-        verdict_before=memory.verdict,
-        has_trained=memory.has_trained or run.verdict in TRAINS,
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from trainmon.clock import Instant
+from trainmon.clock import Instant, Seconds
 from trainmon.model_wandb import LossTrouble
 
 
@@ -26,6 +26,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
     measure: str = ""
     """What is measured: `tokens/s`, `samples/s`, `steps/s`."""
+    said_at: Instant | None = None
+    """When a line last said it; counted steps need none."""
     nodes: int = 0
     """On how many nodes: on others it has another pace."""
     warm_at: Instant | None = None
@@ -56,6 +58,8 @@ class RunMemory(msgspec.Struct, frozen=True, kw_only=True):
     step: int | None = None
     """The step that was taken in last."""
     at: Instant | None = None
+    cadence_s: Seconds | None = None
+    """Its usual interval before that step: one that comes after a long silence widens it."""
     losses: tuple[float, ...] = ()
     """The recent losses of its log, for their usual band."""
     trouble: LossTrouble | None = None
@@ -73,12 +77,6 @@ class RunMemory(msgspec.Struct, frozen=True, kw_only=True):
     floor_at: Instant | None = None
     """When its log last said that its loss scale cannot sink further, and in which line."""
     floor: str = ""
-    verdict: str = "unknown"
-    """Its verdict, since when, and the one before."""
-    verdict_since: Instant | None = None
-    verdict_before: str = "unknown"
-    has_trained: bool = False
-    """Whether it was ever seen to train."""
 
 
 RECENT = 10

@@ -33,7 +33,10 @@ HALF_LIFE: Seconds = 60.0
 GAP: Seconds = 60.0
 """Without a sample for so long its mean begins anew."""
 
-SAID = (("tokens_per_s", "tokens/s"), ("samples_per_s", "samples/s"), ("step_time_s", "steps/s"))
+COUNTED = "steps/s"
+SAID_WITHIN: Seconds = 600.0
+
+SAID = (("tokens_per_s", "tokens/s"), ("samples_per_s", "samples/s"), ("step_time_s", COUNTED))
 
 
 class Rate(NamedTuple):
@@ -48,27 +51,31 @@ def advance(pace: Pace, progress: Progress, nodes: int, *, anew: bool) -> Pace:
     at = progress.at
     if at is None or at == pace.read_at:
         return pace
-    rate = _rate(progress)
+    rate = _rate(pace, progress, at)
     if rate.measure != pace.measure or nodes != pace.nodes:
-        pace = Pace(measure=rate.measure, nodes=nodes, warm_at=at + WARM_UP)
+        pace = Pace(measure=rate.measure, nodes=nodes, warm_at=at + WARM_UP, said_at=at)
     if anew:
         pace = replace(pace, warm_at=at + WARM_UP, since=None, readings=(), recent=())
-    pace = replace(pace, read_at=at)
+    pace = replace(pace, read_at=at, said_at=pace.said_at if rate.value is None else at)
     if at < (pace.warm_at or 0.0) or progress.doing != "train":
         return replace(pace, since=None, readings=())
     return _minute(pace, progress, rate, at)
 
 
-def _rate(progress: Progress) -> Rate:
-    """What its lines say of its speed, else its steps are counted."""
+def _rate(pace: Pace, progress: Progress, at: Instant) -> Rate:
+    """What its lines say of its speed, in the measure that it has; else its steps are counted. Not every line says it:
+    another measure is taken when it was not said for long."""
+    said: dict[str, float] = {}
     for name, measure in SAID:
         value = getattr(progress, name)
-        if value is None or not math.isfinite(value) or value <= 0:
-            continue
-        if name in progress.said or name in progress.borrowed:
-            return Rate(measure, 1 / value if name == "step_time_s" else value)
-        return Rate(measure, None)
-    return Rate("steps/s", None)
+        is_told = name in progress.said or name in progress.borrowed
+        if is_told and value is not None and math.isfinite(value) and value > 0:
+            said[measure] = 1 / value if name == "step_time_s" else value
+    if pace.measure in said:
+        return Rate(pace.measure, said[pace.measure])
+    if pace.measure == COUNTED or (pace.measure and at - (pace.said_at or at) <= SAID_WITHIN):
+        return Rate(pace.measure, None)
+    return next((Rate(measure, value) for measure, value in said.items()), Rate(COUNTED, None))
 
 
 def _minute(pace: Pace, progress: Progress, rate: Rate, at: Instant) -> Pace:
@@ -86,7 +93,7 @@ def _minute(pace: Pace, progress: Progress, rate: Rate, at: Instant) -> Pace:
 
 def _counted(pace: Pace, progress: Progress, elapsed: Seconds) -> float | None:
     """Steps over time, where no line says its speed; nothing where it evaluated or saved meanwhile."""
-    if pace.measure != "steps/s" or progress.step is None or pace.step is None or progress.step <= pace.step:
+    if pace.measure != COUNTED or progress.step is None or pace.step is None or progress.step <= pace.step:
         return None
     is_interrupted = progress.doing_at is not None and pace.since is not None and progress.doing_at >= pace.since
     return None if is_interrupted else (progress.step - pace.step) / elapsed

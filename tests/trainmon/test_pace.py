@@ -89,3 +89,17 @@ def test_a_gpus_mean_follows_slowly_and_begins_anew_after_a_gap() -> None:
 
 def test_a_gpu_that_is_lost_has_no_mean() -> None:
     assert pace.gpus((), (replace(gpu(700.0), state="lost"),), NOW) == ()
+
+
+def test_a_measure_that_is_said_no_more_gives_way_to_counted_steps() -> None:
+    at_its_end = pace.advance(Pace(), progress(NOW), 2, anew=True)
+    known = run(at_its_end, 60, 1_000.0, start=NOW + 10, said=("loss",))
+    assert (known.measure, known.usual_rate) == ("steps/s", 1.0)
+
+
+def test_lines_that_take_turns_do_not_change_the_measure() -> None:
+    known = learnt()
+    for second in range(0, 600, 10):
+        said = ("tokens_per_s",) if second % 20 else ("step_time_s",)
+        known = pace.advance(known, progress(NOW + 2_400 + second, said=said, step_time_s=4.0), 2, anew=False)
+    assert (known.measure, known.usual_rate) == ("tokens/s", 1_000.0)

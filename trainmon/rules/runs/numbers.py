@@ -42,13 +42,14 @@ class LossNan(NumberRule, frozen=True, kw_only=True):
         count = max(1, (run.progress.step or 0) - int(trouble.step) + 1)
         if count < self.steps and now - trouble.at < 60.0:
             return
+        steps = f", {counted(count, 'step')} and" if count > 1 else ","
         value = "NaN" if math.isnan(trouble.value) else "infinite"
         yield self.found(
             state,
             run,
             "critical",
-            f"the {trouble.key} of {run.name} is {value} since step {trouble.step:,.0f}, "
-            f"{counted(count, 'step')} and {ago(now - trouble.at)} ago",
+            f"the {trouble.key} of {run.name} is {value} since step {trouble.step:,.0f}"
+            f"{steps} {ago(now - trouble.at)} ago",
             evidence=tail(run),
             advice=f"K ends it before it saves that: trainmon-tui kill {run.name}; then go back to a checkpoint "
             f"from before step {trouble.step:,.0f}",
