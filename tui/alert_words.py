@@ -126,12 +126,14 @@ def marks(alert: Alert, state: State) -> list[Span]:
 
 # ---- who tells -------------------------------------------------------------------------------------------------------
 
-STUCK_AFTER = 30.0
+STUCK_AFTER = 60.0
 """Whose loop has not gone round for this long tells nobody any more."""
 
 
 def duty_words(duty: Duty, now: Instant) -> Span:
     """`here ok`, `bastion 9s ok`, `nobody tells`: who tells people of the alerts, and whether its loop goes round."""
+    if duty.holder == "daemon" and duty.at is None:
+        return Span(clean(f"asking {duty.where}", 32))
     if duty.holder == "nobody":
         return Span("nobody tells", "warn")
     ours = duty.holder == "us"

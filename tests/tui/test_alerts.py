@@ -154,7 +154,7 @@ def test_the_header_says_who_tells_and_that_its_loop_goes_round() -> None:
 
 
 def test_one_whose_loop_stands_still_is_not_well() -> None:
-    assert duty_words(Duty(holder="us", where="here", at=NOW - 45.0), NOW) == ("here silent 40s", "crit")
+    assert duty_words(Duty(holder="us", where="here", at=NOW - 75.0), NOW) == ("here silent 1m", "crit")
     assert duty_words(Duty(holder="daemon", where="bastion", at=NOW, words="outbox waits"), NOW) == (
         "bastion 0s !",
         "warn",
