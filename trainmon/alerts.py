@@ -33,6 +33,9 @@ RESOLVED_AT_MOST = 2_000
 SURELY_GONE: Seconds = 600.0
 """After a start, the queue and the nodes that it names are known within it."""
 
+OWED: Seconds = 1_800.0
+"""So long after its end at most one is told of it: even of what flapped until then."""
+
 Happening = tuple[str, str, str]
 """(alert id, what happened, in words)"""
 
@@ -237,10 +240,18 @@ def _told_apart(old: Alert | None, new: Alert) -> list[Happening]:
 
 def _pruned(alerts: dict[str, Alert], now: Instant) -> dict[str, Alert]:
     """Without those that have long been over."""
-    over = [alert for alert in alerts.values() if not alert.is_open]
+    over = [alert for alert in alerts.values() if not alert.is_open and not _is_owed(alert, now)]
     if not over:
         return alerts
-    over.sort(key=lambda alert: alert.resolved_at or 0.0, reverse=True)
     old = {alert.id for alert in over if now - (alert.resolved_at or 0.0) > KEPT_RESOLVED}
-    old |= {alert.id for alert in over[RESOLVED_AT_MOST:]}
+    if len(over) > RESOLVED_AT_MOST:
+        over.sort(key=lambda alert: alert.resolved_at or 0.0, reverse=True)
+        old |= {alert.id for alert in over[RESOLVED_AT_MOST:]}
     return {name: alert for name, alert in alerts.items() if name not in old} if old else alerts
+
+
+def _is_owed(alert: Alert, now: Instant) -> bool:
+    """Whether somebody is still to be told that it is over: at the next look, or when the mute ends."""
+    if not alert.told_on:
+        return False
+    return alert.muted_until is not None or now - (alert.resolved_at or 0.0) < OWED

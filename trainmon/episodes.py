@@ -126,8 +126,13 @@ def flapped(alerts: Mapping[str, Alert], now: Instant) -> Flapping:
     """Mark the newest episode of what flaps; one that is stable again is to be told as it is now."""
     changed: dict[str, Alert] = {}
     new: list[str] = []
-    for key, is_flapping in flapping(alerts.values(), now).items():
-        episodes = [alert for alert in alerts.values() if alert.key == key and alert.fired_at is not None]
+    judged = flapping(alerts.values(), now)
+    by_key: dict[tuple[str, str], list[Alert]] = {}
+    for alert in alerts.values() if judged else ():
+        if alert.fired_at is not None and alert.key in judged:
+            by_key.setdefault(alert.key, []).append(alert)
+    for key, episodes in by_key.items():
+        is_flapping = judged[key]
         newest = max(episodes, key=lambda alert: (alert.fired_at or 0.0, alert.is_open))
         before = next((alert for alert in episodes if alert.flapping and alert is not newest), None)
         if before is not None:
@@ -149,7 +154,7 @@ def _heir(newest: Alert, before: Alert) -> Alert:
 
 
 def flapping(alerts: Iterable[Alert], now: Instant) -> Mapping[tuple[str, str], bool]:
-    """Of each (rule, subject) that has lately begun or ended more than once, whether it flaps."""
+    """Of each (rule, subject) that flaps, or did until now, whether it flaps."""
     changes: dict[tuple[str, str], set[int]] = {}
     was: set[tuple[str, str]] = set()
     for alert in alerts:
@@ -158,8 +163,8 @@ def flapping(alerts: Iterable[Alert], now: Instant) -> Mapping[tuple[str, str], 
         for at in (alert.fired_at, None if alert.event else alert.resolved_at):
             if at is not None and 0 <= now - at < (STATES - 1) * SLOT:
                 changes.setdefault(alert.key, set()).add(int((now - at) // SLOT))
-    judged = {key: _flaps(slots, key in was) for key, slots in changes.items() if len(slots) > 1 or key in was}
-    return judged | dict.fromkeys(was - judged.keys(), False)
+    begun = {key for key, slots in changes.items() if _flaps(slots, key in was)}
+    return {key: key in begun for key in begun | was}
 
 
 def _flaps(slots: Iterable[int], was: bool) -> bool:

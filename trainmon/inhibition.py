@@ -80,33 +80,37 @@ def may_be_hidden_soon(alerts: Iterable[Alert]) -> Mapping[str, str]:
     return found
 
 
-Hiding = Mapping[tuple[str, Within, str], str]
-"""(hidden rule, within, of which one) → the id of the alert that hides it."""
+Hiding = Mapping[tuple[int, str], str]
+"""(which of INHIBITIONS, of which run or node) → the id of the alert that hides."""
+
+HIDERS: Mapping[str, tuple[tuple[int, Within], ...]] = {
+    rule: tuple((index, hides.within) for index, hides in enumerate(INHIBITIONS) if rule in hides.hidden)
+    for rule in {rule for hides in INHIBITIONS for rule in hides.hidden}
+}
+"""By hidden rule, what may hide it."""
+HIDING: Mapping[str, tuple[tuple[int, Within], ...]] = {
+    by: tuple((index, hides.within) for index, hides in enumerate(INHIBITIONS) if hides.by == by)
+    for by in {hides.by for hides in INHIBITIONS}
+}
+"""By rule, what it may hide."""
 
 
 def _hiding(sources: Iterable[Alert]) -> Hiding:
-    by_rule: dict[str, list[Alert]] = {}
+    found: dict[tuple[int, str], str] = {}
     for alert in sources:
-        by_rule.setdefault(alert.rule, []).append(alert)
-    found: dict[tuple[str, Within, str], str] = {}
-    for hides in INHIBITIONS:
-        for alert in by_rule.get(hides.by, ()):
-            where = _where(alert, hides.within)
+        for index, within in HIDING.get(alert.rule, ()):
+            where = _where(alert, within)
             if where is not None:
-                for rule in hides.hidden:
-                    found.setdefault((rule, hides.within, where), alert.id)
+                found.setdefault((index, where), alert.id)
     return found
 
 
 def _hidden_by(alert: Alert, hiding: Hiding) -> str | None:
-    for within in WITHINS:
+    for index, within in HIDERS.get(alert.rule, ()):
         where = _where(alert, within)
-        if where is not None and (by := hiding.get((alert.rule, within, where))) is not None:
+        if where is not None and (by := hiding.get((index, where))) is not None:
             return by
     return None
-
-
-WITHINS: tuple[Within, ...] = ("everywhere", "cluster", "run", "node", "subject")
 
 
 def _where(alert: Alert, within: Within) -> str | None:

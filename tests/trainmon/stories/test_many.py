@@ -1,0 +1,190 @@
+"""Much at once: what hides what, what is told together, and what comes and goes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.trainmon.stories.story import Story, mail, parts, phone, rule
+from trainmon.inhibition import INHIBITIONS
+from trainmon.rules import RULES
+from trainmon.rules.ourselves import ClusterUnreachable
+
+RUN = "run:llm"
+
+
+def gpus(node: int, count: int = 8) -> list[str]:
+    return [f"gpu:gpu-{node:03}/{index}" for index in range(count)]
+
+
+def test_eight_hot_gpus_of_a_node_are_one_message_and_one_end() -> None:
+    with Story(rule("gpu-hot", hold=300)) as story:
+        for gpu in gpus(1):
+            story.at(story.elapsed + 1).wrong("gpu-hot", gpu)
+        story.at(400).expect("fire", *gpus(1))
+        story.at(500).well().at(600).expect("resolve", *gpus(1))
+
+
+def test_a_gpu_that_gets_hot_after_its_neighbours_were_told_is_told_soon_after() -> None:
+    with Story(rule("gpu-hot")) as story:
+        story.at(10).wrong("gpu-hot", gpus(1)[0]).at(11).expect("fire", gpus(1)[0])
+        story.wrong("gpu-hot", gpus(1)[1]).at(13).expect_nothing_else().at(16).expect("fire", gpus(1)[1])
+
+
+def test_many_nodes_of_a_cluster_that_go_one_after_the_other_are_few_messages() -> None:
+    with Story(rule("node-unreachable")) as story:
+        for number in range(60):
+            story.at(10 + number).wrong("node-unreachable", f"node:gpu-{number:03}", sources=())
+        story.at(600)
+        sent = story.new()
+        assert len(sent) <= 5
+        assert len({alert.subject for notice in sent for alert in notice.alerts}) == 60
+        for _ in range(len(sent)):
+            story.expect("fire")
+
+
+def test_ten_thousand_findings_at_once_are_a_few_messages_and_every_one_is_counted() -> None:
+    with Story(rule("gpu-hot"), rule("xid"), rule("gpu-lost"), phone(), mail()) as story:
+        story.at(10)
+        for number in range(10_000):
+            name = ("gpu-hot", "xid", "gpu-lost")[number % 3]
+            story.wrong(name, f"gpu:gpu-{number // 8:04}/{number % 8}", "warning" if name == "gpu-hot" else "critical")
+        story.at(15).at(100, tick=20)
+        sent = story.new()
+        assert len(sent) <= 4
+        assert sum(len(notice.alerts) + notice.more for notice in sent) == 10_000
+        assert all(notice.alerts[0].severity == notice.severity for notice in sent)
+        assert sum(alert.told is not None for alert in story.state.alerts.values()) == 10_000
+        story.well().at(400, tick=20)
+        assert sum(len(one.alerts) + one.more for one in story.new() if one.kind == "resolve") == 10_000
+        assert len(story.new()) <= 8
+        for notice in story.new():
+            story.expected.add(notice.key)
+
+
+def test_a_storm_that_goes_on_is_told_together_every_half_minute_and_nothing_of_it_is_dropped() -> None:
+    rules = [rule(f"rule-{index}") for index in range(20)]
+    with Story(*rules) as story:
+        for second in range(600):
+            story.at(10 + second).wrong(f"rule-{second % 20}", f"disk:n{second}:/")
+        story.at(1_200, tick=10)
+        assert len(story.new()) <= 60
+        assert sum(len(notice.alerts) + notice.more for notice in story.new()) == 600
+        for notice in story.new():
+            story.expected.add(notice.key)
+
+
+def test_a_node_that_goes_down_hides_its_gpus_and_they_are_told_when_it_is_back_and_they_are_not() -> None:
+    with Story(rule("node-unreachable"), rule("gpu-hot")) as story:
+        story.at(10).wrong("node-unreachable", "node:gpu-001", sources=()).at(11).expect("fire", "node:gpu-001")
+        story.at(20).wrong("gpu-hot", gpus(1)[3]).at(100)
+        hidden = story.alert("gpu-hot")
+        assert hidden.inhibited_by == story.alert("node-unreachable").id
+        assert story.why_not_told(hidden) == f"hidden by {hidden.inhibited_by}"
+        story.expect_nothing_else().well("node:gpu-001").at(170).expect("resolve", "node:gpu-001")
+        story.expect("fire", gpus(1)[3])
+
+
+def test_a_gpu_that_is_lost_is_not_also_hot() -> None:
+    with Story(rule("gpu-lost"), rule("gpu-hot"), rule("gpu-missing")) as story:
+        story.at(10).wrong("gpu-lost", gpus(1)[3]).wrong("gpu-hot", gpus(1)[3]).wrong("gpu-hot", gpus(1)[4])
+        story.wrong("gpu-missing", "node:gpu-001").at(20)
+        story.expect("fire", gpus(1)[3])
+        story.expect("fire", gpus(1)[4])
+
+
+def test_a_run_that_a_person_stopped_is_an_information_and_nothing_of_it_is_an_alarm() -> None:
+    follows = ("run-dead", "gpu-idle", "node-unreachable", "run-stalled", "wandb-heartbeat-lost")
+    with Story(rule("run-stopped"), *(rule(name) for name in follows)) as story:
+        story.at(10).wrong("run-stopped", RUN, "info", person=True, summary="stopped by ann (kill switch)")
+        for name in follows:
+            story.wrong(name, "node:gpu-001" if name == "node-unreachable" else RUN, run="llm", sources=())
+        story.at(100)
+        notice = story.expect("fire", RUN)
+        assert (notice.severity, notice.alerts[0].summary) == ("info", "stopped by ann (kill switch)")
+
+
+def test_a_dead_run_hides_its_pace_and_its_idle_gpus_and_not_those_of_another_run() -> None:
+    with Story(rule("run-dead"), rule("gpu-idle"), rule("slow-throughput")) as story:
+        story.at(10).wrong("run-dead", RUN).wrong("slow-throughput", RUN).wrong("gpu-idle", gpus(1)[0], run="llm")
+        story.wrong("gpu-idle", gpus(2)[0], run="video").at(20)
+        story.expect("fire", RUN)
+        story.expect("fire", gpus(2)[0])
+
+
+def test_one_that_was_told_and_is_hidden_later_is_over_where_it_was_told() -> None:
+    with Story(rule("run-dead"), rule("gpu-idle")) as story:
+        story.at(10).wrong("gpu-idle", gpus(1)[0], run="llm").at(11).expect("fire", gpus(1)[0])
+        story.at(100).wrong("run-dead", RUN).at(101).expect("fire", RUN)
+        story.at(200).well(gpus(1)[0]).at(300).expect("resolve", gpus(1)[0])
+
+
+def test_what_waits_for_its_hold_waits_a_little_for_the_worse_that_explains_it() -> None:
+    nodes = [f"node:gpu-{number:03}" for number in range(8)]
+    with Story(rule("node-unreachable", hold=40), ClusterUnreachable(hold=60), sources=nodes) as story:
+        story.at(10).fall_silent(*nodes).at(101)
+        for name in nodes:
+            story.wrong("node-unreachable", name, sources=())
+        story.at(200).expect("fire", "cluster:prod")
+
+
+def test_a_cluster_that_is_cut_off_is_one_message_and_not_one_a_node() -> None:
+    nodes = [f"node:gpu-{number:03}" for number in range(32)]
+    with Story(rule("node-unreachable", hold=60), ClusterUnreachable(), sources=nodes) as story:
+        story.at(10).fall_silent(*nodes).at(101)
+        for name in nodes:
+            story.wrong("node-unreachable", name, sources=())
+        story.at(400)
+        notice = story.expect("fire", "cluster:prod")
+        assert "32 of 32 nodes of prod do not answer" in notice.alerts[0].summary
+        assert all(alert.inhibited_by for alert in story.state.alerts.values() if alert.rule == "node-unreachable")
+        story.speak(*nodes).well().at(600).expect("resolve", "cluster:prod")
+
+
+def test_what_comes_and_goes_is_told_as_that_once_until_it_is_stable() -> None:
+    with Story(rule("infiniband-flapping", keep=0)) as story:
+        story.at(5)
+        for minute in range(60):
+            story.at(10 + 120 * minute).wrong("infiniband-flapping", "node:gpu-001 mlx5_0/1")
+            story.at(70 + 120 * minute).well()
+        kinds = parts(story.new())
+        assert kinds == {"fire": 2, "resolve": 1, "flapping": 1}
+        assert story.alert("infiniband-flapping").flapping
+        for kind in ("fire", "fire", "resolve", "flapping"):
+            story.expect(kind)
+        story.at(60 * 120 + 1_500, tick=5).expect("resolve")
+
+
+def test_what_comes_and_goes_and_then_stays_is_told_as_firing() -> None:
+    with Story(rule("gpu-slowdown", keep=0)) as story:
+        story.at(5)
+        for minute in range(6):
+            story.at(10 + 120 * minute).wrong("gpu-slowdown", gpus(1)[0]).at(70 + 120 * minute).well()
+        story.at(730).wrong("gpu-slowdown", gpus(1)[0]).at(4_000, tick=5)
+        for kind in ("fire", "fire", "resolve", "flapping"):
+            story.expect(kind)
+        story.expect("fire", gpus(1)[0], reason="stable again, and it still fires")
+
+
+def test_each_inhibition_names_rules_that_there_are() -> None:
+    names = {rule.name for rule in RULES}
+    for hides in INHIBITIONS:
+        assert {hides.by, *hides.hidden} <= names, hides
+        assert hides.by not in hides.hidden
+
+
+def test_no_two_rules_hide_each_other() -> None:
+    pairs = {(hides.by, hidden) for hides in INHIBITIONS for hidden in hides.hidden}
+    assert not {(by, hidden) for by, hidden in pairs if (hidden, by) in pairs}
+
+
+@pytest.mark.parametrize("size", [1, 5, 50])
+def test_a_message_never_tells_of_one_alert_twice(size: int) -> None:
+    with Story(rule("gpu-hot")) as story:
+        story.at(10)
+        for number in range(size):
+            story.wrong("gpu-hot", f"gpu:gpu-{number:03}/0")
+        story.at(60)
+        told = [alert.id for notice in story.new() for alert in notice.alerts]
+        assert len(told) == len(set(told)) == size
+        for notice in story.new():
+            story.expected.add(notice.key)
