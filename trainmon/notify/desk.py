@@ -227,9 +227,7 @@ class Desk:
         first, *others = pack.letters
         written = self._write([first], "sent", words or None)
         if others:
-            written = self._write(
-                others, "merged", f"told with {len(others)} more" if len(others) > 1 else "told with it"
-            )
+            written = self._write(others, "merged", f"in one message of {len(pack.held)}")
         self._clerk.told(letter.notice.key for letter in pack.letters)
         self._clerk.changed()
         written.wait(self._patience)

@@ -102,7 +102,7 @@ class Tray:
 
     def hurry(self, mono: Seconds) -> None:
         """Things may have changed (a laptop woke up): what waits to be tried again is tried now."""
-        self._paused_until = mono
+        self._paused_until = self._asked_until = mono
         for held in self._held.values():
             held.due = min(held.due, mono)
 
