@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import logging
 import math
 import ssl
 import urllib.parse
@@ -19,6 +20,9 @@ from trainmon.clock import Clock, Seconds, SystemClock
 from trainmon.notify.base import Broken, Retry
 from trainmon.notify.timebox import Overdue, Timebox
 from trainmon.text import clean
+
+logging.getLogger("urllib3").setLevel(logging.CRITICAL + 1)
+"""It logs the addresses that it asks, and they are secrets."""
 
 ANSWER_BYTES = 65_536
 """Of an answer so much is read."""

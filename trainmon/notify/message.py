@@ -88,7 +88,7 @@ def fit(text: str, limit: int, mark: str) -> tuple[str, bool]:
 
 def printable(text: str) -> str:
     """What a stranger may have written, fit to leave this machine: no secrets, nothing that is not text."""
-    return clean(scrub(text), LINE)
+    return clean(scrub(text[: 8 * LINE]), LINE)
 
 
 def moment(at: Instant, now: Instant) -> str:

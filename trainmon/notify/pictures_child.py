@@ -37,7 +37,7 @@ def drawn(drawing: Drawing) -> bytes:
     shown = []
     for line in drawing.lines:
         x, y = _points(line)
-        axes.plot(x, y, color=OLD if line.is_old else NEW, linewidth=1.0 if line.is_old else 1.4, label=line.name)
+        axes.plot(x, y, color=OLD if line.is_old else NEW, linewidth=1.0 if line.is_old else 1.4, label=_plain(line.name))
         shown.append(y)
     _frame(axes, shown)
     axes.set_title(_plain(drawing.title), fontsize=11)
