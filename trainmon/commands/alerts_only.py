@@ -143,8 +143,10 @@ class Daemon:
             self._refused = f"config refused: {error.problems[0]}"
             for problem in error.problems:
                 say("config", logging.ERROR, words=problem, result="refused; the old one goes on")
+            self._parts.trouble(self._refused)
         else:
             self._settings, self._file, self._refused = settings, file, None
+            self._parts.trouble(None)
             if fresh is not None:
                 self._parts.leave(None, FLUSH)
                 self._parts = fresh

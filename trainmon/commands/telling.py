@@ -171,6 +171,10 @@ class Telling:
         if self._deadman is not None:
             self._deadman.log(f"stopped: {why}")
 
+    def trouble(self, words: str | None) -> None:
+        """What is wrong with this program itself, in a sentence, for all who ask how it is; None when nothing is."""
+        self.office.say(words)
+
     def order(self, order: Order) -> None:
         """Have what a person says carried out by whoever has the duty."""
         self.office.order(order)

@@ -205,6 +205,10 @@ class Watching(Joined):
         self._settings = settings
         return True
 
+    def trouble(self, words: str | None) -> None:
+        if self.telling is not None:
+            self.telling.trouble(words)
+
     @property
     def is_about_to_tell(self) -> bool:
         """Whether something waits a moment for others of its kind before it is told."""

@@ -132,6 +132,12 @@ class Office:
         self._renewal = (senders, routes)
         self._wake()
 
+    def say(self, trouble: str | None) -> None:
+        """What is wrong with this program itself, for all who ask how it is; None when nothing is. From any thread."""
+        self._shift.trouble = trouble
+        self._next_note = 0.0
+        self._wake()
+
     def _wake(self) -> None:
         with self._changed:
             self._is_woken = True

@@ -43,11 +43,18 @@ class Shift:
         self.books: Books
         """Set once, before the start."""
         self.state: State | None = None
+        self.trouble: str | None = None
+        """What is wrong with this program besides, by its own word."""
         self.is_on_duty = False
 
     @property
     def name(self) -> str:
         return self._us.name
+
+    @property
+    def words(self) -> str | None:
+        """What is wrong with this program, in a sentence."""
+        return "; ".join(words for words in (self.trouble, self._words) if words) or None
 
     def note(self) -> DutyNote:
         """What this program says of itself."""
@@ -59,7 +66,7 @@ class Shift:
             started_at=self._started_at,
             last_tick_at=(state.looked_at or state.at) if state is not None else None,
             written_at=self._clock.now(),
-            words=self._words,
+            words=self.words,
             sources=tuple(
                 SourceNote(name=one.name, kind=one.kind, health=one.health, seen_at=one.seen_at, error=one.error)
                 for one in sources
@@ -71,7 +78,7 @@ class Shift:
         """Write down how we are."""
         note = self.note()
         self.books.note(note)
-        self._tell(Duty(holder="us", where="here", at=note.last_tick_at, words=self._words, since=self._duty.since))
+        self._tell(Duty(holder="us", where="here", at=note.last_tick_at, words=self.words, since=self._duty.since))
 
     def deliver(self, letters: Iterable[Letter]) -> None:
         """Give letters to their desks."""
@@ -87,7 +94,7 @@ class Shift:
         self._words = words or self._network
         self.is_on_duty = True
         self._submit(AlertsRecalled(remembered.recalled if remembered is not None else Recalled()))
-        self._tell(Duty(holder="us", where="here", at=None, words=self._words, since=self._clock.now()))
+        self._tell(Duty(holder="us", where="here", at=None, words=self.words, since=self._clock.now()))
         if remembered is not None:
             self._desks.recall(remembered.channels)
             self.deliver(remembered.letters)

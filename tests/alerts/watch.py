@@ -1,0 +1,125 @@
+"""One `trainmon-tui --alerts-only` in a home of its own: its config, its log, the commands that ask it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.end_to_end.product import PROGRAM, environment
+from tests.lab.daemons import Daemon, until
+
+PATIENCE = 40.0
+PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)')
+
+Line = Mapping[str, str]
+
+
+def fields(line: str) -> Line:
+    """A line of its log as what it says."""
+    return {key: json.loads(value) if value.startswith('"') else value for key, value in PAIR.findall(line)}
+
+
+class Watch:
+    """A daemon that a test starts, tells things, kills and starts again; what it wrote stays in its log."""
+
+    def __init__(self, folder: Path, *, name: str = "daemon", ssh_config: Path | None = None, **env: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.home = folder / "home"
+        self.home.mkdir(exist_ok=True)
+        self.state = self.home / ".local" / "state" / "trainmon-tui"
+        self.config = folder / "trainmon.toml"
+        self.ssh_config = ssh_config
+        self.env = environment(self.home, **env)
+        self.log = folder / f"{name}.log"
+        self._process: Daemon | None = None
+
+    def argv(self, *words: str) -> list[str]:
+        with_ssh = [f"--ssh-config={self.ssh_config}"] if self.ssh_config is not None else []
+        return [PROGRAM, *words, f"--config={self.config}", *with_ssh]
+
+    def start(self, *words: str) -> None:
+        self._process = Daemon("trainmon-tui", self.argv("--alerts-only", *words), self.log, self.env)
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.is_running
+
+    def kill(self) -> None:
+        """As the out-of-memory killer does."""
+        assert self._process is not None
+        self._process.kill()
+
+    def tell(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def leave(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Tell it to end; its exit status."""
+        pid = self.pid
+        os.kill(pid, number)
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                return os.waitstatus_to_exitcode(status)
+            assert time.monotonic() < deadline, f"it does not end:\n{self.log.read_text()}"
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        if self._process is not None and self._process.is_running:
+            self._process.kill()
+
+    # ---- what it says ------------------------------------------------------------------------------------------------
+
+    def lines(self, **wanted: str) -> list[Line]:
+        """What it has said with these values, oldest first."""
+        text = self.log.read_text() if self.log.exists() else ""
+        found = [fields(line) for line in text.splitlines()]
+        return [line for line in found if all(line.get(key) == value for key, value in wanted.items())]
+
+    def until(self, what: str, *, count: int = 1, **wanted: str) -> Line:
+        """Wait until it has said so; the newest such line."""
+        try:
+            until(lambda: len(self.lines(event=what, **wanted)) >= count, f"{what} {wanted}", PATIENCE)
+        except AssertionError as error:
+            error.add_note(self.log.read_text() if self.log.exists() else "it has no log")
+            raise
+        return self.lines(event=what, **wanted)[-1]
+
+    # ---- what is asked of it -----------------------------------------------------------------------------------------
+
+    def run(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """Another command of the same user."""
+        return subprocess.run(
+            [PROGRAM, *words], cwd=self.folder, env={**self.env, **env}, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=90, check=False,
+        )  # fmt: skip
+
+    def once(self) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.argv("--alerts-only", "--once"), cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=90, check=False,
+        )  # fmt: skip
+
+    def status(self) -> dict[str, Any]:
+        done = self.run("status", "--json")
+        assert done.returncode in (0, 1, 3), done.stdout + done.stderr
+        told: dict[str, Any] = json.loads(done.stdout)
+        return told
+
+    def alert(self, rule: str) -> dict[str, Any] | None:
+        """The open alert by a rule, as `status` has it."""
+        return next((one for one in self.status()["alerts"] if one["rule"] == rule), None)
