@@ -202,24 +202,29 @@ def _sawtooth(points: Sequence[Point], turns: Turns, now: Instant, left: float |
     if not is_known:
         few = Forecast(basis="cycles", span=points[-1].at - points[0].at, cycles=len(lows))
         return Trend(per_day=theil_sen(points).middle * DAY, forecast=few)
-    found = _over_floors(points, lows, now, left)
+    found = _over_floors(points, lows, now, left, least)
     if found.full_at is not None:
         deeper = deletions(lows, least).lows  # hourly deletions may hide that much goes once a day
         is_deeper = len(deeper) > ENOUGH and points[-1].at - deeper[-1].at <= OVERDUE * max(
             later.at - earlier.at for earlier, later in pairwise(deeper)
         )
         if is_deeper:
-            return _over_floors(points, deeper, now, left)
+            return _over_floors(points, deeper, now, left, least)
     return found
 
 
-def _over_floors(points: Sequence[Point], lows: Sequence[Point], now: Instant, left: float | None) -> Trend:
-    """The line under the newest lows, and what rides on it at most."""
-    floors = lows[-CYCLES - 1 :]
+def _over_floors(
+    points: Sequence[Point], lows: Sequence[Point], now: Instant, left: float | None, least: float
+) -> Trend:
+    """The line under the newest lows, and what rides on it at most. Checkpoints are not all of one size: a rise that
+    would be no deletion the other way round is none."""
+    floors = [low for low in lows if low.at >= lows[-1].at - FAST]
+    if len(floors) <= CYCLES:
+        floors = list(lows[-CYCLES - 1 :])
     slope = theil_sen(floors)
     level = median(low.used - slope.middle * low.at for low in floors)
     unsteady = median(abs(low.used - slope.middle * low.at - level) for low in floors)
-    if slope.middle * (floors[-1].at - floors[0].at) <= 3 * unsteady:
+    if slope.middle * (floors[-1].at - floors[0].at) <= max(least, 3 * unsteady):
         slope = Slope(0.0, 0.0, 0.0)
         level = median(low.used for low in floors)
     rides = max(p.used - level - slope.middle * p.at for p in points if p.at >= floors[0].at)

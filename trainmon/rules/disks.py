@@ -58,7 +58,7 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if severity is not None and (place.disk.usable_free_bytes or 0) < self._enough(place, state):
                 yield self._finding(place, state, now, severity)
 
-    def lacks(self, disk: Disk, alert: Alert) -> str | None:
+    def lacks(self, state: State, disk: Disk, alert: Alert) -> str | None:
         return None if disk.total_bytes and disk.usable_free_bytes is not None else "its size is not known"
 
     def _graded(self, disk: Disk, state: State) -> Severity | None:
@@ -127,7 +127,7 @@ class InodesFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True
                     sources=place.sources,
                 )
 
-    def lacks(self, disk: Disk, alert: Alert) -> str | None:
+    def lacks(self, state: State, disk: Disk, alert: Alert) -> str | None:
         return None if disk.total_inodes and disk.free_inodes is not None else "its inodes are not known"
 
     def _graded(self, disk: Disk) -> Severity | None:

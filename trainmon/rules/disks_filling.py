@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmon.clock import Instant
-from trainmon.forecast import ENOUGH
+from trainmon.forecast import DAY, ENOUGH
 from trainmon.model import Disk, State
 from trainmon.model_alerts import Alert, Finding, Severity
 from trainmon.model_disks import Forecast
-from trainmon.room import Fit, fit, is_shared
+from trainmon.room import Fit, fit, is_shared, saved_on
 from trainmon.rules.base import Duration, Share, ago
 from trainmon.rules.places import DiskRule, Place, age, run_on, well
 from trainmon.text import counted, size
 
 INODES = " inodes"
 """The end of a subject that is about files and not bytes."""
+
+SAVES = 24
+"""Saves without a deletion that are waited for, a day at most: a pruner that keeps a dozen comes after twelve."""
 
 WIDE = 4.0
 """Times the time that is left which the latest of a forecast may be away: a filesystem that others write to as well
@@ -37,7 +40,7 @@ class DiskForecast(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Told when it is full within this time."""
     critical: Duration = 14_400.0
     """Critical when it is full within this time."""
-    history: Duration = 21_600.0
+    history: Duration = 28_800.0
     """The least history for a growth that no deletion has interrupted yet."""
     fit: Share = 0.9
     """How much of the change of a filesystem that many write to must be growth along one line (R²)."""
@@ -48,22 +51,29 @@ class DiskForecast(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 if forecast is None or forecast.full_at is None:
                     continue
                 left = forecast.full_at - now
-                if left < self.warn and self._is_believed(forecast, place, left):
+                if left < self.warn and self._is_believed(forecast, place, state, left):
                     severity: Severity = "critical" if left < self.critical else "warning"
                     yield self._finding(place, state, now, severity, forecast, what)
 
-    def lacks(self, disk: Disk, alert: Alert) -> str | None:
+    def lacks(self, state: State, disk: Disk, alert: Alert) -> str | None:
         forecast = disk.inodes_forecast if alert.subject.endswith(INODES) else disk.forecast
-        if forecast is None or not self._is_told(forecast):
+        if forecast is None or not self._is_told(forecast, disk, state):
             return "there is not enough history of it yet"
         return None
 
-    def _is_told(self, forecast: Forecast) -> bool:
-        """Whether the history is long enough to say anything, be it that nothing grows."""
-        return forecast.cycles > ENOUGH if forecast.basis == "cycles" else forecast.span >= self.history
+    def _is_told(self, forecast: Forecast, disk: Disk, state: State) -> bool:
+        """Whether the history is long enough to say anything, be it that nothing grows. Where checkpoints are saved
+        the first deletion may be many saves away."""
+        if forecast.basis == "cycles":
+            return forecast.cycles > ENOUGH
+        rhythms = [
+            run.checkpoints.every_s for run in saved_on(disk, state.disks, state.runs.values()) if run.checkpoints
+        ]
+        slowest = max((every for every in rhythms if every is not None), default=0.0)
+        return forecast.span >= max(self.history, min(DAY, SAVES * slowest))
 
-    def _is_believed(self, forecast: Forecast, place: Place, left: float) -> bool:
-        if not self._is_told(forecast):
+    def _is_believed(self, forecast: Forecast, place: Place, state: State, left: float) -> bool:
+        if not self._is_told(forecast, place.disk, state):
             return False
         if not is_shared(place.disk) or forecast.of == "quota":
             return True
@@ -134,7 +144,7 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
             found = fit(place.disk, state, self.wanted, now)
             if found is None or found.first is None:
                 continue
-            if found.first.number > 1 and _is_pruned(place.disk.forecast):
+            if found.first.number > 1 and _is_pruned(place.disk.forecast, now):
                 continue  # before it comes, something is deleted again
             yield self._finding(place, found, state, now)
 
@@ -144,7 +154,7 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
             return f"the checkpoints of {run.name} have not been listed yet"
         return super().blind(state, alert, now)
 
-    def lacks(self, disk: Disk, alert: Alert) -> str | None:
+    def lacks(self, state: State, disk: Disk, alert: Alert) -> str | None:
         return None if disk.left_bytes is not None else "what is left is not known"
 
     def _finding(self, place: Place, found: Fit, state: State, now: Instant) -> Finding:
@@ -179,6 +189,8 @@ def _in(at: Instant, now: Instant) -> str:
     return "now" if at <= now else f"in {ago(at - now)}"
 
 
-def _is_pruned(forecast: Forecast | None) -> bool:
-    """Whether the past shows that room is made again and again, and nothing grows under it."""
-    return forecast is not None and forecast.basis == "cycles" and forecast.cycles > ENOUGH and forecast.full_at is None
+def _is_pruned(forecast: Forecast | None, now: Instant) -> bool:
+    """Whether the past shows that room is made again and again, and nothing much grows under it."""
+    if forecast is None or forecast.basis != "cycles" or forecast.cycles <= ENOUGH:
+        return False
+    return forecast.full_at is None or forecast.full_at - now > 2 * DAY

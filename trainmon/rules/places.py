@@ -100,9 +100,9 @@ class DiskRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
             return f"{mine[0].path} does not answer"
         if all(disk.read_only for disk in current):
             return f"{mine[0].path} is read-only now"
-        return self.lacks(current[0], alert) or lags(mine[0], alert, now)
+        return self.lacks(state, current[0], alert) or lags(mine[0], alert, now)
 
-    def lacks(self, disk: Disk, alert: Alert) -> str | None:
+    def lacks(self, state: State, disk: Disk, alert: Alert) -> str | None:
         """Which number of a disk that answers is not known, in a sentence."""
         return None
 
