@@ -181,7 +181,11 @@ def _cleared(alert: Alert, rule: Rule, now: Instant) -> Alert:
 
 
 def _ended(alert: Alert, how: str, now: Instant) -> Alert:
-    return replace(alert, phase="resolved", resolved_at=now, ended=how, data="ok", data_why=None, inhibited_by=None)
+    """What was muted or hidden until its end is nothing that is still to be told."""
+    is_kept_quiet = alert.muted_until is not None or alert.inhibited_by is not None or alert.flapping
+    told = alert.told or (alert.severity if is_kept_quiet else None)
+    changes: dict[str, Any] = {"phase": "resolved", "resolved_at": now, "ended": how, "told": told}
+    return replace(alert, data="ok", data_why=None, inhibited_by=None, **changes)
 
 
 def _has_left(alert: Alert, look: Look) -> bool:
@@ -252,6 +256,6 @@ def _pruned(alerts: dict[str, Alert], now: Instant) -> dict[str, Alert]:
 
 def _is_owed(alert: Alert, now: Instant) -> bool:
     """Whether somebody is still to be told that it is over: at the next look, or when the mute ends."""
-    if not alert.told_on:
+    if not alert.told_on and alert.told is not None:
         return False
     return alert.muted_until is not None or now - (alert.resolved_at or 0.0) < OWED

@@ -143,7 +143,7 @@ def flapped(alerts: Mapping[str, Alert], now: Instant) -> Flapping:
             changed[newest.id] = replace(newest, flapping=True)
             new.append(newest.id)
         elif not is_flapping and newest.flapping:
-            changed[newest.id] = replace(newest, flapping=False, told=None)
+            changed[newest.id] = replace(newest, flapping=False, told=None if newest.is_open else newest.told)
     return Flapping(changed, tuple(new))
 
 

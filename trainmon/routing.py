@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.alerts import NOT_LOOKED_FOR, NOT_WATCHED
+from trainmon.alerts import NOT_LOOKED_FOR, NOT_WATCHED, OWED
 from trainmon.clock import Instant, Seconds
 from trainmon.model_alerts import SEVERITIES, Alert, NoticeKind, Route, Severity, Silence
 from trainmon.rules.base import ago
@@ -70,7 +70,7 @@ class Due(NamedTuple):
 def due(alert: Alert, routing: Routing, now: Instant, may_be_hidden: bool = False) -> Due | None:
     """What is to be told of an alert now; None when that is nothing."""
     if not alert.is_open:
-        return _over(alert, routing, now)
+        return _missed(alert, routing, now) or _over(alert, routing, now)
     if not alert.is_firing or unheard(alert) is not None:
         return None
     if alert.told is None:
@@ -79,7 +79,7 @@ def due(alert: Alert, routing: Routing, now: Instant, may_be_hidden: bool = Fals
         return _first(alert, routing) or (None if _is_taken(alert) else _escalated(alert, routing, now))
     if is_worse(alert.severity, alert.told):
         return _worse(alert, routing, now)
-    if _is_taken(alert):
+    if _is_taken(alert) or alert.phase == "recovering":
         return None
     return _escalated(alert, routing, now) or _repeated(alert, routing, now)
 
@@ -105,6 +105,8 @@ def told(due: Due, now: Instant) -> Alert:
     alert = replace(due.alert, told_at=now, notices=due.alert.notices + 1)
     if due.kind == "resolve":
         return replace(alert, told_on=())
+    if not alert.is_open:
+        return replace(alert, told=alert.severity, first_told_at=now)
     told_on = tuple(dict.fromkeys((*alert.told_on, *due.channels)))
     first = now if alert.first_told_at is None else alert.first_told_at
     alert = replace(alert, told_on=told_on, first_told_at=first)
@@ -208,8 +210,20 @@ def _repeated(alert: Alert, routing: Routing, now: Instant) -> Due | None:
     if alert.severity != "critical" or alert.told_at is None or now - alert.told_at < routing.repeat:
         return None
     fired = alert.since if alert.fired_at is None else alert.fired_at
-    reason = f"still firing after {ago(now - fired)}, nobody has acknowledged it"
+    known = "still firing" if alert.data == "ok" else "not known to be over"
+    reason = f"{known} after {ago(now - fired)}, nobody has acknowledged it"
     return Due(alert, "repeat", reason, alert.told_on, now) if alert.told_on else None
+
+
+def _missed(alert: Alert, routing: Routing, now: Instant) -> Due | None:
+    """One that was over before it was its turn, in a flood or around a crash: it is told all the same."""
+    over = alert.resolved_at
+    if alert.told is not None or alert.fired_at is None or over is None or now - over >= OWED or alert.rule == TEST:
+        return None
+    channels = channels_for(alert, routing)
+    if not channels:
+        return None
+    return Due(alert, "event" if alert.event else "fire", "fired, and is over by now", channels, now)
 
 
 def _over(alert: Alert, routing: Routing, now: Instant) -> Due | None:

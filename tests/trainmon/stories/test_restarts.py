@@ -1,0 +1,196 @@
+"""Programs that are killed, machines that sleep, clocks that are set, others who tell people: nothing is lost by them,
+and nothing is told because of them."""
+
+from __future__ import annotations
+
+from tests.trainmon.stories.story import BEGIN, Story, mail, rule
+from trainmon.model_alerts import Alert, AlertsTold, Delivery, Duty, DutyChanged
+from trainmon.rules.ourselves import ClockJumped
+
+HOUR = 3_600.0
+HOT, RUN = "gpu:gpu-001/3", "run:llm"
+
+
+def test_a_killed_daemon_that_comes_back_goes_on_with_the_same_episode_and_tells_nothing_twice() -> None:
+    with Story(rule("run-dead")) as story:
+        story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN)
+        name = story.alert("run-dead").id
+        story.at(100).restart(down_for=120).at(600)
+        assert story.alert("run-dead").id == name
+        story.expect_nothing_else().well().at(700).expect("resolve", RUN)
+
+
+def test_what_was_found_and_not_written_down_is_told_after_the_crash() -> None:
+    with Story(rule("run-dead")) as story:
+        story.at(10)
+        story.kept.is_stuck = True
+        story.wrong("run-dead", RUN, since=9).at(11)
+        name = story.alert("run-dead").id
+        story.restart().at(15).expect("fire", RUN)
+        assert story.alert("run-dead").id == name, "the same happening has the same id, and its notice the same key"
+
+
+def test_what_ended_while_nobody_looked_is_over_where_it_was_told() -> None:
+    with Story(rule("run-dead")) as story:
+        story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN)
+        story.well().restart(down_for=3 * 86_400).at(3 * 86_400 + 90).expect("resolve", RUN)
+
+
+def test_an_alert_of_before_is_neither_over_nor_told_while_its_node_has_not_spoken_since() -> None:
+    with Story(rule("run-dead")) as story:
+        story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN)
+        story.fall_silent("node:gpu-001").well().restart(down_for=600).at(4_000, tick=10)
+        alert = story.alert("run-dead")
+        assert (alert.phase, alert.data) == ("firing", "stale")
+
+
+def test_a_hold_of_an_hour_goes_on_after_a_short_outage_and_fires_after_ten_minutes_at_the_earliest() -> None:
+    with Story(rule("gpu-hot", hold=3_600)) as story:
+        story.at(10).wrong("gpu-hot", HOT).at(3_500, tick=10).restart(down_for=300)
+        story.at(3_800 + 590, tick=10).expect_nothing_else().at(3_800 + 630, tick=5).expect("fire", HOT)
+
+
+def test_a_hold_with_much_left_goes_on_where_it_stood() -> None:
+    with Story(rule("gpu-hot", hold=3_600)) as story:
+        story.at(10).wrong("gpu-hot", HOT).at(1_810, tick=10).restart(down_for=600)
+        story.at(2_410 + 1_780, tick=10).expect_nothing_else().at(2_410 + 1_840, tick=5).expect("fire", HOT)
+
+
+def test_a_hold_begins_anew_after_a_long_outage_and_so_does_a_short_one() -> None:
+    with Story(rule("gpu-hot", hold=3_600), rule("gpu-idle", hold=300)) as story:
+        story.at(10).wrong("gpu-hot", HOT).at(3_400, tick=10).wrong("gpu-idle", "gpu:gpu-001/4").at(3_500, tick=10)
+        story.restart(down_for=4_000)
+        story.at(7_500 + 290).expect_nothing_else().at(7_500 + 330).expect("fire", "gpu:gpu-001/4")
+        story.at(7_500 + 3_590, tick=10).expect_nothing_else().at(7_500 + 3_630, tick=5).expect("fire", HOT)
+
+
+def test_what_was_pending_and_is_well_after_the_restart_was_never_told() -> None:
+    with Story(rule("gpu-hot", hold=3_600)) as story:
+        story.at(10).wrong("gpu-hot", HOT).at(3_000, tick=10).well().restart(down_for=60).at(8_000, tick=10)
+        assert not story.state.alerts
+
+
+def test_an_acknowledgement_and_a_mute_survive_a_restart() -> None:
+    with Story(rule("run-dead"), rule("disk-full"), mail()) as story:
+        story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN)
+        story.order("ack", story.alert("run-dead").id).mute(8 * HOUR, rule="disk-full").at(20)
+        story.restart(down_for=5 * HOUR).wrong("disk-full", "disk:login1:/fsx").at(5 * HOUR + 200)
+        assert story.alert("run-dead").acknowledged_by == "ann"
+        assert story.alert("disk-full").muted_why == "known"
+
+
+def test_a_repeat_counts_from_when_it_was_told_and_not_from_the_restart() -> None:
+    with Story(rule("run-dead"), mail()) as story:
+        story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN)
+        story.at(3 * HOUR, tick=20).restart(down_for=60).at(4 * HOUR + 60, tick=20).expect("repeat", RUN)
+
+
+# ---- clocks ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_laptop_that_slept_is_no_hold_that_is_over() -> None:
+    with Story(rule("gpu-hot", hold=300), ClockJumped()) as story:
+        story.at(10).wrong("gpu-hot", HOT).at(100).sleep(3 * HOUR).at(110)
+        notice = story.expect("event", "self")
+        assert notice.alerts[0].summary.startswith("this program slept for 3h, or its clock was set forward by that")
+        story.at(390).expect_nothing_else().at(430).expect("fire", HOT)
+
+
+def test_what_a_sleep_made_old_is_not_believed_for_its_age() -> None:
+    """The log's last step is three hours old as the lid opens: of these nobody knows whether the run stood still."""
+    with Story(rule("run-stalled")) as story:
+        story.at(100).sleep(3 * HOUR).wrong("run-stalled", RUN, proven=True, since=90).at(690).expect_nothing_else()
+        story.at(720).expect("fire", RUN)
+
+
+def test_a_step_that_comes_after_the_sleep_ends_the_doubt() -> None:
+    with Story(rule("run-stalled")) as story:
+        story.at(100).sleep(3 * HOUR).wrong("run-stalled", RUN, proven=True, since=90).at(400).well().at(2_000, tick=10)
+
+
+def test_sources_that_did_not_speak_since_the_wake_neither_fire_nor_resolve() -> None:
+    with Story(rule("gpu-hot"), rule("gpu-lost"), sources=("node:gpu-001", "node:gpu-002")) as story:
+        story.at(10).wrong("gpu-hot", HOT).at(11).expect("fire", HOT)
+        story.at(100).fall_silent("node:gpu-001", "node:gpu-002").sleep(60).well()
+        story.wrong("gpu-lost", "gpu:gpu-002/1", sources=("node:gpu-002",)).at(130)
+        assert story.alert("gpu-hot").data_why == "nothing was heard of it since this program woke"
+        story.expect_nothing_else().speak("node:gpu-001", "node:gpu-002").at(300)
+        story.expect("fire", "gpu:gpu-002/1")
+        story.expect("resolve", HOT)
+
+
+def test_a_clock_that_is_set_back_by_an_hour_stops_nothing() -> None:
+    with Story(rule("gpu-hot", hold=300), rule("run-dead"), ClockJumped(), mail()) as story:
+        story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN)
+        story.at(20).wrong("gpu-hot", HOT).at(120).set_clock(-HOUR).at(150)
+        assert story.alert("clock-jumped").summary.startswith("its clock was set back by 1h")
+        assert story.alert("run-dead").since <= story.clock.wall
+        story.at(340).expect("fire", HOT)
+        story.at(400).well().at(500).expect("resolve", RUN)
+        story.expect("resolve", HOT)
+
+
+def test_a_source_that_falls_silent_as_the_clock_is_set_back_is_seen_to_be_silent() -> None:
+    with Story(rule("gpu-hot")) as story:
+        story.at(100).fall_silent("node:gpu-001").set_clock(-HOUR).at(300)
+        assert story.state.sources["node:gpu-001"].health == "late"
+
+
+def test_a_clock_that_is_set_forward_repeats_and_escalates_nothing() -> None:
+    with Story(rule("run-dead"), rule("disk-full"), mail()) as story:
+        story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN)
+        story.at(100).set_clock(6 * HOUR).at(3 * HOUR, tick=20).expect_nothing_else()
+        story.at(4 * HOUR + 60, tick=20).expect("repeat", RUN)
+
+
+def test_a_daemon_that_stood_still_for_ten_minutes_knows_it() -> None:
+    with Story(rule("gpu-hot", hold=300), ClockJumped()) as story:
+        story.at(10).wrong("gpu-hot", HOT).at(100)
+        story.clock.wall += 600
+        story.clock.steady += 600
+        story.at(705)
+        assert story.alert("clock-jumped").summary.startswith("this program stood still for 10m")
+        story.expect_nothing_else() if not story.new() else story.expect("event", "self")
+        story.at(990).expect_nothing_else().at(1_030).expect("fire", HOT)
+
+
+# ---- who tells people ------------------------------------------------------------------------------------------------
+
+
+def test_while_another_program_tells_people_we_tell_nobody_and_show_what_it_says() -> None:
+    with Story(rule("run-dead")) as story:
+        told = Alert(
+            id="abcdefgh", rule="run-dead", subject=RUN, severity="critical", summary="dead", phase="firing",
+            since=BEGIN, found_at=BEGIN, fired_at=BEGIN,
+            delivery=(Delivery(channel="phone", kind="fire", state="sent", at=BEGIN),),
+        )  # fmt: skip
+        story.at(10).hear(DutyChanged(Duty(holder="daemon", where="bastion")))
+        story.hear(AlertsTold((told,), (), (), BEGIN + 10)).wrong("run-dead", RUN).at(100)
+        assert set(story.state.alerts) == {"abcdefgh"}
+
+
+def test_when_the_daemon_is_gone_we_go_on_and_do_not_tell_again_what_it_told() -> None:
+    with Story(rule("run-dead"), rule("disk-full")) as story:
+        told = Alert(
+            id="abcdefgh", rule="run-dead", subject=RUN, severity="critical", summary="dead", phase="firing",
+            since=BEGIN, found_at=BEGIN, fired_at=BEGIN, sources=("node:gpu-001",),
+            delivery=(Delivery(channel="phone", kind="fire", state="sent", at=BEGIN),),
+        )  # fmt: skip
+        story.at(10).hear(DutyChanged(Duty(holder="daemon", where="bastion")))
+        story.hear(AlertsTold((told,), (), (), BEGIN + 10)).at(20)
+        story.wrong("run-dead", RUN).hear(DutyChanged(Duty(holder="us"))).at(120)
+        assert story.alert("run-dead").id == "abcdefgh"
+        story.expect_nothing_else().wrong("disk-full", "disk:login1:/fsx").at(130).expect("fire", "disk:login1:/fsx")
+
+
+def test_with_nobody_on_duty_alerts_are_judged_and_shown_and_told_when_somebody_is() -> None:
+    with Story(rule("run-dead")) as story:
+        story.hear(DutyChanged(Duty(holder="nobody"))).at(5).wrong("run-dead", RUN).at(60)
+        assert story.alert("run-dead").phase == "firing"
+        story.expect_nothing_else().hear(DutyChanged(Duty(holder="us"))).at(80).expect("fire", RUN)
+
+
+def test_a_ledger_that_does_not_say_what_was_told_is_waited_for_ten_seconds_and_no_longer() -> None:
+    with Story(rule("run-dead")) as story:
+        story.hear(DutyChanged(Duty(holder="other"))).at(5).wrong("run-dead", RUN)
+        story.hear(DutyChanged(Duty(holder="us"))).at(14).expect_nothing_else().at(17).expect("fire", RUN)
