@@ -48,6 +48,9 @@ SLOWING_MASK = sum(SLOWING)
 BOOTED_ANEW = 60.0
 """Seconds by which a boot must be later than the last that was known: a clock that drifts moves it a little."""
 
+SILENCE = 900.0
+"""Seconds without a word of a GPU after which it is not known whether something went on meanwhile."""
+
 LINKS_AT_MOST = 64
 SWITCH = "NVSwitch"
 """What the text of an SXid begins with."""
@@ -62,7 +65,7 @@ def read(folding: Folding, event: NodeReading, before: Node | None, node: Node) 
     at = min(event.received_at, reading.t - (node.clock_skew_s or 0.0))
     match reading:
         case GpuSamples():
-            new = _emptied(_slowed(old, reading.g, at), before, reading.g, at)
+            new = _emptied(_slowed(_unbroken(old, before, at), reading.g, at), before, reading.g, at)
         case GpuFactsAll():
             new = _facts(old, reading.g, at)
         case HostSample():
@@ -78,6 +81,13 @@ def read(folding: Folding, event: NodeReading, before: Node | None, node: Node) 
 
 
 # ---- GPUs ------------------------------------------------------------------------------------------------------------
+
+
+def _unbroken(past: Past, before: Node | None, at: Instant) -> Past:
+    """What began before a long silence did not last through it, as far as anybody knows."""
+    if not past.slowed or before is None or before.gpus_at is None or at - before.gpus_at <= SILENCE:
+        return past
+    return replace(past, slowed={})
 
 
 def _slowed(past: Past, samples: tuple[GpuSample, ...], at: Instant) -> Past:
@@ -133,7 +143,9 @@ def _margins(
         if margin is None or margin > WARM:
             margins.pop(fact.index, None)
         else:
-            margins[fact.index] = (*margins.get(fact.index, ()), (at, margin))[-MARGINS:]
+            before = margins.get(fact.index, ())
+            unbroken = before if before and at - before[-1][0] <= SILENCE else ()
+            margins[fact.index] = (*unbroken, (at, margin))[-MARGINS:]
     return margins
 
 

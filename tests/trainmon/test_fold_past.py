@@ -70,7 +70,7 @@ def test_faults_are_bounded_and_the_newest_stay() -> None:
 def test_margins_are_remembered_only_of_warm_gpus_and_bounded() -> None:
     scene = Scene("n1")
     for _ in range(100):
-        scene.after(30.0).say("n1", facts(scene.now, temperature_margin_c=9))
+        scene.after(30.0).say("n1", facts(scene.now, temperature_margin_c=9), samples(scene.now))
     assert list(past(scene).margins) == [3]
     assert len(past(scene).margins[3]) == MARGINS
     assert past(scene.say("n1", facts(scene.now))).margins == {}
@@ -84,6 +84,16 @@ def test_since_when_a_gpu_is_slowed_down_is_remembered_while_it_is() -> None:
     scene.say("n1", GpuSamples(1, scene.now, one.g[:3]))  # a worker that starts anew names them one by one
     assert len(past(scene).slowed) == 2
     assert past(scene.say("n1", one)).slowed == {}
+
+
+def test_what_began_before_a_long_silence_did_not_last_through_it() -> None:
+    warm = {"temperature_margin_c": 2}
+    scene = Scene("n1").say("n1", facts(NOW, **warm), samples(NOW, throttle_mask=0x40))
+    scene.after(120.0).say("n1", facts(scene.now, **warm), samples(scene.now, throttle_mask=0x40))
+    assert past(scene).slowed == {(3, "hw_thermal"): NOW}
+    scene.after(3_600.0).say("n1", facts(scene.now, **warm), samples(scene.now, throttle_mask=0x40))
+    assert past(scene).slowed == {(3, "hw_thermal"): scene.now}
+    assert past(scene).margins == {3: ((scene.now, 2),)}
 
 
 def test_when_a_gpu_was_let_go_is_remembered_until_it_is_used_again() -> None:

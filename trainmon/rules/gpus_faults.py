@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from trainmon.clock import Instant
@@ -14,6 +15,9 @@ from trainmon.rules.seen import EXCLUDE, Whose, gpu_unseen, gpus_seen, has_slurm
 from trainmon.text import counted
 
 NEW = Past()
+LISTED = re.compile(r"of its (\d+) GPUs")
+"""In our own summary."""
+
 MISMATCH = "version mismatch"
 """A driver that was updated under running programs: these go on, and new ones do not start."""
 
@@ -194,7 +198,9 @@ class GpuMissing(Rule, frozen=True, kw_only=True):
             if words is not None:
                 yield self._found(node.name, node.cluster, words, node, told.pop(node.name, None), whose)
         for name, said in told.items():
-            if name in state.nodes or whose.run(name) is not None:
+            if _tells_it_itself(state.nodes.get(name), said):
+                continue
+            if name in state.nodes or whose.name(name) is not None:
                 words = f"{counted(said.lost_gpus or 1, 'GPU')} of {name} missing, as Slurm found"
                 yield self._found(name, said.cluster, words, state.nodes.get(name), said, whose)
 
@@ -226,8 +232,18 @@ class GpuMissing(Rule, frozen=True, kw_only=True):
             told = state.scheduler_nodes.get(alert.node)
             if told is None:
                 return f"Slurm no longer tells of {alert.node}"
+            if told.lost_gpus is not None:
+                return f"Slurm still finds fewer GPUs in {alert.node} than it should have"
             return super().blind(state, alert, now)
-        return node_unseen(state, alert)
+        return node_unseen(state, alert) or _still_missing(state, alert)
+
+
+def _still_missing(state: State, alert: Alert) -> str | None:
+    """Why it is not over that a node lists what it should: that counted more before a reboot, or a restart of ours."""
+    node, found = state.nodes[alert.node or ""], LISTED.search(alert.summary)
+    if found is None or len(node.gpus) >= int(found[1]):
+        return None
+    return f"{node.name} lists {len(node.gpus)} GPUs, and had {found[1]}"
 
 
 def _by_slurm(state: State) -> dict[str, SchedulerNode]:
@@ -237,6 +253,13 @@ def _by_slurm(state: State) -> dict[str, SchedulerNode]:
         for name, told in state.scheduler_nodes.items()
         if told.reason is not None and gpus_missing(told.reason) is not None
     }
+
+
+def _tells_it_itself(node: Node | None, told: SchedulerNode) -> bool:
+    """Whether its own rows show the GPUs that Slurm misses, each with an alert of its own."""
+    if node is None:
+        return False
+    return sum(gpu.state != "ok" for gpu in node.gpus) >= (told.lost_gpus or 1)
 
 
 def _missing(node: Node, state: State) -> str | None:

@@ -11,8 +11,8 @@ from trainmon.model import Gpu, Node, Run, State
 from trainmon.model_alerts import Alert, Finding
 from trainmon.model_nodes import Past
 from trainmon.rules.base import Duration, Rule, Share, is_seen
-from trainmon.rules.seen import Whose, gpu_unseen, gpus_seen, has_slurm, not_ok, place
-from trainmon.witnesses import EMPTY_MIB, is_read
+from trainmon.rules.seen import Whose, gpu_unseen, gpus_seen, has_slurm, is_fresh, not_ok, place
+from trainmon.witnesses import EMPTY_MIB
 
 NEW = Past()
 
@@ -97,13 +97,16 @@ class GpuIdle(Rule, frozen=True, kw_only=True):
             job = state.jobs.get(run.job or "")
             user, began = (None, 0.0) if job is None else (job.user or None, job.started_at or 0.0)
             for name in run.spec.nodes:
-                if not is_seen(state.sources.get(f"node:{name}")) or not is_read(name, state.nodes, state.sources, now):
+                node = state.nodes.get(name)
+                if node is None or not is_seen(state.sources.get(f"node:{name}")):
                     continue
-                for gpu in state.nodes[name].gpus:
+                if not is_fresh(node.gpus_at, state, name, now):
+                    continue
+                for gpu in node.gpus:
                     if gpu.utilization_pct is None or gpu.utilization_pct > self.busy_pct or gpu.state != "ok":
                         continue
                     if _is_its_own(gpu, state.pasts.get(name, NEW), user, began):
-                        yield self._found(run, state.nodes[name], gpu)
+                        yield self._found(run, node, gpu)
 
     def _found(self, run: Run, node: Node, gpu: Gpu) -> Finding:
         used = gpu.memory_used_mib or 0
@@ -174,7 +177,8 @@ class GpuLeftover(Rule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for node in gpus_seen(state, now):
-            if not any(self._is_left(gpu) for gpu in node.gpus):
+            told = state.scheduler_nodes.get(node.name)
+            if (told is not None and told.state != "IDLE") or not any(self._is_left(gpu) for gpu in node.gpus):
                 continue
             why = _without_a_job(node, state)
             if why is not None:

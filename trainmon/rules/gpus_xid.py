@@ -91,9 +91,13 @@ class XidSeen(Rule, frozen=True, kw_only=True):
         )
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        """A fault that was told stays true while its node is silent."""
-        if alert.node is not None and alert.node not in state.pasts:
+        """A fault that was told stays true while its node is silent, and over a restart of this program."""
+        past = state.pasts.get(alert.node or "")
+        if past is None:
             return f"{alert.node} is no longer watched"
+        was_before = alert.since < state.started_at and now - alert.since <= self.remember
+        if was_before and (past.booted_at is None or past.booted_at <= alert.since):
+            return "it was told before this program began to watch, and the node has not rebooted since"
         return super().blind(state, alert, now)
 
 

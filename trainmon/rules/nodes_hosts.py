@@ -13,6 +13,10 @@ from trainmon.rules.base import Duration, Rule, ago
 from trainmon.rules.seen import EXCLUDE, Whose, node_unseen, nodes_seen, silence
 from trainmon.text import clean
 
+PLANNED = frozenset({"MAINTENANCE", "POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP", "REBOOT_REQUESTED",
+                     "REBOOT_ISSUED"})  # fmt: skip
+"""Flags of what an administrator or a power saver does with a node: no fault."""
+
 
 class NodeUnreachable(Rule, frozen=True, kw_only=True):
     """A node does not answer. One that lets people in for a job alone, and has none of ours, is no fault."""
@@ -35,7 +39,8 @@ class NodeUnreachable(Rule, frozen=True, kw_only=True):
             if source.health == "late" and (quiet is None or quiet <= self.silent):
                 continue
             whose = whose or Whose(state)
-            yield self._found(source, quiet, state, whose, now)
+            if not (_is_planned(source, state) and not whose.holds(source.name.removeprefix("node:"))):
+                yield self._found(source, quiet, state, whose, now)
 
     def _found(self, source: Source, quiet: Seconds | None, state: State, whose: Whose, now: Instant) -> Finding:
         node = source.name.removeprefix("node:")
@@ -47,7 +52,7 @@ class NodeUnreachable(Rule, frozen=True, kw_only=True):
         return Finding(
             rule=self.name,
             subject=f"node:{node}",
-            severity="critical" if run is not None and not asks else "warning",
+            severity="critical" if whose.holds(node) and not asks else "warning",
             summary=f"{node} {'waits for a person' if asks else 'does not answer'}: {error}; {since}",
             evidence=tuple(part for part in (_by_slurm(told), clean(source.stderr or "")) if part),
             advice=source.hint or f"try: ssh {node}; what trains there may still run: see the run's log; {EXCLUDE}",
@@ -63,7 +68,15 @@ class NodeUnreachable(Rule, frozen=True, kw_only=True):
         source = state.sources.get(f"node:{alert.node}")
         if source is None:
             return f"{alert.node} is no longer watched"
-        return None if source.health in ("ok", "off") else f"{alert.node} has not answered yet"
+        if source.health in ("ok", "off") or _is_planned(source, state):
+            return None
+        return f"{alert.node} has not answered yet"
+
+
+def _is_planned(source: Source, state: State) -> bool:
+    """Whether Slurm has it switched off, in maintenance or booting."""
+    told = state.scheduler_nodes.get(source.name.removeprefix("node:"))
+    return told is not None and bool(PLANNED & set(told.flags))
 
 
 def _by_slurm(told: SchedulerNode | None) -> str:
@@ -93,11 +106,11 @@ class NodeRebooted(Rule, frozen=True, kw_only=True):
     def _found(self, name: str, at: Instant, state: State, whose: Whose, now: Instant) -> Finding:
         told = state.scheduler_nodes.get(name)
         run = whose.name(name)
-        planned = told is not None and {"REBOOT_ISSUED", "REBOOT_REQUESTED", "MAINTENANCE"} & set(told.flags)
+        planned = told is not None and PLANNED & set(told.flags)
         return Finding(
             rule=self.name,
             subject=f"node:{name}",
-            severity="info" if planned else "critical" if run is not None else "warning",
+            severity="info" if planned else "critical" if whose.holds(name) else "warning",
             summary=f"{name} booted {ago(now - at)} ago" + (", as Slurm was asked" if planned else ""),
             evidence=tuple(part for part in (_by_slurm(told),) if part),
             advice="look for why: journalctl -b -1 -p err on it; its job is lost, see whether the next one runs"

@@ -49,17 +49,16 @@ class InfinibandDown(Rule, frozen=True, kw_only=True):
                     yield self._found(node, port, word or "gone", whose)
 
     def _found(self, node: Node, port: str, word: str, whose: Whose) -> Finding:
-        run = whose.name(node.name)
         up = sum(other.state == UP for other in node.infiniband)
         return Finding(
             rule=self.name,
             subject=f"node:{node.name} {port}",
-            severity="critical" if run is not None else "warning",
+            severity="critical" if whose.holds(node.name) else "warning",
             summary=f"InfiniBand port {port} of {node.name} is {word}; {up} of {len(node.infiniband)} ports are {UP}",
             evidence=tuple(f"{other.port}: {other.state or 'unknown'}" for other in node.infiniband[:9]),
             advice=f"its cable, its switch port or its adapter is at fault: tell the administrators; {EXCLUDE}",
             cluster=node.cluster,
-            run=run,
+            run=whose.name(node.name),
             node=node.name,
             sources=(f"node:{node.name}",),
         )
@@ -122,13 +121,13 @@ class InfinibandFlapping(Rule, frozen=True, kw_only=True):
                     yield self._erred(node, port, counter, whose, now)
 
     def _fell(self, node: Node, port: str, counter: Counter, whose: Whose, now: Instant) -> Finding:
-        falls, run = counter.since(now - self.within), whose.name(node.name)
+        falls = counter.since(now - self.within)
         lately = counter.since(now - self.sticky)
         words = f"InfiniBand port {port} of {node.name} fell {counted(lately, 'time')} in {ago(self.sticky)}"
         return self._finding(
             node, port, counter, now,
-            severity="critical" if run is not None and falls >= self.falls else "warning",
-            summary=f"{words}, the last {ago(now - counter.grown[-1].last)} ago", run=run,
+            severity="critical" if whose.holds(node.name) and falls >= self.falls else "warning",
+            summary=f"{words}, the last {ago(now - counter.grown[-1].last)} ago", run=whose.name(node.name),
         )  # fmt: skip
 
     def _erred(self, node: Node, port: str, counter: Counter, whose: Whose, now: Instant) -> Finding:
@@ -155,8 +154,10 @@ class InfinibandFlapping(Rule, frozen=True, kw_only=True):
         if why is not None or alert.node is None:
             return why
         port = alert.subject.partition(" ")[2]
-        is_listed = any(other.port == port for other in state.nodes[alert.node].infiniband)
-        return None if is_listed else f"{alert.node} does not tell of its port {port}"
+        if not any(other.port == port for other in state.nodes[alert.node].infiniband):
+            return f"{alert.node} does not tell of its port {port}"
+        was_before = alert.found_at < state.started_at and now - alert.found_at <= self.sticky
+        return "it fell before this program began to watch" if was_before else None
 
 
 def _fell_lately(past: Past, port: str, since: Instant) -> bool:

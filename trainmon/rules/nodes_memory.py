@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmon.clock import Instant
-from trainmon.leaks import Leak, leak
+from trainmon.leaks import BUCKETS, Leak, leak
 from trainmon.model import Node, State
 from trainmon.model_alerts import Alert, Finding
 from trainmon.model_nodes import FAULT_GAP, Counter, Past
 from trainmon.rules.base import Duration, Rule, Share, ago
-from trainmon.rules.seen import Whose, node_unseen, nodes_seen
+from trainmon.rules.seen import Whose, is_fresh, node_unseen, nodes_seen
 from trainmon.text import counted
 
 NEW = Past()
-FRESH = 60.0
-"""Seconds after which a host's numbers are no witness."""
 
 
 class MemoryFull(Rule, frozen=True, kw_only=True):
@@ -39,7 +37,7 @@ class MemoryFull(Rule, frozen=True, kw_only=True):
         least = min(self.full, self.critical)
         for node in nodes_seen(state):
             used, total = node.memory_used_mib, node.memory_total_mib
-            if used is None or not total or used < least * total or not _is_fresh(node, now):
+            if used is None or not total or used < least * total or not is_fresh(node.host_at, state, node.name, now):
                 continue
             whose = whose or Whose(state)
             yield Finding(
@@ -79,7 +77,12 @@ class MemoryLeak(Rule, frozen=True, kw_only=True):
         whose: Whose | None = None
         for node in nodes_seen(state):
             used, total = node.memory_used_mib, node.memory_total_mib
-            if used is None or not total or used < self.used * total or not _is_fresh(node, now):
+            if (
+                used is None
+                or not total
+                or used < self.used * total
+                or not is_fresh(node.host_at, state, node.name, now)
+            ):
                 continue
             floors = state.pasts.get(node.name, NEW).floors
             found = leak(floors, total, now)
@@ -112,10 +115,11 @@ class MemoryLeak(Rule, frozen=True, kw_only=True):
         why = _memory_unseen(state, alert, now)
         if why is not None or alert.node is None:
             return why
-        past = state.pasts.get(alert.node, NEW)
-        if past.floors and past.booted_at is not None and past.booted_at > alert.since:
+        node = state.nodes[alert.node]
+        if (node.memory_used_mib or 0) < self.used * (node.memory_total_mib or 0):
             return None
-        return None if len(past.floors) > 1 else f"too little is known of the memory of {alert.node}"
+        is_known = len(state.pasts.get(alert.node, NEW).floors) > BUCKETS
+        return None if is_known else f"the memory of {alert.node} has been watched for too short a time"
 
 
 def _memory_unseen(state: State, alert: Alert, now: Instant) -> str | None:
@@ -123,13 +127,9 @@ def _memory_unseen(state: State, alert: Alert, now: Instant) -> str | None:
     if why is not None or alert.node is None:
         return why
     node = state.nodes[alert.node]
-    if node.memory_used_mib is None or not _is_fresh(node, now):
+    if node.memory_used_mib is None or not is_fresh(node.host_at, state, alert.node, now):
         return f"{alert.node} does not tell its memory"
     return None
-
-
-def _is_fresh(node: Node, now: Instant) -> bool:
-    return node.host_at is not None and now - node.host_at <= FRESH
 
 
 def _holders(node: Node) -> tuple[str, ...]:
@@ -168,17 +168,17 @@ class OomKill(Rule, frozen=True, kw_only=True):
             if burst[0].first - growth.last > FAULT_GAP:
                 break
             burst.insert(0, growth)
-        count, run = sum(growth.by for growth in burst), whose.name(name)
+        count = sum(growth.by for growth in burst)
         return Finding(
             rule=self.name,
             subject=f"node:{name}",
-            severity="critical" if run is not None else "warning",
+            severity="critical" if whose.holds(name) else "warning",
             summary=f"the kernel ended {count} process{'' if count == 1 else 'es'} on {name} for want of memory,"
             f" the last {ago(now - burst[-1].last)} ago",
             evidence=tuple(f"{counted(growth.by, 'kill')} {ago(now - growth.last)} ago" for growth in burst[-6:]),
             advice="journalctl -k | grep -i oom names them; a dead dataloader worker hangs its rank: watch the run",
             cluster=cluster,
-            run=run,
+            run=whose.name(name),
             node=name,
             sources=(f"node:{name}",),
             since=burst[0].first,

@@ -9,14 +9,13 @@ from trainmon.model import State
 from trainmon.model_alerts import Alert, Finding, Severity
 from trainmon.model_jobs import SchedulerNode
 from trainmon.rules.base import Duration, Rule, ago, is_seen
+from trainmon.rules.nodes_hosts import PLANNED
 from trainmon.rules.seen import Whose
 from trainmon.spares import Spares, spares
 from trainmon.text import counted
 
 DOWN = frozenset({"DOWN", "FAIL", "FAILING", "ERROR"})
 DOWN_FLAGS = frozenset({"DOWN", "FAIL", "NOT_RESPONDING"})
-PLANNED = frozenset({"MAINTENANCE", "POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "REBOOT_REQUESTED", "REBOOT_ISSUED"})
-"""Flags of what an administrator or a power saver does: no fault."""
 
 DRAINED = "the job there goes on, and no other starts: if its GPUs are at fault, save (S) and queue another (N)"
 
@@ -43,18 +42,18 @@ class NodeDrained(Rule, frozen=True, kw_only=True):
             whose = whose or Whose(state)
             run = whose.name(name)
             if run is not None or name in state.nodes:
-                yield self._found(told, words, run, now)
+                yield self._found(told, words, run, now, holds=whose.holds(name))
 
-    def _found(self, told: SchedulerNode, words: str, run: str | None, now: Instant) -> Finding:
+    def _found(self, told: SchedulerNode, words: str, run: str | None, now: Instant, *, holds: bool) -> Finding:
         by = f" (by {told.reason_by})" if told.reason_by else ""
         since = f", since {ago(now - told.reason_at)}" if told.reason_at is not None else ""
         return Finding(
             rule=self.name,
             subject=f"node:{told.name}",
-            severity=self._severity(told, run, now),
+            severity=self._severity(told, now, holds=holds),
             summary=f"Slurm {words} {told.name}{since}: {told.reason or 'no reason is given'}{by}",
             evidence=(f"{'+'.join((told.state, *told.flags))} {told.reason or ''}".strip(),),
-            advice=DRAINED if run is not None and told.is_drained else "its administrators know why: sinfo -R",
+            advice=DRAINED if holds and told.is_drained else "its administrators know why: sinfo -R",
             cluster=told.cluster,
             run=run,
             node=told.name,
@@ -62,8 +61,8 @@ class NodeDrained(Rule, frozen=True, kw_only=True):
             since=told.reason_at,
         )
 
-    def _severity(self, told: SchedulerNode, run: str | None, now: Instant) -> Severity:
-        if run is not None:
+    def _severity(self, told: SchedulerNode, now: Instant, *, holds: bool) -> Severity:
+        if holds:
             return "critical" if _is_down(told) else "warning"
         is_old = told.reason_at is not None and now - told.reason_at > self.old
         return "info" if is_old else "warning"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from trainmon.clock import Instant, Seconds
+from trainmon.fold import LATE_AFTER
 from trainmon.model import Gpu, Node, Run, Source, State
 from trainmon.model_alerts import Alert
 from trainmon.rules.base import ago, is_seen, unseen
@@ -14,8 +15,12 @@ from trainmon.witnesses import FRESH
 EXCLUDE = "press X on the node: the run's waiting jobs then leave it out"
 """What a person can do about a bad node without being an administrator."""
 
-ENDED = frozenset({"stopped", "finished", "queued"})
-"""Runs that are on no node. A dead one still is: what kills it is found after its death."""
+AWAY = frozenset({"stopped", "finished"})
+"""Runs that suffer from no node."""
+
+PLACES = {"dead": 1, "queued": 0}
+"""Of several runs on a node the one that lives. One that died or waits anew still suffers from what is found now: it is
+what ended it."""
 
 
 class Whose:
@@ -27,17 +32,20 @@ class Whose:
     @cached_property
     def _runs(self) -> dict[str, Run]:
         runs: dict[str, Run] = {}
-        for run in sorted(self._state.runs.values(), key=lambda run: run.verdict != "dead"):
-            if run.verdict not in ENDED:
+        for run in sorted(self._state.runs.values(), key=lambda run: PLACES.get(run.verdict, 2)):
+            if run.verdict not in AWAY:
                 runs.update(dict.fromkeys(run.spec.nodes, run))
         return runs
 
-    def run(self, node: str) -> Run | None:
-        return self._runs.get(node)
-
     def name(self, node: str) -> str | None:
+        """The run that suffers from what is wrong with a node."""
         run = self._runs.get(node)
         return None if run is None else run.name
+
+    def holds(self, node: str) -> bool:
+        """Whether a run is on it, or was until it died."""
+        run = self._runs.get(node)
+        return run is not None and run.verdict != "queued"
 
 
 def nodes_seen(state: State) -> Iterator[Node]:
@@ -51,8 +59,19 @@ def nodes_seen(state: State) -> Iterator[Node]:
 def gpus_seen(state: State, now: Instant) -> Iterator[Node]:
     """The nodes whose GPUs are read now."""
     for node in nodes_seen(state):
-        if node.gpus and node.gpus_at is not None and now - node.gpus_at <= FRESH:
+        if node.gpus and is_fresh(node.gpus_at, state, node.name, now):
             yield node
+
+
+def is_fresh(at: Instant | None, state: State, node: str, now: Instant) -> bool:
+    """Whether numbers of a node are true now: younger than a minute, or than three of its periods."""
+    if at is None:
+        return False
+    age = now - at
+    if age <= FRESH:
+        return True
+    source = state.sources.get(f"node:{node}")
+    return source is not None and age <= LATE_AFTER * source.period
 
 
 def place(subject: str) -> tuple[str, int | None]:
@@ -80,7 +99,7 @@ def gpu_unseen(state: State, alert: Alert, now: Instant, lacks: Callable[[Gpu], 
         return why
     name, index = place(alert.subject)
     node = state.nodes[name]
-    if node.gpus_at is None or now - node.gpus_at > FRESH:
+    if not is_fresh(node.gpus_at, state, name, now):
         since = "" if node.gpus_at is None else f" for {ago(now - node.gpus_at)}"
         return f"the GPUs of {name} have not been read{since}"
     gpu = next((gpu for gpu in node.gpus if gpu.index == index), None)

@@ -156,6 +156,17 @@ def test_fewer_gpus_than_on_the_pci_bus_are_missing() -> None:
     assert scene.blind(MISSING, finding) is None
 
 
+def test_a_restart_of_this_program_does_not_bring_a_gpu_back() -> None:
+    scene = Scene().say("n1", facts(NOW, gpus=7, expected=7), samples(NOW, gpus=7))
+    finding = only(scene.found(MISSING), "node:n1")
+    scene.state = type(scene.state)()
+    scene.say("n1", facts(NOW, gpus=7, expected=7), samples(NOW, gpus=7))
+    assert scene.found(MISSING) == {}
+    assert scene.blind(MISSING, finding) == "n1 lists 7 GPUs, and had 8"
+    scene.say("n1", facts(NOW), samples(NOW))
+    assert scene.blind(MISSING, finding) is None
+
+
 def test_a_job_that_is_shown_its_own_gpus_alone_misses_none() -> None:
     """In a cluster with Slurm a node shows each job its share: what was listed before is no measure."""
     scene = Scene().runs().say("n1", facts(NOW, gpus=4, expected=4), samples(NOW, gpus=4))
@@ -171,6 +182,9 @@ def test_slurms_word_on_a_lost_gpu_is_taken() -> None:
     assert finding.summary == "1 GPU of n1 missing, as Slurm found"
     assert finding.evidence == (f"Slurm: {reason}",)
     assert (finding.sources, finding.since, finding.run) == (("slurm:prod",), NOW - 60, "llm")
+    scene.say("n1", GpuSamples(1, NOW, (GpuSample(3, "GPU is lost", lost=True),)))
+    assert scene.found(MISSING) == {}, "its own row tells it"
+    assert scene.blind(MISSING, finding) == "Slurm still finds fewer GPUs in n1 than it should have"
     scene.scheduler(slurm("n2"))
     assert scene.found(MISSING) == {}
     assert scene.blind(MISSING, finding) == "Slurm no longer tells of n1"

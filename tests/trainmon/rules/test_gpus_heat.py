@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tests.trainmon.rules.node_scene import NOW, Scene, facts, samples
+from trainmon.model import SourceChanged
 from trainmon.model_alerts import Finding
 from trainmon.rules.gpus_heat import GpuHot, GpuSlowdown, PowerBrake
 
@@ -100,6 +102,16 @@ def test_a_gpu_that_cools_down_is_well_again() -> None:
     scene.say("n1", facts(scene.now), samples(scene.now))
     assert scene.found(HOT) == {}
     assert scene.blind(HOT, finding) is None
+
+
+def test_numbers_that_come_every_five_minutes_are_no_older_than_that() -> None:
+    scene = heated((0, 0))
+    scene.fold(SourceChanged(replace(scene.state.sources["node:n1"], period=300.0)))
+    scene.now += 290.0
+    scene.fold()
+    assert list(scene.found(HOT)) == ["gpu:n1/3"]
+    scene.now += 700.0
+    assert scene.fold().found(HOT) == {}
 
 
 def test_a_gpu_that_no_longer_tells_its_heat_is_not_resolved() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.trainmon.rules.node_scene import NOW, Scene, facts, samples
+from trainmon.model import State
 from trainmon.model_alerts import Finding
 from trainmon.readings import Hello, Xid
 from trainmon.rules.gpus_xid import XidSeen
@@ -84,6 +85,25 @@ def test_a_fault_stays_while_its_node_is_silent_and_is_forgotten_after_hours() -
     assert scene.blind(RULE, finding) == "node:n1 does not answer"
     scene.say("n1", facts(scene.now), samples(scene.now))
     assert scene.blind(RULE, finding) is None
+
+
+def restarted(scene: Scene, seconds: float = 60.0) -> Scene:
+    """This program begins anew: it remembers nothing of what the nodes told."""
+    scene.now += seconds
+    scene.state = State(at=scene.now, started_at=scene.now)
+    return scene.well("n1")
+
+
+def test_a_restart_of_this_program_does_not_resolve_a_fault() -> None:
+    scene = told(79)
+    finding = only(scene.found(RULE))
+    assert restarted(scene).found(RULE) == {}
+    assert "before this program began" in (scene.blind(RULE, finding) or "")
+    scene.after(300.0).say("n1", Hello(1, scene.now, "n1", probe="nvml", boot_time=scene.now - 100))
+    assert scene.blind(RULE, finding) is None
+    scene = told(79)
+    finding = only(scene.found(RULE))
+    assert restarted(scene, 7 * 3_600.0).blind(RULE, finding) is None
 
 
 def test_a_program_that_faults_again_and_again_is_one_episode() -> None:

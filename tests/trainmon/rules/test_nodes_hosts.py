@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tests.trainmon.rules.node_scene import NOW, Scene, host, slurm
+from tests.trainmon.rules.node_scene import NOW, Scene, host, job, slurm
 from trainmon.model import SourceGone
 from trainmon.model_alerts import Finding
 from trainmon.readings import Hello
@@ -88,6 +88,23 @@ def test_it_is_over_when_it_answers_and_not_known_before_and_never_when_it_is_wa
     assert scene.blind(AWAY, finding) is None
     scene.fold(SourceGone("node:n1"))
     assert scene.blind(AWAY, finding) == "n1 is no longer watched"
+
+
+def test_a_node_that_slurm_has_switched_off_is_no_fault_unless_a_run_is_on_it() -> None:
+    scene = Scene().scheduler(slurm("n1", "IDLE", "POWERED_DOWN"), slurm("n2")).silent(90.0)
+    finding = only(Scene().silent(90.0).lost().found(AWAY))
+    assert scene.lost().found(AWAY) == {}
+    assert scene.blind(AWAY, finding) is None
+    scene = Scene().runs().scheduler(slurm("n1", "ALLOCATED", "REBOOT_REQUESTED"), slurm("n2")).silent(90.0)
+    assert only(scene.lost().found(AWAY)).severity == "critical"
+
+
+def test_a_run_that_waits_anew_is_named_and_is_not_on_the_node() -> None:
+    scene = Scene().runs(job(state="PENDING", started_at=None, nodes=())).silent(90.0).lost()
+    run = replace(scene.state.runs["llm"], verdict="queued")
+    scene.state = replace(scene.state, runs={"llm": run})
+    finding = only(scene.found(AWAY))
+    assert (finding.severity, finding.run) == ("warning", "llm")
 
 
 # ---- rebooted --------------------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.trainmon.rules.node_scene import NOW, Scene, host, port
+from tests.trainmon.rules.node_scene import NOW, Scene, alert, host, port
+from trainmon.model import State
 from trainmon.model_alerts import Finding
 from trainmon.readings import InfinibandPort
 from trainmon.rules.nodes_links import InfinibandDown, InfinibandFlapping
@@ -92,6 +93,19 @@ def test_a_link_that_fell_is_not_trusted_for_ten_minutes() -> None:
     fell(scene.after(20.0), 1)
     assert scene.found(FLAPPING) == {}
     assert scene.blind(FLAPPING, finding) is None
+
+
+def test_a_restart_of_this_program_does_not_make_a_link_sound() -> None:
+    scene = fell(Scene().after(60.0), 1)
+    finding = only(scene.found(FLAPPING))
+    scene.after(60.0)
+    scene.state = State(at=scene.now, started_at=scene.now)
+    fell(scene, 1)
+    assert scene.found(FLAPPING) == {}
+    known = alert(finding, scene.now - 60)
+    assert FLAPPING.blind(scene.state, known, scene.now) == "it fell before this program began to watch"
+    fell(scene.after(600.0), 1)
+    assert FLAPPING.blind(scene.state, known, scene.now) is None
 
 
 def test_a_driver_that_is_loaded_again_counts_from_nothing() -> None:
