@@ -14,7 +14,7 @@ from trainmon.model import Log, Node, NodeReading, Run
 from trainmon.model_pace import RunMemory
 from trainmon.model_wandb import RECENT, Points
 from trainmon.readings import GpuSamples
-from trainmon.scene import PATIENCE
+from trainmon.scene import PATIENCE, Scene, standing
 
 if TYPE_CHECKING:
     from trainmon.fold import Folding
@@ -47,8 +47,9 @@ def sampled(node: Node, event: NodeReading) -> Node:
 
 def follow(folding: Folding, now: Instant) -> None:
     """Remember what changed of each run."""
+    scene = Scene(jobs=folding.current("jobs"))
     for name, run in folding.current("runs").items():
-        memory = _lines(_steps(run.memory, run), run.log, now)
+        memory = _stopped(_lines(_steps(run.memory, run), run.log, now), run, scene)
         if memory is not run.memory:
             folding.writable("runs")[name] = replace(run, memory=memory)
 
@@ -118,3 +119,16 @@ def _lines(memory: RunMemory, log: Log | None, now: Instant) -> RunMemory:
         elif FLOOR.search(line):
             memory = replace(memory, floor_at=now, floor=line[:LINE])
     return memory
+
+
+def _stopped(memory: RunMemory, run: Run, scene: Scene) -> RunMemory:
+    """That a person has ended it, and who, for when their switch is taken back."""
+    if run.verdict != "stopped":
+        return memory
+    kill, who = run.kill, run.why.partition("; ")[0]
+    if kill is not None and kill.exists:
+        who = "the kill switch was armed" + (f" by {kill.by}" if kill.by else "")
+    where = standing(run, scene)
+    if (memory.stopped, memory.stopped_by) == (where, who):
+        return memory
+    return replace(memory, stopped=where, stopped_by=who)

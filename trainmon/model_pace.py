@@ -69,6 +69,10 @@ class RunMemory(msgspec.Struct, frozen=True, kw_only=True):
     back_at: Instant | None = None
     """When its steps last went back, and from where: it was restarted from a checkpoint."""
     back_from: int | None = None
+    stopped: str | None = None
+    """Where it stood when a person had ended it: the step, and the job. While it stands there, it is stopped."""
+    stopped_by: str = ""
+    """Who ended it, and how: the switch is taken back, and what was asked for here is forgotten after an hour."""
     read_to: int = 0
     """The number of the log's line that is read next."""
     exiting_at: Instant | None = None

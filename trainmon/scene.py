@@ -95,6 +95,13 @@ def patience(run: Run) -> Seconds:
     return max(run.spec.stall_after, PATIENCE * (run.progress.cadence_s or 0.0))
 
 
+def standing(run: Run, scene: Scene) -> str:
+    """Where it stands: as long as nothing of it runs, this stays the same."""
+    job = scene.jobs.get(run.jobs[0]) if run.jobs else None
+    began = None if run.log is None else run.log.began_at
+    return f"{run.progress.step} " + (f"log {began}" if job is None else f"{job.key} {job.started_at}")
+
+
 def where(progress: Progress) -> str:
     """How far it is; some trainers print no step, but an epoch that grows."""
     if progress.step is None:

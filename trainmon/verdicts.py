@@ -22,6 +22,7 @@ from trainmon.scene import (
     is_anew,
     patience,
     queue_of,
+    standing,
     steps_after,
     target,
     where,
@@ -42,11 +43,24 @@ NO_LOG = ("does not exist", "no file matches")
 
 STILL: dict[str, str] = {"SUSPENDED": "is suspended", "STOPPED": "is stopped by a signal"}
 
+ENDED = frozenset({"dead", "stalled", "data-stall"})
+"""How a run looks that a person had ended, once they have taken their switch back."""
+
 GOING = frozenset({"healthy", "starting", "evaluating", "saving", "diverged"})
 
 
 def judge(run: Run, scene: Scene, now: Instant) -> Judgement:
-    """Weigh the witnesses. What cannot be seen is `unknown`, never `dead`."""
+    """Weigh the witnesses. What cannot be seen is `unknown`, never `dead`; what a person ended stays ended by them."""
+    judged = _judged(run, scene, now)
+    if judged.verdict not in ENDED or run.memory.stopped is None or run.memory.stopped != standing(run, scene):
+        return judged
+    queue = queue_of(run, scene)
+    if queue is not None and queue.present is not None:
+        return judged
+    return Judgement("stopped", f"{run.memory.stopped_by}; nothing of it has run since, last {where(run.progress)}")
+
+
+def _judged(run: Run, scene: Scene, now: Instant) -> Judgement:
     queue = queue_of(run, scene)
     job = queue.present if queue is not None else None
     if is_finished(run) and not is_anew(run, job):

@@ -30,6 +30,7 @@ from tests.trainmon.rules.run_states import (
     watched,
     without,
 )
+from trainmon.fold import fold
 from trainmon.model import State, Switch
 from trainmon.model_jobs import Job
 from trainmon.model_wandb import WandbRun
@@ -183,3 +184,75 @@ def test_the_next_run_of_a_group_is_a_restart_where_no_job_is_known() -> None:
     second = WandbRun(entity="e", project="p", id="a2", name="llm-2", state="running", created_at=NOW - 60)
     told = wandb(runs=(second, first), active=("a2",), attempts=("a2", "a1"))
     assert "W&B shows llm-2 (a2) after llm-1 (a1)" in said(Restarted(), state(spec=WITH_WANDB, wandb=told))
+
+
+# ---- a person had ended it, and took the switch back ----
+
+ARMED = Switch(path="/fsx/kill", exists=True, armed_at=NOW - 900, by="ann")
+BACK = Switch(path="/fsx/kill", exists=False, taken_at=NOW + 60)
+
+
+def folded(seen: State, now: float = NOW) -> State:
+    """The state once time has passed: verdicts are judged, and what they were is remembered."""
+    return fold(replace(seen, sources={name: replace(one, phase="up") for name, one in seen.sources.items()}), [], now)
+
+
+def stopped_by_switch(*jobs: Job, **changes: Any) -> State:
+    quiet = replace(PROGRESS, at=NOW - 730)
+    seen = folded(state(*jobs, **{"progress": quiet, "kill": ARMED, "verdict": "unknown"} | changes))
+    assert seen.runs["llm"].verdict == "stopped"
+    return seen
+
+
+def test_a_run_whose_kill_switch_is_taken_back_stays_stopped_and_is_no_code_red() -> None:
+    seen = folded(changed(stopped_by_switch(ended("COMPLETED")), kill=BACK), NOW + 2)
+    finding = found(RunStopped(), seen)
+    assert finding is not None
+    assert finding.summary == (
+        "llm was stopped by a person: the kill switch was armed by ann; nothing of it has run since, last step 12,880"
+    )
+    assert found(RunDead(), seen) is None
+    assert found(EndedEarly(), seen) is None
+    later = folded(changed(seen, log=replace(LOG, at=NOW + 2)), NOW + 4)
+    assert later.runs["llm"].verdict == "stopped"
+
+
+def test_a_run_without_slurm_that_was_stopped_does_not_become_stalled_when_its_switch_is_taken_back() -> None:
+    alone = stopped_by_switch(spec=replace(SPEC, job=None), progress=replace(PROGRESS, at=NOW - 1_000))
+    back = folded(changed(alone, kill=BACK), NOW + 2)
+    assert back.runs["llm"].verdict == "stopped"
+    anew = changed(back, log=replace(LOG, began_at=NOW + 1))
+    assert folded(anew, NOW + 3).runs["llm"].verdict == "stalled", "another log has begun"
+
+
+def test_an_attempt_that_fails_after_the_switch_was_taken_back_is_dead() -> None:
+    seen = changed(stopped_by_switch(ended("COMPLETED")), kill=BACK)
+    again = ended("FAILED", started_at=NOW + 10, ends_at=NOW + 40)
+    seen = replace(seen, jobs={again.key: again})
+    assert folded(seen, NOW + 60).runs["llm"].verdict == "dead"
+
+
+def test_a_person_who_was_named_before_this_program_began_anew_is_believed() -> None:
+    stopped = state(ended("COMPLETED"), verdict="stopped", why="the kill switch is armed since 15m by ann")
+    finding = found(RunStopped(), stopped)
+    assert finding is not None
+    told = replace(COMPLETED, alerts={"a1b2c3d4": replace(alert(finding), since=NOW - 720)})
+    assert "by ann" in said(RunStopped(), told)
+    assert found(EndedEarly(), told) is None
+    failed = replace(DEAD, alerts=told.alerts)
+    assert found(RunDead(), failed) is None
+    later = ended(ends_at=NOW - 100)
+    another = replace(DEAD, jobs={later.key: later}, alerts=told.alerts)
+    assert found(RunDead(), another) is not None, "that is another end"
+
+
+def test_an_event_keeps_the_time_at_which_it_was_told_first() -> None:
+    progress = replace(PROGRESS, step=20_000, at=NOW - 120)
+    done = state(verdict="finished", why="reached step 20,000 of 20,000", progress=progress)
+    finding = found(Finished(), done)
+    assert finding is not None
+    read_anew = changed(done, progress=replace(progress, at=NOW - 110))
+    known = replace(read_anew, alerts={"a1b2c3d4": replace(alert(finding), since=NOW - 120)})
+    assert found(Finished(), known).since == NOW - 120  # type: ignore[union-attr]
+    ahead = state(job(started_at=NOW + 50, restarts=1))
+    assert found(Restarted(), ahead).since == NOW, "its clock is ahead"  # type: ignore[union-attr]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from trainmon.clock import Instant
+from trainmon.clock import Instant, Seconds
 from trainmon.endings import Queue
 from trainmon.model import WANDB, Run, State
 from trainmon.model_alerts import Alert, Finding, Severity
@@ -65,6 +65,12 @@ class RunRule(Rule, frozen=True, kw_only=True):
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
         """Why nothing can be said of this run, though its sources answer."""
         return None
+
+    def steady(self, state: State, run: Run, since: Instant, now: Instant, within: Seconds) -> Instant:
+        """When an event was, as it was told first: it is read anew after a start, and by clocks that drift."""
+        known = (alert.since for alert in state.alerts.values() if (alert.rule, alert.run) == (self.name, run.name))
+        at = min(since, now)
+        return next((told for told in known if abs(told - at) <= within), at)
 
     def found(self, state: State, run: Run, severity: Severity, summary: str, **more: Any) -> Finding:
         """A finding about a run."""

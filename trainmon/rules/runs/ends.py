@@ -9,7 +9,7 @@ from trainmon import wandb_keys
 from trainmon.clock import Instant
 from trainmon.endings import Queue, has_begun, how_it_ended
 from trainmon.model import Run, State
-from trainmon.model_alerts import Finding
+from trainmon.model_alerts import Alert, Finding
 from trainmon.rules.base import Duration, ago
 from trainmon.rules.runs.base import RunRule, log_source, queue_in, slurm_source, tail, wandb_source
 from trainmon.scene import target, where
@@ -32,7 +32,7 @@ class RunDead(RunRule, frozen=True, kw_only=True):
         if run.verdict != "dead":
             return
         queue = queue_in(state, run)
-        if _short_of(run, queue) is not None:
+        if _short_of(run, queue) is not None or _stopped_alert(state, run, queue) is not None:
             return
         last = None if queue is None else queue.ended
         is_said = last is None or last.stage == "ended"
@@ -61,7 +61,7 @@ class EndedEarly(RunRule, frozen=True, kw_only=True):
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         queue = queue_in(state, run)
         short = _short_of(run, queue) if run.verdict == "dead" else None
-        if short is None:
+        if short is None or _stopped_alert(state, run, queue) is not None:
             return
         yield self.found(
             state,
@@ -84,7 +84,9 @@ class RunStopped(RunRule, frozen=True, kw_only=True):
         return _all_sources(state, run)
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        if run.verdict != "stopped":
+        queue = queue_in(state, run)
+        told = _stopped_alert(state, run, queue) if run.verdict == "dead" else None
+        if run.verdict != "stopped" and told is None:
             return
         is_armed = run.kill is not None and run.kill.exists
         first = f"U takes the kill switch back: trainmon-tui unkill {run.name}; then " if is_armed else ""
@@ -92,9 +94,9 @@ class RunStopped(RunRule, frozen=True, kw_only=True):
             state,
             run,
             "info",
-            f"{run.name} was stopped by a person: {run.why}",
+            f"{run.name} was stopped by a person: {run.why}" if told is None else told.summary,
             advice=f"nothing, if that was meant; to go on, {first}{_again(run)}",
-            since=_ended_at(run, queue_in(state, run)),
+            since=_ended_at(run, queue),
             person=True,
         )
 
@@ -122,7 +124,7 @@ class Finished(RunRule, frozen=True, kw_only=True):
             "info",
             f"{run.name} has finished: {run.why}{loss}",
             evidence=tail(run, 3),
-            since=since,
+            since=self.steady(state, run, since, now, 600.0),
             event=True,
             proven=True,
         )
@@ -142,7 +144,10 @@ class Restarted(RunRule, frozen=True, kw_only=True):
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         queue = queue_in(state, run)
-        found = _by_its_job(run, queue, now) if queue is not None else _by_wandb(run) or _by_its_log(run)
+        if run.jobs:
+            found = None if queue is None else _by_its_job(run, queue, now)
+        else:
+            found = _by_wandb(run) or _by_its_log(run)
         if found is None or now - found.at > self.new_for:
             return
         last = "" if run.progress.step is None else f"; it is at {where(run.progress)}"
@@ -151,7 +156,7 @@ class Restarted(RunRule, frozen=True, kw_only=True):
             run,
             "info",
             f"{run.name} was restarted {ago(now - found.at)} ago: {found.words}{last}",
-            since=found.at,
+            since=self.steady(state, run, found.at, now, 30.0),
             event=True,
             proven=True,
         )
@@ -191,7 +196,7 @@ def _by_wandb(run: Run) -> _Restart | None:
 
 def _by_its_log(run: Run) -> _Restart | None:
     memory = run.memory
-    if memory.back_at is None or memory.back_from is None or run.jobs:
+    if memory.back_at is None or memory.back_from is None:
         return None
     return _Restart(memory.back_at, f"its steps went back from {memory.back_from:,}")
 
@@ -221,6 +226,13 @@ def _ended_at(run: Run, queue: Queue | None) -> Instant | None:
     last = None if queue is None else queue.ended
     at = None if last is None else last.ends_at or last.gone_at
     return at if at is not None else run.progress.at
+
+
+def _stopped_alert(state: State, run: Run, queue: Queue | None) -> Alert | None:
+    """That it was told before that a person had made this end: this program may have begun anew since."""
+    ended = _ended_at(run, queue)
+    known = (one for one in state.alerts.values() if one.is_open and (one.rule, one.run) == (RunStopped.name, run.name))
+    return next((one for one in known if ended is not None and abs(one.since - ended) <= 60.0), None)
 
 
 def _finished_at(run: Run) -> Instant | None:
