@@ -2,7 +2,7 @@
 
 It is asked over a Shell, by `trainmon-tui status --json`, on a thread of its own. While it answers and watches, it
 alone tells people. When it has been silent for long enough, or has said so long that nobody watches there, `gives` is
-called: then this machine may tell. Before anything else is said of a daemon that is back, `takes` is called: it lets go.
+called: then this machine may tell. Before anything else is said of a daemon that is back, `takes` is called.
 """
 
 from __future__ import annotations
@@ -72,10 +72,9 @@ class DaemonWatch:
         self._through_login = False
         """Whether it is only found by a login shell."""
         self._orders: deque[Order] = deque(maxlen=256)
-        self._lock = threading.Lock()
         self._asked, self._answered = 0, 0
         """Numbers of the question that was begun, and of the last that is answered."""
-        self._done = threading.Condition(self._lock)
+        self._done = threading.Condition()
         self._next: Seconds = clock.monotonic()
         self._heard: Seconds = clock.monotonic()
         """When it was last known to tell people; at first, when we began to ask."""
@@ -150,16 +149,18 @@ class DaemonWatch:
             self._judge_silence()
             return max(0.1, min(SOON, self._next - now)) if not self._is_held else self._every
         self._next = now + self._every
-        with self._lock:
+        with self._done:
             self._asked += 1
-            number = self._asked
         try:
             self._ask()
         finally:
-            with self._done:
-                self._answered = number
-                self._done.notify_all()
+            self._settled()
         return max(0.1, self._next - self._clock.monotonic())
+
+    def _settled(self) -> None:
+        with self._done:
+            self._answered = self._asked
+            self._done.notify_all()
 
     def _ask(self) -> None:
         try:
@@ -223,9 +224,11 @@ class DaemonWatch:
     def _told(self, status: Status) -> None:
         """It watches and tells people."""
         now = self._clock.now()
-        if self.is_on_duty is not True:
+        was, self.is_on_duty = self.is_on_duty, True
+        self._is_shown, self._heard = True, self._clock.monotonic()
+        if was is not True:
+            self._settled()  # whoever waits for the answer to send something must let go of it now
             self._takes()
-        self.is_on_duty, self._is_shown, self._heard = True, True, self._clock.monotonic()
         self._tell(phase="up", seen_at=now, error=None, hint=None)
         off = now - status.at
         status = shifted(status, off) if abs(off) > SKEWED else status

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +20,7 @@ from trainmon.config_values import Wrong
 from trainmon.errors import ConfigError, TrainmonError
 from trainmon.ledger import Ledger, LedgerStuck, alerts_now
 from trainmon.model import Event, LedgerTrouble, State
-from trainmon.model_alerts import AlertsRecalled, ChannelsChanged, Order
+from trainmon.model_alerts import AlertChanges, AlertsRecalled, ChannelsChanged, Order
 from trainmon.notify.base import Sender
 from trainmon.notify.channels import listeners, senders
 from trainmon.notify.deadman import NAME, TIMEOUT, DeadMan
@@ -121,26 +121,18 @@ class Telling:
         self._settings = settings
         self._clock = clock
         self._submit = submit
+        self._ledger = ledger
+        self._program = program
         self._directory = ledger.file.parent
-        made = senders(settings.notify, state_directory=self._directory, clock=clock)
-        self._listeners = self._listening(made)
         self._pictures = Pictures(curve, clock, cache=self._directory / FONTS)
         self._ping = ping_address(settings) if program != "dashboard" else None
         self._deadman: DeadMan | None = None
         self._is_daemon = program == "alerts-only"
-        self.office = Office(
-            ledger,
-            made,
-            submit,
-            clock,
-            routes=routes_of(settings.notify),
-            attach=self._pictures,
-            program=program,
-        )
+        self._begin_anew()
         self.alerting = Alerting(
             watched_rules(settings),
             routing(settings, now),
-            self.office,
+            self,
             heartbeat=heartbeat_of(settings.heartbeat, start=program == "alerts-only"),
             clock=clock,
             hurry=hurry,
@@ -148,6 +140,27 @@ class Telling:
         self._windows_at = now
         self._state = State()
         self._looked_at: Instant | None = None
+
+    def _begin_anew(self) -> None:
+        """An office that was not opened yet, with channels of its own. Raises ConfigError."""
+        made = senders(self._settings.notify, state_directory=self._directory, clock=self._clock)
+        self._listeners = self._listening(made)
+        self.office = self._open(made, self._submit)
+
+    def _open(self, made: Iterable[Sender], submit: Callable[[Event], None]) -> Office:
+        return Office(
+            self._ledger,
+            tuple(made),
+            submit,
+            self._clock,
+            routes=routes_of(self._settings.notify),
+            attach=self._pictures,
+            program=self._program,
+        )
+
+    def hand_over(self, changes: AlertChanges) -> None:
+        """Implements Post: to the office that is there now."""
+        self.office.hand_over(changes)
 
     def _listening(self, made: Sequence[Sender]) -> tuple[Replies, ...]:
         return listeners(made, self._submit, state_directory=self._directory, clock=self._clock)

@@ -11,12 +11,15 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from collectors.daemon_line import DaemonLine
+from collectors.dialling import Ask as Asking
 from collectors.dialling import here
 from collectors.supervisor import Supervisor
 from collectors.wandb import Watcher
 from trainmon.actions import Actor
 from trainmon.clock import Clock, Seconds, SystemClock
 from trainmon.commands.keeping import ledger_of
+from trainmon.commands.standing_by import StandingBy
 from trainmon.commands.telling import Program, Telling, judging, recall, senses
 from trainmon.config import Settings, formats
 from trainmon.engine import Engine
@@ -152,21 +155,45 @@ class Watching(Joined):
         read_only = read_only or settings.read_only
         clock = clock or SystemClock()
         self._settings = settings
+        self._prompts = Prompts(self._say)
         ledger = ledger_of(settings, self._say) if keeps else None
         self.telling: Telling | None = None
         if program is not None and ledger is not None:
-            self.telling = Telling(
-                settings, ledger, self._say, clock, program=program, hurry=self._hurry, curve=self._curve
-            )
+            self.telling = self._telling(settings, ledger, clock, program, self._asking(prompts), ssh_config)
         alerting = self.telling.alerting if self.telling is not None else judging(settings, clock)
         engine = Engine(clock, read_only=read_only, formats=formats(settings), ledger=ledger, alerting=alerting)
         super().__init__(engine, ledger)
-        self._prompts = Prompts(self.engine.submit)
-        ask = self._prompts.ask if prompts else None
+        ask = self._asking(prompts)
         self._supervisor = Supervisor(settings, self._submit, ask=ask, ssh_config=ssh_config)
         samples = find(os.environ).path / SAMPLES if keeps else None
         self._wandb = Watcher((), settings.wandb.every, self.engine.submit, self.engine.clock, samples=samples)
         self.perform(self._supervisor.shell_of, self._supervisor.hurry_slurm)
+
+    def _asking(self, prompts: bool) -> Asking | None:
+        return self._prompts.ask if prompts else None
+
+    def _telling(
+        self,
+        settings: Settings,
+        ledger: Ledger,
+        clock: Clock,
+        program: Program,
+        ask: Asking | None,
+        ssh_config: Path | None,
+    ) -> Telling:
+        """A dashboard leaves it to the daemon of another machine, where there is one."""
+        host = settings.daemon.host
+        if program != "dashboard" or host is None or host in (here(), "localhost"):
+            return Telling(settings, ledger, self._say, clock, program=program, hurry=self._hurry, curve=self._curve)
+        line = DaemonLine(host, self._watched, ask, ssh_config)
+        return StandingBy(
+            settings, ledger, self._say, clock, host=host, line=line, program=program, hurry=self._hurry,
+            curve=self._curve,
+        )  # fmt: skip
+
+    def _watched(self, host: str) -> Shell | None:
+        """The connection of a watched host. Raises HostUnreachable where that is down."""
+        return self._supervisor.shell_of(host) if f"node:{host}" in self.engine.state.sources else None
 
     def start(self) -> None:
         super().start()
@@ -239,6 +266,8 @@ class Watching(Joined):
     def refresh(self) -> None:
         self._supervisor.refresh()
         self._wandb.refresh()
+        if isinstance(self.telling, StandingBy):
+            self.telling.daemon.refresh()
 
     def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
         self._wandb.save_samples(run, directory, reply)
@@ -247,7 +276,10 @@ class Watching(Joined):
         self._supervisor.look_at_job(key)
 
     def login(self, source: str) -> None:
-        self._supervisor.login(source)
+        if isinstance(self.telling, StandingBy) and source == f"daemon:{self.telling.daemon.host}":
+            self.telling.daemon.login()
+        else:
+            self._supervisor.login(source)
 
     def answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
         self._prompts.answer(prompt, answers)

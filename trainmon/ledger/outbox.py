@@ -115,6 +115,14 @@ def take_over(connection: sqlite3.Connection, now: Instant) -> list[Letter]:
     return [letter for (channel,) in channels for letter in read_waiting(connection, channel, 0)]
 
 
+def put_aside(connection: sqlite3.Connection, now: Instant, why: str) -> None:
+    """Send nothing of what waits, ever: another program tells people of what is so now."""
+    connection.execute(
+        "UPDATE outbox SET state = 'stopped', words = ?, changed_at = ? WHERE state IN ('waiting', 'leased', 'dead')",
+        (storable(why), now),
+    )
+
+
 def read_waiting(connection: sqlite3.Connection, channel: str, after: int) -> list[Letter]:
     """What waits for one channel, from a row on."""
     query = (

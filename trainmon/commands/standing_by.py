@@ -1,0 +1,144 @@
+"""Telling, where `[daemon]` names another machine: this one shows, and tells people only while that one does not.
+
+Never both: our office is opened when the daemon was silent for long enough, or says that nobody watches there; each
+message of ours is held back if the daemon answers just before it goes; and before the daemon is shown again, the office
+is closed, and what still waited in it is put aside.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+
+from collectors.daemon import DaemonWatch
+from collectors.daemon_line import DaemonLine
+from trainmon.clock import Clock, Seconds
+from trainmon.commands.telling import Program, Telling
+from trainmon.config import Settings
+from trainmon.ledger import Ledger
+from trainmon.ledger.outbox import put_aside
+from trainmon.model import Event
+from trainmon.model_alerts import AlertsTold, Channel, ChannelsChanged, Duty, DutyChanged, Order, Ordered
+from trainmon.notify.base import Message, Retry, Sender, Sent
+from trainmon.notify.office import Office
+from trainmon.notify.pictures import ReadCurve
+
+log = logging.getLogger(__name__)
+
+LAST_LOOK: Seconds = 6.0
+"""The longest that a message waits for the daemon's answer just before it is sent."""
+
+LATER: Seconds = 60.0
+PATIENCE: Seconds = 5.0
+"""For the ledger, to put aside what waits."""
+
+
+class StandingBy(Telling):
+    """The same parts as Telling; its office is open only while nobody tells on the other machine."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        ledger: Ledger,
+        submit: Callable[[Event], None],
+        clock: Clock,
+        *,
+        host: str,
+        line: DaemonLine,
+        program: Program,
+        hurry: Callable[[str], None],
+        curve: ReadCurve,
+    ) -> None:
+        self._line = line
+        self._is_open = False
+        self._why = ""
+        self._offices = 0
+        self._changing = threading.Lock()
+        daemon = settings.daemon
+        self.daemon = DaemonWatch(
+            host, daemon.command, daemon.every, line.shell, submit, clock, takes=self._stand_by, gives=self._take_over
+        )  # fmt: skip
+        super().__init__(settings, ledger, submit, clock, program=program, hurry=hurry, curve=curve)
+
+    def start(self) -> None:
+        self.daemon.start()
+
+    def stop(self, flush: Seconds) -> None:
+        self.daemon.stop()
+        with self._changing:
+            if self._is_open:
+                super().stop(flush)
+        self._line.close()
+
+    def order(self, order: Order) -> None:
+        """To whoever judges the alerts now."""
+        if self.daemon.is_on_duty is True:
+            self.daemon.order(order)
+        elif self._is_open:
+            super().order(order)
+        else:
+            self._submit(Ordered(order))
+
+    # ---- on the daemon's thread ------------------------------------------------------------------------------------
+
+    def _take_over(self, why: str) -> None:
+        """Nobody tells there: we do."""
+        with self._changing:
+            log.warning("%s does not tell people (%s): this program does", self.daemon.host, why)
+            self._why = f"{self.daemon.host} does not tell people: {why}"
+            self._submit(DutyChanged(Duty(holder="us", where="here", words=self._why, since=self._clock.now())))
+            self._is_open = True
+            super().start()
+
+    def _stand_by(self) -> None:
+        """It tells people: close our office, and put aside what waits in it."""
+        with self._changing:
+            if self._is_open:
+                log.info("%s tells people again: this program shows", self.daemon.host)
+                self._is_open = False
+                super().stop(0.0)
+                self._begin_anew()
+            now, words = self._clock.now(), f"{self.daemon.host} tells people"
+            answer = self._ledger.transact(lambda connection: put_aside(connection, now, words), lambda: None)
+            if not answer.done.wait(PATIENCE):
+                log.warning("what waits to be sent could not be put aside: the ledger does not answer")
+
+    # ---- our office ------------------------------------------------------------------------------------------------
+
+    def _open(self, made: Iterable[Sender], submit: Callable[[Event], None]) -> Office:
+        self._offices += 1
+        number = self._offices
+
+        def say(event: Event) -> None:
+            """Only what the present office says of duty and channels counts, and only while it is open."""
+            about_us = isinstance(event, DutyChanged | AlertsTold | ChannelsChanged)
+            if about_us and not (self._is_open and number == self._offices):
+                return
+            if isinstance(event, DutyChanged) and event.duty.holder == "us" and event.duty.words is None:
+                event = DutyChanged(replace(event.duty, words=self._why))
+            submit(event)
+
+        return super()._open([Fenced(one, self.daemon) for one in made], say)
+
+
+class Fenced:
+    """A channel of ours: it sends nothing that the daemon, back this moment, tells as well."""
+
+    def __init__(self, sender: Sender, daemon: DaemonWatch) -> None:
+        self._sender = sender
+        self._daemon = daemon
+
+    @property
+    def health(self) -> Channel:
+        return self._sender.health
+
+    def send(self, message: Message, timeout: Seconds) -> Sent:
+        if self._daemon.answers(LAST_LOOK):
+            raise Retry(f"{self._daemon.host} tells people", LATER)
+        return self._sender.send(message, timeout)
+
+    def close(self) -> None:
+        self._sender.close()
