@@ -16,6 +16,7 @@ WHOSE = re.compile(r"Disk quotas for (\w+) (\S+)(?: \((\w+) \d+\))?:?\s*(none)?"
 KINDS = {"usr": "user", "grp": "group", "prj": "project"}
 AWAY = re.compile(r"some errors happened|may be not working|is inaccurate|quotactl error|^du: ", re.IGNORECASE)
 COLUMNS = 9
+SERVER = "_UUID"
 EXPIRED = "expired"
 
 
@@ -64,20 +65,25 @@ def _tables(text: str, whose: str, now: Instant) -> Iterator[Allowance]:
         words = line.split()
         if not words or words[0] == "Filesystem" or AWAY.search(line):
             continue
-        if len(words) == 1 and not NUMBER.fullmatch(words[0]) and (words[0].startswith("/") or ":/" in words[0]):
+        if len(words) == 1 and is_name(words[0]):
             waiting = words
             continue
         row = _row([*waiting, *words], whose, now)
         if row is not None:
             waiting = []
             yield row
-        elif waiting and len(waiting) + len(words) < COLUMNS:
-            waiting = [*waiting, *words]
+        else:
+            waiting = [*waiting, *words] if waiting and len(waiting) + len(words) < COLUMNS else []
+
+
+def is_name(word: str) -> bool:
+    """Whether it may be a filesystem, or one of its servers, whose numbers are in the next line."""
+    return "/" in word or word.endswith(SERVER)
 
 
 def _row(words: Sequence[str], whose: str, now: Instant) -> Allowance | None:
     """One filesystem: its name, then twice what is used, the soft limit, the hard limit and the grace that runs."""
-    if len(words) < 7 or words[0].endswith("_UUID"):  # a single server of `lfs quota -v`
+    if len(words) < 7 or "/" not in words[0]:  # a single server of `lfs quota -v` has no path
         return None
     rest = list(words[1:])
     space = _part(rest, now, 1024)
