@@ -53,14 +53,16 @@ class Demo:
         directory: Path | None = None,
         story: str | None = None,
         keep: str = KEEP,
+        script: Script | None = None,
     ) -> None:
-        """`speed` is that of the world; readings come at their usual pace. `keep` is that of a probe's Spec."""
+        """`speed` is that of the world; readings come at their usual pace. `keep` is that of a probe's Spec; `script`
+        is what happens, where it is not the usual."""
         self.directory = directory
         """Where its files are: given, or made at the first step. Removed by `stop`."""
         self._submit = submit
         self._clock = clock or SystemClock()
         self._speed, self._seed, self._keep = speed, seed, keep
-        self._script = Script(story)
+        self._script = script or Script(story)
         self._world: World | None = None
         self._holding = threading.RLock()
         """Held while the world changes: commands come from the threads of those who act."""
