@@ -60,7 +60,8 @@ def _steps(memory: RunMemory, run: Run) -> RunMemory:
     at = progress.at
     if at is None or (at == memory.at and progress.step == memory.step):
         return memory
-    is_back = progress.step is not None and memory.step is not None and progress.step < memory.step
+    is_counted = progress.bar is None  # a nameless bar begins anew with every epoch
+    is_back = is_counted and progress.step is not None and memory.step is not None and progress.step < memory.step
     is_late = memory.at is not None and at - memory.at > max(run.spec.stall_after, PATIENCE * (memory.cadence_s or 0.0))
     is_anew = is_back or is_late or memory.at is None
     new = replace(

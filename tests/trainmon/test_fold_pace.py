@@ -69,3 +69,25 @@ def test_the_loss_scale_is_that_of_its_log_or_of_w_and_b() -> None:
 def test_nothing_new_is_nothing_remembered() -> None:
     seen = stepping()
     assert fold(seen, [], NOW + 1).runs["llm"].memory is memory(seen)
+
+
+def test_a_bar_that_begins_anew_with_every_epoch_is_no_restart() -> None:
+    seen = watched()
+    for second, step in enumerate((10, 20, 30, 49, 5, 15)):
+        at = NOW + 10.0 * second
+        seen = after(seen, [lines(at, f" {2 * step}%|####      | {step}/50 [00:{step}<00:40, 1.00it/s, loss=2.1]")], at)
+    assert seen.runs["llm"].progress.step == 15
+    assert memory(seen).back_at is None
+
+
+def test_deepspeed_counts_its_skipped_steps_from_the_start() -> None:
+    line = (
+        "[2026-09-21 10:00:00,000] [INFO] [logging.py:96:log_dist] [Rank 0] step={}, skipped={}, lr=[1e-05], mom=[0.9]"
+    )
+    seen = watched()
+    in_row = []
+    for place, (step, skipped) in enumerate(((10, 8), (20, 18), (30, 28), (40, 30), (50, 40), (20, 5))):
+        at = NOW + 10.0 * place
+        seen = after(seen, [lines(at, line.format(step, skipped))], at)
+        in_row.append(seen.runs["llm"].progress.skipped_in_row)
+    assert in_row == [0, 10, 20, 0, 10, 0]

@@ -9,7 +9,7 @@ from trainmon.errors import ConfigError
 from trainmon.steps.line import StepLine, number, whole
 
 COUNTS = ("step", "target_step", "skipped", "nan_iterations")
-NUMBERS = ("loss", "grad_norm", "tokens_per_s", "samples_per_s", "step_time_s", "learning_rate", "epoch")
+NUMBERS = ("loss", "grad_norm", "tokens_per_s", "samples_per_s", "step_time_s", "learning_rate", "loss_scale", "epoch")
 LONGEST = 1_000
 """Characters of a pattern."""
 

@@ -116,3 +116,20 @@ def test_one_silence_is_one_alert_whatever_its_gpus_do_meanwhile() -> None:
 
 def test_a_healthy_run_has_no_finding_at_all() -> None:
     assert [one for rule in RUNS for one in rule().check(state(job(ends_at=NOW + 90_000)), NOW)] == []
+
+
+def test_a_log_without_steps_that_stands_still_is_a_warning_where_nothing_else_tells_of_the_run() -> None:
+    crashed = "torch.OutOfMemoryError: CUDA out of memory."
+    alone = replace(SPEC, job=None, nodes=())
+    seen = after(watched(alone), [lines(NOW + 5, "loading", crashed)], NOW + 5)
+    seen = fold(seen, [SourceChanged(source(READER, phase="up", seen_at=NOW + 1_200))], NOW + 1_200)
+    assert seen.runs["llm"].verdict == "idle"
+    finding = found(RunStalled(), seen, NOW + 1_200)
+    assert finding is not None
+    assert finding.severity == "warning"
+    assert finding.summary == (
+        "llm may have ended: its log shows no step, and has not grown for 20m; no job and no W&B run tells of it"
+    )
+    assert finding.evidence == ("loading", crashed)
+    old = replace(seen, started_at=NOW + 100)
+    assert found(RunStalled(), old, NOW + 1_200) is None, "it stood still before this program began"

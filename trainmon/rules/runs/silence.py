@@ -78,6 +78,21 @@ class RunStalled(SilenceRule, frozen=True, kw_only=True):
     verdict: ClassVar[str] = "stalled"
     words: ClassVar[str] = "has stalled"
 
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        if not _stands_still(state, run, now):
+            yield from super().look(state, run, now)
+            return
+        assert run.log is not None
+        yield self.found(
+            state,
+            run,
+            "warning",
+            f"{run.name} may have ended: {run.why}; no job and no W&B run tells of it",
+            evidence=tail(run),
+            advice="look at the end of its log (key 4); steps that are not recognised can be taught: [[log_format]]",
+            since=run.log.at,
+        )
+
     def mend(self, run: Run) -> str:
         return (
             f"look at the end of its log (key 4) and its GPUs (key 2); R requeues it: trainmon-tui requeue {run.name}"
@@ -97,3 +112,11 @@ class DataStall(SilenceRule, frozen=True, kw_only=True):
             "look at its disks (key 3) and its data loaders' processes on its nodes; "
             f"R requeues it: trainmon-tui requeue {run.name}"
         )
+
+
+def _stands_still(state: State, run: Run, now: Instant) -> bool:
+    """Whether its log grew while it was watched, and does not any more, where nothing else tells of the run."""
+    log = run.log
+    if run.verdict != "idle" or run.spec.found or run.jobs or run.wandb is not None or log is None or log.at is None:
+        return False
+    return log.at > state.started_at and now - log.at > run.spec.stall_after
