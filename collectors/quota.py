@@ -229,7 +229,7 @@ def ask(wanted: Wanted, shell: Shell, clock: Clock, source: str, time_box: Secon
     try:
         answer = of_path(parse(wanted.parser, "\n".join(said), now, wanted.command, wanted.limit), wanted.path)
     except TrainmonError as error:
-        raise _why(wanted, shell.host, done, error) from error
+        raise _why(wanted, shell.host, done, error, limit) from error
     return Quota(
         cluster=wanted.cluster,
         host=shell.host,
@@ -241,13 +241,13 @@ def ask(wanted: Wanted, shell: Shell, clock: Clock, source: str, time_box: Secon
     )
 
 
-def _why(wanted: Wanted, host: str, done: Completed, error: TrainmonError) -> TrainmonError:
+def _why(wanted: Wanted, host: str, done: Completed, error: TrainmonError, limit: Seconds) -> TrainmonError:
     """What came in place of an answer: an exit status says more than that nothing was understood."""
     name = wanted.command[0]
     if done.status == NOT_FOUND:
         return CommandFailed(f"there is no {name} on {host}", hint="name it with its whole path")
     if done.status == CUT_OFF:
-        return CommandFailed(f"{host}: {name} did not end in {duration(wanted.time_box)}")
+        return CommandFailed(f"{host}: {name} did not end in {duration(limit)}")
     last = scrub(clean(done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2], 200))
     if done.status and last:
         return CommandFailed(f"{host}: {name}: {last}")
