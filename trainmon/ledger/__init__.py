@@ -14,8 +14,17 @@ from typing import TypeVar, cast
 
 from trainmon.clock import Clock, Instant, Seconds, SystemClock
 from trainmon.ledger.alert_rows import prune_alerts
-from trainmon.ledger.asking import alert_history, alerts_now, duty_now, give_order
-from trainmon.ledger.file import NAME, LedgerStuck, identity, make_directory, open_to_read, open_to_write, words
+from trainmon.ledger.asking import alert_history, alerts_now, duty_now, give_order, kept_texts, recorded
+from trainmon.ledger.file import (
+    NAME,
+    LedgerStuck,
+    identity,
+    is_damage,
+    make_directory,
+    open_to_read,
+    open_to_write,
+    words,
+)
 from trainmon.ledger.mailbox import Answer, Batch, Mailbox
 from trainmon.ledger.outbox import prune_outbox
 from trainmon.ledger.rows import KeptText, harmless, prune_actions, read_actions, read_open, read_texts, write_all
@@ -40,30 +49,6 @@ KEEP: Seconds = 90 * DAY
 OPEN_AT_MOST = 1_000
 
 Found = TypeVar("Found")
-
-
-def recorded(directory: Path, since: Instant, limit: int) -> list[Record]:
-    """The newest actions of a ledger, whoever writes into it now; the newest last. Raises LedgerStuck."""
-    return _read(directory, lambda connection: read_actions(connection, since, limit))
-
-
-def kept_texts(directory: Path, action_id: str) -> list[KeptText]:
-    """What was kept for an action. Raises LedgerStuck."""
-    return _read(directory, lambda connection: read_texts(connection, action_id))
-
-
-def _read(directory: Path, work: Callable[[sqlite3.Connection], list[Found]]) -> list[Found]:
-    file = directory / NAME
-    try:
-        connection = open_to_read(file)
-        if connection is None:
-            return []
-        try:
-            return work(connection)
-        finally:
-            connection.close()
-    except (sqlite3.Error, OSError) as error:
-        raise LedgerStuck(words(error, file)) from error
 
 
 class Ledger:
@@ -93,6 +78,8 @@ class Ledger:
         self._mail = Mailbox()
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
+        self._damage: Exception | None = None
+        """Of the file with that identity: nothing more is written into it."""
         self._trouble: str | None = None
         self._failures = 0
         self._pruned_at: Instant | None = None
@@ -198,6 +185,7 @@ class Ledger:
         except Exception as error:  # whatever it is: this thread goes on, and what waits is tried again
             self._close()
             self._failures += 1
+            self._damage = error if is_damage(error) else None
             self._mail.put_back(batch)
             told = words(error, self.file)
             self._tell(told)
@@ -211,7 +199,11 @@ class Ledger:
     def _open(self) -> sqlite3.Connection:
         if self._connection is not None and identity(self.file) != self._identity:
             self._close()
+        if self._damage is not None and identity(self.file) == self._identity:
+            raise self._damage
+        self._damage = None
         if self._connection is None:
+            self._identity = identity(self.file)
             self._connection = open_to_write(self.file, is_network=self.is_network, factory=self._factory)
             self._identity = identity(self.file)
         return self._connection

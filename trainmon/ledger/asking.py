@@ -1,4 +1,5 @@
-"""What other programs ask of a ledger, by its directory: who has the duty, what fires, and what a person orders."""
+"""What other programs ask of a ledger, by its directory: what was done, who has the duty, what fires; and what they
+order."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from trainmon.ledger.duty import DutyNote, DutyNow, ourselves
 from trainmon.ledger.file import NAME, LedgerStuck, open_to_read, open_to_write, words
 from trainmon.ledger.lease import LOCK, is_locked, is_row_held, read_duty
 from trainmon.ledger.outbox import Counts, count, read_newest
+from trainmon.ledger.rows import KeptText, read_actions, read_texts
 from trainmon.ledger.schema import NewerLedger, version_of
+from trainmon.model_actions import Record
 from trainmon.model_alerts import Alert, Channel, Delivery, Letter, Order, Recalled
 
 SINCE_ALERTS = 2
@@ -37,6 +40,16 @@ class AlertsNow(msgspec.Struct, frozen=True, kw_only=True):
     channels: tuple[Channel, ...] = ()
     outbox: Counts = Counts()
     duty: DutyNow | None = None
+
+
+def recorded(directory: Path, since: Instant, limit: int) -> list[Record]:
+    """The newest actions of a ledger, whoever writes into it now; the newest last. Raises LedgerStuck."""
+    return ask(directory, lambda connection: read_actions(connection, since, limit), [], since_version=1)
+
+
+def kept_texts(directory: Path, action_id: str) -> list[KeptText]:
+    """What was kept for an action. Raises LedgerStuck."""
+    return ask(directory, lambda connection: read_texts(connection, action_id), [], since_version=1)
 
 
 def alerts_now(directory: Path, now: Instant) -> AlertsNow:
@@ -78,15 +91,21 @@ def give_order(directory: Path, order: Order) -> int:
         raise LedgerStuck(words(error, file)) from error
 
 
-def ask(directory: Path, work: Callable[[sqlite3.Connection], Found], nothing: Found) -> Found:
-    """Read something, whoever writes now; `nothing` where there is no ledger, or one from before alerts."""
+def ask(
+    directory: Path,
+    work: Callable[[sqlite3.Connection], Found],
+    nothing: Found,
+    *,
+    since_version: int = SINCE_ALERTS,
+) -> Found:
+    """Read something, whoever writes now; `nothing` where there is no ledger, or one from before there was such."""
     file = directory / NAME
     try:
         connection = open_to_read(file)
         if connection is None:
             return nothing
         try:
-            return work(connection) if version_of(connection) >= SINCE_ALERTS else nothing
+            return work(connection) if version_of(connection) >= since_version else nothing
         finally:
             connection.close()
     except (sqlite3.Error, OSError) as error:

@@ -21,6 +21,16 @@ BUSY: Seconds = 3.0
 """How long one transaction waits for another program's; theirs take a millisecond."""
 
 
+CHECKED_BYTES = 64 * 1024 * 1024
+"""A larger ledger is not looked through when it is opened; it takes a second for each 200 MB."""
+
+
+class Damaged(sqlite3.DatabaseError):
+    """A ledger that is not whole."""
+
+    sqlite_errorname = "SQLITE_CORRUPT"
+
+
 class LedgerStuck(TrainmonError):
     """The ledger cannot be written or read, or not in time."""
 
@@ -33,7 +43,8 @@ def open_to_write(
     _make_private(file)
     connection = sqlite3.connect(file, timeout=BUSY, isolation_level=None, factory=factory, check_same_thread=False)
     try:
-        migrate(connection, str(file))  # first: a newer file is not touched
+        _refuse_damage(connection, file)  # first: what is left of it is for a person to save
+        migrate(connection, str(file))  # before anything else is written: a newer file is not touched
         if is_network is not None:
             _set_journal(connection, is_network)
         connection.execute("PRAGMA synchronous = FULL")
@@ -41,6 +52,14 @@ def open_to_write(
         connection.close()
         raise
     return connection
+
+
+def _refuse_damage(connection: sqlite3.Connection, file: Path) -> None:
+    """SQLite itself writes on in the tables that are not damaged."""
+    if file.stat().st_size <= CHECKED_BYTES:
+        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise Damaged(found)
 
 
 def _set_journal(connection: sqlite3.Connection, is_network: bool) -> None:
@@ -115,6 +134,12 @@ WORDS = {
     "SQLITE_IOERR": "its disk fails",
 }
 """By SQLite's primary result code (sqlite.org/rescode.html)."""
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether the file itself is broken, and not the disk or the moment."""
+    name = str(getattr(error, "sqlite_errorname", ""))
+    return name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
 
 
 def words(error: Exception, file: Path) -> str:

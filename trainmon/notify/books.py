@@ -22,9 +22,6 @@ from trainmon.notify.draft import Draft
 
 log = logging.getLogger(__name__)
 
-TRY_EVERY: Seconds = 5.0
-"""A ledger that does not work is tried again so often."""
-
 DIRECTLY = "told directly: ledger stuck"
 
 
@@ -50,7 +47,8 @@ class Books:
         patience: Seconds,
         holder: str | None,
     ) -> None:
-        """`holder`: whose row of the duty must be there for anything to be written."""
+        """`patience`: how long a notice waits for the ledger, and how soon one that failed is tried again. `holder`:
+        whose row of the duty must be there for anything to be written."""
         self._ledger = ledger
         self._clock = clock
         self._deliver = deliver
@@ -158,7 +156,7 @@ class Books:
             if writing.answer.error is not None:
                 writing.draft.absorb(self._draft)
                 self._draft = writing.draft
-                self._next_try = self._clock.monotonic() + TRY_EVERY
+                self._next_try = self._clock.monotonic() + self._patience
                 letters: list[Letter] = []
                 self._is_stuck(writing.answer.error)
             else:
@@ -189,7 +187,7 @@ class Books:
             if self.trouble is None or not self._expected:
                 return
             letters = [
-                self._letter(told_for(notice, DIRECTLY), channel)
+                self._letter(notice if notice.kind == "direct" else told_for(notice, DIRECTLY), channel)
                 for (_, channel), (notice, _) in self._expected.items()
             ]
             self._expected.clear()

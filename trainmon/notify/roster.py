@@ -24,7 +24,6 @@ ASK_EVERY: Seconds = 2.0
 CHECK_EVERY: Seconds = 10.0
 """So often the one that has it makes sure that it still has."""
 ORDERS_EVERY: Seconds = 1.0
-RECALL_EVERY: Seconds = 5.0
 
 Role = Literal["asking", "us", "other"]
 
@@ -125,7 +124,7 @@ class Roster:
     # ---- questions
 
     def _ask(self, name: str) -> None:
-        every = {"orders": ORDERS_EVERY, "recall": RECALL_EVERY, "watch": ASK_EVERY}
+        every = {"orders": ORDERS_EVERY, "recall": self._patience, "watch": ASK_EVERY}
         pause = CHECK_EVERY if name == "claim" and self.role == "us" else every.get(name, ASK_EVERY)
         mono = self._clock.monotonic()
         self._next[name] = mono + pause
@@ -191,7 +190,7 @@ class Roster:
         """Rather two programs that tell than none: what cannot be asked is not waited for."""
         self.role = "us"
         self._has_remembered = remembered is not None
-        self._next = {"recall": self._clock.monotonic() + RECALL_EVERY}
+        self._next = {"recall": self._clock.monotonic() + self._patience}
         self._crew.took(remembered, words)
 
 
