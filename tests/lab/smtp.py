@@ -45,7 +45,7 @@ class MailServer:
         self._over = threading.Event()
         settings: dict[str, Any] = {}
         if login is not None:
-            settings = {"authenticator": self._authenticated, "auth_required": True, "auth_require_tls": False}
+            settings = {"authenticator": self._authenticated, "auth_require_tls": False}
         self._controller = _Listening(self, hostname="127.0.0.1", port=0, **settings)
 
     @classmethod
@@ -88,6 +88,8 @@ class MailServer:
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802 - its name there
         """aiosmtpd's hook: a whole message came."""
+        if self._login is not None and not session.authenticated:
+            return "530 5.7.0 authentication required"
         answer = self._script.popleft() if self._script else self._always
         if answer == HANG:
             await asyncio.get_running_loop().run_in_executor(None, self._over.wait, HANG_AT_MOST)
@@ -101,4 +103,5 @@ class MailServer:
 
     def _authenticated(self, server: SMTP, session: Session, envelope: Envelope, way: str, data: Any) -> AuthResult:
         assert isinstance(data, LoginPassword)
-        return AuthResult(success=(data.login.decode(), data.password.decode()) == self._login)
+        is_right = (data.login.decode(), data.password.decode()) == self._login
+        return AuthResult(success=is_right, handled=is_right)  # else it answers 535 itself

@@ -151,7 +151,8 @@ def _schemas(service: dict[str, Any]) -> list[str]:
 def masked(words: str, url: str) -> str:
     """Words of apprise's without any part of the address that they may repeat."""
     rest = url.partition("://")[2]
-    parts = {urllib.parse.unquote_plus(part) for part in re.split(r"[/:@?&=,+]", rest)} | set(re.split(r"[/?&=]", rest))
+    parts = {*re.split(r"[/:@?&=,+]", rest), *re.split(r"[/?&=]", rest)}
+    parts |= {urllib.parse.unquote_plus(part) for part in parts}
     for part in sorted(parts, key=len, reverse=True):
         if len(part) > SHORT:
             words = words.replace(part, MASK)

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import threading
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -46,15 +45,11 @@ def _run(argv: Sequence[str], given: bytes, within: Seconds, environ: Mapping[st
     process = subprocess.Popen(
         list(argv), stdin=pipe, stdout=pipe, stderr=pipe, env=environ, start_new_session=True, close_fds=True
     )
-    ending = threading.Timer(within, end, (process,))
-    ending.daemon = True
-    ending.start()
     try:
         output, errors = process.communicate(given, timeout=within)
     except subprocess.TimeoutExpired:
         raise Overdue from None
     finally:
-        ending.cancel()
         end(process)
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
