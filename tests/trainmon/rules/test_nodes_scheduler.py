@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
@@ -9,8 +11,11 @@ from tests.trainmon.rules.node_scene import NOW, Scene, slurm
 from trainmon.model import Source, SourceChanged
 from trainmon.model_alerts import Finding
 from trainmon.model_jobs import SchedulerNode
+from trainmon.rules.gpus_faults import GpuMissing
 from trainmon.rules.nodes_scheduler import NodeDrained, SparesFew
+from trainmon.slurm.nodes import read_nodes
 
+CAPTURED = Path(__file__).parents[2] / "captured" / "slurm-22.05"
 DRAINED, SPARES = NodeDrained(), SparesFew()
 DAY = 86_400.0
 
@@ -89,6 +94,21 @@ def test_a_scheduler_that_is_silent_resolves_nothing() -> None:
     assert scene.blind(DRAINED, finding) == "Slurm no longer tells of n1"
     scene.scheduler(slurm("n1"), slurm("n2"))
     assert scene.blind(DRAINED, finding) is None
+
+
+@pytest.mark.parametrize("file", ["nodes.txt", "nodes-lost-gpu.txt"])
+def test_what_a_real_slurm_says_of_sick_nodes(file: str) -> None:
+    """gpu-1 is drained by a person and gpu-4 lacks a GPU; in the first file gpu-3 is down."""
+    told = read_nodes((CAPTURED / file).read_text(), "prod")
+    scene = Scene(*(node.name for node in told)).scheduler(*told)
+    words = {finding.subject: finding.summary for finding in scene.found(DRAINED).values()}
+    down = {"node:gpu-3"} if file == "nodes.txt" else set()
+    assert set(words) == {"node:gpu-1", "node:gpu-4"} | down
+    assert words["node:gpu-1"].startswith("Slurm drains gpu-1")
+    assert words["node:gpu-1"].endswith("GPU 3 has 12 pending page retirements; ask <ops> [red] (by root)")
+    assert not down or words["node:gpu-3"].startswith("Slurm has down gpu-3")
+    missing = scene.found(GpuMissing())
+    assert [finding.summary for finding in missing.values()] == ["1 GPU of gpu-4 missing, as Slurm found"]
 
 
 # ---- spares ----------------------------------------------------------------------------------------------------------
