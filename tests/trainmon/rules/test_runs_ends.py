@@ -71,7 +71,22 @@ def test_a_job_that_is_gone_and_of_which_nobody_says_how_it_ended_waits_for_acco
 
 def test_a_run_that_lives_or_waits_is_not_dead() -> None:
     assert found(RunDead(), state(job())) is None
-    assert found(RunDead(), judged(job(89, state="PENDING", started_at=None), ended())) is None
+    assert found(RunDead(), judged(job(88, state="PENDING", started_at=None, restarts=1))) is None
+
+
+def test_a_run_that_failed_and_whose_next_job_waits_is_a_warning_after_a_minute() -> None:
+    waiting = job(89, state="PENDING", reason="Resources", started_at=None)
+    finding = found(RunDead(), judged(waiting, ended()))
+    assert finding is not None
+    assert (finding.severity, finding.proven, finding.since) == ("warning", False, NOW - 720)
+    assert finding.summary == (
+        "llm has failed, and does not train until its next job starts: job 89 waits for free nodes; "
+        "before it, job 88: its script failed (exit 1) 12m ago"
+    )
+    for usual in ("TIMEOUT", "PREEMPTED", "COMPLETED"):
+        assert found(RunDead(), judged(waiting, ended(usual))) is None, "a chain of jobs is made for that"
+    armed = Switch(path="/fsx/kill", exists=True, armed_at=NOW - 900, by="ann")
+    assert found(RunDead(), judged(waiting, ended(), kill=armed)) is None, "a person did that"
 
 
 def test_a_job_of_mine_that_never_trained_is_no_code_red() -> None:
@@ -159,7 +174,7 @@ def test_a_job_that_takes_over_is_a_restart_and_names_how_the_last_ended() -> No
     assert (finding.severity, finding.event, finding.since) == ("info", True, NOW - 300)
     assert finding.summary == (
         "llm was restarted 5m ago: job 89 has taken over; job 88: its script failed (exit 1) 7m ago; "
-        "it is at step 12,880"
+        "the last that was seen is step 12,880"
     )
     assert found(Restarted(), state(*queue), NOW + 900) is None
     assert Restarted().blind(without(state(*queue), SLURM), alert(finding), NOW) == f"{SLURM}: no answer in 10 s"

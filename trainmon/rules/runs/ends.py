@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 from trainmon import wandb_keys
 from trainmon.clock import Instant
-from trainmon.endings import Queue, has_begun, how_it_ended
+from trainmon.endings import Queue, has_begun, how_it_ended, who_stopped
 from trainmon.model import Run, State
 from trainmon.model_alerts import Alert, Finding
 from trainmon.rules.base import Duration, ago
@@ -15,24 +15,28 @@ from trainmon.rules.runs.base import RunRule, log_source, queue_in, slurm_source
 from trainmon.scene import target, where
 from trainmon.wandb_group import label
 
+FAILED = frozenset({"FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "LAUNCH_FAILED"})
+"""Ends that a chain of jobs is not meant to have: its time limit and a preemption are."""
+
 
 class RunDead(RunRule, frozen=True, kw_only=True):
-    """A run that is not done has ended, no person ended it, and no job of it waits."""
+    """A run that is not done has ended, and no person ended it. Where its next job waits already, a warning."""
 
     name: ClassVar[str] = "run-dead"
     origin: ClassVar[str] = "Linum's monitor: CODE RED at once, day or night; BLOOM's is-job-running watchdog"
 
     hold: Duration = 60.0
-    """How long it must be so, where nobody says how it ended: accounting may still name a person. Else at once."""
+    """How long it must be so, where nobody says how it ended (accounting may still name a person), or its next job
+    waits. Else at once."""
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
         return _all_sources(state, run)
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        if run.verdict != "dead":
-            return
         queue = queue_in(state, run)
-        if _short_of(run, queue) is not None or _stopped_alert(state, run, queue) is not None:
+        if run.verdict == "queued" and queue is not None:
+            yield from self._waits(state, run, queue, now)
+        if run.verdict != "dead" or _short_of(run, queue) is not None or _stopped_alert(state, run, queue) is not None:
             return
         last = None if queue is None else queue.ended
         is_said = last is None or last.stage == "ended"
@@ -46,6 +50,23 @@ class RunDead(RunRule, frozen=True, kw_only=True):
             advice=_again(run),
             since=_ended_at(run, queue),
             proven=is_said,
+        )
+
+    def _waits(self, state: State, run: Run, queue: Queue, now: Instant) -> Iterator[Finding]:
+        """Its last attempt failed, and the next waits: nothing trains."""
+        last, waiting = queue.ended, queue.waiting
+        if last is None or waiting is None or last.state not in FAILED or not has_begun(last):
+            return
+        if who_stopped(run, last, state.actions, now) is not None:
+            return
+        yield self.found(
+            state,
+            run,
+            "warning",
+            f"{run.name} has failed, and does not train until its next job starts: {run.why}",
+            evidence=tail(run),
+            advice=f"see whether the next would fail, too (its log, key 4); H holds it: trainmon-tui hold {run.name}",
+            since=last.ends_at,
         )
 
 
@@ -150,7 +171,7 @@ class Restarted(RunRule, frozen=True, kw_only=True):
             found = _by_wandb(run) or _by_its_log(run)
         if found is None or now - found.at > self.new_for:
             return
-        last = "" if run.progress.step is None else f"; it is at {where(run.progress)}"
+        last = "" if run.progress.step is None else f"; the last that was seen is {where(run.progress)}"
         yield self.found(
             state,
             run,
