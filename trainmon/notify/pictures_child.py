@@ -37,7 +37,9 @@ def drawn(drawing: Drawing) -> bytes:
     shown = []
     for line in drawing.lines:
         x, y = _points(line)
-        axes.plot(x, y, color=OLD if line.is_old else NEW, linewidth=1.0 if line.is_old else 1.4, label=_plain(line.name))
+        axes.plot(
+            x, y, color=OLD if line.is_old else NEW, linewidth=1.0 if line.is_old else 1.4, label=_label(line.name)
+        )
         shown.append(y)
     _frame(axes, shown)
     axes.set_title(_plain(drawing.title), fontsize=11)
@@ -54,6 +56,11 @@ def drawn(drawing: Drawing) -> bytes:
 def _plain(text: str) -> str:
     """Without matplotlib's own mathematics between dollars."""
     return text.replace("$", r"\$")
+
+
+def _label(name: str) -> str:
+    """One that is shown: matplotlib takes what begins with an underscore for its own."""
+    return _plain(name).lstrip("_") or "run"
 
 
 def _points(line: Line) -> tuple[Any, Any]:
