@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from collectors.quota import DU_AFTER, DU_EVERY, Asker, Wanted, ask, wanted_of
+from collectors.quota import DU_AFTER, Asker
+from collectors.quota_command import DU_EVERY, Wanted, ask, wanted_of
 from tests.trainmon.test_quotas import LUSTRE, LUSTRE_AWAY, QUOTA_OVER
 from trainmon.config import ClusterSettings, DiskSettings
 from trainmon.config_tables import QuotaSettings

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collectors.losses import NEEDS_A_JOB, is_for_want_of_a_job
-from collectors.quota import Wanted as Quota
+from collectors.quota_command import Wanted as Quota
 from trainmon.clock import Seconds
 from trainmon.commands.check_files import Tested, look_at_files
 from trainmon.commands.check_probe import Round, one_round

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from collectors.quota import Wanted, ask
+from collectors.quota_command import Wanted, ask
 from trainmon.clock import Seconds, SystemClock
 from trainmon.commands.check_row import Row
 from trainmon.errors import TrainmonError

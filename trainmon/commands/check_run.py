@@ -15,7 +15,7 @@ from collectors.dialling import Dialling, here, is_here
 from collectors.placement import place
 from collectors.plans import plan
 from collectors.queues import with_a_queue
-from collectors.quota import wanted_of
+from collectors.quota_command import wanted_of
 from trainmon.clock import Seconds
 from trainmon.commands.ask import ask_on_terminal
 from trainmon.commands.check_files import Tested, files_of
