@@ -50,6 +50,18 @@ def test_a_run_with_a_job_and_one_that_is_over_are_fine() -> None:
     assert found(NotScheduled(), by_hand) is None, "no job of it was ever known"
 
 
+def test_a_job_that_will_never_start_is_not_scheduled_unless_a_person_holds_it() -> None:
+    never = job(
+        89, state="PENDING", reason="DependencyNeverSatisfied", started_at=None, dependency="afterok:88(failed)"
+    )
+    assert said(NotScheduled(), state(never, verdict="queued")) == (
+        "llm is not scheduled: job 89 will not start by itself: waits for a job that can no longer end as it needs: "
+        "it will never start"
+    )
+    for reason in ("JobHeldUser", "Resources", "Priority", None):
+        assert found(NotScheduled(), state(replace(never, reason=reason), verdict="queued")) is None
+
+
 def test_a_scheduler_that_does_not_answer_is_no_empty_queue() -> None:
     assert found(NotScheduled(), without(GONE, SLURM)) is None
     late = replace(GONE, sources={**GONE.sources, SLURM: source(SLURM, health="late")})

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from trainmon.clock import Instant, Seconds
 from trainmon.endings import needed_to_save
+from trainmon.jobs import is_for_good, waits
 from trainmon.model import Run, State
 from trainmon.model_alerts import Finding
 from trainmon.model_jobs import Job
@@ -26,7 +27,7 @@ class JobRule(RunRule, frozen=True, kw_only=True):
 
 
 class NotScheduled(JobRule, frozen=True, kw_only=True):
-    """No job of it runs or waits, and nothing says that it is over."""
+    """No job of it runs or waits, and nothing says that it is over; or the one that waits will never start."""
 
     name: ClassVar[str] = "not-scheduled"
     origin: ClassVar[str] = "BLOOM's watchdog: neither running nor scheduled to run"
@@ -35,6 +36,8 @@ class NotScheduled(JobRule, frozen=True, kw_only=True):
     """How long it must be so: four looks at the queue."""
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        if run.verdict == "queued":
+            yield from self._never(state, run, now)
         source = state.sources.get(f"slurm:{run.spec.cluster}")
         if run.spec.found or run.verdict not in UNKNOWN or not (run.spec.job or run.jobs) or not is_seen(source):
             return
@@ -51,6 +54,21 @@ class NotScheduled(JobRule, frozen=True, kw_only=True):
             evidence=(f"it was last seen at {where(run.progress)}",) if step is not None else (),
             advice=f"N queues it: trainmon-tui queue {run.name}; if it is over, say so by target_step, or "
             "take its [[run]] out of the config",
+        )
+
+    def _never(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        """Its job waits for what no waiting brings. One that a person holds is theirs."""
+        queue = queue_in(state, run)
+        job = None if queue is None else queue.waiting
+        if job is None or not is_for_good(job.reason) or job.reason == "JobHeldUser":
+            return
+        yield self.found(
+            state,
+            run,
+            "warning",
+            f"{run.name} is not scheduled: job {job.id} will not start by itself: {waits(job, now)}",
+            evidence=(f"{job.state}, {job.reason}" + (f", {job.dependency}" if job.dependency else ""),),
+            advice=f"C cancels it: trainmon-tui cancel {run.name}; then N queues another: trainmon-tui queue {run.name}",
         )
 
 
