@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import combinations
 from statistics import median
 from typing import NamedTuple
 
@@ -18,6 +18,9 @@ WINDOW = 19
 GROWN = 0.02
 """Of the whole memory, over the window: less is noise."""
 
+NOISE = 0.001
+"""Of the whole memory: a floor that falls by no more has not been let go."""
+
 STEADY = 0.5
 """Of the pace of the first half that the second must still have: a cache fills ever slower, a leak does not."""
 
@@ -31,26 +34,33 @@ class Leak(NamedTuple):
 
 
 def leak(floors: Sequence[tuple[Instant, int]], total_mib: int, now: Instant) -> Leak | None:
-    """A memory whose floor rises ten minutes for ten minutes, and not ever slower. The last floor is not over yet."""
+    """A memory whose floor rises for an hour, in steps or steadily, and not ever slower. The last is not over yet."""
     if len(floors) <= BUCKETS:
         return None
-    whole = floors[-WINDOW - 1 : -1]
-    first = len(whole) - 1
-    while first and whole[first - 1][1] < whole[first][1]:
-        first -= 1
-    rising = whole[first:]
-    if len(rising) < BUCKETS or rising[-1][1] - rising[0][1] < GROWN * total_mib:
-        return None
-    pace = _pace(rising)
-    half = len(rising) // 2
-    if _pace(rising[half:]) < STEADY * _pace(rising[: half + 1]):
-        return None
+    rising = _rising(floors[-WINDOW - 1 : -1], NOISE * total_mib)
     at, used = rising[-1]
-    if floors[-1][1] < used:  # the newest is lower: it has been let go
+    if len(rising) < BUCKETS or used - rising[0][1] < GROWN * total_mib:
         return None
-    return Leak(pace * 3_600.0, rising[0][0], max(now, at) + max(0.0, total_mib - max(used, floors[-1][1])) / pace)
+    newest = floors[-1][1]
+    if newest < used - NOISE * total_mib:  # it has been let go
+        return None
+    pace, half = _pace(rising), len(rising) // 2
+    if pace <= 0 or _pace(rising[half:]) < STEADY * _pace(rising[: half + 1]):
+        return None
+    return Leak(pace * 3_600.0, rising[0][0], max(now, at) + max(0.0, total_mib - max(used, newest)) / pace)
+
+
+def _rising(floors: Sequence[tuple[Instant, int]], noise: float) -> Sequence[tuple[Instant, int]]:
+    """The end of the floors during which none fell, from where they left the calm before."""
+    first = len(floors) - 1
+    while first and floors[first - 1][1] <= floors[first][1] + noise:
+        first -= 1
+    calm = floors[first][1] + noise
+    while first + 1 < len(floors) and floors[first + 1][1] <= calm:
+        first += 1
+    return floors[first:]
 
 
 def _pace(floors: Sequence[tuple[Instant, int]]) -> Seconds:
-    """MiB a second: the median of the steps, so that one large one is no pace."""
-    return median((b[1] - a[1]) / max(1.0, b[0] - a[0]) for a, b in pairwise(floors))
+    """MiB a second, by Theil and Sen: one large step is no pace, and many small ones are."""
+    return median((b[1] - a[1]) / max(1.0, b[0] - a[0]) for a, b in combinations(floors, 2))

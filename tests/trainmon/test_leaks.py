@@ -32,8 +32,8 @@ def test_less_than_an_hour_is_no_leak() -> None:
     assert leak((), TOTAL, 0.0) is None
 
 
-def test_one_ten_minutes_without_growth_is_the_end_of_what_was_before() -> None:
-    values = [*rising(6), 450_000, *rising(4, first=460_000)]
+def test_a_fall_is_the_end_of_what_was_before() -> None:
+    values = [*rising(6), 440_000, *rising(4, first=460_000)]
     assert leak(floors(*values), TOTAL, len(values) * TEN) is None
 
 
@@ -42,6 +42,21 @@ def test_a_leak_that_began_after_a_calm_is_seen_with_its_own_begin() -> None:
     found = leak(floors(*values), TOTAL, len(values) * TEN)
     assert found is not None
     assert found.since == 10 * TEN
+    assert found.mib_per_hour == pytest.approx(60_000)
+
+
+def test_a_leak_in_steps_is_a_leak() -> None:
+    """One that loses its memory at each evaluation, every half hour."""
+    values = [400_000 + 20_000 * (index // 3) - 300 * (index % 2) for index in range(19)]
+    found = leak(floors(*values), TOTAL, len(values) * TEN)
+    assert found is not None
+    assert found.mib_per_hour == pytest.approx(40_000, rel=0.1)
+
+
+def test_a_start_is_no_leak_at_any_time() -> None:
+    values = [*rising(4, by=100_000, first=100_000), *[400_000] * 30]
+    for count in range(1, len(values)):
+        assert leak(floors(*values[:count]), TOTAL, count * TEN) is None
 
 
 def test_a_growth_below_two_percent_is_noise() -> None:
@@ -49,7 +64,7 @@ def test_a_growth_below_two_percent_is_noise() -> None:
 
 
 def test_one_large_step_is_no_pace() -> None:
-    values = [100_000, *rising(10, by=4_000)]
+    values = [100_000, *rising(12, by=4_000)]
     found = leak(floors(*values), TOTAL, len(values) * TEN)
     assert found is not None
     assert found.mib_per_hour == pytest.approx(24_000)

@@ -66,6 +66,8 @@ class MemoryLeak(Rule, frozen=True, kw_only=True):
     family = "nodes"
     origin = "ours: a rising floor over an hour, at a pace that does not slacken"
 
+    keep: Duration = 1_800.0
+    """How long it must be over before it is resolved: three of its ten minutes."""
     within: Duration = 43_200.0
     """It is told when nothing would be left within this time."""
     critical: Duration = 7_200.0

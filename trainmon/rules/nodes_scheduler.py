@@ -42,10 +42,14 @@ class NodeDrained(Rule, frozen=True, kw_only=True):
             whose = whose or Whose(state)
             run = whose.name(name)
             if run is not None or name in state.nodes:
-                yield self._found(told, words, run, now, holds=whose.holds(name))
+                yield self._found(told, words, run, state, now, holds=whose.holds(name))
 
-    def _found(self, told: SchedulerNode, words: str, run: str | None, now: Instant, *, holds: bool) -> Finding:
+    def _found(
+        self, told: SchedulerNode, words: str, run: str | None, state: State, now: Instant, *, holds: bool
+    ) -> Finding:
         by = f" (by {told.reason_by})" if told.reason_by else ""
+        cluster = state.clusters.get(told.cluster)
+        is_ours = told.is_drained and cluster is not None and cluster.me is not None and cluster.me == told.reason_by
         since = f", since {ago(now - told.reason_at)}" if told.reason_at is not None else ""
         return Finding(
             rule=self.name,
@@ -59,6 +63,7 @@ class NodeDrained(Rule, frozen=True, kw_only=True):
             node=told.name,
             sources=(f"slurm:{told.cluster}",),
             since=told.reason_at,
+            person=is_ours and not _is_down(told),
         )
 
     def _severity(self, told: SchedulerNode, now: Instant, *, holds: bool) -> Severity:

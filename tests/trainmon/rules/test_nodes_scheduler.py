@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.rules.node_scene import NOW, Scene, slurm
-from trainmon.model import Source, SourceChanged
+from trainmon.model import ClustersChanged, Source, SourceChanged
 from trainmon.model_alerts import Finding
-from trainmon.model_jobs import SchedulerNode
+from trainmon.model_jobs import Cluster, SchedulerNode
 from trainmon.rules.gpus_faults import GpuMissing
 from trainmon.rules.nodes_scheduler import NodeDrained, SparesFew
 from trainmon.slurm.nodes import read_nodes
@@ -77,6 +77,14 @@ def test_a_watched_node_of_no_run_is_a_warning_and_after_a_day_an_information() 
     assert only(told(slurm("n1", "DOWN", reason_at=NOW - 60), run=False).found(DRAINED)).severity == "warning"
     old = slurm("n1", "IDLE", "DRAIN", reason_at=NOW - 2 * DAY)
     assert only(told(old, run=False).found(DRAINED)).severity == "info"
+
+
+def test_a_node_that_we_drained_ourselves_is_an_information() -> None:
+    node = slurm("n1", "ALLOCATED", "DRAIN", reason="bad fan", reason_by="ana", reason_at=NOW)
+    scene = told(node)
+    assert not only(scene.found(DRAINED)).person
+    scene.fold(ClustersChanged((Cluster(name="prod", login="login", me="ana"),)))
+    assert only(scene.found(DRAINED)).person
 
 
 def test_a_node_that_nobody_watches_is_not_told() -> None:
