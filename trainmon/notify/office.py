@@ -180,7 +180,7 @@ class Office:
         if self._shift.is_on_duty:
             self._tell_stuck(mono)
             self._tell_channels(mono)
-            if mono >= self._next_note:
+            if mono >= self._next_note or self._shift.has_begun:
                 self._next_note = mono + NOTE_EVERY
                 self._shift.go_round()
 

@@ -74,6 +74,11 @@ class Shift:
             channels=self._desks.health,
         )
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the rules were gone through for the first time, and nobody else knows yet."""
+        return self.state is not None and self._duty.at is None
+
     def go_round(self) -> None:
         """Write down how we are."""
         note = self.note()

@@ -1,0 +1,58 @@
+"""A program with an office, for tests that kill it: `python -m tests.trainmon.notify.duty_program DIRECTORY FILE`.
+
+What it tells goes into FILE, a line a notice; it says `us` or `other` on standard output whenever its duty changes.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from tests.trainmon.notify.office_scene import fire
+from trainmon.clock import Seconds
+from trainmon.ledger import Ledger
+from trainmon.model import Event, State
+from trainmon.model_alerts import AlertChanges, Channel, DutyChanged
+from trainmon.notify.base import Message, Sent
+from trainmon.notify.office import Office
+
+
+class Lines:
+    """A channel that is a file."""
+
+    health = Channel(name="phone", type="lines")
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def send(self, message: Message, timeout: Seconds) -> Sent:
+        with self._file.open("a") as stream:
+            stream.writelines(f"{told.key}\n" for told in message.notices)
+        return Sent()
+
+    def close(self) -> None:
+        """The file is closed after each message."""
+
+
+def main(directory: Path, file: Path, is_network: bool) -> None:
+    ledger = Ledger(directory, lambda _: None, is_network=is_network)
+
+    def submit(event: Event) -> None:
+        if isinstance(event, DutyChanged):
+            print(event.duty.holder, event.duty.where, event.duty.words or "", sep="|", flush=True)
+
+    office = Office(ledger, (Lines(file),), submit, program="alerts-only")
+    ledger.start()
+    office.start()
+    for line in sys.stdin:
+        now = time.time()
+        told = fire(line.strip())
+        office.tick(State(at=now, started_at=now, looked_at=now))
+        office.hand_over(AlertChanges(at=now, alerts=told.alerts, notices=(told,)))
+    office.stop()
+    ledger.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), "network" in sys.argv[3:])

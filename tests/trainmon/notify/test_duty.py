@@ -1,0 +1,236 @@
+"""Several programs on one ledger: one of them tells, the others show, and one takes over when it dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.notify.office_scene import PATIENT, Phone, Scene, Shifted, fire, opened, plain, until
+from trainmon.ledger import alerts_now, duty_now, give_order
+from trainmon.ledger.duty import Holder, ourselves
+from trainmon.ledger.lease import LOCK, Lock, is_locked
+from trainmon.model import State
+from trainmon.model_alerts import AlertsRecalled, AlertsTold, Duty, DutyChanged, Order, Ordered
+from trainmon.notify.shift import QUIET
+
+ROOT = Path(__file__).parents[3]
+ACK = Order(verb="ack", at=time.time(), by="ana", alert="a", via="command")
+
+
+class Program:
+    """A real one, see duty_program."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self.told = directory / "told"
+        argv = [sys.executable, "-m", "tests.trainmon.notify.duty_program", str(directory), str(self.told), *options]
+        self.process = subprocess.Popen(
+            argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        self.said: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.put(line.strip())
+
+    def says(self, holder: str) -> str:
+        while not (line := self.said.get(timeout=PATIENT)).startswith(f"{holder}|"):
+            pass
+        return line
+
+    def fire(self, name: str) -> None:
+        assert self.process.stdin is not None
+        print(name, file=self.process.stdin, flush=True)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(PATIENT)
+
+    def keys(self) -> list[str]:
+        return self.told.read_text().split() if self.told.exists() else []
+
+
+@contextmanager
+def program(directory: Path, *options: str) -> Iterator[Program]:
+    made = Program(directory, *options)
+    try:
+        yield made
+    finally:
+        made.kill()
+        for pipe in (made.process.stdin, made.process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+@contextmanager
+def standing_by(directory: Path, *phones: Phone, **options: object) -> Iterator[Scene]:
+    scene = Scene(directory, *phones, **options)
+    scene.start()
+    try:
+        until(lambda: scene.holder == "other")
+        yield scene
+    finally:
+        scene.stop(0.0)
+
+
+@pytest.mark.parametrize("options", [(), ("network",)], ids=["local", "network"])
+def test_of_two_programs_one_tells_and_the_other_takes_over_when_it_is_killed(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    phone = Phone()
+    with program(tmp_path, *options) as first:
+        assert ("network file system" in first.says("us")) == ("network" in options)
+        with standing_by(tmp_path, phone, is_network="network" in options) as second:
+            first.fire("a")
+            until(lambda: first.keys() == ["a-fire"])
+            until(lambda: [one.id for event in second.of(AlertsTold)[-1:] for one in event.alerts] == ["a"])
+            until(lambda: second.of(DutyChanged)[-1].duty.at is not None)
+            duty = second.of(DutyChanged)[-1].duty
+            assert (duty.holder, duty.where) == ("other", f"pid {first.process.pid}")
+            second.hand_over(fire("mine"))
+            first.kill()
+            until(lambda: second.holder == "us")
+            (recalled,) = [event.recalled for event in second.of(AlertsRecalled)]
+            assert [one.id for one in recalled.alerts] == ["a"]
+            second.hand_over(fire("b"))
+            until(lambda: phone.keys == ["b-fire"])
+    assert first.keys() == ["a-fire"]
+
+
+def test_what_a_killed_program_was_sending_is_sent_by_the_next(tmp_path: Path) -> None:
+    hangs, go = Phone(), threading.Event()
+    hangs.script.append(go)
+    with opened(tmp_path, hangs) as first:
+        first.hand_over(fire())
+        until(lambda: first.rows("SELECT state FROM outbox") == [("leased",)])
+        copy = tmp_path / "copy"
+        copy.mkdir()
+        plain(first.ledger.file, f"VACUUM INTO '{copy / 'ledger.sqlite'}'")  # as it would be if it were killed now
+        phone = Phone()
+        with opened(copy, phone) as second:
+            until(lambda: phone.keys == ["a-fire"])
+            until(lambda: second.rows("SELECT state, attempts FROM outbox") == [("sent", 2)])
+        go.set()
+
+
+@pytest.mark.parametrize("is_network", [False, True], ids=["local", "network"])
+def test_an_orderly_end_leaves_the_duty_to_the_other(tmp_path: Path, is_network: bool) -> None:
+    how = {"is_network": is_network}
+    with opened(tmp_path, Phone(), **how) as first, standing_by(tmp_path, Phone(), **how) as second:
+        first.stop(0.0)
+        until(lambda: second.holder == "us")
+
+
+def test_orders_of_a_program_without_the_duty_reach_the_one_that_has_it(tmp_path: Path) -> None:
+    with opened(tmp_path, Phone()) as first, standing_by(tmp_path, Phone()) as second:
+        second.office.order(ACK)
+        until(lambda: first.of(Ordered) == [Ordered(ACK, 1)])
+        mute = replace(ACK, verb="unmute", alert="s1")
+        assert give_order(tmp_path, mute) == 2
+        until(lambda: first.of(Ordered) == [Ordered(ACK, 1), Ordered(mute, 2)])
+        first.office.order(replace(ACK, by="bob"))
+        until(lambda: first.of(Ordered)[-1] == Ordered(replace(ACK, by="bob"), None))
+        assert second.of(Ordered) == []
+        first.hand_over(orders_until=2)
+        until(lambda: alerts_now(tmp_path, first.clock.now()).recalled.orders_until == 2)
+    with opened(tmp_path, Phone()) as third:
+        give_order(tmp_path, ACK)
+        until(lambda: third.of(Ordered) == [Ordered(ACK, 3)])
+
+
+def test_an_order_can_be_left_before_anybody_has_the_duty(tmp_path: Path) -> None:
+    assert give_order(tmp_path / "new", ACK) == 1
+    with opened(tmp_path / "new", Phone()) as scene:
+        until(lambda: scene.of(Ordered) == [Ordered(ACK, 1)])
+
+
+def test_others_read_who_has_the_duty_and_how_it_is(tmp_path: Path) -> None:
+    assert duty_now(tmp_path, 0.0) is None
+    with opened(tmp_path, Phone(), program="alerts-only") as scene:
+        now = scene.clock.now()
+        scene.office.tick(State(at=now, started_at=now, looked_at=now))
+        scene.office._shift.go_round()
+        until(lambda: (found := duty_now(tmp_path, now)) is not None and found.note.last_tick_at == now)
+        found = duty_now(tmp_path, now)
+        assert found is not None
+        assert (found.is_held, found.note.program, found.note.holder.pid) == (True, "alerts-only", os.getpid())
+        assert [one.name for one in found.note.channels] == ["phone"]
+    found = duty_now(tmp_path, now)
+    assert found is not None
+    assert not found.is_held
+
+
+def test_one_that_no_longer_goes_round_is_told_of(tmp_path: Path) -> None:
+    with opened(tmp_path, Phone()) as first:
+        now = first.clock.now()
+        first.office.tick(State(at=now, started_at=now, looked_at=now))
+        first.office._shift.go_round()
+        with standing_by(tmp_path, Phone(), clock=Shifted(QUIET * 3)) as second:
+
+            def duty() -> Duty:
+                duties: list[DutyChanged] = second.of(DutyChanged)
+                return duties[-1].duty
+
+            until(lambda: duty().words is not None)
+            assert duty().words == "it has written nothing down for 3m"
+
+
+def test_a_lock_is_one_programs_and_says_whose(tmp_path: Path) -> None:
+    us, others = ourselves(), Holder(pid=1, host="elsewhere", name="x")
+    first, second = Lock(tmp_path, us), Lock(tmp_path, others)
+    assert not is_locked(tmp_path)
+    assert first.take() is None
+    assert first.take() is None, "again"
+    assert second.take() == us
+    assert is_locked(tmp_path)
+    assert (tmp_path / LOCK).stat().st_mode & 0o777 == 0o600
+    first.release()
+    assert not is_locked(tmp_path)
+    assert second.take() is None
+    assert first.take() == others
+
+
+def test_a_lock_whose_file_somebody_removed_is_taken_anew(tmp_path: Path) -> None:
+    first, second = Lock(tmp_path, ourselves()), Lock(tmp_path, ourselves())
+    assert first.take() is None
+    (tmp_path / LOCK).unlink()
+    assert second.take() is None
+    assert first.take() is not None, "one of them stands back at its next look"
+
+
+def test_a_child_of_the_holder_does_not_keep_the_lock(tmp_path: Path) -> None:
+    lock = Lock(tmp_path, ourselves())
+    assert lock.take() is None
+    child = subprocess.Popen(["sleep", "30"])
+    lock.release()
+    assert not is_locked(tmp_path)
+    child.kill()
+    child.wait()
+
+
+def test_a_lock_that_cannot_be_taken_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / LOCK).mkdir()
+    with opened(tmp_path, Phone()) as scene:
+        assert scene.of(DutyChanged)[0].duty.words == f"the ledger {tmp_path / LOCK}: is a directory"
+
+
+def test_the_readers_of_a_lock_do_not_take_it(tmp_path: Path) -> None:
+    lock = Lock(tmp_path, ourselves())
+    assert lock.take() is None
+    lock.release()
+    descriptor = os.open(tmp_path / LOCK, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    assert not is_locked(tmp_path), "one reader is no holder for another"
+    os.close(descriptor)
