@@ -14,7 +14,8 @@ from trainmon.alerting import Alerting
 from trainmon.clock import Clock, Instant, Seconds
 from trainmon.config import Settings
 from trainmon.config_alerts import heartbeat_of, routing_of, rules_of
-from trainmon.config_notify import routes_of, wrong_address
+from trainmon.config_notify import routes_of
+from trainmon.config_notify_kinds import wrong_address
 from trainmon.config_secrets import secret
 from trainmon.config_values import Wrong
 from trainmon.errors import ConfigError, TrainmonError

@@ -17,10 +17,8 @@ from trainmon.config_notify import (
     NotifySettings,
     NtfySettings,
     WebhookSettings,
-    wrong_address,
-    wrong_apprise_url,
-    wrong_topic,
 )
+from trainmon.config_notify_kinds import wrong_address, wrong_apprise_url, wrong_topic
 from trainmon.config_secrets import secret
 from trainmon.config_values import Wrong, quoted
 from trainmon.errors import ConfigError

@@ -26,6 +26,8 @@ PUBLIC_FILE_BYTES, FILE_BYTES = 2_000_000, 15_000_000
 FILES = 4
 LEAST: Seconds = 0.5
 """A request gets at least so long, though the time is nearly over."""
+URGENT: Seconds = 8.0
+"""So long the files of a critical message may take: the next one may wait behind them."""
 PRIORITY: dict[Severity, int] = {"critical": 5, "warning": 4, "info": 3}
 QUIET = 2
 """Comes without a sound: signs of life, and files that follow their message."""
@@ -94,6 +96,8 @@ class Ntfy:
             missed.append(f"it did not ring: {said_by(reply)}")
             reply = self._publish({key: value for key, value in told.items() if key != "call"}, until)
         _judge(reply)
+        if message.severity == "critical":
+            until = min(until, self._clock.monotonic() + URGENT)
         missed += [words for file in self._files(message, is_whole) if (words := self._follow(file, message, until))]
         return Sent("; ".join([_id(reply), *missed]))
 
