@@ -44,7 +44,6 @@ class NodeUnreachable(Rule, frozen=True, kw_only=True):
 
     def _found(self, source: Source, quiet: Seconds | None, state: State, whose: Whose, now: Instant) -> Finding:
         node = source.name.removeprefix("node:")
-        run = whose.name(node)
         told = state.scheduler_nodes.get(node)
         error = source.error or "it says nothing, though its connection stands"
         since = "it has never answered" if source.seen_at is None else f"last heard {ago(now - source.seen_at)} ago"
@@ -57,7 +56,7 @@ class NodeUnreachable(Rule, frozen=True, kw_only=True):
             evidence=tuple(part for part in (_by_slurm(told), clean(source.stderr or "")) if part),
             advice=source.hint or f"try: ssh {node}; what trains there may still run: see the run's log; {EXCLUDE}",
             cluster=source.cluster,
-            run=run,
+            run=whose.last(node),
             node=node,
             since=source.seen_at,
             proven=quiet is not None and quiet >= self.hold,

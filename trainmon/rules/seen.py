@@ -18,7 +18,7 @@ EXCLUDE = "press X on the node: the run's waiting jobs then leave it out"
 AWAY = frozenset({"stopped", "finished"})
 """Runs that suffer from no node."""
 
-PLACES = {"dead": 1, "queued": 0}
+PLACES = {"dead": 2, "queued": 1, "stopped": 0, "finished": 0}
 """Of several runs on a node the one that lives. One that died or waits anew still suffers from what is found now: it is
 what ended it."""
 
@@ -32,20 +32,24 @@ class Whose:
     @cached_property
     def _runs(self) -> dict[str, Run]:
         runs: dict[str, Run] = {}
-        for run in sorted(self._state.runs.values(), key=lambda run: PLACES.get(run.verdict, 2)):
-            if run.verdict not in AWAY:
-                runs.update(dict.fromkeys(run.spec.nodes, run))
+        for run in sorted(self._state.runs.values(), key=lambda run: PLACES.get(run.verdict, 3)):
+            runs.update(dict.fromkeys(run.spec.nodes, run))
         return runs
 
     def name(self, node: str) -> str | None:
         """The run that suffers from what is wrong with a node."""
+        run = self._runs.get(node)
+        return None if run is None or run.verdict in AWAY else run.name
+
+    def last(self, node: str) -> str | None:
+        """The run that is on it or was there last: what a person stopped explains what follows from it."""
         run = self._runs.get(node)
         return None if run is None else run.name
 
     def holds(self, node: str) -> bool:
         """Whether a run is on it, or was until it died."""
         run = self._runs.get(node)
-        return run is not None and run.verdict != "queued"
+        return run is not None and run.verdict != "queued" and run.verdict not in AWAY
 
 
 def nodes_seen(state: State) -> Iterator[Node]:

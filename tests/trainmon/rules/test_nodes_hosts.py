@@ -107,6 +107,13 @@ def test_a_run_that_waits_anew_is_named_and_is_not_on_the_node() -> None:
     assert (finding.severity, finding.run) == ("warning", "llm")
 
 
+def test_a_node_of_a_run_that_a_person_stopped_is_a_warning_that_names_it() -> None:
+    scene = Scene().runs().silent(90.0).lost()
+    scene.state = replace(scene.state, runs={"llm": replace(scene.state.runs["llm"], verdict="stopped")})
+    finding = only(scene.found(AWAY))
+    assert (finding.severity, finding.run) == ("warning", "llm")
+
+
 # ---- rebooted --------------------------------------------------------------------------------------------------------
 
 
