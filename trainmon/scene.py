@@ -96,10 +96,10 @@ def patience(run: Run) -> Seconds:
 
 
 def standing(run: Run, scene: Scene) -> str:
-    """Where it stands: as long as nothing of it runs, this stays the same."""
+    """Where it stands: as long as nothing of it runs, and nobody knows better how it ended, this stays the same."""
     job = scene.jobs.get(run.jobs[0]) if run.jobs else None
     began = None if run.log is None else run.log.began_at
-    return f"{run.progress.step} " + (f"log {began}" if job is None else f"{job.key} {job.started_at}")
+    return f"{run.progress.step} " + (f"log {began}" if job is None else f"{job.key} {job.started_at} {job.state}")
 
 
 def where(progress: Progress) -> str:

@@ -247,6 +247,13 @@ def test_an_attempt_that_fails_after_the_switch_was_taken_back_is_dead() -> None
     assert folded(seen, NOW + 60).runs["llm"].verdict == "dead"
 
 
+def test_accounting_that_knows_better_is_believed_over_what_looked_like_a_person() -> None:
+    seen = folded(state(ended("CANCELLED"), progress=replace(PROGRESS, at=NOW - 730), verdict="unknown"))
+    assert seen.runs["llm"].verdict == "stopped"
+    better = ended("NODE_FAIL")
+    assert folded(replace(seen, jobs={better.key: better}), NOW + 30).runs["llm"].verdict == "dead"
+
+
 def test_a_person_who_was_named_before_this_program_began_anew_is_believed() -> None:
     stopped = state(ended("COMPLETED"), verdict="stopped", why="the kill switch is armed since 15m by ann")
     finding = found(RunStopped(), stopped)

@@ -68,7 +68,7 @@ class NotScheduled(JobRule, frozen=True, kw_only=True):
             "warning",
             f"{run.name} is not scheduled: job {job.id} will not start by itself: {waits(job, now)}",
             evidence=(f"{job.state}, {job.reason}" + (f", {job.dependency}" if job.dependency else ""),),
-            advice=f"C cancels it: trainmon-tui cancel {run.name}; then N queues another: trainmon-tui queue {run.name}",
+            advice=f"C cancels it: trainmon-tui cancel {run.name}; N queues another: trainmon-tui queue {run.name}",
         )
 
 
