@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.lab.ntfy_server import NtfyServer
+from tests.lab.ntfy_server import NtfyServer, error
+from tests.lab.receiver import CUT, DIE, WELL, status
 from tests.trainmon.notify.telling import message
 from trainmon.config_decode import decode
 from trainmon.config_notify import NotifySettings, routes_of
 from trainmon.errors import ConfigError
 from trainmon.model_alerts import Route
 from trainmon.notify.apprise import Apprise
+from trainmon.notify.base import Broken, Retry
 from trainmon.notify.channels import GUESSABLE, NO_BUTTON, listeners, senders, unfit
 from trainmon.notify.command import Command
 from trainmon.notify.desktop import Desktop
@@ -172,3 +176,31 @@ def test_a_whole_channel_from_its_config_to_the_server(tmp_path: Path) -> None:
         sender.send(message(), 10)
         assert server.of("ops")[0].title == "CODE RED video-2b: run-dead"
         sender.close()
+
+
+def test_no_log_holds_a_secret_whatever_happens(
+    every: tuple[NotifySettings, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not even with the libraries' own details on."""
+    caplog.set_level(logging.DEBUG)
+    logging.getLogger().setLevel(logging.DEBUG)
+    with NtfyServer.start(tokens=("tk_hunter2",)) as server:
+        environ = ENVIRON | {
+            "HOOK": f"{server.url}/hunter2",
+            "SERVER": server.url,
+            "MAIL": "mailto://ann:hunter2@127.0.0.1:1",
+        }
+        text = ALL.format(folder=tmp_path).replace('topic = "env:TOPIC"', 'topic = "env:TOPIC"\nserver = "env:SERVER"')
+        made = senders(settings(text.replace("https://hc.test", server.url)), environ=environ)
+        (replies,) = listeners(made, lambda _: None)
+        replies.start()
+        answers = [WELL, status(500), error(42908), CUT, DIE]
+        for sender in made:
+            for answer in answers if sender.health.type != "apprise" else [WELL]:
+                server.script(answer)
+                with contextlib.suppress(Retry, Broken):
+                    sender.send(message(), 10)
+        replies.stop()
+    assert len(server.requests) > 15
+    said = [record.getMessage() + (record.exc_text or "") for record in caplog.records]
+    assert not [words for words in said if "hunter2" in words or (made[0].reply_topic or "-") in words]

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from tests.lab.receiver import HANG, Answer, status
 from tests.lab.webhook_receiver import WebhookReceiver
@@ -106,6 +113,44 @@ def test_a_name_that_is_not_known_is_for_now_only() -> None:
     with pytest.raises(Retry) as caught:
         Http("x").ask("POST", "http://hunter2.invalid/", headers={}, timeout=20)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A certificate of localhost's own, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = dt.datetime.now(dt.UTC)
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    text = key.private_bytes(serialization.Encoding.PEM, *form) + signed.public_bytes(serialization.Encoding.PEM)
+    (tmp_path / "certificate.pem").write_bytes(text)
+    return tmp_path / "certificate.pem"
+
+
+def test_a_certificate_must_be_trusted_here(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with WebhookReceiver.start() as receiver:
+        receiver._http.socket = context.wrap_socket(receiver._http.socket, server_side=True)
+        url = f"https://localhost:{receiver.port}/hunter2"
+        with pytest.raises(Broken) as caught:
+            Http("x").ask("POST", url, headers={}, timeout=10)
+        assert caught.value.message.startswith("its certificate is not trusted here")
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        assert Http("x").ask("POST", url, headers={}, timeout=10).is_good
+        receiver.failures.clear()
 
 
 def test_only_2xx_is_taken(receiver: WebhookReceiver) -> None:
