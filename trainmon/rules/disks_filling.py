@@ -9,7 +9,7 @@ from trainmon.forecast import DAY, ENOUGH
 from trainmon.model import Disk, State
 from trainmon.model_alerts import Alert, Finding, Severity
 from trainmon.model_disks import Forecast
-from trainmon.room import Fit, fit, is_shared, saved_on
+from trainmon.room import Fit, Save, fit, is_shared, saved_on
 from trainmon.rules.base import Duration, Share, ago
 from trainmon.rules.places import DiskRule, Place, age, run_on, well
 from trainmon.text import counted, size
@@ -160,10 +160,8 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
     def _finding(self, place: Place, found: Fit, state: State, now: Instant) -> Finding:
         disk, save = place.disk, found.first
         assert save is not None
-        comes = (
-            "" if save.at is None else " and is being written" if save.at <= now else f", due in {ago(save.at - now)},"
-        )
         which = "the next checkpoint" if save.number == 1 else f"checkpoint {save.number} from now"
+        before = f"; {found.fitting} before it {'does' if found.fitting == 1 else 'do'}" if found.fitting else ""
         left = size(disk.left_bytes or 0)
         quota = " of its quota" if disk.quota is not None and disk.left_bytes == disk.quota.left_bytes else ""
         next_at = "" if found.next_at is None else f"; the next begins {_in(found.next_at, now)}"
@@ -171,18 +169,24 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
             rule=self.name,
             subject=place.subject,
             severity="critical" if save.number == 1 else "warning",
-            summary=f"{place.name} has {left}{quota} left: {which} of {save.run} ({size(found.bytes)}){comes} does not "
-            f"fit; {found.fitting} more fit; {age(disk, now)}",
+            summary=f"{place.name} has {left}{quota} left: {which} of {save.run} ({size(found.bytes)})"
+            f"{_due(save, now)} does not fit{before}; {age(disk, now)}",
             evidence=(
                 f"recent checkpoints take up to {size(found.bytes)}{next_at}",
                 f"{disk.left_bytes or 0:,} bytes may still be written at {disk.mount or disk.path}",
             ),
-            advice="delete old checkpoints before it comes; what the run would resume from is marked in its screen (2)",
+            advice="delete old checkpoints before it comes; Enter on the run (1) shows them",
             cluster=disk.cluster,
             run=save.run,
             node=place.node,
             sources=place.sources,
         )
+
+
+def _due(save: Save, now: Instant) -> str:
+    if save.at is None:
+        return ""
+    return ", which is being written," if save.at < now else f", due {_in(save.at, now)},"
 
 
 def _in(at: Instant, now: Instant) -> str:
