@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.alerts.messages import TOPIC
 from tests.alerts.watch import Watch
 from tests.end_to_end.product import Cluster
 from tests.lab.ntfy_server import NtfyServer
 
-TOPIC = "a-topic-of-chance-29b5ec25"
 CONFIG = """\
 [[cluster]]
 name = "lab"
@@ -26,6 +26,11 @@ topic = "{topic}"
 severity = "info"
 [[rule]]
 type = "gpu-lost"
+hold = "0s"
+keep = "1s"
+[[rule]]
+type = "gpu-memory-full"
+severity = "critical"
 hold = "0s"
 keep = "1s"
 [heartbeat]

@@ -2,45 +2,113 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 
-from tests.alerts.conftest import TOPIC
-from tests.alerts.watch import PATIENCE, Watch
+from tests.alerts.messages import titles, told, until_told
+from tests.alerts.watch import Watch
 from tests.end_to_end.product import Cluster, until
+from tests.lab.ntfy_server import NtfyServer
 from tests.lab.nvml import GPU_IS_LOST
-from tests.lab.ntfy_server import Message, NtfyServer
+from tests.lab.receiver import status
 
 MakeWatch = Callable[..., Watch]
 
 
-def told(ntfy: NtfyServer, *words: str) -> list[Message]:
-    """The messages whose title has all these words."""
-    return [message for message in ntfy.of(TOPIC) if all(word in message.title for word in words)]
+def lose(nodes: Cluster, node: int, gpu: int = 1) -> None:
+    nodes.nvml[node].error(gpu, "*", GPU_IS_LOST)
 
 
-def until_told(ntfy: NtfyServer, *words: str) -> Message:
-    try:
-        until(lambda: told(ntfy, *words), f"a message titled {words}", PATIENCE)
-    except AssertionError as error:
-        error.add_note(f"these came: {[message.title for message in ntfy.messages]}")
-        raise
-    return told(ntfy, *words)[-1]
+def fill(nodes: Cluster, node: int, gpu: int = 1) -> None:
+    """Its memory; unlike a lost GPU it may become well again under a new probe, too."""
+    nodes.nvml[node].set(gpu, memory_used=85_500_000_000)
+
+
+def mend(nodes: Cluster, node: int) -> None:
+    nodes.nvml[node].clear(gpus=2)
+
+
+def started(daemon: Watch) -> Watch:
+    daemon.start()
+    for node in ("node:n0", "node:n1"):
+        daemon.until("source", source=node, health="ok")
+    return daemon
 
 
 def test_a_fault_on_a_node_reaches_the_phone_is_acknowledged_there_and_its_end_is_told(
     nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch
 ) -> None:
-    daemon = watch()
-    daemon.start()
-    daemon.until("source", source="node:n0", health="ok")
-    nodes.nvml[0].error(1, "*", GPU_IS_LOST)
+    daemon = started(watch())
+    lose(nodes, 0)
     message = until_told(ntfy, "CODE RED", "n0")
     assert message.priority == 5
     ntfy.press(message)
-    daemon.until("acknowledged")
+    daemon.until("acknowledged", rule="gpu-lost")
     alert = daemon.alert("gpu-lost")
     assert alert is not None
     assert alert["acknowledged_by"]
-    nodes.nvml[0].clear(gpus=2)
+    assert [made["state"] for made in alert["delivery"]] == ["sent"]
+    mend(nodes, 0)
     until_told(ntfy, "RESOLVED", "n0")
-    print([m.title for m in ntfy.messages])
+    # The empty one is what the phone's button wrote, and never to the topic that people read.
+    assert titles(ntfy) == [
+        "CODE RED gpu-lost n0/1", "ACKNOWLEDGED CODE RED gpu-lost n0/1", "RESOLVED gpu-lost n0/1",
+    ]  # fmt: skip
+
+
+def test_a_killed_daemon_goes_on_where_it_was_and_tells_nothing_twice(
+    nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch
+) -> None:
+    daemon = started(watch())
+    fill(nodes, 0)
+    until_told(ntfy, "gpu-memory-full", "n0")
+    daemon.until("sent", channel="phone")
+    daemon.kill()
+    assert daemon.run("status").returncode == 3
+    fill(nodes, 1)
+    daemon.start()
+    until_told(ntfy, "gpu-memory-full", "n1")
+    mend(nodes, 0)
+    until_told(ntfy, "RESOLVED", "n0")
+    assert [len(told(ntfy, "CODE RED", node)) for node in ("n0", "n1")] == [1, 1]
+
+
+def test_of_two_daemons_one_tells_and_the_other_takes_over_when_it_dies(
+    nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch
+) -> None:
+    first = started(watch())
+    second = started(watch(name="second"))
+    second.until("duty", holder="other", where=f"pid {first.pid}")
+    lose(nodes, 0)
+    until_told(ntfy, "CODE RED", "n0")
+    first.kill()
+    second.until("duty", holder="us")
+    lose(nodes, 1)
+    until_told(ntfy, "CODE RED", "n1")
+    mend(nodes, 0)
+    until_told(ntfy, "RESOLVED", "n0")
+    assert sorted(titles(ntfy)) == ["CODE RED gpu-lost n0/1", "CODE RED gpu-lost n1/1", "RESOLVED gpu-lost n0/1"]
+    assert second.status()["duty"]["pid"] == second.pid
+
+
+def test_neither_a_refused_channel_nor_a_lost_ledger_nor_a_dead_host_ends_it(
+    nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch
+) -> None:
+    more = f'[[notify]]\ntype = "webhook"\nurl = "{ntfy.url}/gone/for/good"\n[[cluster]]\nname = "c"\nnodes = ["n9"]\n'
+    daemon = started(watch(more))
+    daemon.until("source", source="node:n9", health="down")
+    shutil.rmtree(daemon.state)
+    lose(nodes, 0)
+    until_told(ntfy, "CODE RED", "n0")
+    daemon.until("channel", channel="webhook", state="broken")
+    (daemon.state / "ledger.sqlite").write_bytes(b"no ledger at all, for once" * 1000)
+    lose(nodes, 1)
+    until_told(ntfy, "CODE RED", "n1")
+    until(lambda: daemon.lines(event="ledger"), "it says what is wrong with the ledger")
+    ntfy.always(status(500))
+    mend(nodes, 0)
+    daemon.until("channel", channel="phone", state="retrying")
+    ntfy.well()
+    until_told(ntfy, "RESOLVED", "n0")
+    assert daemon.is_running
+    assert len(told(ntfy, "CODE RED", "gpu-lost", "n0")) == 1

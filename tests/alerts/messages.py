@@ -1,0 +1,28 @@
+"""What reached the phone, and waiting for it."""
+
+from __future__ import annotations
+
+from tests.alerts.watch import PATIENCE
+from tests.end_to_end.product import until
+from tests.lab.ntfy_server import Message, NtfyServer
+
+TOPIC = "a-topic-of-chance-29b5ec25"
+
+
+def told(ntfy: NtfyServer, *words: str) -> list[Message]:
+    """The messages whose title has all these words."""
+    return [message for message in ntfy.of(TOPIC) if all(word in message.title for word in words)]
+
+
+def titles(ntfy: NtfyServer) -> list[str]:
+    return [message.title for message in ntfy.of(TOPIC)]
+
+
+def until_told(ntfy: NtfyServer, *words: str, count: int = 1) -> Message:
+    """Wait for so many of them; the newest."""
+    try:
+        until(lambda: len(told(ntfy, *words)) >= count, f"{count} titled {words}", PATIENCE)
+    except AssertionError as error:
+        error.add_note(f"these came: {titles(ntfy)}")
+        raise
+    return told(ntfy, *words)[-1]
