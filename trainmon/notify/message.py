@@ -54,9 +54,12 @@ def render(notices: Sequence[Notice], now: Instant) -> Message:
     stories = _stories(told)
     plain = _newest([notice for notice in told if not notice.alerts])
     blocks = [_plain(notice, alone=len(told) == 1) for notice in plain]
+    blocks += ["\n".join(map(printable, notice.lines)) for notice in told if notice.alerts]
     blocks += [_block(story, now) for story in stories[:WHOLE]]
     if stories[WHOLE:]:
         blocks.append("\n".join(_in_short(stories[WHOLE:], now)))
+    if more := sum(notice.more for notice in told):
+        blocks.append(f"and {counted(more, 'alert')} more: trainmon-tui status")
     body = "\n\n".join(block for block in blocks if block)
     return Message(
         key=_key(told),
@@ -149,7 +152,7 @@ def _title(stories: Sequence[Story], plain: Sequence[Notice], notices: Sequence[
     alert = first.alert
     kind = first.notices[-1].kind
     said = "RESOLVED" if first.is_over else BEFORE.get(kind, "") + SAID[alert.severity]
-    more = len(stories) - 1 + len(plain)
+    more = len(stories) - 1 + len(plain) + sum(notice.more for notice in notices)
     others = f" and {more:,} more" if more else ""
     return f"{said} {_of(alert)}{others}{late}"
 
@@ -178,8 +181,9 @@ def _block(story: Story, now: Instant) -> str:
         if alert.data != "ok":
             lines.append(f"it cannot be seen now: {printable(alert.data_why or alert.data)}")
         lines += [f"  | {printable(line)}" for line in alert.evidence[-10:]]
-    if alert.delivery:
-        lines.append(f"told before: {'; '.join(_delivered(one, now) for one in alert.delivery)}")
+    before = [_delivered(one, now) for one in alert.delivery if one.state not in ("waiting", "sending", "stopped")]
+    if before:
+        lines.append(f"told before: {'; '.join(before)}")
     if not story.is_over:
         lines += [f"→ {printable(alert.advice)}"] if alert.advice else []
         lines += _keys(alert)

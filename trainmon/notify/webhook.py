@@ -63,7 +63,7 @@ def payload(message: Message, receiver: str) -> dict[str, Any]:
     return {
         "version": "4",
         "groupKey": group or message.key,
-        "truncatedAlerts": max(0, len(alerts) - ALERTS),
+        "truncatedAlerts": max(0, len(alerts) - ALERTS) + sum(notice.more for notice in message.notices),
         "status": "firing" if is_firing else "resolved",
         "receiver": receiver,
         "groupLabels": {"group": group} if group else {},

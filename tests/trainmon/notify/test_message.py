@@ -118,6 +118,18 @@ def test_ten_thousand_alerts_are_a_message_of_a_size_that_can_be_sent() -> None:
     assert len(told.acknowledge) == 16
 
 
+def test_alerts_that_a_notice_only_counts_are_counted() -> None:
+    told = message(notice(alert(), kind="digest", more=211, lines=("212 alerts at once", "212 × run-dead (critical)")))
+    assert told.title == "CODE RED video-2b: run-dead and 211 more"
+    assert told.body.startswith("212 alerts at once\n212 × run-dead (critical)\n\nno process of video-2b")
+    assert told.body.endswith("\n\nand 211 alerts more: trainmon-tui status")
+
+
+def test_what_is_about_to_be_told_was_not_told_before() -> None:
+    waiting = Delivery(channel="phone", kind="fire", state="waiting", at=NOW)
+    assert "told before" not in message(notice(alert(delivery=(waiting,)))).body
+
+
 def test_secrets_and_control_characters_of_logs_do_not_leave() -> None:
     nasty = alert(
         run="a\x1b[31mb\nc",
