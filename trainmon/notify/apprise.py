@@ -80,11 +80,15 @@ class Apprise:
         raise Retry(answer.words) if answer.outcome == "retry" else Broken(answer.words)
 
     def check(self, timeout: Seconds) -> str | None:
-        """Why apprise would not take this address at all; None when it would."""
+        """Why it cannot be sent by this address, as far as is known without sending; None when it can."""
         try:
-            answer = self._ask(Question(url=self._url), timeout)
+            return self.refused(timeout)
         except Retry as error:
             return error.message
+
+    def refused(self, timeout: Seconds) -> str | None:
+        """Why apprise would not take this address at all. Raises Retry where it cannot be asked."""
+        answer = self._ask(Question(url=self._url), timeout)
         return None if answer.outcome == "sent" else answer.words
 
     def close(self) -> None:

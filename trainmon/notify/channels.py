@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ from trainmon.errors import ConfigError
 from trainmon.model import Event
 from trainmon.model_alerts import Channel
 from trainmon.notify.apprise import Apprise, later
-from trainmon.notify.base import Sender
+from trainmon.notify.base import Retry, Sender
 from trainmon.notify.command import Command
 from trainmon.notify.desktop import Desktop, Toast
 from trainmon.notify.healthchecks import Healthchecks, Ping
@@ -34,6 +35,8 @@ from trainmon.notify.ntfy import PUBLIC, Ntfy, is_guessable, login_of
 from trainmon.notify.replies import Memory, Replies
 from trainmon.notify.webhook import Webhook
 
+log = logging.getLogger(__name__)
+
 GUESSABLE = (
     "its topic can be guessed, and whoever guesses it reads along: take one of chance, such as `openssl rand -hex 12`"
 )
@@ -41,6 +44,9 @@ NO_BUTTON = (
     "it logs in, and its Acknowledge button does not: it works only where the server lets everybody write to the "
     "reply topic, or with a reply_token"
 )
+
+
+ASKED_FOR: Seconds = 15.0
 
 
 class Parts(NamedTuple):
@@ -58,10 +64,12 @@ def senders(
     state_directory: Path | None = None,
     clock: Clock | None = None,
     toast: Toast | None = None,
+    ask: bool = False,
 ) -> tuple[Sender, ...]:
     """One for each channel of the config. Raises ConfigError with every secret that is missing or is none.
 
-    In `state_directory` it is kept what reply topics are called; `toast` shows a message in the dashboard.
+    In `state_directory` it is kept what reply topics are called; `toast` shows a message in the dashboard. With `ask`,
+    apprise is asked whether it knows the services, which takes its child a second each.
     """
     parts = Parts(clock or SystemClock(), Memory(state_directory), toast)
     made: list[Sender] = []
@@ -69,6 +77,8 @@ def senders(
     for number, entry in enumerate(settings, 1):
         read = _Secrets(environ)
         sender = _sender(entry, read, parts)
+        if ask and not read.problems and isinstance(sender, Apprise):
+            read.problems += _refused(sender)
         problems += [f"[[notify]] #{number} ({quoted(entry.called)[1:-1]}): {words}" for words in read.problems]
         if not read.problems:
             made.append(sender)
@@ -94,6 +104,16 @@ def listeners(
 def unfit(sender: Sender, timeout: Seconds) -> str | None:
     """Why a channel cannot work, as far as can be known without sending anything by it."""
     return sender.check(timeout) if isinstance(sender, Apprise | Ntfy) else None
+
+
+def _refused(sender: Apprise) -> Iterator[str]:
+    try:
+        words = sender.refused(ASKED_FOR)
+    except Retry as error:  # the machine is too busy to say: its messages will
+        log.warning("apprise cannot be asked about %s: %s", sender.health.name, error.message)
+        return
+    if words:
+        yield f'"url": {words}'
 
 
 class _Secrets:

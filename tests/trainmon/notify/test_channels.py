@@ -151,6 +151,18 @@ def test_a_service_with_later_receipts_gets_a_note() -> None:
     assert sender.health.note == "Pushover says only later whether it was delivered; that is not followed yet"
 
 
+def test_a_service_that_apprise_does_not_know_is_refused_where_it_is_asked() -> None:
+    wrong = settings('[[notify]]\ntype = "apprise"\nname = "chat"\nurl = "slakc://hunter2/b/c"')
+    assert senders(wrong, environ={})
+    with pytest.raises(ConfigError) as caught:
+        senders(wrong, environ={}, ask=True)
+    assert caught.value.problems == [
+        '[[notify]] #1 (chat): "url": apprise knows no service slakc://; did you mean slack://?'
+    ]
+    right = settings('[[notify]]\ntype = "apprise"\nname = "chat"\nurl = "mailto://ann:hunter2@mail.test"')
+    assert senders(right, environ={}, ask=True)
+
+
 def test_what_phones_answer_is_read_where_there_is_a_button(every: tuple[NotifySettings, ...], tmp_path: Path) -> None:
     made = senders(every, environ=ENVIRON, state_directory=tmp_path)
     (replies,) = listeners(made, lambda _: None, state_directory=tmp_path)
