@@ -142,9 +142,13 @@ class Telling:
         self._state = State()
         self._looked_at: Instant | None = None
 
+    def _made(self, settings: Settings) -> tuple[Sender, ...]:
+        """The channels; of those of apprise the daemon asks whether there are such services. Raises ConfigError."""
+        return senders(settings.notify, state_directory=self._directory, clock=self._clock, ask=self._is_daemon)
+
     def _begin_anew(self) -> None:
         """An office that was not opened yet, with channels of its own. Raises ConfigError."""
-        made = senders(self._settings.notify, state_directory=self._directory, clock=self._clock)
+        made = self._made(self._settings)
         self._listeners = self._listening(made)
         self.office = self._open(made, self._submit)
 
@@ -195,7 +199,7 @@ class Telling:
 
     def renew(self, settings: Settings) -> None:
         """Go by these settings from now on. Raises ConfigError, and then nothing has changed."""
-        made = senders(settings.notify, state_directory=self._directory, clock=self._clock)
+        made = self._made(settings)
         before, self._listeners = self._listeners, self._listening(made)
         for listener in before:
             listener.stop()
