@@ -31,6 +31,9 @@ launcher, Lightning's and TorchTitan's signal handlers, and the common words of 
 FLOOR = re.compile(r"loss scale already at minimum|minimum loss scale reached", re.IGNORECASE)
 """DeepSpeed's and fairseq's last words before they give up."""
 
+OVERFLOW = re.compile(r"overflow(?:!| detected\.) .{0,20}skipping step", re.IGNORECASE)
+"""What DeepSpeed and apex write in place of taking a step, beside a bar or another format that counts it."""
+
 SCALES = ("loss-scale", "loss_scale", "train/loss_scale", "loss scale")
 """As Megatron and others name it in W&B."""
 
@@ -49,7 +52,7 @@ def follow(folding: Folding, now: Instant) -> None:
     """Remember what changed of each run."""
     scene = Scene(jobs=folding.current("jobs"))
     for name, run in folding.current("runs").items():
-        memory = _stopped(_lines(_steps(run.memory, run), run.log, now), run, scene)
+        memory = _stopped(_steps(_lines(run.memory, run.log, now), run), run, scene)
         if memory is not run.memory:
             folding.writable("runs")[name] = replace(run, memory=memory)
 
@@ -72,11 +75,24 @@ def _steps(memory: RunMemory, run: Run) -> RunMemory:
         cadence_s=progress.cadence_s,
         scale_peak=_scale_peak(memory, run, anew=is_anew),
     )
+    new = _overflown(new, (progress.step or 0) - (memory.step or 0))
     if is_back:
         new = replace(new, back_at=at, back_from=memory.step, exiting_at=None, floor_at=None)
     elif is_late:
         new = replace(new, exiting_at=None, floor_at=None)
     return _loss(new, run, at)
+
+
+def _overflown(memory: RunMemory, gained: int) -> RunMemory:
+    """How many of the last steps were skipped, once so many more were counted."""
+    if not memory.overflows and not memory.skipped_in_row:
+        return memory
+    is_all = 0 < gained <= memory.overflows
+    return replace(
+        memory,
+        skipped_in_row=memory.skipped_in_row + gained if is_all else 0,
+        overflows=memory.overflows - gained if is_all else 0,
+    )
 
 
 def _loss(memory: RunMemory, run: Run, at: Instant) -> RunMemory:
@@ -105,7 +121,7 @@ def _scale_peak(memory: RunMemory, run: Run, *, anew: bool) -> float | None:
 
 
 def _lines(memory: RunMemory, log: Log | None, now: Instant) -> RunMemory:
-    """What its new lines say of its end."""
+    """What its new lines say of its end, and of steps that were not taken."""
     if log is None or log.first + len(log.lines) == memory.read_to:
         return memory
     until = log.first + len(log.lines)
@@ -119,6 +135,8 @@ def _lines(memory: RunMemory, log: Log | None, now: Instant) -> RunMemory:
             memory = replace(memory, exiting_at=now, exiting=line[:LINE])
         elif FLOOR.search(line):
             memory = replace(memory, floor_at=now, floor=line[:LINE])
+        elif OVERFLOW.search(line):
+            memory = replace(memory, overflows=memory.overflows + 1)
     return memory
 
 

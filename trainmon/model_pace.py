@@ -66,6 +66,10 @@ class RunMemory(msgspec.Struct, frozen=True, kw_only=True):
     """What was odd about them last."""
     scale_peak: float | None = None
     """The highest loss scale of this attempt: a constant 1 (bf16) is no floor that was reached."""
+    overflows: int = 0
+    """Lines that told of a skipped step, since the last step that they do not belong to: they say no step."""
+    skipped_in_row: int = 0
+    """How many steps in a row were skipped, by such lines."""
     back_at: Instant | None = None
     """When its steps last went back, and from where: it was restarted from a checkpoint."""
     back_from: int | None = None

@@ -171,3 +171,16 @@ def test_a_floor_is_not_over_because_its_log_is_not_read() -> None:
     seen, at = stepped(usual(), 80, line(80, scale=1.0))
     dark = changed(without(seen, READER), verdict="unknown")
     assert blind(LossScaleFloor(), seen, dark, at) == f"{READER}: no answer in 10 s"
+
+
+def test_steps_that_deepspeed_skips_beside_a_bar_are_counted() -> None:
+    overflow = "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 4096, reducing to 2048"
+    bar = " {}%|####      | {}/900 [00:{}<00:40, 1.00it/s]"
+    seen, at = watched(), NOW
+    for step in range(15, 40):
+        at = NOW + 4.0 * step
+        told = [bar.format(step // 9, step, step)] if step < 18 else [overflow, bar.format(step // 9, step, step)]
+        seen = after(seen, [lines(at, *told)], at)
+    assert said(SkippedSteps(), seen, at) == "llm has skipped 22 iterations in a row, until step 39"
+    seen = after(seen, [lines(at + 4, bar.format(4, 40, 40))], at + 4)
+    assert found(SkippedSteps(), seen, at + 4) is None

@@ -97,7 +97,8 @@ class SkippedSteps(NumberRule, frozen=True, kw_only=True):
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         progress = run.progress
-        if progress.skipped_in_row < self.steps or run.verdict not in LIVING:
+        skipped = max(progress.skipped_in_row, run.memory.skipped_in_row)
+        if skipped < self.steps or run.verdict not in LIVING:
             return
         scale = loss_scale(run)
         words = "" if scale is None else f"; the loss scale is {scale:g}"
@@ -105,8 +106,7 @@ class SkippedSteps(NumberRule, frozen=True, kw_only=True):
             state,
             run,
             "warning",
-            f"{run.name} has skipped {progress.skipped_in_row:,} iterations in a row, until step "
-            f"{progress.step or 0:,}{words}",
+            f"{run.name} has skipped {skipped:,} iterations in a row, until step {progress.step or 0:,}{words}",
             evidence=tail(run),
             advice="its gradients overflow: look at its loss and gradient norm (key 6); go back to a checkpoint from "
             "before, or train in bf16",
