@@ -95,7 +95,7 @@ def advance(alerts: Mapping[str, Alert], look: Look) -> Advanced:
 
 
 def _is_another(alert: Alert, finding: Finding) -> bool:
-    """Whether an event has happened anew."""
+    """Whether an event has happened anew: when it happened is what tells one from the next."""
     return finding.event and alert.event and finding.since is not None and abs(finding.since - alert.since) >= 1.0
 
 

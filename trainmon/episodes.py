@@ -33,7 +33,7 @@ Token = Callable[[], str]
 
 def begun(finding: Finding, now: Instant, taken: Container[str], token: Token) -> Alert:
     """A new episode, found for the first time."""
-    since = now if finding.since is None else min(finding.since, now)
+    since = now if finding.since is None else finding.since if finding.event else min(finding.since, now)
     return Alert(
         id=name_of(finding.rule, finding.subject, since, taken),
         rule=finding.rule,
@@ -83,7 +83,7 @@ def after_jump(alert: Alert, jump: Jump, hold: Seconds, now: Instant) -> Alert:
     """The alert after a jump of the clock: what it waits for takes as long as it would have taken without."""
     names = ["told_at", "first_told_at", "acknowledged_at"]
     if jump.shift < 0:
-        names += ["since", "found_at", "fired_at", "resolved_at"]
+        names += ["found_at", "fired_at", "resolved_at"] + ([] if alert.event else ["since"])
     moved: dict[str, Any] = {
         name: at + jump.shift for name in names if jump.shift and (at := getattr(alert, name)) is not None
     }
