@@ -33,11 +33,13 @@ SOON: Seconds = 5.0
 """Between two questions while it does not answer, or after somebody said something: the config's own pace at most."""
 
 SILENT_PERIODS = 3
-LEAST: Seconds = 30.0
-"""So long it must be silent before this machine tells in its place: a restart takes seconds."""
+"""So long it must say that nobody watches there before this machine tells: a restart takes seconds."""
 
-GRACE: Seconds = 30.0
-"""And so much longer where it cannot be reached at all: it may well be there, and tell."""
+LEAST: Seconds = 10.0
+"""The same, where it is asked every second."""
+
+UNREACHED_PERIODS = 6
+"""So long it must not answer at all: it may well be there, and tell."""
 
 NOT_FOUND = 127
 SKEWED: Seconds = 2.0
@@ -78,7 +80,7 @@ class DaemonWatch:
         self._next: Seconds = clock.monotonic()
         self._heard: Seconds = clock.monotonic()
         """When it was last known to tell people; at first, when we began to ask."""
-        self._why, self._patience = "it does not answer", LEAST + GRACE
+        self._why, self._patience = "it does not answer", max(LEAST, UNREACHED_PERIODS * every)
         """Why it is not known to tell people, and how long that may last before this machine does."""
         self._is_shown = True
         """Whether what it says is waited for, and shown in place of our own."""
@@ -242,19 +244,19 @@ class DaemonWatch:
         words = status.duty.words or "nobody watches there"
         self._tell(phase="up", seen_at=self._clock.now(), error=f"{self.host}: {words}",
                    hint="start it there: trainmon-tui service systemd")  # fmt: skip
-        self._silent(words, LEAST)
+        self._silent(words, SILENT_PERIODS)
 
     def _failed(self, error: TrainmonError) -> None:
         refused = isinstance(error, LoginNeeded | LoginRefused)
         self._is_held = refused or (isinstance(error, HostUnreachable) and error.prompted)
         self._tell(phase="held" if self._is_held else "retrying", error=error.message, hint=error.hint or None)
-        self._silent(error.message.removeprefix(f"{self.host}: "), LEAST + GRACE)
+        self._silent(error.message.removeprefix(f"{self.host}: "), UNREACHED_PERIODS)
 
-    def _silent(self, why: str, least: Seconds) -> None:
+    def _silent(self, why: str, periods: int) -> None:
         """It did not say that it tells people: wait, and when that has lasted, let this machine do it."""
         now = self._clock.monotonic()
         self._next = min(self._next, now + SOON)
-        self._why, self._patience = why, max(least, SILENT_PERIODS * self._every)
+        self._why, self._patience = why, max(LEAST, periods * self._every)
         if self.is_on_duty is True:
             self._on_duty(self._seen_at(), why)
         self._judge_silence()

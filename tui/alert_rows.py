@@ -163,8 +163,8 @@ def opened(state: State, sort: str, wanted: str = "") -> list[Alert]:
 
 
 def over(state: State, wanted: str = "") -> list[Alert]:
-    """Those that ended within the last day, the last first."""
-    found = [one for one in matching(state, wanted) if not one.is_open]
+    """Those that fired and ended within the last day, the last first."""
+    found = [one for one in matching(state, wanted) if not one.is_open and one.fired_at is not None]
     return sorted(found, key=lambda one: (-(one.resolved_at or one.since), one.id))
 
 

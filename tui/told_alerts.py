@@ -79,6 +79,11 @@ def _duty(before: State, after: State) -> list[Toast]:
     was, now = before.duty, after.duty
     if was is now:
         return []
+    if was.holder == "daemon" and now.holder == "us":
+        why = clean(f"{was.where} does not tell people any more: this program does from now on", 200)
+        return [Toast("alerts", f"{why}. {clean(now.words or '', 200)}".removesuffix(". "), "warning")]
+    if was.holder == "us" and now.holder == "daemon":
+        return [Toast("alerts", clean(f"{now.where} tells people again; this program only shows and rings", 200))]
     if now.words and now.words != was.words:
         return [Toast("alerts", clean(now.words, 400), "warning")]
     return []

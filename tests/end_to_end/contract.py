@@ -82,7 +82,12 @@ RUN = {
 }  # fmt: skip
 JOB = {"id": TEXT, "name": TEXT, "state": TEXT}
 SPARE = {"cluster": TEXT, "wanted": WHOLE, "idle_healthy": WHOLE_OR_NULL, "drained": WHOLE_OR_NULL}
-ALERT = {"id": TEXT, "rule": TEXT, "subject": TEXT, "severity": {"critical", "warning", "info"}}
+ALERT = {
+    "id": TEXT, "rule": TEXT, "subject": TEXT, "severity": {"critical", "warning", "info"},
+    "phase": {"pending", "firing", "recovering"}, "data": {"ok", "stale", "error"}, "since": REAL, "summary": TEXT,
+    "evidence": [TEXT], "acknowledged_by": TEXT_OR_NULL, "muted_until": REAL_OR_NULL,
+    "delivery": [{"channel": TEXT, "state": TEXT, "at": REAL}],
+}  # fmt: skip
 SNAPSHOT = {
     "version": WHOLE, "at": REAL, "verdict": {"well", "warning", "critical", "blind"}, "sources": [SOURCE],
     "nodes": [NODE], "disks": [DISK], "jobs": [JOB], "spares": [SPARE], "runs": [RUN], "alerts": [ALERT],

@@ -55,6 +55,16 @@ def test_an_acknowledgement_is_shown_with_who_it_was() -> None:
     assert not said.bell
 
 
+def test_who_tells_from_now_on_is_said() -> None:
+    bastion, us = Duty(holder="daemon", where="bastion", at=NOW), Duty(holder="us", where="here", at=NOW)
+
+    gone = rung(with_alerts(duty=bastion), with_alerts(duty=us)).toasts
+    back = rung(with_alerts(duty=us), with_alerts(duty=bastion)).toasts
+
+    assert [toast.words for toast in gone] == ["bastion does not tell people any more: this program does from now on"]
+    assert [toast.words for toast in back] == ["bastion tells people again; this program only shows and rings"]
+
+
 def test_an_order_that_did_not_get_through_is_said() -> None:
     duty = Duty(holder="daemon", where="bastion", at=NOW)
     failed = msgspec.structs.replace(duty, words="the acknowledgement did not reach bastion: no answer in 10 s")

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 SETTLE = 1.0
 """Seconds after the last host has answered: its disks and logs come in the same round, a line later."""
 
+JUDGED = 5.0
+"""The longest wait for the rules to be gone through; that happens every second."""
+
 WITHOUT_GPUS = ("none", "sh")
 """Probes that never say anything of GPUs: the shell's own has no driver to ask."""
 
@@ -86,9 +89,25 @@ def look(settings: Settings, wait: Seconds, ssh_config: Path | None = None) -> S
     parts = Watching(settings, keeps=False, ssh_config=ssh_config)
     parts.start()
     try:
-        return first_full_state(parts, wait)
+        first_full_state(parts, wait)
+        return judged(parts)
     finally:
         parts.stop()
+
+
+def judged(parts: Joined) -> State:
+    """The next State that the rules were gone through: all that was seen by now is judged in it."""
+    since = parts.engine.clock.now()
+    looked = threading.Event()
+
+    def seen(state: State) -> None:
+        if state.looked_at is not None and state.looked_at > since:
+            looked.set()
+
+    cancel = parts.subscribe(seen)
+    looked.wait(JUDGED)
+    cancel()
+    return parts.engine.state
 
 
 def first_full_state(parts: Joined, wait: Seconds) -> State:

@@ -9,18 +9,29 @@ from trainmon.clock import Instant
 from trainmon.commands import snapshot_jobs, snapshot_wandb
 from trainmon.commands.table import table
 from trainmon.model import Disk, Node, Run, Source, State
+from trainmon.model_alerts import Alert
 from trainmon.snapshot import verdict
+from trainmon.snapshot_alerts import worst_first
+from trainmon.text import clean
+from tui.alert_words import marks
 from tui.format import age, count, duration, mib, percent, real, since, size
 
+ALERTS = ("SEVERITY", "PHASE", "FOR", "RULE", "WHAT", "KNOWN, TOLD")
+ALERTS_AT_MOST = 50
 RUNS = ("RUN", "VERDICT", "JOB", "STEP", "LOSS", "STEP TIME", "LAST STEP", "CHECKPOINT", "WHY")
 NODES = ("NODE", "HEALTH", "PROBE", "GPUS", "HOTTEST", "BUSY", "GPU MEMORY", "LOAD", "MEMORY", "AGE", "TROUBLE")
 DISKS = ("DISK", "FREE", "OF", "FREE INODES", "A DAY", "FULL IN", "QUOTA LEFT", "AGE", "TROUBLE")
 
 
 def lines(state: State, beside: str | None = None) -> Iterator[str]:
-    """All tables that have something to say, the runs first. `beside`: as for `verdict`."""
+    """All tables that have something to say, the alerts first. `beside`: as for `verdict`."""
     now = state.at
     yield f"{time.strftime('%Y-%m-%d %H:%M:%S %Z', time.localtime(now))}  {verdict(state, beside)}"
+    alerts = worst_first(one for one in state.alerts.values() if one.is_open)
+    if alerts:
+        yield from _section(ALERTS, [_alert(one, state) for one in alerts[:ALERTS_AT_MOST]])
+        if len(alerts) > ALERTS_AT_MOST:
+            yield f"and {len(alerts) - ALERTS_AT_MOST} more alerts"
     if state.runs:
         yield from _section(RUNS, [_run(run, state) for run in state.runs.values()])
     for head, rows in snapshot_wandb.sections(state):
@@ -38,6 +49,14 @@ def lines(state: State, beside: str | None = None) -> Iterator[str]:
 def _section(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
     yield ""
     yield from table(head, rows)
+
+
+def _alert(alert: Alert, state: State) -> tuple[str, ...]:
+    """`critical  firing  6m  run-dead  …`"""
+    known = [span.text for span in marks(alert, state) if span.text != "pending"]
+    told = [f"{one.channel} {one.state}" for one in alert.delivery]
+    return (alert.severity, alert.phase, age(state.at - alert.since), alert.rule, clean(alert.summary),
+            clean("; ".join((*known, *told))))  # fmt: skip
 
 
 def _run(run: Run, state: State) -> tuple[str, ...]:

@@ -1,0 +1,92 @@
+"""Alerts in the contract, and what another machine's status becomes here."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from tests.tui.alert_states import ALERTS, SILENCES, alarmed, alert, channel, sent, with_alerts
+from trainmon.commands.snapshot import EXIT
+from trainmon.commands.snapshot_table import lines
+from trainmon.model import State
+from trainmon.model_alerts import Alert
+from trainmon.snapshot import encode, snapshot, verdict
+from trainmon.snapshot_alerts import read_status, told
+
+CONTRACT = {"id", "rule", "subject", "severity", "phase", "data", "since", "summary", "evidence", "acknowledged_by",
+            "muted_until", "delivery"}  # fmt: skip
+
+
+def test_every_field_of_the_contract_is_there_and_no_secret() -> None:
+    found = snapshot(alarmed(), 0.0)["alerts"]
+
+    assert all(set(one) >= CONTRACT for one in found)
+    assert found[0]["delivery"][0].keys() >= {"channel", "state", "at"}
+    assert b"geheim" not in encode(alarmed(), 0.0)
+
+
+def test_what_fires_comes_before_what_does_not_yet_and_what_is_over_is_left_out() -> None:
+    found = snapshot(alarmed(), 0.0)["alerts"]
+
+    assert [one["phase"] for one in found] == ["firing"] * 7 + ["pending"]
+    assert [one["severity"] for one in found[:4]] == ["critical"] * 4
+
+
+@pytest.mark.parametrize(
+    ("alerts", "said"),
+    [
+        ((), "well"),
+        ((alert(severity="info"),), "well"),
+        ((alert(phase="pending"),), "well"),
+        ((alert(phase="resolved"),), "well"),
+        ((alert(severity="warning"),), "warning"),
+        ((alert(severity="warning"), alert("b", phase="recovering")), "critical"),
+        ((alert(acknowledged_by="ana"),), "critical"),
+    ],
+)
+def test_the_verdict_is_the_worst_that_fires(alerts: tuple[Alert, ...], said: str) -> None:
+    assert verdict(with_alerts(*alerts)) == said
+    assert EXIT[said] == (1 if said == "critical" else 0)
+
+
+def test_where_nothing_can_be_seen_that_goes_before() -> None:
+    assert verdict(State(alerts={"a": alert()})) == "blind"
+
+
+def test_the_table_begins_with_the_alerts() -> None:
+    text = list(lines(alarmed()))
+
+    assert text[2].split() == ["SEVERITY", "PHASE", "FOR", "RULE", "WHAT", "KNOWN,", "TOLD"]
+    assert "critical" in text[3]
+    assert "run-hung" in text[3]
+    assert any("ack ana; phone sent" in line for line in text)
+
+
+def status(**more: object) -> bytes:
+    said = told(ALERTS, SILENCES, (channel(),))
+    return json.dumps({"version": 1, "at": 5.0, "duty": {"holder": "alerts-only", "pid": 7}, **said, **more}).encode()
+
+
+def test_another_machines_status_becomes_the_same_values_but_for_the_secret() -> None:
+    found = read_status(status(something="new"))
+
+    plain = {one.id: msgspec.structs.replace(one, token="") for one in ALERTS}
+    assert {one.id: one for one in (*found.alerts, *found.ended)} == plain
+    assert [one.id for one in found.ended] == ["aaaa0009", "aaaa000a"]
+    assert found.silences == SILENCES
+    assert found.channels == (channel(),)
+    assert (found.duty.holder, found.duty.pid, found.duty.last_tick_at) == ("alerts-only", 7, None)
+
+
+def test_a_delivery_keeps_its_words() -> None:
+    found = told([alert(delivery=(sent("mail", "dead", words="550 no such user"),))], (), ())
+
+    assert found["alerts"][0]["delivery"][0]["words"] == "550 no such user"
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"version": 1, "at": 5, "alerts": [{"id": 7}]}'])
+def test_what_is_no_status_is_refused(text: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        read_status(text)
