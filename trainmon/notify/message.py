@@ -12,6 +12,7 @@ from trainmon.clock import Instant, Seconds
 from trainmon.model_alerts import SEVERITIES, Alert, Delivery, Notice, NoticeKind, Severity
 from trainmon.notify.base import Message
 from trainmon.rules.base import ago
+from trainmon.rules.ourselves import TEST
 from trainmon.scrub import scrub
 from trainmon.text import clean, counted, shorten
 
@@ -159,6 +160,8 @@ def _title(stories: Sequence[Story], plain: Sequence[Notice], notices: Sequence[
 
 def _of(alert: Alert) -> str:
     """`video-2b: gpu-hot gpu-001/3`: the run, what, and where."""
+    if alert.rule == TEST:
+        return "test of trainmon-tui: please acknowledge it"
     kind, _, name = alert.subject.partition(":")
     subject = "" if kind in ("run", "self") or not name else f" {name}"
     run = f"{alert.run}: " if alert.run else ""
@@ -219,7 +222,8 @@ def _keys(alert: Alert) -> Iterator[str]:
         return
     if alert.acknowledged_by is None:
         yield f"acknowledge: trainmon-tui ack {alert.id} (a in pane 5)"
-    yield f"mute: trainmon-tui mute {shlex.quote(printable(alert.subject))} --for 1h (m in pane 5)"
+    if alert.rule != TEST:
+        yield f"mute: trainmon-tui mute {shlex.quote(printable(alert.subject))} --for 1h (m in pane 5)"
 
 
 def _in_short(stories: Sequence[Story], now: Instant) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -49,8 +50,7 @@ class Memory:
     def __init__(self, directory: Path | None) -> None:
         self._file = directory / FILE if directory is not None else None
         self._changing = threading.Lock()
-        self._kept = self._read() or _Kept(secret=secrets.token_urlsafe(32))
-        self._write()
+        self._kept = self._read() or self._begun()
 
     def topic(self, server: str, topic: str) -> str:
         """A name that nobody can guess, the same after every start."""
@@ -75,16 +75,31 @@ class Memory:
         except (OSError, msgspec.MsgspecError):
             return None  # the first start, or a file that was torn: it is made anew
 
-    def _write(self) -> None:
+    def _begun(self) -> _Kept:
+        """A new one; of two programs that start together the first one's, so that both read the same topics."""
+        self._kept = _Kept(secret=secrets.token_urlsafe(32))
+        self._write(once=True)
+        found = self._read()
+        if found is None:  # a torn one is in its place
+            self._write()
+        return found or self._kept
+
+    def _write(self, *, once: bool = False) -> None:
+        """Whole or not at all; `once`: only where there is none."""
         if self._file is None:
             return
-        beside = self._file.with_name(f"{self._file.name}.{os.getpid()}")
+        beside = self._file.with_name(f"{self._file.name}.{os.getpid()}.{threading.get_ident()}")
         try:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "wb") as opened:
                 opened.write(msgspec.json.encode(self._kept))
-            beside.replace(self._file)
+            if once:
+                with contextlib.suppress(FileExistsError):
+                    os.link(beside, self._file)
+                beside.unlink()
+            else:
+                beside.replace(self._file)
         except OSError as error:
             log.warning("what phones answer is not remembered: %s", error.strerror)
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from tests.trainmon.notify.telling import NOW, TOKEN, alert, beat, message, notice, over
+from trainmon.bulletins import tested
 from trainmon.model_alerts import Delivery, Notice
 from trainmon.notify.message import BODY_BYTES, fit, render
 
@@ -146,6 +147,14 @@ def test_secrets_and_control_characters_of_logs_do_not_leave() -> None:
 
 def test_evidence_of_a_megabyte_is_cut() -> None:
     assert len(message(notice(alert(evidence=("x" * 1_000_000,) * 20))).body) < 6_000
+
+
+def test_the_regular_test_asks_to_be_acknowledged() -> None:
+    asked = tested({}, NOW, lambda: TOKEN)
+    told = message(notice(*asked.values(), severity="info"))
+    assert told.title == "INFO test of trainmon-tui: please acknowledge it"
+    assert [token for _, token in told.acknowledge] == [TOKEN]
+    assert "mute" not in told.body
 
 
 def test_missing_data_is_told_with_its_reason() -> None:

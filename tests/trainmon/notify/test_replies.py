@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -161,6 +162,24 @@ def test_a_torn_file_or_no_place_costs_only_old_buttons(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert Memory(tmp_path / "file").topic("s", "t").startswith("trainmon-")
     assert Memory(None).topic("s", "t") != Memory(None).topic("s", "t")
+
+
+def test_programs_that_start_together_read_the_same_topics(tmp_path: Path) -> None:
+    ready = threading.Barrier(8)
+    topics: list[str] = []
+
+    def start() -> None:
+        ready.wait(20)
+        topics.append(Memory(tmp_path).topic("s", "t"))
+
+    threads = [threading.Thread(target=start) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(topics) == 8
+    assert set(topics) == {Memory(tmp_path).topic("s", "t")}
+    assert [file.name for file in tmp_path.iterdir()] == [FILE]
 
 
 def test_every_topic_has_an_answer_topic_of_its_own() -> None:
