@@ -8,7 +8,21 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.trainmon.rules.run_states import NOW, READER, SPEC, alert, blind, changed, found, said, state, without
+from tests.trainmon.rules.run_states import (
+    NOW,
+    READER,
+    SPEC,
+    after,
+    alert,
+    blind,
+    changed,
+    found,
+    lines,
+    said,
+    state,
+    watched,
+    without,
+)
 from trainmon.fold import fold
 from trainmon.model import Gpu, Node, NodeReading, Run, State
 from trainmon.model_pace import GpuPace, Pace, RunMemory
@@ -52,6 +66,26 @@ def test_a_slow_run_that_is_not_measured_any_more_is_not_over() -> None:
     dark = changed(without(slow, READER), verdict="unknown")
     assert blind(SlowThroughput(), slow, dark) == f"{READER}: no answer in 10 s"
     assert blind(SlowThroughput(), slow, paced(USUAL)) is None
+
+
+def test_a_run_that_becomes_slower_is_seen_in_its_own_log_and_is_over_when_it_is_as_fast_again() -> None:
+    line = " iteration {:8d}/   20000 | elapsed time per iteration (ms): {} | lm loss: 2.0E+00 |"
+    seen, at, step = watched(), NOW, 0
+
+    def train(minutes: int, seconds: float) -> None:
+        nonlocal seen, at, step
+        for _ in range(minutes * 6):
+            at, step = at + 10.0, step + 1
+            seen = after(seen, [lines(at, line.format(step, 1_000 * seconds))], at)
+
+    train(40, 10.0)
+    assert found(SlowThroughput(), seen, at) is None
+    train(8, 14.0)
+    assert said(SlowThroughput(), seen, at) == (
+        "llm makes 0.0714 steps/s over its last 5 minutes, 29 % less than its usual 0.1"
+    )
+    train(8, 10.0)
+    assert found(SlowThroughput(), seen, at) is None
 
 
 # ---- GPUs against their peers ----
