@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.trainmon.notify.telling import NOW, TOKEN, alert, beat, message, notice, over
-from trainmon.bulletins import tested
+from trainmon import bulletins
 from trainmon.model_alerts import Delivery, Notice
 from trainmon.notify.message import BODY_BYTES, fit, render
 
@@ -150,7 +150,7 @@ def test_evidence_of_a_megabyte_is_cut() -> None:
 
 
 def test_the_regular_test_asks_to_be_acknowledged() -> None:
-    asked = tested({}, NOW, lambda: TOKEN)
+    asked = bulletins.tested({}, NOW, lambda: TOKEN)
     told = message(notice(*asked.values(), severity="info"))
     assert told.title == "INFO test of trainmon-tui: please acknowledge it"
     assert [token for _, token in told.acknowledge] == [TOKEN]
