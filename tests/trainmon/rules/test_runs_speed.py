@@ -17,6 +17,7 @@ from tests.trainmon.rules.run_states import (
     blind,
     changed,
     found,
+    job,
     lines,
     said,
     state,
@@ -26,7 +27,7 @@ from tests.trainmon.rules.run_states import (
 from trainmon.fold import fold
 from trainmon.model import Gpu, Node, NodeReading, Run, State
 from trainmon.model_pace import GpuPace, Pace, RunMemory
-from trainmon.readings import GpuSample, GpuSamples
+from trainmon.readings import GpuSample, GpuSamples, Process
 from trainmon.rules.runs.speed import SlowThroughput, Straggler
 
 USUAL = Pace(measure="tokens/s", nodes=2, recent=(1.6e6,) * 10, usual=(1.6e6,) * 60, usual_rate=1.6e6, closed_at=NOW)
@@ -140,6 +141,18 @@ def test_a_gpu_that_is_cold_among_peers_at_work_is_found() -> None:
 )
 def test_what_differs_a_little_or_for_a_moment_is_no_straggler(nodes: Sequence[Node]) -> None:
     assert found(Straggler(), beside(*nodes)) is None
+
+
+def test_gpus_that_the_run_does_not_use_are_no_stragglers() -> None:
+    lent = node("n1", *(replace(COLD, index=index) for index in range(4, 8)))
+    idle = tuple(replace(gpu, memory_used_mib=4 if gpu.index >= 4 else 70_000) for gpu in lent.gpus)
+    assert found(Straggler(), beside(replace(lent, gpus=idle))) is None
+    users = [Process(1, user="ana"), Process(2, user="bob")]
+    others = tuple(replace(gpu, processes=(users[gpu.index >= 4],)) for gpu in lent.gpus)
+    spec = replace(SPEC, nodes=("n1",))
+    assert found(Straggler(), state(job(), nodes={"n1": replace(lent, gpus=others)}, spec=spec)) is None
+    mine = tuple(replace(gpu, processes=(users[0],)) for gpu in node("n1", COLD).gpus)
+    assert found(Straggler(), state(job(), nodes={"n1": replace(node("n1", COLD), gpus=mine)}, spec=spec)) is not None
 
 
 def test_half_a_run_that_differs_is_its_shape_and_no_straggler() -> None:

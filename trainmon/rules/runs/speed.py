@@ -8,14 +8,14 @@ from statistics import median
 from typing import ClassVar, NamedTuple
 
 from trainmon.clock import Instant
-from trainmon.model import Run, State
+from trainmon.model import Gpu, Run, State
 from trainmon.model_alerts import Alert, Finding
 from trainmon.model_pace import GpuPace
 from trainmon.pace import ENOUGH
 from trainmon.rules.base import Duration, Share, unseen
 from trainmon.rules.runs.base import BETWEEN, LIVING, RunRule, log_source
 from trainmon.text import counted
-from trainmon.witnesses import is_read
+from trainmon.witnesses import is_empty, is_read
 
 
 class SlowThroughput(RunRule, frozen=True, kw_only=True):
@@ -146,6 +146,8 @@ class Straggler(RunRule, frozen=True, kw_only=True):
     def _read(self, state: State, run: Run, now: Instant) -> dict[str, list[_Read]]:
         """Its GPUs that can be compared, by kind."""
         kinds: dict[str, list[_Read]] = defaultdict(list)
+        job = state.jobs.get(run.job or "")
+        user = None if job is None else job.user
         for name in run.spec.nodes:
             if not is_read(name, state.nodes, state.sources, now):
                 continue
@@ -153,7 +155,7 @@ class Straggler(RunRule, frozen=True, kw_only=True):
             known = {gpu.index: gpu for gpu in node.gpus}
             for pace in node.paces:
                 gpu = known.get(pace.index)
-                if gpu is not None and gpu.state == "ok" and not gpu.mig and pace.at - pace.since >= self.followed:
+                if gpu is not None and _is_of_it(gpu, user) and pace.at - pace.since >= self.followed:
                     kinds[gpu.name or ""].append(_Read(name, pace))
         return kinds
 
@@ -186,6 +188,13 @@ class Straggler(RunRule, frozen=True, kw_only=True):
         if use > peers.utilization - 20.0 and colder < 10.0:
             return ""
         return f"draws {power:.0f} W at {use:.0f} %{heat}, {others} {peers.power:.0f} W"
+
+
+def _is_of_it(gpu: Gpu, user: str | None) -> bool:
+    """Whether the run uses this GPU: of a node that is shared, others are idle, or somebody else's."""
+    users = {process.user for process in gpu.processes}
+    is_others = bool(users) and bool(user) and None not in users and user not in users
+    return gpu.state == "ok" and not gpu.mig and not is_empty(gpu) and not is_others
 
 
 def _middle(values: list[float | None]) -> float | None:
