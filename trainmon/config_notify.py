@@ -66,9 +66,9 @@ class NtfySettings(Table, frozen=True, kw_only=True, tag_field="type", tag="ntfy
     token: Secret | None = None
     """An access token (`tk_…`). Never shown."""
     user: Text | None = None
-    """Or a user,"""
+    """Or the name of a user."""
     password: Secret | None = None
-    """with a password. Never shown."""
+    """That user's password. Never shown."""
     call: Call | None = None
     """Of critical alerts the phone rings as well: `"yes"` for the account's first number, or one that it verified."""
     acknowledge: Flag = True
@@ -92,7 +92,9 @@ class WebhookSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="w
 
 
 class HealthchecksSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="healthchecks"):
-    """`type = "healthchecks"`: a check of healthchecks.io or its like, which is down while a critical alert is open."""
+    """`type = "healthchecks"`: a check of healthchecks.io or its like, which is down while a critical alert is open, and
+    keeps a log of all else. Give it the longest period there is: only the end of the last alert turns it up again. It is
+    no dead-man's switch; that is `ping` under `[heartbeat]`, with a check of its own."""
 
     url: Address
     """The check's ping address. Never shown."""
