@@ -92,9 +92,9 @@ class WebhookSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="w
 
 
 class HealthchecksSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="healthchecks"):
-    """`type = "healthchecks"`: a check of healthchecks.io or its like, which is down while a critical alert is open, and
-    keeps a log of all else. Give it the longest period there is: only the end of the last alert turns it up again. It is
-    no dead-man's switch; that is `ping` under `[heartbeat]`, with a check of its own."""
+    """`type = "healthchecks"`: a check of healthchecks.io or its like, which is down while a critical alert is open,
+    and keeps a log of all else. Give it the longest period there is: only the end of the last alert turns it up again.
+    It is no dead-man's switch; that is `ping` under `[heartbeat]`, with a check of its own."""
 
     url: Address
     """The check's ping address. Never shown."""
