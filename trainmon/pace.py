@@ -54,8 +54,8 @@ def advance(pace: Pace, progress: Progress, nodes: int, *, anew: bool) -> Pace:
     rate = _rate(pace, progress, at)
     if rate.measure != pace.measure or nodes != pace.nodes:
         pace = Pace(measure=rate.measure, nodes=nodes, warm_at=at + WARM_UP, said_at=at)
-    if anew:
-        pace = replace(pace, warm_at=at + WARM_UP, since=None, readings=(), recent=())
+    if anew or at < (pace.read_at or at):  # or the clock was set back
+        pace = replace(pace, warm_at=at + WARM_UP, since=None, readings=(), recent=(), closed_at=None)
     pace = replace(pace, read_at=at, said_at=pace.said_at if rate.value is None else at)
     if at < (pace.warm_at or 0.0) or progress.doing != "train":
         return replace(pace, since=None, readings=())

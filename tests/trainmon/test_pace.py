@@ -70,6 +70,13 @@ def test_a_value_that_a_line_does_not_repeat_is_no_reading() -> None:
     assert len(stale.usual) <= len(learnt().usual) + 1, "only the minute that had begun is closed"
 
 
+def test_a_clock_that_is_set_back_begins_the_minutes_anew_and_keeps_what_is_usual() -> None:
+    back = run(learnt(), 20, 1_000.0, start=NOW - 7_200)
+    assert (back.usual_rate, len(back.recent)) == (1_000.0, RECENT)
+    assert back.closed_at is not None
+    assert back.closed_at < NOW
+
+
 def gpu(power: float, clock: int = 1_980) -> Gpu:
     return Gpu(index=0, utilization_pct=100, power_w=power, sm_clock_mhz=clock, temperature_c=60)
 
