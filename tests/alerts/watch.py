@@ -66,13 +66,11 @@ class Watch:
     def tell(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
-    def leave(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Tell it to end; its exit status."""
-        pid = self.pid
-        os.kill(pid, number)
+    def wait(self) -> int:
+        """Until it has ended; its exit status."""
         deadline = time.monotonic() + PATIENCE
         while True:
-            done, status = os.waitpid(pid, os.WNOHANG)
+            done, status = os.waitpid(self.pid, os.WNOHANG)
             if done:
                 return os.waitstatus_to_exitcode(status)
             assert time.monotonic() < deadline, f"it does not end:\n{self.log.read_text()}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 
 FLUSH: Seconds = 10.0
 """For what waits to be sent, at the end: systemd is told to wait twice as long (TimeoutStopSec)."""
+
+WAKE: Seconds = 1.0
 
 READ_AGAIN = signal.SIGHUP
 FOLLOWED = signal.SIGUSR1
@@ -91,9 +94,15 @@ class Daemon:
             signal.signal(number, self._hear)
         self._tell_start()
         self._begin()
-        while (told := self._signals.get()) == READ_AGAIN:
+        while (told := self._told()) == READ_AGAIN:
             self._read_again()
         return self._leave(told)
+
+    def _told(self) -> int:
+        """The next signal. The kernel may give one to any thread: then nothing wakes this one, which is to hear it."""
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._signals.get(timeout=WAKE)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self._signals.put(number)

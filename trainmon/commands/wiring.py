@@ -6,6 +6,7 @@ import getpass
 import os
 import secrets
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from collectors.dialling import here
 from collectors.supervisor import Supervisor
 from collectors.wandb import Watcher
 from trainmon.actions import Actor
+from trainmon.alerting import Alerting
 from trainmon.clock import Clock, Seconds, SystemClock
 from trainmon.commands.keeping import ledger_of
 from trainmon.commands.standing_by import StandingBy
@@ -28,8 +30,11 @@ from trainmon.model import Event, LedgerTrouble, RunsChanged, Series, State
 from trainmon.model_actions import Action, Ask, Plan, Refusal
 from trainmon.model_alerts import Order, Ordered, Silence
 from trainmon.model_wandb import Curve
+from trainmon.notify.office import Office
 from trainmon.perform import Performer
 from trainmon.prompts import Prompts
+from trainmon.routing import Routing
+from trainmon.rules import RULES
 from trainmon.shell import Shell
 from trainmon.state_directory import find
 
@@ -37,6 +42,7 @@ SAMPLES = "samples"
 """Where, beside the ledger, a sample of each run is kept ready."""
 
 SOON: Seconds = 2.0
+PAUSE: Seconds = 0.05
 
 MOMENT: Seconds = 1.0
 """For what waits to be sent when a person quits; the rest waits in the ledger for whoever watches next."""
@@ -214,6 +220,8 @@ class Watching(Joined):
         from now on."""
         self._prompts.close()
         self.rest()
+        if self.telling is not None and flush > MOMENT:
+            self._settle()
         if self.telling is not None and why is not None:
             self.telling.goodbye(why)
         self._wandb.stop()
@@ -222,6 +230,12 @@ class Watching(Joined):
         if self.telling is not None:
             self.telling.stop(flush)
         super().stop()
+
+    def _settle(self) -> None:
+        """What has just begun to fire waits a moment for others of its kind: it is told before the end."""
+        until = time.monotonic() + SOON
+        while self.is_about_to_tell and time.monotonic() < until:
+            time.sleep(PAUSE)
 
     def renew(self, settings: Settings) -> bool:
         """Go by these settings, where that needs no new connections; False where it does, and nothing has changed.
@@ -294,27 +308,42 @@ def who() -> str:
 
 
 class Demonstration(Joined):
-    """A simulated cluster, through the same engine; a story may be put first. What is done there is kept in a ledger of
-    its own, which goes with it."""
+    """A simulated cluster, through the same engine, rules and office; a story may be put first. What is done there is
+    kept in a ledger of its own, which goes with it; what is told goes to channels that are simulated, too."""
 
     def __init__(self, story: str | None = None, *, read_only: bool = False) -> None:
         from collectors.demo import Demo
+        from collectors.demo.channels import ROUTES, channels
 
         self._kept = tempfile.TemporaryDirectory(prefix="trainmon-demo-", ignore_cleanup_errors=True)
         ledger = Ledger(Path(self._kept.name), lambda words: self.engine.submit(LedgerTrouble(words)))
-        super().__init__(Engine(SystemClock(), demo=True, read_only=read_only, ledger=ledger), ledger)
+        self._office = Office(ledger, channels(), self._say, routes=ROUTES, program="demo")
+        alerting = Alerting(tuple(rule() for rule in RULES), Routing(routes=ROUTES), self._office)
+        super().__init__(
+            Engine(SystemClock(), demo=True, read_only=read_only, ledger=ledger, alerting=alerting), ledger
+        )
         self._demo = Demo(self.engine.submit, story=story)
         self.perform(self._demo.shell_of, self._demo.hurry)
 
     def start(self) -> None:
         super().start()
+        self.engine.subscribe(self._office.tick)
+        self._office.start()
         self._demo.start()
 
     def stop(self) -> None:
         self.rest()
         self._demo.stop()
+        self.engine.stop()
+        self._office.stop(0.0)
         super().stop()
         self._kept.cleanup()
+
+    def order(self, order: Order) -> None:
+        self._office.order(order)
+
+    def _say(self, event: Event) -> None:
+        self.engine.submit(event)
 
     def refresh(self) -> None:
         self._demo.refresh()

@@ -1,0 +1,167 @@
+"""What a running daemon is told: by signals, by commands, and by systemd's socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.alerts.messages import titles, told, until_told
+from tests.alerts.watch import PATIENCE, Watch
+from tests.end_to_end.product import Cluster, until
+from tests.lab.ntfy_server import NtfyServer
+from tests.lab.receiver import Receiver
+
+MakeWatch = Callable[..., Watch]
+
+
+@pytest.fixture
+def switch() -> Iterator[Receiver]:
+    """The service of the dead-man's switch."""
+    with Receiver.start() as receiver:
+        yield receiver
+
+
+def fill(nodes: Cluster, node: int) -> None:
+    nodes.nvml[node].set(1, memory_used=85_500_000_000)
+
+
+def pings(switch: Receiver) -> list[str]:
+    return [request.path for request in switch.taken]
+
+
+def test_it_reads_its_config_again_and_refuses_a_bad_one(nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch) -> None:
+    daemon = watch()
+    good = daemon.config.read_text()
+    daemon.start()
+    daemon.until("source", source="node:n0", health="ok")
+    daemon.config.write_text(good.replace("gpu-lost", "gpu-lots"))
+    daemon.tell(signal.SIGHUP)
+    refused = daemon.until("config", level="error")
+    assert refused["result"] == "refused; the old one goes on"
+    assert refused["words"].endswith('there is no such rule; did you mean "gpu-lost"?')
+    until(lambda: "config refused: " in (daemon.status()["duty"]["words"] or ""), "status says so", PATIENCE)
+    fill(nodes, 0)
+    until_told(ntfy, "CODE RED", "n0")
+
+    daemon.config.write_text(good.replace('severity = "critical"', 'severity = "warning"'))
+    daemon.tell(signal.SIGHUP)
+    daemon.until("config", result="taken up", sources="as before")
+    fill(nodes, 1)
+    until_told(ntfy, "WARNING", "n1")
+    assert daemon.status()["duty"]["words"] is None
+
+    daemon.config.write_text(good.replace("n[0-1]", "n1"))
+    daemon.tell(signal.SIGHUP)
+    daemon.until("config", result="taken up", sources="dialled anew")
+    until(lambda: [one["name"] for one in daemon.status()["sources"]] == ["node:n1"], "n0 is not watched", PATIENCE)
+    assert len(daemon.lines(event="start")) == 1
+    assert len(told(ntfy, "gpu-memory-full", "n1")) <= 2  # the same alert, now with its old severity again
+
+
+def test_a_person_acknowledges_and_mutes_by_command_and_asks_how_it_is(
+    nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch
+) -> None:
+    daemon = watch()
+    muted = daemon.run("mute", "--node", "n1", "--for", "1h", "--why", "it is repaired", "--json")
+    silence = json.loads(muted.stdout)
+    assert (muted.returncode, silence["carried_out"], silence["silence"]["node"]) == (0, False, "n1")
+    daemon.start()
+    daemon.until("source", source="node:n1", health="ok")
+    until(lambda: [one["why"] for one in daemon.status()["silences"]] == ["it is repaired"], "it is muted", PATIENCE)
+    fill(nodes, 1)
+    daemon.until("firing", rule="gpu-memory-full")
+    fill(nodes, 0)
+    until_told(ntfy, "CODE RED", "n0")
+    assert told(ntfy, "n1") == []
+
+    asked = daemon.run("status")
+    assert asked.returncode == 1
+    assert f"alerts-only (pid {daemon.pid} on " in asked.stdout
+    assert "channel phone (ntfy) " in asked.stdout
+    (first,) = (one for one in daemon.status()["alerts"] if one["node"] == "n0")
+    done = daemon.run("ack", first["id"][:5], "--why", "I drain it")
+    assert (done.returncode, done.stdout) == (0, f"acknowledged: {first['id']} gpu-memory-full gpu:n0/1\n")
+    assert daemon.until("acknowledged")["alert"] == first["id"]
+    assert daemon.run("ack", "nothing").returncode == 2
+
+    taken = daemon.run("unmute", silence["silence"]["id"])
+    assert (taken.returncode, taken.stdout) == (0, f"told again: {silence['silence']['id']}\n")
+    until_told(ntfy, "CODE RED", "n1")
+
+
+def test_it_leaves_when_it_is_told_to_and_what_has_just_begun_to_fire_is_told_before(
+    nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch, switch: Receiver
+) -> None:
+    daemon = watch()
+    text = daemon.config.read_text().replace("start = false", 'start = true\nping = "env:SWITCH"\nping_every = "1s"')
+    daemon.config.write_text(text)
+    daemon.env["SWITCH"] = f"{switch.url}/check"
+    daemon.start()
+    until(lambda: "/check" in pings(switch), "all is well, and somebody elsewhere is told so", PATIENCE)
+    assert pings(switch)[0] == "/check/start"
+    fill(nodes, 0)
+    daemon.until("firing", rule="gpu-memory-full")
+    daemon.tell(signal.SIGTERM)
+    assert daemon.wait() == 0
+    assert titles(ntfy) == ["CODE RED gpu-memory-full n0/1", "trainmon-tui watches no more"]
+    assert "/check/log" in pings(switch)
+    assert "stopped: told to by SIGTERM" in switch.taken[-1].body.decode()
+
+
+def test_the_next_of_a_chain_is_no_goodbye(nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch) -> None:
+    daemon = watch()
+    daemon.config.write_text(daemon.config.read_text().replace("start = false", "start = true"))
+    daemon.start()
+    daemon.until("source", source="node:n0", health="ok")
+    daemon.tell(signal.SIGUSR1)
+    assert daemon.wait() == 0
+    assert titles(ntfy) == []
+
+
+def test_systemd_hears_when_it_is_ready_and_that_it_looks(
+    nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch, tmp_path: Path
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(PATIENCE)
+        daemon = watch(NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="8000000")
+        daemon.start()
+        heard: list[str] = []
+        while heard.count("WATCHDOG=1") < 3:
+            heard += manager.recv(4096).decode().split("\n")
+        assert heard[0] == "READY=1"
+        os.kill(daemon.pid, signal.SIGSTOP)
+        manager.settimeout(0.2)
+        quiet_since = time.monotonic()
+        while time.monotonic() - quiet_since < 3:
+            try:
+                manager.recv(4096)
+            except TimeoutError:
+                continue
+            assert time.monotonic() - quiet_since < 1.0, "a stopped program gives a sign of life"
+        os.kill(daemon.pid, signal.SIGCONT)
+        daemon.tell(signal.SIGTERM)
+        assert daemon.wait() == 0
+        manager.settimeout(PATIENCE)
+        while "STOPPING=1" not in manager.recv(4096).decode():
+            pass
+
+
+def test_nothing_of_a_terminal_or_a_plot_is_loaded(nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch) -> None:
+    hook = f'[[notify]]\ntype = "apprise"\nurl = "json://127.0.0.1:{ntfy.port}/a"\n[[notify]]\ntype = "desktop"\n'
+    daemon = watch(hook)
+    daemon.env["PYTHONPROFILEIMPORTTIME"] = "1"
+    fill(nodes, 0)
+    done = daemon.once()
+    assert done.returncode == 1, done.stderr
+    until_told(ntfy, "CODE RED", "n0")
+    loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines() if "|" in line}
+    assert {"paramiko", "sqlite3", "urllib3"} <= loaded
+    assert not loaded & {"textual", "rich", "wandb", "plotext", "matplotlib", "apprise", "requests", "numpy", "PIL"}
