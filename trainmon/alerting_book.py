@@ -54,7 +54,10 @@ class Book:
 
     def recall(self, memory: Mapping[str, str], orders_until: int) -> None:
         """What was remembered by whoever told people before."""
-        self.memory = dict(memory) | self._new_memory
+        newest = {
+            key: max((self.memory[key], value), key=_stamp) for key, value in memory.items() if key in self.memory
+        }
+        self.memory = {**self.memory, **memory, **newest}
         self._orders_until = self._orders_written = max(self._orders_until, orders_until)
 
     def write_all(self) -> None:
@@ -118,6 +121,14 @@ class Book:
         if before[0] is alert:
             return False
         return _essence(before[0]) != _essence(alert) or abs(now - before[1]) >= REFRESHED
+
+
+def _stamp(value: str) -> float:
+    """What is remembered is when something was done; the later of two is true."""
+    try:
+        return float(value)
+    except ValueError:
+        return 0.0
 
 
 def _essence(alert: Alert) -> Alert:

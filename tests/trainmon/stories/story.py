@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -173,7 +173,7 @@ class Story:
         self._tokens += 1
         return f"secret-{self._tokens}"
 
-    def __enter__(self) -> Story:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -186,7 +186,7 @@ class Story:
     def elapsed(self) -> Seconds:
         return self.clock.steady - 50.0
 
-    def at(self, seconds: Seconds, tick: Seconds = 1.0) -> Story:
+    def at(self, seconds: Seconds, tick: Seconds = 1.0) -> Self:
         """Let time pass until then, with a look every tick."""
         while self.elapsed < seconds - 1e-6:
             passed = min(tick, seconds - self.elapsed)
@@ -204,7 +204,7 @@ class Story:
         sources: Sequence[str] = (NODE,),
         since: Seconds | None = None,
         **more: Any,
-    ) -> Story:
+    ) -> Self:
         """From the next look on this is found. `since` in seconds of the story."""
         more = {"summary": f"{subject} is wrong", "cluster": "prod"} | more
         if subject.startswith("gpu:"):
@@ -217,14 +217,14 @@ class Story:
         self.findings[rule, subject] = finding
         return self
 
-    def well(self, *subjects: str) -> Story:
+    def well(self, *subjects: str) -> Self:
         """From the next look on nothing is found of these; of nothing at all without any."""
         for key in list(self.findings):
             if not subjects or key[1] in subjects:
                 del self.findings[key]
         return self
 
-    def speak(self, *names: str, cluster: str = "prod", **changes: Any) -> Story:
+    def speak(self, *names: str, cluster: str = "prod", **changes: Any) -> Self:
         """These sources answer from now on."""
         for name in names:
             kind = name.partition(":")[0]
@@ -232,46 +232,46 @@ class Story:
             self.silent.discard(name)
         return self
 
-    def fall_silent(self, *names: str) -> Story:
+    def fall_silent(self, *names: str) -> Self:
         self.silent |= set(names)
         return self
 
-    def fail(self, name: str, error: str) -> Story:
+    def fail(self, name: str, error: str) -> Self:
         """This source says what is wrong with it."""
         self.silent.discard(name)
         self.sources[name] = replace(self.sources[name], error=error, phase="retrying", seen_at=None)
         return self
 
-    def leave_the_config(self, name: str) -> Story:
+    def leave_the_config(self, name: str) -> Self:
         self.sources.pop(name)
         return self.hear(SourceGone(name))
 
-    def hear(self, *events: Event) -> Story:
+    def hear(self, *events: Event) -> Self:
         """These come with the next look."""
         self._pending += events
         return self
 
-    def order(self, verb: str, alert: str | None = None, *, number: int | None = None, **more: Any) -> Story:
+    def order(self, verb: str, alert: str | None = None, *, number: int | None = None, **more: Any) -> Self:
         order = Order(verb=verb, at=self.clock.wall, by=more.pop("by", "ann"), alert=alert, **more)  # type: ignore[arg-type]
         return self.hear(Ordered(order, number))
 
-    def mute(self, seconds: Seconds, *, id: str = "m1", **parts: Any) -> Story:  # noqa: A002 — as in the Silence
+    def mute(self, seconds: Seconds, *, id: str = "m1", **parts: Any) -> Self:  # noqa: A002 — as in the Silence
         until = self.clock.wall + seconds
         silence = Silence(id=id, until=until, by="ann", why="known", made_at=self.clock.wall, **parts)
         return self.order("mute", silence=silence)
 
-    def sleep(self, seconds: Seconds) -> Story:
+    def sleep(self, seconds: Seconds) -> Self:
         """The machine sleeps: the steady clock stands still, and nobody looks."""
         self.clock.wall += seconds
         return self
 
-    def set_clock(self, seconds: Seconds) -> Story:
+    def set_clock(self, seconds: Seconds) -> Self:
         """Somebody sets the clock."""
         self.clock.wall += seconds
         self._began += seconds
         return self
 
-    def restart(self, down_for: Seconds = 0.0) -> Story:
+    def restart(self, down_for: Seconds = 0.0) -> Self:
         """The program ends as by kill -9, and starts again with what was handed over."""
         self.kept.is_stuck = False
         self.clock.wall += down_for
@@ -331,7 +331,7 @@ class Story:
             return notice
         raise AssertionError(f"no {kind} of {subjects}; sent: {[_short(notice) for notice in self.new()]}")
 
-    def expect_nothing_else(self) -> Story:
+    def expect_nothing_else(self) -> Self:
         assert not self.new(), f"also sent: {[_short(notice) for notice in self.new()]}"
         return self
 
