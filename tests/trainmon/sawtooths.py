@@ -12,6 +12,8 @@ from trainmon.clock import Seconds
 HOUR = 3_600.0
 TB = 10**12
 MINUTE = 60.0
+SAVE, DELETION = 240.0, 180.0
+"""How long a save and a deletion take."""
 
 
 class Series(NamedTuple):
@@ -43,43 +45,51 @@ SERIES = (
 """The six of the design's table."""
 
 
+class Saved(NamedTuple):
+    """A checkpoint: its number, when it was committed (of one that is not: begun), and its bytes."""
+
+    number: int
+    at: Seconds
+    bytes: float
+
+
 class Look(NamedTuple):
-    """One look at the disk, by statvfs."""
+    """One look at the disk, by statvfs, and at the directory of its checkpoints."""
 
     at: Seconds
     free: float
-    saved_at: Seconds
-    """When the last checkpoint was committed."""
-    kept: int
+    kept: tuple[Saved, ...]
+    """The checkpoints that are there, the oldest first."""
+    writing: Saved | None
+    """The one that is being written, as far as it is."""
 
 
 def looks(series: Series, hours: float, *, period: Seconds = MINUTE, seed: int = 1) -> Iterator[Look]:
-    """The disk over time; a save takes 4 minutes, a deletion 3. It stops where it is full."""
+    """The disk over time. It stops where it is full."""
     random = Random(f"{series.name} {seed}")
-    kept: list[float] = []
+    kept: list[Saved] = []
     leaving: list[tuple[Seconds, float]] = []
-    at, saved_at, next_at, count, ebb = 0.0, 0.0, series.every, 0, 0.0
+    at, next_at, count, ebb = 0.0, series.every, 0, 0.0
     while at <= hours * HOUR:
-        if at >= next_at + 240.0:
-            kept.append(series.checkpoint * random.uniform(0.99, 1.01))
-            saved_at, next_at, count = at, next_at + series.every, count + 1
-            gone = _deleted(series, kept, count, at)
-            leaving += [(at, size) for size in gone]
-        writing = series.checkpoint * min(1.0, max(0.0, (at - next_at) / 240.0))
-        leaving = [(since, size) for since, size in leaving if at - since < 180.0]
-        remains = sum(size * (1 - (at - since) / 180.0) for since, size in leaving)
+        if at >= next_at + SAVE:
+            next_at, count = next_at + series.every, count + 1
+            kept.append(Saved(count, at, series.checkpoint * random.uniform(0.99, 1.01)))
+            leaving += [(at, one.bytes) for one in _deleted(series, kept, count, at)]
+        leaving = [(since, size) for since, size in leaving if at - since < DELETION]
+        remains = sum(size * (1 - (at - since) / DELETION) for since, size in leaving)
         ebb = min(1.0, max(0.0, ebb + random.uniform(-0.02, 0.02)))
-        used = (
-            series.begins_with + sum(kept) + writing + remains + series.leak_an_hour * at / HOUR + ebb * series.others
-        )
+        written = series.checkpoint * min(1.0, max(0.0, (at - next_at) / SAVE))
+        used = series.begins_with + sum(one.bytes for one in kept) + written + remains
+        used += series.leak_an_hour * at / HOUR + ebb * series.others
         used += random.uniform(0, 1e9)  # logs, and what is deleted at once
-        yield Look(at, max(0.0, series.total - used), saved_at, len(kept))
+        writing = Saved(count + 1, next_at, written) if at > next_at else None
+        yield Look(at, max(0.0, series.total - used), tuple(kept), writing)
         if used >= series.total:
             return
         at += period
 
 
-def _deleted(series: Series, kept: list[float], count: int, at: Seconds) -> list[float]:
+def _deleted(series: Series, kept: list[Saved], count: int, at: Seconds) -> list[Saved]:
     if series.pruner_dies_at is not None and at >= series.pruner_dies_at:
         return []
     if series.keep is not None and len(kept) > series.keep:

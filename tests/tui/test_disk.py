@@ -9,6 +9,7 @@ from tests.tui import worlds
 from tests.tui.apps import Alone
 from tests.tui.worlds import GIB, NOW, TIB, disk, source, state
 from trainmon.model import Disk, State
+from trainmon.model_disks import Allowance, Forecast, Quota
 from tui.disk_rows import Lines, gather, head, layout, ordered, row
 from tui.panes.disk import DiskPane, story
 
@@ -164,3 +165,41 @@ async def test_with_no_disk_it_says_how_to_name_one() -> None:
         pane.show(State(at=NOW))
         await pilot.pause()
         assert pane.lines.rows[0].text.startswith("No disk has been read yet.")
+
+
+# ---- quotas and forecasts ------------------------------------------------------------------------------------------
+
+
+def quota(used: float, **facts: object) -> Quota:
+    """Of 10 TB, asked a minute ago."""
+    mine = Allowance(whose="user me", used_bytes=int(used * TIB), hard_bytes=int(10 * TIB), **facts)  # type: ignore[arg-type]
+    return Quota(cluster="prod", host="login", path="/fsx", at=NOW - 60, allowances=(mine,))
+
+
+def test_a_quota_that_is_nearly_used_is_told_in_the_line_and_always_in_the_frame() -> None:
+    found = disk("/fsx", quota=quota(9.8))
+    assert one(found, 100).endswith("quota 98%")
+    assert next(shown.name for shown in ordered(state(disks=(found, disk("/home"))), "severity")) == "login:/fsx"
+    assert "quota" not in one(disk("/fsx", quota=quota(5.0)), 100)
+    (shown,) = gather(state(disks=(disk("/fsx", quota=quota(5.0, bytes_grace="6d23h")),)))
+    assert "quota: user me 5.0T of 10T, soft limit: 6d23h, asked 1m ago" in story(shown, NOW)
+
+
+def test_no_quota_is_said_to_be_none() -> None:
+    none = Quota(cluster="prod", host="login", path="/fsx", at=NOW - 60)
+    (shown,) = gather(state(disks=(disk("/fsx", quota=none),)))
+    assert "quota: none is set, asked 1m ago" in story(shown, NOW)
+
+
+def test_a_forecast_says_what_it_assumes_and_where_others_write_how_wide_it_is() -> None:
+    end = NOW + 5 * 3600
+    told = Forecast(full_at=end, basis="stopped", span=90_000.0, earliest=end - 3600, fit=0.42)
+    (local,) = gather(state(disks=(disk("/data", full_at=end, forecast=told),)))
+    assert "full in 5h, deletions seem to have stopped" in story(local, NOW)
+    (shared,) = gather(state(disks=(disk("/fsx", filesystem="lustre", full_at=end, forecast=told),)))
+    assert "full in 5h (4h to never, R² 0.42), deletions seem to have stopped" in story(shared, NOW)
+
+
+def test_a_shared_one_that_hangs_on_one_host_is_named_with_it() -> None:
+    hung = disk("/scratch", "n9", filesystem="lustre", state="hung", at=NOW - 60, total_bytes=None, free_bytes=None)
+    assert one(hung, 60) == "✗ n9:/scratch hung: no answer for 1m"

@@ -41,7 +41,7 @@ class DiskForecast(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     critical: Duration = 14_400.0
     """Critical when it is full within this time."""
     history: Duration = 28_800.0
-    """The least history for a growth that no deletion has interrupted yet."""
+    """The least history that anything is told from."""
     fit: Share = 0.9
     """How much of the change of a filesystem that many write to must be growth along one line (R²)."""
 
@@ -65,7 +65,7 @@ class DiskForecast(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Whether the history is long enough to say anything, be it that nothing grows. Where checkpoints are saved
         the first deletion may be many saves away."""
         if forecast.basis == "cycles":
-            return forecast.cycles > ENOUGH
+            return forecast.cycles > ENOUGH and forecast.span >= self.history
         rhythms = [
             run.checkpoints.every_s for run in saved_on(disk, state.disks, state.runs.values()) if run.checkpoints
         ]

@@ -1,0 +1,139 @@
+"""The disks of a training, through the real engine, the rules about disks and the alerts: what is told, and is it true?
+
+Six disks of checkpoints that are written and deleted again, and one that others write to as well. Each begins with no
+history at all. An alert while the disk is not full within two days is false, and there must be none in 24 hours; recall
+is the share of the last 12 hours before it is full during which one fires.
+
+Run: python -m tests.bench.sawtooth [HOURS]
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tests.bench.table import show
+from tests.trainmon.sawtooths import HOUR, SERIES, TB, Look, Saved, Series, full_after, looks
+from tests.trainmon.stories.story import BEGIN, FakeClock, Kept
+from trainmon.alerting import Alerting
+from trainmon.engine import Engine
+from trainmon.model import Event, NodeReading, RunsChanged, RunSpec, State
+from trainmon.model_alerts import Alert, AlertsRecalled, Duty, DutyChanged, Recalled, Route
+from trainmon.readings import CheckpointEntry, CheckpointListing, DiskSample, DiskSamples, FileGroup
+from trainmon.routing import HeartbeatSpec, Routing
+from trainmon.rules.disks import DISKS
+
+HOURS = 110.0
+PERIOD = 30.0
+"""Seconds between two looks; every 10 s in truth."""
+
+SHARED = Series("shared, others write 2 TB", total=40 * TB, keep=3, begins_with=20 * TB, others=2 * TB)
+
+
+class Day:
+    """One disk on a clock that only this advances."""
+
+    def __init__(self, series: Series) -> None:
+        self.series = series
+        self.clock = FakeClock()
+        self.kept = Kept()
+        routing = Routing(routes=(Route(channel="phone", severity="info"),))
+        spec = HeartbeatSpec(every=None, test_every=None, start=False)
+        rules = tuple(rule() for rule in DISKS)
+        self.engine = Engine(self.clock, alerting=Alerting(rules, routing, self.kept, heartbeat=spec, clock=self.clock))
+        run = RunSpec(name="llm", cluster="prod", checkpoints="/fsx/ckpt")
+        self._first: list[Event] = [DutyChanged(Duty(holder="us")), AlertsRecalled(Recalled()), RunsChanged((run,))]
+
+    def step(self, look: Look) -> State:
+        now = self.clock.wall = BEGIN + look.at
+        self.clock.steady = 50.0 + look.at
+        events, self._first = self._first, []
+        sample = DiskSample(
+            path="/fsx", mount="/fsx", filesystem="lustre" if self.series.others else "xfs", read_only=False,
+            total_bytes=int(self.series.total), free_bytes=int(look.free), total_inodes=10**9, free_inodes=9 * 10**8,
+        )  # fmt: skip
+        listing = CheckpointListing(1, now, "/fsx/ckpt", tuple(listed(look)))
+        events += [NodeReading("login1", "prod", now, DiskSamples(1, now, (sample,)))]
+        events += [NodeReading("login1", "prod", now, listing)]
+        return self.engine.step(events, now)
+
+
+def listed(look: Look) -> Iterator[CheckpointEntry]:
+    """The directory as a probe lists it."""
+    for one in (*look.kept, *(() if look.writing is None else (look.writing,))):
+        yield entry(one, BEGIN + look.at if one is look.writing else BEGIN + one.at, is_whole=one is not look.writing)
+
+
+def entry(one: Saved, at: float, *, is_whole: bool) -> CheckpointEntry:
+    shards = FileGroup("__#_#.distcp", 8, int(one.bytes), at - 200, at, "__7_0.distcp")
+    marker = (FileGroup(".metadata", 1, 1000, at, at, ".metadata"),) if is_whole else ()
+    return CheckpointEntry(name=f"step-{one.number}", mtime=at, bytes=int(one.bytes), groups=(shards, *marker))
+
+
+class Told(NamedTuple):
+    """What became of one series."""
+
+    full_at: float | None
+    false: set[str]
+    """What was told in vain."""
+    recall: float | None
+    first: float | None
+    """Hours before it is full at which the first alert fired."""
+    notices: int
+    rules: list[str]
+
+
+def go(series: Series, hours: float) -> Told:
+    end = full_after(series, hours + 72)
+    day, false, due = Day(series), set[str](), list[bool]()
+    first = None
+    for look in looks(series, hours, period=PERIOD):
+        state = day.step(look)
+        firing = [alert for alert in state.alerts.values() if alert.is_firing]
+        left = float("inf") if end is None else end - look.at
+        if left > 48 * HOUR:
+            false |= {
+                f"{alert.rule} at {look.at / HOUR:.1f} h: {alert.summary}" for alert in firing if is_new(alert, day)
+            }
+        elif firing and first is None:
+            first = left / HOUR
+        if left <= 12 * HOUR:
+            due.append(bool(firing))
+    fired = [notice for notice in day.kept.notices if notice.kind in ("fire", "worse", "flapping")]
+    rules = sorted({alert.rule for notice in fired for alert in notice.alerts})
+    return Told(end, false, sum(due) / len(due) if due else None, first, len(fired), rules)
+
+
+def is_new(alert: Alert, day: Day) -> bool:
+    return alert.fired_at is not None and day.clock.wall - alert.fired_at < PERIOD
+
+
+def main(hours: float) -> int:
+    rows, wrong = [], []
+    for series in (*SERIES, SHARED):
+        began = time.monotonic()
+        told = go(series, hours)
+        wrong += [f"{series.name}: {words}" for words in sorted(told.false)]
+        rows.append(
+            (
+                series.name,
+                "never" if told.full_at is None else f"{told.full_at / HOUR:.1f} h",
+                str(len(told.false)),
+                "-" if told.recall is None else f"{told.recall:.0%}",
+                "-" if told.first is None else f"{told.first:.1f} h before",
+                str(told.notices),
+                ", ".join(told.rules) or "-",
+                f"{time.monotonic() - began:.0f} s",
+            )
+        )
+    title = f"{hours:g} simulated hours each, from no history, a look every {PERIOD:g} s"
+    show(title, ("disk", "full after", "false", "recall", "first alert", "told", "by", "took"), rows)
+    print(*wrong, sep="\n")
+    print(f"false alerts: {len(wrong)} (reach: 0)")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(float(sys.argv[1]) if len(sys.argv) > 1 else HOURS))
