@@ -93,7 +93,7 @@ def test_a_job_of_mine_that_never_trained_is_no_code_red() -> None:
     mine = replace(SPEC, found=True)
     assert found(RunDead(), changed(DEAD, spec=mine)).severity == "critical"  # type: ignore[union-attr]
     never = changed(DEAD, spec=mine, progress=replace(PROGRESS, step=None, at=None))
-    assert found(RunDead(), never).severity == "warning"  # type: ignore[union-attr]
+    assert found(RunDead(), never).severity == "info"  # type: ignore[union-attr]
 
 
 def test_a_dead_run_stays_dead_while_its_witnesses_are_silent() -> None:
@@ -161,8 +161,8 @@ def test_a_run_that_has_reached_its_target_is_told_once_with_its_loss() -> None:
     finding = found(Finished(), done)
     assert finding is not None
     assert (finding.severity, finding.event, finding.since) == ("info", True, NOW - 120)
-    assert finding.summary == "llm has finished: reached step 20,000 of 20,000, loss 1.87"
-    assert found(Finished(), done, NOW + 7_200) is None, "it is no news any more"
+    assert finding.summary == "llm has finished: reached step 20,000 of 20,000, loss 1.87; its last step was 2m ago"
+    assert found(Finished(), done, NOW + 46_800) is None, "it is no news any more"
     assert found(Finished(), state()) is None
     assert Finished().blind(without(done, READER), alert(finding), NOW) == f"{READER}: no answer in 10 s"
 

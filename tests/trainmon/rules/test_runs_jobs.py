@@ -90,6 +90,14 @@ def test_what_is_done_in_time_or_is_queued_or_is_far_from_its_end_needs_none() -
     assert found(NoJobQueued(), state(job(), queued_behind=0)) is None, "it has no time limit"
 
 
+def test_a_job_that_nobody_has_named_here_needs_none_behind_it_unless_it_is_one_of_a_chain() -> None:
+    mine = changed(LAST, spec=replace(SPEC, found=True))
+    assert found(NoJobQueued(), mine) is None
+    array = job(ends_at=NOW + LEFT, array=88)
+    assert found(NoJobQueued(), replace(mine, jobs={array.key: array})) is not None
+    assert found(NoJobQueued(), changed(LAST, verdict="idle")) is None, "a session"
+
+
 def test_a_queue_that_is_not_known_resolves_nothing() -> None:
     assert (
         blind(NoJobQueued(), LAST, changed(without(LAST, SLURM), queued_behind=None)) == f"{SLURM}: no answer in 10 s"

@@ -44,7 +44,7 @@ class RunDead(RunRule, frozen=True, kw_only=True):
         yield self.found(
             state,
             run,
-            "critical" if is_ours else "warning",
+            "critical" if is_ours else "info",
             f"{run.name} is dead: {run.why}",
             evidence=tail(run),
             advice=_again(run),
@@ -116,6 +116,7 @@ class RunStopped(RunRule, frozen=True, kw_only=True):
             run,
             "info",
             f"{run.name} was stopped by a person: {run.why}" if told is None else told.summary,
+            evidence=tail(run, 3),
             advice=f"nothing, if that was meant; to go on, {first}{_again(run)}",
             since=_ended_at(run, queue),
             person=True,
@@ -128,7 +129,7 @@ class Finished(RunRule, frozen=True, kw_only=True):
     name: ClassVar[str] = "finished"
     origin: ClassVar[str] = "ours"
 
-    new_for: Duration = 3_600.0
+    new_for: Duration = 43_200.0
     """How long after its last step it is still told, by a program that was not there."""
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
@@ -143,7 +144,7 @@ class Finished(RunRule, frozen=True, kw_only=True):
             state,
             run,
             "info",
-            f"{run.name} has finished: {run.why}{loss}",
+            f"{run.name} has finished: {run.why}{loss}; its last step was {ago(now - since)} ago",
             evidence=tail(run, 3),
             since=self.steady(state, run, since, now, 600.0),
             event=True,
@@ -177,6 +178,7 @@ class Restarted(RunRule, frozen=True, kw_only=True):
             run,
             "info",
             f"{run.name} was restarted {ago(now - found.at)} ago: {found.words}{last}",
+            evidence=tail(run, 3),
             since=self.steady(state, run, found.at, now, 30.0),
             event=True,
             proven=True,

@@ -87,7 +87,7 @@ class NoJobQueued(JobRule, frozen=True, kw_only=True):
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         job = _present(state, run)
-        if job is None or job.ends_at is None or run.queued_behind is None or run.verdict == "finished":
+        if job is None or job.ends_at is None or run.queued_behind is None or not _is_chained(state, run, job):
             return
         left = job.ends_at - now
         if run.queued_behind >= self.wanted or left > self.within or _ends_in_time(run, job):
@@ -154,6 +154,14 @@ def _waits(count: int) -> str:
 def _present(state: State, run: Run) -> Job | None:
     queue = queue_in(state, run)
     return None if queue is None else queue.present
+
+
+def _is_chained(state: State, run: Run, job: Job) -> bool:
+    """Whether it is meant to go on in another job. One that nobody has named here may be a session, or done by then."""
+    if run.verdict in ("idle", "finished"):
+        return False
+    queue = queue_in(state, run)
+    return not run.spec.found or job.array is not None or (queue is not None and queue.ended is not None)
 
 
 def _ends_in_time(run: Run, job: Job) -> bool:
