@@ -56,7 +56,7 @@ class MailServer:
         try:
             yield server
         finally:
-            server._over.set()
+            server.always("")
             server._controller.stop()
 
     @property
@@ -75,8 +75,10 @@ class MailServer:
         self._script.extend(answers)
 
     def always(self, answer: str) -> None:
-        """Every message from now on gets this; empty: it is taken."""
+        """Every message from now on gets this; empty: it is taken. What hung is let go."""
         self._always = answer
+        self._over.set()
+        self._over = threading.Event()
 
     def wait_for(self, count: int, within: float = 20.0) -> list[EmailMessage]:
         """What it took, once there is so much."""
