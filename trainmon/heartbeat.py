@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from trainmon.clock import Instant
@@ -106,14 +107,17 @@ def _checkpoint(run: Run, now: Instant) -> str:
 def _disks(state: State, now: Instant) -> Iterator[str]:
     """The tightest: by when they are full, then by what is left of them."""
     ordered = sorted(state.disks.values(), key=lambda disk: (_full_at(disk) or math.inf, _share(disk)))
+    paths = Counter(disk.path for disk in ordered)
     for disk in ordered[:DISKS]:
         left = disk.left_bytes
+        is_one = paths[disk.path] == 1 and disk.state == "ok"
+        name = clean(disk.path, 80) + ("" if is_one else f" on {clean(disk.host, 60)}")
         if disk.state != "ok" or left is None:
-            yield f"disk {clean(disk.path, 80)} on {clean(disk.host, 60)}: {clean(disk.error or disk.state, 80)}"
+            yield f"disk {name}: {clean(disk.error or disk.state, 80)}"
             continue
         at = _full_at(disk)
         days = f"{max(0.0, (at - now) / DAY):,.1f} days left" if at is not None else "not filling"
-        yield f"disk {clean(disk.path, 80)}: {days}, {size(left)} free ({_share(disk):.0%})"
+        yield f"disk {name}: {days}, {size(left)} free ({_share(disk):.0%})"
     if ordered[DISKS:]:
         yield f"and {counted(len(ordered) - DISKS, 'disk')} with more room"
 
