@@ -141,6 +141,14 @@ ONE_MISTAKE = {
         '[[disk]]\npath = "/fsx"\nquota = { command = [], parser = "lustre" }\n',
         '[[disk]] #1 (/fsx): "quota.command" must name a command',
     ),
+    "du-without-a-limit": (
+        '[[disk]]\npath = "/fsx"\nquota = { command = ["du", "-s", "/fsx/me"], parser = "du" }\n',
+        '[[disk]] #1 (/fsx): quota by du knows no limit; say it: limit = "10TB"',
+    ),
+    "bad-quota-limit": (
+        '[[disk]]\npath = "/fsx"\nquota = { command = ["lfs"], parser = "lustre", limit = 10 }\n',
+        '[[disk]] #1 (/fsx): "quota.limit" must be a size such as "50GB" or "1.5TiB", not the number 10',
+    ),
     "secret-that-is-no-text": (
         '[[notify]]\ntype = "ntfy"\ntopic = 31337\n',
         '[[notify]] #1 (ntfy): "topic" must be "env:NAME", "file:/path" or text in quotes',

@@ -71,8 +71,7 @@ def is_current(disk: Disk, state: State, now: Instant) -> bool:
 
 def runs_on(place: Place, state: State) -> list[Run]:
     """The runs whose checkpoints lie there."""
-    found = {run.name: run for disk in place.disks for run in saved_on(disk, state.disks, state.runs.values())}
-    return list(found.values())
+    return saved_on(place.disk, state.disks, state.runs.values())
 
 
 def run_on(place: Place, state: State) -> str | None:
@@ -81,8 +80,7 @@ def run_on(place: Place, state: State) -> str | None:
 
 def largest_on(place: Place, state: State) -> int | None:
     """The largest recent checkpoint that is saved there."""
-    sizes = [largest(disk, state.disks, state.runs.values()) for disk in place.disks]
-    return max((size for size in sizes if size is not None), default=None)
+    return largest(place.disk, state.disks, state.runs.values())
 
 
 class DiskRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
