@@ -125,7 +125,8 @@ class Telling:
         self._ledger = ledger
         self._program = program
         self._directory = ledger.file.parent
-        self._pictures = Pictures(curve, clock, cache=self._directory / FONTS)
+        fonts, attach = self._directory / FONTS, settings.heartbeat.attach
+        self._pictures = Pictures(curve, clock, cache=fonts, heartbeat=attach)
         self._ping = ping_address(settings) if program != "dashboard" else None
         self._deadman: DeadMan | None = None
         self._is_daemon = program == "alerts-only"
