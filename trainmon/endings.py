@@ -24,6 +24,9 @@ ARMED_BEFORE: Seconds = 60.0
 CLEARED_AFTER: Seconds = 60.0
 """What is read of a node's GPU processes is up to half a minute old: sooner after an end it tells of before."""
 
+SOMEBODY = "somebody cancelled it"
+"""Who, only accounting knows."""
+
 Told = tuple[Verdict, str]
 
 
@@ -126,7 +129,7 @@ def who_stopped(run: Run, job: Job, actions: Mapping[str, Record], now: Instant)
         if -60.0 <= ended - record.done_at <= OURS_BEFORE:
             return f"{action.who} asked for it: {action.title}"
     if job.state == "CANCELLED":
-        return f"cancelled by {job.cancelled_by}" if job.cancelled_by else "somebody cancelled it"
+        return f"cancelled by {job.cancelled_by}" if job.cancelled_by else SOMEBODY
     return None
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 from trainmon import wandb_keys
 from trainmon.clock import Instant
-from trainmon.endings import Queue, has_begun, how_it_ended, who_stopped
+from trainmon.endings import SOMEBODY, Queue, has_begun, how_it_ended, who_stopped
 from trainmon.model import Run, State
 from trainmon.model_alerts import Alert, Finding
 from trainmon.rules.base import Duration, ago
@@ -101,6 +101,9 @@ class RunStopped(RunRule, frozen=True, kw_only=True):
     name: ClassVar[str] = "run-stopped"
     origin: ClassVar[str] = "what a person did on purpose is never an alarm"
 
+    hold: Duration = 60.0
+    """How long it waits for accounting to name who cancelled it. Else at once."""
+
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
         return _all_sources(state, run)
 
@@ -119,6 +122,7 @@ class RunStopped(RunRule, frozen=True, kw_only=True):
             evidence=tail(run, 3),
             advice=f"nothing, if that was meant; to go on, {first}{_again(run)}",
             since=_ended_at(run, queue),
+            proven=not run.why.startswith(SOMEBODY),
             person=True,
         )
 

@@ -1,0 +1,169 @@
+"""A run from its first step to the message, with all rules on: it trains, hangs, dies, is stopped by a person."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from tests.trainmon.stories.story import Story, phone
+from trainmon.model import JobsSeen, NodeReading, RunsChanged, RunSpec
+from trainmon.model_alerts import Route
+from trainmon.model_jobs import Job
+from trainmon.readings import (
+    GpuFacts,
+    GpuFactsAll,
+    GpuSample,
+    GpuSamples,
+    LogChunk,
+    Process,
+    SwitchSample,
+    SwitchSamples,
+)
+from trainmon.rules import RULES
+from trainmon.rules.base import Rule
+
+NODES = ("gpu-001", "gpu-002")
+SPEC = RunSpec(
+    name="llm", cluster="prod", job="llm", log="/fsx/llm.out", kill_switch="/fsx/kill", target_step=90_000, nodes=NODES
+)
+STEP = " iteration {:8d}/   90000 | elapsed time per iteration (ms): 4000.0 | lm loss: {:.4E} |"
+PULSE = "[2026-05-01 03:56:11] PULSE: llm is running for 7:27:33 since 2026-04-30T20:28:38 (88 on 'gpu' partition)"
+
+
+class Training(Story):
+    """A run on two nodes of eight GPUs, under Slurm, with all rules on."""
+
+    def __init__(self, *routes: Route, rules: Sequence[Rule] = ()) -> None:
+        super().__init__(*(rules or tuple(rule() for rule in RULES)), *(routes or (phone("warning"),)), sources=())
+        self.speak("slurm:prod")
+        self.job: Job | None = Job(
+            cluster="prod", id="88", number=88, name="llm", user="ana", state="RUNNING", nodes=NODES,
+            started_at=self.clock.wall,
+        )  # fmt: skip
+        self.steps, self.trains, self.use, self.power, self.pulses = 0, True, 98, 650.0, False
+        self.kill: float | None = None
+        self.hear(RunsChanged((SPEC,)))
+
+    def live(self, until: float) -> Self:
+        """Let time pass, with samples, lines and the queue every four seconds."""
+        while self.elapsed < until - 1e-6:
+            at = self.clock.wall + 4.0
+            self.hear(*(reading for name in NODES for reading in self._sampled(name, at)))
+            self.hear(NodeReading("gpu-001", "prod", at, self._switch(at)))
+            if self.trains:
+                self.steps += 1
+                self._write(STEP.format(self.steps, 3.0 - self.steps / 10_000), at)
+            elif self.pulses:
+                self._write(PULSE, at)
+            if "slurm:prod" not in self.silent:
+                self.hear(JobsSeen("prod", at, () if self.job is None else (self.job,)))
+            self.at(self.elapsed + 4.0, tick=4.0)
+        return self
+
+    def end(self, state: str, **more: str) -> Self:
+        """The job ends now, and its processes are gone."""
+        assert self.job is not None
+        ended: dict[str, Any] = {
+            "id": "88",
+            "number": 88,
+            "state": state,
+            "ends_at": self.clock.wall,
+            "detail_at": self.clock.wall,
+        }
+        self.job = Job(cluster="prod", name="llm", user="ana", nodes=NODES, started_at=self.job.started_at,
+                       **ended | more)  # fmt: skip
+        self.trains, self.use, self.power = False, 0, 90.0
+        return self
+
+    def _write(self, line: str, at: float) -> None:
+        chunk = LogChunk(1, at, "llm", "/fsx/llm.out", None, at, (line,), seen=1)
+        self.hear(NodeReading("gpu-001", "prod", at, chunk))
+
+    def _switch(self, at: float) -> SwitchSamples:
+        is_armed = self.kill is not None
+        return SwitchSamples(1, at, (SwitchSample("/fsx/kill", exists=is_armed, mtime=self.kill, owner="ann"),))
+
+    def _sampled(self, name: str, at: float) -> list[NodeReading]:
+        used = 70_000 if self.use else 4
+        gpus = tuple(
+            GpuSample(i, temperature_c=60, memory_used_mib=used, utilization_pct=self.use, power_w=self.power)
+            for i in range(8)
+        )
+        owners = (Process(100, user="ana", memory_mib=70_000),) if self.use else ()
+        facts = tuple(
+            GpuFacts(i, uuid=f"{name}-{i}", memory_total_mib=81_559, power_limit_w=700.0, processes=owners)
+            for i in range(8)
+        )
+        return [
+            NodeReading(name, "prod", at, one)
+            for one in (GpuFactsAll(1, at, facts, expected=8), GpuSamples(1, at, gpus))
+        ]
+
+
+def test_a_run_that_trains_says_nothing_for_an_hour() -> None:
+    with Training() as story:
+        story.live(3_600)
+        assert story.state.runs["llm"].verdict == "healthy"
+        assert story.steps == 900
+
+
+def test_a_hang_is_one_critical_message_though_a_watchdog_writes_and_slurm_says_running() -> None:
+    with Training() as story:
+        story.live(600)
+        story.trains, story.pulses, story.use, story.power = False, True, 100, 140.0
+        story.live(600 + 890)
+        assert story.new() == []
+        notice = story.live(600 + 1_200).expect("fire", "run:llm")
+        assert (notice.severity, notice.alerts[0].rule) == ("critical", "run-hung")
+        assert "spin at 100 %" in notice.alerts[0].summary
+        story.live(3_000)
+        story.trains, story.use, story.power = True, 98, 650.0
+        story.live(3_300).expect("resolve", "run:llm")
+
+
+def test_a_job_that_fails_is_code_red_with_the_look_that_shows_it_and_silence_does_not_resolve_it() -> None:
+    with Training() as story:
+        story.live(600).end("FAILED", exit_code="1:0").live(608)
+        notice = story.expect("fire", "run:llm")
+        assert (notice.severity, notice.alerts[0].rule) == ("critical", "run-dead")
+        assert "its script failed (exit 1)" in notice.alerts[0].summary
+        story.fall_silent("slurm:prod").live(1_200)
+        assert story.alert("run-dead").is_firing
+        story.expected |= {one.key for one in story.new() if one.alerts[0].rule == "source-late"}
+        story.speak("slurm:prod")
+        story.job = Job(cluster="prod", id="89", number=89, name="llm", user="ana", state="RUNNING", nodes=NODES,
+                        started_at=story.clock.wall)  # fmt: skip
+        story.trains, story.use, story.power = True, 98, 650.0
+        story.live(1_500).expect("resolve", "run:llm")
+        story.expected |= {one.key for one in story.new() if one.alerts[0].rule == "source-late"}
+
+
+def test_what_a_person_stops_wakes_nobody_not_even_when_they_take_their_switch_back() -> None:
+    with Training(phone("warning")) as story:
+        story.live(600)
+        story.kill = story.clock.wall
+        story.live(660).end("COMPLETED", exit_code="0:0").live(1_500)
+        assert story.alert("run-stopped").is_firing
+        assert "ann" in story.alert("run-stopped").summary
+        story.kill = None
+        story.live(7_200)
+        assert story.state.runs["llm"].verdict == "stopped"
+
+
+def test_who_wants_to_know_all_is_told_once_who_stopped_it() -> None:
+    with Training(phone("info")) as story:
+        story.live(600).end("CANCELLED", cancelled_by="ann").live(1_500)
+        notice = story.expect("fire", "run:llm")
+        assert (notice.severity, notice.alerts[0].rule, notice.alerts[0].person) == ("info", "run-stopped", True)
+        assert "cancelled by ann" in notice.alerts[0].summary
+
+
+def test_who_cancelled_it_is_waited_for_as_long_as_accounting_takes() -> None:
+    with Training(phone("info")) as story:
+        story.live(600).end("CANCELLED").live(640)
+        assert story.new() == []
+        story.end("CANCELLED", cancelled_by="ann").live(660)
+        assert "cancelled by ann" in story.expect("fire", "run:llm").alerts[0].summary
+    with Training(phone("info")) as story:
+        story.live(600).end("CANCELLED").live(700)
+        assert "somebody cancelled it" in story.expect("fire", "run:llm").alerts[0].summary
