@@ -125,8 +125,7 @@ class Telling:
         self._ledger = ledger
         self._program = program
         self._directory = ledger.file.parent
-        fonts, attach = self._directory / FONTS, settings.heartbeat.attach
-        self._pictures = Pictures(curve, clock, cache=fonts, heartbeat=attach)
+        self._pictures = Pictures(curve, clock, cache=self._directory / FONTS)
         self._ping = ping_address(settings) if program != "dashboard" else None
         self._deadman: DeadMan | None = None
         self._is_daemon = program == "alerts-only"

@@ -78,16 +78,13 @@ class Pictures:
         cache: Path | None = None,
         argv: Sequence[str] = CHILD,
         within: Seconds = WITHIN,
-        heartbeat: bool = True,
     ) -> None:
-        """`cache` is where the child may keep what it knows of the machine's fonts: without it, it looks every time.
-        Without `heartbeat` signs of life have no pictures."""
+        """`cache` is where the child may keep what it knows of the machine's fonts: without it, it looks every time."""
         self._curve = curve
         self._clock = clock or SystemClock()
         self._environ = environment(os.environ, cache)
         self._argv = tuple(argv)
         self._within = within
-        self._kinds = WITH_PICTURES if heartbeat else WITH_PICTURES - {"heartbeat"}
         self._children = Children("pictures")
         self._drawing = threading.Lock()
         self._drawn: dict[str, tuple[Seconds, bytes]] = {}
@@ -119,7 +116,7 @@ class Pictures:
         runs = self._state.runs
         wanted: dict[str, None] = {}
         for notice in notices:
-            if notice.kind not in self._kinds:
+            if notice.kind not in WITH_PICTURES:
                 continue
             if notice.kind == "heartbeat":
                 wanted |= dict.fromkeys(runs)

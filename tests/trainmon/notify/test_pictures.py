@@ -111,12 +111,6 @@ def test_pictures_go_with_what_they_explain(told: Any, count: int) -> None:
     assert len(pictures((told,))) == count
 
 
-def test_signs_of_life_may_go_without() -> None:
-    pictures = Pictures(Asked(), argv=FAKE, heartbeat=False)
-    pictures.observe(state(wandb=wandb()))
-    assert (len(pictures((beat(),))), len(pictures((notice(),)))) == (0, 1)
-
-
 def test_two_channels_share_one_drawing_until_it_is_old() -> None:
     clock = Counting()
     pictures = Pictures(Asked(), clock, argv=FAKE)
