@@ -196,22 +196,36 @@ def heading(text: str, width: int) -> Row:
     return Row(HEADING + text, (Span(shorten(f"  {text}", width), "head"),))
 
 
+def looks(state: State) -> tuple[object, ...]:
+    """What of the alerts changes their rows at once. Their summaries tell ages, and most change every second: those are
+    shown anew every ten."""
+    alerts = tuple(
+        (one.id, one.phase, one.severity, one.data, one.acknowledged_by, one.muted_until, one.inhibited_by,
+         one.flapping, one.delivery)
+        for one in state.alerts.values()
+    )  # fmt: skip
+    return alerts, tuple(silences(state))
+
+
 class Lines:
     """Keeps the rows until an alert, the width or an age has changed."""
 
     AGES_EVERY = 10.0
 
     def __init__(self) -> None:
-        self._drawn: State | None = None
+        self._seen: State | None = None
         self._why: tuple[object, ...] = ()
         self._rows: Sequence[Row] = ()
 
     def rows(self, state: State, width: int, sort: str, wanted: str) -> Sequence[Row]:
-        why = (state.at // self.AGES_EVERY, width, sort, wanted)
-        if why != self._why or not self._is_same(state):
-            self._drawn, self._why, self._rows = state, why, rows(state, layout(width), sort, wanted)
+        tick = state.at // self.AGES_EVERY
+        if not self._is_same(state) or self._why[1:] != (tick, width, sort, wanted):
+            why = (looks(state), tick, width, sort, wanted)
+            if why != self._why:
+                self._why, self._rows = why, rows(state, layout(width), sort, wanted)
+        self._seen = state
         return self._rows
 
     def _is_same(self, state: State) -> bool:
-        drawn = self._drawn
-        return drawn is not None and drawn.alerts is state.alerts and drawn.silences is state.silences
+        seen = self._seen
+        return seen is not None and seen.alerts is state.alerts and seen.silences is state.silences

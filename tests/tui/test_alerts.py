@@ -7,7 +7,8 @@ import pytest
 
 from tests.tui.alert_states import ALERTS, SILENCES, alarmed, alert, at_ease, channel, sent, told_elsewhere, with_alerts
 from tests.tui.states import NOW
-from trainmon.model_alerts import Duty
+from trainmon.model import State
+from trainmon.model_alerts import Alert, Duty
 from trainmon.text import cells
 from tui.alert_lines import alert_lines
 from tui.alert_marks import marks, worst
@@ -92,13 +93,22 @@ def test_of_ten_thousand_alerts_a_screen_is_shown_and_the_rest_counted() -> None
     assert "".join(span.text for span in strip(many)).endswith("+9997")
 
 
-def test_the_rows_are_kept_until_something_changes() -> None:
+def test_the_rows_are_kept_until_something_changes_and_ages_move_every_ten_seconds() -> None:
     state, drawn = alarmed(), Lines()
     first = drawn.rows(state, 80, "worst", "")
+    older = msgspec.structs.replace(ALERTS[0], summary="the same, a second later", found_at=NOW)
+    acked = msgspec.structs.replace(older, acknowledged_by="me")
 
     assert drawn.rows(msgspec.structs.replace(state, at=state.at + 1), 80, "worst", "") is first
-    assert drawn.rows(msgspec.structs.replace(state, alerts=dict(state.alerts)), 80, "worst", "") is not first
+    assert drawn.rows(with_one(state, older), 80, "worst", "") is first
+    assert drawn.rows(with_one(state, acked), 80, "worst", "") is not first
+    later = msgspec.structs.replace(with_one(state, older), at=NOW + 10)
+    assert "a second later" in drawn.rows(later, 80, "worst", "")[0].text
     assert drawn.rows(state, 81, "worst", "") is not first
+
+
+def with_one(state: State, one: Alert) -> State:
+    return msgspec.structs.replace(state, alerts={**state.alerts, one.id: one})
 
 
 def test_a_delivery_that_fails_stays_in_sight_where_there_is_room_for_one_word() -> None:

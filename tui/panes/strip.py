@@ -13,6 +13,9 @@ from tui.lines import GUTTER, Heading, Span
 from tui.symbols import WARN
 
 AT_MOST = 3
+AGES_EVERY = 10.0
+"""What an alert says of itself changes every second; it is shown anew every ten."""
+
 LEAST = 28
 """Cells that an alert needs to be understood: where two have them, both are shown."""
 
@@ -24,10 +27,17 @@ class Strip(Heading):
         super().__init__(id="strip")
         self.display = False
         self._state: State | None = None
+        self._why: tuple[object, ...] = ()
 
     def show(self, state: State) -> None:
         self._state = state
-        spans = alerts(state, self.app.size.width - GUTTER)
+        width = self.app.size.width
+        worst = tuple((one.id, one.severity) for one in urgent(state.alerts.values(), state.at)[:AT_MOST])
+        why = (worst, len(state.alerts), state.ledger, state.at // AGES_EVERY, width)
+        if why == self._why:
+            return
+        self._why = why
+        spans = alerts(state, width - GUTTER)
         self.set_spans(spans)
         if self.display != bool(spans):
             self.display = bool(spans)
