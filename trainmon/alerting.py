@@ -216,6 +216,7 @@ class Alerting:
         if any(alert.flapping for alert in alerts.values()) or any(what != "found" for _, what, _ in advanced.happened):
             flapped = episodes.flapped(alerts, now)
             alerts |= flapped.changed
+            self._book.note((name, "flapping", "it comes and goes") for name in flapped.begun)
             for name in flapped.begun:
                 if (due := routing.flaps(alerts[name], self._routing, now)) is not None:
                     self._book.dues.append(due)

@@ -76,6 +76,8 @@ def advance(alerts: Mapping[str, Alert], look: Look) -> Advanced:
         if old is not None and _is_another(old, finding):
             kept[old.id] = _ended(old, OVER, look.now)
             old = None
+        if old is None and finding.event:
+            old = _same_happening(finding, alerts, kept)
         new = _found(old, finding, look, alerts)
         if new is not None:
             kept[new.id] = new
@@ -97,6 +99,15 @@ def advance(alerts: Mapping[str, Alert], look: Look) -> Advanced:
 def _is_another(alert: Alert, finding: Finding) -> bool:
     """Whether an event has happened anew: when it happened is what tells one from the next."""
     return finding.event and alert.event and finding.since is not None and abs(finding.since - alert.since) >= 1.0
+
+
+def _same_happening(finding: Finding, alerts: Mapping[str, Alert], kept: Mapping[str, Alert]) -> Alert | None:
+    """The alert of an event that is found again, such as after a restart: it is the same one, and was told."""
+    for alert in alerts.values():
+        is_same = alert.event and alert.key == (finding.rule, finding.subject) and alert.id not in kept
+        if is_same and not alert.is_open and not _is_another(alert, finding):
+            return replace(alert, phase="firing", resolved_at=None, ended=None)
+    return None
 
 
 def _found(old: Alert | None, finding: Finding, look: Look, known: Mapping[str, Alert]) -> Alert | None:

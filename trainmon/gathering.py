@@ -26,6 +26,9 @@ GROUPS = 4
 PAUSES: tuple[Seconds, ...] = (0.0, 5.0, 15.0, 60.0, 300.0)
 """Before the next message of a group that grows: the first at once, then seldomer; Alertmanager waits 5 min at once."""
 
+CRITICAL_PAUSE: Seconds = 60.0
+"""What is critical waits no longer for its group."""
+
 QUIET: Seconds = 600.0
 """A group of which nothing was told for so long begins anew."""
 
@@ -117,7 +120,9 @@ def _ready_at(kind: NoticeKind, group: str, bunch: Sequence[Due], pace: Pace) ->
         return ripe
     before = pace.groups.get((kind, group))
     if before is not None:
-        ripe = max(ripe, before.at + PAUSES[min(before.times, len(PAUSES) - 1)])
+        pause = PAUSES[min(before.times, len(PAUSES) - 1)]
+        is_critical = any(one.alert.severity == "critical" for one in bunch)
+        ripe = max(ripe, before.at + (min(pause, CRITICAL_PAUSE) if is_critical else pause))
     if len(pace.recent) >= BURST and ripe - pace.recent[-BURST] < BURST_WITHIN:
         ripe = max(ripe, pace.recent[-1] + BURST_PAUSE)
     return ripe

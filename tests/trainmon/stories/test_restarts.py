@@ -30,6 +30,13 @@ def test_what_was_found_and_not_written_down_is_told_after_the_crash() -> None:
         assert story.alert("run-dead").id == name, "the same happening has the same id, and its notice the same key"
 
 
+def test_something_that_happened_before_the_restart_and_is_still_news_is_not_told_again() -> None:
+    with Story(rule("finished")) as story:
+        story.at(10).wrong("finished", RUN, "info", event=True, since=5).at(11).expect("event", RUN)
+        story.well().at(20).restart(down_for=30).at(60).wrong("finished", RUN, "info", event=True, since=5).at(600)
+        assert len(story.state.alerts) == 1
+
+
 def test_what_ended_while_nobody_looked_is_over_where_it_was_told() -> None:
     with Story(rule("run-dead")) as story:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN)
