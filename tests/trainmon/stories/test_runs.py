@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
+
+from msgspec.structs import replace
 
 from tests.trainmon.stories.story import Story, phone
 from trainmon.model import JobsSeen, NodeReading, RunsChanged, RunSpec
@@ -20,7 +21,6 @@ from trainmon.readings import (
     SwitchSamples,
 )
 from trainmon.rules import RULES
-from trainmon.rules.base import Rule
 
 NODES = ("gpu-001", "gpu-002")
 SPEC = RunSpec(
@@ -33,8 +33,8 @@ PULSE = "[2026-05-01 03:56:11] PULSE: llm is running for 7:27:33 since 2026-04-3
 class Training(Story):
     """A run on two nodes of eight GPUs, under Slurm, with all rules on."""
 
-    def __init__(self, *routes: Route, rules: Sequence[Rule] = ()) -> None:
-        super().__init__(*(rules or tuple(rule() for rule in RULES)), *(routes or (phone("warning"),)), sources=())
+    def __init__(self, *routes: Route) -> None:
+        super().__init__(*(rule() for rule in RULES), *(routes or (phone("warning"),)), sources=())
         self.speak("slurm:prod")
         self.job: Job | None = Job(
             cluster="prod", id="88", number=88, name="llm", user="ana", state="RUNNING", nodes=NODES,
@@ -63,15 +63,8 @@ class Training(Story):
     def end(self, state: str, **more: str) -> Self:
         """The job ends now, and its processes are gone."""
         assert self.job is not None
-        ended: dict[str, Any] = {
-            "id": "88",
-            "number": 88,
-            "state": state,
-            "ends_at": self.clock.wall,
-            "detail_at": self.clock.wall,
-        }
-        self.job = Job(cluster="prod", name="llm", user="ana", nodes=NODES, started_at=self.job.started_at,
-                       **ended | more)  # fmt: skip
+        ended = replace(self.job, state=state, ends_at=self.clock.wall, detail_at=self.clock.wall)
+        self.job = replace(ended, **more)
         self.trains, self.use, self.power = False, 0, 90.0
         return self
 
@@ -167,3 +160,17 @@ def test_who_cancelled_it_is_waited_for_as_long_as_accounting_takes() -> None:
     with Training(phone("info")) as story:
         story.live(600).end("CANCELLED").live(700)
         assert "somebody cancelled it" in story.expect("fire", "run:llm").alerts[0].summary
+
+
+def test_a_restart_of_ours_forgets_neither_who_stopped_a_run_nor_that_one_is_dead() -> None:
+    with Training() as story:
+        story.live(600)
+        story.kill = story.clock.wall
+        story.live(660).end("COMPLETED", exit_code="0:0").live(1_000)
+        story.kill = None
+        story.live(1_100).restart(60).hear(RunsChanged((SPEC,))).live(4_000)
+        assert story.alert("run-stopped").is_firing
+    with Training() as story:
+        story.live(600).end("FAILED", exit_code="1:0").live(700).expect("fire", "run:llm")
+        story.restart(60).hear(RunsChanged((SPEC,))).live(4_000)
+        assert story.alert("run-dead").is_firing, "and it is told once"
