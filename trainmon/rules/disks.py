@@ -41,8 +41,8 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     hold: Duration = 20.0
     """How long it must be so before it fires: two looks."""
-    keep: Duration = 300.0
-    """How long it must be over before it is resolved."""
+    keep: Duration = 1_800.0
+    """How long it must be over before it is resolved: checkpoints that come and go cross a line again and again."""
     warn: Share = 0.10
     """The share left from which on it is told."""
     critical: Share = 0.03

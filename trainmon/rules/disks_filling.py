@@ -14,6 +14,12 @@ from trainmon.rules.base import Duration, Share, ago
 from trainmon.rules.places import DiskRule, Place, age, run_on, well
 from trainmon.text import counted, size
 
+SOON = 4 * 3_600.0
+"""A forecast that ends later says that the saves until then fit."""
+
+IMMINENT = 120.0
+"""Seconds before a save from which on nothing is waited for any more."""
+
 INODES = " inodes"
 """The end of a subject that is about files and not bytes."""
 
@@ -129,8 +135,9 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
     name = "checkpoints-do-not-fit"
     origin = "ours: a save that ends with ENOSPC leaves a torn checkpoint, and often ends the run"
 
-    hold: Duration = 20.0
-    """How long it must be so before it fires: two looks."""
+    hold: Duration = 600.0
+    """How long it must be so before it fires: what a save replaces is deleted minutes after it. Not waited for when
+    the next is about to begin."""
     keep: Duration = 120.0
     """How long it must be over before it is resolved."""
     wanted: int = 2
@@ -145,7 +152,7 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
             if found is None or found.first is None:
                 continue
             if found.first.number > 1 and _is_pruned(place.disk.forecast, now):
-                continue  # before it comes, something is deleted again
+                continue  # before it comes, something is deleted again, as so often
             yield self._finding(place, found, state, now)
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
@@ -180,6 +187,7 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
             run=save.run,
             node=place.node,
             sources=place.sources,
+            proven=save.number == 1 and save.at is not None and save.at - now <= IMMINENT,
         )
 
 
@@ -194,7 +202,7 @@ def _in(at: Instant, now: Instant) -> str:
 
 
 def _is_pruned(forecast: Forecast | None, now: Instant) -> bool:
-    """Whether the past shows that room is made again and again, and nothing much grows under it."""
+    """Whether the past shows that room is made again and again, and nothing that grows under it fills it soon."""
     if forecast is None or forecast.basis != "cycles" or forecast.cycles <= ENOUGH:
         return False
-    return forecast.full_at is None or forecast.full_at - now > 2 * DAY
+    return forecast.full_at is None or forecast.full_at - now > SOON

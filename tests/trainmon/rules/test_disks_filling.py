@@ -117,6 +117,12 @@ def test_the_one_after_the_next_does_not_fit() -> None:
     assert "checkpoint 2 from now of llm (931G), due in 50m, does not fit; 1 before it does" in finding.summary
 
 
+def test_nothing_is_waited_for_when_the_next_is_about_to_begin() -> None:
+    assert not room(TB // 2).only(FIT).proven
+    assert room(TB // 2, at=NOW - 1700).only(FIT).proven
+    assert not room(3 * TB // 2, at=NOW - 1700).only(FIT).proven
+
+
 def test_one_that_is_overdue_is_due_now() -> None:
     assert "(931G), due now, does not fit" in room(TB // 2, at=NOW - 9000).only(FIT).summary
 
@@ -151,6 +157,8 @@ def test_the_quota_and_the_usable_share_bound_the_room() -> None:
 def test_what_is_pruned_again_and_again_makes_room_for_the_one_after_the_next() -> None:
     scene = room(3 * TB // 2).foretold(forecast(None, basis="cycles", cycles=6))
     assert scene.found(FIT) == {}
+    assert room(3 * TB // 2).foretold(forecast(30, basis="cycles", cycles=6)).found(FIT) == {}
+    assert room(3 * TB // 2).foretold(forecast(3, basis="cycles", cycles=6)).only(FIT)
     assert room(3 * TB // 2).foretold(forecast(None, basis="stopped", cycles=6)).only(FIT)
     assert room(TB // 2).foretold(forecast(None, basis="cycles", cycles=6)).only(FIT).severity == "critical"
 
