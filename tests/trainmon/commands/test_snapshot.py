@@ -43,6 +43,21 @@ def test_this_machine_and_its_run_as_json(tmp_path: Path) -> None:
     assert run["log"]["path"] == str(tmp_path / "train.log")
 
 
+def test_a_quota_of_the_config_is_asked_and_told(tmp_path: Path) -> None:
+    script = tmp_path / "lfs"
+    script.write_text(f"#!/bin/sh\necho '{tmp_path} 9437184 0 10485760 - 12 0 100 -'\n")
+    script.chmod(0o755)
+    (tmp_path / "c.toml").write_text(
+        f'[[disk]]\npath = "{tmp_path}"\nlag = "5m"\n'
+        f'quota = {{ command = ["{script}", "quota", "-q", "-u", "me"], parser = "lustre" }}\n'
+    )
+    done = trainmon("snapshot", "--json", "--config", "c.toml", "--wait", "30s", cwd=tmp_path, HOME=str(tmp_path))
+    told = json.loads(done.stdout)
+    assert [source["health"] for source in told["sources"] if source["name"].startswith("quota:")] == ["ok"]
+    (disk,) = [disk for disk in told["disks"] if disk["path"] == str(tmp_path)]
+    assert (disk["lag"], disk["quota"]["left_bytes"], disk["quota"]["left_inodes"]) == (300.0, 2**30, 88)
+
+
 def test_a_log_format_of_the_config_is_understood(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text("@7 of 9 :: 1.5\n")
     (tmp_path / "c.toml").write_text(
