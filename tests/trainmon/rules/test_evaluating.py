@@ -1,0 +1,67 @@
+"""All rules gone through once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from trainmon.model import State
+from trainmon.model_alerts import Finding
+from trainmon.rules.base import Rule
+from trainmon.rules.evaluating import evaluate, raised
+
+
+class Hot(Rule, frozen=True, kw_only=True):
+    """Finds two GPUs."""
+
+    name = "hot"
+    family = "gpus"
+    origin = "the test"
+
+    person: bool = False
+
+    def check(self, state: State, now: float) -> Iterator[Finding]:
+        for index in range(2):
+            yield self._of(index)
+        yield self._of(0, summary="the same again")
+
+    def _of(self, index: int, **more: Any) -> Finding:
+        words = {"summary": f"GPU {index}"} | more
+        lines = tuple(str(line) for line in range(30))
+        return Finding(
+            rule="hot", subject=f"gpu:n1/{index}", severity="warning", person=self.person, evidence=lines, **words
+        )
+
+
+class Broken(Hot, frozen=True, kw_only=True):
+    """Falls over after its first finding."""
+
+    name = "broken"
+
+    def check(self, state: State, now: float) -> Iterator[Finding]:
+        yield Finding(rule="broken", subject="gpu:n1/0", severity="critical", summary="found before")
+        raise ValueError("\x1b[31mboom")
+
+
+def test_each_subject_is_found_once_with_the_newest_of_its_evidence() -> None:
+    found = evaluate([Hot()], State(), 0.0)
+    assert [finding.summary for finding in found] == ["GPU 0", "GPU 1"]
+    assert found[0].evidence == tuple(str(line) for line in range(20, 30))
+
+
+def test_a_rule_that_is_switched_off_is_not_gone_through() -> None:
+    assert evaluate([Hot(enabled=False)], State(), 0.0) == ()
+
+
+def test_the_severity_of_the_config_counts_and_what_a_person_did_is_an_information_all_the_same() -> None:
+    assert {finding.severity for finding in evaluate([Hot(severity="critical")], State(), 0.0)} == {"critical"}
+    assert {one.severity for one in evaluate([Hot(severity="critical", person=True)], State(), 0.0)} == {"info"}
+
+
+def test_a_rule_that_raises_costs_itself_and_is_found() -> None:
+    found = evaluate([Broken(), Hot()], State(), 0.0)
+    assert [finding.rule for finding in found] == ["broken", "rule-raised", "hot", "hot"]
+    fault = found[1]
+    assert fault.summary == "the rule broken cannot be gone through: ValueError: boom"
+    assert fault.evidence[-1].startswith("test_evaluating.py:")
+    assert raised(found) == {"broken": fault.summary}
