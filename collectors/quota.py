@@ -54,6 +54,10 @@ class Asker:
         self._began: dict[str, Seconds] = {}
         self._failed: dict[str, int] = {}
         self._told: dict[str, Source] = {}
+        self._well: dict[str, Source] = {}
+        """The last of each that had answered."""
+        self._gone: set[str] = set()
+        """Those that no host can be asked for now."""
         self._hurried = threading.Event()
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -142,14 +146,23 @@ class Asker:
         self._tell(key, "retrying", error, pause)
 
     def _rest(self, hosts: Sequence[str], now: Seconds) -> None:
-        """What is to be told of those that cannot be asked now. A node's own row says why it does not answer."""
-        if self.wanted.shared:
-            if not hosts and now - self._started >= PATIENCE:
-                words = f"no host that sees {self.wanted.path} answers"
-                self._tell(self.wanted.cluster, "waiting", HostUnreachable("", words))
-            return
-        for key in self._began.keys() - set(hosts):
-            self._tell(key, "off")
+        """Tell of those that cannot be asked now: what they said last is no sign that anything is seen. One that is
+        back is asked soon; du is not, its last word holds again."""
+        known = {self.wanted.cluster} if self.wanted.shared else set(self._began)
+        gone = known - {self._key(host) for host in hosts}
+        if self.wanted.shared and now - self._started < PATIENCE:
+            gone = set()
+        for key in gone:
+            if self.wanted.shared and self.wanted.parser != "du":
+                self._tell(key, "waiting", HostUnreachable("", f"no host that sees {self.wanted.path} answers"))
+            else:
+                self._tell(key, "off")
+        for key in self._gone - gone:
+            if self.wanted.parser == "du" and key in self._well:
+                self._submit_source(self._well[key])
+            else:
+                self._due[key] = max(now, self._began.get(key, now - REFRESH) + REFRESH)
+        self._gone = gone
 
     def _name(self, key: str) -> str:
         return f"quota:{key}:{self.wanted.path}"
@@ -173,6 +186,11 @@ class Asker:
             error=None if error is None else error.message,
             hint=None if error is None else error.hint or None,
         )
+        if phase == "up":
+            self._well[key] = source
+        self._submit_source(source)
+
+    def _submit_source(self, source: Source) -> None:
         if source != self._told.get(source.name):
             self._told[source.name] = source
             self._submit(SourceChanged(source))

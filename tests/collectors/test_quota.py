@@ -223,6 +223,19 @@ def test_where_nobody_sees_the_path_that_is_told(shell: Shell, command: Callable
     assert scene.source.error == "no host that sees /home/mila answers"
 
 
+def test_a_host_that_is_lost_is_told_at_once_and_asked_again_when_it_is_back(
+    shell: Shell, command: Callable[..., str]
+) -> None:
+    scene = Scene(wanted(command(LUSTRE)), shell)
+    scene.after(0)
+    scene.hosts = ()
+    scene.after(120.0)
+    assert (scene.source.phase, scene.source.error) == ("waiting", "no host that sees /home/mila answers")
+    scene.hosts = ("login1",)
+    scene.after(30.0)
+    assert (scene.source.phase, len(scene.seen)) == ("up", 2)
+
+
 def test_on_every_node_each_is_asked_by_itself_and_one_that_leaves_is_off(
     shell: Shell, command: Callable[..., str]
 ) -> None:
@@ -251,6 +264,12 @@ def test_du_waits_a_minute_and_goes_at_its_own_pace(shell: Shell, tmp_path: Path
     scene.asker.refresh()
     scene.after(3600.0)
     assert len(scene.asked) == 1
+    scene.hosts = ()
+    scene.after(60.0)
+    assert scene.source.phase == "off"
+    scene.hosts = ("login1",)
+    scene.after(30.0)
+    assert (scene.source.phase, len(scene.asked)) == ("up", 1)
 
 
 def test_its_thread_asks_and_ends(shell: Shell, command: Callable[..., str]) -> None:
