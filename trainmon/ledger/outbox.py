@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.clock import Instant, Seconds
+from trainmon.clock import Instant
 from trainmon.ledger.rows import as_json, storable
 from trainmon.model_alerts import Letter, Notice
 
@@ -22,8 +22,6 @@ Address = tuple[str, str]
 
 LETTERS_AT_MOST = 10_000
 """Read at once for one channel."""
-LAST_CHANCE: Seconds = 7 * 86_400.0
-"""So long something that was given up, and that nobody was told by any channel, is tried again at a start."""
 
 
 class Extra(NamedTuple):
@@ -104,12 +102,13 @@ FROM = "FROM outbox JOIN notices ON notices.key = outbox.key"
 
 def take_over(connection: sqlite3.Connection, now: Instant) -> list[Letter]:
     """What waits, the oldest first. What a program that is gone was just sending waits again: it may or may not have
-    arrived. So does what was given up, where nobody was told by any channel."""
+    arrived. So does what was given up, where nobody was told by any channel; a clock that jumped makes nothing too old
+    for that."""
     connection.execute("UPDATE outbox SET state = 'waiting', changed_at = ? WHERE state = 'leased'", (now,))
     connection.execute(
-        "UPDATE outbox SET state = 'waiting', changed_at = ? WHERE state = 'dead' AND made_at > ? AND NOT EXISTS "
+        "UPDATE outbox SET state = 'waiting', changed_at = ? WHERE state = 'dead' AND NOT EXISTS "
         "(SELECT 1 FROM outbox AS other WHERE other.key = outbox.key AND other.state IN ('sent', 'merged'))",
-        (now, now - LAST_CHANCE),
+        (now,),
     )
     channels = connection.execute("SELECT DISTINCT channel FROM outbox WHERE state IN ('waiting', 'leased')").fetchall()
     return [letter for (channel,) in channels for letter in read_waiting(connection, channel, 0)]

@@ -66,8 +66,10 @@ class Desk:
         render: Render,
         attach: Attach | None,
         patience: Seconds,
+        timeout: Seconds,
         rng: Random,
     ) -> None:
+        self._timeout = timeout
         self.name = sender.health.name
         self._sender = sender
         self._clerk = clerk
@@ -195,7 +197,7 @@ class Desk:
         if self._attach is not None:
             message = replace(message, attachments=(*message.attachments, *self._attached(notices)))
         try:
-            return self._sender.send(message, SEND_TIMEOUT).words
+            return self._sender.send(message, self._timeout).words
         except (Retry, Broken):
             raise
         except Exception as error:

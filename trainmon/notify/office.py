@@ -16,7 +16,7 @@ from trainmon.model import Event, State
 from trainmon.model_alerts import AlertChanges, Channel, ChannelsChanged, Notice, Order, Ordered, Route
 from trainmon.notify.base import Sender
 from trainmon.notify.books import Books
-from trainmon.notify.desk import Attach, Desk, Render
+from trainmon.notify.desk import SEND_TIMEOUT, Attach, Desk, Render
 from trainmon.notify.desks import Desks
 from trainmon.notify.message import render as in_words
 from trainmon.notify.roster import Roster
@@ -53,6 +53,7 @@ class Office:
         routes: tuple[Route, ...] = (),
         attach: Attach | None = None,
         patience: Seconds = PATIENCE,
+        timeout: Seconds = SEND_TIMEOUT,
         program: str = "",
         render: Render = in_words,
         rng: Random | None = None,
@@ -74,7 +75,8 @@ class Office:
 
         def desk(sender: Sender, desks: Desks) -> Desk:
             own = Random(chance.random())
-            return Desk(sender, desks, self._clock, render=render, attach=attach, patience=patience, rng=own)
+            waits: dict[str, Seconds] = {"patience": patience, "timeout": timeout}
+            return Desk(sender, desks, self._clock, render=render, attach=attach, rng=own, **waits)
 
         self._desks = Desks(senders, routes, make=desk, submit=submit, wake=self._wake, now=self._clock.now)
         network = NETWORK if ledger.is_network else None

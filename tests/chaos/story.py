@@ -1,0 +1,260 @@
+"""One ledger, many lives: faults come and go, receivers fail, programs are killed; at the end all is counted."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from tests.chaos.life import Spec
+from tests.lab.ntfy_server import NtfyServer
+from tests.lab.receiver import CUT, DIE, HANG, WELL, Answer, Request, status
+from tests.lab.smtp import MailServer
+from tests.lab.webhook_receiver import WebhookReceiver
+
+ROOT = Path(__file__).parents[2]
+USUAL_POINTS = 90
+"""Between finding something and the last mark, when all goes well."""
+BAD: tuple[Answer, ...] = (HANG, CUT, DIE, status(500), status(503), status(429, retry_after="0"))
+
+
+class Counted:
+    """What a receiver answered, and what it took: a sender is not told of what was taken by one that dies."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.answered: Counter[str] = Counter()
+        self.got: list[tuple[Request, bool]] = []
+        """And whether it could say so."""
+        self._present = threading.local()
+
+    def next_answer(self) -> tuple[Answer, Any]:
+        answer, let_go = super().next_answer()  # type: ignore[misc]
+        self.answered[answer.how] += 1
+        self._present.how = answer.how
+        return answer, let_go
+
+    def take(self, request: Request) -> Answer:
+        self.got.append((request, self._present.how != "die"))
+        answer: Answer = super().take(request)  # type: ignore[misc]
+        return answer
+
+
+def same(request: Request) -> str:
+    """What two requests have in common that tell the same: the key that a receiver is given, else all of it."""
+    return request.headers.get("idempotency-key") or request.body.decode()
+
+
+class Topic(Counted, NtfyServer):
+    """An ntfy server that counts."""
+
+
+class Hook(Counted, WebhookReceiver):
+    """A webhook receiver that counts."""
+
+
+@dataclass
+class Outcome:
+    """What a story came to."""
+
+    kills: int = 0
+    points: Counter[str] = field(default_factory=Counter)
+    """How many were killed where."""
+    answers: Counter[str] = field(default_factory=Counter)
+    notices: int = 0
+    letters: int = 0
+    lost: list[str] = field(default_factory=list)
+    copies: Counter[str] = field(default_factory=Counter)
+    """By channel: messages that came again after a crash."""
+    most_copies_a_crash: int = 0
+    """On one channel."""
+
+
+class Nursery:
+    """The process that lives are forked from."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.chaos.nursery"],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def live(self, spec: Spec) -> str:
+        """Where it was killed; "ended", if it was not."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(msgspec.json.encode(spec).decode(), file=self._process.stdin, flush=True)
+        said = ""
+        while not (line := self._process.stdout.readline()).startswith("over"):
+            assert line, "the nursery is gone"
+            said = line.strip()
+        code = int(line.split()[1])
+        assert code in (-9, 0), f"a life ended with {code} after {said}"
+        return said.removeprefix("killed ") if code else "ended"
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+
+
+class Story:
+    """See above."""
+
+    def __init__(self, directory: Path, seed: int, topic: Topic, hook: Hook, mail: MailServer | None) -> None:
+        self.rng = random.Random(seed)
+        self.topic, self.hook, self.mail = topic, hook, mail
+        self.ledger = directory / "state" / "ledger.sqlite"
+        self.faults = directory / "faults"
+        self.diary = directory / "diary"
+        self.faults.write_text("")
+        self.outcome = Outcome()
+        self.nursery = Nursery()
+        self._names: list[str] = []
+        self._active: list[str] = []
+        self.spec = Spec(
+            directory=str(self.ledger.parent),
+            faults=str(self.faults),
+            diary=str(self.diary),
+            ntfy=topic.url,
+            webhook=f"{hook.url}/hook",
+            mail=mail.url if mail else None,
+        )
+
+    def lose_lives(self, kills: int, **changes: Any) -> None:
+        """Lives that are killed, each with something new to tell."""
+        for _ in range(kills):
+            self._something_happens()
+            self._receivers_fail()
+            from_detection = self.rng.random() < 0.85
+            kill_at = self.rng.randint(1, USUAL_POINTS)
+            place = self._live(replace(self.spec, kill_at=kill_at, from_detection=from_detection, **changes))
+            self.outcome.kills += 1
+            self.outcome.points[place] += 1
+
+    def changed(self, **facts: Any) -> Spec:
+        """Lives that are otherwise."""
+        return replace(self.spec, **facts)
+
+    def end(self) -> Outcome:
+        """The last life is a good one; then all is counted."""
+        for receiver in (self.topic, self.hook):
+            receiver.well()
+        if self.mail is not None:
+            self.mail.always("")
+        for _ in range(20):
+            self._live(replace(self.spec, ends_well=True, seconds=2.0))
+            if not self.rows("SELECT 1 FROM outbox WHERE state NOT IN ('sent', 'merged')") and self._has_told_all():
+                break
+        self._count()
+        return self.outcome
+
+    def _live(self, spec: Spec) -> str:
+        place = self.nursery.live(spec)
+        self._count_copies()
+        return place
+
+    def _something_happens(self) -> None:
+        if self._active and self.rng.random() < 0.3:
+            self._active.remove(self.rng.choice(self._active))
+        for _ in range(self.rng.choice((1, 1, 1, 2, 3))):
+            number = len(self._names)
+            is_mailed = self.mail is not None and number % 10 == 0
+            name = f"{'m' if is_mailed else 'f'}{number:05d}"
+            self._names.append(name)
+            self._active.append(name)
+        self.faults.write_text(" ".join(self._active[-30:]))
+        self._active = self._active[-30:]
+
+    def _receivers_fail(self) -> None:
+        for receiver in (self.topic, self.hook):
+            receiver.well()
+            receiver.script(*self.rng.choices((WELL, *BAD), weights=(8, *([1] * len(BAD))), k=12))
+        if self.mail is not None:
+            self.mail.always(self.rng.choice(("", "", "", "451 later", "cut")))
+
+    # ---- what came
+
+    def _tellings(self) -> dict[str, list[tuple[frozenset[str], bool]]]:
+        """By channel, what each message that came told, and whether its sender could know that it came. By its notices
+        where they can be known, else as a whole."""
+        lines = (line.split() for line in self.diary.read_text().splitlines()) if self.diary.exists() else ()
+        inside = {key: frozenset(notices) for key, *notices in lines}
+        mails = self.mail.messages if self.mail is not None else []
+        return {
+            "ntfy": [(frozenset([same(request)]), was_said) for request, was_said in self.topic.got],
+            "webhook": [(inside[same(request)], was_said) for request, was_said in self.hook.got],
+            "mail": [(frozenset([one.as_string()]), True) for one in mails],
+        }
+
+    def _count_copies(self) -> None:
+        """A message is a copy that tells again what its channel took before, and could say so."""
+        for channel, told in self._tellings().items():
+            before: set[str] = set()
+            copies = 0
+            for message, was_said in told:
+                copies += not before.isdisjoint(message)
+                before |= message if was_said else frozenset()
+            new = copies - self.outcome.copies[channel]
+            self.outcome.copies[channel] = copies
+            self.outcome.most_copies_a_crash = max(self.outcome.most_copies_a_crash, new)
+
+    def _texts(self) -> dict[str, str]:
+        return {
+            "ntfy": "\n".join(f"{one.title}\n{one.message}\n{one.attachment.decode()}" for one in self.topic.messages),
+            "webhook": "\n".join(request.body.decode() for request in self.hook.taken),
+            "mail": "\n".join(f"{one['Subject']}\n{one}" for one in self.mail.messages) if self.mail else "",
+        }
+
+    def _has_told_all(self) -> bool:
+        texts = self._texts()
+        return all(name in texts["webhook"] for name in self._active)
+
+    def _count(self) -> None:
+        """Lost is what is in the outbox and came to nobody, what was found and is in no outbox, and what was given
+        up."""
+        texts, outcome = self._texts(), self.outcome
+        rows = self.rows(
+            "SELECT outbox.channel, outbox.state, notices.key, notices.notice FROM outbox JOIN notices USING (key)"
+        )
+        for channel, state, key, notice in rows:
+            for alert in msgspec.json.decode(notice)["alerts"]:
+                if state not in ("sent", "merged") or alert["run"] not in texts[channel]:
+                    outcome.lost.append(f"{key} by {channel}: {state}")
+        for name in self._active:
+            wanted = ["ntfy", "webhook", *(["mail"] if name.startswith("m") else [])]
+            outcome.lost += [f"{name} by {channel}: never" for channel in wanted if name not in texts[channel]]
+        outcome.letters = len(rows)
+        outcome.notices = len({key for _, _, key, _ in rows})
+        outcome.answers = self.topic.answered + self.hook.answered
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        connection = sqlite3.connect(self.ledger)
+        try:
+            return connection.execute(query).fetchall()
+        finally:
+            connection.close()
+
+
+@contextmanager
+def story(directory: Path, seed: int, *, mail: bool = False) -> Iterator[Story]:
+    """With its receivers running."""
+    with ExitStack() as stack:
+        topic: Topic = stack.enter_context(Topic.start())
+        hook: Hook = stack.enter_context(Hook.start())
+        made = Story(directory, seed, topic, hook, stack.enter_context(MailServer.start()) if mail else None)
+        stack.callback(made.nursery.close)
+        yield made

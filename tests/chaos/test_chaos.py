@@ -1,0 +1,70 @@
+"""Killed (SIGKILL) at seeded points between finding something and having marked it as told, with receivers that fail:
+every alert arrives, and after a crash at most one message by each channel comes again.
+
+`python -m tests.bench.chaos` kills more often.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.chaos.story import Outcome, Story, story
+
+DAY = 86_400.0
+ENOUGH_PLACES = 8
+
+
+def all_arrived(outcome: Outcome) -> bool:
+    assert outcome.lost == []
+    assert outcome.notices >= outcome.kills / 2, "hardly anything was told"
+    return True
+
+
+def test_forty_kills_lose_nothing(tmp_path: Path) -> None:
+    with story(tmp_path, seed=2_026) as told:
+        told.lose_lives(40)
+        outcome = told.end()
+    assert all_arrived(outcome)
+    assert outcome.kills == 40
+    assert outcome.most_copies_a_crash <= 1, outcome.copies
+    assert len(outcome.points) >= ENOUGH_PLACES, outcome.points
+    assert {"well", "status", "hang", "cut", "die"} <= set(outcome.answers), outcome.answers
+
+
+def test_mail_that_goes_by_apprise_is_not_lost_either(tmp_path: Path) -> None:
+    with story(tmp_path, seed=5, mail=True) as told:
+        told.lose_lives(4, seconds=3.0)
+        assert all_arrived(told.end())
+
+
+def test_a_ledger_on_a_network_file_system_loses_nothing(tmp_path: Path) -> None:
+    with story(tmp_path, seed=6) as told:
+        told.spec = told.changed(is_network=True)
+        told.lose_lives(6)
+        outcome = told.end()
+        assert told.ledger.with_name("ledger.lock").exists() is False, "no lock is believed there"
+    assert all_arrived(outcome)
+    assert outcome.most_copies_a_crash <= 1
+
+
+def test_clocks_that_jump_both_ways_lose_nothing(tmp_path: Path) -> None:
+    with story(tmp_path, seed=7) as told:
+        for shift in (3 * DAY, -3 * DAY, 0.0, -30 * DAY, 30 * DAY, 0.0):
+            told.lose_lives(1, shift=shift)
+        assert all_arrived(told.end())
+
+
+def test_a_disk_that_is_full_now_and_then_loses_nothing(tmp_path: Path) -> None:
+    with story(tmp_path, seed=8) as told:
+        told.lose_lives(2)
+        full = full_at(told)
+        for pages in (full, 0, full, full, 0):
+            told.lose_lives(1, pages=pages)
+        assert all_arrived(told.end())
+
+
+def full_at(told: Story) -> int:
+    """As many pages as the ledger has now: nothing more has room."""
+    ((pages,),) = told.rows("PRAGMA page_count")
+    assert isinstance(pages, int)
+    return pages
