@@ -59,9 +59,11 @@ class Alerting:
         heartbeat: HeartbeatSpec | None = None,
         clock: Clock | None = None,
         hurry: Callable[[str], None] | None = None,
+        is_apart: bool = False,
         token: Callable[[], str] = lambda: secrets.token_urlsafe(12),
     ) -> None:
-        """`hurry` has a source looked at soon, by its name: one that something pending rests on."""
+        """`hurry` has a source looked at soon, by its name: one that something pending rests on. `is_apart`: each look
+        is a program of its own, started by cron."""
         self._post = post
         self._heartbeat = heartbeat
         self._clock = clock or SystemClock()
@@ -78,7 +80,7 @@ class Alerting:
         self._next_at: Instant | None = None
         self._hurried: dict[str, Seconds] = {}
         self._book = Book()
-        self._watch = Watch()
+        self._watch = Watch(is_apart=is_apart)
         self._state = State()
         """The last that was looked at."""
         self._take_settings()
@@ -108,7 +110,7 @@ class Alerting:
 
     def look(self, state: State, events: Sequence[Event], now: Instant) -> State:
         """The State with its alerts as they are now; what is to be told is handed over."""
-        present = waking.Moment(now, self._clock.monotonic())
+        before, present = state.alerts, waking.Moment(now, self._clock.monotonic())
         if self._settings[1] is not self._routing or self._settings[0] is not self._all_rules:
             self._take_settings()
             state = self._without_old_channels(state)
@@ -127,6 +129,8 @@ class Alerting:
                 self._hand_over(state, now)
             else:
                 self._book.dues.clear()
+        if _is_same(before, state.alerts):
+            state = replace(state, alerts=before)
         self._state = state
         return state
 
@@ -194,7 +198,7 @@ class Alerting:
             state = replace(state, silences={**state.silences, carried.silence.id: carried.silence})
         if carried.alert is not None:
             state = replace(state, alerts={**state.alerts, carried.alert.id: carried.alert})
-            taken = routing.acknowledged(carried.alert, order.via, now) if order.verb == "ack" else None
+            taken = routing.acknowledged(carried.alert, self._routing, order.via, now) if order.verb == "ack" else None
             if taken is not None:
                 self._book.dues.append(taken)
         return state
@@ -228,7 +232,10 @@ class Alerting:
         people = {name: silence for name, silence in state.silences.items() if not silence.window}
         in_force = mutes.in_force((*people.values(), *windows.values()), now)
         kept = {silence.id: silence for silence in in_force}
-        changed = mutes.muted(state.alerts, in_force, now)
+        changed = {
+            name: alert if alert.muted_until is not None else routing.unmuted(alert)
+            for name, alert in mutes.muted(state.alerts, in_force, now).items()
+        }
         if changed:
             state = replace(state, alerts={**state.alerts, **changed})
         return state if kept == state.silences else replace(state, silences=kept)
@@ -290,3 +297,8 @@ class Alerting:
         changes = self._book.changes(state, now)
         if changes is not None:
             self._post.hand_over(changes)
+
+
+def _is_same(one: Mapping[str, Alert], other: Mapping[str, Alert]) -> bool:
+    """Whether no alert changed: who shows them sees that at a glance."""
+    return one is other or (len(one) == len(other) and all(one.get(name) is alert for name, alert in other.items()))

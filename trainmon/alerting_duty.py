@@ -19,7 +19,9 @@ PATIENCE: Seconds = 10.0
 class Watch:
     """Belongs to an Alerting."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_apart: bool = False) -> None:
+        """`is_apart`: each look is a program of its own, and what lies between two of them is no outage."""
+        self._is_apart = is_apart
         self.has_begun = False
         """Whether it was told that we watch."""
         self.unseen: Seconds | None = None
@@ -66,7 +68,9 @@ class Watch:
         if self._was_daemon:
             known = {alert.key for alert in state.alerts.values() if alert.is_open}
             theirs = tuple(alert for alert in theirs if alert.key not in known)
-        alerts = episodes.recalled(state.alerts, theirs, self.unseen or 0.0, hold_of, now)
+        outage = self.unseen or 0.0
+        unseen = None if self._is_apart and outage <= episodes.TOLERANCE else outage
+        alerts = episodes.recalled(state.alerts, theirs, unseen, hold_of, now)
         silences = {silence.id: silence for silence in recalled.silences if silence.ended_at is None}
         return replace(state, alerts=alerts, silences={**state.silences, **silences})
 

@@ -15,7 +15,20 @@ VERBS = (
     "save", "kill", "unkill", "unsave", "requeue", "cancel", "hold", "release", "signal", "queue", "exclude",
 )  # fmt: skip
 """What acts: all of them in the module trainmon.commands.act."""
-COMMANDS = (DASHBOARD, "snapshot", "check", "init", *VERBS, "actions", "status", "ack", "mute", "unmute", "rules", "service")
+COMMANDS = (
+    DASHBOARD,
+    "snapshot",
+    "check",
+    "init",
+    *VERBS,
+    "actions",
+    "status",
+    "ack",
+    "mute",
+    "unmute",
+    "rules",
+    "service",
+)
 """The others are modules of trainmon.commands; the dashboard is what runs when no other is named."""
 
 TAKES_A_VALUE = frozenset({"--config", "--ssh-config"})

@@ -96,13 +96,18 @@ def after_jump(alert: Alert, jump: Jump, hold: Seconds, now: Instant) -> Alert:
 
 
 def recalled(
-    mine: Mapping[str, Alert], theirs: Iterable[Alert], outage: Seconds, hold_of: Callable[[str], Seconds], now: Instant
+    mine: Mapping[str, Alert],
+    theirs: Iterable[Alert],
+    outage: Seconds | None,
+    hold_of: Callable[[str], Seconds],
+    now: Instant,
 ) -> dict[str, Alert]:
-    """The alerts as the ledger remembers them, and of ours those that it does not know."""
+    """The alerts as the ledger remembers them, and of ours those that it does not know. With no `outage`, what was so
+    at the last look and is so at the next was so between them."""
     kept: dict[str, Alert] = {}
     for alert in theirs:
         if alert.is_open:
-            kept[alert.id] = resumed(alert, outage, hold_of(alert.rule), now)
+            kept[alert.id] = alert if outage is None else resumed(alert, outage, hold_of(alert.rule), now)
         elif alert.fired_at is not None:
             kept[alert.id] = alert
     known = {alert.key for alert in kept.values() if alert.is_open}
@@ -143,7 +148,8 @@ def flapped(alerts: Mapping[str, Alert], now: Instant) -> Flapping:
             changed[newest.id] = replace(newest, flapping=True)
             new.append(newest.id)
         elif not is_flapping and newest.flapping:
-            changed[newest.id] = replace(newest, flapping=False, told=None if newest.is_open else newest.told)
+            keeps = newest.acknowledged_by is not None or not newest.is_open
+            changed[newest.id] = replace(newest, flapping=False, told=newest.told if keeps else None)
     return Flapping(changed, tuple(new))
 
 

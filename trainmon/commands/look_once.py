@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from pathlib import Path
 
-from trainmon.clock import Seconds
+from trainmon.clock import Instant, Seconds
 from trainmon.commands.alerts_only import FLUSH, forget_agent
 from trainmon.commands.daemon_log import changes, log_to_stderr, say
 from trainmon.commands.snapshot import EXIT, beside, first_full_state
@@ -19,10 +18,8 @@ from trainmon.snapshot import verdict
 WAIT: Seconds = 60.0
 """The longest wait for hosts, queues and W&B to answer; cron starts the next look after five minutes."""
 
-JUDGED: Seconds = 5.0
+JUDGED: Seconds = 12.0
 """The longest wait for the look at all of it, and for what it tells to be written down."""
-
-PAUSE: Seconds = 0.1
 
 
 def look_once(settings: Settings, file: Path | None, ssh_config: Path | None) -> int:
@@ -33,9 +30,11 @@ def look_once(settings: Settings, file: Path | None, ssh_config: Path | None) ->
     before = parts.engine.state
     parts.start()
     try:
-        first_full_state(parts, WAIT)
-        state = judged(parts, JUDGED)
+        state = first_full_state(parts, WAIT)
         if parts.telling is not None:
+            # Only now: what is not seen yet is no recovery, and the hold of nothing waits for it.
+            parts.telling.start()
+            state = judged(parts, JUDGED)
             parts.telling.sign_of_life(state)
         for told in changes(before, state):
             say(told.happening, told.level, **told.fields)
@@ -46,24 +45,19 @@ def look_once(settings: Settings, file: Path | None, ssh_config: Path | None) ->
 
 
 def judged(parts: Watching, patience: Seconds) -> State:
-    """The State once all that was seen was judged, and what is to be told of it was handed over: two looks that began
-    from now on, and nothing that waits to be told."""
-    looked: list[float] = []
+    """The State once all that was seen was gone through by what is remembered, and nothing of it waits to be told."""
+    looked: list[Instant | None] = []
     done = threading.Event()
 
     def seen(state: State) -> None:
-        if state.looked_at is not None and state.looked_at not in looked:
+        if state.duty.holder == "nobody":
+            return
+        if state.looked_at not in looked:
             looked.append(state.looked_at)
-        if len(looked) > LOOKS and not parts.is_about_to_tell:
+        if len(looked) > 1 and not parts.is_about_to_tell:
             done.set()
 
     cancel = parts.subscribe(seen)
-    until = time.monotonic() + patience
-    while not done.is_set() and time.monotonic() < until:
-        done.wait(PAUSE)
+    done.wait(patience)
     cancel()
     return parts.engine.state
-
-
-LOOKS = 2
-"""The first may have begun before the last source spoke."""

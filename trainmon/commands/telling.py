@@ -137,6 +137,7 @@ class Telling:
             heartbeat=heartbeat_of(settings.heartbeat, start=program == "alerts-only"),
             clock=clock,
             hurry=hurry,
+            is_apart=program == "once",
         )
         self._windows_at = now
         self._state = State()

@@ -161,6 +161,8 @@ class Watching(Joined):
         read_only = read_only or settings.read_only
         clock = clock or SystemClock()
         self._settings = settings
+        self._begins_late = program == "once"
+        """Whether nothing is told, or remembered, before all has been seen: see `look_once`."""
         self._prompts = Prompts(self._say)
         ledger = ledger_of(settings, self._say) if keeps else None
         self.telling: Telling | None = None
@@ -205,7 +207,8 @@ class Watching(Joined):
         super().start()
         if self.telling is not None:
             self.engine.subscribe(self.telling.seen)
-            self.telling.start()
+            if not self._begins_late:
+                self.telling.start()
         else:
             recall(find(os.environ).path, self._say, self.engine.clock.now())
         self._supervisor.start()
