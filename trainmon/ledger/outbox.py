@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.clock import Instant
+from trainmon.clock import Instant, Seconds
 from trainmon.ledger.rows import as_json, storable
 from trainmon.model_alerts import Letter, Notice
 
@@ -110,8 +110,7 @@ def take_over(connection: sqlite3.Connection, now: Instant) -> list[Letter]:
         "(SELECT 1 FROM outbox AS other WHERE other.key = outbox.key AND other.state IN ('sent', 'merged'))",
         (now,),
     )
-    channels = connection.execute("SELECT DISTINCT channel FROM outbox WHERE state IN ('waiting', 'leased')").fetchall()
-    return [letter for (channel,) in channels for letter in read_waiting(connection, channel, 0)]
+    return read_waiting(connection)
 
 
 def put_aside(connection: sqlite3.Connection, now: Instant, why: str) -> None:
@@ -122,13 +121,19 @@ def put_aside(connection: sqlite3.Connection, now: Instant, why: str) -> None:
     )
 
 
-def read_waiting(connection: sqlite3.Connection, channel: str, after: int) -> list[Letter]:
-    """What waits for one channel, from a row on."""
-    query = (
-        f"SELECT {COLUMNS} {FROM} WHERE channel = ? AND state IN ('waiting', 'leased') AND outbox.id > ? "
-        "ORDER BY outbox.id LIMIT ?"
-    )
-    return _letters(connection.execute(query, (channel, after, LETTERS_AT_MOST)))
+def read_waiting(connection: sqlite3.Connection) -> list[Letter]:
+    """What waits: the oldest for each channel, but not more than it can hold."""
+    channels = connection.execute("SELECT DISTINCT channel FROM outbox WHERE state IN ('waiting', 'leased')").fetchall()
+    query = f"SELECT {COLUMNS} {FROM} WHERE channel = ? AND state IN ('waiting', 'leased') ORDER BY outbox.id LIMIT ?"
+    return [
+        letter for (channel,) in channels for letter in _letters(connection.execute(query, (channel, LETTERS_AT_MOST)))
+    ]
+
+
+def read_overdue(connection: sqlite3.Connection, now: Instant, age: Seconds) -> list[Letter]:
+    """What waits, and of which nothing was written down for a while: once more, whoever has it."""
+    query = "SELECT 1 FROM outbox WHERE state IN ('waiting', 'leased') AND abs(changed_at - ?) > ?"
+    return read_waiting(connection) if connection.execute(query, (now, age)).fetchone() else []
 
 
 def read_newest(connection: sqlite3.Connection, since: Instant, limit: int) -> list[Letter]:

@@ -27,6 +27,7 @@ TOO_LONG: Seconds = 900.0
 """A receiver that wants to be left alone for longer: others are told meanwhile, as where it refuses."""
 
 SHORT = 4_000
+DONE_AT_MOST = 10_000
 
 Render = Callable[[Sequence[Notice], Instant], Message]
 Attach = Callable[[tuple[Notice, ...]], tuple[Attachment, ...]]
@@ -81,6 +82,8 @@ class Desk:
         self._tray = Tray(rng)
         self._health = sender.health
         self._sending_since: Seconds | None = None
+        self._done: dict[str, None] = {}
+        """The newest that were told: their marks may not be in the ledger yet."""
         self._is_last = False
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name=f"channel {self.name}", daemon=True)
@@ -97,6 +100,11 @@ class Desk:
             for letter in letters:
                 self._tray.add(letter, mono, now - letter.made_at)
             self._changed.notify()
+
+    def knows(self, key: str) -> bool:
+        """Whether this desk has a letter, or had it and is done with it."""
+        with self._changed:
+            return key in self._tray or key in self._done
 
     def forget(self, keys: Iterable[str]) -> None:
         with self._changed:
@@ -174,9 +182,15 @@ class Desk:
                 self._changed.wait(found)
             return None
 
+    def _remember(self, letters: Sequence[Letter]) -> None:
+        self._done |= dict.fromkeys(letter.notice.key for letter in letters)
+        while len(self._done) > DONE_AT_MOST:
+            del self._done[next(iter(self._done))]
+
     def _drop_expired(self) -> None:
         gone = self._tray.expired(self._clock.now())
         if gone:
+            self._remember(gone)
             self._write(gone, "stopped", "too old to be worth telling")
 
     def _tell(self, pack: Pack) -> None:
@@ -223,6 +237,7 @@ class Desk:
         now = self._clock.now()
         with self._changed:
             self._tray.sent(pack)
+            self._remember(pack.letters)
             self._sending_since = None
             sent = self._health.sent + 1
             self._health = replace(self._health, state="ok", words=None, since=None, sent_at=now, sent=sent)

@@ -81,6 +81,11 @@ class Desks:
             )
             self.given_up(name, waiting, words)
 
+    def knows(self, letter: Letter) -> bool:
+        """Whether a letter was given to its desk before."""
+        desk = self._desks.get(letter.channel)
+        return desk is not None and desk.knows(letter.notice.key)
+
     def recall(self, channels: Iterable[Channel]) -> None:
         for channel in channels:
             desk = self._desks.get(channel.name)

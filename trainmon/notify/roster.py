@@ -14,7 +14,7 @@ from trainmon.ledger.asking import AlertsNow, read_all
 from trainmon.ledger.duty import DutyNote, Holder
 from trainmon.ledger.lease import Lock, claim, read_duty
 from trainmon.ledger.mailbox import Answer
-from trainmon.ledger.outbox import take_over
+from trainmon.ledger.outbox import read_overdue, take_over
 from trainmon.model_alerts import Channel, Letter, Order, Recalled
 
 log = logging.getLogger(__name__)
@@ -24,6 +24,8 @@ ASK_EVERY: Seconds = 2.0
 CHECK_EVERY: Seconds = 10.0
 """So often the one that has it makes sure that it still has."""
 ORDERS_EVERY: Seconds = 1.0
+SEARCH_EVERY: Seconds = 60.0
+"""So often it is looked whether something waits in the ledger that nobody sends: more than is taken out at once."""
 
 Role = Literal["asking", "us", "other"]
 
@@ -50,6 +52,9 @@ class Crew(Protocol):
 
     def watch(self, now: AlertsNow) -> None:
         """What the other program says."""
+
+    def found(self, letters: list[Letter]) -> None:
+        """What has waited in the ledger for a while, whether or not a desk has it."""
 
     def ordered(self, orders: list[tuple[int, Order]]) -> None:
         """What people said through the ledger."""
@@ -100,7 +105,7 @@ class Roster:
         if self.role == "other":
             return ("claim", "watch")
         if self.role == "us":
-            return ("claim", "orders") if self._has_remembered else ("claim", "orders", "recall")
+            return ("claim", "orders", "search") if self._has_remembered else ("claim", "orders", "recall")
         return ("claim",)
 
     def turn(self) -> None:
@@ -124,7 +129,7 @@ class Roster:
     # ---- questions
 
     def _ask(self, name: str) -> None:
-        every = {"orders": ORDERS_EVERY, "recall": self._patience, "watch": ASK_EVERY}
+        every = {"orders": ORDERS_EVERY, "recall": self._patience, "search": SEARCH_EVERY}
         pause = CHECK_EVERY if name == "claim" and self.role == "us" else every.get(name, ASK_EVERY)
         mono = self._clock.monotonic()
         self._next[name] = mono + pause
@@ -139,6 +144,8 @@ class Roster:
                 return self._ledger.errand(self._lock.take, self._wake)
             case "recall":
                 return self._ledger.transact(lambda work: _remember(work, now), self._wake)
+            case "search":
+                return self._ledger.look_up(lambda work: read_overdue(work, now, SEARCH_EVERY), self._wake)
             case "orders":
                 return self._ledger.look_up(lambda work: read_orders(work, until), self._wake)
             case _:
@@ -161,6 +168,8 @@ class Roster:
             case "orders" if answer.found:
                 self.orders_until = max(number for number, _ in answer.found)
                 self._crew.ordered(answer.found)
+            case "search" if answer.found:
+                self._crew.found(answer.found)
             case "watch" if answer.found is not None:
                 self._crew.watch(answer.found)
 
@@ -190,7 +199,8 @@ class Roster:
         """Rather two programs that tell than none: what cannot be asked is not waited for."""
         self.role = "us"
         self._has_remembered = remembered is not None
-        self._next = {"recall": self._clock.monotonic() + self._patience}
+        mono = self._clock.monotonic()
+        self._next = {"recall": mono + self._patience, "search": mono + SEARCH_EVERY}
         self._crew.took(remembered, words)
 
 

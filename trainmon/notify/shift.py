@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
@@ -16,6 +17,8 @@ from trainmon.notify.books import Books
 from trainmon.notify.desks import Desks
 from trainmon.notify.roster import Remembered
 from trainmon.rules.base import ago
+
+log = logging.getLogger(__name__)
 
 QUIET: Seconds = 60.0
 """A program on duty that has not gone through its rules for so long is told to be quiet: a full disk, a stopped one."""
@@ -127,6 +130,12 @@ class Shift:
         told_at = note.last_tick_at if note is not None else None
         recalled = now.recalled
         self._submit(AlertsTold(recalled.alerts, recalled.silences, now.channels, told_at if told_at else at))
+
+    def found(self, letters: list[Letter]) -> None:
+        strays = [letter for letter in letters if not self._desks.knows(letter)]
+        if strays:
+            log.info("%d letters wait in the ledger and at no desk: they are given to them", len(strays))
+        self.deliver(strays)
 
     def ordered(self, orders: list[tuple[int, Order]]) -> None:
         for number, order in orders:

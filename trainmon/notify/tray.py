@@ -80,6 +80,9 @@ class Tray:
     def __len__(self) -> int:
         return sum(not held.is_given_up for held in self._held.values())
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._held
+
     @property
     def oldest_at(self) -> Instant | None:
         return min((held.letter.made_at for held in self._held.values() if not held.is_given_up), default=None)

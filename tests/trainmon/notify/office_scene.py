@@ -36,9 +36,14 @@ class Shifted(SystemClock):
 
     def __init__(self, by: Seconds = 0.0) -> None:
         self.by = by
+        self.passed: Seconds = 0.0
+        """By both clocks."""
 
     def now(self) -> Instant:
-        return super().now() + self.by
+        return super().now() + self.by + self.passed
+
+    def monotonic(self) -> Seconds:
+        return super().monotonic() + self.passed
 
 
 class Phone:

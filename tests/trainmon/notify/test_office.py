@@ -322,6 +322,21 @@ def test_what_the_ledger_knows_is_recalled_with_the_duty(tmp_path: Path) -> None
         assert [(one.channel, one.state) for one in found.recalled.alerts[0].delivery] == [("phone", "sent")]
 
 
+def test_what_waits_in_the_ledger_and_at_no_desk_is_found(tmp_path: Path) -> None:
+    phone, clock = Phone(), Shifted()
+    phone.script.append(Retry(NO_ROUTE, after=50.0))
+    with opened(tmp_path, phone, clock=clock) as scene:
+        scene.hand_over(fire("a"))
+        until(lambda: scene.rows("SELECT attempts FROM outbox WHERE state = 'waiting'") == [(1,)])
+        scene.office._desks.clear()
+        clock.passed = 100.0
+        until(lambda: phone.tried[1:], "a new try")
+        until(lambda: phone.keys == ["a-fire"])
+        clock.passed = 400.0
+        scene.hand_over(fire("b"))
+        until(lambda: phone.keys == ["a-fire", "b-fire"])
+
+
 def test_without_the_duty_nothing_is_told_or_written(tmp_path: Path) -> None:
     phone = Phone()
     with opened(tmp_path, phone), opened_without(tmp_path, phone) as second:
