@@ -32,6 +32,9 @@ PROMPT = 0.15
 
 WARM_UP = 10.0
 
+FELL_AGAIN = 60.0
+"""Seconds between two lines of the log about alerts that cannot be judged, which is tried each second."""
+
 TREND_EVERY = 60.0
 """Seconds between two looks at the trend of one disk."""
 
@@ -64,6 +67,7 @@ class Engine:
         self._formats = formats
         self._ledger = ledger
         self._alerting = alerting
+        self._fell_at: Instant = 0.0
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._sinks: list[Callable[[State], None]] = []
         self._lock = threading.Lock()
@@ -125,7 +129,9 @@ class Engine:
         try:
             return alerting.look(self.state, events, now)
         except Exception:
-            log.exception("the alerts could not be judged")
+            if now - self._fell_at >= FELL_AGAIN:
+                self._fell_at = now
+                log.exception("the alerts could not be judged")
             return self.state
 
     def _write_down(self, before: Mapping[str, Record]) -> None:

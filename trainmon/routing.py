@@ -127,23 +127,41 @@ def sunk(alert: Alert, now: Instant) -> Alert:
     return replace(alert, told=alert.severity) if now - alert.told_at >= WORSE_AGAIN else alert
 
 
+def unmuted(alert: Alert) -> Alert:
+    """An alert whose mute has ended: if it still fires, and nobody has taken it, it is told (again)."""
+    if not alert.is_firing or alert.event or alert.acknowledged_by is not None:
+        return alert
+    return replace(alert, told=None, first_told_at=None)
+
+
 def is_worse(severity: Severity, than: Severity) -> bool:
     return SEVERITIES.index(severity) < SEVERITIES.index(than)
 
 
-def acknowledged(alert: Alert, via: str, now: Instant) -> Due | None:
+def acknowledged(alert: Alert, routing: Routing, via: str, now: Instant) -> Due | None:
     """That somebody has taken it: told where others may be getting up for it, and to a phone that asked for it."""
-    if not alert.told_on or (len(alert.told_on) == 1 and via != "phone"):
+    channels = _still_there(alert, routing)
+    if not channels or (len(channels) == 1 and via != "phone"):
         return None
-    return Due(alert, "acknowledged", f"acknowledged by {alert.acknowledged_by}", alert.told_on, now)
+    return Due(alert, "acknowledged", f"acknowledged by {alert.acknowledged_by}", channels, now)
 
 
 def flaps(alert: Alert, routing: Routing, now: Instant) -> Due | None:
     """That it comes and goes: told once, in place of each time."""
-    channels = alert.told_on or channels_for(alert, routing)
+    channels = _still_there(alert, routing) or channels_for(alert, routing)
     if not channels or alert.muted_until is not None or alert.inhibited_by is not None:
         return None
     return Due(alert, "flapping", "it comes and goes: nothing more of it is told until it is stable", channels, now)
+
+
+def _still_there(alert: Alert, routing: Routing) -> tuple[str, ...]:
+    """The channels that were told of it, without those that the config has no more."""
+    known = {route.channel for route in routing.routes}
+    return tuple(name for name in alert.told_on if name in known)
+
+
+def _joined(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*one, *other)))
 
 
 def _fired(alert: Alert) -> Instant:
@@ -182,11 +200,14 @@ def _first(alert: Alert, routing: Routing) -> Due | None:
         return Due(alert, "test", "the regular test of the way to you", channels, fired)
     if alert.event:
         return Due(alert, "event", "happened", channels, ripe)
-    return Due(alert, "fire", "fired" if not alert.told_on else "stable again, and it still fires", channels, ripe)
+    if alert.told_on:
+        reason = "muted or flapping no more, and it still fires"
+        return Due(alert, "fire", reason, _joined(channels, _still_there(alert, routing)), ripe)
+    return Due(alert, "fire", "fired", channels, ripe)
 
 
 def _worse(alert: Alert, routing: Routing, now: Instant) -> Due | None:
-    channels = tuple(dict.fromkeys((*channels_for(alert, routing), *alert.told_on)))
+    channels = _joined(channels_for(alert, routing), _still_there(alert, routing))
     reason = f"got worse: {alert.severity} now, it was {alert.told}"
     return Due(alert, "worse", reason, channels, now) if channels else None
 
@@ -212,7 +233,8 @@ def _repeated(alert: Alert, routing: Routing, now: Instant) -> Due | None:
     fired = alert.since if alert.fired_at is None else alert.fired_at
     known = "still firing" if alert.data == "ok" else "not known to be over"
     reason = f"{known} after {ago(now - fired)}, nobody has acknowledged it"
-    return Due(alert, "repeat", reason, alert.told_on, now) if alert.told_on else None
+    channels = _joined(_still_there(alert, routing), channels_for(alert, routing))
+    return Due(alert, "repeat", reason, channels, now) if channels else None
 
 
 def _missed(alert: Alert, routing: Routing, now: Instant) -> Due | None:
@@ -230,14 +252,13 @@ def _over(alert: Alert, routing: Routing, now: Instant) -> Due | None:
     """Told where it was told that it began, and nowhere else."""
     if not alert.told_on or alert.event or alert.rule == TEST or alert.muted_until is not None or alert.flapping:
         return None
-    mute = {route.channel for route in routing.routes if not route.resolved}
-    known = {route.channel for route in routing.routes}
-    channels = tuple(name for name in alert.told_on if name in known and name not in mute)
+    deaf = {route.channel for route in routing.routes if not route.resolved}
+    channels = tuple(name for name in _still_there(alert, routing) if name not in deaf)
     if not channels:
         return None
     over = now if alert.resolved_at is None else alert.resolved_at
     reasons: Mapping[str | None, str] = {
-        NOT_WATCHED: "its subject left the config: it is no longer watched, which does not mean that it is well",
+        NOT_WATCHED: "no longer watched (it left the config, or its job ended), which does not mean that it is well",
         NOT_LOOKED_FOR: "its rule is switched off: it is no longer looked for, which does not mean that it is well",
     }
     return Due(alert, "resolve", reasons.get(alert.ended, "over"), channels, over + OVER_WAITS)

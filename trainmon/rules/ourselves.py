@@ -24,8 +24,8 @@ class MonitorBlind(Rule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         wanted = [source for source in state.sources.values() if source.health != "off"]
-        if not wanted or any(source.health == "ok" for source in wanted):
-            return
+        if not wanted or any(source.health == "ok" or source.phase == "prompting" for source in wanted):
+            return  # a person is being asked to log in
         heard = max((source.seen_at for source in wanted if source.seen_at is not None), default=None)
         last = "none has answered yet" if heard is None else f"the last word came {ago(now - heard)} ago"
         yield Finding(

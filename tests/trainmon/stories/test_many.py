@@ -162,7 +162,7 @@ def test_what_comes_and_goes_and_then_stays_is_told_as_firing() -> None:
         story.at(730).wrong("gpu-slowdown", gpus(1)[0]).at(4_000, tick=5)
         for kind in ("fire", "fire", "resolve", "flapping"):
             story.expect(kind)
-        story.expect("fire", gpus(1)[0], reason="stable again, and it still fires")
+        story.expect("fire", gpus(1)[0], reason="flapping no more, and it still fires")
 
 
 def test_each_inhibition_names_rules_that_there_are() -> None:

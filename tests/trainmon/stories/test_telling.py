@@ -6,6 +6,7 @@ import pytest
 
 from tests.trainmon.stories.story import BEGIN, Story, mail, phone, rule
 from trainmon.model_alerts import Route, Silence
+from trainmon.routing import Routing
 
 HOUR = 3_600.0
 RUN, DISK, HOT = "run:llm", "disk:login1:/fsx", "gpu:gpu-001/3"
@@ -180,6 +181,24 @@ def test_maintenance_silences_the_cluster_for_its_time_and_what_is_still_wrong_i
         story.well(DISK).at(2 * HOUR - 1, tick=20).expect_nothing_else()
         story.at(2 * HOUR + 20).expect("fire", "node:gpu-001")
         assert not story.state.silences
+
+
+def test_what_was_told_before_the_mute_and_still_fires_after_it_is_told_again() -> None:
+    with Story(rule("disk-full"), rule("run-dead"), mail(), phone(after=600)) as story:
+        story.at(10).wrong("disk-full", DISK).wrong("run-dead", RUN).at(11)
+        story.expect("fire", DISK)
+        story.expect("fire", RUN)
+        story.order("ack", story.alert("run-dead").id).mute(HOUR).at(HOUR + 60, tick=10)
+        story.expect("fire", DISK, on=["mail"], reason="muted or flapping no more, and it still fires")
+        story.at(HOUR + 700, tick=10).expect("escalate", DISK, on=["phone"])
+
+
+def test_channels_that_left_the_config_are_told_nothing_and_new_ones_with_the_repeat() -> None:
+    with Story(rule("run-dead"), phone()) as story:
+        story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN, on=["phone"])
+        story.alerting.renew(story.rules, Routing(routes=(mail(),), group_wait=0.0))
+        story.at(4 * HOUR + 60, tick=20).expect("repeat", RUN, on=["mail"])
+        story.well().at(5 * HOUR, tick=20).expect("resolve", RUN, on=["mail"])
 
 
 def test_a_mute_that_ends_does_not_escalate_at_once() -> None:
