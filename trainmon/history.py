@@ -95,6 +95,8 @@ class History:
         quota = disk.quota
         allowed = (None, None) if quota is None else (quota.left_bytes, quota.left_inodes)
         row = array("d", [math.nan if n is None else n for n in (disk.free_bytes, disk.free_inodes, *allowed)])
+        if disk.key in self._disk_hour and disk.at < self._disk_hour[disk.key].last_at() - MINUTE:
+            self._forget_disk(disk.key)  # the clock was set back: what lies in the future tells no trend
         hour = self._disk_hour.setdefault(disk.key, Ring("d", len(row), int(HOUR / 10)))
         hour.append(disk.at, row)
         day = self._disk_day.setdefault(disk.key, Ring("d", len(row), int(DAY / MINUTE)))
@@ -128,9 +130,12 @@ class History:
         """Drop what is kept of a node and its disks."""
         for rings in (self._hour, self._day):
             rings.pop(node, None)
+        for key in [key for key in self._disk_hour if key.startswith(f"{node}:")]:
+            self._forget_disk(key)
+
+    def _forget_disk(self, key: str) -> None:
         for rings in (self._disk_hour, self._disk_day, self._disk_week):
-            for key in [key for key in rings if key.startswith(f"{node}:")]:
-                del rings[key]
+            rings.pop(key, None)
 
     def nbytes(self) -> int:
         """Bytes held by all rings, for the benchmark that measures what history costs."""

@@ -7,8 +7,9 @@ from array import array
 
 import pytest
 
-from trainmon.history import UNKNOWN, History, Ring
+from trainmon.history import DAY, UNKNOWN, WEEK, History, Ring
 from trainmon.model import Disk, Gpu
+from trainmon.model_disks import Allowance, Quota
 
 
 def gpus(temperature: int | None) -> list[Gpu]:
@@ -94,3 +95,31 @@ def test_disks_keep_bytes_and_inodes_and_are_forgotten_with_their_node() -> None
     assert math.isnan(history.series("n1:/fsx", "free_inodes", 60, 100.0).values[0])
     history.forget("n1")
     assert history.series("n1:/fsx", "free_bytes", 60, 100.0).values == ()
+
+
+def test_a_disk_is_known_for_a_week_and_its_last_day_by_the_minute() -> None:
+    history = History()
+    for i in range(0, 8 * 86_400, 60):
+        history.record_disk(Disk(host="n1", cluster="c", path="/fsx", at=float(i), free_bytes=i))
+    now = 8 * 86_400.0
+    series = history.series("n1:/fsx", "free_bytes", WEEK, now)
+    assert list(series.offsets) == sorted(set(series.offsets))
+    assert series.offsets[0] == pytest.approx(-WEEK, abs=600)
+    assert sum(offset >= -DAY for offset in series.offsets) == 1440
+    assert len(series.offsets) == pytest.approx(1440 + 6 * 144, abs=2)
+
+
+def test_what_a_quota_leaves_is_history_too() -> None:
+    history = History()
+    mine = Allowance(whose="user me", used_bytes=4, hard_bytes=10)
+    quota = Quota(cluster="c", host="n1", path="/fsx", at=90.0, allowances=(mine,))
+    history.record_disk(Disk(host="n1", cluster="c", path="/fsx", at=100.0, free_bytes=7, quota=quota))
+    assert history.series("n1:/fsx", "quota_left_bytes", 60, 100.0).values == (6.0,)
+    assert math.isnan(history.series("n1:/fsx", "quota_left_inodes", 60, 100.0).values[0])
+
+
+def test_a_clock_that_is_set_back_begins_a_disk_anew() -> None:
+    history = History()
+    for at in (10_000.0, 10_060.0, 3_000.0, 3_060.0):
+        history.record_disk(Disk(host="n1", cluster="c", path="/fsx", at=at, free_bytes=1))
+    assert history.series("n1:/fsx", "free_bytes", WEEK, 3_060.0).offsets == (-60.0, 0.0)
