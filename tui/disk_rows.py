@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from trainmon.clock import Instant
 from trainmon.model import Disk, State
-from trainmon.model_disks import Quota
+from trainmon.model_disks import Forecast, Quota
 from trainmon.text import cells, clean, shorten
 from tui.format import NOT_APPLICABLE, UNKNOWN, age, bytes_used, full_in, inodes_used, pad, percent, size
 from tui.grid import natural
@@ -18,6 +18,8 @@ NETWORK = ("lustre", "nfs", "nfs4", "gpfs", "beegfs", "ceph", "wekafs", "cifs", 
 """Filesystems that many hosts see as one: of those a path is shown once."""
 
 NEARLY_FULL, FULL = 0.90, 0.97
+STRAIGHT = 0.9
+"""R² of a growth from which on it is told as a time where others write as well."""
 TOLD = 0.80
 """The share of a quota from which on a line tells it; the frame always does."""
 SOON = 86_400.0
@@ -56,8 +58,14 @@ class Shown(NamedTuple):
 
     @property
     def full_at(self) -> Instant | None:
-        times = [at for at in (self.disk.full_at, self.disk.inodes_full_at) if at is not None]
-        return min(times, default=None)
+        """When it is full; where others write as well, only what nearly is a line is shown as a time."""
+        disk = self.disk
+        ends = ((disk.full_at, disk.forecast), (disk.inodes_full_at, disk.inodes_forecast))
+        return min((at for at, why in ends if at is not None and self._is_straight(why)), default=None)
+
+    def _is_straight(self, forecast: Forecast | None) -> bool:
+        shared = self.disk.filesystem in NETWORK
+        return forecast is None or not shared or forecast.of == "quota" or forecast.fit >= STRAIGHT
 
 
 def gather(state: State) -> list[Shown]:

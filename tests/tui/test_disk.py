@@ -198,6 +198,8 @@ def test_a_forecast_says_what_it_assumes_and_where_others_write_how_wide_it_is()
     assert "full in 5h, deletions seem to have stopped" in story(local, NOW)
     (shared,) = gather(state(disks=(disk("/fsx", filesystem="lustre", full_at=end, forecast=told),)))
     assert "full in 5h (4h to never, R² 0.42), deletions seem to have stopped" in story(shared, NOW)
+    assert shared.full_at is None  # no time in the line without its doubt
+    assert (local.full_at, row(local, layout(70, ["login:/data"], usable=False), NOW).text.count("5h!")) == (end, 1)
 
 
 def test_a_shared_one_that_hangs_on_one_host_is_named_with_it() -> None:

@@ -89,8 +89,9 @@ def story(shown: Shown, now: Instant) -> str:
     if disk.total_inodes is not None and disk.free_inodes is not None:
         words.append(f"{percent(disk.free_inodes, disk.total_inodes)} of inodes free")
     words += allowed(disk.quota, now)
-    if shown.full_at is not None:
-        words.append(f"full in {full_in(shown.full_at, now).text.rstrip('!')}{doubt(shown, now)}")
+    ends = shown.full_at or disk.full_at
+    if ends is not None:
+        words.append(f"full in {full_in(ends, now).text.rstrip('!')}{doubt(shown, ends, now)}")
     return clean("; ".join([*words, f"read {age(now - disk.at)} ago"]))
 
 
@@ -108,10 +109,10 @@ def allowed(quota: Quota | None, now: Instant) -> list[str]:
     return [f"quota: {told}, asked {age(now - quota.at)} ago"]
 
 
-def doubt(shown: Shown, now: Instant) -> str:
+def doubt(shown: Shown, ends: Instant, now: Instant) -> str:
     """What a forecast assumes, and how wide it is where others write as well."""
     forecast = shown.disk.forecast
-    if forecast is None or forecast.full_at != shown.full_at:
+    if forecast is None or forecast.full_at != ends:
         return " at this pace"
     if shown.disk.filesystem not in NETWORK:
         return f", {forecast.words}"
