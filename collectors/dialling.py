@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from collectors.here import here
 from trainmon.config import ClusterSettings, ConnectSettings
 from trainmon.reader import Reader
 from trainmon.shell import Shell
 
 if TYPE_CHECKING:
     from trainmon.ssh import Dialer
+
+__all__ = ["Ask", "Dialling", "here", "is_here"]
 
 Ask = Callable[[str, str, str, tuple[tuple[str, bool], ...]], tuple[str, ...] | None]
 
@@ -49,11 +51,6 @@ class Dialling:
     def close(self) -> None:
         if self._dialer is not None:
             self._dialer.close()
-
-
-def here() -> str:
-    """What this machine is called as a node."""
-    return socket.gethostname().partition(".")[0] or "localhost"
 
 
 def is_here(cluster: ClusterSettings, host: str) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from collectors.demo import Demo
 from tests.tui.screen_text import settled
 from trainmon.clock import Seconds
-from trainmon.commands.wiring import Joined
+from trainmon.commands.joined import Joined
 from trainmon.engine import Engine
 from trainmon.model import Event, State
 from tui.app import Dashboard

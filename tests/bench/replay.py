@@ -12,11 +12,14 @@ from collections.abc import Sequence
 
 from collectors.nodes import Watch
 from tests.bench.recording import Recording, cluster
+from trainmon.alerting import Alerting
 from trainmon.clock import Seconds, SystemClock
-from trainmon.commands.wiring import Joined
+from trainmon.commands.joined import Joined
 from trainmon.engine import Engine
 from trainmon.model import Gpu
 from trainmon.readings import Spec
+from trainmon.routing import Routing
+from trainmon.rules import RULES
 from trainmon.shell import Completed, Sink
 
 PERIOD = 2.0
@@ -49,7 +52,8 @@ class Replay(Joined):
     """An engine fed with all nodes of a cluster, spread over each period."""
 
     def __init__(self, nodes: int, change: float) -> None:
-        super().__init__(Engine())
+        alerting = Alerting(tuple(rule() for rule in RULES), Routing(), None)
+        super().__init__(Engine(alerting=alerting))
         submit = self.engine.submit
         self.shells = [(Recorded(tape.name), tape) for tape in cluster(nodes, change)]
         clock = SystemClock()

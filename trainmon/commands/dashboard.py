@@ -12,7 +12,7 @@ from trainmon import __version__
 from trainmon.commands.options import config_option, hosts_argument, ssh_config_option
 
 if TYPE_CHECKING:
-    from trainmon.commands.wiring import Joined
+    from trainmon.commands.joined import Joined
 
 
 class Dashboard(click.Command):
@@ -63,7 +63,7 @@ def command(
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("the dashboard needs a terminal; `trainmon-tui snapshot` prints one reading")
     if demo is not None:
-        from trainmon.commands.wiring import Demonstration
+        from trainmon.commands.demonstration import Demonstration
 
         return show(Demonstration(demo or None, read_only=read_only))
     from trainmon.commands.wiring import Watching

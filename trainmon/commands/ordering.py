@@ -82,6 +82,6 @@ def answer(order: Order, number: int, is_done: bool) -> dict[str, Any]:
 
 def person() -> str:
     """Who gives the order."""
-    from trainmon.commands.wiring import who
+    from trainmon.commands.joined import who
 
     return who()

@@ -13,7 +13,7 @@ from trainmon.commands.options import config_option, hosts_argument, read_durati
 
 if TYPE_CHECKING:
     from trainmon.clock import Seconds
-    from trainmon.commands.wiring import Joined
+    from trainmon.commands.joined import Joined
     from trainmon.config import Settings
     from trainmon.model import Source, State
 

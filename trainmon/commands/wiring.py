@@ -1,40 +1,29 @@
-"""The parts of one start, joined: engine, senses and questions. Both are the Backend of the dashboard."""
+"""The parts of one start, joined: engine, senses, questions, and what tells people."""
 
 from __future__ import annotations
 
-import getpass
 import os
-import secrets
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-
-from msgspec.structs import replace
 
 from collectors.daemon_line import DaemonLine
 from collectors.dialling import Ask as Asking
 from collectors.dialling import here
 from collectors.supervisor import Supervisor
 from collectors.wandb import Watcher
-from trainmon.actions import Actor
-from trainmon.alerting import Alerting
 from trainmon.clock import Clock, Seconds, SystemClock
+from trainmon.commands.joined import Joined
 from trainmon.commands.keeping import ledger_of
 from trainmon.commands.standing_by import StandingBy
 from trainmon.commands.telling import Program, Telling, judging, recall, senses
 from trainmon.config import Settings, formats
 from trainmon.engine import Engine
 from trainmon.ledger import Ledger
-from trainmon.model import Event, LedgerTrouble, RunsChanged, Series, State
-from trainmon.model_actions import Action, Ask, Plan, Refusal
-from trainmon.model_alerts import Order, Ordered, Silence
+from trainmon.model import Event, RunsChanged
+from trainmon.model_alerts import Order
 from trainmon.model_wandb import Curve
-from trainmon.notify.office import Office
-from trainmon.perform import Performer
 from trainmon.prompts import Prompts
-from trainmon.routing import Routing
-from trainmon.rules import RULES
 from trainmon.shell import Shell
 from trainmon.state_directory import find
 
@@ -46,100 +35,6 @@ PAUSE: Seconds = 0.05
 
 MOMENT: Seconds = 1.0
 """For what waits to be sent when a person quits; the rest waits in the ledger for whoever watches next."""
-
-
-class Joined:
-    """What the dashboard and the other commands hold: an engine, what feeds it, what acts, and what is written down."""
-
-    def __init__(self, engine: Engine, ledger: Ledger | None = None) -> None:
-        self.engine = engine
-        self._ledger = ledger
-        self._performer: Performer | None = None
-
-    def start(self) -> None:
-        self.engine.start()
-        if self._ledger is not None:
-            self._ledger.start()
-
-    def stop(self) -> None:
-        self.rest()
-        self.engine.stop()
-        if self._ledger is not None:
-            self._ledger.stop()
-
-    def rest(self) -> None:
-        """Begin nothing more; what is being done has a moment to end, while its connection is still there."""
-        if self._performer is not None:
-            self._performer.stop()
-            self._performer = None
-
-    def subscribe(self, sink: Callable[[State], None]) -> Callable[[], None]:
-        return self.engine.subscribe(sink)
-
-    def history(self, subject: str, metric: str, span: Seconds) -> Series:
-        return self.engine.history(subject, metric, span)
-
-    def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
-        return self.engine.curve(path, key, epoch, start)
-
-    def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
-        """W&B is not asked."""
-        reply(f"{run} has no samples")
-
-    def refresh(self) -> None:
-        """Nothing waits to be looked at again."""
-
-    def login(self, source: str) -> None:
-        """Nothing asks for a login."""
-
-    def answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
-        """Nothing was asked."""
-
-    def prepare(self, ask: Ask, reply: Callable[[Plan], None]) -> None:
-        """Read what the plan of an action needs, and hand the plan to reply; see Performer."""
-        if self._performer is not None:
-            self._performer.prepare(ask, reply)
-            return
-        refusals = tuple(Refusal(subject=name, why="nothing is done from here") for name in ask.subjects)
-        reply(Plan(ask=ask, refusals=refusals))
-
-    def act(self, actions: Sequence[Action]) -> None:
-        """Do what a plan showed."""
-        if self._performer is not None:
-            self._performer.act(actions)
-
-    def perform(self, shell_of: Callable[[str], Shell], hurry: Callable[[str], None]) -> None:
-        """Act from now on, over these connections; `hurry` has a cluster's queue looked at."""
-        self._performer = Performer(
-            shell_of,
-            lambda: self.engine.state,
-            self.engine.submit,
-            ledger=self._ledger,
-            hurry=hurry,
-            clock=self.engine.clock,
-            actor=Actor(who=who(), from_host=here()),
-            read_only=self.engine.state.read_only,
-        )
-
-    def look_at_job(self, key: str) -> None:
-        """No scheduler is asked."""
-
-    # ---- what a person says of alerts ----
-
-    def acknowledge(self, alert: str, why: str = "") -> None:
-        self.order(Order(verb="ack", at=self.engine.clock.now(), by=who(), alert=alert, why=why))
-
-    def mute(self, silence: Silence) -> None:
-        now = self.engine.clock.now()
-        made = replace(silence, id=secrets.token_hex(4), by=who(), made_at=now)
-        self.order(Order(verb="mute", at=now, by=made.by, silence=made, why=made.why))
-
-    def unmute(self, silence: str) -> None:
-        self.order(Order(verb="unmute", at=self.engine.clock.now(), by=who(), alert=silence))
-
-    def order(self, order: Order) -> None:
-        """Have it carried out by whoever judges the alerts: here, that is the engine."""
-        self.engine.submit(Ordered(order))
 
 
 class Watching(Joined):
@@ -300,62 +195,3 @@ class Watching(Joined):
 
     def answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
         self._prompts.answer(prompt, answers)
-
-
-def who() -> str:
-    """The person at this machine, as far as it knows."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may be in no list
-        return f"user {os.getuid()}"
-
-
-class Demonstration(Joined):
-    """A simulated cluster, through the same engine, rules and office; a story may be put first. What is done there is
-    kept in a ledger of its own, which goes with it; what is told goes to channels that are simulated, too."""
-
-    def __init__(self, story: str | None = None, *, read_only: bool = False) -> None:
-        from collectors.demo import Demo
-        from collectors.demo.channels import ROUTES, channels
-
-        self._kept = tempfile.TemporaryDirectory(prefix="trainmon-demo-", ignore_cleanup_errors=True)
-        ledger = Ledger(Path(self._kept.name), lambda words: self.engine.submit(LedgerTrouble(words)))
-        self._office = Office(ledger, channels(), self._say, routes=ROUTES, program="demo")
-        alerting = Alerting(tuple(rule() for rule in RULES), Routing(routes=ROUTES), self._office)
-        super().__init__(
-            Engine(SystemClock(), demo=True, read_only=read_only, ledger=ledger, alerting=alerting), ledger
-        )
-        self._demo = Demo(self.engine.submit, story=story)
-        self.perform(self._demo.shell_of, self._demo.hurry)
-
-    def start(self) -> None:
-        super().start()
-        self.engine.subscribe(self._office.tick)
-        self._office.start()
-        self._demo.start()
-
-    def stop(self) -> None:
-        self.rest()
-        self._demo.stop()
-        self.engine.stop()
-        self._office.stop(0.0)
-        super().stop()
-        self._kept.cleanup()
-
-    def order(self, order: Order) -> None:
-        self._office.order(order)
-
-    def _say(self, event: Event) -> None:
-        self.engine.submit(event)
-
-    def refresh(self) -> None:
-        self._demo.refresh()
-
-    def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
-        self._demo.save_samples(run, directory, reply)
-
-    def login(self, source: str) -> None:
-        self._demo.login(source)
-
-    def look_at_job(self, key: str) -> None:
-        self._demo.look_at_job(key)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.lab.wandb_server import WandbServer
-from trainmon.commands.wiring import Demonstration, Watching
+from trainmon.commands.demonstration import Demonstration
+from trainmon.commands.wiring import Watching
 from trainmon.config import RunSettings, Settings
 from trainmon.ledger import recorded
 from trainmon.model import State
