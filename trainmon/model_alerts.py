@@ -25,7 +25,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     rule: str
     subject: str
-    """`run:video-2b`, `gpu:gpu-001/3`, `node:gpu-001`, `disk:login1:/fsx`, `cluster:prod`, `source:slurm:prod`,
+    """`run:video-2b`, `gpu:gpu-001/3`, `node:gpu-001`, `disk:login1:/tmp`, of a filesystem that the hosts of a cluster
+    share `disk:prod:/fsx`, `cluster:prod`, `source:slurm:prod`,
     `channel:phone`, `rule:gpu-hot`, `self`; with what of it where there may be several: `node:gpu-001 mlx5_0/1`."""
     severity: Severity
     summary: str

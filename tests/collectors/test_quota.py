@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from collectors.dialling import Dialling
 from collectors.quota import DU_AFTER, Asker
 from collectors.quota_command import DU_EVERY, Wanted, ask, wanted_of
+from tests.lab.sshd import Sshd
 from tests.trainmon.test_quotas import LUSTRE, LUSTRE_AWAY, QUOTA_OVER
-from trainmon.config import ClusterSettings, DiskSettings
+from trainmon.config import ClusterSettings, ConnectSettings, DiskSettings
 from trainmon.config_tables import QuotaSettings
 from trainmon.errors import CommandFailed, HostUnreachable, TrainmonError
 from trainmon.model import Event, Source, SourceChanged
@@ -123,6 +125,22 @@ def test_a_command_that_hangs_is_ended_there(shell: Shell, command: Callable[...
     with pytest.raises(CommandFailed, match="lfs did not end in 1s"):
         ask(wanted(hangs), shell, FakeClock(), "quota:prod:/home/mila", time_box=1.0)
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
+
+
+def test_over_ssh_as_well(command: Callable[..., str], tmp_path: Path) -> None:
+    reader = Reader()
+    reader.start()
+    with Sshd.start(tmp_path / "sshd") as sshd:
+        dialling = Dialling(reader, ConnectSettings(timeout=10.0), None, sshd.ssh_config(1))
+        remote = dialling.dial("n0")
+        assert asked(wanted(command(LUSTRE), "quota", "-u", "a'; exit 3 #"), remote).host == "n0"
+        hangs = command("", first=f"echo $$ > {tmp_path}/pid; exec sleep 300")
+        with pytest.raises(CommandFailed, match=r"n0: .*lfs did not end in 1s"):
+            ask(wanted(hangs), remote, FakeClock(), "quota:prod:/home/mila", time_box=1.0)
+        assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
+        remote.close()
+        dialling.close()
+    reader.stop()
 
 
 # ---- over time -------------------------------------------------------------------------------------------------------
