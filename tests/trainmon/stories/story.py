@@ -131,6 +131,7 @@ class Story:
         *parts: Rule | Route,
         sources: Sequence[str] = (NODE,),
         heartbeat: HeartbeatSpec | None = None,
+        is_apart: bool = False,
         **routing: Any,
     ) -> None:
         self.clock = FakeClock()
@@ -142,6 +143,7 @@ class Story:
         routes = tuple(part for part in parts if isinstance(part, Route)) or (phone("info"),)
         self.routing = Routing(routes=routes, **{"group_wait": 0.0, **routing})
         self.heartbeat = heartbeat
+        self.is_apart = is_apart
         self.sources: dict[str, Source] = {}
         self.silent: set[str] = set()
         self.expected: set[str] = set()
@@ -163,6 +165,7 @@ class Story:
             heartbeat=self.heartbeat,
             clock=self.clock,
             hurry=self.hurried.append,
+            is_apart=self.is_apart,
             token=self._token,
         )
         self.engine = Engine(self.clock, alerting=self.alerting)

@@ -71,6 +71,15 @@ def test_a_hold_begins_anew_after_a_long_outage_and_so_does_a_short_one() -> Non
         story.at(7_500 + 3_590, tick=10).expect_nothing_else().at(7_500 + 3_630, tick=5).expect("fire", HOT)
 
 
+def test_looks_that_cron_makes_every_five_minutes_are_one_watch() -> None:
+    with Story(rule("gpu-hot", hold=300), is_apart=True) as story:
+        story.at(2).wrong("gpu-hot", HOT).at(4)
+        story.restart(down_for=290).at(story.elapsed + 2).expect_nothing_else()
+        story.restart(down_for=290).at(story.elapsed + 12).expect("fire", HOT)
+        story.well().restart(down_for=290).at(story.elapsed + 2).expect_nothing_else()
+        story.restart(down_for=290).at(story.elapsed + 12).expect("resolve", HOT)
+
+
 def test_what_was_pending_and_is_well_after_the_restart_was_never_told() -> None:
     with Story(rule("gpu-hot", hold=3_600)) as story:
         story.at(10).wrong("gpu-hot", HOT).at(3_000, tick=10).well().restart(down_for=60).at(8_000, tick=10)
