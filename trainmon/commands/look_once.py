@@ -22,6 +22,10 @@ JUDGED: Seconds = 12.0
 """The longest wait for the look at all of it, and for what it tells to be written down."""
 
 
+LOOKS = 2
+"""What one look finds to be over, the next one tells."""
+
+
 def look_once(settings: Settings, file: Path | None, ssh_config: Path | None) -> int:
     """Look, judge by what the ledger remembers, write, send. The exit status is that of `snapshot`."""
     log_to_stderr(logging.WARNING)
@@ -54,7 +58,7 @@ def judged(parts: Watching, patience: Seconds) -> State:
             return
         if state.looked_at not in looked:
             looked.append(state.looked_at)
-        if len(looked) > 1 and not parts.is_about_to_tell:
+        if len(looked) > LOOKS and not parts.is_about_to_tell:
             done.set()
 
     cancel = parts.subscribe(seen)
