@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from trainmon.clock import Instant, Seconds
-from trainmon.model import Source, State
+from trainmon.model import Run, Source, State
 from trainmon.model_alerts import Alert, Finding
 from trainmon.model_jobs import SchedulerNode
 from trainmon.rules.base import Duration, Rule, ago
@@ -16,6 +16,10 @@ from trainmon.text import clean
 PLANNED = frozenset({"MAINTENANCE", "POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP", "REBOOT_REQUESTED",
                      "REBOOT_ISSUED"})  # fmt: skip
 """Flags of what an administrator or a power saver does with a node: no fault."""
+
+
+LATE_LOG: Seconds = 30.0
+"""A step that is seen so long after a node's last word was made after it, on whichever host its log is read."""
 
 
 class NodeUnreachable(Rule, frozen=True, kw_only=True):
@@ -48,11 +52,12 @@ class NodeUnreachable(Rule, frozen=True, kw_only=True):
         error = source.error or "it says nothing, though its connection stands"
         since = "it has never answered" if source.seen_at is None else f"last heard {ago(now - source.seen_at)} ago"
         asks = source.phase == "held"
+        steps = _steps_on(whose.run(node), source, now)
         return Finding(
             rule=self.name,
             subject=f"node:{node}",
-            severity="critical" if whose.holds(node) and not asks else "warning",
-            summary=f"{node} {'waits for a person' if asks else 'does not answer'}: {error}; {since}",
+            severity="critical" if whose.holds(node) and not asks and not steps else "warning",
+            summary=f"{node} {'waits for a person' if asks else 'does not answer'}: {error}; {since}{steps}",
             evidence=tuple(part for part in (_by_slurm(told), clean(source.stderr or "")) if part),
             advice=source.hint or f"try: ssh {node}; what trains there may still run: see the run's log; {EXCLUDE}",
             cluster=source.cluster,
@@ -76,6 +81,18 @@ def _is_planned(source: Source, state: State) -> bool:
     """Whether Slurm has it switched off, in maintenance or booting."""
     told = state.scheduler_nodes.get(source.name.removeprefix("node:"))
     return told is not None and bool(PLANNED & set(told.flags))
+
+
+def _steps_on(run: Run | None, source: Source, now: Instant) -> str:
+    """That its run goes on, which it would not without the node: then only the way there is broken. A log on a shared
+    disk may come late by half a minute."""
+    at = None if run is None else run.progress.at
+    if run is None or at is None or source.seen_at is None or at - source.seen_at < LATE_LOG:
+        return ""
+    quiet = now - at
+    if quiet > max(60.0, 3 * (run.progress.cadence_s or 0.0)):
+        return ""
+    return f"; {run.name} goes on without a break, its last step was {ago(quiet)} ago"
 
 
 def _by_slurm(told: SchedulerNode | None) -> str:
@@ -151,7 +168,7 @@ class ClockSkew(Rule, frozen=True, kw_only=True):
             return
         middle = median(off.values())
         alike = [name for name, skew in off.items() if abs(skew - middle) <= self.most]
-        if len(alike) >= 3 and 2 * len(alike) > known:
+        if (len(alike) >= 3 and 2 * len(alike) > known) or (len(alike) == known and known > 1):
             yield self._ours(-middle, len(alike), known)
             off = {name: skew for name, skew in off.items() if name not in alike}
         whose = Whose(state) if off else None
@@ -161,7 +178,7 @@ class ClockSkew(Rule, frozen=True, kw_only=True):
                 rule=self.name,
                 subject=f"node:{name}",
                 severity="warning",
-                summary=f"the clock of {name} is {abs(skew):.1f} s {'ahead' if skew > 0 else 'behind'}",
+                summary=f"the clock of {name} is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} ours",
                 evidence=(f"its clock minus ours: {skew:+.1f} s",),
                 advice="see chronyc tracking (or timedatectl) there: rendezvous, logs and Slurm go by clocks",
                 cluster=state.nodes[name].cluster,

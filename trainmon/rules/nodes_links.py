@@ -69,7 +69,10 @@ class InfinibandDown(Rule, frozen=True, kw_only=True):
             return why
         port = alert.subject.partition(" ")[2]
         known = {other.port: other.state for other in state.nodes[alert.node].infiniband}
-        return None if known.get(port) is not None else f"{alert.node} does not tell of its port {port}"
+        state_now = known.get(port)
+        if state_now is None:
+            return f"{alert.node} does not tell of its port {port}"
+        return None if state_now == UP else f"{port} is {state_now}; this program has not seen it {UP}"
 
 
 def _common(state: State, cluster: str) -> set[str]:

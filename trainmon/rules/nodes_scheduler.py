@@ -17,6 +17,8 @@ from trainmon.text import counted
 DOWN = frozenset({"DOWN", "FAIL", "FAILING", "ERROR"})
 DOWN_FLAGS = frozenset({"DOWN", "FAIL", "NOT_RESPONDING"})
 
+UNANSWERED = "gets no answer from {}"
+
 DRAINED = "the job there goes on, and no other starts: if its GPUs are at fault, save (S) and queue another (N)"
 
 
@@ -26,8 +28,10 @@ class NodeDrained(Rule, frozen=True, kw_only=True):
 
     name = "node-drained"
     family = "nodes"
-    origin = "Slurm's own words; others' old repairs are no news after a day"
+    origin = "Slurm's own words; SlurmdTimeout is 5m; others' old repairs are no news after a day"
 
+    hold: Duration = 300.0
+    """How long Slurm must get no answer from it: one ping that is missed is taken back. All else is told at once."""
     old: Duration = 86_400.0
     """After this time, on a node of no run, it is an information alone."""
 
@@ -55,7 +59,7 @@ class NodeDrained(Rule, frozen=True, kw_only=True):
             rule=self.name,
             subject=f"node:{told.name}",
             severity=self._severity(told, now, holds=holds),
-            summary=f"Slurm {words} {told.name}{since}: {told.reason or 'no reason is given'}{by}",
+            summary=f"Slurm {words.format(told.name)}{since}: {told.reason or 'no reason is given'}{by}",
             evidence=(f"{'+'.join((told.state, *told.flags))} {told.reason or ''}".strip(),),
             advice=DRAINED if holds and told.is_drained else "its administrators know why: sinfo -R",
             cluster=told.cluster,
@@ -63,6 +67,7 @@ class NodeDrained(Rule, frozen=True, kw_only=True):
             node=told.name,
             sources=(f"slurm:{told.cluster}",),
             since=told.reason_at,
+            proven=words != UNANSWERED,
             person=is_ours and not _is_down(told),
         )
 
@@ -86,14 +91,14 @@ def _words(told: SchedulerNode) -> str | None:
     """What Slurm does with it, in words; None where all is well or planned."""
     flags = set(told.flags)
     if told.state in DOWN or "DOWN" in flags:
-        return "has down" if not PLANNED & flags else None
+        return "has {} down" if not PLANNED & flags else None
     if "FAIL" in flags:
-        return "has failing"
+        return "has {} failing"
     if PLANNED & flags:
         return None
     if "NOT_RESPONDING" in flags:
-        return "gets no answer from"
-    return "drains" if "DRAIN" in flags else None
+        return UNANSWERED
+    return "drains {}" if "DRAIN" in flags else None
 
 
 class SparesFew(Rule, frozen=True, kw_only=True):

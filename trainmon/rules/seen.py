@@ -36,6 +36,10 @@ class Whose:
             runs.update(dict.fromkeys(run.spec.nodes, run))
         return runs
 
+    def run(self, node: str) -> Run | None:
+        """The run that is on it."""
+        return self._runs.get(node)
+
     def name(self, node: str) -> str | None:
         """The run that suffers from what is wrong with a node."""
         run = self._runs.get(node)

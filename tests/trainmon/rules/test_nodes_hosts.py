@@ -35,6 +35,19 @@ def test_a_node_that_does_not_answer_is_critical_under_a_run() -> None:
     assert finding.evidence == ("Slurm: ALLOCATED",)
 
 
+def test_a_way_to_a_node_that_is_broken_while_its_run_steps_on_is_no_code_red_until_the_steps_end() -> None:
+    scene = Scene().runs().silent(90.0).lost().steps()
+    finding = only(scene.found(AWAY))
+    assert finding.severity == "warning"
+    assert finding.summary.endswith("last heard 1m ago; llm goes on without a break, its last step was 0s ago")
+    assert only(scene.silent(300.0).found(AWAY)).severity == "critical", "no step since"
+
+
+def test_a_step_that_a_shared_disk_shows_late_is_no_sign_of_life_of_a_node() -> None:
+    scene = Scene().runs().silent(20.0).steps().silent(45.0).lost()
+    assert only(scene.found(AWAY)).severity == "critical"
+
+
 def test_a_node_of_no_run_is_a_warning_and_the_hold_counts_from_its_last_word() -> None:
     finding = only(Scene().silent(20.0).lost().found(AWAY))
     assert (finding.severity, finding.proven) == ("warning", False)
@@ -162,8 +175,8 @@ def skewed(*names: str, by: float, of: tuple[str, ...] = ("n1", "n2", "n3", "n4"
 
 def test_a_clock_that_is_off_is_told() -> None:
     finding = only(skewed("n1", by=-7.5).found(SKEW))
-    assert (finding.severity, finding.summary) == ("warning", "the clock of n1 is 7.5 s behind")
-    assert only(skewed("n1", by=30.0).found(SKEW)).summary == "the clock of n1 is 30.0 s ahead"
+    assert (finding.severity, finding.summary) == ("warning", "the clock of n1 is 7.5 s behind ours")
+    assert only(skewed("n1", by=30.0).found(SKEW)).summary == "the clock of n1 is 30.0 s ahead of ours"
 
 
 def test_a_clock_within_two_seconds_is_well() -> None:
@@ -181,5 +194,7 @@ def test_when_most_clocks_are_off_alike_it_is_ours() -> None:
     assert scene.blind(SKEW, finding) == "no node answers that could tell the time"
 
 
-def test_two_nodes_do_not_outvote_us() -> None:
-    assert sorted(skewed("n1", "n2", by=20.0, of=("n1", "n2")).found(SKEW)) == ["node:n1", "node:n2"]
+def test_two_of_three_nodes_do_not_outvote_us_and_two_that_are_all_do() -> None:
+    assert sorted(skewed("n1", "n2", by=20.0, of=("n1", "n2", "n3")).found(SKEW)) == ["node:n1", "node:n2"]
+    assert list(skewed("n1", "n2", by=20.0, of=("n1", "n2")).found(SKEW)) == ["self"]
+    assert list(skewed("n1", by=20.0, of=("n1",)).found(SKEW)) == ["node:n1"]

@@ -58,6 +58,17 @@ def test_an_adapter_that_is_gone_is_told_and_over_only_when_it_is_back() -> None
     assert scene.blind(DOWN, finding) is None
 
 
+def test_a_restart_of_this_program_does_not_bring_a_port_up() -> None:
+    scene = Scene().say("n1", host(NOW, **port(state="DOWN")))
+    finding = only(scene.found(DOWN))
+    scene.state = State()
+    scene.well("n2").say("n1", host(NOW, **port(state="DOWN")))
+    assert scene.found(DOWN) == {}, "it does not know yet that it was up"
+    assert scene.blind(DOWN, finding) == "mlx5_1/1 is DOWN; this program has not seen it ACTIVE"
+    scene.say("n1", host(NOW))
+    assert scene.blind(DOWN, finding) is None
+
+
 def test_a_port_whose_state_cannot_be_read_is_not_known() -> None:
     scene = Scene().say("n1", host(NOW, **port(state="DOWN")))
     finding = only(scene.found(DOWN))

@@ -64,13 +64,21 @@ def test_a_drained_node_of_a_run_is_a_warning_with_its_reason() -> None:
 
 @pytest.mark.parametrize(
     ("node", "words"),
-    [(slurm("n1", "DOWN"), "has down"), (slurm("n1", "DOWN", "DRAIN", "NOT_RESPONDING"), "has down"),
-     (slurm("n1", "ALLOCATED", "FAIL"), "has failing"), (slurm("n1", "ALLOCATED", "NOT_RESPONDING"), "gets no answer")],
+    [(slurm("n1", "DOWN"), "has n1 down"), (slurm("n1", "DOWN", "DRAIN", "NOT_RESPONDING"), "has n1 down"),
+     (slurm("n1", "ALLOCATED", "FAIL"), "has n1 failing"),
+     (slurm("n1", "ALLOCATED", "NOT_RESPONDING"), "gets no answer from n1")],
 )  # fmt: skip
 def test_a_node_that_is_down_or_failing_under_a_run_is_critical(node: SchedulerNode, words: str) -> None:
     finding = only(told(node).found(DRAINED))
     assert finding.severity == "critical"
     assert words in finding.summary
+
+
+def test_a_ping_of_slurms_that_is_missed_once_wakes_nobody_and_what_it_has_decided_waits_for_nothing() -> None:
+    assert DRAINED.hold >= 300
+    assert not only(told(slurm("n1", "ALLOCATED", "NOT_RESPONDING")).found(DRAINED)).proven
+    for node in (slurm("n1", "DOWN", "NOT_RESPONDING"), slurm("n1", "ALLOCATED", "DRAIN")):
+        assert only(told(node).found(DRAINED)).proven
 
 
 def test_a_watched_node_of_no_run_is_a_warning_and_after_a_day_an_information() -> None:
@@ -114,7 +122,7 @@ def test_what_a_real_slurm_says_of_sick_nodes(file: str) -> None:
     assert set(words) == {"node:gpu-1", "node:gpu-4"} | down
     assert words["node:gpu-1"].startswith("Slurm drains gpu-1")
     assert words["node:gpu-1"].endswith("GPU 3 has 12 pending page retirements; ask <ops> [red] (by root)")
-    assert not down or words["node:gpu-3"].startswith("Slurm has down gpu-3")
+    assert not down or words["node:gpu-3"].startswith("Slurm has gpu-3 down")
     missing = scene.found(GpuMissing())
     assert [finding.summary for finding in missing.values()] == ["1 GPU of gpu-4 missing, as Slurm found"]
 
