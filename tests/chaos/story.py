@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,6 +27,7 @@ from tests.lab.webhook_receiver import WebhookReceiver
 ROOT = Path(__file__).parents[2]
 USUAL_POINTS = 90
 """Between finding something and the last mark, when all goes well."""
+QUIET = 0.8
 BAD: tuple[Answer, ...] = (HANG, CUT, DIE, status(500), status(503), status(429, retry_after="0"))
 
 
@@ -164,8 +166,18 @@ class Story:
 
     def _live(self, spec: Spec) -> str:
         place = self.nursery.live(spec)
+        if self.mail is not None:
+            self._let_children_end(self.mail)
         self._count_copies()
         return place
+
+    def _let_children_end(self, mail: MailServer) -> None:
+        """A child that sends for a channel may outlive its killed parent for a moment: what it sends was of that life."""
+        known, quiet_since = -1, time.monotonic()
+        while time.monotonic() - quiet_since < QUIET:
+            if len(mail.messages) != known:
+                known, quiet_since = len(mail.messages), time.monotonic()
+            time.sleep(0.05)
 
     def _something_happens(self) -> None:
         if self._active and self.rng.random() < 0.3:

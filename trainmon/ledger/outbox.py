@@ -70,13 +70,16 @@ def _write_notice(connection: sqlite3.Connection, notice: Notice) -> None:
     about = " ".join(alert.id for alert in notice.alerts)
     values = (notice.key, notice.kind, notice.severity, notice.at, storable(notice.reason), about, as_json(notice))
     names = "key, kind, severity, at, reason, alerts, notice"
-    connection.execute(f"INSERT OR IGNORE INTO notices ({names}) VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+    # Not OR IGNORE: that would also pass over a notice that is wrong, and leave its letters without words.
+    connection.execute(
+        f"INSERT INTO notices ({names}) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING", values
+    )
 
 
 def _make(connection: sqlite3.Connection, key: str, channel: str, at: Instant, because: str | None) -> bool:
     names = "key, channel, state, attempts, made_at, next_at, changed_at, because"
     cursor = connection.execute(
-        f"INSERT OR IGNORE INTO outbox ({names}) VALUES (?, ?, 'waiting', 0, ?, ?, ?, ?)",
+        f"INSERT INTO outbox ({names}) VALUES (?, ?, 'waiting', 0, ?, ?, ?, ?) ON CONFLICT (key, channel) DO NOTHING",
         (key, channel, at, at, at, because and storable(because)),
     )
     return cursor.rowcount > 0

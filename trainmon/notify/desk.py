@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
-from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -14,6 +13,7 @@ from trainmon.clock import Clock, Instant, Seconds
 from trainmon.ledger.outbox import LetterState, Mark
 from trainmon.model_alerts import SEVERITIES, Channel, Delivered, Delivery, Letter, Notice
 from trainmon.notify.base import Attachment, Broken, Message, Retry, Sender
+from trainmon.notify.clerk import Attach, Clerk, Render
 from trainmon.notify.message import printable
 from trainmon.notify.tray import Pack, Tray
 from trainmon.rules.base import ago
@@ -28,31 +28,6 @@ TOO_LONG: Seconds = 900.0
 
 SHORT = 4_000
 DONE_AT_MOST = 10_000
-
-Render = Callable[[Sequence[Notice], Instant], Message]
-Attach = Callable[[tuple[Notice, ...]], tuple[Attachment, ...]]
-
-
-class Clerk(Protocol):
-    """What a desk needs of the office."""
-
-    def mark(self, marks: Iterable[Mark]) -> threading.Event:
-        """Write down what became of letters; the event is set when it is written, or when it must not be waited for."""
-
-    def submit(self, event: Delivered) -> None:
-        """Tell the engine."""
-
-    def given_up(self, channel: str, letters: Sequence[Letter], because: str) -> None:
-        """Have others told what this channel could not deliver."""
-
-    def told(self, keys: Iterable[str]) -> None:
-        """Somebody was told of these."""
-
-    def changed(self) -> None:
-        """How this channel is doing is different now."""
-
-    def returned(self, letters: Sequence[Letter]) -> None:
-        """This desk ends, and these were not told."""
 
 
 class Desk:

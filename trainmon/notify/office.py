@@ -16,7 +16,8 @@ from trainmon.model import Event, State
 from trainmon.model_alerts import AlertChanges, Channel, ChannelsChanged, Notice, Order, Ordered, Route
 from trainmon.notify.base import Sender
 from trainmon.notify.books import Books
-from trainmon.notify.desk import SEND_TIMEOUT, Attach, Desk, Render
+from trainmon.notify.clerk import Attach, Render
+from trainmon.notify.desk import SEND_TIMEOUT, Desk
 from trainmon.notify.desks import Desks
 from trainmon.notify.message import render as in_words
 from trainmon.notify.roster import Roster

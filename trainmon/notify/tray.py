@@ -22,6 +22,8 @@ ASKED_AT_MOST: Seconds = 3_600.0
 """A receiver may ask to be left alone for a day (a daily quota); whether it still wants that is asked every hour."""
 
 GIVEN_UP_AFTER: Seconds = 86_400.0
+TRIES_AT_LEAST = 100
+"""A day of tries is some 500: what is a day old by a clock that jumped, or in a program that slept, is not given up."""
 REFUSED_PAUSE: Seconds = 3_600.0
 """What was given up, and reached nobody by any channel either, is still tried now and then: somebody may have mended
 the channel at the other end."""
@@ -191,7 +193,8 @@ class Tray:
         for held in pack.held:
             held.letter = replace(held.letter, state="waiting")
             held.due = max(mono + self._pause(held.letter.attempts), self._asked_until)
-            if not held.is_given_up and mono - held.since > GIVEN_UP_AFTER:
+            is_old = mono - held.since > GIVEN_UP_AFTER and held.letter.attempts >= TRIES_AT_LEAST
+            if is_old and not held.is_given_up:
                 held.is_given_up = True
                 given_up.append(held.letter)
         return given_up

@@ -206,6 +206,13 @@ def test_a_day_of_failures_gives_a_letter_up_and_it_is_tried_all_the_same() -> N
     assert picked(made, now + LONGEST_PAUSE) == ["a-fire"]
 
 
+def test_what_is_old_by_the_clock_alone_is_not_given_up() -> None:
+    made = Tray(Random(7))
+    made.add(letter(about("a")), 1_000.0, waited=30 * DAY)
+    assert made.failed(pack(made, 1_000.0), 1_000.0, None) == []
+    assert len(made) == 1
+
+
 def test_three_days_without_network_end_in_one_message() -> None:
     made, now, tries = Tray(Random(3)), 1_000.0, 0
     for number in range(60):
