@@ -11,11 +11,13 @@ from pathlib import Path
 
 from collectors.demo.plan import CLUSTER, NODES, READER
 from collectors.demo.scheduler import USERS, Scheduler
-from collectors.demo.shell import DemoShell, Hands
+from collectors.demo.shell import LFS, DemoShell, Hands
 from collectors.demo.stories import Script
 from collectors.demo.wandb import LOGIN
 from collectors.demo.watch import Watch
 from collectors.demo.world import World
+from collectors.quota import Asker
+from collectors.quota_command import Wanted
 from collectors.slurm import Poller, Watched
 from collectors.wandb import Watcher
 from trainmon.clock import Clock, Instant, Seconds, SystemClock
@@ -38,6 +40,9 @@ WANDB_EVERY: Seconds = 15.0
 FIRST_LOOK: Seconds = 1.0
 """At W&B: whole histories come with it, and the first frame should not wait for them."""
 SAMPLES = "samples"
+QUOTA = Wanted(
+    cluster=CLUSTER, path="/fsx", command=(LFS, "quota", "-q", "-u", "me", "/fsx"), parser="lustre", every=60.0
+)
 
 
 class Demo:
@@ -76,6 +81,7 @@ class Demo:
             submit,
             self._clock,
         )
+        self._quota = Asker(QUOTA, lambda: (READER,), self.shell_of, submit, self._clock)
         self._watch: Watch | None = None
         self._wandb: Watcher | None = None
         self._began = self._at = 0.0
@@ -129,11 +135,15 @@ class Demo:
         """A connection to one of its nodes. Raises HostUnreachable for others, and before its first step."""
         if host not in NODES or self._world is None:
             raise HostUnreachable(host, f"{host} is not connected")
-        return self._shells.setdefault(host, DemoShell(host, self._answers, self._holding, self._hands))
+        return self._shells.setdefault(host, DemoShell(host, self._answers, self._prints, self._holding, self._hands))
 
     def _answers(self) -> Scheduler:
         assert self._world is not None
         return Scheduler(self._world.book)
+
+    def _prints(self) -> str:
+        assert self._world is not None
+        return self._world.quota()
 
     def login(self, source: str) -> None:
         """A person logs in to a held source, such as `node:gpu-011`."""
@@ -160,6 +170,7 @@ class Demo:
         self._poll(self._world)
         if monotonic - self._began >= FIRST_LOOK:
             self._look_at_wandb(self._world)
+            self._quota.step()
         return FIRST_TICK if monotonic - self._began < 1.0 else TICK
 
     def _poll(self, world: World) -> None:

@@ -1,4 +1,4 @@
-"""The Shell of the demo's hosts: its Slurm answers from the world, everything else runs on this machine for real."""
+"""The Shell of the demo's hosts: its Slurm and its lfs answer from the world, all else runs on this machine."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from trainmon.reader import Reader
 from trainmon.shell import Completed, Local, Sink, Stream
 
 LOGIN = ("bash", "-lc", 'exec "$@"', "bash")
+
+
+LFS = "lfs"
 
 
 class Hands:
@@ -44,10 +47,17 @@ class DemoShell:
     prompted = False
 
     def __init__(
-        self, host: str, scheduler: Callable[[], Scheduler], world: AbstractContextManager[object], hands: Hands
+        self,
+        host: str,
+        scheduler: Callable[[], Scheduler],
+        quota: Callable[[], str],
+        world: AbstractContextManager[object],
+        hands: Hands,
     ) -> None:
-        """`world` is held while the scheduler answers: commands come from other threads than the demo's."""
+        """`world` is held while the scheduler answers: commands come from other threads than the demo's. `quota` is
+        what lfs prints."""
         self.host = host
+        self._quota = quota
         self._scheduler = scheduler
         self._world = world
         self._hands = hands
@@ -58,6 +68,8 @@ class DemoShell:
             scheduler, words = self._scheduler(), _bare(argv)
             if words and scheduler.knows(words[0]):
                 return scheduler.answer(words)
+            if LFS in argv:
+                return Completed(0, self._quota().encode(), b"")
         return self._hands.local().run(argv, stdin=stdin, timeout=timeout)
 
     def stream(self, argv: Sequence[str], sink: Sink) -> Stream:

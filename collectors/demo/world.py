@@ -42,6 +42,9 @@ BACKLOG = 60
 FSX_TOTAL, FSX_OTHERS = 400 * TB, 231 * TB
 FSX_A_DAY = 30 * TB
 """What other people write in a day; every night somebody clears it up."""
+FSX_OURS, FSX_ALLOWED = 38 * TB, 80 * TB
+"""What we use of it besides checkpoints, and may use."""
+FILES_OURS, FILES_ALLOWED = 14_380_211, 40_000_000
 HOME_TOTAL, HOME_USED = 50 * TB, 31 * TB
 FSX_INODES, HOME_INODES = 1_200_000_000, 400_000_000
 FILLED = 0.996
@@ -131,9 +134,7 @@ class World:
 
     def shared_disks(self) -> tuple[DiskSample, DiskSample]:
         """/fsx, which the checkpoints fill and their removal frees, and /home."""
-        checkpoints = sum(
-            (len(loop.saved) + (loop.phase == "saving")) * loop.trainer.checkpoint_bytes for loop in self.loops.values()
-        )
+        checkpoints = self._saved()
         today = self.elapsed % DAY / DAY
         fsx = self._filled("/fsx", (FSX_OTHERS + checkpoints + today * FSX_A_DAY) / FSX_TOTAL)
         home = self._filled("/home", HOME_USED / HOME_TOTAL + 1e-5 * self._random.random())
@@ -143,6 +144,17 @@ class World:
             _disk("/fsx", "lustre", FSX_TOTAL, fsx, FSX_INODES, fsx_inodes),
             _disk("/home", "nfs4", HOME_TOTAL, home, HOME_INODES, home_inodes),
         )
+
+    def _saved(self) -> int:
+        """Bytes of all checkpoints that are there."""
+        return sum(
+            (len(loop.saved) + (loop.phase == "saving")) * loop.trainer.checkpoint_bytes for loop in self.loops.values()
+        )
+
+    def quota(self) -> str:
+        """What lfs prints of ours on /fsx, in KiB."""
+        used, allowed = (FSX_OURS + self._saved()) // 1024, FSX_ALLOWED // 1024
+        return f"/fsx {used} 0 {allowed} - {FILES_OURS} 0 {FILES_ALLOWED} -\n"
 
     def _filled(self, path: str, used: float) -> float:
         for act in self.acts:

@@ -70,6 +70,8 @@ on = "nodes"                    # login | nodes | run
 # [[disk]]
 # path = "/shared"
 # on = "login"
+# lag = "10m"                   # its statistics may be this old
+# quota = {{ command = ["lfs", "quota", "-q", "-u", "me", "/shared"], parser = "lustre" }}
 """
 
 NO_LOGIN = '# login = "login1"            # shared files are read and Slurm is asked there; absent: on this machine'

@@ -14,10 +14,11 @@ import msgspec
 import pytest
 
 from collectors.demo import RUNS, Demo
-from collectors.demo.plan import GPUS, NODES
+from collectors.demo.plan import CLUSTER, GPUS, NODES, READER
 from tests.collectors.demo.stage import STARTED, Stage
 from trainmon.errors import TrainmonError
 from trainmon.model import NodeReading, RunsChanged, SourceChanged
+from trainmon.model_disks import QuotaSeen
 from trainmon.readings import DECODER, GpuFactsAll, GpuSamples, Hello, LogChunk, SwitchSample, SwitchSamples
 
 
@@ -239,3 +240,11 @@ def test_ten_minutes_cost_less_than_two_percent_of_a_core(tmp_path: Path) -> Non
     assert time.process_time() - begun < 0.02 * 600
     assert stage.clock.now() - STARTED >= 600
     stage.demo.stop()
+
+
+def test_a_quota_is_asked_as_on_a_real_cluster(stage: Stage) -> None:
+    stage.play(70.0)
+    seen = [event.quota for _, event in stage.said if isinstance(event, QuotaSeen)]
+    assert [(quota.path, quota.host, quota.source) for quota in seen] == [("/fsx", READER, f"quota:{CLUSTER}:/fsx")] * 2
+    assert seen[0].allowances[0].whose == "user me"
+    assert 0 < (seen[0].left_bytes or 0) < 80 * 10**12
