@@ -8,12 +8,28 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from collectors.demo import Demo
+from collectors.demo.channels import ROUTES, channels
 from tests.tui.screen_text import settled
+from trainmon.alerting import Alerting
 from trainmon.clock import Seconds
 from trainmon.commands.joined import Joined
 from trainmon.engine import Engine
 from trainmon.model import Event, State
+from trainmon.model_alerts import (
+    AlertChanges,
+    AlertsRecalled,
+    ChannelsChanged,
+    Delivered,
+    Delivery,
+    Duty,
+    DutyChanged,
+    Recalled,
+)
+from trainmon.routing import Routing
+from trainmon.rules import RULES
 from tui.app import Dashboard
 
 FOLDER = Path(__file__).parent.parent / "screenshots"
@@ -32,6 +48,8 @@ class Picture(NamedTuple):
 
 PICTURES = (
     Picture("dashboard.svg", (180, 45)),
+    Picture("alerts.svg", (140, 42), ("5", "5")),
+    Picture("alert.svg", (140, 42), ("5", "enter")),
     Picture("node.svg", (140, 42), ("2", "enter")),
     Picture("wandb.svg", (140, 42), ("/", *"video", "enter", "6", "6", "d")),
     Picture("80x24.svg", (80, 24)),
@@ -53,18 +71,42 @@ class HandClock:
         return 1_000.0 + self.passed
 
 
+class Postman:
+    """Every letter arrives a moment after it was written."""
+
+    def __init__(self, submit: Callable[[Event], None]) -> None:
+        self._submit = submit
+
+    def hand_over(self, changes: AlertChanges) -> None:
+        for notice in changes.notices:
+            alerts = tuple(alert.id for alert in notice.alerts)
+            for place, channel in enumerate(notice.channels):
+                done = Delivery(channel=channel, kind=notice.kind, state="sent", at=changes.at + 1.0 + place)
+                self._submit(Delivered(alerts, done))
+
+
+def beginning() -> tuple[Event, ...]:
+    """This program has the duty of telling people, by the demo's channels."""
+    health = tuple(replace(channel.health, state="ok") for channel in channels())
+    duty = Duty(holder="us", where="here", since=STARTED)
+    return (DutyChanged(duty), AlertsRecalled(Recalled()), ChannelsChanged(health))
+
+
 class Played(Joined):
     """A demo that has gone on for a while, and stands still."""
 
     def __init__(self, directory: Path, after: Seconds) -> None:
         self.clock = HandClock()
-        super().__init__(Engine(self.clock, demo=True))
-        said: list[Event] = []
+        said: list[Event] = [*beginning()]
+        rules = tuple(rule() for rule in RULES)
+        alerting = Alerting(rules, Routing(routes=ROUTES), Postman(said.append), clock=self.clock)
+        super().__init__(Engine(self.clock, demo=True, alerting=alerting))
         self._demo = Demo(said.append, clock=self.clock, directory=directory)
         while self.clock.passed < after:
             wait = self._demo.step()
-            self.engine.step(said, self.clock.now())
+            events = said.copy()
             said.clear()
+            self.engine.step(events, self.clock.now())
             self.clock.passed += wait
 
     def subscribe(self, sink: Callable[[State], None]) -> Callable[[], None]:

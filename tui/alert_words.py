@@ -21,9 +21,10 @@ SIGNS: Mapping[Severity, tuple[str, str, str]] = {
 }
 """Of each severity its symbol, its word and its style."""
 
-Standing = Literal["open", "acknowledged", "muted", "hidden", "pending", "over"]
-STANDINGS: tuple[Standing, ...] = ("open", "acknowledged", "muted", "hidden", "pending", "over")
-"""What a person has to do with it, the most first: open is what nobody has taken on."""
+Standing = Literal["open", "ending", "acknowledged", "muted", "hidden", "pending", "over"]
+STANDINGS: tuple[Standing, ...] = ("open", "ending", "acknowledged", "muted", "hidden", "pending", "over")
+"""What a person has to do with it, the most first: open is what nobody has taken on, ending what is found no more and
+is over when it stays so."""
 
 
 def standing(alert: Alert, now: Instant) -> Standing:
@@ -35,7 +36,9 @@ def standing(alert: Alert, now: Instant) -> Standing:
         return "hidden"
     if is_muted(alert, now):
         return "muted"
-    return "open" if alert.acknowledged_by is None else "acknowledged"
+    if alert.acknowledged_by is not None:
+        return "acknowledged"
+    return "open" if alert.phase == "firing" else "ending"
 
 
 def is_muted(alert: Alert, now: Instant) -> bool:
@@ -208,5 +211,5 @@ def summed(state: State) -> str:
         for level in SEVERITIES
         if (number := sum(one.severity == level and at == "open" for one, at in stands))
     ]
-    words += [f"{number} {name}" for name in STANDINGS[1:5] if (number := sum(at == name for _, at in stands))]
+    words += [f"{number} {name}" for name in STANDINGS[1:-1] if (number := sum(at == name for _, at in stands))]
     return "  ".join(words) or (counted(len(stands), "alert") if stands else "none")

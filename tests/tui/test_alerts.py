@@ -263,6 +263,15 @@ def test_how_long_that_makes_no_sense_is_answered_with_a_sentence(text: str) -> 
     assert isinstance(read_for(text), str)
 
 
+def test_what_is_ending_stands_after_what_fires_and_not_in_the_strip() -> None:
+    ending = alert("end", phase="recovering", clear_since=NOW - 60.0)
+    state = with_alerts(ending, alert("warn", severity="warning"))
+
+    assert [one.id for one in opened(state, "worst")] == ["warn", "end"]
+    assert "CRIT" not in "".join(span.text for span in strip(state))
+    assert rows(state, layout(80))[1].text.startswith("◐ CRIT")
+
+
 def test_urgent_leaves_out_what_only_informs() -> None:
     assert urgent([alert(severity="info")], NOW) == []
 
