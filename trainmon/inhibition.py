@@ -114,10 +114,11 @@ def _hidden_by(alert: Alert, hiding: Hiding) -> str | None:
 
 
 def _where(alert: Alert, within: Within) -> str | None:
-    """Which cluster, node, run or subject an alert is of; one that is of none is hidden by none."""
+    """Which cluster, node, run or subject an alert is of; one that is of none is hidden by none. A GPU's Xid is of the
+    GPU; a path may have spaces."""
     match within:
         case "subject":
-            return alert.subject
+            return alert.subject if alert.subject.startswith("disk:") else alert.subject.partition(" ")[0]
         case "node":
             return alert.node or None
         case "cluster":

@@ -84,10 +84,10 @@ def test_a_node_that_goes_down_hides_its_gpus_and_they_are_told_when_it_is_back_
         story.expect("fire", gpus(1)[3])
 
 
-def test_a_gpu_that_is_lost_is_not_also_hot() -> None:
-    with Story(rule("gpu-lost"), rule("gpu-hot"), rule("gpu-missing")) as story:
+def test_a_gpu_that_is_lost_is_not_also_hot_nor_an_xid() -> None:
+    with Story(rule("gpu-lost"), rule("gpu-hot"), rule("gpu-missing"), rule("xid")) as story:
         story.at(10).wrong("gpu-lost", gpus(1)[3]).wrong("gpu-hot", gpus(1)[3]).wrong("gpu-hot", gpus(1)[4])
-        story.wrong("gpu-missing", "node:gpu-001").at(20)
+        story.wrong("gpu-missing", "node:gpu-001").wrong("xid", f"{gpus(1)[3]} xid 79").at(20)
         story.expect("fire", gpus(1)[3])
         story.expect("fire", gpus(1)[4])
 
