@@ -172,7 +172,7 @@ class Story:
         return place
 
     def _let_children_end(self, mail: MailServer) -> None:
-        """A child that sends for a channel may outlive its killed parent for a moment: what it sends was of that life."""
+        """A child that sends for a channel may outlive its killed parent for a moment: that is of that life, too."""
         known, quiet_since = -1, time.monotonic()
         while time.monotonic() - quiet_since < QUIET:
             if len(mail.messages) != known:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-import queue
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +14,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.trainmon.notify.office_scene import PATIENT, Phone, Scene, Shifted, fire, opened, plain, until
+from tests.trainmon.notify.office_scene import Phone, Scene, Shifted, fire, opened, plain, until
+from tests.trainmon.notify.running import program
 from trainmon.ledger import alerts_now, duty_now, give_order
 from trainmon.ledger.duty import Holder, ourselves
 from trainmon.ledger.lease import LOCK, Lock, is_locked
@@ -24,54 +23,7 @@ from trainmon.model import State
 from trainmon.model_alerts import AlertsRecalled, AlertsTold, Duty, DutyChanged, Order, Ordered
 from trainmon.notify.shift import QUIET
 
-ROOT = Path(__file__).parents[3]
 ACK = Order(verb="ack", at=time.time(), by="ana", alert="a", via="command")
-
-
-class Program:
-    """A real one, see duty_program."""
-
-    def __init__(self, directory: Path, *options: str) -> None:
-        self.told = directory / "told"
-        argv = [sys.executable, "-m", "tests.trainmon.notify.duty_program", str(directory), str(self.told), *options]
-        self.process = subprocess.Popen(
-            argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-        )
-        self.said: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.said.put(line.strip())
-
-    def says(self, holder: str) -> str:
-        while not (line := self.said.get(timeout=PATIENT)).startswith(f"{holder}|"):
-            pass
-        return line
-
-    def fire(self, name: str) -> None:
-        assert self.process.stdin is not None
-        print(name, file=self.process.stdin, flush=True)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(PATIENT)
-
-    def keys(self) -> list[str]:
-        return self.told.read_text().split() if self.told.exists() else []
-
-
-@contextmanager
-def program(directory: Path, *options: str) -> Iterator[Program]:
-    made = Program(directory, *options)
-    try:
-        yield made
-    finally:
-        made.kill()
-        for pipe in (made.process.stdin, made.process.stdout):
-            assert pipe is not None
-            pipe.close()
 
 
 @contextmanager
@@ -94,7 +46,7 @@ def test_of_two_programs_one_tells_and_the_other_takes_over_when_it_is_killed(
         assert ("network file system" in first.says("us")) == ("network" in options)
         with standing_by(tmp_path, phone, is_network="network" in options) as second:
             first.fire("a")
-            until(lambda: first.keys() == ["a-fire"])
+            until(lambda: first.came == ["a-fire"])
             until(lambda: [one.id for event in second.of(AlertsTold)[-1:] for one in event.alerts] == ["a"])
             until(lambda: second.of(DutyChanged)[-1].duty.at is not None)
             duty = second.of(DutyChanged)[-1].duty
@@ -106,7 +58,7 @@ def test_of_two_programs_one_tells_and_the_other_takes_over_when_it_is_killed(
             assert [one.id for one in recalled.alerts] == ["a"]
             second.hand_over(fire("b"))
             until(lambda: phone.keys == ["b-fire"])
-    assert first.keys() == ["a-fire"]
+    assert first.came == ["a-fire"]
 
 
 def test_what_a_killed_program_was_sending_is_sent_by_the_next(tmp_path: Path) -> None:

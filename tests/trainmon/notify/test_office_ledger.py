@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sqlite3
 import threading
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tests.trainmon.notify.office_scene import Phone, Scene, fire, opened, plain, until
+from tests.trainmon.notify.running import program
 from trainmon.model_alerts import DutyChanged
 from trainmon.notify.base import Broken
 
@@ -98,6 +100,20 @@ def test_a_full_disk_stops_nothing_and_what_happened_is_written_when_there_is_ro
     finally:
         Full.pages = 10_000
     assert fires(phone) == ["before-fire", "a-fire"]
+
+
+def test_a_program_that_may_write_no_more_goes_on_telling(tmp_path: Path) -> None:
+    with program(tmp_path) as made:
+        made.says("us")
+        made.fire("before")
+        query = "SELECT key FROM outbox WHERE state = 'sent' AND key LIKE '%-fire' ORDER BY key"
+        until(lambda: plain(tmp_path / "ledger.sqlite", query) == [("before-fire",)])
+        resource.prlimit(made.process.pid, resource.RLIMIT_FSIZE, (4_096, resource.RLIM_INFINITY))
+        made.fire("a")
+        until(lambda: "a-fire" in made.came)
+        resource.prlimit(made.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        until(lambda: plain(tmp_path / "ledger.sqlite", query) == [("a-fire",), ("before-fire",)])
+        assert [key for key in made.came if key.endswith("-fire")] == ["before-fire", "a-fire"]
 
 
 def test_a_ledger_that_another_program_keeps_locked_stops_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,62 @@
+"""A real program with an office, started and killed by tests; see duty_program."""
+
+from __future__ import annotations
+
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.trainmon.notify.office_scene import PATIENT
+
+ROOT = Path(__file__).parents[3]
+
+
+class Program:
+    """A real one, see duty_program."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self.told = directory / "told"
+        argv = [sys.executable, "-m", "tests.trainmon.notify.duty_program", str(directory), str(self.told), *options]
+        self.process = subprocess.Popen(
+            argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        self.said: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.put(line.strip())
+
+    def says(self, holder: str) -> str:
+        while not (line := self.said.get(timeout=PATIENT)).startswith(f"{holder}|"):
+            pass
+        return line
+
+    def fire(self, name: str) -> None:
+        assert self.process.stdin is not None
+        print(name, file=self.process.stdin, flush=True)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(PATIENT)
+
+    @property
+    def came(self) -> list[str]:
+        return self.told.read_text().split() if self.told.exists() else []
+
+
+@contextmanager
+def program(directory: Path, *options: str) -> Iterator[Program]:
+    made = Program(directory, *options)
+    try:
+        yield made
+    finally:
+        made.kill()
+        for pipe in (made.process.stdin, made.process.stdout):
+            assert pipe is not None
+            pipe.close()
