@@ -20,8 +20,8 @@ GONE_JOBS_STAY: Seconds = 86_400.0
 """How long a job that the queue no longer lists stays: a night and a morning."""
 
 DETAILS = (
-    "detail_at", "restarts", "requeue", "batch", "command", "stdout", "stderr", "comment", "excluded", "exit_code",
-    "cancelled_by",
+    "detail_at", "restarts", "requeue", "batch", "command", "stdout", "stderr", "comment", "excluded", "gpus",
+    "exit_code", "cancelled_by",
 )  # fmt: skip
 """What one look at the queue leaves open, and an earlier question has answered."""
 

@@ -73,6 +73,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     stderr: str | None = None
     comment: str | None = None
     excluded: tuple[str, ...] = ()
+    gpus: int | None = None
+    """How many it holds, on all its nodes together; null also where Slurm does not count GPUs."""
     exit_code: str | None = None
     """`code:signal`, as Slurm writes it."""
     cancelled_by: str | None = None

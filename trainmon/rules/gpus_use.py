@@ -9,6 +9,7 @@ from trainmon.fold_jobs import is_running
 from trainmon.joining import holds_nodes
 from trainmon.model import Gpu, Node, Run, State
 from trainmon.model_alerts import Alert, Finding
+from trainmon.model_jobs import Job
 from trainmon.model_nodes import Past
 from trainmon.rules.base import Duration, Rule, Share, is_seen
 from trainmon.rules.seen import Whose, gpu_unseen, gpus_seen, has_slurm, is_fresh, not_ok, place
@@ -78,8 +79,8 @@ def _tells_no_memory(gpu: Gpu) -> str | None:
 
 
 class GpuIdle(Rule, frozen=True, kw_only=True):
-    """A GPU does nothing inside a running job whose run trains: a rank that died, or work that is not shared out. A GPU
-    that the job has never used is not counted: it may belong to another."""
+    """A GPU does nothing inside a running job whose run trains: a rank that died, or work that is not shared out. One
+    that the job has never used counts where Slurm gave it all GPUs of its nodes: else it may belong to another."""
 
     name = "gpu-idle"
     family = "gpus"
@@ -96,6 +97,7 @@ class GpuIdle(Rule, frozen=True, kw_only=True):
                 continue
             job = state.jobs.get(run.job or "")
             user, began = (None, 0.0) if job is None else (job.user or None, job.started_at or 0.0)
+            has_all = _has_all(job, state)
             for name in run.spec.nodes:
                 node = state.nodes.get(name)
                 if node is None or not is_seen(state.sources.get(f"node:{name}")):
@@ -105,12 +107,14 @@ class GpuIdle(Rule, frozen=True, kw_only=True):
                 for gpu in node.gpus:
                     if gpu.utilization_pct is None or gpu.utilization_pct > self.busy_pct or gpu.state != "ok":
                         continue
-                    if _is_its_own(gpu, state.pasts.get(name, NEW), user, began):
-                        yield self._found(run, node, gpu)
+                    past = state.pasts.get(name, NEW)
+                    if (has_all and not _is_others(gpu, user)) or _is_its_own(gpu, past, user, began):
+                        yield self._found(run, node, gpu, was_used=past.emptied.get(gpu.index, -1.0) >= began)
 
-    def _found(self, run: Run, node: Node, gpu: Gpu) -> Finding:
+    def _found(self, run: Run, node: Node, gpu: Gpu, *, was_used: bool) -> Finding:
         used = gpu.memory_used_mib or 0
-        held = f"holds {used:,} MiB" if used >= EMPTY_MIB else "has let go of its memory"
+        empty = "has let go of its memory" if was_used else "is the job's, and holds nothing"
+        held = f"holds {used:,} MiB" if used >= EMPTY_MIB else empty
         power = "" if gpu.power_w is None else f", {gpu.power_w:.0f} W"
         return Finding(
             rule=self.name,
@@ -135,7 +139,18 @@ class GpuIdle(Rule, frozen=True, kw_only=True):
             return None
         if run.verdict in PAUSES or (run.verdict in TRAINS and not _steps(run, now)):
             return f"{run.name}: {run.why}"
-        return gpu_unseen(state, alert, now, _tells_no_use)
+        return gpu_unseen(state, alert, now, _tells_no_use) or self._still_idle(state, alert, run)
+
+    def _still_idle(self, state: State, alert: Alert, run: Run) -> str | None:
+        """After a start of this program: a GPU that was let go of before is idle still, and nobody says whose it is."""
+        if alert.found_at >= state.started_at or run.verdict not in TRAINS:
+            return None
+        name, index = place(alert.subject)
+        gpu = next(gpu for gpu in state.nodes[name].gpus if gpu.index == index)
+        job = state.jobs.get(run.job or "")
+        if (gpu.utilization_pct or 0) > self.busy_pct or _is_others(gpu, None if job is None else job.user or None):
+            return None
+        return f"GPU {index} is idle still, and was let go of before this program began to watch"
 
 
 def _tells_no_use(gpu: Gpu) -> str | None:
@@ -150,10 +165,23 @@ def _steps(run: Run, now: Instant) -> bool:
     return at is not None and now - at <= max(STEPS_AGO, CADENCES * (run.progress.cadence_s or 0.0))
 
 
+def _has_all(job: Job | None, state: State) -> bool:
+    """Whether Slurm gave a job all GPUs of its nodes; of nodes that are not watched, as many as the largest has."""
+    if job is None or job.gpus is None or not job.nodes:
+        return False
+    known = [len(state.nodes[name].gpus) for name in job.nodes if name in state.nodes]
+    unknown = len(job.nodes) - len(known)
+    return bool(known) and job.gpus >= sum(known) + unknown * max(known)
+
+
+def _is_others(gpu: Gpu, user: str | None) -> bool:
+    users = {process.user for process in gpu.processes}
+    return user is not None and bool(users) and not users & {user, None}
+
+
 def _is_its_own(gpu: Gpu, past: Past, user: str | None, began: Instant) -> bool:
     """Whether the job uses this GPU, or has: it holds memory, has a process, or was let go since the job began."""
-    users = {process.user for process in gpu.processes}
-    if user is not None and users and not users & {user, None}:
+    if _is_others(gpu, user):
         return False
     if gpu.processes or (gpu.memory_used_mib or 0) >= EMPTY_MIB:
         return True

@@ -155,8 +155,23 @@ def _details(job: Job, field: dict[str, str]) -> Job:
         stderr=expanded(error, job) if error else None,
         comment=scrub(comment) if comment else None,
         excluded=hosts(field.get("ExcNodeList", "")),
+        gpus=_gpus(field),
         exit_code=said(field.get("ExitCode", ""), 20),
     )
+
+
+GPUS = re.compile(r"(?:^|,)gres/gpu=(\d+)(?:,|$)")
+TYPED = re.compile(r"(?:^|,)gres/gpu:[^=,]+=(\d+)")
+
+
+def _gpus(field: dict[str, str]) -> int | None:
+    """What the job was given; one that waits was given nothing yet. Since 23.02 it is AllocTRES."""
+    for told in (field.get("AllocTRES", ""), field.get("TRES", "")):
+        if (whole := GPUS.search(told)) is not None:
+            return int(whole[1])
+        if typed := TYPED.findall(told):
+            return sum(map(int, typed))
+    return None
 
 
 def _flag(text: str) -> bool | None:
@@ -165,7 +180,8 @@ def _flag(text: str) -> bool | None:
     return None if value is None else value > 0
 
 
-DETAILS = ("restarts", "requeue", "batch", "command", "stdout", "stderr", "comment", "excluded", "exit_code")
+DETAILS = ("restarts", "requeue", "batch", "command", "stdout", "stderr", "comment", "excluded", "gpus",
+           "exit_code")  # fmt: skip
 
 
 def detailed(job: Job, detail: Job) -> Job:

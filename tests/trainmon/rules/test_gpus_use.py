@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.rules.node_scene import IDLE, NOW, PYTHON, SPEC, Scene, facts, job, samples, slurm
-from trainmon.model import RunsChanged
+from trainmon.model import RunsChanged, State
 from trainmon.model_alerts import Finding
 from trainmon.readings import GpuFacts, GpuFactsAll, GpuSample, GpuSamples, Process
 from trainmon.rules.gpus_use import GpuIdle, GpuLeftover, GpuMemoryFull
@@ -78,6 +78,36 @@ def test_a_gpu_that_the_job_never_used_is_not_its_own() -> None:
     scene.say("n1", samples(NOW, **IDLE), facts(NOW, processes=()))
     scene.after(90.0).well("n2").say("n1", samples(scene.now, **IDLE)).steps()
     assert scene.found(UNUSED) == {}
+
+
+def never_used(gpus: int | None) -> Scene:
+    """GPU 3 of n1 is empty since before the job, which holds so many GPUs on both nodes."""
+    scene = Scene().runs(job(started_at=NOW + 60.0, gpus=gpus))
+    scene.say("n1", samples(NOW, **IDLE), facts(NOW, processes=()))
+    return scene.after(90.0).well("n2").say("n1", samples(scene.now, **IDLE)).steps()
+
+
+@pytest.mark.parametrize("gpus", [None, 8, 15])
+def test_where_the_job_has_not_all_gpus_of_its_nodes_one_that_was_never_used_may_be_anothers(gpus: int | None) -> None:
+    assert never_used(gpus).found(UNUSED) == {}
+
+
+def test_a_rank_that_died_at_its_start_is_told_where_the_job_has_all_gpus_of_its_nodes() -> None:
+    finding = only(never_used(16).found(UNUSED))
+    assert finding.summary.endswith("while llm trains; it is the job's, and holds nothing")
+    other = Process(pid=9, user="lea", memory_mib=70_000, command="sleep")
+    assert never_used(16).say("n1", facts(NOW + 90.0, processes=(other,))).found(UNUSED) == {}
+
+
+def test_a_restart_of_this_program_does_not_resolve_a_gpu_that_was_let_go_of_before() -> None:
+    finding = only(idle(**IDLE).say("n1", facts(NOW + 4, processes=())).found(UNUSED))
+    anew = Scene()
+    anew.state = State(started_at=NOW + 100.0)
+    anew.well("n2").say("n1", samples(NOW, **IDLE), facts(NOW, processes=())).runs()
+    assert anew.found(UNUSED) == {}
+    words = "GPU 3 is idle still, and was let go of before this program began to watch"
+    assert anew.blind(UNUSED, finding) == words
+    assert anew.say("n1", samples(anew.now)).blind(UNUSED, finding) is None
 
 
 def test_a_gpu_that_another_user_holds_is_not_its_own() -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from trainmon.model_jobs import Job
 from trainmon.slurm import commands
@@ -203,3 +204,20 @@ def test_the_configuration_says_whether_it_accounts() -> None:
     assert (found.version, found.accounting, found.administrator) == ("22.05.8", True, "slurm")
     assert read_configuration(text.format("none")).accounting is False
     assert read_configuration("").accounting is None
+
+
+@pytest.mark.parametrize(
+    ("told", "gpus"),
+    [
+        (" TRES=cpu=96,mem=1800G,node=1,billing=96,gres/gpu=8", 8),
+        (" TRES=cpu=96,gres/gpu:h100=6,gres/gpu:a100=2", 8),
+        (" ReqTRES=cpu=96,gres/gpu=16 AllocTRES=cpu=96,gres/gpu=8,gres/gpu:h100=8", 8),
+        (" ReqTRES=cpu=96,gres/gpu=16 AllocTRES=(null)", None),
+        (" TRES=cpu=96,node=1", None),
+    ],
+)
+def test_how_many_gpus_a_job_was_given(told: str, gpus: int | None) -> None:
+    head = "JobId=88 JobName=llm UserId=ana(1000) GroupId=ana(1000) MCS_label=N/A JobState=RUNNING"
+    (job,) = read_job(f"{head}{told} Command=/fsx/train.slurm WorkDir=/fsx", "prod")
+    assert job.gpus == gpus
+    assert detailed(replace(job, gpus=None), job).gpus == gpus
