@@ -10,12 +10,16 @@ TOPIC = "a-topic-of-chance-29b5ec25"
 
 
 def told(ntfy: NtfyServer, *words: str) -> list[Message]:
-    """The messages whose title has all these words."""
-    return [message for message in ntfy.of(TOPIC) if all(word in message.title for word in words)]
+    """The messages whose title has all these words; a picture that follows one is none of its own."""
+    return [
+        message
+        for message in ntfy.of(TOPIC)
+        if all(word in message.title for word in words) and not message.filename.endswith(".png")
+    ]
 
 
 def titles(ntfy: NtfyServer) -> list[str]:
-    return [message.title for message in ntfy.of(TOPIC)]
+    return [message.title for message in told(ntfy)]
 
 
 def until_told(ntfy: NtfyServer, *words: str, count: int = 1) -> Message:

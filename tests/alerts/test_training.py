@@ -1,0 +1,143 @@
+"""The whole way, with all that is real: a trainer that Slurm runs, nodes behind sshd, W&B beside it, a phone."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.alerts.messages import TOPIC, titles, told, until_told
+from tests.alerts.watch import PATIENCE, Watch
+from tests.end_to_end.product import words
+from tests.lab.ntfy_server import NtfyServer
+from tests.lab.slurm import Slurm
+from tests.lab.sshd import Sshd
+from tests.lab.wandb_server import WandbServer
+from tests.slurm.conftest import open_directory
+from tests.slurm.training import Training
+from trainmon.commands import service_texts
+
+CONFIG = """\
+[[cluster]]
+name = "lab"
+login = "gpu-0"
+nodes = "slurm"
+every = "1s"
+slurm_every = "15s"
+[wandb]
+every = "15s"
+[[notify]]
+type = "ntfy"
+name = "phone"
+server = "{url}"
+topic = "{topic}"
+severity = "info"
+[[rule]]
+type = "run-dead"
+hold = "0s"
+keep = "1s"
+"""
+NUMBERS = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Slurm]:
+    with open_directory() as directory, Slurm.start(directory) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def sshd(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    """The login host gpu-0 and the nodes gpu-1, …; commands there find the Slurm."""
+    with Sshd.start(tmp_path_factory.mktemp("sshd"), SetEnv=words(slurm.environ)) as running:
+        yield running
+
+
+@pytest.fixture
+def watch(tmp_path: Path, sshd: Sshd, ntfy: NtfyServer) -> Iterator[Callable[..., Watch]]:
+    with contextlib.ExitStack() as stack:
+
+        def make(more: str = "", **env: str) -> Watch:
+            made = Watch(tmp_path, ssh_config=sshd.ssh_config(5, name="gpu-{}"), **env)
+            made.config.write_text(CONFIG.format(url=ntfy.url, topic=TOPIC) + more)
+            stack.callback(made.close)
+            return made
+
+        yield make
+
+
+def trainer_of(run: Training) -> int:
+    """The process that trains."""
+    (pid,) = [
+        int(task.parent.name)
+        for task in Path("/proc").glob("[0-9]*/cmdline")
+        if f"--checkpoints={run.checkpoints}".encode() in _read(task).split(b"\0")
+        and b"trainer.py" in _read(task)
+        and b"srun" not in _read(task).split(b"\0")[0]
+    ]
+    return pid
+
+
+def _read(task: Path) -> bytes:
+    try:
+        return task.read_bytes()
+    except OSError:
+        return b""
+
+
+def test_a_training_that_is_killed_is_code_red_and_one_that_is_started_again_is_taken_up(
+    slurm: Slurm, sshd: Sshd, ntfy: NtfyServer, watch: Callable[..., Watch]
+) -> None:
+    run = Training(slurm, f"run-{next(NUMBERS)}")
+    run.start()
+    with WandbServer.start() as wandb:
+        attempt = wandb.add_run("first", group=run.name, display_name="first")
+        wandb.log(attempt, {"train/loss": 2.0, "trainer/global_step": 3})
+        more = f'{run.table()}wandb = "tester/video"\ngroup = "{run.name}"\n'
+        daemon = watch(more, WANDB_BASE_URL=wandb.url, WANDB_API_KEY=wandb.key)
+        daemon.start()
+        for source in ("slurm:lab", "node:gpu-1", f"wandb:{run.name}"):
+            daemon.until("source", source=source, health="ok")
+        os.kill(trainer_of(run), signal.SIGKILL)
+        message = until_told(ntfy, "CODE RED", "run-dead", run.name)
+        assert message.priority == 5
+        assert "FAILED" in message.message or "failed" in message.message
+
+        run.start()
+        until_told(ntfy, "RESOLVED", "run-dead", run.name)
+        assert [len(told(ntfy, word, "run-dead")) for word in ("CODE RED", "RESOLVED")] == [1, 1]
+        assert daemon.is_running
+
+
+def test_a_job_of_slurm_queues_the_next_one_and_says_goodbye_only_at_the_last(
+    slurm: Slurm, sshd: Sshd, ntfy: NtfyServer, watch: Callable[..., Watch]
+) -> None:
+    daemon = watch()
+    script = daemon.folder / "trainmon.slurm"
+    text = service_texts.slurm(daemon.argv("--alerts-only")).replace("--mem=1G", "--mem=100M")
+    script.write_text(text.replace("trainmon-alerts.log", str(daemon.log)))
+    env = [f"--export={','.join(f'{name}={value}' for name, value in daemon.env.items())}", f"--chdir={daemon.folder}"]
+    slurm.ask("sbatch", "--parsable", *env, str(script))
+    daemon.until("duty", holder="us")
+
+    def jobs(state: str) -> list[str]:
+        return slurm.squeue("-h", "--name=trainmon-alerts", f"--states={state}", "-o", "%i").split()
+
+    (first,), (second,) = jobs("RUNNING"), jobs("PENDING")
+    # What Slurm sends itself a minute before the limit.
+    slurm.ask("scancel", "--batch", "--signal=TERM", first)
+    slurm.wait_for(lambda: jobs("RUNNING") == [second], PATIENCE, "the next job has taken over")
+    daemon.until("duty", count=2, holder="us")
+    assert daemon.lines(event="stop")[-1]["why"] == "the next one takes over"
+    assert len(jobs("PENDING")) == 1
+    assert titles(ntfy) == []
+
+    slurm.ask("scancel", "--name=trainmon-alerts")
+    slurm.wait_for(lambda: jobs("RUNNING,PENDING,COMPLETING") == [], PATIENCE, "all of it has ended")
+    assert daemon.lines(event="stop")[-1]["why"] == "told to by SIGTERM"
+    assert titles(ntfy) == ["trainmon-tui watches no more"]
