@@ -88,7 +88,9 @@ class Alerting:
     @property
     def due_in(self) -> Seconds | None:
         """In how many seconds something is to be told: the engine makes its next State by then."""
-        return None if self._next_at is None else max(0.0, self._next_at - self._state.at)
+        if self._next_at is None or self._last is None:
+            return None
+        return max(0.0, self._next_at - self._last.wall)
 
     def renew(self, rules: tuple[Rule, ...], routing: Routing) -> None:
         """From the next look on these are gone by; from any thread."""
@@ -110,6 +112,7 @@ class Alerting:
 
     def look(self, state: State, events: Sequence[Event], now: Instant) -> State:
         """The State with its alerts as they are now; what is to be told is handed over."""
+        self._next_at = None
         before, present = state.alerts, waking.Moment(now, self._clock.monotonic())
         if self._settings[1] is not self._routing or self._settings[0] is not self._all_rules:
             self._take_settings()
@@ -152,7 +155,7 @@ class Alerting:
     def _woken(self, state: State, jump: waking.Jump, now: Instant) -> State:
         """No age from before is believed, and no hold is over because of it."""
         log.warning("%s", jump.why)
-        self._pace, self._next_at = gathering.Pace(), None
+        self._pace = gathering.Pace()
         if jump.shift < 0:
             state = waking.not_dated_ahead(state, now)
         alerts = {

@@ -61,6 +61,17 @@ def test_what_is_found_is_handed_over_by_the_engines_thread_without_another_even
     assert (notice.kind, notice.channels, notice.alerts[0].summary) == ("fire", ("phone",), "full")
 
 
+def test_the_engine_is_told_when_the_next_message_is_ripe_and_by_who_tells_nobody_never() -> None:
+    alerting = Alerting(
+        (Full(),), Routing(routes=(Route(channel="phone"),), group_wait=0.5), Told(), clock=SystemClock()
+    )
+    state = State(usable={"/": 0.8})
+    state = alerting.look(state, [DutyChanged(Duty(holder="us")), AlertsRecalled(Recalled())], 1000.0)
+    assert alerting.due_in == 0.5
+    state = alerting.look(state, [DutyChanged(Duty(holder="other"))], 1000.2)
+    assert alerting.due_in is None
+
+
 def test_alerts_that_cannot_be_judged_stop_no_dashboard() -> None:
     engine = Engine(SystemClock(), alerting=Falling((), Routing(), None))
     state = engine.step([DisksChanged({"/": 0.8})], 1000.0)
