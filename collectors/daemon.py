@@ -123,6 +123,8 @@ class DaemonWatch:
 
     def answers(self, patience: Seconds) -> bool:
         """Ask now, and say whether it tells people: the last look before this machine does. Waits for the answer."""
+        if self._is_held:
+            return False
         with self._done:
             wanted = self._asked + 1
             self._next = self._clock.monotonic()

@@ -21,21 +21,21 @@ Found = TypeVar("Found", bound=msgspec.Struct)
 
 
 def argv_of(order: Order) -> tuple[str, ...] | None:
-    """`ack 3f2a91bc --why=…`: the sub-command that says the same there. None for what only means this machine."""
-    why = (f"--why={order.why}",) if order.why else ()
+    """`ack --by=ana --why=… -- 3f2a91bc`: the sub-command that says the same there. None: it means this machine alone."""
+    said = (f"--by={order.by}", *((f"--why={order.why}",) if order.why else ()))
     match order.verb:
         case "ack" | "unack" if order.alert:
             undo = ("--undo",) if order.verb == "unack" else ()
-            return ("ack", "--json", *undo, *why, "--", order.alert)
+            return ("ack", "--json", *undo, *said, "--", order.alert)
         case "unmute" if order.alert:
-            return ("unmute", "--json", "--", order.alert)
+            return ("unmute", "--json", f"--by={order.by}", "--", order.alert)
         case "mute" if order.silence is not None:
             found = order.silence
             parts = (("--rule", found.rule), ("--run", found.run), ("--node", found.node))
             given = tuple(f"{name}={value}" for name, value in parts if value)
             seconds = max(60, round(found.until - order.at))
             subject = ("--", found.subject) if found.subject else ()
-            return ("mute", "--json", f"--for={seconds}s", *given, *why, *subject)
+            return ("mute", "--json", f"--for={seconds}s", *given, *said, *subject)
     return None
 
 

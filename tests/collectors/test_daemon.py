@@ -274,7 +274,7 @@ def test_an_acknowledgement_is_carried_out_there_and_it_is_asked_at_once() -> No
     stage.play(1)
 
     assert stage.bastion.ran[-2:] == [
-        ("trainmon-tui", "ack", "--json", "--why=on it; rm -rf '$HOME'", "--", "aaaa0001"),
+        ("trainmon-tui", "ack", "--json", "--by=me", "--why=on it; rm -rf '$HOME'", "--", "aaaa0001"),
         ("trainmon-tui", "status", "--json"),
     ]
 
@@ -302,9 +302,9 @@ def test_what_is_said_after_we_took_over_is_ours_to_carry_out() -> None:
 def test_each_order_is_the_same_sub_command_there() -> None:
     silence = Silence(id="x", rule="gpu-hot", node="-n1", until=NOW + 5_400.0, by="me", why="", made_at=NOW)
 
-    assert argv_of(order("unack")) == ("ack", "--json", "--undo", "--", "aaaa0001")
-    assert argv_of(order("unmute", alert="s1")) == ("unmute", "--json", "--", "s1")
+    assert argv_of(order("unack")) == ("ack", "--json", "--undo", "--by=me", "--", "aaaa0001")
+    assert argv_of(order("unmute", alert="s1")) == ("unmute", "--json", "--by=me", "--", "s1")
     assert argv_of(order("mute", alert=None, silence=silence, why="-w")) == (
-        "mute", "--json", "--for=5400s", "--rule=gpu-hot", "--node=-n1", "--why=-w",
+        "mute", "--json", "--for=5400s", "--rule=gpu-hot", "--node=-n1", "--by=me", "--why=-w",
     )  # fmt: skip
     assert argv_of(order("test")) is None

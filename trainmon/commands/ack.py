@@ -11,8 +11,9 @@ import click
 @click.argument("alert", metavar="ALERT")
 @click.option("--why", default="", metavar="TEXT", help="What is done about it.")
 @click.option("--undo", is_flag=True, help="Nobody takes care of it after all.")
+@click.option("--by", metavar="NAME", help="Who says so, where it is not who calls this.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(alert: str, why: str, undo: bool, as_json: bool) -> int:
+def command(alert: str, why: str, undo: bool, by: str | None, as_json: bool) -> int:
     """Acknowledge an alert: its repeats and its escalation stop until it is over. ALERT is its id, the beginning of it,
     or its subject.
 
@@ -22,6 +23,8 @@ def command(alert: str, why: str, undo: bool, as_json: bool) -> int:
     from trainmon.model_alerts import Order
 
     found = named(read().recalled.alerts, alert)
-    order = Order(verb="unack" if undo else "ack", at=time.time(), by=person(), alert=found.id, why=why, via="command")
+    order = Order(
+        verb="unack" if undo else "ack", at=time.time(), by=person(by), alert=found.id, why=why, via="command"
+    )
     done = f"{'given back' if undo else 'acknowledged'}: {found.id} {found.rule} {found.subject}"
     return give(order, as_json=as_json, done=done)

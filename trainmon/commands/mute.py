@@ -17,9 +17,17 @@ from trainmon.commands.options import read_duration
 @click.option("--node", metavar="NODE", help="Only what is of this node.")
 @click.option("--for", "lasts", callback=read_duration, required=True, metavar="DURATION", help="How long: 1h, 2d.")
 @click.option("--why", default="", metavar="TEXT", help="Why; shown to everybody.")
+@click.option("--by", metavar="NAME", help="Who says so, where it is not who calls this.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
-    subject: str | None, rule: str | None, run: str | None, node: str | None, lasts: float, why: str, as_json: bool
+    subject: str | None,
+    rule: str | None,
+    run: str | None,
+    node: str | None,
+    lasts: float,
+    why: str,
+    by: str | None,
+    as_json: bool,
 ) -> int:
     """Tell nobody of something for a while; it is still shown. SUBJECT is an alert's id or its subject, as `status` has
     them. All of what is given must match.
@@ -41,7 +49,7 @@ def command(
         subject, rule = meant.subject, rule or meant.rule
     now = time.time()
     silence = Silence(
-        id=secrets.token_hex(4), rule=rule, subject=subject, run=run, node=node, until=now + lasts, by=person(),
+        id=secrets.token_hex(4), rule=rule, subject=subject, run=run, node=node, until=now + lasts, by=person(by),
         why=why, made_at=now,
     )  # fmt: skip
     about = " ".join(word for word in (rule, subject, run and f"run {run}", node and f"node {node}") if word)

@@ -80,8 +80,9 @@ def answer(order: Order, number: int, is_done: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def person() -> str:
-    """Who gives the order."""
+def person(named: str | None = None) -> str:
+    """Who gives the order: as another machine names its own, or who calls the command."""
     from trainmon.commands.joined import who
+    from trainmon.text import clean
 
-    return who()
+    return clean(named, 64).strip() or who() if named else who()

@@ -9,8 +9,9 @@ import click
 
 @click.command("unmute")
 @click.argument("silence", metavar="ID")
+@click.option("--by", metavar="NAME", help="Who says so, where it is not who calls this.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(silence: str, as_json: bool) -> int:
+def command(silence: str, by: str | None, as_json: bool) -> int:
     """Take back what `mute` said. ID is what it printed, and what `status` lists.
 
     Exit status: 0 done or written down, 2 there is no such mute, 3 the ledger cannot be written.
@@ -23,5 +24,5 @@ def command(silence: str, as_json: bool) -> int:
     if silence not in names:
         near = nearest(silence, names) or "; `trainmon-tui status` lists them"
         raise click.UsageError(f"nothing is muted as {quoted(silence)}{near}")
-    order = Order(verb="unmute", at=time.time(), by=person(), alert=silence, via="command")
+    order = Order(verb="unmute", at=time.time(), by=person(by), alert=silence, via="command")
     return give(order, as_json=as_json, done=f"told again: {silence}")
