@@ -21,7 +21,7 @@ Found = TypeVar("Found", bound=msgspec.Struct)
 
 
 def argv_of(order: Order) -> tuple[str, ...] | None:
-    """`ack --by=ana --why=… -- 3f2a91bc`: the sub-command that says the same there. None: it means this machine alone."""
+    """`ack --by=ana --why=… -- 3f2a91bc`: the same, said there. None for what means this machine alone."""
     said = (f"--by={order.by}", *((f"--why={order.why}",) if order.why else ()))
     match order.verb:
         case "ack" | "unack" if order.alert:

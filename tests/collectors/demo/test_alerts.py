@@ -1,0 +1,109 @@
+"""The demo's stories raise real alerts, by the real rules; without a story nothing is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from collectors.demo import Demo
+from collectors.demo.channels import BUSY_EVERY, ROUTES, WORDS, channels
+from collectors.demo.stories import Act, Script
+from trainmon.alerting import Alerting
+from trainmon.clock import Seconds
+from trainmon.engine import Engine
+from trainmon.model import Event
+from trainmon.model_alerts import Alert, AlertChanges, AlertsRecalled, Duty, DutyChanged, Notice, Recalled
+from trainmon.notify.base import Message, Retry
+from trainmon.routing import Routing
+from trainmon.rules import RULES
+
+STARTED = 1_760_000_000.0
+
+
+class Nothing(Script):
+    """No story happens."""
+
+    def acts(self, elapsed: Seconds) -> tuple[Act, ...]:
+        return ()
+
+
+class Day:
+    """The demo under the real rules; its clock moves when it is stepped, and a look is taken every second."""
+
+    def __init__(self, directory: Path, script: Script) -> None:
+        self.passed: Seconds = 0.0
+        self.notices: list[Notice] = []
+        self.fired: dict[str, Alert] = {}
+        self._said: list[Event] = [DutyChanged(Duty(holder="us")), AlertsRecalled(Recalled())]
+        alerting = Alerting(tuple(rule() for rule in RULES), Routing(routes=ROUTES), self, clock=self)
+        self._engine = Engine(self, demo=True, alerting=alerting)
+        self._demo = Demo(self._said.append, clock=self, directory=directory / "demo", script=script)
+
+    def now(self) -> float:
+        return STARTED + self.passed
+
+    def monotonic(self) -> float:
+        return 1_000.0 + self.passed
+
+    def hand_over(self, changes: AlertChanges) -> None:
+        self.notices += changes.notices
+
+    def play(self, seconds: Seconds) -> Day:
+        looked = -1.0
+        try:
+            while self.passed < seconds:
+                wait = self._demo.step()
+                if self.passed - looked >= 1.0:
+                    looked = self.passed
+                    events = self._said.copy()
+                    self._said.clear()
+                    state = self._engine.step(events, self.now())
+                    self.fired |= {name: one for name, one in state.alerts.items() if one.is_firing}
+                self.passed += wait
+        finally:
+            self._demo.stop()
+        return self
+
+    @property
+    def rules(self) -> set[str]:
+        return {one.rule for one in self.fired.values()}
+
+
+def test_the_stories_of_the_first_minutes_are_told(tmp_path: Path) -> None:
+    day = Day(tmp_path, Script()).play(280.0)
+
+    assert day.rules >= {"xid", "gpu-lost", "node-drained", "gpu-hot", "run-dead", "run-hung", "disk-full"}
+    told = {alert.rule for notice in day.notices for alert in notice.alerts}
+    assert told >= {"gpu-lost", "gpu-hot", "run-hung", "disk-full"}
+
+
+def test_without_a_story_nothing_is_told_for_five_minutes(tmp_path: Path) -> None:
+    day = Day(tmp_path, Nothing()).play(300.0)
+
+    assert (day.fired, day.notices) == ({}, [])
+
+
+def message() -> Message:
+    return Message(key="k", severity="critical", title="t", body="b", notices=(), at=STARTED)
+
+
+def test_the_demos_channels_take_messages_and_tell_nobody() -> None:
+    phone = channels()[0]
+    phone.close()  # nothing is waited for
+
+    assert phone.send(message(), 1.0).words == WORDS
+
+
+def test_its_mail_server_is_busy_now_and_then_and_takes_the_same_message_later() -> None:
+    mail = channels()[1]
+    mail.close()
+    came = []
+    for _ in range(BUSY_EVERY):
+        try:
+            came.append(mail.send(message(), 1.0).words)
+        except Retry as busy:
+            came.append(busy.message)
+    assert came == [WORDS, "451 the demo's mail server is busy: come again", WORDS, WORDS]
+
+
+def test_every_route_has_its_channel() -> None:
+    assert {route.channel for route in ROUTES} == {one.health.name for one in channels()}
