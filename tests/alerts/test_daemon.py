@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 from tests.alerts.messages import titles, told, until_told
 from tests.alerts.watch import Watch
 from tests.end_to_end.product import Cluster, until
+from tests.lab.clock import SetClock
 from tests.lab.ntfy_server import NtfyServer
 from tests.lab.nvml import GPU_IS_LOST
 from tests.lab.receiver import status
@@ -106,3 +108,23 @@ def test_neither_a_refused_channel_nor_a_lost_ledger_nor_a_dead_host_ends_it(
     until_told(ntfy, "RESOLVED", "n0")
     assert daemon.is_running
     assert len(told(ntfy, "CODE RED", "gpu-lost", "n0")) == 1
+
+
+def test_a_clock_that_is_set_fires_nothing_ends_nothing_and_repeats_nothing(
+    nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch, tmp_path: Path
+) -> None:
+    clock = SetClock(tmp_path)
+    daemon = started(watch(**clock.env))
+    fill(nodes, 0)
+    until_told(ntfy, "CODE RED", "n0")
+    for number, ahead in enumerate((3 * 3_600, -3 * 3_600), 1):
+        clock.ahead(ahead)
+        daemon.until("clock", count=number)
+        until_told(ntfy, "clock-jumped", count=number)
+    fill(nodes, 1)
+    until_told(ntfy, "CODE RED", "n1")
+    mend(nodes, 0)
+    until_told(ntfy, "RESOLVED", "n0")
+    assert sorted(message.title for message in told(ntfy, "gpu-memory-full")) == [
+        "CODE RED gpu-memory-full n0/1", "CODE RED gpu-memory-full n1/1", "RESOLVED gpu-memory-full n0/1",
+    ]  # fmt: skip
