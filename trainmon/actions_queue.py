@@ -41,7 +41,8 @@ def queue(case: Case) -> Answer:
     if kill is not None:
         way = f"first take it back: U, or trainmon-tui unkill {run.name}"
         return case.refused(f"{kill.words(case.now)}: what is queued would end as soon as it starts", way)
-    refusal = unknown_to_slurm(case, case.job) if case.jobs else _silent(case)
+    is_there = any(job.gone_at is None for job in case.jobs)  # what has left the queue need not be waited for
+    refusal = unknown_to_slurm(case, case.job) if is_there else _silent(case)
     if refusal is not None:
         return refusal
     last = _last(case)
@@ -92,7 +93,7 @@ def _silent(case: Case) -> Answer | None:
     """Refused while the queue is unknown: what it must wait for is not known then."""
     source = case.state.sources.get(f"slurm:{case.cluster}")
     if case.cluster in case.fresh.errors or source is None or source.health in ("off", "down"):
-        return unknown_to_slurm(case, None)
+        return unknown_to_slurm(case, case.job)
     return None
 
 

@@ -60,6 +60,16 @@ def test_without_any_job_it_starts_as_soon_as_it_can() -> None:
     assert action.consequences[1] == "It starts as soon as its nodes are free."
 
 
+def test_a_run_whose_jobs_have_all_left_the_queue_is_queued_anew() -> None:
+    """Slurm forgets a job minutes after it died, which is when somebody wakes up."""
+    gone = replace(DONE, gone_at=NOW - 600)
+    for seen in (fresh(), fresh(gone=frozenset({gone.key}))):
+        action = only(planned("queue", of=state(gone), seen=seen))
+        assert action.consequences[1] == "It starts as soon as its nodes are free."
+    silent = state(gone, sources={"slurm:prod": source("slurm:prod", health="down", error="no answer")})
+    assert refused(planned("queue", of=silent)).why == "no answer"
+
+
 def test_what_the_queue_says_just_now_decides_for_whom_it_waits() -> None:
     newer = replace(WAITING, id="99", number=99, array=None, tasks=None, submitted_at=NOW - 1)
     deed = only(planned("queue", seen=fresh(newer))).deed

@@ -20,6 +20,7 @@ NOW = 1_000_000.0
 SPEC = RunSpec(
     name="llm", cluster="prod", job="llm", log="/fsx/llm.out", target_step=20_000, stall_after=900, nodes=("n1", "n2"),
     kill_switch="/fsx/kill", save_switch="/fsx/save", checkpoints="/fsx/ckpt",
+    script="/fsx/train.slurm",
 )  # fmt: skip
 PROGRESS = Progress(step=12_880, loss=1.87, at=NOW - 6, cadence_s=4.0, step_time_s=4.0)
 LOG = Log(host="login", path="/fsx/llm.out", at=NOW - 6, began_at=NOW - 9_000, lines=("step 12880", "loss 1.87"))

@@ -11,6 +11,7 @@ from trainmon.model import Run, State
 from trainmon.model_alerts import Finding
 from trainmon.model_checkpoints import Checkpoint, Checkpoints
 from trainmon.rules.base import Duration, ago
+from trainmon.rules.runs import advice
 from trainmon.rules.runs.base import BETWEEN, LIVING, RunRule, queue_in
 from trainmon.text import counted, duration
 
@@ -60,8 +61,7 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
             "warning",
             f"{words}{risk}",
             evidence=(known.path, *((known.note,) if known.note else ())),
-            advice=f"S has it save now: trainmon-tui save {run.name}; see whether its disk is full (key 3) and what "
-            "its log says of saving (key 4)",
+            advice=f"{advice.saves(run)}; see whether its disk is full (key 3) and what its log says of saving (key 4)",
             since=None if last is None else last.at,
         )
 
@@ -115,14 +115,14 @@ class CheckpointTorn(CheckpointRule, frozen=True, kw_only=True):
         age = "" if one.at is None else f" {ago(now - one.at)} ago"
         back = "there is no whole one" if last is None else f"the last whole one is {_called(last)}"
         risk = f", {counted(lost, 'step')} back" if lost and last is not None else ""
+        again = f"{advice.saves(run)}; " if run.verdict in LIVING else ""
         yield self.found(
             state,
             run,
             "warning",
             f"the last save of {run.name}, {_called(one)}, ended torn{age}: {one.why}; {back}{risk}",
             evidence=tuple(f"{other.path}: {other.why}" for other in torn[:5]),
-            advice=f"see whether its disk is full (key 3); S has it save again: trainmon-tui save {run.name}; do not "
-            "resume from the torn one",
+            advice=f"see whether its disk is full (key 3); {again}do not resume from the torn one",
             since=one.at,
         )
 

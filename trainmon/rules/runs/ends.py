@@ -11,6 +11,7 @@ from trainmon.endings import SOMEBODY, Queue, has_begun, how_it_ended, who_stopp
 from trainmon.model import Run, State
 from trainmon.model_alerts import Alert, Finding
 from trainmon.rules.base import Duration, ago
+from trainmon.rules.runs import advice
 from trainmon.rules.runs.base import RunRule, log_source, queue_in, slurm_source, tail, wandb_source
 from trainmon.scene import target, where
 from trainmon.wandb_group import label
@@ -47,7 +48,7 @@ class RunDead(RunRule, frozen=True, kw_only=True):
             "critical" if is_ours else "info",
             f"{run.name} is dead: {run.why}",
             evidence=tail(run),
-            advice=_again(run),
+            advice=advice.requeues(state, run),
             since=_ended_at(run, queue),
             proven=is_said,
         )
@@ -90,7 +91,7 @@ class EndedEarly(RunRule, frozen=True, kw_only=True):
             "critical",
             f"{run.name} ended as if it were done, at step {short.step:,} of {short.goal:,}: {run.why}",
             evidence=tail(run),
-            advice=f"if that was all, correct target_step in its [[run]]; else {_again(run)}",
+            advice=f"if that was all, correct target_step in its [[run]]; else {advice.requeues(state, run)}",
             since=_ended_at(run, queue),
         )
 
@@ -120,7 +121,7 @@ class RunStopped(RunRule, frozen=True, kw_only=True):
             "info",
             f"{run.name} was stopped by a person: {run.why}" if told is None else told.summary,
             evidence=tail(run, 3),
-            advice=f"nothing, if that was meant; to go on, {first}{_again(run)}",
+            advice=f"nothing, if that was meant; to go on, {first}{advice.requeues(state, run)}",
             since=_ended_at(run, queue),
             proven=not run.why.startswith(SOMEBODY),
             person=True,
@@ -271,12 +272,3 @@ def _finished_at(run: Run) -> Instant | None:
 
 def _all_sources(state: State, run: Run) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*log_source(state, run), *slurm_source(state, run), *wandb_source(state, run))))
-
-
-def _again(run: Run) -> str:
-    """How it is started again."""
-    if run.jobs:
-        return f"R requeues its job: trainmon-tui requeue {run.name}; N queues another: trainmon-tui queue {run.name}"
-    if run.spec.script is not None:
-        return f"N queues it: trainmon-tui queue {run.name}"
-    return "start it as it was started before; its log (key 4) shows how it ended"

@@ -12,6 +12,7 @@ from trainmon.model import Run, State
 from trainmon.model_alerts import Finding
 from trainmon.model_jobs import Job
 from trainmon.rules.base import Duration, ago, is_seen
+from trainmon.rules.runs import advice
 from trainmon.rules.runs.base import LIVING, UNKNOWN, RunRule, queue_in, slurm_source
 from trainmon.scene import target, where
 from trainmon.text import counted, duration
@@ -52,8 +53,8 @@ class NotScheduled(JobRule, frozen=True, kw_only=True):
             "critical" if is_short else "warning",
             f"{run.name} is neither running nor scheduled: Slurm lists no job {run.spec.job or run.name}; {run.why}",
             evidence=(f"it was last seen at {where(run.progress)}",) if step is not None else (),
-            advice=f"N queues it: trainmon-tui queue {run.name}; if it is over, say so by target_step, or "
-            "take its [[run]] out of the config",
+            advice=f"{advice.queues(state, run)}; if it is over, say so by target_step, or take its [[run]] out of "
+            "the config",
         )
 
     def _never(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
@@ -68,7 +69,7 @@ class NotScheduled(JobRule, frozen=True, kw_only=True):
             "warning",
             f"{run.name} is not scheduled: job {job.id} will not start by itself: {waits(job, now)}",
             evidence=(f"{job.state}, {job.reason}" + (f", {job.dependency}" if job.dependency else ""),),
-            advice=f"C cancels it: trainmon-tui cancel {run.name}; N queues another: trainmon-tui queue {run.name}",
+            advice=f"C cancels it: trainmon-tui cancel {run.name}; {advice.queues(state, run)}",
         )
 
 
@@ -102,7 +103,7 @@ class NoJobQueued(JobRule, frozen=True, kw_only=True):
             evidence=(f"job {job.id} is {job.state}, time limit {duration(job.time_limit_s or 0.0)}",)
             if job.time_limit_s
             else (),
-            advice=f"N queues another behind it: trainmon-tui queue {run.name}",
+            advice=advice.queues(state, run),
         )
 
 
@@ -133,8 +134,7 @@ class TimeLimitNear(JobRule, frozen=True, kw_only=True):
             f"job {job.id} of {run.name} ends in {duration(max(0.0, left))}{why}, and nothing shows that it saves and "
             f"exits by itself{_at_risk(run)}",
             evidence=_last_save(run, now),
-            advice=f"S has it save now: trainmon-tui save {run.name}; T signals its trainer: trainmon-tui signal "
-            f"{run.name}; set its time of exit, or sbatch --signal, before the limit",
+            advice=f"{advice.saves(run)}; set its time of exit, or sbatch --signal, before the limit",
         )
 
     def _is_leaving(self, run: Run, job: Job, needed: Seconds) -> bool:

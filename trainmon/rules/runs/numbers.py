@@ -12,6 +12,7 @@ from trainmon.model import Run, State
 from trainmon.model_alerts import Finding
 from trainmon.model_wandb import LossTrouble
 from trainmon.rules.base import Duration, ago
+from trainmon.rules.runs import advice
 from trainmon.rules.runs.base import BETWEEN, LIVING, RunRule, log_source, tail, wandb_source
 from trainmon.text import counted
 
@@ -51,8 +52,8 @@ class LossNan(NumberRule, frozen=True, kw_only=True):
             f"the {trouble.key} of {run.name} is {value} since step {trouble.step:,.0f}"
             f"{steps} {ago(now - trouble.at)} ago",
             evidence=tail(run),
-            advice=f"K ends it before it saves that: trainmon-tui kill {run.name}; then go back to a checkpoint "
-            f"from before step {trouble.step:,.0f}",
+            advice=f"before it saves that, {advice.ends(run)}; then go back to a checkpoint from before step "
+            f"{trouble.step:,.0f}",
             since=trouble.at,
         )
 
@@ -141,8 +142,8 @@ class LossScaleFloor(NumberRule, frozen=True, kw_only=True):
             "critical",
             f"the loss scale of {run.name} is at its floor: {words}",
             evidence=(memory.floor, *tail(run, 4)) if since is not None else tail(run),
-            advice="every gradient overflows: go back to a checkpoint from before, lower the learning rate, or train "
-            f"in bf16; K ends it: trainmon-tui kill {run.name}",
+            advice=f"every gradient overflows: {advice.ends(run)}; go back to a checkpoint from before, lower the "
+            "learning rate, or train in bf16",
             since=since,
         )
 

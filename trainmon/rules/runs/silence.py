@@ -10,6 +10,7 @@ from trainmon.clock import Instant
 from trainmon.model import Run, State
 from trainmon.model_alerts import Finding
 from trainmon.rules.base import Duration
+from trainmon.rules.runs import advice
 from trainmon.rules.runs.base import SILENT, UNKNOWN, RunRule, queue_in, tail
 
 RULES_OF_SILENCE = frozenset({"run-hung", "run-stalled", "data-stall"})
@@ -39,11 +40,11 @@ class SilenceRule(RunRule, frozen=True, kw_only=True):
             "critical",
             f"{run.name} {self.words}: {run.why}",
             evidence=(*told, *tail(run)),
-            advice=self.mend(run),
+            advice=self.mend(state, run),
             since=run.progress.at,
         )
 
-    def mend(self, run: Run) -> str:
+    def mend(self, state: State, run: Run) -> str:
         """What to do."""
         raise NotImplementedError
 
@@ -63,10 +64,10 @@ class RunHung(SilenceRule, frozen=True, kw_only=True):
     verdict: ClassVar[str] = "hung"
     words: ClassVar[str] = "hangs"
 
-    def mend(self, run: Run) -> str:
+    def mend(self, state: State, run: Run) -> str:
         return (
             "py-spy dump of its processes shows where they wait; a trainer that hangs reads no switch, so "
-            f"C cancels its job: trainmon-tui cancel {run.name}, or R requeues it: trainmon-tui requeue {run.name}"
+            f"{advice.cancels(run)}; or {advice.requeues(state, run)}"
         )
 
 
@@ -93,10 +94,8 @@ class RunStalled(SilenceRule, frozen=True, kw_only=True):
             since=run.log.at,
         )
 
-    def mend(self, run: Run) -> str:
-        return (
-            f"look at the end of its log (key 4) and its GPUs (key 2); R requeues it: trainmon-tui requeue {run.name}"
-        )
+    def mend(self, state: State, run: Run) -> str:
+        return f"look at the end of its log (key 4) and its GPUs (key 2); {advice.requeues(state, run)}"
 
 
 class DataStall(SilenceRule, frozen=True, kw_only=True):
@@ -107,10 +106,10 @@ class DataStall(SilenceRule, frozen=True, kw_only=True):
     verdict: ClassVar[str] = "data-stall"
     words: ClassVar[str] = "waits, and its GPUs have nothing to do"
 
-    def mend(self, run: Run) -> str:
+    def mend(self, state: State, run: Run) -> str:
         return (
             "look at its disks (key 3) and its data loaders' processes on its nodes; "
-            f"R requeues it: trainmon-tui requeue {run.name}"
+            f"to start it anew, {advice.requeues(state, run)}"
         )
 
 
