@@ -54,6 +54,15 @@ class Gpus(NamedTuple):
         return f"{which} spin at {mean:.0f} % with {100 * median(shares):.0f} % of their power"
 
     @property
+    def work(self) -> bool:
+        """Whether most of them are at work, by the power that they draw: what waits in a collective draws less."""
+        known = [gpu for gpu in self.found if gpu.utilization_pct is not None]
+        shares = [gpu.power_w / gpu.power_limit_w for gpu in known if gpu.power_w is not None and gpu.power_limit_w]
+        if not shares or len(shares) < len(known):
+            return False
+        return median(gpu.utilization_pct or 0 for gpu in known) >= BUSY_PCT and median(shares) >= LOW_POWER
+
+    @property
     def unheard(self) -> str:
         """`; 3 of its 4 nodes do not answer`, where some do."""
         silent = self.nodes - self.answering

@@ -91,6 +91,34 @@ def test_a_watchdog_that_writes_into_the_log_hides_no_hang() -> None:
     assert PULSE in finding.evidence
 
 
+def test_a_run_whose_gpus_draw_the_power_of_work_is_a_warning_for_an_hour() -> None:
+    """An evaluation that its log does not name is no reason to get up; a collective that spins is."""
+    why = "no step for 20m; its GPUs are at 98 %"
+    quiet = changed(STALLED, why=why, progress=replace(PROGRESS, at=NOW - 1_200))
+    finding = found(RunStalled(), with_gpus(quiet, 98, 650.0, NOW))
+    assert finding is not None
+    assert finding.severity == "warning"
+    assert finding.summary == f"llm has stalled: {why}, with the power of work: it may do what its log does not name"
+    late = changed(quiet, progress=replace(PROGRESS, at=NOW - 3_700))
+    for seen in (quiet, with_gpus(quiet, 98, 200.0, NOW), with_gpus(quiet, 60, 650.0, NOW),
+                 with_gpus(late, 98, 650.0, NOW)):  # fmt: skip
+        finding = found(RunStalled(), seen)
+        assert finding is not None
+        assert finding.severity == "critical"
+
+
+def test_a_job_that_somebody_has_suspended_is_a_warning_that_says_what_lets_it_go_on() -> None:
+    seen = state(job(state="SUSPENDED"), verdict="stalled", why="job 88 is suspended", progress=QUIET)
+    finding = found(RunStalled(), seen)
+    assert finding is not None
+    assert (finding.severity, finding.summary) == (
+        "warning", "llm stands still: job 88 is suspended, its last step was 1h ago",
+    )  # fmt: skip
+    assert "scontrol resume 88" in finding.advice
+    stopped = found(RunStalled(), state(job(state="STOPPED"), verdict="stalled", why="told", progress=QUIET))
+    assert "scancel --signal=CONT 88" in stopped.advice  # type: ignore[union-attr]
+
+
 def test_a_silence_is_not_over_when_its_gpus_or_its_log_are_not_seen_any_more() -> None:
     assert blind(RunHung(), HUNG, without(changed(HUNG, verdict="unknown"), READER)) == f"{READER}: no answer in 10 s"
     assert blind(RunHung(), HUNG, STALLED) == "llm is stalled: no step for 60m"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from trainmon.model import Run, State
-from trainmon.model_jobs import Job
-from trainmon.rules.runs.base import queue_in
+from trainmon.rules.runs.base import present_in
 from trainmon.text import clean
 
 
@@ -45,12 +44,7 @@ def queues(state: State, run: Run) -> str:
 
 def requeues(state: State, run: Run) -> str:
     """How it is started again: its job is requeued while it is there, and another queued once it has ended."""
-    job = _present(state, run)
+    job = present_in(state, run)
     if job is None or job.requeue is False or job.batch is False:
         return queues(state, run)
     return f"R requeues its job: trainmon-tui requeue {run.name}"
-
-
-def _present(state: State, run: Run) -> Job | None:
-    queue = queue_in(state, run)
-    return None if queue is None else queue.present

@@ -9,6 +9,7 @@ from trainmon.clock import Instant, Seconds
 from trainmon.endings import Queue
 from trainmon.model import WANDB, Run, State
 from trainmon.model_alerts import Alert, Finding, Severity
+from trainmon.model_jobs import Job
 from trainmon.rules.base import Family, Rule, is_seen
 from trainmon.scene import Scene, queue_of
 
@@ -109,6 +110,12 @@ def wandb_source(state: State, run: Run) -> tuple[str, ...]:
 def queue_in(state: State, run: Run) -> Queue | None:
     """Its jobs, where its scheduler answers."""
     return queue_of(run, Scene(state.nodes, state.sources, state.jobs, state.actions))
+
+
+def present_in(state: State, run: Run) -> Job | None:
+    """The job of it that runs now, where its scheduler answers."""
+    queue = queue_in(state, run)
+    return None if queue is None else queue.present
 
 
 def tail(run: Run, count: int = LINES) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from trainmon.model_alerts import Finding
 from trainmon.model_jobs import Job
 from trainmon.rules.base import Duration, ago, is_seen
 from trainmon.rules.runs import advice
-from trainmon.rules.runs.base import LIVING, UNKNOWN, RunRule, queue_in, slurm_source
+from trainmon.rules.runs.base import LIVING, UNKNOWN, RunRule, present_in, queue_in, slurm_source
 from trainmon.scene import target, where
 from trainmon.text import counted, duration
 
@@ -87,7 +87,7 @@ class NoJobQueued(JobRule, frozen=True, kw_only=True):
     keep: Duration = 120.0
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        job = _present(state, run)
+        job = present_in(state, run)
         if job is None or job.ends_at is None or run.queued_behind is None or not _is_chained(state, run, job):
             return
         left = job.ends_at - now
@@ -119,7 +119,7 @@ class TimeLimitNear(JobRule, frozen=True, kw_only=True):
     """And never less than this, which is also taken where no save of it is known."""
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        job = _present(state, run)
+        job = present_in(state, run)
         if job is None or job.ends_at is None or run.verdict not in LIVING or _ends_in_time(run, job):
             return
         left, known = job.ends_at - now, needed_to_save(run)
@@ -149,11 +149,6 @@ class TimeLimitNear(JobRule, frozen=True, kw_only=True):
 
 def _waits(count: int) -> str:
     return "no job waits" if not count else f"only {counted(count, 'job')} wait{'s' if count == 1 else ''}"
-
-
-def _present(state: State, run: Run) -> Job | None:
-    queue = queue_in(state, run)
-    return None if queue is None else queue.present
 
 
 def _is_chained(state: State, run: Run, job: Job) -> bool:

@@ -6,12 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from msgspec.structs import replace
+
 from trainmon.clock import Instant
 from trainmon.model import Run, State
 from trainmon.model_alerts import Finding
-from trainmon.rules.base import Duration
+from trainmon.model_jobs import Job
+from trainmon.rules.base import Duration, ago
 from trainmon.rules.runs import advice
-from trainmon.rules.runs.base import SILENT, UNKNOWN, RunRule, queue_in, tail
+from trainmon.rules.runs.base import SILENT, UNKNOWN, RunRule, present_in, tail
+from trainmon.verdicts import STILL
+from trainmon.witnesses import gpus_of
 
 RULES_OF_SILENCE = frozenset({"run-hung", "run-stalled", "data-stall"})
 
@@ -31,8 +36,7 @@ class SilenceRule(RunRule, frozen=True, kw_only=True):
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         if run.verdict != self.verdict or self._is_told(state, run):
             return
-        queue = queue_in(state, run)
-        job = None if queue is None else queue.present
+        job = present_in(state, run)
         told = () if job is None else (f"job {job.id} is {job.state}",)
         yield self.found(
             state,
@@ -79,9 +83,20 @@ class RunStalled(SilenceRule, frozen=True, kw_only=True):
     verdict: ClassVar[str] = "stalled"
     words: ClassVar[str] = "has stalled"
 
+    at_work: Duration = 3_600.0
+    """While its GPUs draw the power of work it is a warning for so long: an evaluation that its log does not name."""
+
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        for finding in super().look(state, run, now):
+            job = present_in(state, run)
+            if job is not None and job.state in STILL:
+                yield self._stopped_there(run, job, finding, now)
+            elif self._works(state, run, now):
+                words = f"{finding.summary}, with the power of work: it may do what its log does not name"
+                yield replace(finding, summary=words, severity="warning")
+            else:
+                yield finding
         if not _stands_still(state, run, now):
-            yield from super().look(state, run, now)
             return
         assert run.log is not None
         yield self.found(
@@ -92,6 +107,21 @@ class RunStalled(SilenceRule, frozen=True, kw_only=True):
             evidence=tail(run),
             advice="look at the end of its log (key 4); steps that are not recognised can be taught: [[log_format]]",
             since=run.log.at,
+        )
+
+    def _works(self, state: State, run: Run, now: Instant) -> bool:
+        quiet = 0.0 if run.progress.at is None else now - run.progress.at
+        return quiet <= self.at_work and gpus_of(run, state.nodes, state.sources, now).work
+
+    def _stopped_there(self, run: Run, job: Job, finding: Finding, now: Instant) -> Finding:
+        """Slurm, or whoever may, has stopped its job: it holds its nodes, and waits to be let go on."""
+        quiet = "" if run.progress.at is None else f", its last step was {ago(now - run.progress.at)} ago"
+        goes_on = f"scontrol resume {job.id}" if job.state == "SUSPENDED" else f"scancel --signal=CONT {job.id}"
+        return replace(
+            finding,
+            severity="warning",
+            summary=f"{run.name} stands still: job {job.id} {STILL[job.state]}{quiet}",
+            advice=f"ask who did it, or what took its place; who may lets it go on: {goes_on}",
         )
 
     def mend(self, state: State, run: Run) -> str:
