@@ -65,7 +65,11 @@ def _command_row(name: str, params: list[click.Parameter], help_text: str | None
     """One command; of those that act without what all of them share."""
     words = ["trainmon-tui", *([] if name == cli.DASHBOARD else [name]), *map(_usage, params)]
     told = (help_text or "") if name not in cli.VERBS else (help_text or "").replace(EXITS, "")
-    return f"| `{' '.join(words)}` | {' '.join(told.split())} |".replace("RUN|JOB", "RUN\\|JOB")
+    return f"| `{_cell(' '.join(words))}` | {_cell(' '.join(told.split()))} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def _usage(param: click.Parameter) -> str:

@@ -147,7 +147,7 @@ def _alerts(before: State, after: State) -> Iterator[Said]:
         if was is alert:
             continue
         yield from _alert(was, alert)
-        known = was.delivery if was is not None else ()
+        known = (was or alert).delivery  # what became of one from before our start was told then
         for made in alert.delivery:
             if made not in known:
                 level = logging.WARNING if made.state in ("retrying", "dead") else logging.INFO
