@@ -13,6 +13,7 @@ from tests.trainmon.rules.run_states import (
     WANDB,
     WITH_WANDB,
     after,
+    alert,
     blind,
     changed,
     found,
@@ -80,6 +81,75 @@ def test_a_nan_that_only_w_and_b_shows_is_found_there() -> None:
     assert blind(LossNan(), borrowed, quiet) == f"{WANDB}: no answer in 10 s"
 
 
+def test_a_nan_of_w_and_bs_that_the_log_denies_is_no_code_red() -> None:
+    trouble = LossTrouble(state="nan", key="train/loss", value=math.nan, step=12_000, at=NOW - 90)
+    logged = replace(PROGRESS, said=("loss",))
+    seen = state(spec=WITH_WANDB, wandb=wandb(trouble=trouble, loss_state="nan"), progress=logged)
+    finding = found(LossNan(), seen)
+    assert finding is not None
+    assert finding.severity == "warning"
+    assert finding.summary == (
+        "the train/loss of llm is NaN since step 12,000, 881 steps and 1m ago in W&B, while its log says 1.87 at step "
+        "12,880"
+    )
+    before = changed(seen, progress=replace(logged, at=NOW - 100))
+    assert found(LossNan(), before).severity == "critical", "its log may be behind"  # type: ignore[union-attr]
+
+
+def test_a_spike_of_a_trainer_that_logs_rarely_is_told_when_the_next_step_is_as_bad() -> None:
+    seen, at = stepped(usual(), 80, line(80, loss=9.1))
+    assert found(LossSpike(), seen, at + 600) is None
+    seen, at = stepped(seen, 81, line(81, loss=9.0))
+    assert found(LossSpike(), seen, at) is not None
+
+
+# ---- over a restart of this program ----
+
+
+def anew(*text: str) -> tuple[State, float]:
+    """This program began anew a while ago, and has read these lines since."""
+    seen, at = stepped(watched(), 200, *text)
+    return replace(seen, started_at=NOW + 4.0 * 199), at
+
+
+def test_a_restart_of_this_program_ends_no_spike_until_the_loss_is_back() -> None:
+    before, then = stepped(usual(), 80, line(80, loss=9.1), line(81, loss=8.8))
+    told = alert(found(LossSpike(), before, then))  # type: ignore[arg-type]
+    high, at = anew(*(line(200 + place, loss=8.8) for place in range(90)))
+    assert found(LossSpike(), high, at) is None
+    words = "its loss is 8.8, and its usual band of before this program began is not known"
+    assert LossSpike().blind(high, told, at) == words
+    assert LossSpike().blind(changed(high, verdict="dead", why="it failed"), told, at) is None
+    back, at = anew(line(200, loss=2.03))
+    assert LossSpike().blind(back, told, at) is None
+
+
+def test_a_restart_of_this_program_ends_no_floor_and_no_row_of_skipped_steps() -> None:
+    before, then = stepped(watched(), 0, line(1), line(2, scale=1.0))
+    told = alert(found(LossScaleFloor(), before, then))  # type: ignore[arg-type]
+    still, at = anew(line(200, scale=1.0))
+    assert LossScaleFloor().blind(still, told, at) == (
+        "it is 1 still; what it was before this program began is not known"
+    )  # fmt: skip
+    risen, at = anew(line(200, scale=2.0))
+    assert LossScaleFloor().blind(risen, told, at) is None
+    rows, then = stepped(watched(), 0, *(line(one, loss=None, skipped=1) for one in range(25)))
+    skipping = alert(found(SkippedSteps(), rows, then))  # type: ignore[arg-type]
+    few, at = anew(line(200), line(201, loss=None, skipped=1))
+    assert SkippedSteps().blind(few, skipping, at) == "1 skipped iteration since this program began"
+    taken, at = anew(line(200), line(201, loss=None, skipped=1), line(202))
+    assert SkippedSteps().blind(taken, skipping, at) is None
+
+
+def test_a_nan_that_began_before_this_program_is_not_over_while_the_next_lines_have_none() -> None:
+    before, then = stepped(usual(), 80, *(line(80 + place, loss=None, nans=1) for place in range(3)))
+    told = alert(found(LossNan(), before, then))  # type: ignore[arg-type]
+    still, at = anew(line(200, loss=None, nans=1))
+    assert found(LossNan(), still, at) is None
+    assert LossNan().blind(still, told, at) == "it has just begun to be one anew"
+    assert LossNan().blind(changed(still, verdict="dead", why="it failed"), told, at) is None
+
+
 def test_a_nan_is_over_by_a_number_and_not_by_silence() -> None:
     seen, at = stepped(usual(), 80, *(line(80 + place, loss=None, nans=1) for place in range(3)))
     hung = changed(seen, verdict="hung", why="no step for 60m")
@@ -114,7 +184,7 @@ def test_a_loss_inside_its_band_is_no_spike_and_w_and_bs_curve_counts_where_no_l
 
 
 def test_a_spike_is_not_over_because_its_log_is_silent() -> None:
-    seen, at = stepped(usual(), 80, line(80, loss=9.1))
+    seen, at = stepped(usual(), 80, line(80, loss=9.1), line(81, loss=9.0))
     assert blind(LossSpike(), seen, changed(seen, verdict="stalled", why="no step"), at) == "llm is stalled: no step"
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import ClassVar
 
 from trainmon.clock import Instant
 from trainmon.fold_pace import loss_scale
 from trainmon.model import Run, State
-from trainmon.model_alerts import Finding
+from trainmon.model_alerts import Alert, Finding
 from trainmon.model_wandb import LossTrouble
 from trainmon.rules.base import Duration, ago
 from trainmon.rules.runs import advice
-from trainmon.rules.runs.base import BETWEEN, LIVING, RunRule, log_source, tail, wandb_source
+from trainmon.rules.runs.base import BETWEEN, LIVING, RunRule, log_source, present_in, tail, wandb_source
 from trainmon.text import counted
+
+USUAL = re.compile(r"\(usually \S+ to (\S+)\)")
+"""In our own summary."""
 
 
 class NumberRule(RunRule, frozen=True, kw_only=True):
@@ -24,6 +28,18 @@ class NumberRule(RunRule, frozen=True, kw_only=True):
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*log_source(state, run), *_told_by_wandb(state, run))))
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        """What was learnt of its numbers is learnt anew after a start of this program: that alone ends nothing."""
+        why = super().blind(state, alert, now)
+        run = state.runs.get(alert.run or "")
+        if why is not None or run is None or alert.found_at >= state.started_at or run.verdict not in LIVING:
+            return why
+        return self.unlearnt(state, run, alert)
+
+    def unlearnt(self, state: State, run: Run, alert: Alert) -> str | None:
+        """Why an alert from before this program's start is not over, though it is not found."""
+        return None
 
 
 class LossNan(NumberRule, frozen=True, kw_only=True):
@@ -45,15 +61,35 @@ class LossNan(NumberRule, frozen=True, kw_only=True):
             return
         steps = f", {counted(count, 'step')} and" if count > 1 else ","
         value = "NaN" if math.isnan(trouble.value) else "infinite"
+        since = f"{value} since step {trouble.step:,.0f}{steps} {ago(now - trouble.at)} ago"
+        if _denies(run, trouble):
+            yield self._odd(state, run, trouble, since)
+            return
         yield self.found(
             state,
             run,
             "critical",
-            f"the {trouble.key} of {run.name} is {value} since step {trouble.step:,.0f}"
-            f"{steps} {ago(now - trouble.at)} ago",
+            f"the {trouble.key} of {run.name} is {since}",
             evidence=tail(run),
             advice=f"before it saves that, {advice.ends(run)}; then go back to a checkpoint from before step "
             f"{trouble.step:,.0f}",
+            since=trouble.at,
+        )
+
+    def unclear(self, state: State, run: Run, now: Instant) -> str | None:
+        is_one = run.verdict in LIVING and _trouble(run, "nan") is not None
+        return "it has just begun to be one anew" if is_one else None
+
+    def _odd(self, state: State, run: Run, trouble: LossTrouble, since: str) -> Finding:
+        """W&B shows it, and the log shows numbers: it may be another metric, or a rank's that has no data."""
+        return self.found(
+            state,
+            run,
+            "warning",
+            f"the {trouble.key} of {run.name} is {since} in W&B, while its log says {run.progress.loss:.4g} at step "
+            f"{run.progress.step or 0:,}",
+            evidence=tail(run),
+            advice="compare its curve (key 6) with its log (key 4): it may be the metric of one rank alone",
             since=trouble.at,
         )
 
@@ -70,7 +106,7 @@ class LossSpike(NumberRule, frozen=True, kw_only=True):
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         trouble = _trouble(run, "spike")
-        if trouble is None or trouble.after or run.verdict not in LIVING:
+        if trouble is None or trouble.after or run.verdict not in LIVING or _is_single(run, trouble):
             return
         usual = "" if trouble.low is None else f" (usually {trouble.low:.3g} to {trouble.high:.3g})"
         is_now = "" if run.progress.loss is None else f", and is {run.progress.loss:.3g} at step {run.progress.step:,}"
@@ -85,6 +121,12 @@ class LossSpike(NumberRule, frozen=True, kw_only=True):
             "skip that data, or lower the learning rate",
             since=trouble.at,
         )
+
+    def unlearnt(self, state: State, run: Run, alert: Alert) -> str | None:
+        known, loss = USUAL.search(alert.summary), run.progress.loss
+        if known is None or loss is None or loss <= float(known[1]):
+            return None
+        return f"its loss is {loss:.3g}, and its usual band of before this program began is not known"
 
 
 class SkippedSteps(NumberRule, frozen=True, kw_only=True):
@@ -113,6 +155,10 @@ class SkippedSteps(NumberRule, frozen=True, kw_only=True):
             "before, or train in bf16",
             since=progress.skipping_since,
         )
+
+    def unlearnt(self, state: State, run: Run, alert: Alert) -> str | None:
+        skipped = max(run.progress.skipped_in_row, run.memory.skipped_in_row)
+        return f"{counted(skipped, 'skipped iteration')} since this program began" if skipped else None
 
 
 class LossScaleFloor(NumberRule, frozen=True, kw_only=True):
@@ -146,6 +192,26 @@ class LossScaleFloor(NumberRule, frozen=True, kw_only=True):
             "learning rate, or train in bf16",
             since=since,
         )
+
+    def unlearnt(self, state: State, run: Run, alert: Alert) -> str | None:
+        scale, job = loss_scale(run), present_in(state, run)
+        if scale is None or scale > self.floor or (job is not None and (job.started_at or 0.0) > alert.found_at):
+            return None
+        return f"it is {scale:g} still; what it was before this program began is not known"
+
+
+def _denies(run: Run, trouble: LossTrouble) -> bool:
+    """Whether the log itself shows a number since W&B has shown none."""
+    progress = run.progress
+    if trouble is run.memory.trouble or "loss" not in progress.said or "loss" in progress.borrowed:
+        return False
+    is_number = progress.loss is not None and math.isfinite(progress.loss)
+    return is_number and progress.at is not None and progress.at > trouble.at
+
+
+def _is_single(run: Run, trouble: LossTrouble) -> bool:
+    """Whether no step came after it yet: trainers that log rarely show one step for minutes."""
+    return run.progress.at is not None and run.progress.at <= trouble.at
 
 
 def _trouble(run: Run, kind: str) -> LossTrouble | None:
