@@ -69,6 +69,20 @@ def test_a_slow_run_that_is_not_measured_any_more_is_not_over() -> None:
     assert blind(SlowThroughput(), slow, paced(USUAL)) is None
 
 
+def test_a_restart_of_this_program_does_not_make_a_slow_pace_the_usual_one() -> None:
+    told = alert(found(SlowThroughput(), paced(SLOW)))  # type: ignore[arg-type]
+    later = NOW + 3_000
+    slow = replace(USUAL, recent=(1.2e6,) * 10, usual=(1.2e6,) * 40, usual_rate=1.2e6, closed_at=later)
+    anew = replace(paced(slow), started_at=NOW + 60)
+    assert found(SlowThroughput(), anew, later) is None
+    words = "it makes 1.2M tokens/s, and made 1.6M before this program began"
+    assert SlowThroughput().blind(anew, told, later) == words
+    fast = replace(paced(replace(slow, recent=(1.55e6,) * 10)), started_at=NOW + 60)
+    assert SlowThroughput().blind(fast, told, later) is None
+    settled = replace(paced(replace(slow, closed_at=NOW + 50_000)), started_at=NOW + 60)
+    assert SlowThroughput().blind(settled, told, NOW + 50_000) is None, "after half a day it is its usual one"
+
+
 def test_a_run_that_becomes_slower_is_seen_in_its_own_log_and_is_over_when_it_is_as_fast_again() -> None:
     line = " iteration {:8d}/   20000 | elapsed time per iteration (ms): {} | lm loss: 2.0E+00 |"
     seen, at, step = watched(), NOW, 0
@@ -127,6 +141,12 @@ def test_a_gpu_that_is_cold_among_peers_at_work_is_found() -> None:
     assert said(Straggler(), beside(node("n1"), node("n2", COLD))) == (
         "n2 holds llm up: GPU 5 draws 120 W at 20 % and 35 °C, where its 15 peers are at 650 W"
     )
+
+
+def test_while_some_ranks_save_or_evaluate_no_gpu_is_compared() -> None:
+    seen = beside(node("n1"), node("n2", COLD))
+    saving = changed(seen, verdict="saving", why="saving for 6m")
+    assert blind(Straggler(), seen, saving) == "llm is saving: its GPUs cannot be compared"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from statistics import median
@@ -10,12 +11,15 @@ from typing import ClassVar, NamedTuple
 from trainmon.clock import Instant
 from trainmon.model import Gpu, Run, State
 from trainmon.model_alerts import Alert, Finding
-from trainmon.model_pace import GpuPace
-from trainmon.pace import ENOUGH
+from trainmon.model_pace import SLOW_AT_MOST, GpuPace
+from trainmon.pace import ENOUGH, MINUTE
 from trainmon.rules.base import Duration, Share, unseen
 from trainmon.rules.runs.base import BETWEEN, LIVING, RunRule, log_source
 from trainmon.text import counted
 from trainmon.witnesses import is_empty, is_read
+
+STEPS = frozenset({"healthy", "diverged"})
+"""Verdicts of a run whose GPUs all do the same: a save or an evaluation is often the work of some."""
 
 
 class SlowThroughput(RunRule, frozen=True, kw_only=True):
@@ -57,6 +61,20 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
 
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
         return None if self._is_fresh(run, now) else "no minute of it was measured lately"
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        """After a start of this program the slow pace is all that is known: what was usual before is in the alert."""
+        run = state.runs.get(alert.run or "")
+        told = TOLD.search(alert.summary)
+        is_before = alert.found_at < state.started_at and now - state.started_at < SLOW_AT_MOST * MINUTE
+        if run is None or told is None or not is_before or run.memory.pace.measure != told["measure"]:
+            return super().blind(state, alert, now)
+        recent, usual = run.memory.pace.recent[-self.minutes :], float(told["usual"]) * SIZES.get(told["unit"], 1.0)
+        if run.verdict in LIVING and len(recent) == self.minutes and median(recent) < (1 - self.drop) * usual:
+            return (
+                f"it makes {_rate(median(recent))} {told['measure']}, and made {_rate(usual)} before this program began"
+            )
+        return super().blind(state, alert, now)
 
     def _is_fresh(self, run: Run, now: Instant) -> bool:
         pace = run.memory.pace
@@ -100,7 +118,7 @@ class Straggler(RunRule, frozen=True, kw_only=True):
     keep: Duration = 300.0
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        if run.verdict not in LIVING:
+        if run.verdict not in STEPS:
             return
         slow: dict[str, list[str]] = defaultdict(list)
         kinds = self._read(state, run, now)
@@ -124,7 +142,7 @@ class Straggler(RunRule, frozen=True, kw_only=True):
         words = unseen(state, alert)
         if words is not None:
             return words
-        if run.verdict not in LIVING:
+        if run.verdict not in STEPS:
             return f"{run.name} is {run.verdict}: its GPUs cannot be compared"
         known = [one for gpus in self._read(state, run, now).values() if self._peers(gpus) for one in gpus]
         return None if any(one.node == alert.node for one in known) else f"the GPUs of {alert.node} are not busy"
@@ -200,6 +218,11 @@ def _is_of_it(gpu: Gpu, user: str | None) -> bool:
 def _middle(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return median(known) if known else None
+
+
+SIZES = {"G": 1e9, "M": 1e6, "k": 1e3}
+TOLD = re.compile(r" (?P<measure>\S+) over its last .* its usual (?P<usual>[\d.]+)(?P<unit>[GMk]?)$")
+"""In our own summary."""
 
 
 def _rate(value: float) -> str:
