@@ -88,8 +88,8 @@ class HeartbeatSettings(Table, frozen=True, kw_only=True):
     every: Longest = 4 * 3_600.0
     """How often every channel is told how the runs are."""
     ping: Secret | None = None
-    """The dead-man's switch: an address of healthchecks.io or its like, asked only while all is well here; it tells
-    people when it is not asked any more. Never shown."""
+    """The dead-man's switch: an address of healthchecks.io or its like, asked by `--alerts-only` only while all is
+    well; it tells people when it is not asked any more. Never shown."""
     ping_every: Duration = 60.0
     """How often."""
     test: Longest = 7 * 86_400.0

@@ -59,11 +59,11 @@ def routing(settings: Settings, now: Instant) -> Routing:
 
 def caveats(settings: Settings) -> Iterator[str]:
     """What may go unnoticed with these settings, a sentence each."""
-    names = [entry.called for entry in settings.notify if not entry.fallback]
     if not settings.notify:
         yield "nobody is told of anything: the config has no [[notify]]"
     elif len(settings.notify) == 1:
-        yield f"one channel only ({names[0]}): when it fails, nobody hears of it; add one that shares nothing with it"
+        (only,) = settings.notify
+        yield f"one channel only ({only.called}): when it fails, nobody hears of it; add one that shares nothing with it"
     if settings.heartbeat.ping is None:
         yield "no dead-man's switch: when this machine or this program dies, nobody is told; set [heartbeat] ping"
 
@@ -75,8 +75,8 @@ def senses(settings: Settings) -> Settings:
 
 
 def judging(settings: Settings, clock: Clock) -> Alerting:
-    """Alerts are judged, and told to nobody."""
-    return Alerting(watched_rules(settings), routing(settings, clock.now()), None, clock=clock)
+    """Alerts are judged, by what the ledger remembers, and told to nobody."""
+    return Alerting(watched_rules(settings), routing(settings, clock.now()), None, clock=clock, is_apart=True)
 
 
 def recall(directory: Path, submit: Callable[[Event], None], now: Instant) -> None:
