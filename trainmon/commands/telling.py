@@ -62,8 +62,8 @@ def caveats(settings: Settings) -> Iterator[str]:
     if not settings.notify:
         yield "nobody is told of anything: the config has no [[notify]]"
     elif len(settings.notify) == 1:
-        (only,) = settings.notify
-        yield f"one channel only ({only.called}): when it fails, nobody hears of it; add one that shares nothing with it"
+        (one,) = settings.notify
+        yield f"one channel only ({one.called}): when it fails, nobody hears of it; add one that shares nothing with it"
     if settings.heartbeat.ping is None:
         yield "no dead-man's switch: when this machine or this program dies, nobody is told; set [heartbeat] ping"
 
