@@ -8,7 +8,7 @@ import os
 import queue
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -133,7 +133,7 @@ class Daemon:
             say(told.happening, told.level, **told.fields)
         if not has_looked(before, state):
             return
-        words = self._refused or status_line(state)
+        words = self._words(state)
         if not self._is_ready:
             self._is_ready = True
             self._dog.ready(words)
@@ -149,21 +149,35 @@ class Daemon:
             settings, file = self._choose()
             fresh = None if self._parts.renew(settings) else self._made(settings)
         except ConfigError as error:
-            self._refused = f"config refused: {error.problems[0]}"
-            for problem in error.problems:
-                say("config", logging.ERROR, words=problem, result="refused; the old one goes on")
-            self._parts.trouble(self._refused)
+            self._refuse(error.problems)
+        except Exception as error:  # such as a working directory that is gone: the watch goes on
+            log.exception("the config could not be read again")
+            self._refuse([f"it could not be read: {error}"])
         else:
-            self._settings, self._file, self._refused = settings, file, None
-            self._parts.trouble(None)
-            if fresh is not None:
-                self._parts.leave(None, FLUSH)
-                self._parts = fresh
-                self._begin()
-            say("config", result="taken up", sources="dialled anew" if fresh is not None else "as before")
-            for words in caveats(settings):
-                say("caveat", logging.WARNING, words=words)
-        self._dog.ready(self._refused or status_line(self._parts.engine.state))
+            self._settings, self._file = settings, file
+            self._take_up(fresh)
+        self._dog.ready(self._words(self._parts.engine.state))
+
+    def _refuse(self, problems: Sequence[str]) -> None:
+        self._refused = f"config refused: {problems[0]}"
+        for problem in problems:
+            say("config", logging.ERROR, words=problem, result="refused; the old one goes on")
+        self._parts.trouble(self._refused)
+
+    def _take_up(self, fresh: Watching | None) -> None:
+        """Go on with other parts, where the new config needs them."""
+        self._refused = None
+        self._parts.trouble(None)
+        if fresh is not None:
+            self._parts.leave(None, FLUSH)
+            self._parts = fresh
+            self._begin()
+        say("config", result="taken up", sources="dialled anew" if fresh is not None else "as before")
+        for words in caveats(self._settings):
+            say("caveat", logging.WARNING, words=words)
+
+    def _words(self, state: State) -> str:
+        return f"{self._refused}; {status_line(state)}" if self._refused else status_line(state)
 
     def _leave(self, number: int) -> int:
         """Send what waits, say goodbye, and end. A second signal ends it at once."""

@@ -21,7 +21,6 @@ WAIT: Seconds = 60.0
 JUDGED: Seconds = 12.0
 """The longest wait for the look at all of it, and for what it tells to be written down."""
 
-
 LOOKS = 2
 """What one look finds to be over, the next one tells."""
 
