@@ -32,6 +32,7 @@ from tests.trainmon.rules.run_states import (
 )
 from trainmon.fold import fold
 from trainmon.model import State, Switch
+from trainmon.model_actions import Action, Execute, Record
 from trainmon.model_jobs import Job
 from trainmon.model_wandb import WandbRun
 from trainmon.rules.runs import RUNS
@@ -87,6 +88,26 @@ def test_a_run_that_failed_and_whose_next_job_waits_is_a_warning_after_a_minute(
         assert found(RunDead(), judged(waiting, ended(usual))) is None, "a chain of jobs is made for that"
     armed = Switch(path="/fsx/kill", exists=True, armed_at=NOW - 900, by="ann")
     assert found(RunDead(), judged(waiting, ended(), kill=armed)) is None, "a person did that"
+
+
+def test_a_job_that_slurm_has_requeued_and_that_waits_is_a_warning_after_a_quarter_of_an_hour() -> None:
+    """It is neither dead nor held: a node of it failed, and the cluster is full."""
+    waiting = job(state="PENDING", reason="Resources", nodes=(), started_at=None, restarts=1)
+    quiet = replace(PROGRESS, at=NOW - 1_200)
+    finding = found(RunDead(), judged(waiting, progress=quiet))
+    assert finding is not None
+    assert (finding.severity, finding.since) == ("warning", NOW - 1_200)
+    assert finding.summary == (
+        "llm does not train: Slurm has requeued its job, for the 1st time; job 88 waits for free nodes; "
+        "its last step was 20m ago, step 12,880"
+    )
+    assert found(RunDead(), judged(waiting)) is None, "it may start any moment"
+    for fine in (replace(waiting, restarts=0), replace(waiting, priority=0)):
+        assert found(RunDead(), judged(fine, progress=quiet)) is None, "it is its first wait, or a person holds it"
+    action = Action(id="a1", verb="requeue", subject="llm", cluster="prod", host="login", title="Requeue job 88",
+                    run="llm", job="prod/88", deed=Execute(("scontrol", "requeue", "88")))  # fmt: skip
+    asked = {"a1": Record(action=action, status="done", done_at=NOW - 1_199)}
+    assert found(RunDead(), judged(waiting, progress=quiet, actions=asked)) is None, "a person did that"
 
 
 def test_a_job_of_mine_that_never_trained_is_no_code_red() -> None:

@@ -10,6 +10,7 @@ from trainmon.clock import Instant
 from trainmon.endings import SOMEBODY, Queue, has_begun, how_it_ended, who_stopped
 from trainmon.model import Run, State
 from trainmon.model_alerts import Alert, Finding
+from trainmon.model_jobs import Job
 from trainmon.rules.base import Duration, ago
 from trainmon.rules.runs import advice
 from trainmon.rules.runs.base import RunRule, log_source, queue_in, slurm_source, tail, wandb_source
@@ -21,7 +22,8 @@ FAILED = frozenset({"FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "LAUNCH
 
 
 class RunDead(RunRule, frozen=True, kw_only=True):
-    """A run that is not done has ended, and no person ended it. Where its next job waits already, a warning."""
+    """A run that is not done has ended, and no person ended it. Where its next job waits already, or its own waits
+    anew, a warning."""
 
     name: ClassVar[str] = "run-dead"
     origin: ClassVar[str] = "Linum's monitor: CODE RED at once, day or night; BLOOM's is-job-running watchdog"
@@ -29,6 +31,8 @@ class RunDead(RunRule, frozen=True, kw_only=True):
     hold: Duration = 60.0
     """How long it must be so, where nobody says how it ended (accounting may still name a person), or its next job
     waits. Else at once."""
+    requeued: Duration = 900.0
+    """How long after its last step a job that Slurm has requeued may wait: Slurm itself has it wait two minutes."""
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
         return _all_sources(state, run)
@@ -37,6 +41,7 @@ class RunDead(RunRule, frozen=True, kw_only=True):
         queue = queue_in(state, run)
         if run.verdict == "queued" and queue is not None:
             yield from self._waits(state, run, queue, now)
+            yield from self._waits_anew(state, run, queue, now)
         if run.verdict != "dead" or _short_of(run, queue) is not None or _stopped_alert(state, run, queue) is not None:
             return
         last = None if queue is None else queue.ended
@@ -68,6 +73,25 @@ class RunDead(RunRule, frozen=True, kw_only=True):
             evidence=tail(run),
             advice=f"see whether the next would fail, too (its log, key 4); H holds it: trainmon-tui hold {run.name}",
             since=last.ends_at,
+        )
+
+    def _waits_anew(self, state: State, run: Run, queue: Queue, now: Instant) -> Iterator[Finding]:
+        """Slurm has taken its job off its nodes (one failed, or another job went first), and nobody asked for that."""
+        job, last_at = queue.waiting, run.progress.at
+        if job is None or queue.ended is not None or not job.restarts or last_at is None:
+            return
+        if now - last_at < self.requeued or job.priority == 0 or _asked_for(state, run, job, last_at):
+            return
+        yield self.found(
+            state,
+            run,
+            "warning",
+            f"{run.name} does not train: Slurm has requeued its job, for the {_ordinal(job.restarts)} time; {run.why}; "
+            f"its last step was {ago(now - last_at)} ago, {where(run.progress)}",
+            evidence=tail(run),
+            advice="its place in the queue: key 7; whether one of its nodes failed: sinfo -R; a smaller job or another "
+            "partition may start sooner",
+            since=last_at,
         )
 
 
@@ -232,6 +256,15 @@ def _by_its_log(run: Run) -> _Restart | None:
 def _ordinal(number: int) -> str:
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
+
+
+def _asked_for(state: State, run: Run, job: Job, since: Instant) -> bool:
+    """Whether a person has it requeued from here."""
+    return any(
+        record.action.verb == "requeue" and (record.action.run == run.name or record.action.job == job.key)
+        and record.done_at is not None and record.done_at >= since - 60.0
+        for record in state.actions.values()
+    )  # fmt: skip
 
 
 def _short_of(run: Run, queue: Queue | None) -> _Short | None:
