@@ -72,6 +72,24 @@ on = "nodes"                    # login | nodes | run
 # on = "login"
 # lag = "10m"                   # its statistics may be this old
 # quota = {{ command = ["lfs", "quota", "-q", "-u", "me", "/shared"], parser = "lustre" }}
+
+# Who is told of alerts. Two channels that share nothing let people sleep; `trainmon-tui check --notify` tests them.
+# [[notify]]
+# type = "ntfy"                 # or webhook, healthchecks, command, desktop; apprise for mail, Slack, SMS and the rest
+# topic = "env:NTFY_TOPIC"      # secrets come from the environment, or from "file:/path"
+# severity = "warning"          # critical | warning | info
+
+# [heartbeat]
+# every = "4h"                  # a sign of life by every channel
+# ping = "env:HEALTHCHECK_URL"  # a dead-man's switch elsewhere: it calls when it is not asked any more
+
+# A rule whose settings differ; `trainmon-tui rules` lists all of them.
+# [[rule]]
+# type = "gpu-hot"
+# hold = "5m"
+
+# [daemon]
+# host = "bastion"              # where `trainmon-tui --alerts-only` runs, if not on this machine
 """
 
 NO_LOGIN = '# login = "login1"            # shared files are read and Slurm is asked there; absent: on this machine'
