@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -27,7 +28,8 @@ from tests.lab.webhook_receiver import WebhookReceiver
 ROOT = Path(__file__).parents[2]
 USUAL_POINTS = 90
 """Between finding something and the last mark, when all goes well."""
-QUIET = 0.8
+QUIET = 0.06
+QUIET_CHILDREN = 0.8
 BAD: tuple[Answer, ...] = (HANG, CUT, DIE, status(500), status(503), status(429, retry_after="0"))
 
 
@@ -127,6 +129,8 @@ class Story:
         self.nursery = Nursery()
         self._names: list[str] = []
         self._active: list[str] = []
+        self._came: dict[str, list[int]] = {}
+        """By channel, how many messages had come at the end of each life."""
         self.spec = Spec(
             directory=str(self.ledger.parent),
             faults=str(self.faults),
@@ -166,18 +170,20 @@ class Story:
 
     def _live(self, spec: Spec) -> str:
         place = self.nursery.live(spec)
-        if self.mail is not None:
-            self._let_children_end(self.mail)
-        self._count_copies()
+        self._let_all_come()
+        for channel, told in self._tellings().items():
+            self._came.setdefault(channel, []).append(len(told))
         return place
 
-    def _let_children_end(self, mail: MailServer) -> None:
-        """A child that sends for a channel may outlive its killed parent for a moment: that is of that life, too."""
-        known, quiet_since = -1, time.monotonic()
-        while time.monotonic() - quiet_since < QUIET:
-            if len(mail.messages) != known:
-                known, quiet_since = len(mail.messages), time.monotonic()
-            time.sleep(0.05)
+    def _let_all_come(self) -> None:
+        """What was on its way when its sender was killed is of that life; a child that sends may outlive its parent."""
+        quiet, known, quiet_since = QUIET if self.mail is None else QUIET_CHILDREN, -1, time.monotonic()
+        while time.monotonic() - quiet_since < quiet:
+            mails = self.mail.messages if self.mail is not None else ()
+            came = len(self.topic.requests) + len(self.hook.requests) + len(mails)
+            if came != known:
+                known, quiet_since = came, time.monotonic()
+            time.sleep(0.01)
 
     def _something_happens(self) -> None:
         if self._active and self.rng.random() < 0.3:
@@ -213,16 +219,19 @@ class Story:
         }
 
     def _count_copies(self) -> None:
-        """A message is a copy that tells again what its channel took before, and could say so."""
+        """A message is a copy that tells again what its channel took before, and could say so. To blame is the crash
+        of the life in which it took it: what it took was not marked."""
         for channel, told in self._tellings().items():
-            before: set[str] = set()
-            copies = 0
-            for message, was_said in told:
-                copies += not before.isdisjoint(message)
-                before |= message if was_said else frozenset()
-            new = copies - self.outcome.copies[channel]
-            self.outcome.copies[channel] = copies
-            self.outcome.most_copies_a_crash = max(self.outcome.most_copies_a_crash, new)
+            taken_in: dict[str, int] = {}
+            blamed: Counter[int] = Counter()
+            for number, (message, was_said) in enumerate(told):
+                lives = {taken_in[key] for key in message if key in taken_in}
+                blamed.update(lives)
+                self.outcome.copies[channel] += bool(lives)
+                life = bisect_right(self._came[channel], number)
+                taken_in = {key: known for key, known in taken_in.items() if key not in message}
+                taken_in |= dict.fromkeys(message, life) if was_said else {}
+            self.outcome.most_copies_a_crash = max(self.outcome.most_copies_a_crash, *blamed.values(), 0)
 
     def _texts(self) -> dict[str, str]:
         return {
@@ -238,6 +247,7 @@ class Story:
     def _count(self) -> None:
         """Lost is what is in the outbox and came to nobody, what was found and is in no outbox, and what was given
         up."""
+        self._count_copies()
         texts, outcome = self._texts(), self.outcome
         rows = self.rows(
             "SELECT outbox.channel, outbox.state, notices.key, notices.notice FROM outbox JOIN notices USING (key)"

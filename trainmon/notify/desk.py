@@ -109,7 +109,8 @@ class Desk:
             health = replace(self._health, waiting=waiting, oldest_at=oldest)
             began = self._sending_since
         if began is not None and (hung := self._clock.monotonic() - began) > STRANGE_AFTER:
-            return replace(health, state="retrying", words=f"a message has been on its way for {hung:.0f} s")
+            since = health.since or self._clock.now() - hung
+            return replace(health, state="retrying", words=f"a message is on its way for {ago(hung)}", since=since)
         return health
 
     def finish(self) -> None:

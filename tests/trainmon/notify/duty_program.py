@@ -42,7 +42,7 @@ def main(directory: Path, file: Path, is_network: bool) -> None:
         if isinstance(event, DutyChanged):
             print(event.duty.holder, event.duty.where, event.duty.words or "", sep="|", flush=True)
 
-    office = Office(ledger, (Lines(file),), submit, program="alerts-only")
+    office = Office(ledger, (Lines(file),), submit, patience=1.0, program="alerts-only")
     ledger.start()
     office.start()
     for line in sys.stdin:

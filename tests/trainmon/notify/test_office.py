@@ -85,6 +85,22 @@ def test_a_channel_that_hangs_delays_no_other(tmp_path: Path) -> None:
         until(lambda: sorted(mail.keys) == ["a-fire", "b-fire"])
 
 
+def test_a_sender_that_never_comes_back_is_told_of(tmp_path: Path) -> None:
+    phone, go, clock = Phone(), threading.Event(), Shifted()
+    phone.script.append(go)
+    with opened(tmp_path, phone, clock=clock) as scene:
+        scene.hand_over(fire())
+        until(lambda: phone.tried)
+        clock.passed = 180.0
+        until(
+            lambda: [one.words for one in scene.of(ChannelsChanged)[-1].channels] == ["a message is on its way for 3m"]
+        )
+        (channel,) = scene.of(ChannelsChanged)[-1].channels
+        assert (channel.state, channel.since is not None) == ("retrying", True)
+        go.set()
+        until(lambda: [one.state for one in scene.of(ChannelsChanged)[-1].channels] == ["ok"])
+
+
 def test_what_fails_now_is_tried_again_and_its_words_are_told(tmp_path: Path) -> None:
     phone = Phone()
     phone.script.extend([Retry(NO_ROUTE), Retry("500: internal error")])
