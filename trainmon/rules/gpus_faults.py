@@ -63,7 +63,7 @@ class EccUncorrected(Rule, frozen=True, kw_only=True):
             words += " since its driver was loaded; none has come while it was watched"
         return Finding(
             **_of_gpu(self, node, gpu, whose),  # type: ignore[arg-type]
-            severity="critical" if is_new else "warning",
+            severity=whose.worst(node.name) if is_new else "warning",
             summary=words,
             evidence=tuple(f"{growth.by} more, {ago(now - growth.last)} ago" for growth in grown_lately),
             advice=f"drain the node and reset the GPU; {EXCLUDE}; if errors come again, have it replaced",
@@ -99,7 +99,7 @@ class RowRemap(Rule, frozen=True, kw_only=True):
         if gpu.remap_failed:
             return Finding(
                 **common,  # type: ignore[arg-type]
-                severity="critical",
+                severity=whose.worst(node.name),
                 summary=f"GPU {gpu.index} of {node.name} could not remap bad rows of its memory: no spare is left",
                 evidence=("row remap: failed",),
                 advice=f"have it replaced: NVIDIA takes it back for this; {EXCLUDE}",
@@ -146,7 +146,7 @@ class GpuLost(Rule, frozen=True, kw_only=True):
         is_mild = MISMATCH in error and gpu.state != "lost"
         return Finding(
             **_of_gpu(self, node, gpu, whose),  # type: ignore[arg-type]
-            severity="warning" if is_mild else "critical",
+            severity="warning" if is_mild else whose.worst(node.name),
             summary=f"GPU {gpu.index} of {node.name} {words}: {error}; {others} of {len(node.gpus)} GPUs answer",
             evidence=_trace(gpu, now),
             advice=(
@@ -216,7 +216,7 @@ class GpuMissing(Rule, frozen=True, kw_only=True):
         return Finding(
             rule=self.name,
             subject=f"node:{name}",
-            severity="warning" if is_mild else "critical",
+            severity="warning" if is_mild else whose.worst(name),
             summary=words,
             evidence=tuple(evidence),
             advice=f"a reboot may bring them back; else the hardware is at fault: tell its administrators; {EXCLUDE}",

@@ -15,8 +15,7 @@ from trainmon.xids import RECOVERY, Meaning, meaning, switch_meaning
 NEWS = 600.0
 """For how long a fault that is told once is news; nvidia_gpu_exporter looks back as far."""
 
-SEVERITIES: dict[str, Severity] = {"hardware": "critical", "watch": "warning", "application": "warning",
-                                   "unknown": "warning"}  # fmt: skip
+SEVERITIES: dict[str, Severity] = {"watch": "warning", "application": "warning", "unknown": "warning"}
 
 
 class XidSeen(Rule, frozen=True, kw_only=True):
@@ -78,7 +77,7 @@ class XidSeen(Rule, frozen=True, kw_only=True):
         return Finding(
             rule=self.name,
             subject=f"{where} {word.lower()} {fault.code}",
-            severity=SEVERITIES[means.kind],
+            severity=whose.worst(name) if means.kind == "hardware" else SEVERITIES[means.kind],
             summary=f"{word} {fault.code} on {who}: {means.name}{times}, {ago(now - fault.last_at)} ago",
             evidence=(said,),
             advice=f"{means.advice}; {EXCLUDE}" if means.kind == "hardware" else means.advice,

@@ -8,7 +8,7 @@ from functools import cached_property
 from trainmon.clock import Instant, Seconds
 from trainmon.fold import LATE_AFTER
 from trainmon.model import Gpu, Node, Run, Source, State
-from trainmon.model_alerts import Alert
+from trainmon.model_alerts import Alert, Severity
 from trainmon.rules.base import ago, is_seen, unseen
 from trainmon.witnesses import FRESH
 
@@ -54,6 +54,13 @@ class Whose:
         """Whether a run is on it, or was until it died."""
         run = self._runs.get(node)
         return run is not None and run.verdict != "queued" and run.verdict not in AWAY
+
+    def worst(self, node: str) -> Severity:
+        """How bad a broken GPU is: nobody need get up for a node on which Slurm has no job."""
+        told = self._state.scheduler_nodes.get(node)
+        if told is None or told.state != "IDLE" or self.holds(node):
+            return "critical"
+        return "warning" if is_seen(self._state.sources.get(f"slurm:{told.cluster}")) else "critical"
 
 
 def nodes_seen(state: State) -> Iterator[Node]:

@@ -207,3 +207,21 @@ def test_a_login_node_without_gpus_misses_none() -> None:
     scene = Scene("n1")
     scene.state = replace(scene.state, nodes={})
     assert scene.say("n1", Hello(1, NOW, "n1", probe="none")).found(MISSING) == {}
+
+
+# ---- a node with no job ----
+
+
+def test_for_a_broken_gpu_of_a_node_on_which_no_job_is_nobody_gets_up() -> None:
+    for told, severity in (
+        (slurm("n1", "IDLE"), "warning"),
+        (slurm("n1", "IDLE", "DRAIN"), "warning"),
+        (slurm("n1", "ALLOCATED"), "critical"),
+    ):
+        scene = Scene().scheduler(told).say("n1", facts(NOW, remap_failed=True))
+        assert only(scene.found(REMAP)).severity == severity
+        scene.say("n1", GpuSamples(1, NOW, (GpuSample(index=3, lost=True),)))
+        assert only(scene.found(LOST)).severity == severity
+    under_a_run = Scene().runs().scheduler(slurm("n1", "IDLE"))
+    under_a_run.say("n1", GpuSamples(1, NOW, (GpuSample(index=3, lost=True),)))
+    assert only(under_a_run.found(LOST)).severity == "critical", "it was started beside the scheduler"
