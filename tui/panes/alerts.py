@@ -10,7 +10,7 @@ from textual.binding import BindingType
 
 from trainmon.model import State
 from trainmon.text import clean
-from tui.alert_rows import ORDERS, SILENCE, Lines, head, layout
+from tui.alert_rows import ORDERS, SILENCE, Lines, head, layout, opened
 from tui.alert_words import broken, duty_words, matched, standing, summed, who_tells
 from tui.keys import bindings
 from tui.lines import HEADING, SENTENCE, KeyedLines
@@ -54,8 +54,11 @@ class AlertsPane(Pane):
     # ---- what keys are about ----
 
     def alerts(self) -> tuple[str, ...]:
-        """The marked alerts, else the one under the cursor."""
+        """The marked alerts, else the one under the cursor; of a pane that was not drawn yet, as `5 a` in one go finds
+        it, the first."""
         keys = self.lines.marks() or ([] if self.selected is None else [self.selected])
+        if not keys and not self.lines.rows and self.state is not None:
+            keys = [one.id for one in opened(self.state, self.sort, self.filter)[:1]]
         return tuple(key for key in keys if not key.startswith(SILENCE))
 
     def silence(self) -> str | None:
