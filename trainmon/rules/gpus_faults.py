@@ -18,6 +18,9 @@ NEW = Past()
 LISTED = re.compile(r"of its (\d+) GPUs")
 """In our own summary."""
 
+NEW_ONES = "of them new"
+"""The same, of memory errors."""
+
 MISMATCH = "version mismatch"
 """A driver that was updated under running programs: these go on, and new ones do not start."""
 
@@ -50,15 +53,25 @@ class EccUncorrected(Rule, frozen=True, kw_only=True):
             for gpu in node.gpus:
                 if gpu.ecc_uncorrected:
                     counter = state.pasts.get(node.name, NEW).counters.get(f"ecc {gpu.index}")
-                    yield self._found(node, gpu, counter, whose, now)
+                    yield self._found(node, gpu, counter, self._told(node, gpu, state, now), whose, now)
 
-    def _found(self, node: Node, gpu: Gpu, counter: Counter | None, whose: Whose, now: Instant) -> Finding:
+    def _told(self, node: Node, gpu: Gpu, state: State, now: Instant) -> Instant | None:
+        """When new ones came before this program began, by the alert that it told of them."""
+        key = (self.name, f"gpu:{node.name}/{gpu.index}")
+        known = (alert for alert in state.alerts.values() if alert.is_open and alert.key == key)
+        return next((one.since for one in known if NEW_ONES in one.summary and now - one.since <= self.recent), None)
+
+    def _found(
+        self, node: Node, gpu: Gpu, counter: Counter | None, told: Instant | None, whose: Whose, now: Instant
+    ) -> Finding:
         grown_lately = counter.grown[-5:] if counter is not None else ()
         grown = grown_lately[-1] if grown_lately else None
-        is_new = grown is not None and now - grown.last <= self.recent
+        is_new = told is not None or (grown is not None and now - grown.last <= self.recent)
         words = f"GPU {gpu.index} of {node.name} has {counted(gpu.ecc_uncorrected or 0, 'uncorrected ECC error')}"
         if grown is not None and counter is not None:
-            words += f", {counter.since(now - self.recent):,} of them new, the last {ago(now - grown.last)} ago"
+            words += f", {counter.since(now - self.recent):,} {NEW_ONES}, the last {ago(now - grown.last)} ago"
+        elif told is not None:
+            words += f", some {NEW_ONES}, which came {ago(now - told)} ago"
         else:
             words += " since its driver was loaded; none has come while it was watched"
         return Finding(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tests.trainmon.rules.node_scene import NOW, Scene, facts, host, samples, slurm
+from tests.trainmon.rules.node_scene import NOW, Scene, alert, facts, host, samples, slurm
 from trainmon.model_alerts import Finding
 from trainmon.readings import GpuSample, GpuSamples, Hello, Xid
 from trainmon.rules.gpus_faults import EccUncorrected, GpuLost, GpuMissing, RowRemap
@@ -65,6 +65,21 @@ def test_errors_that_are_no_longer_told_are_not_resolved() -> None:
     assert scene.blind(ECC, finding) == "GPU 3 does not tell its ECC errors"
     scene.say("n1", facts(NOW, ecc_uncorrected=0))
     assert scene.blind(ECC, finding) is None
+
+
+def test_a_restart_of_this_program_does_not_make_new_errors_old() -> None:
+    scene = Scene().after(300.0).say("n1", samples(NOW + 300), facts(NOW + 300, ecc_uncorrected=2))
+    told = alert(only(scene.found(ECC)), scene.now)
+    anew = Scene("n2").say("n1", samples(NOW), facts(NOW, ecc_uncorrected=2)).after(3_900.0)
+    anew.well("n2").say("n1", samples(anew.now), facts(anew.now, ecc_uncorrected=2))
+    assert only(anew.found(ECC)).severity == "warning"
+    anew.state = replace(anew.state, alerts={told.id: told})
+    finding = only(anew.found(ECC))
+    assert finding.severity == "critical"
+    assert finding.summary == "GPU 3 of n1 has 2 uncorrected ECC errors, some of them new, which came 1h ago"
+    later = replace(told, summary=finding.summary, since=anew.now - 90_000)
+    anew.state = replace(anew.state, alerts={told.id: later})
+    assert only(anew.found(ECC)).severity == "warning", "a day later they are old"
 
 
 def test_rows_that_could_not_be_remapped_are_critical_and_pending_ones_a_warning() -> None:

@@ -107,6 +107,12 @@ def test_a_run_whose_gpus_draw_the_power_of_work_is_a_warning_for_an_hour() -> N
         assert finding.severity == "critical"
 
 
+def test_a_run_of_which_no_step_was_ever_seen_may_have_a_log_that_is_not_understood() -> None:
+    never = changed(STALLED, progress=replace(PROGRESS, at=None, step=None))
+    assert found(RunStalled(), never).advice.endswith("[[log_format]]")  # type: ignore[union-attr]
+    assert "[[log_format]]" not in found(RunStalled(), STALLED).advice  # type: ignore[union-attr]
+
+
 def test_a_job_that_somebody_has_suspended_is_a_warning_that_says_what_lets_it_go_on() -> None:
     seen = state(job(state="SUSPENDED"), verdict="stalled", why="job 88 is suspended", progress=QUIET)
     finding = found(RunStalled(), seen)

@@ -125,7 +125,8 @@ class RunStalled(SilenceRule, frozen=True, kw_only=True):
         )
 
     def mend(self, state: State, run: Run) -> str:
-        return f"look at the end of its log (key 4) and its GPUs (key 2); {advice.requeues(state, run)}"
+        taught = "; steps that are not recognised can be taught: [[log_format]]" if run.progress.at is None else ""
+        return f"look at the end of its log (key 4) and its GPUs (key 2); {advice.requeues(state, run)}{taught}"
 
 
 class DataStall(SilenceRule, frozen=True, kw_only=True):
