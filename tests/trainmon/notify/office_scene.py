@@ -114,6 +114,11 @@ class Scene:
         history = tuple((one.id, "fired", "it began") for one in alerts)
         self.office.hand_over(AlertChanges(at=now, alerts=alerts, notices=notices, history=history, **facts))
 
+    def until_marked(self) -> None:
+        """Nothing is sent again by the next program."""
+        query = "SELECT count(*) FROM outbox WHERE state IN ('waiting', 'leased')"
+        until(lambda: self.rows(query) == [(0,)], "the marks of what was sent")
+
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         return plain(self.ledger.file, query)
 

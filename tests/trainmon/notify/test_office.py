@@ -66,6 +66,7 @@ def test_the_same_key_is_told_once_whoever_hands_it_over_again(tmp_path: Path) -
             until(lambda: scene.rows("SELECT state FROM outbox") == [("sent",)])
         scene.hand_over(fire("z"))
         until(lambda: "z-fire" in phone.keys)
+        scene.until_marked()
     with opened(tmp_path, phone) as scene:
         scene.hand_over(fire())
         scene.hand_over(fire("y"))
@@ -307,8 +308,9 @@ def test_a_letter_found_after_a_jump_of_the_clock_is_sent_and_not_given_up(tmp_p
         scene.hand_over(fire())
         until(lambda: phone.tried)
     phone.always = None
-    with opened(tmp_path, phone, clock=Shifted(-30 * 86_400.0)):
+    with opened(tmp_path, phone, clock=Shifted(-30 * 86_400.0)) as scene:
         until(lambda: phone.keys == ["a-fire"])
+        scene.until_marked()
     with opened(tmp_path, phone, clock=Shifted(+300 * 86_400.0)) as scene:
         scene.hand_over(fire("b"))
         until(lambda: phone.keys == ["a-fire", "b-fire"])
