@@ -15,8 +15,6 @@ from trainmon.xids import RECOVERY, Meaning, meaning, switch_meaning
 NEWS = 600.0
 """For how long a fault that is told once is news; nvidia_gpu_exporter looks back as far."""
 
-SEVERITIES: dict[str, Severity] = {"watch": "warning", "application": "warning", "unknown": "warning"}
-
 
 class XidSeen(Rule, frozen=True, kw_only=True):
     """The driver told a fault (Xid), or an NVSwitch did (SXid). One of the hardware is critical until the node reboots;
@@ -77,7 +75,7 @@ class XidSeen(Rule, frozen=True, kw_only=True):
         return Finding(
             rule=self.name,
             subject=f"{where} {word.lower()} {fault.code}",
-            severity=whose.worst(name) if means.kind == "hardware" else SEVERITIES[means.kind],
+            severity=_severity(means, name, whose),
             summary=f"{word} {fault.code} on {who}: {means.name}{times}, {ago(now - fault.last_at)} ago",
             evidence=(said,),
             advice=f"{means.advice}; {EXCLUDE}" if means.kind == "hardware" else means.advice,
@@ -98,6 +96,14 @@ class XidSeen(Rule, frozen=True, kw_only=True):
         if was_before and (past.booted_at is None or past.booted_at <= alert.since):
             return "it was told before this program began to watch, and the node has not rebooted since"
         return super().blind(state, alert, now)
+
+
+def _severity(means: Meaning, node: str, whose: Whose) -> Severity:
+    if means.kind == "hardware":
+        return whose.worst(node)
+    if means.kind == "application" and whose.name(node) is None:
+        return "info"  # a program of somebody else
+    return "warning"
 
 
 def _is_over(fault: Fault, past: Past) -> bool:

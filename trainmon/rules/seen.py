@@ -58,7 +58,7 @@ class Whose:
     def worst(self, node: str) -> Severity:
         """How bad a broken GPU is: nobody need get up for a node on which Slurm has no job."""
         told = self._state.scheduler_nodes.get(node)
-        if told is None or told.state != "IDLE" or self.holds(node):
+        if told is None or told.state not in ("IDLE", "DOWN") or self.holds(node):
             return "critical"
         return "warning" if is_seen(self._state.sources.get(f"slurm:{told.cluster}")) else "critical"
 

@@ -231,6 +231,7 @@ def test_for_a_broken_gpu_of_a_node_on_which_no_job_is_nobody_gets_up() -> None:
     for told, severity in (
         (slurm("n1", "IDLE"), "warning"),
         (slurm("n1", "IDLE", "DRAIN"), "warning"),
+        (slurm("n1", "DOWN", "NOT_RESPONDING"), "warning"),
         (slurm("n1", "ALLOCATED"), "critical"),
     ):
         scene = Scene().scheduler(told).say("n1", facts(NOW, remap_failed=True))

@@ -42,6 +42,11 @@ def test_an_xid_of_a_program_is_told_once_as_evidence(code: int) -> None:
     assert (finding.severity, finding.event, finding.evidence) == ("warning", True, (f"Xid {code}, told by NVML",))
 
 
+def test_an_xid_of_somebody_elses_program_is_an_information() -> None:
+    assert only(told(31, scene=Scene()).found(RULE)).severity == "info"
+    assert only(told(79, scene=Scene()).found(RULE)).severity == "critical", "the hardware is everybody's"
+
+
 @pytest.mark.parametrize("code", [43, 45, 63])
 def test_what_is_never_a_cause_alone_is_not_told(code: int) -> None:
     assert told(code).found(RULE) == {}

@@ -41,6 +41,16 @@ def test_a_checkpoint_that_is_twice_as_far_behind_as_ever_is_overdue() -> None:
     assert "trainmon-tui save llm" in finding.advice
 
 
+def test_names_that_count_epochs_and_not_steps_are_late_by_time_alone() -> None:
+    """`epoch_5` is no step 5 of 12,880."""
+    known = checkpoints(checkpoint(5, 900), checkpoint(4, 2_900), every_steps=1)
+    assert found(CheckpointOverdue(), state(job(), checkpoints=known)) is None
+    late = checkpoints(checkpoint(5, 5_500), every_steps=1)
+    assert said(CheckpointOverdue(), state(job(), checkpoints=late)) == (
+        "the last checkpoint of llm, of step 5, is 1h 31m old; usually it saves every 33m"
+    )
+
+
 def test_time_counts_where_steps_are_not_known() -> None:
     known = checkpoints(checkpoint(None, 5_500), every_steps=None)
     assert "usually it saves every 33m" in said(CheckpointOverdue(), state(job(), checkpoints=known))

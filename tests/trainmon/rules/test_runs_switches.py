@@ -57,6 +57,18 @@ def test_a_trainer_that_goes_on_under_its_kill_switch_does_not_read_it() -> None
     assert "trainmon-tui cancel llm" in finding.advice
 
 
+def test_no_trainer_reads_a_switch_while_it_evaluates_or_saves() -> None:
+    for verdict in ("evaluating", "saving"):
+        busy = changed(state(job(), kill=ARMED, save=SAVE), verdict=verdict, why=f"{verdict} for 20m")
+        words = f"llm is {verdict}, and reads no switch meanwhile"
+        assert blind(KillSwitchLeft(), state(job(), kill=ARMED, save=SAVE), busy) == words
+        assert blind(SaveSwitchIgnored(), state(job(), kill=ARMED, save=SAVE), busy) == words
+        gone = changed(busy, kill=replace(ARMED, exists=False))
+        assert blind(KillSwitchLeft(), state(job(), kill=ARMED), gone) is None
+    assert KillSwitchLeft().hold >= 60, "it reads it at its next step"
+    assert SaveSwitchIgnored().hold >= 60
+
+
 def test_a_kill_switch_that_was_just_armed_and_one_that_is_gone_are_fine() -> None:
     assert found(KillSwitchLeft(), state(job(), kill=replace(ARMED, armed_at=NOW - 300))) is None
     assert found(KillSwitchLeft(), state(job(), kill=replace(ARMED, exists=False))) is None

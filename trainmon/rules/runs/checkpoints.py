@@ -16,6 +16,10 @@ from trainmon.rules.runs.base import BETWEEN, LIVING, RunRule, queue_in
 from trainmon.text import counted, duration
 
 
+FASTER = 0.25
+"""A run may have become so much faster since; lines of a log come as often as steps, or more seldom."""
+
+
 class CheckpointRule(RunRule, frozen=True, kw_only=True):
     """Rests on the host that lists the directory."""
 
@@ -40,7 +44,7 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
     unseen_while: ClassVar[frozenset[str]] = BETWEEN
 
     times: float = 2.0
-    """So many times its usual distance in steps, or in time where steps are not known."""
+    """So many times its usual distance, in steps (where these are known) and in time: names may count epochs."""
     first: Duration = 21_600.0
     """How long a job may train without a first one."""
     hold: Duration = 120.0
@@ -53,7 +57,7 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
         words = self._without_any(state, run, now) if last is None else self._late(run, known, last, now)
         if words is None:
             return
-        lost = known.at_risk(run.progress.step)
+        lost = known.at_risk(run.progress.step) if _counts_steps(run, known) else None
         risk = f"; {counted(lost, 'step')} are at risk" if lost else ""
         yield self.found(
             state,
@@ -73,12 +77,13 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
         if last.at is None:
             return None
         age, step = now - last.at, run.progress.step
-        if known.every_steps and last.step is not None and step is not None:
-            is_late = step - last.step > self.times * known.every_steps
+        is_old = None if not known.every_s else age > self.times * known.every_s + (known.save_s or 0.0)
+        if known.every_steps and last.step is not None and step is not None and _counts_steps(run, known):
+            is_late = step - last.step > self.times * known.every_steps and is_old is not False
             usual = f"every {known.every_steps:,} steps"
-        elif known.every_s:
-            is_late = age > self.times * known.every_s + (known.save_s or 0.0)
-            usual = f"every {duration(known.every_s)}"
+        elif is_old is not None:
+            is_late = is_old
+            usual = f"every {duration(known.every_s or 0.0)}"
         else:
             return None
         which = "" if last.step is None else f", of step {last.step:,},"
@@ -151,6 +156,13 @@ class CheckpointPointer(CheckpointRule, frozen=True, kw_only=True):
             advice="put the pointer right, or move what is torn away, before its next attempt starts"
             + (f"; H holds the job that waits: trainmon-tui hold {run.name}" if run.verdict == "queued" else ""),
         )
+
+
+def _counts_steps(run: Run, known: Checkpoints) -> bool:
+    """Whether the numbers in their names are steps: between two of them there is time for so many. Some are epochs."""
+    if not known.every_steps or not known.every_s or not run.progress.cadence_s:
+        return True
+    return known.every_steps * run.progress.cadence_s >= FASTER * known.every_s
 
 
 def _problem(words: str | None) -> str | None:

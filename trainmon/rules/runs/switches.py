@@ -13,6 +13,9 @@ from trainmon.rules.base import Duration, ago
 from trainmon.rules.runs.base import LIVING, SILENT, UNKNOWN, RunRule, queue_in
 from trainmon.scene import patience
 
+BUSY = frozenset({"evaluating", "saving"})
+"""Verdicts of a run that reads no switch now: it does so between steps."""
+
 
 class SwitchRule(RunRule, frozen=True, kw_only=True):
     """Rests on the host that reads the run's files."""
@@ -24,6 +27,8 @@ class SwitchRule(RunRule, frozen=True, kw_only=True):
         return (f"node:{host}",) if host is not None and f"node:{host}" in state.sources else ()
 
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
+        if run.verdict in BUSY and any(switch is not None and switch.exists for switch in self.switches(run)):
+            return f"{run.name} is {run.verdict}, and reads no switch meanwhile"
         for switch in self.switches(run):
             if switch is not None and (switch.error is not None or switch.exists is None):
                 return f"{switch.path} cannot be seen: {switch.error or 'its host does not say'}"
@@ -39,6 +44,8 @@ class KillSwitchLeft(SwitchRule, frozen=True, kw_only=True):
     name: ClassVar[str] = "kill-switch-left"
     origin: ClassVar[str] = "IDEFICS and BLOOM: a kill switch that is left burns one array element after the other"
 
+    hold: Duration = 120.0
+    """How long it must be so: an evaluation may just have ended, during which no trainer reads it."""
     after: Duration = 900.0
     """How long after it was armed: a trainer may take minutes to save and exit."""
 
@@ -48,6 +55,8 @@ class KillSwitchLeft(SwitchRule, frozen=True, kw_only=True):
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         kill = run.kill
         if kill is None or not kill.exists or kill.armed_at is None or now - kill.armed_at < self.after:
+            return
+        if run.verdict in BUSY:
             return
         queue = queue_in(state, run)
         waiting = None if queue is None else queue.waiting
@@ -76,6 +85,8 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
     origin: ClassVar[str] = "a switch is read every iteration: ten of them, or 10m; two usual saves, or 15m"
     unseen_while: ClassVar[frozenset[str]] = UNKNOWN | {"starting"}
 
+    hold: Duration = 120.0
+    """How long it must be so: an evaluation may just have ended, during which no trainer reads it."""
     untaken: Duration = 600.0
     """How long it may lie there, at least; and ten of the run's usual intervals."""
     unsaved: Duration = COMMIT_AT_LEAST
@@ -86,7 +97,7 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         save = run.save
-        if save is None or run.verdict not in LIVING | SILENT:
+        if save is None or run.verdict not in (LIVING | SILENT) - BUSY:
             return
         words = self._untaken(run, save, now) if save.exists else self._unsaved(state, run, save, now)
         if words is None:
