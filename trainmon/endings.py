@@ -21,6 +21,9 @@ OURS_BEFORE: Seconds = 900.0
 ARMED_BEFORE: Seconds = 60.0
 """A switch that was armed later than this after an end has not caused it: the clocks of two hosts are at work."""
 
+OBEYS_WITHIN: Seconds = 1_800.0
+"""A trainer that still steps so long after its kill switch was armed does not read it."""
+
 CLEARED_AFTER: Seconds = 60.0
 """What is read of a node's GPU processes is up to half a minute old: sooner after an end it tells of before."""
 
@@ -119,7 +122,8 @@ def how_it_ended(job: Job, now: Instant) -> str:
 def who_stopped(run: Run, job: Job, actions: Mapping[str, Record], now: Instant) -> str | None:
     """That a person ended it, and who: an armed kill switch, an action of ours, or a cancelled job."""
     ended = job.ends_at or job.gone_at or now
-    if run.kill is not None and run.kill.exists and (run.kill.armed_at or 0.0) <= ended + ARMED_BEFORE:
+    is_armed = run.kill is not None and run.kill.exists and (run.kill.armed_at or 0.0) <= ended + ARMED_BEFORE
+    if is_armed and not steps_on_under_it(run, job.started_at):
         return f"the kill switch is armed{since(run, now)}"
     for record in reversed(tuple(actions.values())):
         action = record.action
@@ -131,6 +135,17 @@ def who_stopped(run: Run, job: Job, actions: Mapping[str, Record], now: Instant)
     if job.state == "CANCELLED":
         return f"cancelled by {job.cancelled_by}" if job.cancelled_by else SOMEBODY
     return None
+
+
+def steps_on_under_it(run: Run, began: Instant | None = None) -> bool:
+    """Whether it went on for so long under its armed kill switch that it does not read it: what ends it then is
+    something else. Some read it with every step, some when they save."""
+    kill, at = run.kill, run.progress.at
+    if kill is None or kill.armed_at is None or at is None:
+        return False
+    every = None if run.checkpoints is None else run.checkpoints.every_s
+    patience = max(OBEYS_WITHIN, 10 * (run.progress.cadence_s or 0.0), 2 * (every or 0.0))
+    return at - max(kill.armed_at, began or 0.0) > patience
 
 
 def since(run: Run, now: Instant) -> str:

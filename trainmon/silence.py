@@ -17,6 +17,7 @@ def stopped_or_silent(run: Run, scene: Scene, job: Job | None, quiet: Seconds, n
     kill, progress = run.kill, run.progress
     armed_at = None if kill is None else kill.armed_at
     in_time = armed_at is None or progress.at is None or armed_at <= progress.at + patience(run)
+    in_time = in_time and not endings.steps_on_under_it(run)
     if job is None and in_time and judged.verdict != "hung":
         return Judgement("stopped", f"the kill switch is armed{endings.since(run, now)}; last {where(progress)}")
     return judged.also(f"; the kill switch, armed{endings.since(run, now)}, has not ended it")

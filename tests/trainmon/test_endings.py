@@ -208,3 +208,12 @@ def test_a_slow_evaluation_has_three_times_what_one_usually_takes() -> None:
     )
     assert judged(job(), progress=slow) == ("evaluating", "evaluating for 32m after step 12,880 (usually 18m)")
     assert judged(job(), progress=replace(slow, evals=(300.0,)))[0] == "stalled"
+
+
+def test_a_kill_switch_under_which_a_run_went_on_for_long_did_not_end_it() -> None:
+    kill = Switch(path="/k", exists=True, armed_at=NOW - 90_000, by="ann")
+    assert judged(ended(), kill=kill)[0] == "dead"
+    rare = Checkpoints(path="/fsx/ckpt", host="login", looked_at=NOW, every_s=86_400.0)
+    assert judged(ended(), kill=kill, checkpoints=rare)[0] == "stopped", "it reads it when it saves"
+    anew = ended(started_at=NOW - 900)
+    assert judged(anew, kill=kill)[0] == "stopped", "each attempt ends soon after it begins"

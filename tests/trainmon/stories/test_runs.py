@@ -143,6 +143,18 @@ def test_what_a_person_stops_wakes_nobody_not_even_when_they_take_their_switch_b
         assert story.state.runs["llm"].verdict == "stopped"
 
 
+def test_a_kill_switch_that_its_trainer_never_read_does_not_hide_that_the_run_died() -> None:
+    with Training() as story:
+        story.live(600)
+        story.kill = story.clock.wall
+        story.live(600 + 7_200)
+        assert story.expect("fire", "run:llm").alerts[0].rule == "kill-switch-left"
+        story.end("FAILED", exit_code="1:0").live(600 + 7_300)
+        notice = story.expect("fire", "run:llm")
+        assert (notice.severity, notice.alerts[0].rule) == ("critical", "run-dead")
+        assert notice.alerts[0].advice.startswith("U takes the kill switch back: trainmon-tui unkill llm; then ")
+
+
 def test_who_wants_to_know_all_is_told_once_who_stopped_it() -> None:
     with Training(phone("info")) as story:
         story.live(600).end("CANCELLED", cancelled_by="ann").live(1_500)

@@ -42,9 +42,16 @@ def queues(state: State, run: Run) -> str:
     return "start it as it was started before; its log (key 4) shows how it ended"
 
 
+def unkills(run: Run) -> str:
+    """What comes first where its kill switch is armed: what is started would end at once."""
+    is_armed = run.kill is not None and run.kill.exists
+    return f"U takes the kill switch back: trainmon-tui unkill {run.name}; then " if is_armed else ""
+
+
 def requeues(state: State, run: Run) -> str:
     """How it is started again: its job is requeued while it is there, and another queued once it has ended."""
+    first = unkills(run)
     job = present_in(state, run)
     if job is None or job.requeue is False or job.batch is False:
-        return queues(state, run)
-    return f"R requeues its job: trainmon-tui requeue {run.name}"
+        return first + queues(state, run)
+    return f"{first}R requeues its job: trainmon-tui requeue {run.name}"

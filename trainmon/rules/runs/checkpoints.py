@@ -15,7 +15,6 @@ from trainmon.rules.runs import advice
 from trainmon.rules.runs.base import BETWEEN, LIVING, RunRule, queue_in
 from trainmon.text import counted, duration
 
-
 FASTER = 0.25
 """A run may have become so much faster since; lines of a log come as often as steps, or more seldom."""
 

@@ -137,15 +137,13 @@ class RunStopped(RunRule, frozen=True, kw_only=True):
         told = _stopped_alert(state, run, queue) if run.verdict == "dead" else None
         if run.verdict != "stopped" and told is None:
             return
-        is_armed = run.kill is not None and run.kill.exists
-        first = f"U takes the kill switch back: trainmon-tui unkill {run.name}; then " if is_armed else ""
         yield self.found(
             state,
             run,
             "info",
             f"{run.name} was stopped by a person: {run.why}" if told is None else told.summary,
             evidence=tail(run, 3),
-            advice=f"nothing, if that was meant; to go on, {first}{advice.requeues(state, run)}",
+            advice=f"nothing, if that was meant; to go on, {advice.requeues(state, run)}",
             since=_ended_at(run, queue),
             proven=not run.why.startswith(SOMEBODY),
             person=True,
