@@ -8,14 +8,19 @@ from trainmon.clock import Instant
 from trainmon.model import State
 from trainmon.model_alerts import Alert, Delivery
 from trainmon.text import clean, shorten
+from tui.alert_rows import ORDERS
 from tui.alert_words import (
     DELIVERY,
     SIGNS,
+    STANDINGS,
     delivered,
     is_muted,
     matched,
     matches,
+    severity,
+    sign,
     silences,
+    standing,
     who_tells,
     worst_delivery_first,
 )
@@ -80,6 +85,22 @@ def leads(alert: Alert, state: State, width: int) -> Iterator[Line | Linked]:
     if len(hidden) > 8:
         yield pair("", f"and {len(hidden) - 8} more", width, "dim")
     yield pair("subject", safe(alert.subject), width)
+
+
+AT_MOST = 5
+
+
+def alerts_of(run: str, state: State, width: int) -> Iterator[Line | Linked]:
+    """What fires of a run, the worst first: Enter opens one."""
+    firing = [one for one in state.alerts.values() if one.run == run and one.is_firing]
+    firing.sort(key=lambda one: (STANDINGS.index(standing(one, state.at)), *ORDERS["worst"](one)))
+    for place, one in enumerate(firing[:AT_MOST]):
+        mark, word = sign(one, state.at), severity(one, state.at)
+        said = words(f"{one.rule}: {one.summary}", width - 7)
+        head = Span(f"{mark.text} {word.text} ", word.style)
+        yield Linked(Link("alert", one.id), (*lead("" if place else "alerts"), head, said))
+    if len(firing) > AT_MOST:
+        yield pair("", f"and {len(firing) - AT_MOST} more: 5 shows all", width, "dim")
 
 
 def words(text: str, width: int) -> Span:

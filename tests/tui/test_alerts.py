@@ -10,7 +10,7 @@ from tests.tui.states import NOW
 from trainmon.model import State
 from trainmon.model_alerts import Alert, Duty
 from trainmon.text import cells
-from tui.alert_lines import alert_lines
+from tui.alert_lines import alert_lines, alerts_of
 from tui.alert_marks import marks, worst
 from tui.alert_rows import ORDERS, SHOWN, Lines, layout, opened, rows
 from tui.alert_words import duty_words, standing, urgent
@@ -226,6 +226,14 @@ def test_its_screen_says_why_it_was_told_to_nobody() -> None:
     assert "to nobody: it is not sure yet" in said("aaaa0008")
     assert "hides       → gpu-lost" in said("aaaa0007")
     assert "is over for more than a day" in said("gone")
+
+
+def test_a_runs_own_screen_leads_to_its_alerts() -> None:
+    found = [one for one in alerts_of("llm-7b-a", alarmed(), 90) if isinstance(one, Linked)]
+
+    assert [one.link.name for one in found] == ["aaaa0001"]
+    assert "".join(span.text for span in found[0].spans).startswith("alerts      → ▲ CRIT run-hung: llm-7b-a takes no")
+    assert list(alerts_of("sft-1b", alarmed(), 90)) == []
 
 
 # ---- muting ----------------------------------------------------------------------------------------------------------

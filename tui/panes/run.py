@@ -8,6 +8,7 @@ from trainmon.clock import Instant
 from trainmon.model import Progress, Run, State
 from trainmon.model_wandb import WandbRun
 from trainmon.text import clean, keep_end
+from tui.alert_lines import alerts_of
 from tui.fact_lines import LABEL, lead, pair, safe, sentence, wrapped
 from tui.format import UNKNOWN, VERDICTS, count, duration, eta, real, short, since
 from tui.job_rows import node_links
@@ -79,6 +80,8 @@ def lines(run: Run, state: State, now: Instant, width: int, *, few: bool = False
     yield (Span(f"{symbol} {run.verdict}", f"{look} bold"),)
     yield from sentence(clean(run.why), width)
     yield ()
+    alerts = tuple(alerts_of(run.name, state, width))
+    yield from (*alerts, ()) if alerts else ()
     jobs = tuple(job_lines(run, state, width))
     yield from (*jobs, ()) if jobs else ()
     yield from numbers(run, now, width)
