@@ -117,11 +117,26 @@ def test_a_restart_of_this_program_ends_no_spike_until_the_loss_is_back() -> Non
     told = alert(found(LossSpike(), before, then))  # type: ignore[arg-type]
     high, at = anew(*(line(200 + place, loss=8.8) for place in range(90)))
     assert found(LossSpike(), high, at) is None
-    words = "its loss is 8.8, and its usual band of before this program began is not known"
-    assert LossSpike().blind(high, told, at) == words
-    assert LossSpike().blind(changed(high, verdict="dead", why="it failed"), told, at) is None
-    back, at = anew(line(200, loss=2.03))
-    assert LossSpike().blind(back, told, at) is None
+    still = found(LossSpike(), replace(high, alerts={told.id: told}), at)
+    assert still is not None
+    assert still.summary.startswith("the loss of llm rose to 9.1 at step 80 (usually 2 to 2.06) ")
+    assert still.summary.endswith(", and is 8.8 at step 289")
+    for loss in (2.03, 2.09):
+        back, at = anew(line(200, loss=loss))
+        assert found(LossSpike(), replace(back, alerts={told.id: told}), at) is None
+        assert LossSpike().blind(back, told, at) is None
+
+
+def test_a_loss_that_stays_high_is_not_over_because_its_band_has_followed_it() -> None:
+    seen, at = stepped(usual(), 80, *(line(80 + place, loss=8.0) for place in range(3)))
+    told = replace(alert(found(LossSpike(), seen, at)), since=at)  # type: ignore[arg-type]
+    seen, at = stepped(seen, 83, *(line(83 + place, loss=8.0 + 0.01 * (place % 7)) for place in range(200)))
+    assert found(LossSpike(), seen, at) is None, "by itself it looks usual by now"
+    seen = replace(seen, alerts={told.id: told})
+    assert found(LossSpike(), seen, at) is not None
+    assert found(LossSpike(), seen, at + 43_300) is None, "half a day later it is"
+    back, later = stepped(seen, 283, line(283, loss=2.1))
+    assert found(LossSpike(), back, later) is None
 
 
 def test_a_restart_of_this_program_ends_no_floor_and_no_row_of_skipped_steps() -> None:

@@ -42,6 +42,7 @@ class Training(Story):
         )  # fmt: skip
         self.steps, self.trains, self.use, self.power, self.pulses = 0, True, 98, 650.0, False
         self.kill: float | None = None
+        self.rise = 0.0
         self.hear(RunsChanged((SPEC,)))
 
     def live(self, until: float) -> Self:
@@ -52,7 +53,7 @@ class Training(Story):
             self.hear(NodeReading("gpu-001", "prod", at, self._switch(at)))
             if self.trains:
                 self.steps += 1
-                self._write(STEP.format(self.steps, 3.0 - self.steps / 10_000), at)
+                self._write(STEP.format(self.steps, 3.0 + self.rise - self.steps / 10_000), at)
             elif self.pulses:
                 self._write(PULSE, at)
             if "slurm:prod" not in self.silent:
@@ -153,6 +154,18 @@ def test_a_kill_switch_that_its_trainer_never_read_does_not_hide_that_the_run_di
         notice = story.expect("fire", "run:llm")
         assert (notice.severity, notice.alerts[0].rule) == ("critical", "run-dead")
         assert notice.alerts[0].advice.startswith("U takes the kill switch back: trainmon-tui unkill llm; then ")
+
+
+def test_a_loss_that_rises_and_stays_is_not_told_to_be_over() -> None:
+    with Training() as story:
+        story.live(1_200)
+        story.rise = 5.0
+        notice = story.live(1_400).expect("fire", "run:llm")
+        assert notice.alerts[0].rule == "loss-spike"
+        story.live(5_000)
+        assert story.alert("loss-spike").phase == "firing"
+        story.rise = 0.0
+        story.live(5_800).expect("resolve", "run:llm")
 
 
 def test_who_wants_to_know_all_is_told_once_who_stopped_it() -> None:

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from trainmon.clock import Instant
 from trainmon.fold_pace import loss_scale
+from trainmon.loss_band import AT_LEAST, SIGMAS
 from trainmon.model import Run, State
 from trainmon.model_alerts import Alert, Finding
 from trainmon.model_wandb import LossTrouble
@@ -17,8 +18,11 @@ from trainmon.rules.runs import advice
 from trainmon.rules.runs.base import BETWEEN, LIVING, RunRule, log_source, present_in, tail, wandb_source
 from trainmon.text import counted
 
-USUAL = re.compile(r"\(usually \S+ to (\S+)\)")
-"""In our own summary."""
+ROSE = re.compile(r"^(the .* rose to .* \(usually (\S+) to (\S+)\)) ")
+"""In our own summary: what happened, and between which values nine of ten were before."""
+
+SIGMAS_BETWEEN = 3.29
+"""Of numbers that are normally distributed, between these two."""
 
 
 class NumberRule(RunRule, frozen=True, kw_only=True):
@@ -103,30 +107,54 @@ class LossSpike(NumberRule, frozen=True, kw_only=True):
     hold: Duration = 120.0
     """How long it must be so: single steps jump, and come back."""
     keep: Duration = 600.0
+    settled: Duration = 43_200.0
+    """After so long a higher loss is its usual one."""
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        trouble = _trouble(run, "spike")
-        if trouble is None or trouble.after or run.verdict not in LIVING or _is_single(run, trouble):
+        if run.verdict not in LIVING:
             return
+        told = self._told(state, run, now)
+        trouble = _trouble(run, "spike")
+        if told is not None:
+            yield self._found(state, run, *told, now)
+        elif trouble is not None and not trouble.after and not _is_single(run, trouble):
+            yield self._found(state, run, self._words(run, trouble), trouble.at, now)
+
+    def _told(self, state: State, run: Run, now: Instant) -> tuple[str, Instant] | None:
+        """What rose before, and when, while the loss has not come back: soon the band of the last steps is that of
+        the spike itself."""
+        loss = run.progress.loss
+        for alert in state.alerts.values():
+            if not alert.is_open or (alert.rule, alert.run) != (self.name, run.name):
+                continue
+            rose = ROSE.search(alert.summary)
+            if rose is None or loss is None or now - alert.since > self.settled:
+                return None
+            low, high = float(rose[2]), float(rose[3])
+            middle = (low + high) / 2
+            width = max(SIGMAS * (high - low) / SIGMAS_BETWEEN, AT_LEAST * abs(middle))
+            if loss > middle + width:
+                return rose[1], alert.since
+        return None
+
+    def _words(self, run: Run, trouble: LossTrouble) -> str:
         usual = "" if trouble.low is None else f" (usually {trouble.low:.3g} to {trouble.high:.3g})"
-        is_now = "" if run.progress.loss is None else f", and is {run.progress.loss:.3g} at step {run.progress.step:,}"
-        yield self.found(
+        return f"the {trouble.key} of {run.name} rose to {trouble.value:.3g} at step {trouble.step:,.0f}{usual}"
+
+    def _found(self, state: State, run: Run, words: str, since: Instant, now: Instant) -> Finding:
+        progress = run.progress
+        is_known = progress.loss is not None and progress.step is not None
+        is_now = f", and is {progress.loss:.3g} at step {progress.step:,}" if is_known else ""
+        return self.found(
             state,
             run,
             "warning",
-            f"the {trouble.key} of {run.name} rose to {trouble.value:.3g} at step {trouble.step:,.0f}{usual} "
-            f"{ago(now - trouble.at)} ago{is_now if run.progress.step is not None else ''}",
+            f"{words} {ago(now - since)} ago{is_now}",
             evidence=tail(run),
             advice="look at its curve (key 6); if it does not come back, go back to a checkpoint from before, "
             "skip that data, or lower the learning rate",
-            since=trouble.at,
+            since=since,
         )
-
-    def unlearnt(self, state: State, run: Run, alert: Alert) -> str | None:
-        known, loss = USUAL.search(alert.summary), run.progress.loss
-        if known is None or loss is None or loss <= float(known[1]):
-            return None
-        return f"its loss is {loss:.3g}, and its usual band of before this program began is not known"
 
 
 class SkippedSteps(NumberRule, frozen=True, kw_only=True):
