@@ -22,6 +22,9 @@ from trainmon.notify.draft import Draft
 
 log = logging.getLogger(__name__)
 
+USUAL_GAP: Seconds = 2.0
+"""Between two turns of an office."""
+
 DIRECTLY = "told directly: ledger stuck"
 
 
@@ -61,6 +64,7 @@ class Books:
         self._expected: dict[Address, tuple[Notice, Seconds]] = {}
         """Letters that nobody has been given yet, and since when they wait to be written down."""
         self._writing: Writing | None = None
+        self._turned_at = clock.monotonic()
         self._next_try: Seconds | None = None
         self.trouble: str | None = None
         """Why nothing can be written now."""
@@ -123,8 +127,21 @@ class Books:
     def turn(self) -> None:
         """Look after the page that is being written, and begin the next."""
         self._settle()
+        self._mind_a_stop()
         self._tell_directly()
         self._begin()
+
+    def _mind_a_stop(self) -> None:
+        """This program itself may have been stopped for a while, and the ledger's thread with it: that is no time in
+        which the ledger could have answered."""
+        mono = self._clock.monotonic()
+        with self._lock:
+            gap = mono - self._turned_at
+            self._turned_at = mono
+            if gap > self._patience + USUAL_GAP:
+                self._expected = {address: (notice, mono) for address, (notice, _) in self._expected.items()}
+                if self._writing is not None:
+                    self._writing = self._writing._replace(since=mono)
 
     @property
     def due_in(self) -> Seconds | None:

@@ -350,6 +350,7 @@ def test_what_waits_in_the_ledger_and_at_no_desk_is_found(tmp_path: Path) -> Non
         clock.passed = 100.0
         until(lambda: phone.tried[1:], "a new try")
         until(lambda: phone.keys == ["a-fire"])
+        scene.until_marked()
         clock.passed = 400.0
         scene.hand_over(fire("b"))
         until(lambda: phone.keys == ["a-fire", "b-fire"])

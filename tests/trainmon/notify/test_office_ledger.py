@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tests.trainmon.notify.office_scene import Phone, Scene, fire, opened, plain, until
+from tests.trainmon.notify.office_scene import Phone, Scene, Shifted, fire, opened, plain, until
 from tests.trainmon.notify.running import program
 from trainmon.model_alerts import DutyChanged
 from trainmon.notify.base import Broken
@@ -198,6 +198,21 @@ def test_a_ledger_that_was_away_at_the_start_gives_what_waits_in_it_later(tmp_pa
         (tmp_path / "away").rename(tmp_path / "ledger.sqlite")
         until(lambda: fires(phone) == ["new-fire", "old-fire"])
         until(lambda: scene.rows("SELECT count(*) FROM outbox WHERE state = 'sent' AND key LIKE '%-fire'") == [(2,)])
+
+
+def test_a_program_that_was_stopped_blames_no_ledger(tmp_path: Path) -> None:
+    phone, clock = Phone(), Shifted()
+    with opened(tmp_path, phone, factory=Stuck, clock=clock) as scene:
+        Stuck.hang()
+        scene.hand_over(fire())
+        until(lambda: scene.office._books._writing is not None)
+        clock.passed = 3_600.0
+        until(lambda: scene.office._books._turned_at > 3_600.0 + time.monotonic() - 30.0)
+        Stuck.let_go()
+        until(lambda: phone.keys == ["a-fire"])
+        assert scene.office._books.trouble is None
+        (told,) = phone.taken[0].notices
+        assert told.reason == "fired"
 
 
 def test_ten_thousand_at_once_are_written_and_told(tmp_path: Path) -> None:
