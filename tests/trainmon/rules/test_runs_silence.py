@@ -113,6 +113,31 @@ def test_a_run_of_which_no_step_was_ever_seen_may_have_a_log_that_is_not_underst
     assert "[[log_format]]" not in found(RunStalled(), STALLED).advice  # type: ignore[union-attr]
 
 
+def test_a_hang_that_began_as_a_warning_is_told() -> None:
+    """First its GPUs draw the power of work, then they spin."""
+    quiet = changed(STALLED, progress=replace(PROGRESS, at=NOW - 1_200))
+    warning = found(RunStalled(), with_gpus(quiet, 98, 650.0, NOW))
+    assert warning is not None
+    later = replace(HUNG, alerts={"a1b2c3d4": alert(warning)})
+    finding = found(RunHung(), later)
+    assert finding is not None
+    assert finding.severity == "critical"
+
+
+def test_a_large_job_may_take_three_quarters_of_an_hour_to_its_first_step() -> None:
+    def up(seconds: float, **changes: Any) -> State:
+        began = NOW - seconds
+        return state(job(started_at=began), progress=replace(PROGRESS, at=began - 600), **changes)
+
+    why = "job 88 is up for 20m, and no step has come from it"
+    for rule, verdict in ((DataStall(), "data-stall"), (RunStalled(), "stalled"), (RunHung(), "hung")):
+        early, late = (found(rule, up(seconds, verdict=verdict, why=why)) for seconds in (1_200, 2_800))
+        assert early is not None
+        assert late is not None
+        assert early.since == NOW - 1_200, "not since the attempt before"
+        assert (early.severity, late.severity) == ("critical" if verdict == "hung" else "warning", "critical")
+
+
 def test_a_job_that_somebody_has_suspended_is_a_warning_that_says_what_lets_it_go_on() -> None:
     seen = state(job(state="SUSPENDED"), verdict="stalled", why="job 88 is suspended", progress=QUIET)
     finding = found(RunStalled(), seen)

@@ -115,6 +115,20 @@ def test_a_hang_is_one_critical_message_though_a_watchdog_writes_and_slurm_says_
         story.live(3_300).expect("resolve", "run:llm")
 
 
+def test_what_may_be_an_evaluation_is_a_warning_and_a_hang_that_follows_is_code_red() -> None:
+    with Training() as story:
+        story.live(600)
+        story.trains = False
+        notice = story.live(600 + 1_200).expect("fire", "run:llm")
+        assert (notice.severity, notice.alerts[0].rule) == ("warning", "run-stalled")
+        story.use, story.power = 100, 140.0
+        notice = story.live(600 + 1_400).expect("fire", "run:llm")
+        assert (notice.severity, notice.alerts[0].rule) == ("critical", "run-hung")
+        story.trains, story.use, story.power = True, 98, 650.0
+        story.live(600 + 1_800)
+        story.expected |= {one.key for one in story.new() if one.kind == "resolve"}
+
+
 def test_a_job_that_fails_is_code_red_with_the_look_that_shows_it_and_silence_does_not_resolve_it() -> None:
     with Training() as story:
         story.live(600).end("FAILED", exit_code="1:0").live(608)

@@ -8,13 +8,14 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from trainmon.clock import Instant
+from trainmon.clock import Instant, Seconds
 from trainmon.model import Run, State
-from trainmon.model_alerts import Finding
+from trainmon.model_alerts import Finding, Severity
 from trainmon.model_jobs import Job
 from trainmon.rules.base import Duration, ago
 from trainmon.rules.runs import advice
 from trainmon.rules.runs.base import SILENT, UNKNOWN, RunRule, present_in, tail
+from trainmon.scene import is_anew
 from trainmon.verdicts import STILL
 from trainmon.witnesses import gpus_of
 
@@ -38,26 +39,33 @@ class SilenceRule(RunRule, frozen=True, kw_only=True):
             return
         job = present_in(state, run)
         told = () if job is None else (f"job {job.id} is {job.state}",)
+        began = job.started_at if job is not None and is_anew(run, job) else None
         yield self.found(
             state,
             run,
-            "critical",
+            "critical" if began is None else self.at_start(now - began),
             f"{run.name} {self.words}: {run.why}",
             evidence=(*told, *tail(run)),
             advice=self.mend(state, run),
-            since=run.progress.at,
+            since=run.progress.at if began is None else began,
         )
+
+    def at_start(self, up: Seconds) -> Severity:
+        """How bad it is where its job is up for so long and has made no step yet."""
+        return "critical"
 
     def mend(self, state: State, run: Run) -> str:
         """What to do."""
         raise NotImplementedError
 
     def _is_told(self, state: State, run: Run) -> bool:
-        """Whether this silence is an alert already, of another kind: one silence is one alert."""
+        """Whether this silence is an alert already, of another kind: one silence is one alert. What was a warning may
+        have become worse."""
         return any(
             alert.run == run.name and alert.is_firing and alert.rule != self.name and alert.rule in RULES_OF_SILENCE
+            and alert.severity == "critical"
             for alert in state.alerts.values()
-        )
+        )  # fmt: skip
 
 
 class RunHung(SilenceRule, frozen=True, kw_only=True):
@@ -75,7 +83,17 @@ class RunHung(SilenceRule, frozen=True, kw_only=True):
         )
 
 
-class RunStalled(SilenceRule, frozen=True, kw_only=True):
+class QuietRule(SilenceRule, frozen=True, kw_only=True):
+    """A silence that may be the start of a large job: it loads terabytes, and compiles."""
+
+    first_step: Duration = 2_700.0
+    """How long a job may be up without its first step before that is critical; a warning from `stall_after` on."""
+
+    def at_start(self, up: Seconds) -> Severity:
+        return "warning" if up < self.first_step else "critical"
+
+
+class RunStalled(QuietRule, frozen=True, kw_only=True):
     """No step comes, for longer than it is ever quiet."""
 
     name: ClassVar[str] = "run-stalled"
@@ -129,7 +147,7 @@ class RunStalled(SilenceRule, frozen=True, kw_only=True):
         return f"look at the end of its log (key 4) and its GPUs (key 2); {advice.requeues(state, run)}{taught}"
 
 
-class DataStall(SilenceRule, frozen=True, kw_only=True):
+class DataStall(QuietRule, frozen=True, kw_only=True):
     """No step comes, and its GPUs have nothing to do: it waits for data, storage or its host."""
 
     name: ClassVar[str] = "data-stall"
