@@ -50,6 +50,8 @@ def test_a_fault_on_a_node_reaches_the_phone_is_acknowledged_there_and_its_end_i
     assert alert is not None
     assert alert["acknowledged_by"]
     assert [made["state"] for made in alert["delivery"]] == ["sent"]
+    assert daemon.once().returncode == 1  # cron's look beside it tells nobody, and takes the duty from nobody
+    assert daemon.status()["duty"]["pid"] == daemon.pid
     mend(nodes, 0)
     until_told(ntfy, "RESOLVED", "n0")
     # The empty one is what the phone's button wrote, and never to the topic that people read.

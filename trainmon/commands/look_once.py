@@ -18,8 +18,8 @@ from trainmon.snapshot import verdict
 WAIT: Seconds = 60.0
 """The longest wait for hosts, queues and W&B to answer; cron starts the next look after five minutes."""
 
-JUDGED: Seconds = 12.0
-"""The longest wait for the look at all of it, and for what it tells to be written down."""
+JUDGED: Seconds = 45.0
+"""The longest wait for the look at all of it, and for what it tells: half a minute may pass for company."""
 
 LOOKS = 2
 """What one look finds to be over, the next one tells."""
@@ -57,7 +57,7 @@ def judged(parts: Watching, patience: Seconds) -> State:
             return
         if state.looked_at not in looked:
             looked.append(state.looked_at)
-        if len(looked) > LOOKS and not parts.is_about_to_tell:
+        if len(looked) > LOOKS and not parts.is_about_to_tell(patience):
             done.set()
 
     cancel = parts.subscribe(seen)

@@ -132,7 +132,7 @@ class Watching(Joined):
     def _settle(self) -> None:
         """What has just begun to fire waits a moment for others of its kind: it is told before the end."""
         until = time.monotonic() + SOON
-        while self.is_about_to_tell and time.monotonic() < until:
+        while self.is_about_to_tell(SOON) and time.monotonic() < until:
             time.sleep(PAUSE)
 
     def renew(self, settings: Settings) -> bool:
@@ -148,11 +148,10 @@ class Watching(Joined):
         if self.telling is not None:
             self.telling.trouble(words)
 
-    @property
-    def is_about_to_tell(self) -> bool:
-        """Whether something waits a moment for others of its kind before it is told."""
+    def is_about_to_tell(self, within: Seconds) -> bool:
+        """Whether something waits for others of its kind before it is told, and for no longer than that."""
         due = self.telling.alerting.due_in if self.telling is not None else None
-        return due is not None and due < SOON
+        return due is not None and due < within
 
     def order(self, order: Order) -> None:
         if self.telling is not None:
