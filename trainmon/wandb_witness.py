@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from trainmon import wandb_group, wandb_keys, witnesses
 from trainmon.clock import Instant, Seconds
-from trainmon.endings import OURS_BEFORE, since
+from trainmon.endings import OURS_BEFORE, since, steps_on_under_it
 from trainmon.model import WANDB, Run, Source
 from trainmon.model_actions import Record
 from trainmon.model_jobs import Job
@@ -45,7 +45,7 @@ def deaf(run: Run, sources: Mapping[str, Source], now: Instant) -> str:
 
 def stopped_by(run: Run, actions: Mapping[str, Record], now: Instant) -> str | None:
     """That a person ended what W&B no longer hears, and who: an armed kill switch, or an action of ours."""
-    if run.kill is not None and run.kill.exists:
+    if run.kill is not None and run.kill.exists and not steps_on_under_it(run):
         return f"the kill switch is armed{since(run, now)}"
     last = None if run.wandb is None else run.wandb.current
     ended = now if last is None or last.heartbeat_at is None else last.heartbeat_at

@@ -98,6 +98,15 @@ def test_finished_is_weighed_against_the_target() -> None:
     )
 
 
+def test_a_kill_switch_that_it_never_read_did_not_end_it() -> None:
+    ended = told(wrun("failed", NOW - 60), active=())
+    kill = Switch(path="/k", exists=True, armed_at=NOW - 9_000, by="ann")
+    ignored = replace(bare(ended, kill=kill), progress=Progress(step=12_880, at=NOW - 60))
+    assert stopped_by(ignored, {}, NOW) is None
+    obeyed = replace(ignored, kill=replace(kill, armed_at=NOW - 900))
+    assert stopped_by(obeyed, {}, NOW) == "the kill switch is armed since 15m by ann"
+
+
 def test_a_run_under_an_armed_kill_switch_was_stopped() -> None:
     ended = told(wrun("failed", NOW - 30), phase="ended")
     armed = bare(ended, kill=Switch(path="/k", exists=True, armed_at=NOW - 120, by="ann"))
