@@ -82,7 +82,7 @@ class Outcome:
     copies: Counter[str] = field(default_factory=Counter)
     """By channel: messages that came again after a crash."""
     most_copies_a_crash: int = 0
-    """On one channel."""
+    """Of messages by one channel, how many a crash left without their mark, and so to come again."""
 
 
 class Nursery:
@@ -220,18 +220,18 @@ class Story:
 
     def _count_copies(self) -> None:
         """A message is a copy that tells again what its channel took before, and could say so. To blame is the crash
-        of the life in which it took it: what it took was not marked."""
+        of the life in which it took it: what it took was not marked. What was one message may come again as two."""
         for channel, told in self._tellings().items():
-            taken_in: dict[str, int] = {}
-            blamed: Counter[int] = Counter()
+            taken_as: dict[str, int] = {}
+            blamed: dict[int, set[int]] = {}
             for number, (message, was_said) in enumerate(told):
-                lives = {taken_in[key] for key in message if key in taken_in}
-                blamed.update(lives)
-                self.outcome.copies[channel] += bool(lives)
-                life = bisect_right(self._came[channel], number)
-                taken_in = {key: known for key, known in taken_in.items() if key not in message}
-                taken_in |= dict.fromkeys(message, life) if was_said else {}
-            self.outcome.most_copies_a_crash = max(self.outcome.most_copies_a_crash, *blamed.values(), 0)
+                before = {taken_as[key] for key in message if key in taken_as}
+                for earlier in before:
+                    blamed.setdefault(bisect_right(self._came[channel], earlier), set()).add(earlier)
+                self.outcome.copies[channel] += bool(before)
+                taken_as = {key: known for key, known in taken_as.items() if key not in message}
+                taken_as |= dict.fromkeys(message, number) if was_said else {}
+            self.outcome.most_copies_a_crash = max(self.outcome.most_copies_a_crash, *map(len, blamed.values()), 0)
 
     def _texts(self) -> dict[str, str]:
         return {
