@@ -56,7 +56,7 @@ def test_a_dead_run_is_critical_at_once_when_slurm_says_how_it_ended() -> None:
     finding = found(RunDead(), DEAD)
     assert finding is not None
     assert finding.severity == "critical"
-    assert finding.summary.startswith("llm is dead: no job: job 88: its script failed (exit 1) 12m ago")
+    assert finding.summary.startswith("llm is dead: job 88: its script failed (exit 1) 12m ago")
     assert finding.since == NOW - 720
     assert finding.proven, "its hold is not waited for"
     assert finding.evidence == LOG.lines

@@ -51,7 +51,7 @@ class RunDead(RunRule, frozen=True, kw_only=True):
             state,
             run,
             "critical" if is_ours else "info",
-            f"{run.name} is dead: {run.why}",
+            f"{run.name} is dead: {run.why.removeprefix('no job: ')}",
             evidence=tail(run),
             advice=advice.requeues(state, run),
             since=_ended_at(run, queue),
