@@ -110,6 +110,29 @@ def test_a_job_that_slurm_has_requeued_and_that_waits_is_a_warning_after_a_quart
     assert found(RunDead(), judged(waiting, progress=quiet, actions=asked)) is None, "a person did that"
 
 
+def test_attempts_that_fail_one_after_another_are_critical_though_the_next_has_begun() -> None:
+    def failed(number: int, age: float, **changes: Any) -> Job:
+        return ended(number=number, started_at=NOW - age - 90, ends_at=NOW - age, **changes)
+
+    burnt = tuple(failed(90 - place, 10.0 + 120 * place) for place in range(3))
+    present = job(91, started_at=NOW - 5)
+    finding = found(RunDead(), judged(present, *burnt))
+    assert finding is not None
+    assert (finding.severity, finding.proven, finding.since) == ("critical", True, NOW - 250)
+    assert finding.summary.startswith(
+        "llm dies again and again: 3 attempts in a row failed in 5m; the last, job 90: its script failed (exit 1) 10s "
+        "ago; now it is starting: job 91"
+    )
+    assert "trainmon-tui cancel llm" in finding.advice
+    steps = replace(PROGRESS, at=NOW - 2)
+    assert found(RunDead(), judged(job(91, started_at=NOW - 600), *burnt, progress=steps)) is not None
+    assert found(RunDead(), judged(job(91, started_at=NOW - 1_900), *burnt, progress=steps)) is None, "it trains"
+    usual = (burnt[0], failed(89, 130.0, state="TIMEOUT"), burnt[2])
+    assert found(RunDead(), judged(present, *usual)) is None, "not in a row"
+    old = tuple(failed(90 - place, 10.0 + 20_000 * place) for place in range(3))
+    assert found(RunDead(), judged(present, *old)) is None
+
+
 def test_a_job_of_mine_that_never_trained_is_no_code_red() -> None:
     mine = replace(SPEC, found=True)
     assert found(RunDead(), changed(DEAD, spec=mine)).severity == "critical"  # type: ignore[union-attr]

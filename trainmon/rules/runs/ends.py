@@ -13,17 +13,15 @@ from trainmon.model_alerts import Alert, Finding
 from trainmon.model_jobs import Job
 from trainmon.rules.base import Duration, ago
 from trainmon.rules.runs import advice
-from trainmon.rules.runs.base import RunRule, log_source, queue_in, slurm_source, tail, wandb_source
+from trainmon.rules.runs.again import FAILED, in_a_row, is_well, words
+from trainmon.rules.runs.base import OVER, RunRule, log_source, queue_in, slurm_source, tail, wandb_source
 from trainmon.scene import target, where
 from trainmon.wandb_group import label
 
-FAILED = frozenset({"FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "LAUNCH_FAILED"})
-"""Ends that a chain of jobs is not meant to have: its time limit and a preemption are."""
-
 
 class RunDead(RunRule, frozen=True, kw_only=True):
-    """A run that is not done has ended, and no person ended it. Where its next job waits already, or its own waits
-    anew, a warning."""
+    """A run that is not done has ended, and no person ended it; or its attempts fail one after another. Where its next
+    job waits already, or its own waits anew, a warning."""
 
     name: ClassVar[str] = "run-dead"
     origin: ClassVar[str] = "Linum's monitor: CODE RED at once, day or night; BLOOM's is-job-running watchdog"
@@ -33,12 +31,22 @@ class RunDead(RunRule, frozen=True, kw_only=True):
     waits. Else at once."""
     requeued: Duration = 900.0
     """How long after its last step a job that Slurm has requeued may wait: Slurm itself has it wait two minutes."""
+    attempts: int = 3
+    """So many that fail one after another are critical, though the next has begun already."""
+    attempts_within: Duration = 21_600.0
+    """In this time."""
+    settled: Duration = 1_800.0
+    """How long the next must train until that is over."""
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
         return _all_sources(state, run)
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         queue = queue_in(state, run)
+        again = self._again(state, run, queue, now)
+        if again is not None:
+            yield again
+            return
         if run.verdict == "queued" and queue is not None:
             yield from self._waits(state, run, queue, now)
             yield from self._waits_anew(state, run, queue, now)
@@ -56,6 +64,27 @@ class RunDead(RunRule, frozen=True, kw_only=True):
             advice=advice.requeues(state, run),
             since=_ended_at(run, queue),
             proven=is_said,
+        )
+
+    def _again(self, state: State, run: Run, queue: Queue | None, now: Instant) -> Finding | None:
+        """Its attempts fail one after another. One that is dead now is told as such."""
+        if queue is None or run.verdict in OVER:
+            return None
+        failed = in_a_row(queue, self.attempts_within, now)
+        if len(failed) < self.attempts or is_well(run, queue, self.settled, now):
+            return None
+        if who_stopped(run, failed[0], state.actions, now) is not None:
+            return None
+        return self.found(
+            state,
+            run,
+            "critical",
+            words(run, failed, now),
+            evidence=(*(how_it_ended(job, now) for job in failed[:5]), *tail(run)),
+            advice=f"end the chain before it burns all that waits ({advice.cancels(run)}), see what its log says (key "
+            "4), and whether all failed on the same node (key 7): X keeps the waiting jobs off it",
+            since=failed[-1].ends_at,
+            proven=True,
         )
 
     def _waits(self, state: State, run: Run, queue: Queue, now: Instant) -> Iterator[Finding]:
