@@ -36,7 +36,8 @@ from trainmon.model_actions import Action, Execute, Record
 from trainmon.model_jobs import Job
 from trainmon.model_wandb import WandbRun
 from trainmon.rules.runs import RUNS
-from trainmon.rules.runs.ends import EndedEarly, Finished, Restarted, RunDead, RunStopped
+from trainmon.rules.runs.ends import EndedEarly, Finished, RunDead, RunStopped
+from trainmon.rules.runs.restarts import Restarted
 from trainmon.scene import Scene
 from trainmon.verdicts import judge
 

@@ -107,6 +107,10 @@ def wandb_source(state: State, run: Run) -> tuple[str, ...]:
     return (name,) if run.spec.wandb is not None and name in state.sources else ()
 
 
+def all_sources(state: State, run: Run) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*log_source(state, run), *slurm_source(state, run), *wandb_source(state, run))))
+
+
 def queue_in(state: State, run: Run) -> Queue | None:
     """Its jobs, where its scheduler answers."""
     return queue_of(run, Scene(state.nodes, state.sources, state.jobs, state.actions))

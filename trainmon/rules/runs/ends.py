@@ -14,9 +14,9 @@ from trainmon.model_jobs import Job
 from trainmon.rules.base import Duration, ago
 from trainmon.rules.runs import advice
 from trainmon.rules.runs.again import FAILED, in_a_row, is_well, words
-from trainmon.rules.runs.base import OVER, RunRule, log_source, queue_in, slurm_source, tail, wandb_source
+from trainmon.rules.runs.base import OVER, RunRule, all_sources, queue_in, tail
+from trainmon.rules.runs.restarts import ordinal
 from trainmon.scene import target, where
-from trainmon.wandb_group import label
 
 
 class RunDead(RunRule, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class RunDead(RunRule, frozen=True, kw_only=True):
     """How long the next must train until that is over."""
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
-        return _all_sources(state, run)
+        return all_sources(state, run)
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         queue = queue_in(state, run)
@@ -115,7 +115,7 @@ class RunDead(RunRule, frozen=True, kw_only=True):
             state,
             run,
             "warning",
-            f"{run.name} does not train: Slurm has requeued its job, for the {_ordinal(job.restarts)} time; {run.why}; "
+            f"{run.name} does not train: Slurm has requeued its job, for the {ordinal(job.restarts)} time; {run.why}; "
             f"its last step was {ago(now - last_at)} ago, {where(run.progress)}",
             evidence=tail(run),
             advice="its place in the queue: key 7; whether one of its nodes failed: sinfo -R; a smaller job or another "
@@ -131,7 +131,7 @@ class EndedEarly(RunRule, frozen=True, kw_only=True):
     origin: ClassVar[str] = "exit status 0 is success only at the target step"
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
-        return _all_sources(state, run)
+        return all_sources(state, run)
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         queue = queue_in(state, run)
@@ -159,7 +159,7 @@ class RunStopped(RunRule, frozen=True, kw_only=True):
     """How long it waits for accounting to name who cancelled it. Else at once."""
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
-        return _all_sources(state, run)
+        return all_sources(state, run)
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         queue = queue_in(state, run)
@@ -189,7 +189,7 @@ class Finished(RunRule, frozen=True, kw_only=True):
     """How long after its last step it is still told, by a program that was not there."""
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
-        return _all_sources(state, run)
+        return all_sources(state, run)
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         since = _finished_at(run)
@@ -208,81 +208,9 @@ class Finished(RunRule, frozen=True, kw_only=True):
         )
 
 
-class Restarted(RunRule, frozen=True, kw_only=True):
-    """Another attempt of it runs: its job was requeued, the next has taken over, or its steps have gone back."""
-
-    name: ClassVar[str] = "restarted"
-    origin: ClassVar[str] = "ours"
-
-    new_for: Duration = 900.0
-    """How long after the restart it is still told, by a program that was not there."""
-
-    def sources(self, state: State, run: Run) -> tuple[str, ...]:
-        return _all_sources(state, run)
-
-    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        queue = queue_in(state, run)
-        if run.jobs:
-            found = None if queue is None else _by_its_job(run, queue, now)
-        else:
-            found = _by_wandb(run) or _by_its_log(run)
-        if found is None or now - found.at > self.new_for:
-            return
-        last = "" if run.progress.step is None else f"; the last that was seen is {where(run.progress)}"
-        yield self.found(
-            state,
-            run,
-            "info",
-            f"{run.name} was restarted {ago(now - found.at)} ago: {found.words}{last}",
-            evidence=tail(run, 3),
-            since=self.steady(state, run, found.at, now, 30.0),
-            event=True,
-            proven=True,
-        )
-
-
-class _Restart(NamedTuple):
-    at: Instant
-    words: str
-
-
 class _Short(NamedTuple):
     step: int
     goal: int
-
-
-def _by_its_job(run: Run, queue: Queue, now: Instant) -> _Restart | None:
-    job = queue.present
-    if job is None or job.started_at is None or job.state != "RUNNING":
-        return None
-    last = queue.ended
-    is_after = last is not None and has_begun(last) and (last.ends_at or last.gone_at or now) <= job.started_at + 60.0
-    if last is not None and is_after:
-        return _Restart(job.started_at, f"job {job.id} has taken over; {how_it_ended(last, now)}")
-    if job.restarts:
-        return _Restart(job.started_at, f"job {job.id} was requeued, for the {_ordinal(job.restarts)} time")
-    return None
-
-
-def _by_wandb(run: Run) -> _Restart | None:
-    wandb = run.wandb
-    current = None if wandb is None else wandb.current
-    before = None if wandb is None else wandb.before
-    if wandb is None or current is None or before is None or wandb.phase != "active" or current.created_at is None:
-        return None
-    return _Restart(current.created_at, f"W&B shows {label(current)} after {label(before)}")
-
-
-def _by_its_log(run: Run) -> _Restart | None:
-    memory = run.memory
-    if memory.back_at is None or memory.back_from is None:
-        return None
-    return _Restart(memory.back_at, f"its steps went back from {memory.back_from:,}")
-
-
-def _ordinal(number: int) -> str:
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"
 
 
 def _asked_for(state: State, run: Run, job: Job, since: Instant) -> bool:
@@ -328,7 +256,3 @@ def _finished_at(run: Run) -> Instant | None:
         return run.progress.at
     current = None if run.wandb is None else run.wandb.current
     return None if current is None else current.heartbeat_at
-
-
-def _all_sources(state: State, run: Run) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*log_source(state, run), *slurm_source(state, run), *wandb_source(state, run))))
