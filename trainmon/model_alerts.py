@@ -13,6 +13,11 @@ Severity = Literal["critical", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 """The worst first."""
 
+
+def is_worse(severity: Severity, than: Severity) -> bool:
+    return SEVERITIES.index(severity) < SEVERITIES.index(than)
+
+
 Phase = Literal["pending", "firing", "recovering", "resolved"]
 """pending: found, and its hold is not over. firing. recovering: no longer found, and its keep is not over. resolved."""
 
@@ -101,6 +106,8 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     """How it ended: `over`, or `no longer watched` where its subject went, which resolves nothing."""
     acknowledged_by: str | None = None
     acknowledged_at: Instant | None = None
+    acknowledged: Severity | None = None
+    """How bad it was then: one that gets worse is nobody's yet."""
     muted_until: Instant | None = None
     muted_why: str | None = None
     inhibited_by: str | None = None
@@ -184,6 +191,8 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     title: str = ""
     """Of a notice that is about no alert (heartbeat, test, goodbye): its title and its lines."""
     lines: tuple[str, ...] = ()
+    link: str | None = None
+    """The page where its run is seen."""
     expires_at: Instant | None = None
     """After this it is no longer worth sending (an old heartbeat); null for what must arrive."""
 

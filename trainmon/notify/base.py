@@ -34,6 +34,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity
     title: str
     body: str
+    shorter: tuple[str, ...] = ()
+    """The same in fewer and fewer words: less evidence, fewer alerts with all they have; never without what to do."""
     notices: tuple[Notice, ...]
     """What it tells of: channels with a form of their own (webhook, command) build it from these."""
     at: Instant

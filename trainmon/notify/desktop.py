@@ -9,7 +9,7 @@ from trainmon.clock import Seconds
 from trainmon.model_alerts import Channel, Severity
 from trainmon.notify.base import Broken, Message, Retry, Sent
 from trainmon.notify.child import Children
-from trainmon.notify.message import fit
+from trainmon.notify.message import fitted
 from trainmon.notify.timebox import Overdue
 
 PROGRAM = "notify-send"
@@ -51,7 +51,7 @@ class Desktop:
 
     def _notify(self, program: str, message: Message, timeout: Seconds) -> str | None:
         """Why the desktop did not take it. Its text is a markup of its own."""
-        body = fit(message.body, BODY_BYTES, "…")[0].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        body = fitted(message, BODY_BYTES, "…")[0].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         flags = ["--app-name", "trainmon-tui", "--urgency", URGENCY[message.severity]]
         try:
             ended = self._children.run([program, *flags, "--", message.title, body], b"", timeout)

@@ -21,10 +21,8 @@ LINE = 500
 """Characters of one line: evidence may be a log's line of any length."""
 BODY_BYTES = 60_000
 """Of a message as a whole: mail and files take it. What a phone shows is cut further, by `fit`."""
-WHOLE = 40
-"""Alerts that are told with all they have. After an outage there may be thousands: of the others a line is told."""
-LINES = 400
-"""Of these, so many; the rest is counted."""
+SHORT_BYTES = 900
+"""A body of no more than that is told in no fewer words."""
 ACKNOWLEDGED = 16
 """Alerts that one button acknowledges."""
 LATE: Seconds = 120.0
@@ -36,6 +34,23 @@ BEFORE: dict[NoticeKind, str] = {
     "repeat": "STILL ", "worse": "NOW ", "escalate": "UNACKNOWLEDGED ", "flapping": "FLAPPING ",
     "acknowledged": "ACKNOWLEDGED ",
 }  # fmt: skip
+
+
+class Room(NamedTuple):
+    """How much is told."""
+
+    whole: int
+    """Alerts that are told with all they have. After an outage there may be thousands: of the others a line is told."""
+    lines: int
+    """Of these, so many; the rest is counted."""
+    evidence: int
+    """Lines of it, the newest."""
+    line: int
+    """Characters of one of them."""
+
+
+ROOMS = (Room(40, 400, 10, LINE), Room(10, 20, 4, 200), Room(3, 12, 2, 140), Room(1, 6, 1, 100))
+"""From all there is to what an SMS or a pager shows."""
 
 
 class Story(NamedTuple):
@@ -54,23 +69,41 @@ def render(notices: Sequence[Notice], now: Instant) -> Message:
     told = sorted(notices, key=lambda notice: notice.at)
     stories = _stories(told)
     plain = _newest([notice for notice in told if not notice.alerts])
-    blocks = [_plain(notice, alone=len(told) == 1) for notice in plain]
-    blocks += ["\n".join(map(printable, notice.lines)) for notice in told if notice.alerts]
-    blocks += [_block(story, now) for story in stories[:WHOLE]]
-    if stories[WHOLE:]:
-        blocks.append("\n".join(_in_short(stories[WHOLE:], now)))
-    if more := sum(notice.more for notice in told):
-        blocks.append(f"and {counted(more, 'alert')} more: trainmon-tui status")
-    body = "\n\n".join(block for block in blocks if block)
+    body = fit(_body(told, stories, plain, ROOMS[0], now), BODY_BYTES, MORE)[0]
+    is_long = len(body.encode()) > SHORT_BYTES
     return Message(
         key=_key(told),
         severity=_severity(told),
-        title=shorten(_title(stories, plain, told, now), TITLE_CELLS),
-        body=fit(body, BODY_BYTES, MORE)[0],
+        title=_title(stories, plain, told, now),
+        body=body,
+        shorter=tuple(_body(told, stories, plain, room, now) for room in ROOMS[1:]) if is_long else (),
         notices=tuple(told),
         at=told[-1].at,
         acknowledge=tuple(_acknowledgeable(stories)),
+        link=next((notice.link for notice in told if notice.link), None),
     )
+
+
+def _body(told: Sequence[Notice], stories: Sequence[Story], plain: Sequence[Notice], room: Room, now: Instant) -> str:
+    """What is wrong comes first: a locked phone shows no more than the first lines."""
+    blocks = ["\n".join(map(printable, notice.lines)) for notice in told if notice.alerts]
+    blocks += [_block(story, room, now) for story in stories[: room.whole]]
+    if stories[room.whole :]:
+        blocks.append("\n".join(_in_short(stories[room.whole :], room, now)))
+    if more := sum(notice.more for notice in told):
+        blocks.append(f"and {counted(more, 'alert')} more: trainmon-tui status")
+    blocks += [_plain(notice, now, alone=len(told) == 1) for notice in plain]
+    return "\n\n".join(block for block in blocks if block)
+
+
+def fitted(message: Message, limit: int, mark: str) -> tuple[str, bool]:
+    """The body in at most `limit` bytes, in as many words as go into that; and whether it is whole."""
+    for text in (message.body, *message.shorter):
+        is_whole = text is message.body
+        said = text if is_whole else f"{text}\n{mark}"
+        if len(said.encode()) <= limit:
+            return said, is_whole
+    return fit((message.body, *message.shorter)[-1], limit, mark)
 
 
 def fit(text: str, limit: int, mark: str) -> tuple[str, bool]:
@@ -95,10 +128,21 @@ def printable(text: str) -> str:
     return clean(scrub(text[: 8 * LINE]), LINE)
 
 
-def moment(at: Instant, now: Instant) -> str:
-    """When, as everybody reads it: phones and machines are in different places, so it is always UTC."""
-    when = dt.datetime.fromtimestamp(at, dt.UTC)
-    return f"{when:%H:%M:%S} UTC" if abs(now - at) < 64_800 else f"{when:%Y-%m-%d %H:%M:%S} UTC"
+def moment(at: Instant) -> str:
+    """When, as everybody reads it: phones and machines are in different places, so it is always UTC; and with its date,
+    for it may be read days later."""
+    return f"{dt.datetime.fromtimestamp(at, dt.UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def is_good_news(message: Message) -> bool:
+    """Whether all that it tells is over: what is no longer watched is not, nor is what was over before it was told."""
+    return bool(message.notices) and all(
+        notice.kind == "resolve" and all(_is_well(alert) for alert in notice.alerts) for notice in message.notices
+    )
+
+
+def _is_well(alert: Alert) -> bool:
+    return alert.ended in (None, "over")
 
 
 # ---- what is told of which alert -------------------------------------------------------------------------------------
@@ -146,16 +190,25 @@ def _title(stories: Sequence[Story], plain: Sequence[Notice], notices: Sequence[
     late = f" [{ago(now - notices[0].at)} late]" if now - notices[0].at >= LATE else ""
     named = next((notice for notice in (*plain, *notices) if notice.title), None)
     if named is not None and (not stories or len(notices) == 1):
-        return printable(named.title) + late
+        return _titled(printable(named.title), late)
     if not stories:
         return f"trainmon-tui: {notices[-1].kind}{late}"
     first = stories[0]
-    alert = first.alert
-    kind = first.notices[-1].kind
-    said = "RESOLVED" if first.is_over else BEFORE.get(kind, "") + SAID[alert.severity]
     more = len(stories) - 1 + len(plain) + sum(notice.more for notice in notices)
     others = f" and {more:,} more" if more else ""
-    return f"{said} {_of(alert)}{others}{late}"
+    return _titled(f"{_said(first)} {_of(first.alert)}", f"{others}{late}")
+
+
+def _titled(what: str, end: str) -> str:
+    """What is long gives way: how many more there are, and how late it is, is never cut."""
+    return shorten(what, TITLE_CELLS - len(end)) + end
+
+
+def _said(story: Story) -> str:
+    alert = story.alert
+    if story.is_over:
+        return "RESOLVED" if _is_well(alert) else printable(alert.ended or "").upper()
+    return BEFORE.get(story.notices[-1].kind, "") + SAID[alert.severity]
 
 
 def _of(alert: Alert) -> str:
@@ -171,20 +224,22 @@ def _of(alert: Alert) -> str:
 # ---- the body --------------------------------------------------------------------------------------------------------
 
 
-def _plain(notice: Notice, *, alone: bool) -> str:
-    """A notice that is about no alert."""
-    lines = [printable(line) for line in notice.lines]
-    return "\n".join(lines if alone else [printable(notice.title), *lines])
+def _plain(notice: Notice, now: Instant, *, alone: bool) -> str:
+    """A notice that is about no alert; its ages are those of when it was written."""
+    title = [] if alone else [printable(notice.title)]
+    late = now - notice.at
+    written = [f"written {moment(notice.at)}, told {ago(late)} late"] if late >= LATE else []
+    return "\n".join([*title, *written, *map(printable, notice.lines)])
 
 
-def _block(story: Story, now: Instant) -> str:
+def _block(story: Story, room: Room, now: Instant) -> str:
     alert = story.alert
     lines = [printable(alert.summary), *_when(story, now)]
     if not story.is_over:
         if alert.data != "ok":
             lines.append(f"it cannot be seen now: {printable(alert.data_why or alert.data)}")
-        lines += [f"  | {printable(line)}" for line in alert.evidence[-10:]]
-    before = [_delivered(one, now) for one in alert.delivery if one.state not in ("waiting", "sending", "stopped")]
+        lines += [f"  | {shorten(printable(line), room.line)}" for line in alert.evidence[-room.evidence :]]
+    before = [_delivered(one) for one in alert.delivery if one.state not in ("waiting", "sending", "stopped")]
     if before:
         lines.append(f"told before: {'; '.join(before)}")
     if not story.is_over:
@@ -195,25 +250,26 @@ def _block(story: Story, now: Instant) -> str:
 
 def _when(story: Story, now: Instant) -> Iterator[str]:
     alert = story.alert
-    yield f"since {moment(alert.since, now)} ({ago(now - alert.since)} ago)" if not story.is_over else _over(alert, now)
+    word = "at" if alert.event else "since"
+    yield _over(alert, now) if story.is_over else f"{word} {moment(alert.since)} ({ago(now - alert.since)} ago)"
     for notice in story.notices:
         late = f", told {ago(now - notice.at)} late" if now - notice.at >= LATE else ""
-        yield f"{moment(notice.at, now)}{late}: {printable(notice.reason)}"
-    if alert.acknowledged_by and not story.is_over:
+        yield f"{moment(notice.at)}{late}: {printable(notice.reason)}"
+    if alert.acknowledged_by and not story.is_over and story.notices[-1].kind != "acknowledged":
         yield f"acknowledged by {printable(alert.acknowledged_by)}"
 
 
 def _over(alert: Alert, now: Instant) -> str:
     end = alert.resolved_at if alert.resolved_at is not None else now
-    began = f"began {moment(alert.since, now)}"
+    began = f"began {moment(alert.since)}"
     if alert.ended and alert.ended != "over":
-        return f"{began}; {printable(alert.ended)} since {moment(end, now)}"
-    return f"{began}; over since {moment(end, now)}, after {ago(end - alert.since)}"
+        return f"{began}; {printable(alert.ended)} since {moment(end)}"
+    return f"{began}; over since {moment(end)}, after {ago(end - alert.since)}"
 
 
-def _delivered(delivery: Delivery, now: Instant) -> str:
+def _delivered(delivery: Delivery) -> str:
     words = f" ({printable(delivery.words)})" if delivery.words and delivery.state != "sent" else ""
-    return f"{printable(delivery.channel)} {delivery.state} {moment(delivery.at, now)}{words}"
+    return f"{printable(delivery.channel)} {delivery.state} {moment(delivery.at)}{words}"
 
 
 def _keys(alert: Alert) -> Iterator[str]:
@@ -226,9 +282,9 @@ def _keys(alert: Alert) -> Iterator[str]:
         yield f"mute: trainmon-tui mute {shlex.quote(printable(alert.subject))} --for 1h (m in pane 5)"
 
 
-def _in_short(stories: Sequence[Story], now: Instant) -> Iterator[str]:
-    for story in stories[:LINES]:
+def _in_short(stories: Sequence[Story], room: Room, now: Instant) -> Iterator[str]:
+    for story in stories[: room.lines]:
         said = "resolved" if story.is_over else story.alert.severity
-        yield f"{moment(story.notices[0].at, now)} {said}: {printable(story.alert.summary)}"
-    if stories[LINES:]:
-        yield f"… and {counted(len(stories) - LINES, 'alert')} more: trainmon-tui status"
+        yield f"{moment(story.notices[0].at)} {said}: {printable(story.alert.summary)}"
+    if stories[room.lines :]:
+        yield f"… and {counted(len(stories) - room.lines, 'alert')} more: trainmon-tui status"

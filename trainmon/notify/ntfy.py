@@ -14,7 +14,7 @@ from trainmon.clock import Clock, Seconds, SystemClock
 from trainmon.model_alerts import Channel, Severity
 from trainmon.notify.base import Attachment, Broken, Message, Retry, Sent
 from trainmon.notify.http import Http, Reply, host_of, judge, text_of
-from trainmon.notify.message import fit
+from trainmon.notify.message import fit, fitted, is_good_news
 from trainmon.text import clean
 
 MESSAGE_BYTES = 4_096
@@ -88,7 +88,7 @@ class Ntfy:
     def send(self, message: Message, timeout: Seconds) -> Sent:
         """The message first: whatever becomes of its files and its call, it has arrived."""
         until = self._clock.monotonic() + timeout
-        text, is_whole = fit(message.body, MESSAGE_BYTES, WHOLE_IS_ATTACHED)
+        text, is_whole = fitted(message, MESSAGE_BYTES, WHOLE_IS_ATTACHED)
         told = self._told(message, text)
         missed: list[str] = []
         reply = self._publish(told, until)
@@ -125,7 +125,7 @@ class Ntfy:
 
     def _told(self, message: Message, text: str) -> dict[str, Any]:
         is_beat = all(notice.kind == "heartbeat" for notice in message.notices)
-        is_over = bool(message.notices) and all(notice.kind == "resolve" for notice in message.notices)
+        is_over = is_good_news(message)
         told: dict[str, Any] = {
             "topic": self._topic,
             "title": fit(message.title, TITLE_BYTES, "…")[0].replace("\n", ""),

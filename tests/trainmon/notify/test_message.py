@@ -8,15 +8,15 @@ import pytest
 from tests.trainmon.notify.telling import NOW, TOKEN, alert, beat, message, notice, over
 from trainmon import bulletins
 from trainmon.model_alerts import Delivery, Notice
-from trainmon.notify.message import BODY_BYTES, fit, render
+from trainmon.notify.message import BODY_BYTES, fit, fitted, is_good_news, render
 
 BODY = """\
 no process of video-2b is left on 4 nodes; its last step was 12,345, 31m ago
-since 07:29:00 UTC (31m ago)
-08:00:00 UTC: fired
+since 2027-01-15 07:29:00 UTC (31m ago)
+2027-01-15 08:00:00 UTC: fired
   | step 12344 loss 2.31
   | step 12345 loss 2.30
-told before: phone sent 07:43:20 UTC; mail dead 07:43:20 UTC (550 no such user)
+told before: phone sent 2027-01-15 07:43:20 UTC; mail dead 2027-01-15 07:43:20 UTC (550 no such user)
 → trainmon-tui requeue video-2b starts it again
 acknowledge: trainmon-tui ack k3v9x2ab (a in pane 5)
 mute: trainmon-tui mute run:video-2b --for 1h (m in pane 5)"""
@@ -69,16 +69,19 @@ def test_eight_gpus_of_a_node_are_one_message_that_one_button_acknowledges() -> 
 def test_what_is_over_says_after_how_long_and_asks_for_nothing() -> None:
     told = message(over(alert(), NOW))
     assert told.title == "RESOLVED video-2b: run-dead"
-    assert "began 07:29:00 UTC; over since 08:00:00 UTC, after 31m" in told.body
+    assert "began 2027-01-15 07:29:00 UTC; over since 2027-01-15 08:00:00 UTC, after 31m" in told.body
     assert "trainmon-tui ack" not in told.body
     assert (told.severity, told.acknowledge) == ("info", ())
+    assert is_good_news(told)
 
 
 def test_what_is_no_longer_watched_is_not_called_over() -> None:
     gone = alert(phase="resolved", resolved_at=NOW, ended="no longer watched")
-    body = message(notice(gone, kind="resolve", reason="no longer watched")).body
-    assert "; no longer watched since 08:00:00 UTC" in body
-    assert "over since" not in body
+    told = message(notice(gone, kind="resolve", reason="no longer watched"))
+    assert told.title == "NO LONGER WATCHED video-2b: run-dead"
+    assert "; no longer watched since 2027-01-15 08:00:00 UTC" in told.body
+    assert "over since" not in told.body
+    assert not is_good_news(told)
 
 
 def test_after_an_outage_one_message_tells_all_with_their_own_times() -> None:
@@ -88,9 +91,9 @@ def test_after_an_outage_one_message_tells_all_with_their_own_times() -> None:
     told = message(ended, other, fired, now=NOW)
     assert told.title == "CODE RED disk-full login:/fsx and 1 more [5h 33m late]"
     first, second = told.body.split("\n\n")
-    assert "02:43:20 UTC, told 5h 16m late: fired" in first
-    assert "02:26:40 UTC, told 5h 33m late: fired" in second
-    assert "03:00:00 UTC, told 5h late: over for 1m" in second
+    assert "2027-01-15 02:43:20 UTC, told 5h 16m late: fired" in first
+    assert "2027-01-15 02:26:40 UTC, told 5h 33m late: fired" in second
+    assert "2027-01-15 03:00:00 UTC, told 5h late: over for 1m" in second
     assert told.key.startswith("several-")
 
 
@@ -183,3 +186,54 @@ def test_every_kind_of_notice_can_be_told() -> None:
             told = render((about,), NOW)
             assert told.title
             assert told.body
+
+
+def test_a_log_of_any_length_leaves_room_for_what_is_to_be_done() -> None:
+    long = tuple(f"Traceback {number} " + "x" * 480 for number in range(10))
+    told = message(notice(alert(evidence=long)))
+    text, is_whole = fitted(told, 4_096, "… more in the file")
+    assert not is_whole
+    assert len(text.encode()) <= 4_096
+    assert "Traceback 9" in text, "the newest line is kept"
+    assert text.split("\n")[-4:] == [*BODY.split("\n")[-3:], "… more in the file"]
+
+
+def test_a_pager_is_told_the_worst_alert_and_what_to_do_before_all_else() -> None:
+    many = [alert(id=f"d{number}", subject=f"run:r{number}", run=f"r{number}") for number in range(30)]
+    text, _ = fitted(message(notice(*many)), 1_000, "…")
+    assert len(text.encode()) <= 1_000
+    assert "→ trainmon-tui requeue video-2b" in text
+    assert "acknowledge: trainmon-tui ack d0 " in text
+
+
+def test_what_is_wrong_comes_before_a_sign_of_life_that_was_late() -> None:
+    told = message(beat(at=NOW - 7_200), notice(at=NOW - 7_000))
+    assert told.title == "CODE RED video-2b: run-dead and 1 more [2h late]"
+    assert told.body.startswith("no process of video-2b is left")
+    assert told.body.endswith(
+        "video-2b alive: step 12,345\nwritten 2027-01-15 06:00:00 UTC, told 2h late\nvideo-2b: alive\n"
+        "  step 12,345, loss 2.314"
+    )
+
+
+def test_a_long_name_hides_neither_how_many_nor_how_late() -> None:
+    long = alert(run="r" * 200, subject="run:" + "r" * 200)
+    title = message(notice(long, more=7, at=NOW - 7_200)).title
+    assert title.startswith("CODE RED rrrr")
+    assert title.endswith("… and 7 more [2h late]")
+    assert len(title) <= 120
+
+
+def test_an_event_has_a_time_and_who_acknowledged_is_told_once() -> None:
+    restarted = alert(rule="restarted", severity="info", event=True, since=NOW - 5)
+    told = message(notice(restarted, kind="event", reason="happened", severity="info"))
+    assert "at 2027-01-15 07:59:55 UTC (5s ago)" in told.body
+    taken = alert(acknowledged_by="phone", acknowledged_at=NOW)
+    body = message(notice(taken, kind="acknowledged", reason="acknowledged by phone", severity="info")).body
+    assert body.count("acknowledged by phone") == 1
+    assert "acknowledged by phone" in message(notice(taken, kind="escalate", reason="x")).body
+
+
+def test_the_page_of_the_run_goes_with_it() -> None:
+    assert message(notice(link="https://wandb.example/a/b")).link == "https://wandb.example/a/b"
+    assert message().link is None
