@@ -278,6 +278,8 @@ class Alerting:
         spec, memory = self._heartbeat, self._book.memory
         if spec is None:
             return state
+        self._book.remember(bulletins.ahead(memory, now))
+        memory = self._book.memory
         made = [bulletins.sign_of_life(spec, self._routing, state, memory, now)]
         if not self._watch.has_begun:
             began = bulletins.beginning(spec, self._routing, state, memory, self._watch.unseen, now)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from trainmon.clock import Instant, Seconds
 from trainmon.episodes import Token, begun
 from trainmon.model import State
-from trainmon.model_alerts import KEPT_RESOLVED, Alert, Finding
+from trainmon.model_alerts import KEPT_RESOLVED, Alert, Finding, is_worse
 from trainmon.rules.base import Rule, ago
 from trainmon.rules.evaluating import raised
 from trainmon.rules.ourselves import TEST
@@ -71,7 +71,7 @@ def advance(alerts: Mapping[str, Alert], look: Look) -> Advanced:
     happened: list[Happening] = []
     open_ones = {alert.key: alert for alert in alerts.values() if alert.is_open and alert.rule != TEST}
     errors = raised(look.findings)
-    for finding in look.findings:
+    for finding in (one for one in look.findings if one.rule in look.rules):
         old = open_ones.pop((finding.rule, finding.subject), None)
         if old is not None and _is_another(old, finding):
             kept[old.id] = _ended(old, OVER, look.now)
@@ -115,7 +115,7 @@ def _found(old: Alert | None, finding: Finding, look: Look, known: Mapping[str, 
         return None if old is None else _unseen(old, "stale", "nothing was heard of it since this program woke", look)
     alert = begun(finding, look.now, known, look.token) if old is None else _brought_up(old, finding, look.now)
     if alert.phase == "recovering":
-        return replace(alert, phase="firing", clear_since=None)
+        return replace(alert, phase="firing", clear_since=None, told=alert.told if alert.first_told_at else None)
     if alert.phase == "pending" and _is_proven(alert, finding, look):
         return replace(alert, phase="firing", fired_at=look.now)
     return alert
@@ -130,6 +130,9 @@ def _brought_up(alert: Alert, finding: Finding, now: Instant) -> Alert:
     }
     if alert.data != "ok":
         changes |= {"data": "ok", "data_why": None}
+    if alert.acknowledged is not None and is_worse(finding.severity, alert.acknowledged):
+        changes |= {"acknowledged_by": None, "acknowledged_at": None, "acknowledged": None}
+        changes |= {"first_told_at": alert.first_told_at and now}
     if changes or abs(now - alert.found_at) >= FRESH:
         return replace(alert, found_at=now, **changes)
     return alert
@@ -203,7 +206,7 @@ def _has_left(alert: Alert, look: Look) -> bool:
     """Whether nobody watches its subject any more: all its sources left the config, or its run did. What is not there
     just after a start, or while the queue that names it is not read, may still come."""
     state, names = look.state, _rests_on(alert)
-    if names and all(name in look.gone for name in names):
+    if names and all(name in look.gone and name not in state.sources for name in names):
         return True
     is_missing = bool(names) and not any(name in state.sources for name in names)
     if alert.subject.startswith("run:") and alert.run is not None:
@@ -250,6 +253,8 @@ def _told_apart(old: Alert | None, new: Alert) -> list[Happening]:
         happened.append((new.id, f"data {new.data}", new.data_why or "it is seen again"))
     elif new.fired_at is not None and new.severity != old.severity:
         happened.append((new.id, new.severity, new.summary))
+    if old.acknowledged_by is not None and new.acknowledged_by is None:
+        happened.append((new.id, "open", f"{new.severity} now, which {old.acknowledged_by} has not acknowledged"))
     return happened
 
 

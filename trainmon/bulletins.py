@@ -44,6 +44,12 @@ def remembered(memory: Mapping[str, str], key: str, now: Instant) -> Instant | N
         return None
 
 
+def ahead(memory: Mapping[str, str], now: Instant) -> Mapping[str, str]:
+    """What was told by a clock that was ahead was told now: else nothing would be told until then."""
+    known = {key: remembered(memory, key, float("inf")) for key in (HEARTBEAT, START, TEST)}
+    return {key: str(now) for key, at in known.items() if at is not None and at > now}
+
+
 def heartbeat_channels(routing: Routing) -> tuple[str, ...]:
     wanting = (route for route in routing.routes if route.heartbeat and not route.fallback and not route.after)
     return tuple(route.channel for route in wanting)

@@ -28,6 +28,9 @@ OLDEST, NEWEST = 0.75, 1.25
 STARTS, STOPS = 0.20, 0.05
 """The share of changes from which it flaps, and under which it is stable again (Nagios' sample configuration)."""
 
+SAME_WITHIN: Seconds = 3_600.0
+"""What is found in the same hour, since the same time, is the same happening."""
+
 Token = Callable[[], str]
 
 
@@ -35,7 +38,7 @@ def begun(finding: Finding, now: Instant, taken: Container[str], token: Token) -
     """A new episode, found for the first time."""
     since = now if finding.since is None else finding.since if finding.event else min(finding.since, now)
     return Alert(
-        id=name_of(finding.rule, finding.subject, since, taken),
+        id=name_of(finding.rule, finding.subject, since, taken, 0.0 if finding.event else now),
         rule=finding.rule,
         subject=finding.subject,
         severity=finding.severity,
@@ -55,11 +58,12 @@ def begun(finding: Finding, now: Instant, taken: Container[str], token: Token) -
     )
 
 
-def name_of(rule: str, subject: str, since: Instant, taken: Container[str]) -> str:
-    """Eight characters, the same for the same happening wherever it is seen, and no one else's."""
+def name_of(rule: str, subject: str, since: Instant, taken: Container[str], found: Instant = 0.0) -> str:
+    """Eight characters, the same for the same happening wherever it is seen, and no one else's. What is found anew when
+    `taken` has forgotten it, after a day, is another episode: the outbox still knows the keys of the old one."""
     count = 0
     while True:
-        text = "\0".join((rule, subject, str(int(since)), str(count)))
+        text = "\0".join((rule, subject, str(int(since)), str(int(found // SAME_WITHIN)), str(count)))
         name = base64.b32encode(hashlib.sha256(text.encode()).digest())[:8].decode().lower()
         if name not in taken:
             return name

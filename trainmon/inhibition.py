@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.model_alerts import Alert
+from trainmon.model_alerts import Alert, Severity
 
 Within = Literal["subject", "node", "cluster", "run", "everywhere"]
 
@@ -37,7 +37,7 @@ INHIBITIONS: tuple[Hides, ...] = (
     Hides("monitor-blind", "everywhere", ("cluster-unreachable", "node-unreachable", "source-late", "source-down")),
     Hides("cluster-unreachable", "cluster", ("node-unreachable", "source-late", "source-down", "spares-few")),
     Hides("run-stopped", "run", ("run-dead", "node-unreachable", "ended-early", "not-scheduled", *PACE)),
-    Hides("run-dead", "run", ("node-unreachable", "ended-early", *PACE)),
+    Hides("run-dead", "run", ("ended-early", *PACE)),
     Hides("finished", "run", ("run-dead", "node-unreachable", "no-job-queued", "not-scheduled", *PACE)),
     Hides("node-unreachable", "node", (*GPU_TROUBLES, *NODE_TROUBLES)),
     Hides("gpu-lost", "node", ("gpu-missing",)),
@@ -63,8 +63,13 @@ def inhibited(alerts: Mapping[str, Alert]) -> dict[str, Alert]:
             continue
         by = None if not hiding else _hidden_by(alert, hiding)
         if by != alert.inhibited_by:
-            changed[alert.id] = replace(alert, inhibited_by=by)
+            changed[alert.id] = replace(alert, inhibited_by=by, told=_told(alert, by))
     return changed
+
+
+def _told(alert: Alert, by: str | None) -> Severity | None:
+    """What counts as told: all of one that is just recovering as nothing hides it any more."""
+    return alert.severity if by is None and alert.phase == "recovering" and alert.told is None else alert.told
 
 
 def may_be_hidden_soon(alerts: Iterable[Alert]) -> Mapping[str, str]:

@@ -12,8 +12,12 @@ from trainmon.model_alerts import Alert, Silence
 
 
 def in_force(silences: Iterable[Silence], now: Instant) -> tuple[Silence, ...]:
-    """Those that are in force now."""
-    return tuple(silence for silence in silences if silence.ended_at is None and silence.made_at <= now < silence.until)
+    """Those that are in force now. A person's is from when it is made, wherever the clock is set afterwards."""
+    return tuple(
+        silence
+        for silence in silences
+        if silence.ended_at is None and now < silence.until and (silence.made_at <= now or not silence.window)
+    )
 
 
 def covers(silence: Silence, alert: Alert) -> bool:

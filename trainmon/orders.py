@@ -68,12 +68,13 @@ def _acknowledge(order: Order, alert: Alert | None, now: Instant) -> Carried:
             return Carried()
         words = f"{clean(order.by, WORDS)} took the acknowledgement back"
         return Carried(
-            replace(alert, acknowledged_by=None, acknowledged_at=None), happened=((alert.id, "open", words),)
+            replace(alert, acknowledged_by=None, acknowledged_at=None, acknowledged=None),
+            happened=((alert.id, "open", words),),
         )
     if alert.acknowledged_by is not None:
         return Carried()
     by, why = clean(order.by, WORDS), clean(order.why, WORDS)
-    taken = replace(alert, acknowledged_by=by or "somebody", acknowledged_at=now)
+    taken = replace(alert, acknowledged_by=by or "somebody", acknowledged_at=now, acknowledged=alert.severity)
     words = f"by {taken.acknowledged_by}" + (f": {why}" if why else "")
     return Carried(taken, happened=((alert.id, "acknowledged", words),))
 

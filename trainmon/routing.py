@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from trainmon.alerts import NOT_LOOKED_FOR, NOT_WATCHED, OWED
 from trainmon.clock import Instant, Seconds
-from trainmon.model_alerts import SEVERITIES, Alert, NoticeKind, Route, Severity, Silence
+from trainmon.model_alerts import Alert, NoticeKind, Route, Silence, is_worse
 from trainmon.rules.base import ago
 from trainmon.rules.ourselves import TEST
 
@@ -78,7 +78,7 @@ def due(alert: Alert, routing: Routing, now: Instant, may_be_hidden: bool = Fals
             return None
         return _first(alert, routing) or (None if _is_taken(alert) else _escalated(alert, routing, now))
     if is_worse(alert.severity, alert.told):
-        return _worse(alert, routing, now)
+        return _worse(alert, routing, now) or (None if _is_taken(alert) else _escalated(alert, routing, now))
     if _is_taken(alert) or alert.phase == "recovering":
         return None
     return _escalated(alert, routing, now) or _repeated(alert, routing, now)
@@ -114,7 +114,9 @@ def told(due: Due, now: Instant) -> Alert:
         case "repeat":
             return replace(alert, repeats=alert.repeats + 1)
         case "escalate":
-            return replace(alert, escalated=alert.escalated + len(due.channels), told=alert.told or alert.severity)
+            escalated = alert.escalated + len(due.channels)
+            is_news = alert.told is None or is_worse(alert.severity, alert.told)
+            return replace(alert, escalated=escalated, told=alert.severity if is_news else alert.told)
         case "flapping" | "acknowledged":
             return alert
     return replace(alert, told=alert.severity)
@@ -129,13 +131,11 @@ def sunk(alert: Alert, now: Instant) -> Alert:
 
 def unmuted(alert: Alert) -> Alert:
     """An alert whose mute has ended: if it still fires, and nobody has taken it, it is told (again)."""
+    if alert.phase == "recovering":
+        return replace(alert, told=alert.told or alert.severity)
     if not alert.is_firing or alert.event or alert.acknowledged_by is not None:
         return alert
     return replace(alert, told=None, first_told_at=None)
-
-
-def is_worse(severity: Severity, than: Severity) -> bool:
-    return SEVERITIES.index(severity) < SEVERITIES.index(than)
 
 
 def acknowledged(alert: Alert, routing: Routing, via: str, now: Instant) -> Due | None:

@@ -188,3 +188,19 @@ def test_a_message_never_tells_of_one_alert_twice(size: int) -> None:
         assert len(told) == len(set(told)) == size
         for notice in story.new():
             story.expected.add(notice.key)
+
+
+def test_what_recovers_as_what_hid_it_ends_is_not_told_to_have_fired() -> None:
+    with Story(rule("node-unreachable", keep=60), rule("gpu-hot", keep=300)) as story:
+        story.at(10).wrong("node-unreachable", "node:gpu-001", sources=()).at(11).expect("fire", "node:gpu-001")
+        story.at(20).wrong("gpu-hot", gpus(1)[3]).at(100).well().at(170).expect("resolve", "node:gpu-001")
+        story.at(900)
+        assert story.alert("gpu-hot").ended == "over"
+
+
+def test_a_dead_run_does_not_hide_that_its_node_is_gone() -> None:
+    """Who queues it again must know which node to leave out."""
+    with Story(rule("run-dead"), rule("node-unreachable")) as story:
+        story.at(10).wrong("run-dead", RUN).wrong("node-unreachable", "node:gpu-001", run="llm", sources=()).at(20)
+        story.expect("fire", RUN)
+        story.expect("fire", "node:gpu-001")

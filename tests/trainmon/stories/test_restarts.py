@@ -4,7 +4,9 @@ and nothing is told because of them."""
 from __future__ import annotations
 
 from tests.trainmon.stories.story import BEGIN, Story, mail, rule
+from trainmon.model import SourceChanged, SourceGone
 from trainmon.model_alerts import Alert, AlertsTold, Delivery, Duty, DutyChanged
+from trainmon.routing import HeartbeatSpec
 from trainmon.rules.ourselves import ClockJumped
 
 HOUR = 3_600.0
@@ -210,3 +212,45 @@ def test_a_ledger_that_does_not_say_what_was_told_is_waited_for_ten_seconds_and_
     with Story(rule("run-dead")) as story:
         story.hear(DutyChanged(Duty(holder="other"))).at(5).wrong("run-dead", RUN)
         story.hear(DutyChanged(Duty(holder="us"))).at(14).expect_nothing_else().at(17).expect("fire", RUN)
+
+
+def test_what_was_over_days_ago_and_is_so_again_since_the_same_time_is_another_episode_with_another_key() -> None:
+    """A node that Slurm drained a month ago, of which nobody wanted to know for two days: the ledger has its key."""
+    with Story(rule("node-drained")) as story:
+        story.at(10).wrong("node-drained", "node:gpu-001", since=1).at(11).expect("fire", "node:gpu-001")
+        story.alerting.renew((), story.routing)
+        story.at(60).expect("resolve", "node:gpu-001")
+        story.at(2 * 86_400, tick=20)
+        assert not story.state.alerts
+        story.alerting.renew(story.rules, story.routing)
+        story.at(story.elapsed + 10)
+        assert len({notice.key for notice in story.kept.notices}) == 3
+        story.expect("fire", "node:gpu-001")
+
+
+def test_a_mute_stands_when_the_clock_is_set_back_before_it_was_made() -> None:
+    with Story(rule("disk-full")) as story:
+        story.at(10).mute(2 * HOUR, subject="disk:login1:/fsx").at(20).set_clock(-HOUR).at(30)
+        story.wrong("disk-full", "disk:login1:/fsx").at(600)
+        assert story.alert("disk-full").muted_why == "known"
+
+
+def test_a_clock_that_was_a_day_ahead_stops_neither_the_sign_of_life_nor_the_test() -> None:
+    spec = HeartbeatSpec(every=4 * HOUR, test_every=8 * HOUR, start=False)
+    with Story(rule("run-dead"), heartbeat=spec) as story:
+        story.at(5 * HOUR, tick=20).expect("heartbeat")
+        story.set_clock(86_400).at(5 * HOUR + 60).expect("heartbeat")
+        story.expect("test")
+        story.set_clock(-86_400).at(9.2 * HOUR, tick=20).expect("heartbeat")
+        story.at(13.2 * HOUR, tick=20).expect("heartbeat")
+        story.expect("test")
+
+
+def test_a_source_that_leaves_and_comes_back_at_once_was_watched_all_along() -> None:
+    """A config that is read again ends the connections and begins new ones."""
+    with Story(rule("gpu-hot")) as story:
+        story.at(10).wrong("gpu-hot", HOT).at(11).expect("fire", HOT)
+        before = story.sources["node:gpu-001"]
+        story.hear(SourceGone("node:gpu-001"), SourceChanged(before)).well().at(12)
+        assert story.alert("gpu-hot").is_open
+        story.wrong("gpu-hot", HOT).at(100)

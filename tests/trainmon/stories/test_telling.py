@@ -206,3 +206,55 @@ def test_a_mute_that_ends_does_not_escalate_at_once() -> None:
         story.at(10).mute(HOUR, run="llm").at(20).wrong("run-dead", RUN).at(HOUR + 20, tick=10)
         story.expect("fire", RUN, on=["mail"])
         story.at(HOUR + 500, tick=10).expect_nothing_else().at(HOUR + 640).expect("escalate", RUN, on=["phone"])
+
+
+def test_what_gets_critical_after_its_only_channel_left_the_config_still_escalates() -> None:
+    with Story(rule("disk-full"), mail()) as story:
+        story.at(10).wrong("disk-full", DISK, "warning").at(11).expect("fire", DISK, on=["mail"])
+        story.alerting.renew(story.rules, Routing(routes=(phone(after=600),), group_wait=0.0))
+        story.at(1_000).wrong("disk-full", DISK, "critical").at(1_700).expect("escalate", DISK, on=["phone"])
+
+
+def test_what_recovers_as_its_mute_ends_is_not_told_to_have_fired() -> None:
+    with Story(rule("disk-full", keep=300)) as story:
+        story.at(10).mute(HOUR, subject=DISK).at(20).wrong("disk-full", DISK).at(HOUR - 100, tick=10)
+        story.well().at(2 * HOUR, tick=10)
+        assert story.alert("disk-full").ended == "over"
+
+
+def test_what_recovers_as_its_mute_ends_and_is_found_again_is_told() -> None:
+    with Story(rule("disk-full", keep=300)) as story:
+        story.at(10).mute(HOUR, subject=DISK).at(20).wrong("disk-full", DISK).at(HOUR - 100, tick=10)
+        story.well().at(HOUR + 60, tick=10).expect_nothing_else()
+        story.wrong("disk-full", DISK).at(HOUR + 80).expect("fire", DISK)
+
+
+def test_what_was_told_and_recovers_as_its_mute_ends_is_over_where_it_was_told() -> None:
+    with Story(rule("disk-full", keep=300)) as story:
+        story.at(10).wrong("disk-full", DISK).at(11).expect("fire", DISK)
+        story.mute(HOUR, subject=DISK).at(HOUR - 100, tick=10).well().at(2 * HOUR, tick=10).expect("resolve", DISK)
+
+
+def test_an_acknowledged_alert_that_gets_worse_is_told_and_escalates_from_then_on() -> None:
+    with Story(rule("disk-full"), mail(), phone(after=600)) as story:
+        story.at(10).wrong("disk-full", DISK, "warning").at(11).expect("fire", DISK, on=["mail"])
+        story.order("ack", story.alert("disk-full").id).at(HOUR, tick=10)
+        story.wrong("disk-full", DISK, "critical").at(HOUR + 10).expect("worse", DISK, on=["mail"])
+        assert story.alert("disk-full").acknowledged_by is None, "a warning was acknowledged, and not this"
+        story.at(HOUR + 590).expect_nothing_else().at(HOUR + 620).expect("escalate", DISK, on=["phone"])
+
+
+def test_what_was_acknowledged_as_critical_is_still_so_when_it_gets_better_and_critical_again() -> None:
+    with Story(rule("disk-full"), mail(), phone(after=600)) as story:
+        story.at(10).wrong("disk-full", DISK).at(11).expect("fire", DISK, on=["mail"])
+        story.order("ack", story.alert("disk-full").id).at(100).wrong("disk-full", DISK, "warning").at(HOUR, tick=10)
+        story.wrong("disk-full", DISK).at(2 * HOUR, tick=10).expect("worse", DISK, on=["mail"])
+        assert story.alert("disk-full").acknowledged_by == "ann"
+
+
+def test_a_route_with_after_counts_anew_for_what_was_over_and_fires_again() -> None:
+    with Story(rule("run-dead"), mail(), phone(after=600)) as story:
+        story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN, on=["mail"])
+        story.at(500).well().at(600).expect("resolve", RUN, on=["mail"])
+        story.at(1_900, tick=10).wrong("run-dead", RUN).at(1_910).expect("fire", RUN, on=["mail"])
+        story.at(2_490, tick=10).expect_nothing_else().at(2_520).expect("escalate", RUN, on=["phone"])
