@@ -15,10 +15,11 @@ from pathlib import Path
 import msgspec
 
 from trainmon.clock import Seconds
-from trainmon.model_alerts import Channel
-from trainmon.notify.apprise_wire import Answer, Question
+from trainmon.model_alerts import Alert, Channel
+from trainmon.notify.apprise_wire import Answer, Incident, Question
 from trainmon.notify.base import Attachment, Broken, Message, Retry, Sent
 from trainmon.notify.child import Children
+from trainmon.notify.message import is_good_news, printable
 from trainmon.notify.timebox import Overdue
 from trainmon.notify.webhook import fingerprint
 from trainmon.scrub import scrub
@@ -32,6 +33,8 @@ START: Seconds = 5.0
 """How long the child may take for itself: on a busy machine it imports for seconds."""
 TONES = {"critical": "failure", "warning": "warning", "info": "info"}
 FILES = 4
+INCIDENTS = 20
+"""So many are opened or closed by one message, the worst first."""
 DRAWN: Seconds = 20.0
 DRAWN_URGENT: Seconds = 4.0
 """How long such a message waits for its pictures: they go with it, or not at all."""
@@ -110,20 +113,24 @@ class Apprise:
 
 
 def _question(message: Message, url: str, files: tuple[str, ...], timeout: Seconds) -> Question:
-    is_over = bool(message.notices) and all(notice.kind == "resolve" for notice in message.notices)
-    alerts = {fingerprint(alert.rule, alert.subject) for notice in message.notices for alert in notice.alerts}
+    tone = "success" if is_good_news(message) else TONES[message.severity]
+    alerts = {fingerprint(alert.rule, alert.subject): alert for notice in message.notices for alert in notice.alerts}
     told = {
         "url": url,
         "body": message.body or message.title,
+        "shorter": message.shorter,
         "title": message.title,
-        "tone": "success" if is_over else TONES[message.severity],
+        "tone": tone,
         "files": files,
         "key": message.key,
-        "incident": alerts.pop() if len(alerts) == 1 else "",
-        "is_over": is_over,
+        "incidents": [_incident(key, alert) for key, alert in list(alerts.items())[:INCIDENTS]],
         "within": timeout,
     }
     return msgspec.convert(told, Question)
+
+
+def _incident(key: str, alert: Alert) -> Incident:
+    return Incident(key, alert.phase == "resolved", printable(f"{alert.rule} {alert.subject}: {alert.summary}"))
 
 
 def _laid(files: Sequence[Attachment], folder: Path, within: Seconds) -> tuple[str, ...]:

@@ -23,8 +23,16 @@ from trainmon.notify.message import fit
 from trainmon.scrub import MASK, scrub
 from trainmon.text import clean
 
-ERROR = re.compile(r"\berror=(\d{3})\d{0,2}\b")
-"""A status of HTTP; ntfy's own codes begin with one."""
+ERROR = re.compile(r"\berror=(\d{3,5})\b")
+"""A status of HTTP, or a code of the service's own: ntfy's begin with a status, Twilio's (20003) do not."""
+STATUS = re.compile(r"\"status\": ?(\d{3})\b")
+SAID = re.compile(r"\"error\": ?\"(\w{1,60})\"")
+"""Slack answers 200 to what it refuses, and says by a name why."""
+PASSING = frozenset({
+    "ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable", "request_timeout",
+})  # fmt: skip
+BUSY = frozenset({20429, 20500, 20503, 20504})
+"""Of Twilio's codes those that pass."""
 SMTP = re.compile(r"\((\d{3}), b?['\"](.{0,200}?)['\"]\)|refused: (\d{3}) (.{0,200})")
 WORDS = 160
 SHORT = 3
@@ -64,11 +72,11 @@ def answer(question: Question) -> Answer:
         return Answer(outcome="broken", words=_unknown(question.url))
     name = clean(str(service.service_name or ""), 40)
     if question.body is None:
-        return Answer(outcome="sent", service=name)
+        return Answer(outcome="sent", service=name, recipients=len(service))
     _prepare(service, question)
     told = _told(service, question, list(question.files))
-    if not told and question.files and _judge(heard)[0] == "broken":
-        heard.said.clear()  # it may be the files that are not taken: what is told matters more
+    if not told and question.files and _may_be_the_files(heard):
+        heard.said.clear()  # what is told matters more
         told = _told(service, question, [])
     if told:
         return Answer(outcome="sent", service=name)
@@ -81,9 +89,6 @@ def _prepare(service: Any, question: Question) -> None:
     service.request_rate_per_sec = 0  # 5.5 s between two requests, of an object that sends once
     service.socket_connect_timeout = min(question.within, CONNECT_AT_MOST)
     service.socket_read_timeout = question.within
-    if hasattr(service, "dedup") and hasattr(service, "action") and service.dedup is None and question.incident:
-        service.dedup = question.incident
-        service.action = "resolve" if question.is_over else "trigger"
     mail: Any = sys.modules.get("apprise.plugins.email.base")
     if mail is not None and hasattr(mail, "make_msgid"):
         # There is no setting for it, and a header of ours would be a second one.
@@ -96,23 +101,42 @@ def message_id(key: str, domain: str) -> str:
 
 
 def _told(service: Any, question: Question, files: list[str]) -> bool:
+    """Tell it once; where incidents are kept, once for each: they end one by one."""
+    keeps = hasattr(service, "dedup") and hasattr(service, "action") and service.dedup is None
+    if not keeps or not question.incidents:
+        return _sent(service, question, question.title, files)
+    told = []
+    for incident in question.incidents:
+        service.dedup, service.action = incident.key, "resolve" if incident.is_over else "trigger"
+        title = question.title if len(question.incidents) == 1 else incident.title
+        told.append(_sent(service, question, title, files))
+    return all(told)
+
+
+def _sent(service: Any, question: Question, title: str, files: list[str]) -> bool:
     import apprise
 
     assert question.body is not None
-    room = service.body_maxlen - len(question.title) - 2
-    body = fit(question.body, max(1, room), "…")[0] if len(question.body) > room else question.body
+    room = service.body_maxlen - len(title) - 2
+    body = _fitted((question.body, *question.shorter), max(1, room))
     sending = apprise.Apprise()
     sending.add(service)
     return bool(
         sending.notify(
             body=body,
-            title=question.title,
+            title=title,
             notify_type=question.tone,
             body_format=apprise.NotifyFormat.TEXT,
             attach=files or None,
             timeout=question.within,
         )
     )
+
+
+def _fitted(bodies: tuple[str, ...], room: int) -> str:
+    """The body in as many words as the service takes: it counts letters, and would cut off what is to be done."""
+    found = next((body for body in bodies if len(body) <= room), None)
+    return fit(bodies[-1], room, "…")[0] if found is None else found
 
 
 def _judge(heard: Heard) -> tuple[Outcome, str]:
@@ -127,9 +151,35 @@ def _judge(heard: Heard) -> tuple[Outcome, str]:
     for _, text in reversed(heard.said):
         error = ERROR.search(text)
         if error is not None:
-            code = int(error[1])
-            return ("retry" if code in COME_AGAIN or code >= 500 or code < 400 else "broken"), last
+            return _meant(int(error[1]), _answered(heard), last)
     return "retry", last
+
+
+def _answered(heard: Heard) -> str:
+    return next((text for _, text in reversed(heard.said) if text.startswith("Response Details")), "")
+
+
+def _meant(code: int, answer: str, words: str) -> tuple[Outcome, str]:
+    """What a number says; where it is no status of HTTP's refusals, what the service itself said."""
+    if code > 999:
+        status = STATUS.search(answer)
+        own = code // 100
+        if status is None and not 400 <= own < 600:
+            return ("retry" if code in BUSY else "broken"), words
+        code = int(status[1]) if status is not None else own
+    if code < 400:
+        said = SAID.search(answer)
+        if said is None:
+            return "retry", words
+        return ("retry" if said[1] in PASSING else "broken"), f"it says {said[1]}"
+    return ("retry" if code in COME_AGAIN or code >= 500 else "broken"), words
+
+
+def _may_be_the_files(heard: Heard) -> bool:
+    """Whether what is told may go without its files: they were refused, or it was they that did not get through. What
+    did get through must not be told again and again for their sake."""
+    outcome, words = _judge(heard)
+    return outcome == "broken" or "attach" in words.lower() or ".png" in words
 
 
 def _unknown(url: str) -> str:
