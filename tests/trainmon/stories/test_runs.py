@@ -115,6 +115,27 @@ def test_a_hang_is_one_critical_message_though_a_watchdog_writes_and_slurm_says_
         story.live(3_300).expect("resolve", "run:llm")
 
 
+def test_a_job_that_is_requeued_again_and_again_is_code_red_once_until_it_steps() -> None:
+    """It is never dead for long, and leaves no ended jobs behind."""
+    with Training() as story:
+        story.live(1_200)
+        for times in range(1, 8):
+            assert story.job is not None
+            away = {"state": "PENDING", "reason": "BeginTime", "nodes": (), "started_at": None, "restarts": times}
+            story.job = replace(story.job, **away, detail_at=story.clock.wall)
+            story.trains, story.use, story.power = False, 0, 90.0
+            story.live(story.elapsed + 120)
+            story.job = replace(story.job, state="RUNNING", reason=None, nodes=NODES, started_at=story.clock.wall)
+            story.use, story.power = 30, 200.0
+            story.live(story.elapsed + 60)
+        notice = story.expect("fire", "run:llm")
+        assert (notice.severity, notice.alerts[0].rule) == ("critical", "run-dead")
+        assert "llm is restarted again and again, and has made no step since step 300" in notice.alerts[0].summary
+        story.expect_nothing_else()
+        story.trains, story.use, story.power = True, 98, 650.0
+        story.live(story.elapsed + 300).expect("resolve", "run:llm")
+
+
 def test_what_may_be_an_evaluation_is_a_warning_and_a_hang_that_follows_is_code_red() -> None:
     with Training() as story:
         story.live(600)

@@ -8,10 +8,11 @@ from itertools import takewhile
 
 from trainmon.clock import Instant, Seconds
 from trainmon.endings import Queue, has_begun, how_it_ended
-from trainmon.model import Run
+from trainmon.model import Run, State
 from trainmon.model_jobs import Job
 from trainmon.rules.base import ago
 from trainmon.rules.runs.base import LIVING
+from trainmon.scene import where
 
 FAILED = frozenset({"FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "LAUNCH_FAILED"})
 """Ends that a chain of jobs is not meant to have: its time limit and a preemption are."""
@@ -24,6 +25,15 @@ def in_a_row(queue: Queue, within: Seconds, now: Instant) -> Sequence[Job]:
     return tuple(job for job in failed if now - (job.ends_at or 0.0) <= within)
 
 
+def begun_in_vain(state: State, run: Run, within: Seconds, now: Instant) -> int:
+    """How often it was restarted since its last step, as was told: one job that is requeued leaves no ended ones."""
+    last = max(run.progress.at or 0.0, now - within)
+    return sum(
+        alert.rule == "restarted" and alert.run == run.name and alert.fired_at is not None and alert.since > last
+        for alert in state.alerts.values()
+    )
+
+
 def is_well(run: Run, queue: Queue, settled: Seconds, now: Instant) -> bool:
     """Whether the attempt that runs has trained for long enough to be believed."""
     job = queue.present
@@ -32,6 +42,12 @@ def is_well(run: Run, queue: Queue, settled: Seconds, now: Instant) -> bool:
 
 
 def words(run: Run, failed: Sequence[Job], now: Instant) -> str:
+    if not failed:
+        last = "" if run.progress.at is None else f", which was {ago(now - run.progress.at)} ago"
+        return (
+            f"{run.name} is restarted again and again, and has made no step since {where(run.progress)}{last}; now it "
+            f"is {run.verdict}: {run.why}"
+        )
     began = min(job.started_at or job.ends_at or now for job in failed)
     return (
         f"{run.name} dies again and again: {len(failed)} attempts in a row failed in {ago(now - began)}; the last, "

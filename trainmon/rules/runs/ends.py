@@ -13,8 +13,8 @@ from trainmon.model_alerts import Alert, Finding
 from trainmon.model_jobs import Job
 from trainmon.rules.base import Duration, ago
 from trainmon.rules.runs import advice
-from trainmon.rules.runs.again import FAILED, in_a_row, is_well, words
-from trainmon.rules.runs.base import OVER, RunRule, all_sources, queue_in, tail
+from trainmon.rules.runs.again import FAILED, begun_in_vain, in_a_row, is_well, words
+from trainmon.rules.runs.base import LIVING, OVER, RunRule, all_sources, queue_in, tail
 from trainmon.rules.runs.restarts import ordinal
 from trainmon.scene import target, where
 
@@ -32,7 +32,7 @@ class RunDead(RunRule, frozen=True, kw_only=True):
     requeued: Duration = 900.0
     """How long after its last step a job that Slurm has requeued may wait: Slurm itself has it wait two minutes."""
     attempts: int = 3
-    """So many that fail one after another are critical, though the next has begun already."""
+    """So many that fail one after another, or begin and make no step, are critical, though the next has begun."""
     attempts_within: Duration = 21_600.0
     """In this time."""
     settled: Duration = 1_800.0
@@ -71,9 +71,11 @@ class RunDead(RunRule, frozen=True, kw_only=True):
         if queue is None or run.verdict in OVER:
             return None
         failed = in_a_row(queue, self.attempts_within, now)
-        if len(failed) < self.attempts or is_well(run, queue, self.settled, now):
-            return None
-        if who_stopped(run, failed[0], state.actions, now) is not None:
+        if len(failed) < self.attempts:
+            failed = ()
+            if run.verdict in LIVING or begun_in_vain(state, run, self.attempts_within, now) < self.attempts:
+                return None
+        elif is_well(run, queue, self.settled, now) or who_stopped(run, failed[0], state.actions, now) is not None:
             return None
         return self.found(
             state,
@@ -83,7 +85,7 @@ class RunDead(RunRule, frozen=True, kw_only=True):
             evidence=(*(how_it_ended(job, now) for job in failed[:5]), *tail(run)),
             advice=f"end the chain before it burns all that waits ({advice.cancels(run)}), see what its log says (key "
             "4), and whether all failed on the same node (key 7): X keeps the waiting jobs off it",
-            since=failed[-1].ends_at,
+            since=failed[-1].ends_at if failed else run.progress.at,
             proven=True,
         )
 
