@@ -115,7 +115,8 @@ class AppriseSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="a
     """`type = "apprise"`: e-mail, Slack, Discord, Telegram, PagerDuty, Pushover, Twilio and 160 more, by apprise."""
 
     url: AppriseUrl
-    """The service as apprise writes it, such as `mailto://…` or `slack://…`. Never shown."""
+    """The service as apprise writes it, such as `mailto://…` or `slack://…`. Never shown. One recipient each: of
+    several, all are told again when one of them cannot be reached."""
     pictures: Flag = True
     """Whether pictures go with its messages, where the service takes any."""
 

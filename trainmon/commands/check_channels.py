@@ -82,8 +82,8 @@ def _channel(sender: Sender, *, test: bool) -> Iterator[Row]:
         yield Row("bad", "channel", health.name, f"{about}: {error.message}", mend)
     finally:
         sender.close()
-    if health.note:
-        yield Row("note", "channel", health.name, health.note)
+    if note := sender.health.note:  # of apprise's, what it said when it was asked
+        yield Row("note", "channel", health.name, note)
 
 
 def test_notice(channel: str, now: Instant) -> Notice:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from trainmon.clock import Seconds
 from trainmon.model_alerts import Alert, Channel
@@ -43,6 +44,11 @@ LATER = {
     "plivo": "Plivo", "clicksend": "ClickSend", "sinch": "Sinch", "msg91": "MSG91", "sns": "Amazon SNS",
 }  # fmt: skip
 """Services that say only later whether it was delivered, or read."""
+SEVERAL = (
+    "{} recipients in one address: when one of them cannot be reached, all are told again; give each a [[notify]]"
+)
+PAGERS = {"pagerduty": "PagerDuty", "opsgenie": "Opsgenie", "splunk": "Splunk On-Call", "victorops": "Splunk On-Call"}
+"""Services that open an incident for whatever they are told."""
 
 
 class Apprise:
@@ -58,6 +64,7 @@ class Apprise:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self._health = health
+        self._recipients = 1
         self._url = url
         self._pictures = pictures
         self._argv = tuple(argv)
@@ -66,7 +73,10 @@ class Apprise:
 
     @property
     def health(self) -> Channel:
-        return self._health
+        if self._recipients == 1:
+            return self._health
+        notes = [note for note in (self._health.note, SEVERAL.format(self._recipients)) if note]
+        return replace(self._health, note="; ".join(notes))
 
     def send(self, message: Message, timeout: Seconds) -> Sent:
         """Through a child, which gets files by a directory of ours that goes with it."""
@@ -92,6 +102,7 @@ class Apprise:
     def refused(self, timeout: Seconds) -> str | None:
         """Why apprise would not take this address at all. Raises Retry where it cannot be asked."""
         answer = self._ask(Question(url=self._url), timeout)
+        self._recipients = answer.recipients
         return None if answer.outcome == "sent" else answer.words
 
     def close(self) -> None:
@@ -146,6 +157,12 @@ def _laid(files: Sequence[Attachment], folder: Path, within: Seconds) -> tuple[s
         path.write_bytes(data)
         paths.append(str(path))
     return tuple(paths)
+
+
+def pages(url: str) -> str | None:
+    """What is to be known of a pager that is told the sign of life."""
+    name = PAGERS.get(url.partition("://")[0].lower())
+    return f"{name} opens an incident for every sign of life: set heartbeat = false" if name else None
 
 
 def later(url: str) -> str | None:

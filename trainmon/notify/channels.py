@@ -25,7 +25,7 @@ from trainmon.config_values import Wrong, quoted
 from trainmon.errors import ConfigError
 from trainmon.model import Event
 from trainmon.model_alerts import Channel
-from trainmon.notify.apprise import Apprise, later
+from trainmon.notify.apprise import Apprise, later, pages
 from trainmon.notify.base import Retry, Sender
 from trainmon.notify.command import Command
 from trainmon.notify.desktop import Desktop, Toast
@@ -154,7 +154,8 @@ def _sender(entry: NotifySettings, read: _Secrets, parts: Parts) -> Sender:
     if isinstance(own, AppriseSettings):
         url = read("url", own.url, wrong_apprise_url)
         schema = url.partition("://")[0]
-        return Apprise(_at(health, f"{schema}://***", later(url)), url=url, pictures=own.pictures)
+        notes = [note for note in (later(url), pages(url) if entry.heartbeat else None) if note]
+        return Apprise(_at(health, f"{schema}://***", "; ".join(notes) or None), url=url, pictures=own.pictures)
     return Desktop(_at(health, "this machine"), toast=parts.toast)
 
 

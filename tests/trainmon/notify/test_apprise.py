@@ -17,7 +17,7 @@ from tests.lab.smtp import DIE, HANG, MailServer
 from tests.lab.webhook_receiver import WebhookReceiver
 from tests.trainmon.notify.telling import alert, message, notice, over
 from trainmon.model_alerts import Channel
-from trainmon.notify.apprise import CHILD, Apprise, later
+from trainmon.notify.apprise import CHILD, Apprise, later, pages
 from trainmon.notify.apprise_child import masked, message_id
 from trainmon.notify.base import Attachment, Broken, Retry, Sent
 
@@ -162,6 +162,20 @@ def test_services_whose_receipts_come_later_say_so() -> None:
     assert later("twilio://a:b@c/d") == "Twilio says only later whether it was delivered; that is not followed yet"
     assert later("pover://a@b") == "Pushover says only later whether it was delivered; that is not followed yet"
     assert later("slack://a/b/c") is None
+
+
+def test_several_recipients_in_one_address_are_warned_of() -> None:
+    one, two = apprise("mailto://ann:pass@host.test"), apprise("mailto://ann:pass@host.test?to=bob@x.test,eve@x.test")
+    assert one.check(20) is two.check(20) is None
+    assert one.health.note is None
+    assert two.health.note == (
+        "2 recipients in one address: when one of them cannot be reached, all are told again; give each a [[notify]]"
+    )
+
+
+def test_a_pager_that_would_be_told_the_sign_of_life_is_warned_of() -> None:
+    assert pages("pagerduty://a@b") == "PagerDuty opens an incident for every sign of life: set heartbeat = false"
+    assert pages("slack://a/b/c") is None
 
 
 def test_no_part_of_an_address_is_repeated() -> None:
