@@ -33,6 +33,7 @@ from tests.trainmon.rules.run_states import (
 from trainmon.fold import fold
 from trainmon.model import State, Switch
 from trainmon.model_actions import Action, Execute, Record
+from trainmon.model_alerts import Finding
 from trainmon.model_jobs import Job
 from trainmon.model_wandb import WandbRun
 from trainmon.rules.runs import RUNS
@@ -323,3 +324,17 @@ def test_an_event_keeps_the_time_at_which_it_was_told_first() -> None:
     assert found(Finished(), known).since == NOW - 120  # type: ignore[union-attr]
     ahead = state(job(started_at=NOW + 50, restarts=1))
     assert found(Restarted(), ahead).since == NOW, "its clock is ahead"  # type: ignore[union-attr]
+
+
+def test_a_person_who_has_it_requeued_again_and_again_knows_of_it() -> None:
+    restart = Finding(rule="restarted", subject="run:llm", severity="info", summary="again", run="llm", event=True)
+    told = {
+        name: replace(alert(restart), id=name, since=NOW - 700 + place, fired_at=NOW - 700 + place)
+        for place, name in enumerate(("a", "b", "c"))
+    }
+    present = job(started_at=NOW - 5, restarts=3)
+    assert found(RunDead(), judged(present, alerts=told)).severity == "critical"  # type: ignore[union-attr]
+    action = Action(id="a1", verb="requeue", subject="llm", cluster="prod", host="login", title="Requeue job 88",
+                    run="llm", job="prod/88", deed=Execute(("scontrol", "requeue", "88")))  # fmt: skip
+    asked = {"a1": Record(action=action, status="done", done_at=NOW - 699)}
+    assert found(RunDead(), judged(present, alerts=told, actions=asked)) is None

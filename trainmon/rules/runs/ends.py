@@ -72,7 +72,9 @@ class RunDead(RunRule, frozen=True, kw_only=True):
             return None
         failed = in_a_row(queue, self.attempts_within, now)
         if len(failed) < self.attempts:
-            failed = ()
+            failed, job = (), queue.present or queue.waiting
+            if job is not None and _asked_for(state, run, job, run.progress.at or 0.0):
+                return None
             if run.verdict in LIVING or begun_in_vain(state, run, self.attempts_within, now) < self.attempts:
                 return None
         elif is_well(run, queue, self.settled, now) or who_stopped(run, failed[0], state.actions, now) is not None:
