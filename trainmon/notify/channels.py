@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from trainmon.config_notify_kinds import wrong_address, wrong_apprise_url, wrong
 from trainmon.config_secrets import secret
 from trainmon.config_values import Wrong, quoted
 from trainmon.errors import ConfigError
+from trainmon.ledger import LedgerStuck, alerts_now
 from trainmon.model import Event
 from trainmon.model_alerts import Channel
 from trainmon.notify.apprise import Apprise, later, pages
@@ -55,6 +57,8 @@ class Parts(NamedTuple):
     clock: Clock
     memory: Memory
     toast: Toast | None
+    directory: Path | None
+    """Where the ledger is."""
 
 
 def senders(
@@ -71,7 +75,7 @@ def senders(
     In `state_directory` it is kept what reply topics are called; `toast` shows a message in the dashboard. With `ask`,
     apprise is asked whether it knows the services, which takes its child a second each.
     """
-    parts = Parts(clock or SystemClock(), Memory(state_directory), toast)
+    parts = Parts(clock or SystemClock(), Memory(state_directory), toast, state_directory)
     made: list[Sender] = []
     problems: list[str] = []
     for number, entry in enumerate(settings, 1):
@@ -148,7 +152,8 @@ def _sender(entry: NotifySettings, read: _Secrets, parts: Parts) -> Sender:
         return Webhook(_at(health, host_of(url)), url=url, headers=headers, clock=parts.clock)
     if isinstance(own, HealthchecksSettings):
         url = read("url", own.url, wrong_address)
-        return Healthchecks(_at(health, host_of(url)), ping=Ping(health.name, url, parts.clock))
+        known = partial(_known, parts.directory, health.name, parts.clock) if parts.directory is not None else None
+        return Healthchecks(_at(health, host_of(url)), ping=Ping(health.name, url, parts.clock), known=known)
     if isinstance(own, CommandSettings):
         return Command(_at(health, own.command[0]), argv=own.command)
     if isinstance(own, AppriseSettings):
@@ -189,6 +194,17 @@ def _notes(own: NtfySettings, topic: str, host: str, *, has_login: bool) -> Iter
         yield GUESSABLE
     if own.acknowledge and has_login and own.reply_token is None:
         yield NO_BUTTON
+
+
+def _known(directory: Path, channel: str, clock: Clock) -> frozenset[str] | None:
+    """The critical alerts that the ledger knows to be open, and to be told by this channel."""
+    try:
+        alerts = alerts_now(directory, clock.now()).recalled.alerts
+    except LedgerStuck as error:
+        log.warning("what %s was told before is not known now: %s", channel, error.message)
+        return None
+    told = (alert for alert in alerts if channel in alert.told_on and alert.severity == "critical")
+    return frozenset(alert.id for alert in told if alert.is_open and not alert.event)
 
 
 def _at(health: Channel, target: str, note: str | None = None) -> Channel:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import urllib.parse
 from collections.abc import Callable
 from typing import Literal
 
 from trainmon.clock import Clock, Seconds
 from trainmon.model_alerts import Channel, Notice
-from trainmon.notify.base import Message, Sent
+from trainmon.notify.base import Broken, Message, Retry, Sent
 from trainmon.notify.http import Http, judge, text_of
-from trainmon.notify.message import fit
+from trainmon.notify.message import fit, fitted
 
 BODY_BYTES = 10_000
 """What such a service keeps of a ping's text."""
+
+UNKNOWN, TOO_MANY = "OK (not found)", "OK (rate limited)"
+"""healthchecks.io says so with a status of 200, where the address has the number of a check and not its name."""
+REFILL: Seconds = 60.0
+"""It takes five pings a minute."""
 
 Signal = Literal["", "start", "fail", "log"]
 """Nothing: all is well."""
@@ -22,24 +28,39 @@ class Ping:
     """One check's address. It is asked with what there is to say."""
 
     def __init__(self, name: str, url: str, clock: Clock | None = None) -> None:
-        self._url = url.rstrip("/")
+        self._url = urllib.parse.urlsplit(url)
         self._http = Http(name, clock)
 
     def __call__(self, signal: Signal, text: str, timeout: Seconds) -> str:
         """Say it. Returns what came back; raises Retry or Broken."""
         body = fit(text, BODY_BYTES, "…")[0].encode()
-        url = f"{self._url}/{signal}" if signal else self._url
+        path = self._url.path.rstrip("/")
+        url = self._url._replace(path=f"{path}/{signal}" if signal else path).geturl()
         headers = {"Content-Type": "text/plain; charset=utf-8"}
         reply = self._http.ask("POST", url, body=body, headers=headers, timeout=timeout)
-        judge(reply, "" if reply.is_good else text_of(reply.body))
-        return text_of(reply.body)
+        words = text_of(reply.body)
+        judge(reply, "" if reply.is_good else words)
+        if words.startswith(UNKNOWN):
+            raise Broken("it knows no such check; correct the address in the config")
+        if words.startswith(TOO_MANY):
+            raise Retry("it takes no more pings this minute", REFILL)
+        return words
 
 
 class Healthchecks:
     """A check that is down while a critical alert is open; of all else it keeps a log."""
 
-    def __init__(self, health: Channel, *, ping: Callable[[Signal, str, Seconds], str]) -> None:
+    def __init__(
+        self,
+        health: Channel,
+        *,
+        ping: Callable[[Signal, str, Seconds], str],
+        known: Callable[[], frozenset[str] | None] | None = None,
+    ) -> None:
+        """`known` are the critical alerts that were told here, by a program before this one as well, and are open; None
+        while that cannot be said. Without it, what was told before the start is not known."""
         self._health = health
+        self._known = known
         self._ping = ping
         self._open: set[str] = set()
         """The critical alerts that were told here and are not over."""
@@ -49,10 +70,15 @@ class Healthchecks:
         return self._health
 
     def send(self, message: Message, timeout: Seconds) -> Sent:
-        is_open = set(self._open)
+        known = frozenset(self._open) if self._known is None else self._known()
+        is_open = set(self._open if known is None else known)
         for notice in message.notices:
             _follow(is_open, notice)
-        words = self._ping(_signal(message, is_open, self._open), f"{message.title}\n\n{message.body}", timeout)
+        signal = _signal(message, is_open, self._open)
+        if signal == "" and known is None:
+            signal = "log"  # something that was told before the start may be open
+        body = fitted(message, BODY_BYTES - len(message.title.encode()) - 2, "…")[0]
+        words = self._ping(signal, f"{message.title}\n\n{body}", timeout)
         self._open = is_open
         return Sent(words)
 
@@ -71,7 +97,7 @@ def _follow(is_open: set[str], notice: Notice) -> None:
 def _signal(message: Message, is_open: set[str], was_open: set[str]) -> Signal:
     """Down with every word of a critical alert, up when the last one is over; of all else only a line is kept.
 
-    A sign of life does not turn it up: after a restart it is not known here what was told before.
+    A sign of life does not turn it up, but for what ended without a word because it was muted.
     """
     critical = any(alert.id in is_open for notice in message.notices for alert in notice.alerts)
     if critical and not all(notice.kind == "acknowledged" for notice in message.notices):

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.lab.receiver import HANG, status
+from tests.lab.receiver import HANG, Answer, status
 from tests.lab.webhook_receiver import WebhookReceiver
-from tests.trainmon.notify.telling import alert, beat, message, notice, over
-from trainmon.model_alerts import Channel, Notice
+from tests.trainmon.notify.office_scene import Phone, opened, until
+from tests.trainmon.notify.telling import NOW, alert, beat, message, notice, over
+from trainmon.config_decode import decode
+from trainmon.ledger import alerts_now
+from trainmon.model_alerts import AlertChanges, Channel, Notice
 from trainmon.notify.base import Broken, Retry
+from trainmon.notify.channels import senders
 from trainmon.notify.healthchecks import Healthchecks, Ping
 
 UUID = "0f5c2a5e-hunter2"
@@ -22,8 +29,9 @@ def receiver() -> Iterator[WebhookReceiver]:
         yield running
 
 
-def check(receiver: WebhookReceiver) -> Healthchecks:
-    return Healthchecks(Channel(name="check", type="healthchecks"), ping=Ping("check", f"{receiver.url}/{UUID}"))
+def check(receiver: WebhookReceiver, known: Callable[[], frozenset[str] | None] | None = None) -> Healthchecks:
+    ping = Ping("check", f"{receiver.url}/{UUID}")
+    return Healthchecks(Channel(name="check", type="healthchecks"), ping=ping, known=known)
 
 
 def paths(receiver: WebhookReceiver) -> list[str]:
@@ -59,6 +67,44 @@ def test_after_a_restart_a_sign_of_life_does_not_turn_it_up(receiver: WebhookRec
     assert paths(receiver) == ["/fail", "/log"]
 
 
+def test_after_a_restart_it_is_up_only_when_what_was_told_before_is_over_too(receiver: WebhookReceiver) -> None:
+    open_ones = {"k3v9x2ab", "other"}
+    channel = check(receiver, known=lambda: frozenset(open_ones))
+    open_ones.remove("k3v9x2ab")
+    channel.send(message(over(alert())), 10)
+    assert paths(receiver) == ["/log"], "the other one goes on"
+    open_ones.clear()
+    channel.send(message(over(alert(id="other"))), 10)
+    assert paths(receiver) == ["/log", ""]
+
+
+def test_while_the_ledger_cannot_be_read_an_end_is_only_kept(receiver: WebhookReceiver) -> None:
+    check(receiver, known=lambda: None).send(message(over(alert())), 10)
+    assert paths(receiver) == ["/log"]
+
+
+def test_what_ended_without_a_word_does_not_keep_it_down(receiver: WebhookReceiver) -> None:
+    open_ones = {"k3v9x2ab"}
+    channel = check(receiver, known=lambda: frozenset(open_ones))
+    channel.send(message(), 10)
+    open_ones.clear()  # it was muted when it ended
+    channel.send(message(beat()), 10)
+    assert paths(receiver) == ["/fail", ""]
+
+
+def test_what_the_ledger_knows_is_found_by_the_channel(tmp_path: Path, receiver: WebhookReceiver) -> None:
+    table = f'[[notify]]\ntype = "healthchecks"\nname = "check"\nurl = "{receiver.url}/{UUID}"\n'
+    settings, problems = decode(tomllib.loads(table), "trainmon.toml")
+    assert settings is not None, problems
+    other = alert(id="other", subject="run:b", told_on=("check",))
+    with opened(tmp_path, Phone()) as scene:
+        scene.office.hand_over(AlertChanges(at=NOW, alerts=(other,)))
+        until(lambda: alerts_now(tmp_path, NOW).recalled.alerts, "it is written down")
+        (channel,) = senders(settings.notify, environ={}, state_directory=tmp_path)
+        channel.send(message(over(alert())), 10)
+    assert paths(receiver) == ["/log"]
+
+
 def test_a_message_that_did_not_arrive_is_not_counted_as_told(receiver: WebhookReceiver) -> None:
     channel = check(receiver)
     receiver.script(status(503))
@@ -79,6 +125,29 @@ def test_an_unknown_check_is_broken_and_its_address_is_in_no_word(receiver: Webh
     with pytest.raises(Broken) as caught:
         check(receiver).send(message(), 10)
     assert str(caught.value) == "404 not found"
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "said"),
+    [
+        (b"OK (not found)", Broken, "it knows no such check; correct the address in the config"),
+        (b"OK (rate limited)", Retry, "it takes no more pings this minute"),
+    ],
+)
+def test_an_ok_that_is_none_is_not_taken_for_one(
+    receiver: WebhookReceiver, words: bytes, error: Any, said: str
+) -> None:
+    receiver.script(Answer("status", 200, words))
+    with pytest.raises(error) as caught:
+        check(receiver).send(message(), 10)
+    assert str(caught.value) == said
+
+
+def test_a_signal_goes_before_the_query_of_an_address(receiver: WebhookReceiver) -> None:
+    ping = Ping("check", f"{receiver.url}/key/slug?create=1")
+    ping("fail", "x", 10)
+    ping("", "x", 10)
+    assert [path for path, _ in receiver.pings] == ["/key/slug/fail?create=1", "/key/slug?create=1"]
 
 
 def test_a_server_that_hangs_is_left_in_time(receiver: WebhookReceiver) -> None:
