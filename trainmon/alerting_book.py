@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
@@ -11,9 +12,13 @@ from trainmon.clock import Instant, Seconds
 from trainmon.model import State
 from trainmon.model_alerts import Alert, AlertChanges, Notice, Silence
 from trainmon.routing import Due, Routing, channels_for, unheard
+from trainmon.scrub import scrub
 
 REFRESHED: Seconds = 60.0
 """An alert of which nothing changed but its words and when it was last found is written no more often."""
+
+PAGE = re.compile(r"https?://[\w.:/~%@+=&?#,-]{1,500}", re.ASCII)
+"""An address that a phone may open. What W&B's server says is a stranger's word."""
 
 HISTORY_AT_MOST = 20_000
 """Happenings that wait to be written while nobody takes them."""
@@ -96,7 +101,7 @@ class Book:
             at=now,
             alerts=(*changed, *self._dropped.values()),
             silences=tuple(self.silences.values()),
-            notices=tuple(self.notices),
+            notices=tuple(_linked(notice, state) for notice in self.notices),
             history=tuple(self._happened),
             orders_until=orders,
             memory=self._new_memory,
@@ -121,6 +126,17 @@ class Book:
         if before[0] is alert:
             return False
         return _essence(before[0]) != _essence(alert) or abs(now - before[1]) >= REFRESHED
+
+
+def _linked(notice: Notice, state: State) -> Notice:
+    """The notice with the page of its run; of a sign of life, where there is one run."""
+    name = notice.run
+    if name is None and notice.kind == "heartbeat" and len(state.runs) == 1:
+        (name,) = state.runs
+    run = state.runs.get(name) if name is not None else None
+    attempt = run.wandb.current if run is not None and run.wandb is not None else None
+    url = attempt.url if attempt is not None else None
+    return replace(notice, link=url) if url is not None and PAGE.fullmatch(url) and scrub(url) == url else notice
 
 
 def _stamp(value: str) -> float:

@@ -99,11 +99,12 @@ def test_a_run_of_which_nothing_is_known_has_no_picture() -> None:
     [
         (notice(), 1),
         (notice(alert(subject="gpu:gpu-001/3", rule="gpu-hot")), 0),
+        (notice(alert(), alert(id="b", subject="node:n1", run=None), kind="digest"), 1),
         (over(alert()), 0),
         (notice(kind="acknowledged"), 0),
         (notice(alert(subject="run:other", run="other")), 0),
     ],
-    ids=["run", "gpu", "over", "acknowledged", "unknown-run"],
+    ids=["run", "gpu", "digest", "over", "acknowledged", "unknown-run"],
 )
 def test_pictures_go_with_what_they_explain(told: Any, count: int) -> None:
     pictures = Pictures(Asked(), argv=FAKE)
