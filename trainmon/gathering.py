@@ -13,12 +13,15 @@ from typing import NamedTuple
 import msgspec
 
 from trainmon.clock import Instant, Seconds
-from trainmon.model_alerts import SEVERITIES, Alert, Delivery, Notice, NoticeKind
+from trainmon.model_alerts import SEVERITIES, Alert, Delivery, Notice, NoticeKind, Severity
 from trainmon.routing import Due, told
 from trainmon.text import counted
 
 CARRIED = 200
 """Alerts that one notice carries, the worst first; the others are counted in its lines."""
+
+FEW = 8
+"""So many alerts of several rules need no list of how many there are of each: the first is read at once."""
 
 GROUPS = 4
 """So many messages of one kind go out at one look; more groups are told as one of their cluster, or all as one."""
@@ -33,9 +36,18 @@ QUIET: Seconds = 600.0
 """A group of which nothing was told for so long begins anew."""
 
 BURST, BURST_WITHIN, BURST_PAUSE = 8, 60.0, 30.0
-"""After so many messages in a minute, what begins is told together every 30 s."""
+"""After so many messages in a minute, what begins is told together every 30 s. The first fault of a run or a node is
+none of these: it waits only when there were so many of such."""
+
+FIRST_PAUSE: Seconds = 1.5
+"""Between two nodes of one group of which nothing was told lately."""
 
 GROUPS_REMEMBERED = 1_000
+OWNERS_REMEMBERED = 10_000
+
+
+Owner = tuple[Severity, str]
+"""(how bad it is, the run or the node)"""
 
 
 class Told(NamedTuple):
@@ -51,6 +63,10 @@ class Pace(msgspec.Struct, frozen=True):
     groups: Mapping[tuple[NoticeKind, str], Told] = {}
     recent: tuple[Instant, ...] = ()
     """When the last messages went out that begin something."""
+    owners: Mapping[Owner, Instant] = {}
+    """When anything so bad was told last of each run and node."""
+    firsts: tuple[Instant, ...] = ()
+    """When the last messages went out with the first fault of a run or a node."""
 
 
 class Gathered(NamedTuple):
@@ -77,13 +93,9 @@ def gather(dues: Sequence[Due], pace: Pace, now: Instant) -> Gathered:
         by_kind.setdefault((one.kind, one.channels), []).append(one)
     for (kind, channels), mine in by_kind.items():
         bunches = _bunches(mine)
-        ready: dict[str, list[Due]] = {}
-        for group, bunch in bunches.items():
-            at = _ready_at(kind, group, bunch, pace)
-            if at > now:
-                later.append(at)
-            else:
-                ready[group] = bunch
+        times = {group: _ready_at(kind, group, bunch, pace) for group, bunch in bunches.items()}
+        ready = _with_company({group: bunch for group, bunch in bunches.items() if times[group] <= now}, bunches)
+        later += [at for group, at in times.items() if group not in ready]
         for group, bunch in _merged(ready).items():
             after = [told(one, now) for one in bunch]
             alerts |= {alert.id: _waiting(alert, kind, channels, now) for alert in after}
@@ -113,11 +125,44 @@ def _bunches(dues: Sequence[Due]) -> dict[str, list[Due]]:
     return bunches
 
 
+def _with_company(ready: dict[str, list[Due]], bunches: Mapping[str, list[Due]]) -> dict[str, list[Due]]:
+    """With a message about a node goes what else waits to be told of that node."""
+    nodes = {_node(bunch) for bunch in ready.values()} - {None}
+    return {group: bunch for group, bunch in bunches.items() if group in ready or _node(bunch) in nodes}
+
+
+def _node(bunch: Iterable[Due]) -> str | None:
+    """The one node that all of it is about."""
+    nodes = {one.alert.node for one in bunch}
+    return nodes.pop() if len(nodes) == 1 else None
+
+
+def _owner(alert: Alert) -> str | None:
+    return alert.node or alert.run
+
+
+def _is_first(alert: Alert, pace: Pace, at: Instant) -> bool:
+    """Whether nothing so bad was told of its run or its node lately."""
+    owner = _owner(alert)
+    as_bad = SEVERITIES[: SEVERITIES.index(alert.severity) + 1]
+    return owner is not None and not any(at - pace.owners.get((one, owner), -QUIET) < QUIET for one in as_bad)
+
+
+def _first_at(kind: NoticeKind, group: str, bunch: Sequence[Due], pace: Pace) -> Instant | None:
+    """When a group is told for the sake of a run or a node of which nothing was told lately."""
+    ripe = min((one.ripe_at for one in bunch if _is_first(one.alert, pace, one.ripe_at)), default=None)
+    if ripe is None or (len(pace.firsts) >= BURST and ripe - pace.firsts[-BURST] < BURST_WITHIN):
+        return None
+    before = pace.groups.get((kind, group))
+    return ripe if before is None else max(ripe, before.at + FIRST_PAUSE)
+
+
 def _ready_at(kind: NoticeKind, group: str, bunch: Sequence[Due], pace: Pace) -> Instant:
     """When a group is told: as soon as one of it is ripe, and not too soon after it was told before."""
     ripe = min(one.ripe_at for one in bunch)
     if kind not in BEGINS:
         return ripe
+    first = _first_at(kind, group, bunch, pace)
     before = pace.groups.get((kind, group))
     if before is not None:
         pause = PAUSES[min(before.times, len(PAUSES) - 1)]
@@ -125,11 +170,12 @@ def _ready_at(kind: NoticeKind, group: str, bunch: Sequence[Due], pace: Pace) ->
         ripe = max(ripe, before.at + (min(pause, CRITICAL_PAUSE) if is_critical else pause))
     if len(pace.recent) >= BURST and ripe - pace.recent[-BURST] < BURST_WITHIN:
         ripe = max(ripe, pace.recent[-1] + BURST_PAUSE)
-    return ripe
+    return ripe if first is None else min(ripe, first)
 
 
 def _merged(ready: Mapping[str, list[Due]]) -> Mapping[str, list[Due]]:
-    """Few groups as they are; many by rule and cluster; still many as one."""
+    """All of one node as one. Few groups as they are; many by rule and cluster; still many as one."""
+    ready = _by_node(ready)
     if len(ready) <= GROUPS:
         return ready
     wider: dict[str, list[Due]] = {}
@@ -141,7 +187,16 @@ def _merged(ready: Mapping[str, list[Due]]) -> Mapping[str, list[Due]]:
     return {"": [one for bunch in ready.values() for one in bunch]}
 
 
-def _paced(pace: Pace, kind: NoticeKind, ready: Mapping[str, object], now: Instant) -> Pace:
+def _by_node(ready: Mapping[str, list[Due]]) -> Mapping[str, list[Due]]:
+    groups = Counter(_node(bunch) for bunch in ready.values())
+    found: dict[str, list[Due]] = {}
+    for group, bunch in ready.items():
+        node = _node(bunch)
+        found.setdefault(group if node is None or groups[node] == 1 else f"node {node}", []).extend(bunch)
+    return found
+
+
+def _paced(pace: Pace, kind: NoticeKind, ready: Mapping[str, Sequence[Due]], now: Instant) -> Pace:
     if not ready or kind not in BEGINS:
         return pace
     groups = {key: one for key, one in pace.groups.items() if now - one.at < QUIET}
@@ -150,7 +205,13 @@ def _paced(pace: Pace, kind: NoticeKind, ready: Mapping[str, object], now: Insta
         groups[kind, group] = Told(now, 1 if before is None else before.times + 1)
     groups = dict(list(groups.items())[-GROUPS_REMEMBERED:])
     sent = min(len(ready), GROUPS)
-    return Pace(groups, (*pace.recent, *(now,) * sent)[-BURST:])
+    owners = {owner: at for owner, at in pace.owners.items() if 0 <= now - at < QUIET}
+    told_now = [one.alert for bunch in ready.values() for one in bunch]
+    with_first = sum(any(_is_first(one.alert, pace, now) for one in bunch) for bunch in ready.values())
+    firsts = (*pace.firsts, *(now,) * min(with_first, GROUPS))[-BURST:]
+    owners |= {(alert.severity, owner): now for alert in told_now if (owner := _owner(alert)) is not None}
+    owners = dict(list(owners.items())[-OWNERS_REMEMBERED:])
+    return Pace(groups, (*pace.recent, *(now,) * sent)[-BURST:], owners, firsts)
 
 
 def _notice(
@@ -171,7 +232,7 @@ def _notice(
         alerts=tuple(worst[:CARRIED]),
         more=max(0, len(worst) - CARRIED),
         run=runs.pop() if len(runs) == 1 else None,
-        lines=_counts(alerts) if len(alerts) > CARRIED or is_mixed else (),
+        lines=_counts(alerts) if len(alerts) > CARRIED or (is_mixed and len(alerts) > FEW) else (),
     )
 
 

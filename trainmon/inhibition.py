@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.model_alerts import Alert, Severity
+from trainmon.model_alerts import Alert, Severity, is_worse
 
 Within = Literal["subject", "node", "cluster", "run", "everywhere"]
 
@@ -18,6 +18,8 @@ GPU_TROUBLES = (
 NODE_TROUBLES = (
     "clock-skew", "memory-leak", "memory-full", "infiniband-down", "infiniband-flapping", "disk-hung", "straggler",
 )  # fmt: skip
+DRAINS = ("node-unreachable", "gpu-lost", "gpu-missing", "ecc-uncorrected", "row-remap", "xid")
+"""What Slurm drains a node for."""
 PACE = (
     "run-hung", "run-stalled", "data-stall", "slow-throughput", "straggler", "gpu-idle", "wandb-heartbeat-lost",
     "checkpoint-overdue", "skipped-steps", "time-limit-near",
@@ -31,6 +33,8 @@ class Hides(NamedTuple):
     by: str
     within: Within
     hidden: tuple[str, ...]
+    milder: bool = False
+    """Whether only what is less bad is hidden."""
 
 
 INHIBITIONS: tuple[Hides, ...] = (
@@ -40,6 +44,7 @@ INHIBITIONS: tuple[Hides, ...] = (
     Hides("run-dead", "run", ("ended-early", *PACE)),
     Hides("finished", "run", ("run-dead", "node-unreachable", "no-job-queued", "not-scheduled", *PACE)),
     Hides("node-unreachable", "node", (*GPU_TROUBLES, *NODE_TROUBLES)),
+    *(Hides(by, "node", ("node-drained",), milder=True) for by in DRAINS),
     Hides("gpu-lost", "node", ("gpu-missing",)),
     Hides("gpu-lost", "subject", tuple(rule for rule in GPU_TROUBLES if rule != "gpu-lost")),
     Hides("run-hung", "run", ("run-stalled", "data-stall", "slow-throughput", "straggler", "gpu-idle")),
@@ -85,8 +90,8 @@ def may_be_hidden_soon(alerts: Iterable[Alert]) -> Mapping[str, str]:
     return found
 
 
-Hiding = Mapping[tuple[int, str], str]
-"""(which of INHIBITIONS, of which run or node) → the id of the alert that hides."""
+Hiding = Mapping[tuple[int, str], Alert]
+"""(which of INHIBITIONS, of which run or node) → the alert that hides, the worst."""
 
 HIDERS: Mapping[str, tuple[tuple[int, Within], ...]] = {
     rule: tuple((index, hides.within) for index, hides in enumerate(INHIBITIONS) if rule in hides.hidden)
@@ -101,20 +106,21 @@ HIDING: Mapping[str, tuple[tuple[int, Within], ...]] = {
 
 
 def _hiding(sources: Iterable[Alert]) -> Hiding:
-    found: dict[tuple[int, str], str] = {}
+    found: dict[tuple[int, str], Alert] = {}
     for alert in sources:
         for index, within in HIDING.get(alert.rule, ()):
             where = _where(alert, within)
-            if where is not None:
-                found.setdefault((index, where), alert.id)
+            if where is not None and is_worse(alert.severity, found.setdefault((index, where), alert).severity):
+                found[index, where] = alert
     return found
 
 
 def _hidden_by(alert: Alert, hiding: Hiding) -> str | None:
     for index, within in HIDERS.get(alert.rule, ()):
         where = _where(alert, within)
-        if where is not None and (by := hiding.get((index, where))) is not None:
-            return by
+        by = None if where is None else hiding.get((index, where))
+        if by is not None and (not INHIBITIONS[index].milder or is_worse(by.severity, alert.severity)):
+            return by.id
     return None
 
 

@@ -33,7 +33,7 @@ def test_many_nodes_of_one_cluster_are_one_message() -> None:
 
 
 def test_many_rules_at_once_are_a_digest_that_counts_them_the_worst_first() -> None:
-    dues = [due("gpu:n1/0", rule=f"rule-{index}") for index in range(9)]
+    dues = [due(f"gpu:n{index}/0", rule=f"rule-{index}") for index in range(9)]
     dues += [due(f"gpu:n{node}/0", "xid", severity="critical") for node in range(3)]
     (notice,) = gather(dues, Pace(), NOW).notices
     assert (notice.kind, notice.severity) == ("digest", "critical")

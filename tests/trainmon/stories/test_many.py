@@ -36,7 +36,7 @@ def test_many_nodes_of_a_cluster_that_go_one_after_the_other_are_few_messages() 
             story.at(10 + number).wrong("node-unreachable", f"node:gpu-{number:03}", sources=())
         story.at(600)
         sent = story.new()
-        assert len(sent) <= 5
+        assert len(sent) <= 8 + 4, "eight at once in a minute, the others together"
         assert len({alert.subject for notice in sent for alert in notice.alerts}) == 60
         for _ in range(len(sent)):
             story.expect("fire")
@@ -88,8 +88,7 @@ def test_a_gpu_that_is_lost_is_not_also_hot_nor_an_xid() -> None:
     with Story(rule("gpu-lost"), rule("gpu-hot"), rule("gpu-missing"), rule("xid")) as story:
         story.at(10).wrong("gpu-lost", gpus(1)[3]).wrong("gpu-hot", gpus(1)[3]).wrong("gpu-hot", gpus(1)[4])
         story.wrong("gpu-missing", "node:gpu-001").wrong("xid", f"{gpus(1)[3]} xid 79").at(20)
-        story.expect("fire", gpus(1)[3])
-        story.expect("fire", gpus(1)[4])
+        story.expect("digest", gpus(1)[3], gpus(1)[4])
 
 
 def test_a_run_that_a_person_stopped_is_an_information_and_nothing_of_it_is_an_alarm() -> None:
@@ -204,3 +203,44 @@ def test_a_dead_run_does_not_hide_that_its_node_is_gone() -> None:
         story.at(10).wrong("run-dead", RUN).wrong("node-unreachable", "node:gpu-001", run="llm", sources=()).at(20)
         story.expect("fire", RUN)
         story.expect("fire", "node:gpu-001")
+
+
+def test_a_second_node_that_dies_soon_after_the_first_is_told_at_once_and_so_is_the_eighth() -> None:
+    with Story(rule("node-unreachable")) as story:
+        for number in range(8):
+            at = 10 + 6 * number
+            story.at(at).wrong("node-unreachable", f"node:gpu-{number:03}", sources=()).at(at + 2)
+            story.expect("fire", f"node:gpu-{number:03}")
+
+
+def test_the_first_fault_of_a_node_or_a_run_does_not_wait_in_a_storm_of_another() -> None:
+    rules = [rule(f"rule-{index}") for index in range(20)]
+    with Story(*rules, rule("gpu-lost"), rule("run-dead")) as story:
+        for second in range(120):
+            story.at(10 + second).wrong(f"rule-{second % 20}", f"gpu:gpu-009/{second}", "warning")
+        assert len(story.new()) < 20
+        story.wrong("gpu-lost", gpus(1)[0]).at(132).expect("fire", gpus(1)[0])
+        story.wrong("run-dead", RUN).at(134).expect("fire", RUN)
+        story.wrong("gpu-lost", "gpu:gpu-009/0").at(136).expect("fire", "gpu:gpu-009/0")
+        story.at(600)
+        assert {alert.id for notice in story.kept.notices for alert in notice.alerts} == set(story.state.alerts)
+        for notice in story.new():
+            story.expected.add(notice.key)
+
+
+def test_what_befalls_one_node_at_once_is_one_message_whatever_the_rules() -> None:
+    with Story(rule("gpu-lost"), rule("xid"), rule("ecc-uncorrected"), group_wait=0.5) as story:
+        story.at(10).wrong("gpu-lost", gpus(1)[3]).wrong("xid", f"{gpus(1)[4]} xid 95").at(11)
+        story.wrong("ecc-uncorrected", gpus(1)[4]).wrong("gpu-lost", gpus(2)[0]).at(13)
+        notice = story.expect("digest", gpus(1)[3], f"{gpus(1)[4]} xid 95", gpus(1)[4])
+        assert (notice.severity, notice.alerts[0].subject) == ("critical", gpus(1)[3])
+        story.expect("fire", gpus(2)[0])
+
+
+def test_that_slurm_drains_a_node_whose_gpu_is_lost_is_no_news_and_that_it_is_down_under_a_run_is() -> None:
+    node = "node:gpu-001"
+    with Story(rule("gpu-lost"), rule("node-drained")) as story:
+        story.at(10).wrong("gpu-lost", gpus(1)[3]).at(11).expect("fire", gpus(1)[3])
+        story.at(40).wrong("node-drained", node, "warning").at(100).expect_nothing_else()
+        story.wrong("node-drained", node, "critical").at(110).expect("fire", node)
+        story.wrong("node-drained", node, "warning").at(120).well(gpus(1)[3]).at(300).expect("resolve", gpus(1)[3])
