@@ -18,6 +18,7 @@ from trainmon.ledger.mailbox import Answer
 from trainmon.ledger.outbox import Address, Extra, Mark, told_for
 from trainmon.ledger.page import write_page
 from trainmon.model_alerts import AlertChanges, Letter, Notice
+from trainmon.notify.clerk import Ticket
 from trainmon.notify.draft import Draft
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ class Writing(NamedTuple):
 
     draft: Draft
     answer: Answer
-    tickets: tuple[threading.Event, ...]
+    tickets: tuple[Ticket, ...]
     since: Seconds
 
 
@@ -60,7 +61,7 @@ class Books:
         self._holder = holder
         self._lock = threading.Lock()
         self._draft = Draft()
-        self._tickets: list[threading.Event] = []
+        self._tickets: list[Ticket] = []
         self._expected: dict[Address, tuple[Notice, Seconds]] = {}
         """Letters that nobody has been given yet, and since when they wait to be written down."""
         self._writing: Writing | None = None
@@ -93,13 +94,15 @@ class Books:
                     self._expected.setdefault((extra.notice.key, extra.channel), (told, mono))
         self._wake()
 
-    def mark(self, marks: Iterable[Mark]) -> threading.Event:
-        """Write down what became of letters; the event is set when that is done, or cannot be waited for."""
-        done = threading.Event()
+    def mark(self, marks: Iterable[Mark]) -> Ticket:
+        """Write down what became of letters; the ticket is set when that is done, or cannot be waited for."""
+        done = Ticket()
         with self._lock:
             for mark in marks:
                 self._draft.mark(mark)
-            if self.trouble is None:
+            if self.is_lost:
+                _void((done,))
+            elif self.trouble is None:
                 self._tickets.append(done)
             else:
                 done.set()
@@ -115,6 +118,8 @@ class Books:
         """The duty is another's: what waits is not ours to tell."""
         with self._lock:
             self._draft, self._expected, self.is_lost = Draft(), {}, False
+            _void(self._tickets)
+            self._tickets = []
 
     @property
     def is_settled(self) -> bool:
@@ -180,6 +185,9 @@ class Books:
                 self._next_try, self.trouble, self.told_directly = None, None, 0
                 self.is_lost = writing.answer.found is None
                 letters = self._written(writing.draft, writing.answer.found or frozenset())
+                if self.is_lost:
+                    _void((*writing.tickets, *self._tickets))
+                    self._tickets = []
         for ticket in writing.tickets:
             ticket.set()
         self._deliver(letters)
@@ -222,3 +230,10 @@ class Books:
 
     def _letter(self, notice: Notice, channel: str) -> Letter:
         return Letter(id=0, channel=channel, notice=notice, made_at=self._clock.now())
+
+
+def _void(tickets: Iterable[Ticket]) -> None:
+    """Nothing is sent on these."""
+    for ticket in tickets:
+        ticket.is_ours = False
+        ticket.set()

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from trainmon.clock import Instant
+from trainmon.clock import Instant, Seconds
 from trainmon.ledger.outbox import Mark
 from trainmon.model_alerts import Delivered, Letter, Notice
 from trainmon.notify.base import Attachment, Message
@@ -15,11 +15,29 @@ Render = Callable[[Sequence[Notice], Instant], Message]
 Attach = Callable[[tuple[Notice, ...]], tuple[Attachment, ...]]
 
 
+SLICE: Seconds = 0.25
+
+
+class Ticket(threading.Event):
+    """Set when marks are written, or when that must not be waited for."""
+
+    is_ours = True
+    """False: another program has the duty now, and sends what is in the ledger."""
+
+    def may_send(self, patience: Seconds) -> bool:
+        """Wait for it; whether a message may go. In slices: of the time in which this program itself was stopped, and
+        could hear of nothing, no more than one counts."""
+        waited = 0.0
+        while waited < patience and not self.wait(SLICE):
+            waited += SLICE
+        return self.is_ours
+
+
 class Clerk(Protocol):
     """All of it is called on the threads of desks."""
 
-    def mark(self, marks: Iterable[Mark]) -> threading.Event:
-        """Write down what became of letters; the event is set when it is written, or when it must not be waited for."""
+    def mark(self, marks: Iterable[Mark]) -> Ticket:
+        """Write down what became of letters."""
 
     def submit(self, event: Delivered) -> None:
         """Tell the engine."""

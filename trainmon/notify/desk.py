@@ -13,7 +13,7 @@ from trainmon.clock import Clock, Instant, Seconds
 from trainmon.ledger.outbox import LetterState, Mark
 from trainmon.model_alerts import SEVERITIES, Channel, Delivered, Delivery, Letter, Notice
 from trainmon.notify.base import Attachment, Broken, Message, Retry, Sender
-from trainmon.notify.clerk import Attach, Clerk, Render
+from trainmon.notify.clerk import Attach, Clerk, Render, Ticket
 from trainmon.notify.message import printable
 from trainmon.notify.tray import Pack, Tray
 from trainmon.rules.base import ago
@@ -170,7 +170,12 @@ class Desk:
             self._write(gone, "stopped", "too old to be worth telling")
 
     def _tell(self, pack: Pack) -> None:
-        self._write(pack.letters, "leased", None).wait(self._patience)
+        if not self._write(pack.letters, "leased", None).may_send(self._patience):
+            log.info("the channel %s: another program has the duty; %d letters are its own", self.name, len(pack.held))
+            with self._changed:
+                self._tray.drop(pack)
+                self._sending_since = None
+            return
         try:
             words = self._send(pack)
         except Broken as error:
@@ -274,7 +279,7 @@ class Desk:
 
     def _write(
         self, letters: Sequence[Letter], state: LetterState, words: str | None, pause: Seconds = 0.0
-    ) -> threading.Event:
+    ) -> Ticket:
         """Mark letters in the ledger, and in the State."""
         now = self._clock.now()
         told = now if state in ("sent", "merged") else None

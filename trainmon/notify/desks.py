@@ -9,6 +9,7 @@ from trainmon.ledger.outbox import Extra, Mark
 from trainmon.model_alerts import SEVERITIES, Channel, Delivered, Letter, NoticeKind, Route
 from trainmon.notify.base import Sender
 from trainmon.notify.books import Books
+from trainmon.notify.clerk import Ticket
 from trainmon.notify.desk import Desk
 
 NOT_PASSED_ON: tuple[NoticeKind, ...] = ("heartbeat", "test", "start", "goodbye")
@@ -123,7 +124,7 @@ class Desks:
 
     # ---- for a desk, on its thread
 
-    def mark(self, marks: Iterable[Mark]) -> threading.Event:
+    def mark(self, marks: Iterable[Mark]) -> Ticket:
         return self.books.mark(marks)
 
     def told(self, keys: Iterable[str]) -> None:

@@ -171,9 +171,12 @@ class Office:
         return max(0.0, min(times))
 
     def _turn(self) -> None:
-        self._roster.turn()
-        self._books.turn()
+        try:
+            self._roster.turn()
+        finally:
+            self._books.turn()  # whatever becomes of the duty: what is to be told waits for nothing
         if self._books.is_lost:
+            self._shift.lose()
             self._roster.ask_again()
         if self._renewal is not None:
             (senders, routes), self._renewal = self._renewal, None

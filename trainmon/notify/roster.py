@@ -119,8 +119,10 @@ class Roster:
             self._take(None, "the ledger does not answer: whether another program tells people is not known")
 
     def ask_again(self) -> None:
-        """A page could not be written because another program has the duty: ask at once."""
-        self._next.pop("claim", None)
+        """A page could not be written because another program has taken the duty: all is as at the start."""
+        if self.role == "us":
+            self.role, self._has_remembered = "asking", False
+            self._asked, self._next = {}, {}
 
     def release(self) -> None:
         """Let the duty go. The lock is the ledger's thread's to open, and anybody's to close."""

@@ -100,6 +100,7 @@ class Shift:
 
     def took(self, remembered: Remembered | None, words: str | None) -> None:
         self._words = words or self._network
+        self.books.forget()
         self.is_on_duty = True
         self._submit(AlertsRecalled(remembered.recalled if remembered is not None else Recalled()))
         self._tell(Duty(holder="us", where="here", at=None, words=self.words, since=self._clock.now()))
@@ -116,11 +117,17 @@ class Shift:
         self._submit(AlertsRecalled(replace(remembered.recalled, alerts=old)))
         self.deliver(letter for letter in remembered.letters if (letter.notice.key, letter.channel) not in self._given)
 
-    def stand_by(self, holder: Holder, note: DutyNote | None) -> None:
+    def lose(self) -> None:
+        """The duty is another's now, or was meanwhile."""
+        self.books.forget()
         if self.is_on_duty:
             self.is_on_duty = False
             self._desks.clear()
-            self.books.forget()
+            self._tell(Duty(words="another program took the duty of telling people"))
+
+    def stand_by(self, holder: Holder, note: DutyNote | None) -> None:
+        if self.is_on_duty:
+            self.lose()
         self._tell(self._of(holder, note, self._clock.now()))
 
     def watch(self, now: AlertsNow) -> None:

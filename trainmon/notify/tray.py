@@ -170,6 +170,11 @@ class Tray:
             if key not in inside and any(alert.id in about for alert in held.letter.notice.alerts)
         ]
 
+    def drop(self, pack: Pack) -> None:
+        """They are another's to send."""
+        for held in pack.held:
+            self._held.pop(held.letter.notice.key, None)
+
     def lease(self, pack: Pack) -> None:
         """They are being sent: a try more of each."""
         for held in pack.held:

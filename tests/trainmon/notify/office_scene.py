@@ -114,6 +114,10 @@ class Scene:
         history = tuple((one.id, "fired", "it began") for one in alerts)
         self.office.hand_over(AlertChanges(at=now, alerts=alerts, notices=notices, history=history, **facts))
 
+    def until_noted(self) -> None:
+        """It is written down who has the duty."""
+        until(lambda: self.rows("SELECT 1 FROM duty"), "the note of the duty")
+
     def until_marked(self) -> None:
         """Nothing is sent again by the next program."""
         query = "SELECT count(*) FROM outbox WHERE state IN ('waiting', 'leased')"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sqlite3
 import subprocess
 import threading
 import time
@@ -14,13 +15,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.trainmon.notify.office_scene import Phone, Scene, Shifted, fire, opened, plain, until
+from tests.trainmon.notify.office_scene import PATIENT, Phone, Scene, Shifted, fire, opened, plain, until
 from tests.trainmon.notify.running import program
+from trainmon.clock import Instant
 from trainmon.ledger import alerts_now, duty_now, give_order
-from trainmon.ledger.duty import Holder, ourselves
-from trainmon.ledger.lease import LOCK, Lock, is_locked
+from trainmon.ledger.duty import DutyNote, Holder, ourselves
+from trainmon.ledger.lease import LOCK, Lock, is_locked, write_duty
 from trainmon.model import State
 from trainmon.model_alerts import AlertsRecalled, AlertsTold, Duty, DutyChanged, Order, Ordered
+from trainmon.notify.clerk import Ticket
 from trainmon.notify.shift import QUIET
 
 ACK = Order(verb="ack", at=time.time(), by="ana", alert="a", via="command")
@@ -75,6 +78,56 @@ def test_what_a_killed_program_was_sending_is_sent_by_the_next(tmp_path: Path) -
             until(lambda: phone.keys == ["a-fire"])
             until(lambda: second.rows("SELECT state, attempts FROM outbox") == [("sent", 2)])
         go.set()
+
+
+def seize(scene: Scene, written_at: Instant) -> None:
+    """A program of another machine has the duty, on a network file system."""
+    there = Holder(pid=1, host="elsewhere", name="theirs")
+    with sqlite3.connect(scene.ledger.file, timeout=PATIENT) as connection:
+        write_duty(connection, DutyNote(holder=there, started_at=written_at, written_at=written_at))
+    connection.close()
+
+
+def test_what_another_program_took_over_meanwhile_is_not_sent_by_one_that_was_stopped(tmp_path: Path) -> None:
+    phone, go = Phone(), threading.Event()
+    phone.script.append(go)
+    with opened(tmp_path, phone, is_network=True) as first:
+        first.hand_over(fire("a"))
+        until(lambda: len(phone.tried) == 1)
+        first.hand_over(fire("b"))
+        until(lambda: len(first.rows("SELECT 1 FROM outbox WHERE state = 'waiting'")) == 1)
+        seize(first, first.clock.now())
+        go.set()
+        until(lambda: first.holder == "other")
+        assert phone.keys == ["a-fire"]
+        seize(first, 0.0)
+        until(lambda: first.holder == "us")
+        until(lambda: "b-fire" in phone.keys)
+        assert len(first.of(AlertsRecalled)) == 2, "what the other did meanwhile is known"
+        first.hand_over(fire("c"))
+        until(lambda: "c-fire" in phone.keys)
+        first.until_marked()
+
+
+def test_the_duty_comes_back_to_one_that_did_not_hear_of_its_loss(tmp_path: Path) -> None:
+    phone = Phone()
+    with opened(tmp_path, phone, is_network=True) as first:
+        first.until_noted()
+        seize(first, 0.0)
+        first.hand_over(fire("a"))
+        until(lambda: len(first.of(AlertsRecalled)) == 2)
+        until(lambda: first.holder == "us")
+        first.hand_over(fire("b"))
+        until(lambda: phone.keys == ["b-fire"])
+        first.until_marked()
+
+
+def test_a_void_ticket_sends_nothing_and_one_that_is_not_answered_does() -> None:
+    ticket = Ticket()
+    assert ticket.may_send(0.0), "nothing is heard of the ledger"
+    ticket.is_ours = False
+    ticket.set()
+    assert not ticket.may_send(PATIENT)
 
 
 @pytest.mark.parametrize("is_network", [False, True], ids=["local", "network"])
