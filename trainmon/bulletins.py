@@ -68,6 +68,8 @@ def sign_of_life(
     channels = heartbeat_channels(routing)
     if last is None or not channels:
         return Bulletins(memory=said)
+    if is_blank(state, now):
+        return Bulletins()
     title, lines = heartbeat.compose(state, now, tuple(state.alerts.values()))
     notice = Notice(
         key=f"heartbeat-{int(last)}",
@@ -81,6 +83,13 @@ def sign_of_life(
         expires_at=now + spec.every,
     )
     return Bulletins((notice,), said)
+
+
+def is_blank(state: State, now: Instant) -> bool:
+    """Whether it is too early to say how things are: after a start, or a sleep, not all has answered yet."""
+    since = max(state.started_at, state.woke_at or 0.0)
+    is_early = 0.0 <= now - since < START_AFTER
+    return is_early and (not state.sources or any(source.health == "late" for source in state.sources.values()))
 
 
 def beginning(

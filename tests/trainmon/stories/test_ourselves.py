@@ -122,6 +122,23 @@ def test_a_restart_neither_repeats_nor_forgets_the_heartbeat() -> None:
         story.at(4 * HOUR + 60).expect("heartbeat")
 
 
+def test_a_heartbeat_that_was_due_while_nobody_watched_waits_until_something_was_seen() -> None:
+    spec = HeartbeatSpec(test_every=None, start=False)
+    with Story(phone(), heartbeat=spec) as story:
+        story.at(3 * HOUR, tick=20).fall_silent("node:gpu-001").restart(down_for=2 * HOUR).at(
+            5 * HOUR + 10
+        ).expect_nothing_else()
+        story.speak("node:gpu-001").at(5 * HOUR + 12)
+        assert "not seen" not in "".join(story.expect("heartbeat").lines)
+
+
+def test_a_heartbeat_waits_for_nobody_who_never_answers() -> None:
+    spec = HeartbeatSpec(test_every=None, start=False)
+    with Story(phone(), heartbeat=spec) as story:
+        story.at(3 * HOUR, tick=20).fall_silent("node:gpu-001").restart(down_for=2 * HOUR).at(5 * HOUR + 30)
+        story.expect("heartbeat")
+
+
 def test_the_beginning_and_the_end_of_watching_are_told() -> None:
     spec = HeartbeatSpec(every=None, test_every=None, switch=False)
     with Story(phone(), heartbeat=spec) as story:
