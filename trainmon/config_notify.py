@@ -108,7 +108,8 @@ class CommandSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="c
 
 
 class DesktopSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="desktop"):
-    """`type = "desktop"`: a notification of this machine's desktop, by notify-send."""
+    """`type = "desktop"`: a notification of this machine's desktop, by notify-send; where that reaches none, a message
+    and the bell in the dashboard that tells people."""
 
 
 class AppriseSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="apprise"):

@@ -26,7 +26,7 @@ from tui.backend import Backend
 from tui.commands import Commands
 from tui.hangup import on_hang_up
 from tui.keys import bindings
-from tui.messages import Messages
+from tui.messages import Called, Messages
 from tui.modals.pick import Pick
 from tui.modals.prompt import Ask
 from tui.publish import Mailbox, wait_before_paint
@@ -225,6 +225,15 @@ class Dashboard(App[None], inherit_bindings=False):
     ) -> None:
         super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
         self.messages.watch()
+
+    def toast(self, title: str, words: str, severity: str) -> bool:
+        """Show what a channel tells, and ring for what is critical; from any thread. Whether there is a screen."""
+        return self.is_running and self.post_message(Called(title, words, severity))
+
+    def on_called(self, told: Called) -> None:
+        self.notify(told.words, title=told.title, severity=told.level, timeout=told.seconds, markup=False)
+        if told.rings:
+            self.bell()
 
     # ---- keys that work everywhere ----
 

@@ -11,16 +11,38 @@ from typing import Any
 
 from textual.app import App
 from textual.geometry import Region
+from textual.message import Message
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
 
 from trainmon.clock import Seconds
+from trainmon.text import clean
 
 LOOK_EVERY: Seconds = 0.5
 
 IDLE_LOOKS = 4
 """Looks without a message after which no more are taken, until the next message: one is mounted after it is sent."""
+
+
+LINES = 6
+"""What is shown of a channel's message: the pane of alerts has it all."""
+
+LEVELS: dict[str, SeverityLevel] = {"critical": "error", "warning": "warning"}
+
+
+class Called(Message):
+    """A channel has something to show, on another thread."""
+
+    seconds = 20.0
+
+    def __init__(self, title: str, words: str, severity: str) -> None:
+        super().__init__()
+        self.title = clean(title, 120)
+        self.words = "\n".join(clean(line, 200) for line in words.split("\n")[:LINES])
+        self.level: SeverityLevel = LEVELS.get(severity, "information")
+        self.rings = severity == "critical"
 
 
 class Messages:

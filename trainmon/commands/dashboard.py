@@ -96,13 +96,16 @@ def headless(
 def show(parts: Joined) -> int:
     """The dashboard over these parts, until its user quits; 128 + the signal where one ended it."""
     from trainmon.logfile import log_to_file
+    from trainmon.notify.desktop import FACE
     from tui.app import Dashboard as Screen
 
     log_to_file()
     screen = Screen(parts)
+    FACE.toast = screen.toast
     parts.start()
     try:
         screen.run()
     finally:
         parts.stop()
+        FACE.toast = None
     return screen.return_code or 0

@@ -44,9 +44,7 @@ LATER = {
     "plivo": "Plivo", "clicksend": "ClickSend", "sinch": "Sinch", "msg91": "MSG91", "sns": "Amazon SNS",
 }  # fmt: skip
 """Services that say only later whether it was delivered, or read."""
-SEVERAL = (
-    "{} recipients in one address: when one of them cannot be reached, all are told again; give each a [[notify]]"
-)
+SEVERAL = "{} recipients in one address: when one of them cannot be reached, all are told again; give each a [[notify]]"
 PAGERS = {"pagerduty": "PagerDuty", "opsgenie": "Opsgenie", "splunk": "Splunk On-Call", "victorops": "Splunk On-Call"}
 """Services that open an incident for whatever they are told."""
 

@@ -30,7 +30,7 @@ from trainmon.model_alerts import Channel
 from trainmon.notify.apprise import Apprise, later, pages
 from trainmon.notify.base import Retry, Sender
 from trainmon.notify.command import Command
-from trainmon.notify.desktop import Desktop, Toast
+from trainmon.notify.desktop import Desktop
 from trainmon.notify.healthchecks import Healthchecks, Ping
 from trainmon.notify.http import host_of
 from trainmon.notify.ntfy import PUBLIC, Ntfy, is_guessable, login_of
@@ -56,7 +56,6 @@ class Parts(NamedTuple):
 
     clock: Clock
     memory: Memory
-    toast: Toast | None
     directory: Path | None
     """Where the ledger is."""
 
@@ -67,15 +66,14 @@ def senders(
     environ: Mapping[str, str] = os.environ,
     state_directory: Path | None = None,
     clock: Clock | None = None,
-    toast: Toast | None = None,
     ask: bool = False,
 ) -> tuple[Sender, ...]:
     """One for each channel of the config. Raises ConfigError with every secret that is missing or is none.
 
-    In `state_directory` it is kept what reply topics are called; `toast` shows a message in the dashboard. With `ask`,
-    apprise is asked whether it knows the services, which takes its child a second each.
+    In `state_directory` it is kept what reply topics are called. With `ask`, apprise is asked whether it knows the
+    services, which takes its child a second each.
     """
-    parts = Parts(clock or SystemClock(), Memory(state_directory), toast, state_directory)
+    parts = Parts(clock or SystemClock(), Memory(state_directory), state_directory)
     made: list[Sender] = []
     problems: list[str] = []
     for number, entry in enumerate(settings, 1):
@@ -161,7 +159,7 @@ def _sender(entry: NotifySettings, read: _Secrets, parts: Parts) -> Sender:
         schema = url.partition("://")[0]
         notes = [note for note in (later(url), pages(url) if entry.heartbeat else None) if note]
         return Apprise(_at(health, f"{schema}://***", "; ".join(notes) or None), url=url, pictures=own.pictures)
-    return Desktop(_at(health, "this machine"), toast=parts.toast)
+    return Desktop(_at(health, "this machine"))
 
 
 def _ntfy(health: Channel, own: NtfySettings, read: _Secrets, parts: Parts) -> Ntfy:

@@ -17,18 +17,25 @@ BODY_BYTES = 1_000
 """More is not shown."""
 URGENCY: dict[Severity, str] = {"critical": "critical", "warning": "normal", "info": "low"}
 
-Toast = Callable[[str, str, Severity], None]
-"""Shows a title and a text in the dashboard, and rings."""
+Toast = Callable[[str, str, Severity], bool]
+"""Shows a title and a text in the dashboard, and rings for what is critical; whether there is one that can."""
+
+
+class Face:
+    """The dashboard of this process, where there is one: it begins after its channels are made."""
+
+    toast: Toast | None = None
+
+
+FACE = Face()
 
 
 class Desktop:
     """The screen of whoever sits here."""
 
-    def __init__(
-        self, health: Channel, *, toast: Toast | None = None, find: Callable[[str], str | None] = shutil.which
-    ) -> None:
+    def __init__(self, health: Channel, *, face: Face = FACE, find: Callable[[str], str | None] = shutil.which) -> None:
         self._health = health
-        self._toast = toast
+        self._face = face
         self._find = find
         self._children = Children(health.name)
 
@@ -41,9 +48,11 @@ class Desktop:
         words = self._notify(program, message, timeout) if program is not None else f"there is no {PROGRAM} here"
         if words is None:
             return Sent()
-        if self._toast is None:
+        toast = self._face.toast
+        if toast is None:
             raise Broken(words)
-        self._toast(message.title, message.body, message.severity)
+        if not toast(message.title, fitted(message, BODY_BYTES, "…")[0], message.severity):
+            raise Retry(f"{words}, and the dashboard is not there now")
         return Sent(f"in the dashboard: {words}")
 
     def close(self) -> None:

@@ -37,7 +37,9 @@ RUNS = 3
 POINTS_KEPT = 4_096
 POINTS_DRAWN = 2
 FILE_BYTES = 15_000_000
-WITH_PICTURES: frozenset[NoticeKind] = frozenset({"fire", "worse", "escalate", "repeat", "event", "digest", "heartbeat"})
+WITH_PICTURES: frozenset[NoticeKind] = frozenset({
+    "fire", "worse", "escalate", "repeat", "event", "digest", "heartbeat",
+})  # fmt: skip
 MEDIA = {
     ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp",
     ".mp4": "video/mp4", ".webm": "video/webm",

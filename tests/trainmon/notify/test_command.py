@@ -14,7 +14,7 @@ from tests.trainmon.notify.telling import TOKEN, alert, message, notice
 from trainmon.model_alerts import Channel
 from trainmon.notify.base import Broken, Retry, Sent
 from trainmon.notify.command import Command
-from trainmon.notify.desktop import Desktop
+from trainmon.notify.desktop import Desktop, Face
 
 NASTY = 'a\'; touch /tmp/x; echo "$(id)" `id` -rf \\'
 
@@ -107,8 +107,15 @@ def test_no_pipe_is_left_open(tmp_path: Path) -> None:
 
 
 def desktop(found: str | None, shown: list[tuple[str, str, str]] | None = None) -> Desktop:
-    toast = None if shown is None else lambda title, body, severity: shown.append((title, body, severity))
-    return Desktop(Channel(name="desktop", type="desktop"), toast=toast, find=lambda _: found)
+    face = Face()
+
+    def toast(title: str, body: str, severity: str) -> bool:
+        assert shown is not None
+        shown.append((title, body, severity))
+        return True
+
+    face.toast = None if shown is None else toast
+    return Desktop(Channel(name="desktop", type="desktop"), face=face, find=lambda _: found)
 
 
 def test_the_desktop_gets_title_and_text_and_no_markup(tmp_path: Path) -> None:
@@ -126,6 +133,13 @@ def test_without_a_desktop_the_dashboard_shows_it_and_rings() -> None:
     shown: list[tuple[str, str, str]] = []
     assert desktop(None, shown).send(message(), 10).words == "in the dashboard: there is no notify-send here"
     assert shown == [(message().title, message().body, "critical")]
+
+
+def test_while_the_dashboard_ends_it_is_told_later() -> None:
+    face = Face()
+    face.toast = lambda *_: False
+    with pytest.raises(Retry, match="the dashboard is not there now"):
+        Desktop(Channel(name="desktop", type="desktop"), face=face, find=lambda _: None).send(message(), 10)
 
 
 def test_with_neither_it_is_broken(tmp_path: Path) -> None:
