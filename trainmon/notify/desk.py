@@ -277,9 +277,7 @@ class Desk:
         self._write(letters, "dead", words)
         self._clerk.given_up(self.name, letters, f"{self.name} could not tell it")
 
-    def _write(
-        self, letters: Sequence[Letter], state: LetterState, words: str | None, pause: Seconds = 0.0
-    ) -> Ticket:
+    def _write(self, letters: Sequence[Letter], state: LetterState, words: str | None, pause: Seconds = 0.0) -> Ticket:
         """Mark letters in the ledger, and in the State."""
         now = self._clock.now()
         told = now if state in ("sent", "merged") else None

@@ -16,6 +16,7 @@ from trainmon.model_alerts import AlertsRecalled, AlertsTold, Duty, DutyChanged,
 from trainmon.notify.books import Books
 from trainmon.notify.desks import Desks
 from trainmon.notify.roster import Remembered
+from trainmon.notify.vigil import Vigil
 from trainmon.rules.base import ago
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class Shift:
         self._us = ourselves()
         self._words: str | None = None
         self._duty = Duty()
+        self._vigil = Vigil()
         self._given: dict[Address, None] = {}
         """The letters that had a desk already: what the ledger remembers late is not told twice."""
         self.books: Books
@@ -100,6 +102,7 @@ class Shift:
 
     def took(self, remembered: Remembered | None, words: str | None) -> None:
         self._words = words or self._network
+        self._vigil = Vigil()
         self.books.forget()
         self.is_on_duty = True
         self._submit(AlertsRecalled(remembered.recalled if remembered is not None else Recalled()))
@@ -134,6 +137,9 @@ class Shift:
         at, note = self._clock.now(), now.duty.note if now.duty is not None else None
         if note is not None:
             self._tell(self._of(note.holder, note, at))
+        told = self._vigil.look(note, self._clock.monotonic(), at, self._desks.everyday)
+        if told is not None:
+            self._desks.deliver(Letter(id=0, channel=name, notice=told, made_at=at) for name in told.channels)
         told_at = note.last_tick_at if note is not None else None
         recalled = now.recalled
         self._submit(AlertsTold(recalled.alerts, recalled.silences, now.channels, told_at if told_at else at))

@@ -166,7 +166,7 @@ def test_others_read_who_has_the_duty_and_how_it_is(tmp_path: Path) -> None:
     with opened(tmp_path, Phone(), program="alerts-only") as scene:
         now = scene.clock.now()
         scene.office.tick(State(at=now, started_at=now, looked_at=now))
-        scene.office._shift.go_round()
+        scene.office.say(None)
         until(lambda: (found := duty_now(tmp_path, now)) is not None and found.note.last_tick_at == now)
         found = duty_now(tmp_path, now)
         assert found is not None
@@ -181,7 +181,7 @@ def test_one_that_no_longer_goes_round_is_told_of(tmp_path: Path) -> None:
     with opened(tmp_path, Phone()) as first:
         now = first.clock.now()
         first.office.tick(State(at=now, started_at=now, looked_at=now))
-        first.office._shift.go_round()
+        first.office.say(None)
         with standing_by(tmp_path, Phone(), clock=Shifted(QUIET * 3)) as second:
 
             def duty() -> Duty:
