@@ -74,6 +74,8 @@ class DeadMan:
         self._stopping = threading.Event()
         self._told: str | None = None
         self._told_at: Seconds | None = None
+        self._is_suspect = False
+        """Whether something was wrong at the look before."""
         self._thread = threading.Thread(target=self._run, name="dead-man", daemon=True)
 
     @property
@@ -118,6 +120,9 @@ class DeadMan:
     def _feed(self) -> None:
         """Ping, or say what is wrong, when it is time for it."""
         why = self._why()
+        was_suspect, self._is_suspect = self._is_suspect, why is not None
+        if why is not None and not was_suspect:
+            return  # asked again at the next look: after a sleep this thread may wake before the one that looks
         now = self._clock.monotonic()
         age = None if self._told_at is None else now - self._told_at
         is_news = (why is None) != (self._told is None) and age is not None and age >= NOT_SOONER

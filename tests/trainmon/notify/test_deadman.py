@@ -158,3 +158,11 @@ def test_its_last_words_go_out_before_it_ends(receiver: WebhookReceiver) -> None
     one.log("stopped by SIGTERM")
     one.stop()
     assert paths(receiver)[-1] == "/log"
+
+
+def test_what_is_wrong_for_one_look_alone_is_not_told(receiver: WebhookReceiver, switch: Make) -> None:
+    """After a sleep it may wake before the rules are gone through again."""
+    said = iter([None, "the rules were not gone through for 3h", None, None])
+    switch(lambda: next(said, None))
+    receiver.wait_for(4)
+    assert set(paths(receiver)) == {"/start", ""}
