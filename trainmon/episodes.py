@@ -158,9 +158,19 @@ def flapped(alerts: Mapping[str, Alert], now: Instant) -> Flapping:
 
 
 def _heir(newest: Alert, before: Alert) -> Alert:
-    """Another episode of what flaps: who was told of the one before was told of this one."""
+    """Another episode of what flaps: who was told of the one before was told of this one, and who took it has it."""
     told_on = tuple(dict.fromkeys((*newest.told_on, *before.told_on)))
-    return replace(newest, flapping=True, told_on=told_on, told=newest.told or before.told)
+    taken = newest if newest.acknowledged_by is not None else before
+    return replace(
+        newest,
+        flapping=True,
+        told_on=told_on,
+        told=newest.told or before.told,
+        first_told_at=newest.first_told_at if before.first_told_at is None else before.first_told_at,
+        acknowledged_by=taken.acknowledged_by,
+        acknowledged_at=taken.acknowledged_at,
+        acknowledged=taken.acknowledged,
+    )
 
 
 def flapping(alerts: Iterable[Alert], now: Instant) -> Mapping[tuple[str, str], bool]:

@@ -71,6 +71,9 @@ def due(alert: Alert, routing: Routing, now: Instant, may_be_hidden: bool = Fals
     """What is to be told of an alert now; None when that is nothing."""
     if not alert.is_open:
         return _missed(alert, routing, now) or _over(alert, routing, now)
+    if alert.flapping and alert.is_firing and alert.muted_until is None and alert.inhibited_by is None:
+        begun = None if alert.told_on else flaps(alert, routing, now)
+        return begun or (None if _is_taken(alert) else _escalated(alert, routing, now))
     if not alert.is_firing or unheard(alert) is not None:
         return None
     if alert.told is None:
@@ -105,9 +108,10 @@ def told(due: Due, now: Instant) -> Alert:
     alert = replace(due.alert, told_at=now, notices=due.alert.notices + 1)
     if due.kind == "resolve":
         return replace(alert, told_on=())
-    if not alert.is_open:
-        return replace(alert, told=alert.severity, first_told_at=now)
     told_on = tuple(dict.fromkeys((*alert.told_on, *due.channels)))
+    if not alert.is_open:
+        told_on = told_on if due.kind == "flapping" else alert.told_on
+        return replace(alert, told=alert.severity, first_told_at=now, told_on=told_on)
     first = now if alert.first_told_at is None else alert.first_told_at
     alert = replace(alert, told_on=told_on, first_told_at=first)
     match due.kind:

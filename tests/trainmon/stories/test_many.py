@@ -164,6 +164,41 @@ def test_what_comes_and_goes_and_then_stays_is_told_as_firing() -> None:
         story.expect("fire", gpus(1)[0], reason="flapping no more, and it still fires")
 
 
+def test_what_flaps_is_taken_to_the_next_channel_when_nobody_acknowledges_it() -> None:
+    with Story(rule("run-dead", keep=0), mail(), phone(after=600)) as story:
+        story.at(5)
+        for minute in range(20):
+            story.at(10 + 120 * minute).wrong("run-dead", RUN)
+            story.at(70 + 120 * minute).well()
+        for kind in ("fire", "fire", "resolve", "flapping"):
+            story.expect(kind, RUN, on=["mail"])
+        story.expect("escalate", RUN, on=["phone"], reason="nobody has acknowledged it for 1")
+        story.at(20 * 120 + 1_500, tick=5).expect("resolve", RUN, on=["mail", "phone"])
+
+
+def test_what_flaps_and_is_acknowledged_stays_so_when_it_comes_back() -> None:
+    with Story(rule("run-dead", keep=0), mail(), phone(after=600)) as story:
+        story.at(5)
+        for minute in range(20):
+            story.at(10 + 120 * minute).wrong("run-dead", RUN).at(20 + 120 * minute)
+            if minute == 4:
+                story.order("ack", story.alert("run-dead").id)
+            story.at(70 + 120 * minute).well()
+        for kind in ("fire", "fire", "resolve", "flapping"):
+            story.expect(kind, RUN, on=["mail"])
+        story.at(20 * 120 + 1_500, tick=5).expect("resolve", RUN, on=["mail"])
+
+
+def test_what_began_to_flap_under_a_mute_is_told_when_the_mute_ends() -> None:
+    with Story(rule("run-dead", keep=0)) as story:
+        story.at(5).mute(900, run="llm")
+        for minute in range(10):
+            story.at(10 + 120 * minute).wrong("run-dead", RUN)
+            story.at(70 + 120 * minute).well()
+        story.expect("flapping", RUN)
+        story.at(10 * 120 + 1_500, tick=5).expect("resolve", RUN)
+
+
 def test_each_inhibition_names_rules_that_there_are() -> None:
     names = {rule.name for rule in RULES}
     for hides in INHIBITIONS:
