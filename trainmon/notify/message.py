@@ -73,7 +73,7 @@ def render(notices: Sequence[Notice], now: Instant) -> Message:
     is_long = len(body.encode()) > SHORT_BYTES
     return Message(
         key=_key(told),
-        severity=_severity(told),
+        severity=_severity(told, stories),
         title=_title(stories, plain, told, now),
         body=body,
         shorter=tuple(_body(told, stories, plain, room, now) for room in ROOMS[1:]) if is_long else (),
@@ -171,10 +171,15 @@ def _acknowledgeable(stories: Sequence[Story]) -> Iterator[tuple[str, str]]:
     yield from [(one.id, one.token) for one in open_ones if one.token and one.acknowledged_by is None][:ACKNOWLEDGED]
 
 
-def _severity(notices: Sequence[Notice]) -> Severity:
-    """The worst that is told; that something is over is an information."""
-    severities = [notice.severity for notice in notices if notice.kind not in ("resolve", "acknowledged")]
-    return min(severities, key=SEVERITIES.index, default="info")
+def _severity(notices: Sequence[Notice], stories: Sequence[Story]) -> Severity:
+    """The worst that is told; that something is over is an information, and what was over before it was told needs
+    nobody to get up."""
+    severities: list[Severity] = [
+        notice.severity for notice in notices if notice.kind not in ("resolve", "acknowledged")
+    ]
+    worst: Severity = min(severities, key=SEVERITIES.index, default="info")
+    is_past = bool(stories) and all(story.is_over for story in stories)
+    return "warning" if is_past and worst == "critical" else worst
 
 
 def _key(notices: Sequence[Notice]) -> str:
@@ -190,7 +195,8 @@ def _title(stories: Sequence[Story], plain: Sequence[Notice], notices: Sequence[
     late = f" [{ago(now - notices[0].at)} late]" if now - notices[0].at >= LATE else ""
     named = next((notice for notice in (*plain, *notices) if notice.title), None)
     if named is not None and (not stories or len(notices) == 1):
-        return _titled(printable(named.title), late)
+        said = "" if named.severity == "info" else f"{SAID[named.severity]} "
+        return _titled(said + printable(named.title), late)
     if not stories:
         return f"trainmon-tui: {notices[-1].kind}{late}"
     first = stories[0]

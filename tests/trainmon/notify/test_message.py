@@ -237,3 +237,14 @@ def test_an_event_has_a_time_and_who_acknowledged_is_told_once() -> None:
 def test_the_page_of_the_run_goes_with_it() -> None:
     assert message(notice(link="https://wandb.example/a/b")).link == "https://wandb.example/a/b"
     assert message().link is None
+
+
+def test_what_was_over_before_it_was_told_gets_nobody_up() -> None:
+    told = message(notice(at=NOW - 7_200), over(alert(), NOW - 3_600))
+    assert (told.title, told.severity) == ("RESOLVED video-2b: run-dead [2h late]", "warning")
+    assert message(notice(at=NOW - 7_200), over(alert(id="b"), NOW - 3_600)).severity == "critical"
+
+
+def test_a_title_of_its_own_says_how_bad_it_is() -> None:
+    stuck = beat(kind="direct", severity="warning", title="Ledger stuck: alerts are told directly")
+    assert message(stuck).title == "WARNING Ledger stuck: alerts are told directly"
