@@ -31,6 +31,8 @@ FLUSH: Seconds = 10.0
 """At the end, how long what waits may still be sent."""
 NOTE_EVERY: Seconds = 10.0
 """So often the program on duty writes down how it is."""
+NEWS_EVERY: Seconds = 2.0
+"""So often at most where something changed."""
 CHANNELS_EVERY: Seconds = 1.0
 JUMP: Seconds = 30.0
 """The machine slept, or its clock was set: what waits to be tried again is tried at once."""
@@ -67,6 +69,7 @@ class Office:
         self._is_over = False
         self._renewal: tuple[Sequence[Sender], tuple[Route, ...]] | None = None
         self._next_note: Seconds = 0.0
+        self._next_news: Seconds = 0.0
         self._next_channels: Seconds = 0.0
         self._channels: dict[str, Channel] = {}
         self._offset = self._clock.now() - self._clock.monotonic()
@@ -186,8 +189,9 @@ class Office:
         if self._shift.is_on_duty:
             self._tell_stuck(mono)
             self._tell_channels(mono)
-            if mono >= self._next_note or self._shift.has_begun:
-                self._next_note = mono + NOTE_EVERY
+            is_news = mono >= self._next_news and self._shift.is_news
+            if mono >= self._next_note or self._shift.has_begun or is_news:
+                self._next_note, self._next_news = mono + NOTE_EVERY, mono + NEWS_EVERY
                 self._shift.go_round()
 
     def _see_jumps(self) -> None:

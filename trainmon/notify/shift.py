@@ -45,6 +45,8 @@ class Shift:
         self._vigil = Vigil()
         self._given: dict[Address, None] = {}
         """The letters that had a desk already: what the ledger remembers late is not told twice."""
+        self._noted: tuple[tuple[str, str, str | None], ...] = ()
+        """What was written down of each source: its health and its error."""
         self.books: Books
         """Set once, before the start."""
         self.state: State | None = None
@@ -84,9 +86,18 @@ class Shift:
         """Whether the rules were gone through for the first time, and nobody else knows yet."""
         return self.state is not None and self._duty.at is None
 
+    @property
+    def is_news(self) -> bool:
+        """Whether a source does better or worse than others read."""
+        return self._sources() != self._noted
+
+    def _sources(self) -> tuple[tuple[str, str, str | None], ...]:
+        sources = self.state.sources.values() if self.state is not None else ()
+        return tuple((one.name, one.health, one.error) for one in sources)
+
     def go_round(self) -> None:
         """Write down how we are."""
-        note = self.note()
+        note, self._noted = self.note(), self._sources()
         self.books.note(note)
         self._tell(Duty(holder="us", where="here", at=note.last_tick_at, words=self.words, since=self._duty.since))
 

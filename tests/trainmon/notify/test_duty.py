@@ -21,7 +21,7 @@ from trainmon.clock import Instant
 from trainmon.ledger import alerts_now, duty_now, give_order
 from trainmon.ledger.duty import DutyNote, Holder, ourselves
 from trainmon.ledger.lease import LOCK, Lock, is_locked, write_duty
-from trainmon.model import State
+from trainmon.model import Health, Source, State
 from trainmon.model_alerts import AlertsRecalled, AlertsTold, Duty, DutyChanged, Order, Ordered
 from trainmon.notify.clerk import Ticket
 from trainmon.notify.shift import QUIET
@@ -141,24 +141,25 @@ def test_an_orderly_end_leaves_the_duty_to_the_other(tmp_path: Path, is_network:
 def test_orders_of_a_program_without_the_duty_reach_the_one_that_has_it(tmp_path: Path) -> None:
     with opened(tmp_path, Phone()) as first, standing_by(tmp_path, Phone()) as second:
         second.office.order(ACK)
-        until(lambda: first.of(Ordered) == [Ordered(ACK, 1)])
+        until(lambda: [event.order for event in first.of(Ordered)] == [ACK])
+        one = first.of(Ordered)[0].number
         mute = replace(ACK, verb="unmute", alert="s1")
-        assert give_order(tmp_path, mute) == 2
-        until(lambda: first.of(Ordered) == [Ordered(ACK, 1), Ordered(mute, 2)])
+        assert give_order(tmp_path, mute) == one + 1
+        until(lambda: first.of(Ordered) == [Ordered(ACK, one), Ordered(mute, one + 1)])
         first.office.order(replace(ACK, by="bob"))
         until(lambda: first.of(Ordered)[-1] == Ordered(replace(ACK, by="bob"), None))
         assert second.of(Ordered) == []
-        first.hand_over(orders_until=2)
-        until(lambda: alerts_now(tmp_path, first.clock.now()).recalled.orders_until == 2)
+        first.hand_over(orders_until=one + 1)
+        until(lambda: alerts_now(tmp_path, first.clock.now()).recalled.orders_until == one + 1)
     with opened(tmp_path, Phone()) as third:
         give_order(tmp_path, ACK)
-        until(lambda: third.of(Ordered) == [Ordered(ACK, 3)])
+        until(lambda: third.of(Ordered) == [Ordered(ACK, one + 2)])
 
 
 def test_an_order_can_be_left_before_anybody_has_the_duty(tmp_path: Path) -> None:
-    assert give_order(tmp_path / "new", ACK) == 1
+    number = give_order(tmp_path / "new", ACK)
     with opened(tmp_path / "new", Phone()) as scene:
-        until(lambda: scene.of(Ordered) == [Ordered(ACK, 1)])
+        until(lambda: scene.of(Ordered) == [Ordered(ACK, number)])
 
 
 def test_others_read_who_has_the_duty_and_how_it_is(tmp_path: Path) -> None:
@@ -175,6 +176,25 @@ def test_others_read_who_has_the_duty_and_how_it_is(tmp_path: Path) -> None:
     found = duty_now(tmp_path, now)
     assert found is not None
     assert not found.is_held
+
+
+def test_a_source_that_changed_is_read_within_seconds_and_not_at_the_next_regular_note(tmp_path: Path) -> None:
+    with opened(tmp_path, Phone(), program="alerts-only") as scene:
+        now = scene.clock.now()
+
+        def health() -> list[str]:
+            found = duty_now(tmp_path, now)
+            return [one.health for one in found.note.sources] if found is not None else []
+
+        def tick(health: Health) -> None:
+            sources = {"node:n0": Source(name="node:n0", kind="node", cluster="c", health=health)}
+            scene.office.tick(State(at=now, started_at=now, looked_at=now, sources=sources))
+
+        tick("late")
+        until(lambda: health() == ["late"])
+        scene.office._next_note = float("inf")  # the regular one does not come
+        tick("ok")
+        until(lambda: health() == ["ok"])
 
 
 def test_one_that_no_longer_goes_round_is_told_of(tmp_path: Path) -> None:
