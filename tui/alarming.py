@@ -9,6 +9,7 @@ from trainmon.model import State
 from trainmon.model_alerts import Alert
 from trainmon.text import clean, counted, duration
 from tui.alert_words import is_muted, matched, matches, silences
+from tui.alerts_about import worst
 from tui.modals.acknowledge import Acknowledge
 from tui.modals.mute import Mute, Muting
 from tui.modals.pick import Pick
@@ -42,14 +43,18 @@ class Alarming:
         if new.bell:
             self._app.bell()
 
-    def acknowledge(self, names: Sequence[str], done: Callable[[], None]) -> None:
-        """Ask why, and acknowledge these alerts; `done` is called when a person has agreed to it."""
+    def acknowledge(self, names: Sequence[str], done: Callable[[], None], *, alone: bool = True) -> None:
+        """Ask why, and acknowledge these alerts; `done` is called when a person has agreed to it. Where nothing of them
+        waits for that, and not they `alone` are meant, the worst of all."""
         found = self._alerts(names)
         open_ones = [one for one in found if one.is_open and one.acknowledged_by is None]
+        is_worst = not open_ones and not alone
+        open_ones = list(self._worst()) if is_worst else open_ones
         if not open_ones:
-            self._say("acknowledge", self._nothing_to(found), "warning")
+            self._say("acknowledge", self._nothing_to(found, alone=alone), "warning")
             return
         what = "Acknowledge this alert" if len(open_ones) == 1 else f"Acknowledge {counted(len(open_ones), 'alert')}"
+        what = "Acknowledge the worst alert" if is_worst else what
         about = "\n".join(clean(f"{one.rule}: {one.summary}", 160) for one in open_ones[:4])
         more = f"\nand {len(open_ones) - 4} more" if len(open_ones) > 4 else ""
 
@@ -59,21 +64,27 @@ class Alarming:
                     self._app.backend.acknowledge(one.id, why)
                 done()
 
-        self._app.push_screen(Acknowledge(what, about + more), decided)
+        is_past = all(one.event for one in open_ones)
+        self._app.push_screen(Acknowledge(what, about + more, is_past=is_past), decided)
 
     @staticmethod
-    def _nothing_to(found: Sequence[Alert]) -> str:
+    def _nothing_to(found: Sequence[Alert], *, alone: bool) -> str:
         if not found:
-            return "put the cursor on an alert"
+            return "put the cursor on an alert" if alone else "no alert waits for anybody; 5 shows them all"
         if not any(one.is_open for one in found):
             return "it is over already" if len(found) == 1 else "they are over already"
         return clean(f"acknowledged already by {found[0].acknowledged_by}", 100)
 
-    def mute(self, names: Sequence[str], done: Callable[[], None]) -> None:
-        """Mute something of these alerts; where they are muted already, what mutes them may be taken back."""
+    def mute(self, names: Sequence[str], done: Callable[[], None], *, alone: bool = True) -> None:
+        """Mute something of these alerts, or of the worst of all where there are none and not they `alone` are meant;
+        where they are muted already, what mutes them may be taken back."""
         found, state = self._alerts(names), self._state
+        found = found or ([] if alone else list(self._worst()))
         if not found or state is None:
-            self._say("mute", "put the cursor on an alert, or on what is muted", "warning")
+            words = (
+                "put the cursor on an alert, or on what is muted" if alone else "no alert fires; 5 shows what is muted"
+            )
+            self._say("mute", words, "warning")
             return
         muting = [one for one in silences(state) if any(matches(one, alert) for alert in found)]
         if not muting or not any(is_muted(one, state.at) for one in found):
@@ -121,6 +132,9 @@ class Alarming:
             done()
 
         self._app.push_screen(Mute(what, choices(found)), decided)
+
+    def _worst(self) -> tuple[Alert, ...]:
+        return () if self._state is None else worst(self._state)
 
     def _alerts(self, names: Sequence[str]) -> list[Alert]:
         known = {} if self._state is None else self._state.alerts

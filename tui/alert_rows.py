@@ -158,13 +158,14 @@ def haystack(alert: Alert, now: Instant) -> str:
 def opened(state: State, sort: str, wanted: str = "") -> list[Alert]:
     """The open alerts that match: what nobody has taken on first, within that in the order asked for."""
     now, order = state.at, ORDERS[sort]
-    found = [one for one in matching(state, wanted) if one.is_open]
+    found = [one for one in matching(state, wanted) if standing(one, now) != "over"]
     return sorted(found, key=lambda one: (STANDINGS.index(standing(one, now)), *order(one)))
 
 
 def over(state: State, wanted: str = "") -> list[Alert]:
-    """Those that fired and ended within the last day, the last first."""
-    found = [one for one in matching(state, wanted) if not one.is_open and one.fired_at is not None]
+    """Those that fired and ended within the last day, the last first, and what happened and is known to somebody."""
+    past = [one for one in matching(state, wanted) if standing(one, state.at) == "over"]
+    found = [one for one in past if one.fired_at is not None]
     return sorted(found, key=lambda one: (-(one.resolved_at or one.since), one.id))
 
 

@@ -28,7 +28,7 @@ is over when it stays so."""
 
 
 def standing(alert: Alert, now: Instant) -> Standing:
-    if not alert.is_open:
+    if not alert.is_open or is_seen(alert):
         return "over"
     if not alert.is_firing:
         return "pending"
@@ -39,6 +39,11 @@ def standing(alert: Alert, now: Instant) -> Standing:
     if alert.acknowledged_by is not None:
         return "acknowledged"
     return "open" if alert.phase == "firing" else "ending"
+
+
+def is_seen(alert: Alert) -> bool:
+    """Whether it only happened, and somebody has said that they know."""
+    return alert.event and alert.acknowledged_by is not None
 
 
 def is_muted(alert: Alert, now: Instant) -> bool:
@@ -205,7 +210,7 @@ def tally(state: State) -> tuple[Span, ...]:
 def summed(state: State) -> str:
     """`2 critical  1 warning  3 acknowledged`: all that are open, for a title."""
     now = state.at
-    stands = [(one, standing(one, now)) for one in state.alerts.values() if one.is_open]
+    stands = [(one, standing(one, now)) for one in state.alerts.values() if standing(one, now) != "over"]
     words = [
         f"{number} {level}"
         for level in SEVERITIES

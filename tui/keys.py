@@ -54,9 +54,9 @@ KEYS: tuple[Key, ...] = (
     Key("plus,equals_sign", "wandb.in", "zoom_in", "half of what is shown", "wandb", "view", "+"),
     Key("minus", "wandb.out", "zoom_out", "twice as much", "wandb", "view", "-"),
     Key("0", "wandb.whole", "whole", "all of it, at its end", "wandb", "view", "0"),
-    Key("a", "alerts.ack", "screen.acknowledge", "acknowledge: you see to it; it is not repeated", "alerts", "view",
-        "a", "Ack"),
-    Key("m", "alerts.mute", "screen.mute", "mute it, its rule, node or run for a while; unmute",
+    Key("a", "alerts.ack", "screen.acknowledge", "acknowledge the row's alerts, or the worst: no repeats",
+        "alerts", "view", "a", "Ack"),
+    Key("m", "alerts.mute", "screen.mute", "mute the row's alerts, a rule or a run; unmute",
         "alerts", "view", "m", "Mute"),
     Key("b", "runs.page", "screen.open_page", "the run's W&B page in a browser; over SSH, its address", "runs", "view",
         "b"),
@@ -117,20 +117,20 @@ KEYS: tuple[Key, ...] = (
     Key("ctrl+c", "app.how_to_quit", "app.how_to_quit", "says how to quit", "app", "view", "ctrl+c"),
 )  # fmt: skip
 
-_ROWS = ("app", "main", "back", "pane", "rows", "list", "moves")
-_READ = ("app", "back", "pane", "moves")
+_ROWS = ("app", "main", "back", "pane", "rows", "list", "moves", "alerts")
+_READ = ("app", "back", "pane", "moves", "alerts")
 
 PLACES: dict[str, tuple[str, ...]] = {
     "runs": (*_ROWS, "runs", "marks", "act-any", "act"),
     "gpus": (*_ROWS, "gpus", "marks", "act-any", "act-node"),
     "disk": (*_ROWS, "disk"),
-    "alerts": (*_ROWS, "alerts", "marks"),
-    "alert": (*_READ, "list", "alerts"),
+    "alerts": (*_ROWS, "marks"),
+    "alert": (*_READ, "list"),
     "queue": (*_ROWS, "queue", "marks", "act-any", "act", "act-node"),
     "queue-nodes": (*_ROWS, "queue", "marks", "act-any", "act-node"),
-    "log": ("app", "main", "back", "pane", "log", "moves"),
-    "log-screen": ("app", "back", "pane", "log", "moves", "log-screen"),
-    "wandb": ("app", "main", "back", "pane", "moves", "wandb", "page"),
+    "log": ("app", "main", "back", "pane", "log", "moves", "alerts"),
+    "log-screen": ("app", "back", "pane", "log", "moves", "log-screen", "alerts"),
+    "wandb": ("app", "main", "back", "pane", "moves", "wandb", "page", "alerts"),
     "wandb-screen": (*_READ, "wandb", "page"),
     "node": (*_READ, "list", "act-any", "act-node"),
     "run": (*_READ, "list", "act-any", "act"),
@@ -151,6 +151,9 @@ OPENS = frozenset(
     {"runs", "gpus", "alerts", "alert", "queue", "queue-nodes", "run", "run-wandb", "job", "node", "menu"}
 )
 """Places where Enter opens something. A disk has no screen of its own."""
+
+ALERTED = frozenset({"alerts", "alert"})
+"""Places whose footer names the keys of alerts; elsewhere the strip does, while it shows one."""
 
 NARROW = (
     "app.help",
@@ -194,6 +197,7 @@ def heard(place: str) -> tuple[Key, ...]:
 def footer(place: str) -> tuple[Key, ...]:
     """At most nine keys that look, in the table's order; help, commands and quit always."""
     shown = [key for key in heard(place) if key.short and key.scope not in ACTS]
+    shown = [key for key in shown if key.scope != "alerts" or place in ALERTED]
     while len(shown) > FOOTER_AT_MOST:
         droppable = [key for key in shown if key.id not in {"app.help", "app.palette", "app.quit"}]
         shown.remove(droppable[-1])
@@ -228,7 +232,7 @@ def markdown() -> str:
     """The README's table of keys."""
     where = {
         "rows": "Runs, GPUs, Disk, Alerts, Queue", "list": f"Runs, GPUs, Alerts, Queue, {SCREENS}",
-        "marks": "Runs, GPUs, Alerts, Queue", "alerts": "Alerts, an alert",
+        "marks": "Runs, GPUs, Alerts, Queue", "alerts": "the panes, " + SCREENS,
         "gpus": "GPUs", "log": "Log", "queue": "Queue", "act-any": "Runs, GPUs, Queue, a run, a job, a node",
         "act": "Runs, Queue, a run, a job", "act-node": "GPUs, Queue, a node", "plan": "Plan", "door": "Plan",
         "wandb": "W&B", "page": "W&B, a run", "samples": "a run", "runs": "Runs",

@@ -90,7 +90,7 @@ def test_of_ten_thousand_alerts_a_screen_is_shown_and_the_rest_counted() -> None
 
     assert len(found) == SHOWN + 1
     assert found[-1].text == "and 9,500 more; / filters"
-    assert "".join(span.text for span in strip(many)).endswith("+9997")
+    assert "".join(span.text for span in strip(many)).endswith("+9997  a ack")
 
 
 def test_the_rows_are_kept_until_something_changes_and_ages_move_every_ten_seconds() -> None:
@@ -137,9 +137,9 @@ def line(width: int) -> str:
 
 def test_the_strip_shows_the_worst_two_or_three_that_nobody_has_taken_on_and_counts_the_rest() -> None:
     assert line(78).count("▲ CRIT") == 2
-    assert line(78).endswith("+2")
+    assert line(78).endswith("+2  a ack")
     assert line(118).count("▲ CRIT") == 3
-    assert line(118).endswith("+1")
+    assert line(118).endswith("+1  a ack")
     assert all(cells(line(width)) <= width for width in range(30, 220))
 
 

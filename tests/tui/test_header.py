@@ -6,6 +6,7 @@ import msgspec
 
 from tests.tui.states import NOW, calm, empty, slurm, source, state, troubled
 from trainmon.model import Source
+from trainmon.model_alerts import Duty
 from trainmon.text import cells
 from tui.panes.header import clock, facts, flags, header, source_words
 from tui.panes.strip import alerts
@@ -24,9 +25,29 @@ def test_it_counts_verdicts_worst_first_and_sources_by_kind() -> None:
 
 def test_it_stays_within_its_width_and_drops_the_least_first() -> None:
     assert all(cells(text(width)) <= width for width in range(10, 120))
-    assert "ssh 6/8" in text(69)
-    assert "gpu-006" not in text(69)
+    assert "ssh 6/8" in text(40)
+    assert "gpu-006" not in text(40)
     assert text(26) == "trainmon  1 hung  ssh 6/8"
+
+
+def test_where_not_all_has_room_runs_that_are_well_give_way_to_ages() -> None:
+    assert text(60) == "trainmon  prod  1 hung  1 diverged  ssh 6/8 gpu-006 never"
+    assert "2 healthy" in text(112)
+
+
+def test_that_another_tells_is_said_on_eighty_columns_before_what_files_are_read() -> None:
+    shown = state(sources={"node:gpu-001": source(1), "slurm:prod": slurm(), "files:x": Source(
+        name="files:x", kind="files", cluster="", health="ok")})  # fmt: skip
+    for duty, words in (
+        (Duty(holder="daemon", where="bastion", at=NOW - 5.0), "alerts: bastion 5s ok"),
+        (Duty(holder="other", where="pid 4711", at=NOW - 5.0), "alerts: pid 4711 5s ok"),
+        (Duty(holder="us", where="here", at=NOW), "alerts: here ok"),
+    ):
+        line = "".join(
+            span.text for span in header(msgspec.structs.replace(shown, duty=duty, alerts=calm().alerts), 69, ())
+        )
+        assert line.endswith(words), line
+        assert "slurm 0s" in line
 
 
 def test_the_time_is_utc_and_says_so() -> None:

@@ -17,6 +17,7 @@ class AlertPane(LinkedPane):
     """One alert by its id, whatever becomes of it."""
 
     NAME = "Alert"
+    LISTS_ALERTS = True
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("alerts")]
 
     def __init__(self, alert: str, *, id: str) -> None:  # noqa: A002 - Textual's name for it

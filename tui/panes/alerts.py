@@ -22,6 +22,7 @@ class AlertsPane(Pane):
 
     NUMBER = "5"
     NAME = "Alerts"
+    LISTS_ALERTS = True
     SORTS = tuple(ORDERS)
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("alerts")]
 

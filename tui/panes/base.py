@@ -23,6 +23,7 @@ from textual.widget import Widget
 from trainmon.clock import Instant
 from trainmon.model import State
 from trainmon.text import cells, shorten
+from tui.alerts_about import about_subjects
 from tui.keys import bindings
 from tui.lines import SENTENCE, STYLE_CSS, STYLES, Heading, KeyedLines, Palette, Row, Span, changed_columns
 
@@ -105,9 +106,14 @@ class Pane(Vertical):
         keys = self.lines.marks() or ([] if self.selected is None else [self.selected])
         return tuple(subject for subject in map(self.subject_of, keys) if subject is not None)
 
+    LISTS_ALERTS: ClassVar[bool] = False
+    """Whether its rows are alerts: `a` then means these, and never the worst of all."""
+
     def alerts(self) -> tuple[str, ...]:
-        """The ids of the alerts that a key means now; none where the pane has none."""
-        return ()
+        """The ids of the alerts that a key means now: here, of the runs, jobs and nodes that are meant."""
+        if self.state is None:
+            return ()
+        return about_subjects(self.state, self.subjects())
 
     def silence(self) -> str | None:
         """The id of the silence under the cursor, in the pane that has some."""

@@ -7,6 +7,7 @@ from trainmon.model import State
 from trainmon.model_disks import Quota
 from trainmon.text import clean
 from tui.alert_marks import marked, marks, worst
+from tui.alerts_about import about
 from tui.disk_rows import NETWORK, Lines, Shown, head, layout, ordered, silence
 from tui.format import age, full_in, percent, size
 from tui.lines import KeyedLines
@@ -47,12 +48,7 @@ class DiskPane(Pane):
             rows = self._drawn.rows(shown, shape, state.at)
             alerts = marks(state).disks
             if alerts:
-                of = {
-                    each.key: worst(
-                        alerts.get(f"{where}:{each.disk.path}") for where in (*each.hosts, each.disk.cluster)
-                    )
-                    for each in shown
-                }
+                of = {each.key: worst(alerts.get(name) for name in subjects_of(each)) for each in shown}
                 rows = [marked(row, of[row.key]) for row in rows]
             self.lines.set_rows(rows)
         else:
@@ -67,6 +63,10 @@ class DiskPane(Pane):
         shown = self._selected()
         return None if shown is None else clean(shown.disk.path)
 
+    def alerts(self) -> tuple[str, ...]:
+        shown = self._selected()
+        return () if shown is None or self.state is None else about(self.state, disks=subjects_of(shown))
+
     def say_why(self) -> None:
         shown = self._selected()
         if shown is not None and self.state is not None:
@@ -74,6 +74,11 @@ class DiskPane(Pane):
 
     def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
         self.say_why()
+
+
+def subjects_of(shown: Shown) -> tuple[str, ...]:
+    """What alerts may call it."""
+    return tuple(f"{where}:{shown.disk.path}" for where in (*shown.hosts, shown.disk.cluster))
 
 
 def story(shown: Shown, now: Instant) -> str:

@@ -94,21 +94,37 @@ def header(state: State, width: int, words: tuple[str, ...]) -> tuple[Span, ...]
     names = " ".join(sorted({clean(source.cluster) for source in state.sources.values()} - {""}))
     left = [Span("trainmon", "bold"), *(Span(f"  {word}", "accent bold") for word in words)]
     left += [Span(f"  {span.text}", span.style) for span in tally(state)]
-    room = width - sum(cells(span.text) for span in left)
+    room = width - wide(left)
     told = duty(state)
-    kept = cells(AGE.sub("00", told.text)) if told.style and room > DUTY_FROM else 0
-    room -= kept
+    is_kept = room > DUTY_FROM and (bool(told.style) or state.duty.holder in ELSEWHERE)
+    room -= wide([told]) if is_kept else 0
     runs = verdicts(state.runs.values(), room)
-    room -= sum(cells(span.text) for span in runs)
-    sources = source_words(state, room)
-    room -= sum(cells(AGE.sub("00", span.text)) for span in sources)
-    if kept or cells(AGE.sub("00", told.text)) <= room:
-        sources = (*sources, told)
-        room -= 0 if kept else cells(AGE.sub("00", told.text))
+    if wide(source_words(state, room - wide(runs))) < wide(source_words(state, width)):
+        runs = [span for span in runs if span.style in TROUBLED] or runs
+    room -= wide(runs)
+    sources = [*source_words(state, room, AGED)]
+    room -= wide(sources)
+    if is_kept or wide([told]) <= room:
+        room -= 0 if is_kept else wide([told])
+        sources += [*source_words(state, room, COUNTED), told]
+    else:
+        sources += source_words(state, room, COUNTED)
+    room = width - wide([*left, *runs, *sources])
     if names and room > 6:
         left.append(Span("  " + shorten(names, room - 2), "dim"))
     return (*left, *runs, *sources)
 
+
+def wide(spans: Iterable[Span]) -> int:
+    """The cells that they take, whatever the ages in them."""
+    return sum(cells(AGE.sub("00", span.text)) for span in spans)
+
+
+ELSEWHERE = ("other", "daemon")
+"""Who tells must be said wherever it is not this program."""
+
+TROUBLED = ("crit", "warn")
+"""Where not all has room, the runs that are well give way to the ages of what all is known by."""
 
 DUTY_FROM = 44
 """Cells from which on it is said before runs and sources that not all is well with who tells."""
@@ -125,7 +141,7 @@ def duty(state: State) -> Span:
     return Span(f"  alerts: {told.text}", "" if quiet else told.style)
 
 
-def verdicts(runs: Iterable[Run], room: int) -> tuple[Span, ...]:
+def verdicts(runs: Iterable[Run], room: int) -> list[Span]:
     """`  1 hung  2 healthy`, worst first, as many as there is room for."""
     counts = Counter(run.verdict for run in runs)
     spans: list[Span] = []
@@ -134,14 +150,19 @@ def verdicts(runs: Iterable[Run], room: int) -> tuple[Span, ...]:
         if counts[verdict] and cells(text) <= room:
             spans.append(Span(text, style(verdict)))
             room -= cells(text)
-    return tuple(spans)
+    return spans
 
 
-def source_words(state: State, room: int) -> tuple[Span, ...]:
+AGED = ("node", "slurm", "wandb")
+COUNTED = ("files", "daemon")
+"""Kinds of source: first those whose age says how old all else is."""
+
+
+def source_words(state: State, room: int, kinds: Iterable[str] = (*AGED, *COUNTED)) -> tuple[Span, ...]:
     """`  ssh 63/64 gpu-008 42s  slurm 5s  wandb 10s`: how many hosts answer and the one that is silent longest, how old
     the queue and W&B's oldest answer are, and how many of the others answer; as much of it as there is room for."""
     spans: list[Span] = []
-    for kind in ("node", "slurm", "wandb", "files", "daemon"):
+    for kind in kinds:
         wanted = [source for source in state.sources.values() if source.kind == kind and source.health != "off"]
         if not wanted:
             continue

@@ -6,6 +6,7 @@ from textual.app import ComposeResult
 
 from trainmon.model import Log, Run, State
 from trainmon.text import cells, clean, keep_end
+from tui.alerts_about import about
 from tui.format import calm_age
 from tui.log_view import LogView
 from tui.panes.base import Pane
@@ -39,6 +40,9 @@ class LogPane(Pane):
     def on_mount(self) -> None:
         self.heads.display = False
         self.lines.display = False
+
+    def alerts(self) -> tuple[str, ...]:
+        return () if self.run is None or self.state is None else about(self.state, runs=(self.run,))
 
     def follow_run(self, name: str | None) -> None:
         """Show the log of this run from now on."""

@@ -16,6 +16,9 @@ AT_MOST = 3
 AGES_EVERY = 10.0
 """What an alert says of itself changes every second; it is shown anew every ten."""
 
+HINT, HINT_FROM = "  a ack", 76
+"""The key to it: while an alert can be seen, wherever the cursor is."""
+
 LEAST = 28
 """Cells that an alert needs to be understood: where two have them, both are shown."""
 
@@ -58,7 +61,8 @@ def alerts(state: State, width: int = 240) -> tuple[Span, ...]:
     if not found:
         return tuple(spans)
     spans += [Span("  ")] * bool(spans)
-    room = width - sum(cells(span.text) for span in spans)
+    hint = HINT if width >= HINT_FROM else ""
+    room = width - sum(cells(span.text) for span in spans) - cells(hint)
     shown = found[: max(1, min(AT_MOST, room // (LEAST + 2)))]
     more = f"  +{len(found) - len(shown)}" if len(found) > len(shown) else ""
     room -= cells(more)
@@ -67,7 +71,7 @@ def alerts(state: State, width: int = 240) -> tuple[Span, ...]:
         said = entry(alert, state, (room - 2 * (left - 1)) // left)
         spans += ([Span("  ")] if place else []) + said
         room -= sum(cells(span.text) for span in said) + 2 * bool(left - 1)
-    return (*spans, *([Span(more, "dim")] if more else []))
+    return (*spans, *([Span(more + hint, "dim")] if more or hint else []))
 
 
 def entry(alert: Alert, state: State, room: int) -> list[Span]:

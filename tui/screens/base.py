@@ -43,7 +43,7 @@ class Shown(Screen[None]):
     """A screen that is given each State that is painted, and the last one when it comes up."""
 
     PLACE: ClassVar[str] = ""
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "pane", "page", *ACTS)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "pane", "page", "alerts", *ACTS)]
     header: HeaderLine
     foot: Foot
     pane: Pane | None = None
@@ -84,7 +84,7 @@ class Shown(Screen[None]):
 
     def action_acknowledge(self) -> None:
         if self.pane is not None:
-            self.watching.alarming.acknowledge(self.pane.alerts(), self.pane.unmark)
+            self.watching.alarming.acknowledge(self.pane.alerts(), self.pane.unmark, alone=self.pane.LISTS_ALERTS)
 
     def action_mute(self) -> None:
         if self.pane is None:
@@ -93,7 +93,7 @@ class Shown(Screen[None]):
         if silence is not None and not self.pane.alerts():
             self.watching.alarming.unmute(silence)
         else:
-            self.watching.alarming.mute(self.pane.alerts(), self.pane.unmark)
+            self.watching.alarming.mute(self.pane.alerts(), self.pane.unmark, alone=self.pane.LISTS_ALERTS)
 
     def action_copy(self) -> None:
         text = None if self.pane is None else self.pane.copy_text()
