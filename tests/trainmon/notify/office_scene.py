@@ -16,7 +16,7 @@ from trainmon.clock import Instant, Seconds, SystemClock
 from trainmon.ledger import Ledger
 from trainmon.model import Event
 from trainmon.model_alerts import AlertChanges, Channel, Delivered, DutyChanged, Notice, Severity
-from trainmon.notify.base import Message, Sent
+from trainmon.notify.base import Message, Sender, Sent
 from trainmon.notify.office import Office
 
 PATIENT = 20.0
@@ -80,7 +80,7 @@ class Phone:
 class Scene:
     """An office and what it told the engine."""
 
-    def __init__(self, directory: Path, *phones: Phone, **options: Any) -> None:
+    def __init__(self, directory: Path, *phones: Sender, **options: Any) -> None:
         self.events: list[Event] = []
         self.troubles: list[str | None] = []
         parts = {name: options.pop(name) for name in ("factory", "is_network", "keep") if name in options}
@@ -128,7 +128,7 @@ class Scene:
 
 
 @contextmanager
-def opened(directory: Path, *phones: Phone, **options: Any) -> Iterator[Scene]:
+def opened(directory: Path, *phones: Sender, **options: Any) -> Iterator[Scene]:
     """On duty when the test begins."""
     scene = Scene(directory, *phones, **options)
     scene.start()
