@@ -40,6 +40,10 @@ HURRY_EVERY: Seconds = 5.0
 """Between two looks at a source that something pending rests on, beyond its own pace."""
 
 
+FELL_AGAIN: Seconds = 60.0
+"""Between two lines of the log about looks that fail, each second."""
+
+
 class Post(Protocol):
     """Where what is to be told goes: it writes it down first, then has it sent."""
 
@@ -81,6 +85,8 @@ class Alerting:
         self._hurried: dict[str, Seconds] = {}
         self._book = Book()
         self._watch = Watch(is_apart=is_apart)
+        self._fell: Seconds | None = None
+        """When a look failed last, of which the log was told."""
         self._state = State()
         """The last that was looked at."""
         self._take_settings()
@@ -123,6 +129,20 @@ class Alerting:
             state = self._woken(state, jump, now)
         for event in events:
             state = self._heard(state, event, now)
+        try:
+            state = self._seen(state, present)
+        except Exception:  # what was heard is not forgotten with it; the dead-man's switch sees that nobody looks
+            if self._fell is None or present.steady - self._fell >= FELL_AGAIN:
+                self._fell = present.steady
+                log.exception("the alerts could not be judged")
+        if _is_same(before, state.alerts):
+            state = replace(state, alerts=before)
+        self._state = state
+        return state
+
+    def _seen(self, state: State, present: waking.Moment) -> State:
+        """The State after what is wrong was found, and what of it is due was handed over."""
+        now = present.wall
         if state.duty.holder in ("us", "nobody"):
             if self._looked is None or present.steady - self._looked >= LOOK_EVERY:
                 state = self._judged(state, present)
@@ -132,9 +152,6 @@ class Alerting:
                 self._hand_over(state, now)
             else:
                 self._book.dues.clear()
-        if _is_same(before, state.alerts):
-            state = replace(state, alerts=before)
-        self._state = state
         return state
 
     # ---- what happens to us ------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -70,7 +70,7 @@ def sign_of_life(
         return Bulletins(memory=said)
     if is_blank(state, now):
         return Bulletins()
-    title, lines = heartbeat.compose(state, now, tuple(state.alerts.values()))
+    title, lines = _composed(state, now)
     notice = Notice(
         key=f"heartbeat-{int(last)}",
         kind="heartbeat",
@@ -83,6 +83,16 @@ def sign_of_life(
         expires_at=now + spec.every,
     )
     return Bulletins((notice,), said)
+
+
+def _composed(state: State, now: Instant) -> tuple[str, Sequence[str]]:
+    try:
+        return heartbeat.compose(state, now, tuple(state.alerts.values()))
+    except Exception as error:  # it must cost neither the alerts of this look nor the sign of life itself
+        why = type(error).__name__
+        return "trainmon-tui watches", (
+            f"what there is to say cannot be put together ({why}): a fault of this program",
+        )
 
 
 def is_blank(state: State, now: Instant) -> bool:

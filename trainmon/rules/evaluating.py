@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
 from pathlib import PurePath
 
 from msgspec.structs import replace
@@ -48,9 +49,11 @@ def _checked(rule: Rule, state: State, now: Instant) -> Iterator[Finding]:
 def _told(rule: Rule, finding: Finding) -> Finding:
     """The finding as it is configured to be told."""
     severity = "info" if finding.person else rule.severity or finding.severity
-    if severity == finding.severity and len(finding.evidence) <= EVIDENCE:
+    is_dated = finding.since is None or isfinite(finding.since)
+    if severity == finding.severity and len(finding.evidence) <= EVIDENCE and is_dated:
         return finding
-    return replace(finding, severity=severity, evidence=finding.evidence[-EVIDENCE:])
+    since = finding.since if is_dated else None
+    return replace(finding, severity=severity, evidence=finding.evidence[-EVIDENCE:], since=since)
 
 
 def _raised(rule: Rule, error: Exception) -> Finding:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tests.trainmon.stories.story import BEGIN, Story, mail, phone, rule
-from trainmon.model import LedgerTrouble
-from trainmon.model_alerts import Channel, ChannelsChanged
-from trainmon.routing import HeartbeatSpec
+from trainmon.bulletins import HEARTBEAT, sign_of_life
+from trainmon.model import LedgerTrouble, Run, RunSpec, State
+from trainmon.model_alerts import AlertsRecalled, Channel, ChannelsChanged, Duty, DutyChanged, Recalled
+from trainmon.routing import HeartbeatSpec, Routing
 from trainmon.rules.ourselves import (
     ChannelFailing,
     ClusterUnreachable,
@@ -184,3 +185,27 @@ def test_a_test_that_nobody_answers_within_a_day_is_told() -> None:
         story.order("ack", asked.id).at(DAY + 61)
         story.expect("acknowledged", "self")
         story.at(DAY + 200).expect("resolve", "self", on=["mail"])
+
+
+def test_a_sign_of_life_that_cannot_be_put_together_says_so() -> None:
+    """It was made before the alerts of the same look were told: its fault cost them all."""
+    run = Run(spec=RunSpec(name="llm", cluster="prod"), verdict="healthy", eta_at=float("inf"))
+    state, routing = State(at=BEGIN, started_at=BEGIN - DAY, runs={"llm": run}), Routing(routes=(phone(),))
+    (notice,) = sign_of_life(HeartbeatSpec(), routing, state, {HEARTBEAT: str(BEGIN - DAY)}, BEGIN).notices
+    assert notice.lines == ("what there is to say cannot be put together (OverflowError): a fault of this program",)
+
+
+def test_a_finding_since_no_time_at_all_is_found_since_now() -> None:
+    with Story(rule("run-dead"), rule("disk-full")) as story:
+        story.at(10).wrong("run-dead", "run:llm", since=float("-inf")).wrong("disk-full", "disk:a:/").at(12)
+        story.expect("fire", "run:llm")
+        story.expect("fire", "disk:a:/")
+
+
+def test_a_look_that_fails_forgets_nothing_that_it_was_told() -> None:
+    with Story(rule("run-dead")) as story:
+        story.hear(DutyChanged(Duty(holder="other"))).at(10)
+        story.hear(DutyChanged(Duty(holder="us")), AlertsRecalled(Recalled()))
+        story.wrong("run-dead", "run:llm", "loud").at(12)  # type: ignore[arg-type]
+        assert story.state.duty.holder == "us"
+        story.wrong("run-dead", "run:llm").at(14).expect("fire", "run:llm")
