@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -37,13 +38,20 @@ def check_channels(settings: Settings, *, test: bool) -> Iterator[Row]:
     except ConfigError as error:
         for problem in error.problems:
             yield Row("bad", "channel", "", problem, "mend the config, or set what it names for this program")
-        made = ()
+        made = tuple(_that_can_be(settings))
     yield from _side_by_side(made, test=test)
     yield from _switch(settings, test=test)
     for words in caveats(settings):
         yield Row("note", "alerts", "", words)
     if test and made:
         yield Row("note", "alerts", "", RECEIVED)
+
+
+def _that_can_be(settings: Settings) -> Iterator[Sender]:
+    """The channels with which nothing is wrong, where something is with others."""
+    for entry in settings.notify:
+        with contextlib.suppress(ConfigError):  # it is told with all that is wrong
+            yield from senders((entry,), state_directory=find(os.environ).path)
 
 
 def _side_by_side(made: Sequence[Sender], *, test: bool) -> Iterator[Row]:

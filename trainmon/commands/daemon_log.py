@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import re
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -21,6 +20,8 @@ PLAIN = re.compile(r"[\w.:/@%+,-]+")
 VALUE_AT_MOST = 500
 PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
 """syslog's, by the names of logging."""
+
+STDERR = 2
 
 AT_MOST = 40
 """Lines that one look may add: ten thousand findings at once are told as a number."""
@@ -80,7 +81,7 @@ class _Stderr:
     """Standard error, written by a thread of its own: who reads it may have stopped reading."""
 
     def write(self, text: bytes) -> None:
-        os.write(sys.stderr.fileno(), text)
+        os.write(STDERR, text)
 
     def close(self) -> None:
         """It is not ours to close."""
@@ -88,6 +89,7 @@ class _Stderr:
 
 def log_to_stderr(level: int = logging.INFO, environ: Mapping[str, str] = os.environ) -> None:
     """Send what is said, and all warnings, to standard error."""
+    keep_standard_streams()
     handler = Background(_Stderr())
     handler.setFormatter(Structured(journal=is_journal(environ)))
     root = logging.getLogger()
@@ -96,9 +98,16 @@ def log_to_stderr(level: int = logging.INFO, environ: Mapping[str, str] = os.env
     told.setLevel(level)
 
 
+def keep_standard_streams() -> None:
+    """What is closed of them stays taken: else the ledger's file would get the number, and the log be written there."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
 def is_journal(environ: Mapping[str, str]) -> bool:
     """Whether standard error goes to journald itself (systemd.exec(5), $JOURNAL_STREAM)."""
-    about = os.fstat(sys.stderr.fileno())
+    about = os.fstat(STDERR)
     return environ.get("JOURNAL_STREAM") == f"{about.st_dev}:{about.st_ino}"
 
 
@@ -133,7 +142,8 @@ def _sources(before: State, after: State) -> Iterator[Said]:
     for name, source in after.sources.items():
         was = before.sources.get(name)
         if was is None or was.health != source.health or (source.error and was.error != source.error):
-            level = logging.WARNING if source.health in ("late", "down") else logging.INFO
+            is_new = was is None and source.health == "late"  # it was not asked yet
+            level = logging.WARNING if source.health in ("late", "down") and not is_new else logging.INFO
             yield Said(level, "source", {"source": name, "health": source.health, "error": source.error})
     for name in before.sources.keys() - after.sources.keys():
         yield Said(logging.INFO, "source", {"source": name, "health": "no longer watched"})

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
 from trainmon.commands.options import read_duration
+
+if TYPE_CHECKING:
+    from trainmon.ledger.asking import AlertsNow
 
 
 @click.command("mute")
@@ -43,10 +48,13 @@ def command(
         raise click.UsageError("what is to be muted? SUBJECT, --rule, --run or --node")
     names = [one.name for one in RULES]
     if rule is not None and rule not in names:
-        raise click.UsageError(f"no rule {quoted(rule)}{nearest(rule, names)}")
-    meant = next((one for one in read().recalled.alerts if one.is_open and one.id == subject), None)
+        raise click.UsageError(f"no rule {quoted(rule)}{nearest(rule, names) or '; `trainmon-tui rules` lists them'}")
+    present = read()
+    meant = next((one for one in present.recalled.alerts if one.is_open and one.id == subject), None)
     if meant is not None:
         subject, rule = meant.subject, rule or meant.rule
+    for words in unknown(present, subject, node):
+        click.echo(f"note: {words}", err=True)
     now = time.time()
     silence = Silence(
         id=secrets.token_hex(4), rule=rule, subject=subject, run=run, node=node, until=now + lasts, by=person(by),
@@ -56,3 +64,16 @@ def command(
     until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(silence.until))
     order = Order(verb="mute", at=now, by=silence.by, silence=silence, why=why, via="command")
     return give(order, as_json=as_json, done=f"muted until {until}: {about} (trainmon-tui unmute {silence.id})")
+
+
+def unknown(present: AlertsNow, subject: str | None, node: str | None) -> Iterator[str]:
+    """What is muted and not there now, a sentence each: it may come, or be a slip of the pen."""
+    from trainmon.config_values import nearest, quoted
+
+    subjects = [one.subject for one in present.recalled.alerts if one.is_open]
+    if subject is not None and subject not in subjects:
+        yield f"no open alert is about {quoted(subject)} now{nearest(subject, subjects)}"
+    sources = present.duty.note.sources if present.duty is not None else ()
+    nodes = [one.name.removeprefix("node:") for one in sources if one.kind == "node"]
+    if node is not None and nodes and node not in nodes:
+        yield f"no node {quoted(node)} is watched now{nearest(node, nodes)}"

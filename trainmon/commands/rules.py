@@ -36,7 +36,9 @@ def command(rule: str | None, config: Path | None, as_json: bool) -> int:
     if rule is not None:
         names = [one.name for one in found]
         if rule not in names:
-            raise click.UsageError(f"no rule {quoted(rule)}{nearest(rule, names)}")
+            raise click.UsageError(
+                f"no rule {quoted(rule)}{nearest(rule, names) or '; `trainmon-tui rules` lists them'}"
+            )
         found = tuple(one for one in found if one.name == rule)
     if as_json:
         import json

@@ -12,6 +12,7 @@ import click
 if TYPE_CHECKING:
     from trainmon.clock import Instant, Seconds
     from trainmon.ledger.asking import AlertsNow
+    from trainmon.ledger.duty import SourceNote
     from trainmon.model_alerts import Alert, Channel
 
 LATELY: Seconds = 60.0
@@ -19,6 +20,8 @@ LATELY: Seconds = 60.0
 
 LATELY_BY_CRON: Seconds = 15 * 60.0
 """A look of `--once` is as good until the next two did not come (service cron: every five minutes)."""
+
+UNWRITTEN = "is the ledger's disk full, or does it hang? The log of that program says more"
 
 HEAD = ("ID", "SEVERITY", "PHASE", "SINCE", "RULE", "SUMMARY", "TOLD")
 
@@ -58,6 +61,8 @@ def code(found: AlertsNow, now: Instant) -> int:
 def stale(found: AlertsNow, now: Instant) -> str | None:
     """Why what is said is not of now, in a sentence."""
     duty = found.duty
+    if duty is None and found.is_locked:
+        return f"a program watches, and writes nothing down: {UNWRITTEN}"
     if duty is None:
         return "nobody has ever watched with this ledger; try: trainmon-tui --alerts-only"
     looked = duty.note.last_tick_at
@@ -66,6 +71,8 @@ def stale(found: AlertsNow, now: Instant) -> str | None:
     age = now - looked
     if not duty.is_held and duty.note.program != "once":
         return f"nobody watches: {duty.note.program or 'the last watch'} ended, and looked last {ago(age)} ago"
+    if duty.is_held and age > LATELY:
+        return f"the last look that is written down was {ago(age)} ago: it hangs, or cannot write: {UNWRITTEN}"
     if age > (LATELY_BY_CRON if duty.note.program == "once" else LATELY):
         return f"the last look was {ago(age)} ago"
     return None
@@ -132,7 +139,7 @@ def lines(found: AlertsNow, now: Instant) -> Iterator[str]:
 
 def _who(found: AlertsNow, now: Instant) -> str:
     if found.duty is None:
-        return "nobody watches"
+        return "somebody watches" if found.is_locked else "nobody watches"
     note = found.duty.note
     looked = f"looked {ago(now - note.last_tick_at)} ago" if note.last_tick_at is not None else "has not looked yet"
     is_there = f"since {_clock(note.started_at)}" if found.duty.is_held else "gone"
@@ -143,10 +150,15 @@ def _sources(found: AlertsNow) -> str:
     assert found.duty is not None
     sources = found.duty.note.sources
     wrong = [source for source in sources if source.health in ("late", "down")]
-    said = "; ".join(f"{source.name} {source.health}: {source.error or 'silent'}" for source in wrong[:5])
+    said = "; ".join(f"{source.name} {source.health}: {source.error or silent(source)}" for source in wrong[:5])
     more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
     counted = f"{len(sources) - len(wrong)} of {len(sources)} answer"
     return f"{counted}; {said}{more}" if wrong else counted
+
+
+def silent(source: SourceNote) -> str:
+    """A source that says nothing, and not why."""
+    return "silent" if source.seen_at is not None else "has not answered yet"
 
 
 def _channel(channel: Channel) -> str:

@@ -40,6 +40,8 @@ class AlertsNow(msgspec.Struct, frozen=True, kw_only=True):
     channels: tuple[Channel, ...] = ()
     outbox: Counts = Counts()
     duty: DutyNow | None = None
+    is_locked: bool = False
+    """Whether a program has the lock beside the ledger, though it may have written nothing down."""
 
 
 def recorded(directory: Path, since: Instant, limit: int) -> list[Record]:
@@ -60,7 +62,7 @@ def alerts_now(directory: Path, now: Instant) -> AlertsNow:
         duty = None if note is None else DutyNow(note=note, is_held=_is_held(note, now, directory))
         return replace(read_all(connection, now), duty=duty)
 
-    return ask(directory, work, AlertsNow())
+    return replace(ask(directory, work, AlertsNow()), is_locked=is_locked(directory))
 
 
 def duty_now(directory: Path, now: Instant) -> DutyNow | None:

@@ -94,9 +94,14 @@ def test_one_that_refuses_or_dies_says_so_and_the_others_are_told(
     assert "a-topic-of-chance" not in repr(rows)
 
 
-def test_a_secret_that_is_not_there_is_told_by_its_name(tmp_path: Path, ntfy: NtfyServer) -> None:
-    rows = said(list(check_channels(settings(tmp_path, phone(ntfy, "env:NO_SUCH")), test=True)))
+def test_a_secret_that_is_not_there_is_told_by_its_name_and_the_other_channels_are_tested(
+    tmp_path: Path, ntfy: NtfyServer
+) -> None:
+    other = phone(ntfy).replace('"phone"', '"other"')
+    rows = said(list(check_channels(settings(tmp_path, phone(ntfy, "env:NO_SUCH") + other), test=True)))
     assert rows[0] == (
         "bad", "",
         '[[notify]] #1 (phone): "topic" names the environment variable NO_SUCH, and it is not set',
     )  # fmt: skip
+    assert [row[:2] for row in rows[:2]] == [("bad", ""), ("ok", "other")]
+    assert len(ntfy.messages) == 1

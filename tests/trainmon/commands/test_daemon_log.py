@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 import sys
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -85,3 +87,19 @@ def test_ten_thousand_at_once_are_told_as_a_number() -> None:
     told = list(changes(State(), State(alerts=many)))
     assert len(told) == AT_MOST + 1
     assert told[-1].fields == {"lines": 10_000 - AT_MOST}
+
+
+def test_with_standard_streams_closed_no_file_gets_their_number(tmp_path: Path) -> None:
+    """The log would be written into it: the ledger."""
+    program = (
+        "import logging, os\n"
+        "for stream in range(3): os.close(stream)\n"
+        "from trainmon.commands.daemon_log import log_to_stderr, say\n"
+        "log_to_stderr()\n"
+        "ledger = os.open('ledger', os.O_RDWR | os.O_CREAT)\n"
+        "say('start')\n"
+        "logging.shutdown()\n"
+        "os._exit(0 if ledger > 2 and os.fstat(ledger).st_size == 0 else 1)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, timeout=60, check=False)
+    assert done.returncode == 0

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import click
 import pytest
+from msgspec.structs import replace
 
 from tests.trainmon.test_cli import trainmon
+from trainmon.commands.mute import unknown
 from trainmon.commands.ordering import named
 from trainmon.commands.status import LATELY, LATELY_BY_CRON, code, lines, told
 from trainmon.ledger.asking import AlertsNow
@@ -29,8 +31,6 @@ LOST = Alert(
 
 
 def known(*alerts: Alert, held: bool = True, program: str = "alerts-only", age: float = 3.0) -> AlertsNow:
-    from msgspec.structs import replace
-
     note = replace(NOTE, program=program, last_tick_at=NOW - age)
     return AlertsNow(
         recalled=Recalled(alerts=alerts), duty=DutyNow(note=note, is_held=held),
@@ -62,6 +62,33 @@ def test_people_read_who_watches_what_is_wrong_and_what_fires() -> None:
     assert "sources: 0 of 1 answer; node:n0 down: no route" in text
     assert "channel phone (ntfy) ok, sent " in text
     assert "abcdefgh  critical  firing  1m     gpu-lost  GPU 1 is lost" in text
+
+
+def test_a_watch_that_writes_nothing_down_is_not_called_nobody() -> None:
+    hidden = AlertsNow(is_locked=True)
+    assert code(hidden, NOW) == 3
+    text = "\n".join(lines(hidden, NOW))
+    assert text.startswith("somebody watches\n! a program watches, and writes nothing down: is the ledger's disk full")
+    assert "looked 2m ago\n! the last look that is written down was 2m ago: it hangs, or cannot write" in "\n".join(
+        lines(known(age=120.0), NOW)
+    )
+
+
+def test_a_source_that_was_not_heard_yet_is_not_called_silent() -> None:
+    note = replace(NOTE, sources=(SourceNote(name="node:n0", kind="node", health="late"),))
+    text = "\n".join(lines(AlertsNow(duty=DutyNow(note=note, is_held=True)), NOW))
+    assert "sources: 0 of 1 answer; node:n0 late: has not answered yet" in text
+
+
+def test_what_is_muted_and_not_there_may_be_a_slip_of_the_pen() -> None:
+    note = replace(NOTE, sources=(SourceNote(name="node:gpu-1", kind="node", health="ok"),))
+    present = AlertsNow(recalled=Recalled(alerts=(LOST,)), duty=DutyNow(note=note, is_held=True))
+    assert list(unknown(present, "gpu:n0/2", "gpu-11")) == [
+        'no open alert is about "gpu:n0/2" now; did you mean "gpu:n0/1"?',
+        'no node "gpu-11" is watched now; did you mean "gpu-1"?',
+    ]
+    assert list(unknown(present, "gpu:n0/1", "gpu-1")) == []
+    assert list(unknown(AlertsNow(), None, "gpu-11")) == []
 
 
 def test_another_machine_reads_back_what_is_printed() -> None:
