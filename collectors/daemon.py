@@ -168,15 +168,19 @@ class DaemonWatch:
 
     def _ask(self) -> None:
         try:
-            done = self._execute((*self._command, "status", "--json"))
-            status = self._read(done)
+            is_watched, status = self.look()
         except TrainmonError as error:
             self._failed(error)
             return
-        if done.status == 3:
-            self._nobody(status)
-        else:
+        if is_watched:
             self._told(status)
+        else:
+            self._nobody(status)
+
+    def look(self) -> tuple[bool, Status]:
+        """Ask now: whether somebody watches there, and all that it says. Raises TrainmonError."""
+        done = self._execute((*self._command, "status", "--json"))
+        return done.status != 3, self._read(done)
 
     def _execute(self, argv: Sequence[str]) -> Completed:
         """Run it there; where a shell without a terminal does not find it, through a login shell from then on."""

@@ -29,6 +29,7 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     Exit status: 0 all is well, 2 the config has mistakes, 3 something cannot be reached.
     """
     from trainmon.commands.check_channels import check_channels
+    from trainmon.commands.check_daemon import check_daemon
     from trainmon.commands.check_row import Row
     from trainmon.commands.check_run import look_at_all
     from trainmon.commands.check_wandb import check_wandb
@@ -54,7 +55,8 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     for rows in look_at_all(settings, is_person_there=is_person_there, progress=progress, ssh_config=ssh_config):
         bad += sum(row.mark == "bad" for row in rows)
         tell(rows)
-    for rows in ([*check_wandb(run_specs(settings))], [*check_channels(settings, test=notify)]):
+    daemon = [*check_daemon(settings, ssh_config, is_person_there=is_person_there)]
+    for rows in ([*check_wandb(run_specs(settings))], [*check_channels(settings, test=notify)], daemon):
         bad += sum(row.mark == "bad" for row in rows)
         tell(rows)
     tell_total(bad)
