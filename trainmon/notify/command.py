@@ -65,6 +65,7 @@ def told(message: Message) -> dict[str, Any]:
         "link": message.link,
         "notices": [
             {"key": notice.key, "kind": notice.kind, "reason": notice.reason, "at": notice.at, "run": notice.run}
+            | {"severity": notice.severity, "more": notice.more}
             | {"alerts": [_alert(alert) for alert in notice.alerts]}
             for notice in message.notices
         ],

@@ -38,6 +38,7 @@ def test_a_program_gets_the_message_as_json_and_nothing_as_arguments(tmp_path: P
     assert (tmp_path / "count").read_text() == "1\n"
     assert (got["version"], got["title"], got["severity"]) == (1, "CODE RED video-2b: run-dead", "critical")
     (told,) = got["notices"]
+    assert (told["severity"], told["more"]) == ("critical", 0)
     assert (told["kind"], told["alerts"][0]["summary"], told["alerts"][0]["evidence"]) == ("fire", NASTY, ["ä"])
     assert TOKEN not in (tmp_path / "got").read_text()
 
