@@ -13,6 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -114,11 +115,19 @@ class Connection(sqlite3.Connection):
             super().execute(f"PRAGMA max_page_count = {self.pages}")
 
     def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
-        name = " ".join(sql.split()[:2])
+        with self._between_points(sql):
+            return super().execute(sql, *values)
+
+    def executemany(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        with self._between_points(sql):
+            return super().executemany(sql, *values)
+
+    @contextmanager
+    def _between_points(self, sql: str) -> Iterator[None]:
+        name = " ".join(sql.split()[: 4 if sql.startswith("INSERT OR") else 3 if sql.startswith("INSERT") else 2])
         self.points.pass_by(f"before {name}")
-        cursor = super().execute(sql, *values)
+        yield
         self.points.pass_by(f"after {name}")
-        return cursor
 
 
 class Pointed:

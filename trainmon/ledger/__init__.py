@@ -46,6 +46,7 @@ PAUSES: tuple[Seconds, ...] = (1.0, 2.0, 5.0, 15.0, 60.0)
 
 DAY: Seconds = 86_400.0
 KEEP: Seconds = 90 * DAY
+PRUNE_EVERY: Seconds = 3_600.0
 OPEN_AT_MOST = 1_000
 
 Found = TypeVar("Found")
@@ -239,7 +240,7 @@ class Ledger:
 
     def _prune(self, connection: sqlite3.Connection) -> None:
         now = self._clock.now()
-        if self._pruned_at is None or now - self._pruned_at > DAY:
+        if self._pruned_at is None or abs(now - self._pruned_at) > PRUNE_EVERY:  # a clock may be set back
             self._pruned_at = now
             for prune in (prune_actions, prune_alerts, prune_outbox):
                 prune(connection, now - self._keep_for)
@@ -263,7 +264,7 @@ class Ledger:
         assert errand.work is not None
         try:
             errand.give(errand.work())
-        except OSError as error:
+        except Exception as error:  # one bad errand does not end this thread
             errand.give(error=words(error, self.file))
 
     def _close(self) -> None:

@@ -18,6 +18,9 @@ log = logging.getLogger(__name__)
 ALERTS_AT_MOST = 20_000
 SILENCES_AT_MOST = 2_000
 ORDERS_AT_ONCE = 200
+RESOLVED_AT_MOST = 20_000
+LINES_AT_MOST = 200_000
+"""What is over is forgotten by its number, too: a subject that flaps for a month makes an alert a minute."""
 ORDERS_UNTIL = "orders_until"
 """In the memory, the number of the last order that was carried out."""
 
@@ -49,7 +52,7 @@ def put(table: str, columns: Iterable[str]) -> str:
 
 PUT_ALERT = put("alerts", (*ALERT_COLUMNS, "written_at", "alert"))
 PUT_SILENCE = put("silences", (*SILENCE_COLUMNS, "silence"))
-PUT_ORDER = put("orders", (*ORDER_COLUMNS, "order"))
+PUT_ORDER = put("orders", ("number", *ORDER_COLUMNS, "order"))
 
 
 def fields(value: object, columns: Iterable[str]) -> list[Value]:
@@ -82,9 +85,12 @@ def add_history(connection: sqlite3.Connection, lines: Iterable[Happening]) -> N
 
 
 def add_order(connection: sqlite3.Connection, order: Order) -> int:
-    """Leave an order for whoever has the duty; its number."""
-    cursor = connection.execute(PUT_ORDER, [*fields(order, ORDER_COLUMNS), as_json(order)])
-    return int(cursor.lastrowid or 0)
+    """Leave an order for whoever has the duty; its number. Numbers grow, in a ledger that is begun anew (the old one
+    was removed, or a copy put in its place) as well: whoever has the duty carries out what is beyond the last."""
+    (last,) = connection.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'orders'").fetchone()
+    number = max((last or 0) + 1, int(order.at * 1000))
+    connection.execute(PUT_ORDER, [number, *fields(order, ORDER_COLUMNS), as_json(order)])
+    return number
 
 
 def read_orders(connection: sqlite3.Connection, after: int) -> list[tuple[int, Order]]:
@@ -121,10 +127,20 @@ def read_history(connection: sqlite3.Connection, since: Instant, limit: int) -> 
     return [Happening(*row) for row in connection.execute(query, (since, limit))][::-1]
 
 
-def prune_alerts(connection: sqlite3.Connection, before: Instant) -> None:
-    """Forget what is over and older than that."""
+def prune_alerts(
+    connection: sqlite3.Connection, before: Instant, resolved: int = RESOLVED_AT_MOST, lines: int = LINES_AT_MOST
+) -> None:
+    """Forget what is over and older than that, or more than there is room for."""
     connection.execute("DELETE FROM alerts WHERE phase = 'resolved' AND coalesce(resolved_at, since) < ?", (before,))
+    connection.execute(
+        "DELETE FROM alerts WHERE rowid IN (SELECT rowid FROM alerts WHERE phase = 'resolved' "
+        "ORDER BY coalesce(resolved_at, since) DESC LIMIT -1 OFFSET ?)",
+        (resolved,),
+    )
     connection.execute("DELETE FROM alert_history WHERE at < ?", (before,))
+    connection.execute(
+        "DELETE FROM alert_history WHERE number <= (SELECT max(number) FROM alert_history) - ?", (lines,)
+    )
     connection.execute("DELETE FROM silences WHERE coalesce(ended_at, until) < ?", (before,))
     connection.execute("DELETE FROM orders WHERE at < ?", (before,))
 

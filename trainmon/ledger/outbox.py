@@ -22,6 +22,8 @@ Address = tuple[str, str]
 
 LETTERS_AT_MOST = 10_000
 """Read at once for one channel."""
+TOLD_AT_MOST = 50_000
+"""So many are kept that were told, or given up."""
 
 
 class Extra(NamedTuple):
@@ -43,6 +45,8 @@ class Mark(NamedTuple):
     next_at: Instant
     sent_at: Instant | None = None
     words: str | None = None
+    notice: Notice | None = None
+    """What it tells: where the ledger has no such letter (it was removed, or a copy put in its place), it gets one."""
 
     @property
     def address(self) -> Address:
@@ -86,17 +90,19 @@ def _make(connection: sqlite3.Connection, key: str, channel: str, at: Instant, b
 
 
 def write_marks(connection: sqlite3.Connection, marks: Iterable[Mark]) -> None:
-    connection.executemany(
+    query = (
         "UPDATE outbox SET state = ?, attempts = ?, next_at = ?, sent_at = ?, words = ?, changed_at = ? "
-        "WHERE key = ? AND channel = ?",
-        (
-            (
-                mark.state, mark.attempts, mark.next_at, mark.sent_at, mark.words and storable(mark.words), mark.at,
-                mark.key, mark.channel,
-            )
-            for mark in marks
-        ),
-    )  # fmt: skip
+        "WHERE key = ? AND channel = ?"
+    )
+    for mark in marks:
+        values = (
+            mark.state, mark.attempts, mark.next_at, mark.sent_at, mark.words and storable(mark.words), mark.at,
+            mark.key, mark.channel,
+        )  # fmt: skip
+        if connection.execute(query, values).rowcount == 0 and mark.notice is not None:
+            _write_notice(connection, mark.notice)
+            _make(connection, mark.key, mark.channel, mark.at, None)
+            connection.execute(query, values)
 
 
 COLUMNS = "outbox.id, channel, state, attempts, next_at, made_at, sent_at, words, because, notice"
@@ -185,10 +191,17 @@ def told_for(notice: Notice, because: str) -> Notice:
     return replace(notice, reason=f"{notice.reason}; {because}" if notice.reason else because)
 
 
-def prune_outbox(connection: sqlite3.Connection, before: Instant) -> None:
-    """Forget what was told (or given up) before that. What waits is kept, however old."""
+def prune_outbox(connection: sqlite3.Connection, before: Instant, told: int = TOLD_AT_MOST) -> None:
+    """Forget what was told (or given up) before that, or is more than there is room for. What waits is kept, however
+    old."""
     connection.execute("DELETE FROM outbox WHERE made_at < ? AND state NOT IN ('waiting', 'leased')", (before,))
     connection.execute(
-        "DELETE FROM notices WHERE at < ? AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.key = notices.key)",
-        (before,),
+        "DELETE FROM outbox WHERE id IN (SELECT id FROM outbox WHERE state NOT IN ('waiting', 'leased') "
+        "ORDER BY id DESC LIMIT -1 OFFSET ?)",
+        (told,),
+    )
+    connection.execute(
+        "DELETE FROM notices WHERE (at < ? OR rowid <= (SELECT max(rowid) FROM notices) - ?) "
+        "AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.key = notices.key)",
+        (before, told),
     )

@@ -21,6 +21,8 @@ from trainmon.rules.base import ago
 log = logging.getLogger(__name__)
 
 SEND_TIMEOUT: Seconds = 30.0
+LONGEST_TIMEOUT: Seconds = 110.0
+"""A receiver that answers late may have taken the message, and each try is another copy: the next waits longer."""
 STRANGE_AFTER: Seconds = 120.0
 """A sender that has not returned by then hangs, though it should not: it is told so."""
 TOO_LONG: Seconds = 900.0
@@ -45,7 +47,7 @@ class Desk:
         timeout: Seconds,
         rng: Random,
     ) -> None:
-        self._timeout = timeout
+        self._timeout = self._time = timeout
         self.name = sender.health.name
         self._sender = sender
         self._clerk = clerk
@@ -191,13 +193,18 @@ class Desk:
         message = self._worded(notices)
         if self._attach is not None:
             message = replace(message, attachments=(*message.attachments, *self._attached(notices)))
+        began = self._clock.monotonic()
         try:
-            return self._sender.send(message, self._timeout).words
+            words = self._sender.send(message, self._time).words
         except (Retry, Broken):
+            is_slow = self._clock.monotonic() - began >= 0.9 * self._time
+            self._time = min(2 * self._time, max(self._timeout, LONGEST_TIMEOUT)) if is_slow else self._timeout
             raise
         except Exception as error:
             log.exception("the channel %s fell over", self.name)
             raise Retry(f"it fell over here: {type(error).__name__}") from error
+        self._time = self._timeout
+        return words
 
     def _worded(self, notices: tuple[Notice, ...]) -> Message:
         try:
@@ -274,8 +281,8 @@ class Desk:
         self._sending_since = None
 
     def _give_up(self, letters: Sequence[Letter], words: str) -> None:
-        self._write(letters, "dead", words)
         self._clerk.given_up(self.name, letters, f"{self.name} could not tell it")
+        self._write(letters, "dead", words)  # after: a crash between the two must not keep it from the others
 
     def _write(self, letters: Sequence[Letter], state: LetterState, words: str | None, pause: Seconds = 0.0) -> Ticket:
         """Mark letters in the ledger, and in the State."""
@@ -291,7 +298,17 @@ class Desk:
                 delivery = Delivery(channel=self.name, kind=kind, state=shown, at=now, words=words)
                 self._clerk.submit(Delivered(tuple(sorted(alerts)), delivery))
         return self._clerk.mark(
-            Mark(letter.notice.key, self.name, state, now, letter.attempts, now + pause, told, words)
+            Mark(
+                letter.notice.key,
+                self.name,
+                state,
+                now,
+                letter.attempts,
+                now + pause,
+                told,
+                words,
+                letter.notice if letter.notice.kind != "direct" else None,
+            )
             for letter in letters
         )
 

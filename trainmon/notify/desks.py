@@ -77,10 +77,10 @@ class Desks:
                 desk.add(waiting)
                 continue
             now, words = self._now(), f"there is no channel {name} in the config any more"
+            self.given_up(name, waiting, words)
             self.books.mark(
                 Mark(letter.notice.key, name, "dead", now, letter.attempts, now, None, words) for letter in waiting
             )
-            self.given_up(name, waiting, words)
 
     def knows(self, letter: Letter) -> bool:
         """Whether a letter was given to its desk before."""

@@ -51,7 +51,7 @@ def silence(name: str = "s1", **facts: Any) -> Silence:
 
 
 def order(**facts: Any) -> Order:
-    return Order(verb="mute", at=NOW, by="ana", silence=silence(), **facts)
+    return Order(**{"verb": "mute", "at": NOW, "by": "ana", "silence": silence(), **facts})
 
 
 def test_what_is_written_is_recalled_whole(ledger: sqlite3.Connection) -> None:
@@ -86,7 +86,7 @@ def test_a_notice_is_a_row_for_each_channel_once(ledger: sqlite3.Connection) -> 
     assert write(ledger, notices=(fire("a", "phone", "mail"),)) == {("a-fire", "phone"), ("a-fire", "mail")}
     assert write(ledger, notices=(fire("a", "phone", "pager"),)) == {("a-fire", "pager")}
     extra = Page(extras=(Extra(fire(), "phone", "why"), Extra(fire(), "spare", "mail could not tell it")))
-    assert write_page(ledger, extra, NOW, None) == {("a-fire", "spare")}
+    assert write_page(ledger, extra, NOW, None) == frozenset({("a-fire", "spare")})
     letters = {one.channel: one.notice.reason for one in read_waiting(ledger)}
     assert letters == dict.fromkeys(("phone", "mail", "pager"), "fired") | {"spare": "fired; mail could not tell it"}
 
@@ -143,16 +143,41 @@ def test_a_ledger_from_before_alerts_is_brought_up_and_keeps_what_it_had(tmp_pat
     before.execute("INSERT INTO action_texts VALUES ('a1', 'log', 'h', '/l', 1.0, 'the end')")
     assert alerts_now(tmp_path, NOW) == AlertsNow()
     assert recorded(tmp_path, 0.0, 9) == []
-    assert give_order(tmp_path, order()) == 1
+    assert give_order(tmp_path, order()) > 0
     assert before.execute("SELECT text FROM action_texts").fetchall() == [("the end",)]
     before.close()
 
 
 def test_orders_are_numbered_and_never_given_a_number_twice(tmp_path: Path, ledger: sqlite3.Connection) -> None:
-    assert [give_order(tmp_path, order()), give_order(tmp_path, order(via="phone"))] == [1, 2]
-    assert read_orders(ledger, 1) == [(2, order(via="phone"))]
+    first, second = give_order(tmp_path, order()), give_order(tmp_path, order(via="phone"))
+    assert second == first + 1
+    assert read_orders(ledger, first) == [(second, order(via="phone"))]
     prune_alerts(ledger, NOW + DAY)
-    assert give_order(tmp_path, order()) == 3
+    assert give_order(tmp_path, order()) == second + 1
+    assert give_order(tmp_path / "anew", order(at=NOW + 60.0)) > second + 1, "orders to a ledger begun anew are new"
+
+
+def test_a_month_of_flapping_is_bounded_and_takes_nothing_that_is_open_or_waits(ledger: sqlite3.Connection) -> None:
+    write(ledger, alerts=(alert(id="open"),), notices=(fire("open"),))
+    for number in range(300):
+        name, at = f"f{number:03d}", NOW + number * 60
+        over = alert(id=name, phase="resolved", resolved_at=at)
+        line = Happening(at, name, "fired", "it began")
+        page = Page(AlertChanges(at=at, alerts=(over,), notices=(fire(name),)), (line,), (), (mark(name, "sent"),))
+        write_page(ledger, page, at, None)
+    prune_alerts(ledger, NOW - 90 * DAY, resolved=100, lines=100)
+    prune_outbox(ledger, NOW - 90 * DAY, told=100)
+    tables = ("alerts", "alert_history", "outbox", "notices")
+    left = {name: ledger.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables}
+    assert left == {"alerts": 101, "alert_history": 100, "outbox": 101, "notices": 101}
+    assert [one.notice.key for one in read_waiting(ledger)] == ["open-fire"]
+    assert ledger.execute("SELECT min(id) FROM alerts WHERE phase = 'resolved'").fetchone() == ("f200",)
+
+
+def test_what_a_desk_has_is_in_a_ledger_that_was_begun_anew_as_soon_as_it_is_marked(ledger: sqlite3.Connection) -> None:
+    write_page(ledger, Page(marks=(mark("a", "waiting", notice=fire()), mark("b", "sent"))), NOW, None)
+    assert [(one.notice, one.channel, one.attempts) for one in read_waiting(ledger)] == [(fire(), "phone", 1)]
+    assert ledger.execute("SELECT count(*) FROM outbox").fetchone() == (1,)
 
 
 def test_an_order_to_a_ledger_that_cannot_be_written_is_an_error_in_words(tmp_path: Path) -> None:

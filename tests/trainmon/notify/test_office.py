@@ -340,6 +340,36 @@ def test_what_the_ledger_knows_is_recalled_with_the_duty(tmp_path: Path) -> None
         assert [(one.channel, one.state) for one in found.recalled.alerts[0].delivery] == [("phone", "sent")]
 
 
+class Slow(Phone):
+    """Takes everything, and says so too late."""
+
+    def __init__(self, clock: Shifted, answers_after: float) -> None:
+        super().__init__()
+        self.clock, self.answers_after = clock, answers_after
+        self.allowed: list[float] = []
+
+    def send(self, message: Message, timeout: float) -> Sent:
+        self.allowed.append(timeout)
+        self.taken.append(message)
+        self.clock.passed += min(timeout, self.answers_after)
+        if self.answers_after > timeout:
+            raise Retry("no answer in time")
+        return Sent()
+
+
+def test_one_that_answers_late_is_waited_for_longer_and_not_told_over_and_over(tmp_path: Path) -> None:
+    clock = Shifted()
+    slow = Slow(clock, answers_after=100.0)
+    with opened(tmp_path, slow, clock=clock, timeout=30.0) as scene:
+        scene.hand_over(fire("a"))
+        until(lambda: scene.rows("SELECT state, attempts FROM outbox") == [("sent", 3)])
+        assert slow.allowed == [30.0, 60.0, 110.0]
+        assert len({message.key for message in slow.taken}) == 1, "a receiver can know the copies"
+        slow.answers_after = 1.0
+        scene.hand_over(fire("b"))
+        until(lambda: slow.allowed[3:] == [30.0])
+
+
 def test_what_waits_in_the_ledger_and_at_no_desk_is_found(tmp_path: Path) -> None:
     phone, clock = Phone(), Shifted()
     phone.script.append(Retry(NO_ROUTE, after=50.0))
