@@ -27,8 +27,8 @@ from trainmon.shell import Shell
 from trainmon.slurm_client import Client
 from trainmon.steps import KEEP
 
-SPARES = 2
-"""Healthy idle nodes wanted; there is one."""
+SPARES = 1
+"""Healthy idle nodes wanted; there is one, until something takes it."""
 TICK: Seconds = 0.2
 FIRST_TICK: Seconds = 0.05
 """While the nodes come up, which takes the first second."""

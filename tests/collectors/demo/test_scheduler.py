@@ -68,7 +68,7 @@ def test_others_wait_too_and_one_is_held(demo: Played) -> None:
 
 def test_its_cluster_is_known_and_one_spare_is_idle(demo: Played) -> None:
     cluster = demo.state.clusters["demo"]
-    assert (cluster.me, cluster.may_operate, cluster.spares) == ("ana", True, 2)
+    assert (cluster.me, cluster.may_operate, cluster.spares) == ("ana", True, 1)
     idle = [node.name for node in demo.state.scheduler_nodes.values() if node.state == "IDLE"]
     assert idle == ["gpu-016"]
 
