@@ -55,7 +55,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """The point that it is killed at; 0: at none."""
     from_detection: bool = True
     """Whether points count from when something was found, and not from the start."""
-    seconds: Seconds = 1.5
+    seconds: Seconds = 1.2
     """Killed at the latest then."""
     shift: Seconds = 0.0
     """How wrong the machine's clock is."""

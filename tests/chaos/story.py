@@ -26,7 +26,7 @@ from tests.lab.smtp import MailServer
 from tests.lab.webhook_receiver import WebhookReceiver
 
 ROOT = Path(__file__).parents[2]
-USUAL_POINTS = 90
+USUAL_POINTS = 110
 """Between finding something and the last mark, when all goes well."""
 QUIET = 0.06
 QUIET_CHILDREN = 0.8
@@ -150,6 +150,28 @@ class Story:
             place = self._live(replace(self.spec, kill_at=kill_at, from_detection=from_detection, **changes))
             self.outcome.kills += 1
             self.outcome.points[place] += 1
+
+    def lose_lives_in_pairs(self, kills: int) -> None:
+        """Two programs on one ledger: where the one that tells is killed, the other takes over, and is killed too."""
+        lock, other = threading.Lock(), Nursery()
+
+        def lives(nursery: Nursery) -> None:
+            for _ in range(kills // 2):
+                with lock:
+                    self._something_happens()
+                    self._receivers_fail()
+                    after = self.rng.uniform(2.0, 3.0)  # a stand-by asks for the duty every 2 s
+                    spec = replace(self.spec, seconds=after, kill_at=self.rng.randint(1, USUAL_POINTS))
+                place = nursery.live(spec)
+                with lock:
+                    self.outcome.kills += 1
+                    self.outcome.points[place] += 1
+
+        second = threading.Thread(target=lives, args=(other,))
+        second.start()
+        lives(self.nursery)
+        second.join(60)
+        other.close()
 
     def changed(self, **facts: Any) -> Spec:
         """Lives that are otherwise."""
