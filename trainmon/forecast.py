@@ -37,7 +37,10 @@ ENOUGH = 2
 CYCLES = 8
 """The newest of them are: a run's retention may have changed since."""
 OVERDUE = 1.5
-"""Times the longest cycle without a deletion after which deletions seem to have stopped."""
+"""Times the longest cycle without a deletion after which deletions seem to have stopped; and times the longest pause
+between two rises after which nothing grows any more."""
+BURST = 3_600.0
+"""The least such pause: within a copy that is made once there are none to learn from."""
 
 
 class Point(NamedTuple):
@@ -148,7 +151,22 @@ def _undisturbed(points: Sequence[Point], now: Instant, left: float | None, leas
         fast = _growth(recent, least)
         if fast.middle > slope.middle and _fit(recent) >= FAST_FIT:
             slope, taken = fast, recent
+    if _is_over(day, least):
+        slope = Slope(0.0, 0.0, 0.0)
     return _told(slope, taken, now, left, "nothing-deleted", 0, points)
+
+
+def _is_over(points: Sequence[Point], least: float) -> bool:
+    """Whether what rose has stopped for longer than it ever paused: a dataset that was copied once is no growth."""
+    if points[-1].used - points[0].used < 3 * least:
+        return False
+    level, rises = points[0].used, list[Seconds]()
+    for point in points:
+        if point.used - level > least:
+            level = point.used
+            rises.append(point.at)
+    pauses = [later - earlier for earlier, later in pairwise(rises)]
+    return bool(rises) and points[-1].at - rises[-1] > OVERDUE * max([BURST, *pauses])
 
 
 def _growth(points: Sequence[Point], least: float) -> Slope:
@@ -224,7 +242,7 @@ def _over_floors(
     slope = theil_sen(floors)
     level = median(low.used - slope.middle * low.at for low in floors)
     unsteady = median(abs(low.used - slope.middle * low.at - level) for low in floors)
-    if slope.middle * (floors[-1].at - floors[0].at) <= max(least, 3 * unsteady):
+    if slope.middle * (floors[-1].at - floors[0].at) <= max(least, 3 * unsteady) or _is_over(floors, least):
         slope = Slope(0.0, 0.0, 0.0)
         level = median(low.used for low in floors)
     rides = max(p.used - level - slope.middle * p.at for p in points if p.at >= floors[0].at)

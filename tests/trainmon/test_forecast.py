@@ -129,6 +129,23 @@ def test_large_steps_hours_apart_are_a_growth() -> None:
     assert said.full_at == pytest.approx((54 - 26) * HOUR, rel=0.25)
 
 
+@pytest.mark.parametrize("saves", [0.0, 1.0 * TB])
+@pytest.mark.parametrize("took", [0.5, 1.0, 3.0])
+def test_what_is_copied_once_is_no_growth(took: float, saves: float) -> None:
+    """A dataset of 50 TB onto a disk of 100, on which others may be saved and deleted again, and nothing after it."""
+    ages = [60.0 * i for i in range(int(54 * HOUR / 60))]
+    used = [
+        20 * TB + 50 * TB * min(1.0, max(0.0, (at / HOUR - 20) / took)) + saves * (at % (HOUR / 2)) / (HOUR / 2)
+        for at in ages
+    ]
+    for hours in range(int(20 + took) + 3, 54):
+        count = hours * 60
+        left = 100 * TB - used[count - 1]
+        offsets = [at - ages[count - 1] for at in ages[:count]]
+        said = trend(offsets, [-one for one in used[:count]], 0.0, left, size=100 * TB)
+        assert said.full_at is None or said.full_at > DAY, f"{hours} h: full in {said.full_at / HOUR:.1f} h"
+
+
 def test_hourly_deletions_do_not_hide_those_once_a_day() -> None:
     """Kept by number every hour, and something else that a nightly job deletes."""
     ages = [600.0 * i for i in range(int(6 * DAY / 600))]
