@@ -49,6 +49,7 @@ def look_once(settings: Settings, file: Path | None, ssh_config: Path | None) ->
 
 def judged(parts: Watching, patience: Seconds) -> State:
     """The State once all that was seen was gone through by what is remembered, and nothing of it waits to be told."""
+    ours = parts.engine.state.looked_at
     looked: list[Instant | None] = []
     done = threading.Event()
 
@@ -57,6 +58,8 @@ def judged(parts: Watching, patience: Seconds) -> State:
             return
         if state.looked_at not in looked:
             looked.append(state.looked_at)
+        if state.duty.holder != "us" and state.looked_at != ours:
+            done.set()  # another program judges and tells, and has said what there is
         if len(looked) > LOOKS and not parts.is_about_to_tell(patience):
             done.set()
 
