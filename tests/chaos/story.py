@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,7 @@ class Story:
         self.faults.write_text("")
         self.outcome = Outcome()
         self.nursery = Nursery()
+        self._bad = cycle(BAD)
         self._names: list[str] = []
         self._active: list[str] = []
         self._came: dict[str, list[int]] = {}
@@ -222,7 +224,8 @@ class Story:
     def _receivers_fail(self) -> None:
         for receiver in (self.topic, self.hook):
             receiver.well()
-            receiver.script(*self.rng.choices((WELL, *BAD), weights=(8, *([1] * len(BAD))), k=12))
+            first = WELL if self.rng.random() < 0.5 else next(self._bad)  # each in turn, however few requests come
+            receiver.script(first, *self.rng.choices((WELL, *BAD), weights=(8, *([1] * len(BAD))), k=12))
         if self.mail is not None:
             self.mail.always(self.rng.choice(("", "", "", "451 later", "cut")))
 

@@ -18,8 +18,10 @@ from trainmon.ledger.asking import alert_history, alerts_now, duty_now, give_ord
 from trainmon.ledger.file import (
     NAME,
     LedgerStuck,
+    drop_journal,
     identity,
     is_damage,
+    journal_of,
     make_directory,
     open_to_read,
     open_to_write,
@@ -79,6 +81,8 @@ class Ledger:
         self._mail = Mailbox()
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
+        self._journal: tuple[int, int] | None = None
+        """Which file its write-ahead log was when something was last written."""
         self._damage: Exception | None = None
         """Of the file with that identity: nothing more is written into it."""
         self._trouble: str | None = None
@@ -181,6 +185,7 @@ class Ledger:
                 self._commit(connection, batch)
                 self._do(connection, batch.deeds)
                 self._prune(connection)
+                self._journal = identity(journal_of(self.file))
             else:
                 make_directory(self.file)  # nothing is begun before there is something to write
         except Exception as error:  # whatever it is: this thread goes on, and what waits is tried again
@@ -200,6 +205,7 @@ class Ledger:
     def _open(self) -> sqlite3.Connection:
         if self._connection is not None and identity(self.file) != self._identity:
             self._close()
+            drop_journal(self.file, self._journal)
         if self._damage is not None and identity(self.file) == self._identity:
             raise self._damage
         self._damage = None

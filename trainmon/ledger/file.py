@@ -104,6 +104,18 @@ def identity(file: Path) -> tuple[int, int] | None:
     return about.st_dev, about.st_ino
 
 
+def journal_of(file: Path) -> Path:
+    return file.with_name(f"{file.name}-wal")
+
+
+def drop_journal(file: Path, journal: tuple[int, int] | None) -> None:
+    """Another file was put in place of the ledger, and the old one's journal (known by its identity) is still beside
+    it: SQLite would write the old one's pages into the new one."""
+    if journal is not None and identity(journal_of(file)) == journal:
+        for ending in ("-wal", "-shm"):
+            file.with_name(file.name + ending).unlink(missing_ok=True)
+
+
 def make_directory(file: Path) -> None:
     """Whether a ledger could be begun there. Raises OSError."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -277,6 +277,22 @@ def test_a_file_that_was_removed_is_begun_anew(tmp_path: Path) -> None:
         assert plain(ledger.file, "SELECT id FROM actions") == [("a2",)]
 
 
+def test_a_copy_that_is_put_in_place_while_a_program_writes_is_not_spoilt_by_what_the_old_one_left(
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path) as (ledger, troubles):
+        for number in range(40):
+            ledger.write(record(f"a{number}"))
+        plain(ledger.file, f"VACUUM INTO '{tmp_path / 'copy'}'")
+        for number in range(40):
+            ledger.write(record(f"b{number}"))
+        (tmp_path / "copy").replace(ledger.file)
+        ledger.write(record("c"))
+        assert plain(ledger.file, "PRAGMA quick_check") == [("ok",)]
+        assert plain(ledger.file, "SELECT count(*) FROM actions") == [(41,)]
+        assert [troubles.get() for _ in range(troubles.qsize())] == []
+
+
 def test_a_newer_file_is_read_and_never_written(tmp_path: Path) -> None:
     with opened(tmp_path) as (ledger, _):
         ledger.write(record())
