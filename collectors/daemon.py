@@ -48,7 +48,7 @@ VERSION = 1
 
 
 class DaemonWatch:
-    """`shell_of` dials, or has dialled; it may take its time. `gives(why)` and `takes()` are called on our thread."""
+    """`shell_of` dials, or has dialled; it may take its time. `gives(why)` and `takes(status)` are called on our thread."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class DaemonWatch:
         submit: Callable[[Event], None],
         clock: Clock,
         *,
-        takes: Callable[[], None],
+        takes: Callable[[Status], None],
         gives: Callable[[str], None],
     ) -> None:
         self.host = host
@@ -232,14 +232,14 @@ class DaemonWatch:
     def _told(self, status: Status) -> None:
         """It watches and tells people."""
         now = self._clock.now()
+        off = now - status.at
+        status = shifted(status, off) if abs(off) > SKEWED else status
         was, self.is_on_duty = self.is_on_duty, True
         self._is_shown, self._heard = True, self._clock.monotonic()
         if was is not True:
             self._settled()  # whoever waits for the answer to send something must let go of it now
-            self._takes()
+            self._takes(status)
         self._tell(phase="up", seen_at=now, error=None, hint=None)
-        off = now - status.at
-        status = shifted(status, off) if abs(off) > SKEWED else status
         duty = status.duty
         at = status.at if duty.last_tick_at is None else duty.last_tick_at
         self._on_duty(at, duty.words, duty.started_at)

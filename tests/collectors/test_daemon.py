@@ -84,7 +84,7 @@ class Stage:
         """When it took the duty of telling back, and when it gave it to us."""
         self.watch = DaemonWatch(
             "bastion", ["trainmon-tui"], 10.0, self.dial, self.said.append, self.clock,
-            takes=lambda: self.duties.append((self.clock.passed, "bastion")),
+            takes=lambda _: self.duties.append((self.clock.passed, "bastion")),
             gives=lambda why: self.duties.append((self.clock.passed, f"us: {why}")),
         )  # fmt: skip
 
@@ -188,7 +188,7 @@ def test_one_that_is_back_takes_the_duty_before_anything_of_it_is_shown() -> Non
     before = len(stage.said)
     stage.bastion.down = None
     seen: list[int] = []
-    stage.watch._takes = lambda: seen.append(len(stage.said))
+    stage.watch._takes = lambda _: seen.append(len(stage.said))
     stage.play(10)
 
     assert seen

@@ -39,7 +39,7 @@ def ask(settings: Settings, host: str, dial: Callable[[], Shell], clock: Clock) 
     """What it answers, as the dashboard asks it."""
     watch = DaemonWatch(
         host, settings.daemon.command, settings.daemon.every, dial, lambda _: None, clock,
-        takes=lambda: None, gives=lambda _: None,
+        takes=lambda _: None, gives=lambda _: None,
     )  # fmt: skip
     try:
         is_watched, status = watch.look()

@@ -2,7 +2,7 @@
 
 Never both: our office is opened when the daemon was silent for long enough, or says that nobody watches there; each
 message of ours is held back if the daemon answers just before it goes; and before the daemon is shown again, the office
-is closed, and what still waited in it is put aside.
+is closed, and what still waited in it is put aside, but for what is over and the daemon has not seen: that is told yet.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from msgspec.structs import replace
 from collectors.daemon import DaemonWatch
 from collectors.daemon_line import DaemonLine
 from trainmon.clock import Clock, Seconds
+from trainmon.commands.aside import put_aside
 from trainmon.commands.telling import Program, Telling
 from trainmon.config import Settings
 from trainmon.ledger import Ledger
-from trainmon.ledger.outbox import put_aside
 from trainmon.model import Event
 from trainmon.model_alerts import AlertsTold, Channel, ChannelsChanged, Duty, DutyChanged, Order, Ordered
 from trainmon.notify.base import Message, Retry, Sender, Sent
 from trainmon.notify.office import Office
 from trainmon.notify.pictures import ReadCurve
+from trainmon.snapshot_alerts import Status
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,8 @@ class StandingBy(Telling):
     ) -> None:
         self._line = line
         self._is_open = False
+        self._rest: Office | None = None
+        """Sends what only this machine knows of, while the daemon tells of all else."""
         self._why = ""
         self._offices = 0
         self._changing = threading.Lock()
@@ -69,6 +72,7 @@ class StandingBy(Telling):
     def stop(self, flush: Seconds) -> None:
         self.daemon.stop()
         with self._changing:
+            self._end_rest(flush)
             if self._is_open:
                 super().stop(flush)
         self._line.close()
@@ -90,11 +94,12 @@ class StandingBy(Telling):
             log.warning("%s does not tell people (%s): this program does", self.daemon.host, why)
             self._why = f"{self.daemon.host} does not tell people: {why}"
             self._submit(DutyChanged(Duty(holder="us", where="here", words=self._why, since=self._clock.now())))
+            self._end_rest(0.0)
             self._is_open = True
             super().start()
 
-    def _stand_by(self) -> None:
-        """It tells people: close our office, and put aside what waits in it."""
+    def _stand_by(self, status: Status) -> None:
+        """It tells people: close our office, and put aside what waits in it and is told there."""
         with self._changing:
             if self._is_open:
                 log.info("%s tells people again: this program shows", self.daemon.host)
@@ -102,9 +107,22 @@ class StandingBy(Telling):
                 super().stop(0.0)
                 self._begin_anew()
             now, words = self._clock.now(), f"{self.daemon.host} tells people"
-            answer = self._ledger.transact(lambda connection: put_aside(connection, now, words), lambda: None)
+            answer = self._ledger.transact(lambda kept: put_aside(kept, now, status, words), lambda: None)
             if not answer.done.wait(PATIENCE):
                 log.warning("what waits to be sent could not be put aside: the ledger does not answer")
+            elif answer.found:
+                self._tell_the_rest(int(str(answer.found)))
+
+    def _tell_the_rest(self, number: int) -> None:
+        """What happened while nobody watched there, and never went out. Nothing new is handed to this office."""
+        log.info("%d messages of which %s knows nothing are still to be sent", number, self.daemon.host)
+        self._rest = super()._open(self._made(self._settings), lambda event: None)
+        self._rest.start()
+
+    def _end_rest(self, flush: Seconds) -> None:
+        if self._rest is not None:
+            self._rest.stop(flush)
+            self._rest = None
 
     # ---- our office ------------------------------------------------------------------------------------------------
 

@@ -8,20 +8,25 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.lab.daemons import until
+from tests.tui.alert_states import alert
 from trainmon.commands.standing_by import LATER, Fenced, StandingBy
 from trainmon.commands.wiring import Watching
 from trainmon.config import ClusterSettings, RunSettings, Settings
 from trainmon.config_alerts import DaemonSettings
+from trainmon.config_notify import CommandSettings, NotifySettings
 from trainmon.errors import HostUnreachable
 from trainmon.ledger import alerts_now
 from trainmon.ledger.file import NAME
-from trainmon.model_alerts import Channel, Notice
+from trainmon.ledger.page import Page, write_page
+from trainmon.model_alerts import AlertChanges, Channel, Notice
 from trainmon.notify.base import Message, Retry, Sent
 from trainmon.shell import Shell
+from trainmon.snapshot_alerts import Status
 from trainmon.state_directory import find
 
 NOW = 1_790_000_000.0
@@ -95,10 +100,15 @@ def own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
-def settings(host: str | None) -> Settings:
+def settings(host: str | None, *notify: Any) -> Settings:
     return Settings(
-        clusters=(ClusterSettings(),), runs=(RunSettings(name="one"),), daemon=DaemonSettings(host=host, every=1.0)
-    )
+        clusters=(ClusterSettings(),), runs=(RunSettings(name="one"),), daemon=DaemonSettings(host=host, every=1.0),
+        notify=notify,
+    )  # fmt: skip
+
+
+WATCHING = Status(version=1, at=NOW)
+"""A daemon that watches, and knows of nothing."""
 
 
 def no_way() -> Shell:
@@ -125,8 +135,51 @@ def test_its_office_opens_once_the_daemon_was_silent_for_long_and_drops_what_wai
 
         write("INSERT INTO outbox (key, channel, state, attempts, made_at, next_at, changed_at) "
               "VALUES ('k', 'phone', 'waiting', 0, 1, 1, 1)")  # fmt: skip
-        parts.telling._stand_by()
+        parts.telling._stand_by(WATCHING)
         assert write("SELECT state, words FROM outbox") == [("stopped", "bastion tells people")]
+
+
+def test_what_is_over_and_the_daemon_has_not_seen_is_told_yet_and_nothing_else(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    channel = NotifySettings(
+        type="command", name="keep", own=CommandSettings(command=("sh", "-c", f"cat >> {told}; echo >> {told}"))
+    )
+    with watching(settings("bastion", channel)) as parts:
+        assert isinstance(parts.telling, StandingBy)
+        parts.start()
+        until(lambda: parts.engine.state.duty.where == "bastion", "the daemon is asked")
+        now = parts.engine.clock.now()
+        letters = [
+            letter(now, "over0001", phase="resolved", resolved_at=now - 5.0),
+            letter(now, "still002", phase="firing"),
+            letter(now, "known003", phase="resolved", resolved_at=now - 5.0),
+            letter(now, "ownview4", rule="node-unreachable", phase="resolved", resolved_at=now - 5.0),
+        ]
+        changes = AlertChanges(at=now, alerts=tuple(a for one in letters for a in one.alerts), notices=tuple(letters))
+        keep = parts.telling._ledger
+        answer = keep.transact(lambda kept: write_page(kept, Page(changes), now, None), lambda: None)
+        assert answer.done.wait(10.0)
+
+        parts.telling._stand_by(Status(version=1, at=now, ended=letters[2].alerts))
+        until(lambda: told.exists() and told.read_text().endswith("\n"), "it is told")
+        until(lambda: ("over0001", "sent") in states(), "and marked")
+
+        assert sorted(states()) == [
+            ("known003", "stopped"), ("over0001", "sent"), ("ownview4", "stopped"), ("still002", "stopped"),
+        ]  # fmt: skip
+        assert told.read_text().count('"over0001"') > 0
+        assert "still002" not in told.read_text()
+
+
+def letter(now: float, name: str, rule: str = "run-dead", **facts: Any) -> Notice:
+    about = alert(name, rule, f"run:{name}", since=now - 60.0, fired_at=now - 50.0, found_at=now, **facts)
+    return Notice(
+        key=name, kind="fire", reason="fired", severity="critical", at=now, channels=("keep",), alerts=(about,)
+    )
+
+
+def states() -> list[tuple[object, ...]]:
+    return write("SELECT key, state FROM outbox")
 
 
 def ledger_of() -> Path:
