@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from trainmon.clock import Instant, Seconds
-from trainmon.episodes import Token, begun
+from trainmon.episodes import Token, begun, firing_again
 from trainmon.model import State
 from trainmon.model_alerts import KEPT_RESOLVED, Alert, Finding, is_worse
 from trainmon.rules.base import Rule, ago
@@ -70,6 +70,10 @@ def advance(alerts: Mapping[str, Alert], look: Look) -> Advanced:
     dropped: list[Alert] = []
     happened: list[Happening] = []
     open_ones = {alert.key: alert for alert in alerts.values() if alert.is_open and alert.rule != TEST}
+    over: dict[tuple[str, str], list[Alert]] = {}
+    for alert in alerts.values():
+        if alert.event and not alert.is_open:
+            over.setdefault(alert.key, []).append(alert)
     errors = raised(look.findings)
     for finding in (one for one in look.findings if one.rule in look.rules):
         old = open_ones.pop((finding.rule, finding.subject), None)
@@ -77,7 +81,7 @@ def advance(alerts: Mapping[str, Alert], look: Look) -> Advanced:
             kept[old.id] = _ended(old, OVER, look.now)
             old = None
         if old is None and finding.event:
-            old = _same_happening(finding, alerts, kept)
+            old = _same_happening(finding, over, kept)
         new = _found(old, finding, look, alerts)
         if new is not None:
             kept[new.id] = new
@@ -101,11 +105,12 @@ def _is_another(alert: Alert, finding: Finding) -> bool:
     return finding.event and alert.event and finding.since is not None and abs(finding.since - alert.since) >= 1.0
 
 
-def _same_happening(finding: Finding, alerts: Mapping[str, Alert], kept: Mapping[str, Alert]) -> Alert | None:
+def _same_happening(
+    finding: Finding, over: Mapping[tuple[str, str], list[Alert]], kept: Mapping[str, Alert]
+) -> Alert | None:
     """The alert of an event that is found again, such as after a restart: it is the same one, and was told."""
-    for alert in alerts.values():
-        is_same = alert.event and alert.key == (finding.rule, finding.subject) and alert.id not in kept
-        if is_same and not alert.is_open and not _is_another(alert, finding):
+    for alert in over.get((finding.rule, finding.subject), ()):
+        if alert.id not in kept and not _is_another(alert, finding):
             return replace(alert, phase="firing", resolved_at=None, ended=None)
     return None
 
@@ -115,7 +120,7 @@ def _found(old: Alert | None, finding: Finding, look: Look, known: Mapping[str, 
         return None if old is None else _unseen(old, "stale", "nothing was heard of it since this program woke", look)
     alert = begun(finding, look.now, known, look.token) if old is None else _brought_up(old, finding, look.now)
     if alert.phase == "recovering":
-        return replace(alert, phase="firing", clear_since=None, told=alert.told if alert.first_told_at else None)
+        return firing_again(alert)
     if alert.phase == "pending" and _is_proven(alert, finding, look):
         return replace(alert, phase="firing", fired_at=look.now)
     return alert
@@ -174,7 +179,7 @@ def _unseen(alert: Alert, data: Any, why: str, look: Look) -> Alert:
     if alert.phase == "pending" and alert.pending_since is not None and look.passed > 0:
         changes["pending_since"] = min(look.now, alert.pending_since + look.passed)
     if alert.phase == "recovering":
-        changes |= {"phase": "firing", "clear_since": None}
+        alert = firing_again(alert)
     if (alert.data, alert.data_why) != (data, why):
         changes |= {"data": data, "data_why": why}
     return replace(alert, **changes) if changes else alert

@@ -70,10 +70,16 @@ def name_of(rule: str, subject: str, since: Instant, taken: Container[str], foun
         count += 1
 
 
+def firing_again(alert: Alert) -> Alert:
+    """One that was recovering. If it counted as told because it was nearly over, though nobody was, it does no longer."""
+    told = None if alert.first_told_at is None else alert.told
+    return replace(alert, phase="firing", clear_since=None, told=told)
+
+
 def resumed(alert: Alert, outage: Seconds, hold: Seconds, now: Instant) -> Alert:
     """The alert after nobody looked for so long: nothing has fired and nothing is over because of that."""
     if alert.phase == "recovering":
-        return replace(alert, phase="firing", clear_since=None)
+        return firing_again(alert)
     if alert.phase != "pending":
         return alert
     stood = now - outage - (alert.found_at if alert.pending_since is None else alert.pending_since)

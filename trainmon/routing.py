@@ -137,8 +137,10 @@ def unmuted(alert: Alert) -> Alert:
     """An alert whose mute has ended: if it still fires, and nobody has taken it, it is told (again)."""
     if alert.phase == "recovering":
         return replace(alert, told=alert.told or alert.severity)
-    if not alert.is_firing or alert.event or alert.acknowledged_by is not None:
+    if not alert.is_firing or alert.event:
         return alert
+    if alert.acknowledged_by is not None:
+        return replace(alert, told=alert.told or alert.severity)
     return replace(alert, told=None, first_told_at=None)
 
 

@@ -269,6 +269,12 @@ class UnansweredTest(Rule, frozen=True, kw_only=True):
                     since=asked,
                 )
 
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        """It is over when one is acknowledged; that another was sent is no answer."""
+        open_ones = (one for one in state.alerts.values() if one.rule == TEST and one.is_open)
+        is_waiting = any(one.acknowledged_by is None for one in open_ones)
+        return "nor was the newer one acknowledged yet" if is_waiting else None
+
 
 TEST = "test"
 """The rule of the test message, which no rule finds: it is asked for, and ends when somebody acknowledges it."""

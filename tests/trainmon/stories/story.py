@@ -10,7 +10,7 @@ At its end nothing else may have been sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -67,6 +67,8 @@ class Kept:
         self.notices: list[Notice] = []
         self.orders_until = 0
         self.at: Instant | None = None
+        self.faults: list[str] = []
+        """What no ledger would take."""
         self.is_stuck = False
         """Whether what is handed over from now on is lost, as by a crash before it was written."""
 
@@ -79,12 +81,16 @@ class Kept:
         self.history += changes.history
         known = {notice.key for notice in self.notices}
         for notice in changes.notices:
-            assert notice.key not in known, f"the key {notice.key} was used before"
-            assert notice.reason, "a notice without a reason"
-            assert notice.channels, "a notice for no channel"
+            self._check(notice, known)
             known.add(notice.key)
         self.notices += changes.notices
         self.orders_until = changes.orders_until or self.orders_until
+
+    def _check(self, notice: Notice, known: Container[str]) -> None:
+        if notice.key in known:
+            self.faults.append(f"the key {notice.key} was used before")
+        if not notice.reason or not notice.channels:
+            self.faults.append(f"{notice.key}: no reason, or no channel")
 
     def recalled(self) -> Recalled:
         return Recalled(
@@ -182,6 +188,7 @@ class Story:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if kind is None:
             self.expect_nothing_else()
+            assert not self.kept.faults
 
     # ---- what happens ------------------------------------------------------------------------------------------------
 

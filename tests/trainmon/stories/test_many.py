@@ -153,6 +153,18 @@ def test_what_comes_and_goes_is_told_as_that_once_until_it_is_stable() -> None:
         story.at(60 * 120 + 1_500, tick=5).expect("resolve")
 
 
+def test_thousands_of_happenings_that_are_found_again_are_no_long_look() -> None:
+    with Story(rule("restarted")) as story:
+        for number in range(3_000):
+            story.wrong("restarted", f"run:r{number}", "info", event=True, since=5)
+        story.at(10).well().at(12)
+        for number in range(3_000):
+            story.wrong("restarted", f"run:r{number}", "info", event=True, since=5)
+        story.at(14)
+        assert sum(len(one.alerts) + one.more for one in story.new()) == 3_000
+        story.expected |= {one.key for one in story.new()}
+
+
 def test_what_comes_and_goes_and_then_stays_is_told_as_firing() -> None:
     with Story(rule("gpu-slowdown", keep=0)) as story:
         story.at(5)
@@ -230,6 +242,13 @@ def test_what_recovers_as_what_hid_it_ends_is_not_told_to_have_fired() -> None:
         story.at(20).wrong("gpu-hot", gpus(1)[3]).at(100).well().at(170).expect("resolve", "node:gpu-001")
         story.at(900)
         assert story.alert("gpu-hot").ended == "over"
+
+
+def test_what_recovers_as_what_hid_it_ends_and_is_then_not_seen_is_told() -> None:
+    with Story(rule("gpu-lost", keep=300), rule("node-unreachable", keep=0)) as story:
+        story.at(10).wrong("node-unreachable", "node:gpu-001", sources=()).at(11).expect("fire", "node:gpu-001")
+        story.at(20).wrong("gpu-lost", gpus(1)[3]).at(100).well().at(110).expect("resolve", "node:gpu-001")
+        story.at(200).expect_nothing_else().fall_silent("node:gpu-001").at(320).expect("fire", gpus(1)[3])
 
 
 def test_a_dead_run_does_not_hide_that_its_node_is_gone() -> None:

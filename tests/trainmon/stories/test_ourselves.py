@@ -209,3 +209,13 @@ def test_a_look_that_fails_forgets_nothing_that_it_was_told() -> None:
         story.wrong("run-dead", "run:llm", "loud").at(12)  # type: ignore[arg-type]
         assert story.state.duty.holder == "us"
         story.wrong("run-dead", "run:llm").at(14).expect("fire", "run:llm")
+
+
+def test_a_test_that_is_asked_anew_is_not_answered() -> None:
+    spec = HeartbeatSpec(every=None, test_every=7 * DAY, start=False)
+    with Story(UnansweredTest(), heartbeat=spec) as story:
+        story.at(10).order("test").at(12).expect("test")
+        story.at(DAY + 60, tick=20).expect("fire", "self")
+        story.at(7 * DAY + 600, tick=20).expect("test")
+        assert story.alert("test-unanswered").data_why == "nor was the newer one acknowledged yet"
+        story.order("ack", story.alert("test").id).at(story.elapsed + 120).expect("resolve", "self")

@@ -258,3 +258,9 @@ def test_a_route_with_after_counts_anew_for_what_was_over_and_fires_again() -> N
         story.at(500).well().at(600).expect("resolve", RUN, on=["mail"])
         story.at(1_900, tick=10).wrong("run-dead", RUN).at(1_910).expect("fire", RUN, on=["mail"])
         story.at(2_490, tick=10).expect_nothing_else().at(2_520).expect("escalate", RUN, on=["phone"])
+
+
+def test_what_was_acknowledged_under_its_mute_is_not_told_when_the_mute_ends() -> None:
+    with Story(rule("disk-full")) as story:
+        story.at(10).mute(HOUR, subject=DISK).at(20).wrong("disk-full", DISK).at(30)
+        story.order("ack", story.alert("disk-full").id).at(2 * HOUR, tick=10)
