@@ -30,7 +30,7 @@ from trainmon.model_alerts import Channel
 from trainmon.notify.apprise import Apprise, later, pages
 from trainmon.notify.base import Retry, Sender
 from trainmon.notify.command import Command
-from trainmon.notify.desktop import Desktop
+from trainmon.notify.desktop import Desktop, missing
 from trainmon.notify.healthchecks import Healthchecks, Ping
 from trainmon.notify.http import host_of
 from trainmon.notify.ntfy import PUBLIC, Ntfy, is_guessable, login_of
@@ -159,7 +159,7 @@ def _sender(entry: NotifySettings, read: _Secrets, parts: Parts) -> Sender:
         schema = url.partition("://")[0]
         notes = [note for note in (later(url), pages(url) if entry.heartbeat else None) if note]
         return Apprise(_at(health, f"{schema}://***", "; ".join(notes) or None), url=url, pictures=own.pictures)
-    return Desktop(_at(health, "this machine"))
+    return Desktop(_at(health, "this machine", missing()))
 
 
 def _ntfy(health: Channel, own: NtfySettings, read: _Secrets, parts: Parts) -> Ntfy:

@@ -17,6 +17,8 @@ BODY_BYTES = 1_000
 """More is not shown."""
 URGENCY: dict[Severity, str] = {"critical": "critical", "warning": "normal", "info": "low"}
 
+MISSING = f"there is no {PROGRAM} here: it is shown in the dashboard alone, and by --alerts-only it cannot be told"
+
 Toast = Callable[[str, str, Severity], bool]
 """Shows a title and a text in the dashboard, and rings for what is critical; whether there is one that can."""
 
@@ -28,6 +30,11 @@ class Face:
 
 
 FACE = Face()
+
+
+def missing(find: Callable[[str], str | None] = shutil.which) -> str | None:
+    """What is to be known where there is no desktop."""
+    return MISSING if find(PROGRAM) is None else None
 
 
 class Desktop:

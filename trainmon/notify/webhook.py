@@ -62,7 +62,7 @@ def payload(message: Message, receiver: str) -> dict[str, Any]:
     group = groups.pop() if len(groups) == 1 else ""
     return {
         "version": "4",
-        "groupKey": group or message.key,
+        "groupKey": group or _group_key(message),
         "truncatedAlerts": max(0, len(alerts) - ALERTS) + sum(notice.more for notice in message.notices),
         "status": "firing" if is_firing else "resolved",
         "receiver": receiver,
@@ -96,6 +96,13 @@ def _alert(alert: Alert, notice: Notice) -> dict[str, Any]:
         "generatorURL": "",
         "fingerprint": fingerprint(alert.rule, alert.subject),
     }
+
+
+def _group_key(message: Message) -> str:
+    """Of signs of life always the same one, so that a receiver keeps one of them and not one every four hours."""
+    kinds = {notice.kind for notice in message.notices if not notice.alerts}
+    is_plain = len(kinds) == 1 and not any(notice.alerts for notice in message.notices)
+    return f"trainmon-{kinds.pop()}" if is_plain else message.key
 
 
 def _plain(notice: Notice) -> dict[str, Any]:

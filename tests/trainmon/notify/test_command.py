@@ -14,7 +14,7 @@ from tests.trainmon.notify.telling import TOKEN, alert, message, notice
 from trainmon.model_alerts import Channel
 from trainmon.notify.base import Broken, Retry, Sent
 from trainmon.notify.command import Command
-from trainmon.notify.desktop import Desktop, Face
+from trainmon.notify.desktop import Desktop, Face, missing
 
 NASTY = 'a\'; touch /tmp/x; echo "$(id)" `id` -rf \\'
 
@@ -141,6 +141,13 @@ def test_while_the_dashboard_ends_it_is_told_later() -> None:
     face.toast = lambda *_: False
     with pytest.raises(Retry, match="the dashboard is not there now"):
         Desktop(Channel(name="desktop", type="desktop"), face=face, find=lambda _: None).send(message(), 10)
+
+
+def test_where_there_is_no_desktop_check_says_so() -> None:
+    assert missing(lambda _: "/usr/bin/notify-send") is None
+    assert missing(lambda _: None) == (
+        "there is no notify-send here: it is shown in the dashboard alone, and by --alerts-only it cannot be told"
+    )
 
 
 def test_with_neither_it_is_broken(tmp_path: Path) -> None:

@@ -124,6 +124,9 @@ def test_a_sign_of_life_is_an_alert_that_is_no_fault() -> None:
     (one,) = told["alerts"]
     assert one["labels"] == {"alertname": "trainmon-heartbeat", "severity": "info"}
     assert one["annotations"]["summary"] == "video-2b alive: step 12,345"
+    assert told["groupKey"] == payload(message(beat(key="heartbeat-2")), "hook")["groupKey"] == "trainmon-heartbeat"
+    both = message(notice(alert(id="a"), key="a", group="a"), notice(alert(id="b"), key="b", group="b"))
+    assert payload(both, "hook")["groupKey"] == both.key
 
 
 def test_very_many_are_truncated_and_counted() -> None:
