@@ -71,7 +71,7 @@ def name_of(rule: str, subject: str, since: Instant, taken: Container[str], foun
 
 
 def firing_again(alert: Alert) -> Alert:
-    """One that was recovering. If it counted as told because it was nearly over, though nobody was, it does no longer."""
+    """One that was recovering. What counted as told because it was nearly over, though nobody was, no longer does."""
     told = None if alert.first_told_at is None else alert.told
     return replace(alert, phase="firing", clear_since=None, told=told)
 
