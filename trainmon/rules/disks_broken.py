@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from posixpath import dirname
+from shlex import quote
 
 from trainmon.clock import Instant
 from trainmon.model import Disk, Run, State
@@ -12,12 +14,16 @@ from trainmon.rules.base import Duration, ago
 from trainmon.rules.places import DiskRule, Place, age, disks_of, evidence, places, runs_on, unread
 from trainmon.text import clean, counted
 
+MISSING = "does not exist"
+"""What a host says of a path that is not there."""
+
 NAMED = 5
 """Hosts that are named in the evidence."""
 
 
 class DiskHung(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A mount does not answer, or says an error: whoever touches it waits for ever. Critical where a run writes."""
+    """A mount does not answer, says an error, or is not there: whoever touches it waits for ever, or fails. Critical
+    where a run writes. A directory that a run has yet to make is none."""
 
     name = "disk-hung"
     origin = "a mount that does not answer in 5 s: node_exporter's mount-timeout"
@@ -27,7 +33,7 @@ class DiskHung(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for place in places(state, now, lambda disk: disk.state != "ok"):
-            bad = [disk for disk in place.disks if disk.state != "ok"]
+            bad = [disk for disk in place.disks if disk.state != "ok" and not _is_awaited(disk, state)]
             if bad:
                 yield self._finding(place, bad, state, now)
 
@@ -36,7 +42,8 @@ class DiskHung(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def _finding(self, place: Place, bad: Sequence[Disk], state: State, now: Instant) -> Finding:
         first = bad[0]
-        does = "does not answer" if first.state == "hung" else f"cannot be read: {clean(first.error or 'no reason')}"
+        why = clean(first.error or "no reason")
+        does = "does not answer" if first.state == "hung" else why if _is_missing(first) else f"cannot be read: {why}"
         hosts = sorted(disk.host for disk in bad)
         where = f" on {len(bad)} of {counted(len(place.disks), 'host')}" if len(place.disks) > 1 else ""
         run = next((run.name for run in state.runs.values() if _is_used(first, run)), None)
@@ -47,12 +54,44 @@ class DiskHung(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
             severity="warning" if run is None else "critical",
             summary=f"{place.name} {does}{where}; last tried {ago(now - first.at)} ago",
             evidence=(f"{listed}: {clean(first.error or first.state)}",),
-            advice=f"its server may be down; there, df {first.path} hangs, too: tell who runs the storage",
+            advice=_advice(first),
             cluster=first.cluster,
             run=run,
             node=first.host if len(bad) == 1 else None,
             sources=(f"node:{hosts[0]}",),
         )
+
+
+def _advice(disk: Disk) -> str:
+    if disk.state == "hung":
+        return f"its server may be down; there, df {quote(disk.path)} hangs, too: tell who runs the storage"
+    if _is_missing(disk):
+        return f"a mount that is gone, or a mistake in the config: findmnt -T {quote(disk.path)} on {disk.host} says"
+    return f"df {quote(disk.path)} on {disk.host} says the same; if it is a mount, tell who runs the storage"
+
+
+def _is_missing(disk: Disk) -> bool:
+    return disk.state == "error" and MISSING in (disk.error or "")
+
+
+def _is_awaited(disk: Disk, state: State) -> bool:
+    """Whether it is a directory of a run that was never there: it comes with the first checkpoint, or the first log."""
+    if not _is_missing(disk):
+        return False
+    runs = [run for run in state.runs.values() if disk.path in _directories(run)]
+    return bool(runs) and not any(path is not None and lies_on(path, disk.path) for run in runs for path in _seen(run))
+
+
+def _directories(run: Run) -> tuple[str, ...]:
+    spec = run.spec
+    files = (spec.log, spec.kill_switch, spec.save_switch)
+    return (spec.checkpoints or "", *(dirname(path) for path in files if path is not None))
+
+
+def _seen(run: Run) -> tuple[str | None, ...]:
+    """What was once there."""
+    found = run.checkpoints
+    return (None if run.log is None else run.log.path, found.path if found is not None and found.list else None)
 
 
 def _is_used(disk: Disk, run: Run) -> bool:

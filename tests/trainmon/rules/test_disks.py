@@ -185,6 +185,26 @@ def test_an_error_is_told_as_it_is() -> None:
     assert finding.summary == "n1:/fsx cannot be read: Stale file handle; last tried 0s ago"
 
 
+def test_a_directory_that_a_run_has_yet_to_make_is_no_trouble() -> None:
+    gone = {"path": "/fsx/ckpt", "state": "error", "error": "does not exist; the nearest parent that does is /fsx"}
+    scene = hung(Scene().saves(None), "login1", **gone)
+    assert scene.found(HUNG) == {}
+    assert hung(Scene().saves(replace(saved(), list=())), "login1", **gone).found(HUNG) == {}
+    vanished = hung(Scene().saves(saved()), "login1", **gone).only(HUNG)
+    assert (vanished.severity, vanished.run) == ("critical", "llm")
+    assert (
+        vanished.summary == "login1:/fsx/ckpt does not exist; the nearest parent that does is /fsx; last tried 0s ago"
+    )
+
+
+def test_a_path_that_is_not_there_hangs_nowhere() -> None:
+    said = "does not exist; the nearest parent that does is /"
+    finding = hung(Scene(), "n1", state="error", error=said).only(HUNG)
+    assert (finding.severity, finding.summary) == ("warning", f"n1:/fsx {said}; last tried 0s ago")
+    assert finding.advice == "a mount that is gone, or a mistake in the config: findmnt -T /fsx on n1 says"
+    assert "server" not in hung(Scene(), "n1", state="error", error="Permission denied").only(HUNG).advice
+
+
 def test_a_shared_one_that_hangs_on_many_hosts_is_one_finding() -> None:
     scene = Scene()
     for host in ("login1", "n1", "n2"):
