@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from trainmon.model import State
-from trainmon.model_alerts import SEVERITIES, Severity
-from tui.alert_words import SIGNS, urgent
+from trainmon.model_alerts import SEVERITIES, Alert, Severity
+from tui.alert_words import SIGNS, most_urgent
 from tui.lines import Row, Span
 
 
@@ -24,12 +24,26 @@ NONE = Marks({}, {}, {})
 
 
 def marks(state: State) -> Marks:
-    if not state.alerts:
+    urgent = most_urgent(state)
+    if not urgent:
         return NONE
+    if _Kept.urgent is not urgent:
+        _Kept.urgent, _Kept.marks = urgent, _marks(urgent)
+    return _Kept.marks
+
+
+class _Kept:
+    """The last that were asked for: three panes ask for the same in one paint."""
+
+    urgent: tuple[Alert, ...] = ()
+    marks: Marks = NONE
+
+
+def _marks(urgent: Sequence[Alert]) -> Marks:
     runs: dict[str, Severity] = {}
     nodes: dict[str, Severity] = {}
     disks: dict[str, Severity] = {}
-    for one in reversed(urgent(state.alerts.values(), state.at)):  # the worst comes last, and stays
+    for one in reversed(urgent):  # the worst comes last, and stays
         disk = one.subject.removeprefix("disk:").partition(" ")[0] if one.subject.startswith("disk:") else None
         for kind, name in ((runs, one.run), (nodes, one.node), (disks, disk)):
             if name is not None:

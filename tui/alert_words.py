@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Literal
@@ -54,6 +55,22 @@ def urgent(alerts: Iterable[Alert], now: Instant) -> list[Alert]:
     """What somebody must look at now: the worst first, of those the one that has waited longest."""
     found = [one for one in alerts if one.severity != "info" and standing(one, now) == "open"]
     return sorted(found, key=lambda one: (SEVERITIES.index(one.severity), one.fired_at or one.since, one.id))
+
+
+class _Kept:
+    """The last that was found of one State: a header, a strip and four panes ask the same in one paint."""
+
+    alerts: Mapping[str, Alert] = {}
+    at: Instant = -1.0
+    found: tuple[Alert, ...] = ()
+
+
+def most_urgent(state: State) -> tuple[Alert, ...]:
+    """What is urgent of a State; looked for once a State."""
+    if _Kept.alerts is not state.alerts or _Kept.at != state.at:
+        _Kept.alerts, _Kept.at = state.alerts, state.at
+        _Kept.found = tuple(urgent(state.alerts.values(), state.at))
+    return _Kept.found
 
 
 def sign(alert: Alert, now: Instant) -> Span:
@@ -202,7 +219,7 @@ def matches(silence: Silence, alert: Alert) -> bool:
 
 def tally(state: State) -> tuple[Span, ...]:
     """`2 CRIT`, `1 WARN`: what fires and is neither hidden nor muted nor taken on."""
-    found = urgent(state.alerts.values(), state.at)
+    found = most_urgent(state)
     counts = [(level, sum(one.severity == level for one in found)) for level in SEVERITIES[:2]]
     return tuple(Span(f"{number} {SIGNS[level][1]}", SIGNS[level][2]) for level, number in counts if number)
 
@@ -210,11 +227,8 @@ def tally(state: State) -> tuple[Span, ...]:
 def summed(state: State) -> str:
     """`2 critical  1 warning  3 acknowledged`: all that are open, for a title."""
     now = state.at
-    stands = [(one, standing(one, now)) for one in state.alerts.values() if standing(one, now) != "over"]
-    words = [
-        f"{number} {level}"
-        for level in SEVERITIES
-        if (number := sum(one.severity == level and at == "open" for one, at in stands))
-    ]
-    words += [f"{number} {name}" for name in STANDINGS[1:-1] if (number := sum(at == name for _, at in stands))]
+    stands = [(one.severity, at) for one in state.alerts.values() if (at := standing(one, now)) != "over"]
+    bad, at_all = Counter(level for level, at in stands if at == "open"), Counter[str](at for _, at in stands)
+    words = [f"{bad[level]} {level}" for level in SEVERITIES if bad[level]]
+    words += [f"{at_all[name]} {name}" for name in STANDINGS[1:-1] if at_all[name]]
     return "  ".join(words) or (counted(len(stands), "alert") if stands else "none")

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from trainmon.model import State
 from trainmon.model_alerts import Alert
-from tui.alert_words import standing, urgent
+from tui.alert_words import most_urgent, standing, urgent
 
 TAKEN = ("open", "ending", "acknowledged", "muted")
 """What of a row a person may have something to say about: not what another hides, nor what is not sure yet."""
@@ -40,4 +40,4 @@ def _is_of(alert: Alert, runs: Collection[str], nodes: Collection[str], disks: C
 
 def worst(state: State) -> tuple[Alert, ...]:
     """What the strip shows first, or nothing."""
-    return tuple(urgent(state.alerts.values(), state.at)[:1])
+    return most_urgent(state)[:1]

@@ -7,7 +7,7 @@ from textual import events
 from trainmon.model import State
 from trainmon.model_alerts import Alert
 from trainmon.text import cells, clean, shorten
-from tui.alert_words import SIGNS, urgent
+from tui.alert_words import SIGNS, most_urgent
 from tui.format import calm_age
 from tui.lines import GUTTER, Heading, Span
 from tui.symbols import WARN
@@ -35,7 +35,7 @@ class Strip(Heading):
     def show(self, state: State) -> None:
         self._state = state
         width = self.app.size.width
-        worst = tuple((one.id, one.severity) for one in urgent(state.alerts.values(), state.at)[:AT_MOST])
+        worst = tuple((one.id, one.severity) for one in most_urgent(state)[:AT_MOST])
         why = (worst, len(state.alerts), state.ledger, state.at // AGES_EVERY, width)
         if why == self._why:
             return
@@ -57,7 +57,7 @@ def alerts(state: State, width: int = 240) -> tuple[Span, ...]:
     if state.ledger is not None:
         words = clean(state.ledger)
         spans = [Span(f"{WARN} ledger  ", "warn bold"), Span(shorten(words, max(12, width // 2)))]
-    found = urgent(state.alerts.values(), state.at)
+    found = most_urgent(state)
     if not found:
         return tuple(spans)
     spans += [Span("  ")] * bool(spans)
