@@ -14,8 +14,8 @@ import click
 @click.option("--by", metavar="NAME", help="Who says so, where it is not who calls this.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(alert: str, why: str, undo: bool, by: str | None, as_json: bool) -> int:
-    """Acknowledge an alert: its repeats and its escalation stop until it is over. ALERT is its id, the beginning of it,
-    or its subject.
+    """Acknowledge an alert: its repeats and its escalation stop until it is over, or gets worse. ALERT is its id, the
+    beginning of it, or its subject.
 
     Exit status: 0 done or written down, 2 no such alert, 3 the ledger cannot be written.
     """
