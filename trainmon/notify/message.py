@@ -87,7 +87,8 @@ def render(notices: Sequence[Notice], now: Instant) -> Message:
 def _body(told: Sequence[Notice], stories: Sequence[Story], plain: Sequence[Notice], room: Room, now: Instant) -> str:
     """What is wrong comes first: a locked phone shows no more than the first lines."""
     blocks = ["\n".join(map(printable, notice.lines)) for notice in told if notice.alerts]
-    blocks += [_block(story, room, now) for story in stories[: room.whole]]
+    whole = stories[: room.whole]
+    blocks += [_block(story, last, room, now) for last, story in zip([None, *whole], whole, strict=False)]
     if stories[room.whole :]:
         blocks.append("\n".join(_in_short(stories[room.whole :], room, now)))
     if more := sum(notice.more for notice in told):
@@ -238,9 +239,12 @@ def _plain(notice: Notice, now: Instant, *, alone: bool) -> str:
     return "\n".join([*title, *written, *map(printable, notice.lines)])
 
 
-def _block(story: Story, room: Room, now: Instant) -> str:
+def _block(story: Story, last: Story | None, room: Room, now: Instant) -> str:
+    """One alert. Of one like the `last` (the next GPU of a node) only what is different."""
     alert = story.alert
-    lines = [printable(alert.summary), *_when(story, now)]
+    is_like = last is not None and not story.is_over and last.alert.rule == alert.rule
+    said = {*_when(last, now)} if last is not None and is_like else set()
+    lines = [printable(alert.summary), *(line for line in _when(story, now) if line not in said)]
     if not story.is_over:
         if alert.data != "ok":
             lines.append(f"it cannot be seen now: {printable(alert.data_why or alert.data)}")
@@ -249,8 +253,9 @@ def _block(story: Story, room: Room, now: Instant) -> str:
     if before:
         lines.append(f"told before: {'; '.join(before)}")
     if not story.is_over:
-        lines += [f"→ {printable(alert.advice)}"] if alert.advice else []
-        lines += _keys(alert)
+        is_told = last is not None and is_like and last.alert.advice == alert.advice
+        lines += [f"→ {printable(alert.advice)}"] if alert.advice and not is_told else []
+        lines += _keys(alert, in_short=is_like)
     return "\n".join(lines)
 
 
@@ -278,13 +283,13 @@ def _delivered(delivery: Delivery) -> str:
     return f"{printable(delivery.channel)} {delivery.state} {moment(delivery.at)}{words}"
 
 
-def _keys(alert: Alert) -> Iterator[str]:
+def _keys(alert: Alert, *, in_short: bool) -> Iterator[str]:
     """The commands and keys that are for every alert."""
     if alert.event:
         return
     if alert.acknowledged_by is None:
-        yield f"acknowledge: trainmon-tui ack {alert.id} (a in pane 5)"
-    if alert.rule != TEST:
+        yield f"acknowledge: trainmon-tui ack {alert.id}" + ("" if in_short else " (a in pane 5)")
+    if alert.rule != TEST and not in_short:
         yield f"mute: trainmon-tui mute {shlex.quote(printable(alert.subject))} --for 1h (m in pane 5)"
 
 

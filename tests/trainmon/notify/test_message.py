@@ -63,6 +63,14 @@ def test_eight_gpus_of_a_node_are_one_message_that_one_button_acknowledges() -> 
     told = message(notice(*gpus, severity="warning"))
     assert told.title == "WARNING video-2b: gpu-hot gpu-001/0 and 7 more"
     assert told.acknowledge == tuple((f"gpu{i}", f"{TOKEN}{i}") for i in range(8))
+    first, second, *_ = told.body.split("\n\n")
+    assert first.endswith("mute: trainmon-tui mute gpu:gpu-001/0 --for 1h (m in pane 5)")
+    assert second.split("\n") == [
+        "no process of video-2b is left on 4 nodes; its last step was 12,345, 31m ago",
+        "  | step 12344 loss 2.31",
+        "  | step 12345 loss 2.30",
+        "acknowledge: trainmon-tui ack gpu1",
+    ]
     assert told.body.count("acknowledge: trainmon-tui ack gpu") == 8
 
 
