@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 from urllib.parse import unquote
 
+from msgspec.structs import replace
+
 from trainmon.clock import Instant
 from trainmon.errors import TrainmonError
 from trainmon.model_disks import Allowance
@@ -21,6 +23,7 @@ from trainmon.text import clean
 Parser = Literal["lustre", "gpfs", "beegfs", "quota", "du"]
 
 KINDS = {"USR": "user", "GRP": "group", "FILESET": "fileset"}
+POOL = re.compile(r"Quota information for storage pool (.+?) \(ID:")
 NO_LIMIT = ("", "0", "unlimited", "none", "-", "∞")
 MOST = 200
 """Allowances that are read of one answer: a command that lists all users of a site is the wrong one."""
@@ -47,12 +50,24 @@ def parse(parser: Parser, text: str, now: Instant, argv: Sequence[str] = (), lim
         found.append(one)
         if len(found) > MOST:
             raise Unread(f"it lists more than {MOST} quotas", hint="name one user or group in the command")
+    found = _told_apart(found)
     if not found and not says_none(parser, text):
         raise Unread("what it prints is not understood", hint=f"the parser is {parser}: is that what the command is?")
     complaint = next((line.strip() for line in text.splitlines() if AWAY.search(line)), None)
     if complaint is None and any(one.is_inexact for one in found):
         complaint = "some numbers are marked as inexact"
     return Answer(tuple(found), None if complaint is None else scrub(complaint))
+
+
+def _told_apart(found: list[Allowance]) -> list[Allowance]:
+    """Those of one user and one filesystem, such as in several filesets or pools, by their order: each may be full."""
+    seen: dict[tuple[str, str | None], int] = {}
+    apart = []
+    for one in found:
+        key = (one.whose, one.filesystem)
+        seen[key] = number = seen.get(key, 0) + 1
+        apart.append(one if number == 1 else replace(one, whose=f"{one.whose} #{number}"))
+    return apart
 
 
 def says_none(parser: Parser, text: str) -> bool:
@@ -93,10 +108,11 @@ def _gpfs(text: str, asked: Asked) -> Iterator[Allowance]:
 
 
 def _gpfs_row(row: dict[str, str]) -> Allowance:
-    kind = row.get("quotaType", "")
+    kind, fileset = row.get("quotaType", ""), row.get("filesetname", "")
+    within = f" in fileset {fileset}" if fileset not in ("", "root") and kind != "FILESET" else ""
     doubt = _whole(row.get("blockInDoubt")) or 0
     return Allowance(
-        whose=clean(f"{KINDS.get(kind, kind.lower())} {row.get('name') or row.get('id') or '?'}"),
+        whose=clean(f"{KINDS.get(kind, kind.lower())} {row.get('name') or row.get('id') or '?'}{within}"),
         filesystem=clean(row.get("filesystemName", "")) or None,
         used_bytes=_kib((_whole(row.get("blockUsage")) or 0) + doubt),
         soft_bytes=_kib(_whole(row.get("blockQuota"))) or None,
@@ -126,8 +142,11 @@ def _kib(value: int | None) -> int | None:
 
 def _beegfs(text: str, asked: Asked) -> Iterator[Allowance]:
     """`beegfs-ctl --getquota`, with --csv or in its form for people; two columns are called `hard`."""
-    kind = "group" if any(word.startswith("--gid") for word in asked.argv) else "user"
+    kind, pool = "group" if any(word.startswith("--gid") for word in asked.argv) else "user", ""
     for line in text.splitlines():
+        title = POOL.search(line)
+        if title is not None:
+            pool = "" if title[1] == "Default" else f" in pool {title[1]}"
         fields = [field.strip() for field in re.split(r"\|+|,", line)]
         if len(fields) < 6 or fields[1:3] == ["id", "size"] or not fields[1].isdigit():
             continue
@@ -135,7 +154,7 @@ def _beegfs(text: str, asked: Asked) -> Iterator[Allowance]:
         if used is None or files is None:
             continue
         yield Allowance(
-            whose=clean(f"{kind} {fields[0] or fields[1]}"),
+            whose=clean(f"{kind} {fields[0] or fields[1]}{pool}"),
             used_bytes=used,
             hard_bytes=_size(fields[3]) or None,
             used_inodes=files,

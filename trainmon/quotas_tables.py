@@ -12,7 +12,7 @@ from trainmon.text import clean, duration
 
 UNITS = "KMGTPE"
 NUMBER = re.compile(r"\[?(\d+(?:\.\d+)?)([KMGTPE]?)(?:i?B)?\]?(\*?)\]?", re.IGNORECASE)
-WHOSE = re.compile(r"Disk quotas for (\w+) (\S+)(?: \((\w+) \d+\))?:?\s*(none)?")
+WHOSE = re.compile(r"Disk quotas for (\w+) (\S+)(?: \((\w+) \d+\))?:?\s*(none|no limited resources used)?")
 KINDS = {"usr": "user", "grp": "group", "prj": "project"}
 AWAY = re.compile(r"some errors happened|may be not working|is inaccurate|quotactl error|^du: ", re.IGNORECASE)
 COLUMNS = 9

@@ -159,6 +159,20 @@ def test_the_form_for_people_is_read_as_well() -> None:
     assert one.used_bytes == round(76.61 * GIB)
 
 
+def test_each_pool_and_each_fileset_is_an_allowance_of_its_own() -> None:
+    """One of them may be full while the other is empty."""
+    fast = (
+        "Quota information for storage pool Fast (ID: 2):\nnormandf|1471600598||  99.00 GiB|  100.00 GiB||  5|unlimited"
+    )
+    both = parse("beegfs", BEEGFS + fast, NOW).allowances
+    assert [one.whose for one in both] == ["user normandf", "user normandf in pool Fast"]
+    head, mine = GPFS.splitlines()[:2]
+    rows = "\n".join((head, mine, mine.replace("off:::", "off::scratch:"), mine.replace("off:::", "off::root:")))
+    assert [one.whose for one in parse("gpfs", rows, NOW).allowances] == [
+        "user me", "user me in fileset scratch", "user me #2",
+    ]  # fmt: skip
+
+
 # ---- quota(1) --------------------------------------------------------------------------------------------------------
 
 
@@ -186,7 +200,8 @@ def test_sizes_with_letters() -> None:
 
 
 def test_no_quota_at_all_is_an_answer() -> None:
-    assert parse("quota", "Disk quotas for user x (uid 6215): none\n", NOW) == Answer(())
+    for words in ("none", "no limited resources used"):
+        assert parse("quota", f"Disk quotas for user x (uid 6215): {words}\n", NOW) == Answer(())
 
 
 # ---- du --------------------------------------------------------------------------------------------------------------

@@ -48,7 +48,9 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     critical: Share = 0.03
     """The share left from which on it is critical."""
     checkpoints: int = 20
-    """Never told while so many of the largest recent checkpoint fit: 5 % of 9.8 PB are fine."""
+    """Not told while so many of the largest recent checkpoint fit: 5 % of 9.8 PB are fine."""
+    little: Size = 100_000_000_000
+    """Told from this much on, however small they are: more than checkpoints is written there."""
     plenty: Size = 10_000_000_000_000
     """Nor, where no checkpoints are saved, while so much is left."""
 
@@ -67,7 +69,7 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def _enough(self, place: Place, state: State) -> int:
         largest = largest_on(place, state)
-        return self.plenty if largest is None else self.checkpoints * largest
+        return self.plenty if largest is None else max(self.little, self.checkpoints * largest)
 
     def _finding(self, place: Place, state: State, now: Instant, severity: Severity) -> Finding:
         disk, largest = place.disk, largest_on(place, state)

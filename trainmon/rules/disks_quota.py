@@ -32,7 +32,9 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
     critical: Share = 0.97
     """The share of the hard limit from which on it is critical."""
     checkpoints: int = 20
-    """Never told while so many of the largest recent checkpoint fit."""
+    """Not told while so many of the largest recent checkpoint fit."""
+    little: Size = 100_000_000_000
+    """Told from this much on, however small they are."""
     plenty: Size = 10_000_000_000_000
     """Nor, where no checkpoints are saved, while so much is left."""
 
@@ -57,7 +59,8 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
             return why
         if quota.trouble is not None:
             return f"the quota of {quota.path} is not exact: {quota.trouble}"
-        if quota.allowances and not any(f" {one.whose}" in alert.subject for one in quota.allowances):
+        about = alert.subject + " "
+        if quota.allowances and not any(f" {one.whose} " in about for one in quota.allowances):
             return f"the quota command of {quota.path} no longer tells of it"
         return None
 
@@ -65,7 +68,7 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
         disks = [disk for disk in state.disks.values() if disk.quota is quota]
         sizes = [largest(disk, state.disks, state.runs.values()) for disk in disks]
         known = max((found for found in sizes if found is not None), default=None)
-        return self.plenty if known is None else self.checkpoints * known
+        return self.plenty if known is None else max(self.little, self.checkpoints * known)
 
     def _used(self, where: str, quota: Quota, one: Allowance, enough: int, now: Instant) -> Iterator[Finding]:
         if one.left_bytes is not None and one.left_bytes < enough:

@@ -73,6 +73,14 @@ def test_a_small_share_of_a_large_disk_is_plenty() -> None:
     assert "16 checkpoints of 27T fit" in finding.summary
 
 
+def test_small_checkpoints_do_not_make_little_of_a_full_disk() -> None:
+    """Logs, caches and W&B write there, too: 20 checkpoints of 50 MB are no measure of that."""
+    scene = nearly_full(0.01).saves(saved(50 * 10**6))
+    assert scene.only(FULL).severity == "critical"
+    large = sample(total_bytes=9_800 * TB, free_bytes=TB, filesystem="xfs")
+    assert Scene().tell("login1", large).saves(saved(50 * 10**6)).found(FULL) == {}
+
+
 def test_the_largest_of_the_recent_checkpoints_counts() -> None:
     found = saved(bytes_=TB)
     larger = Checkpoint(step=90, state="superseded", path="/fsx/ckpt/90", layout="dcp", bytes=30 * TB, at=NOW - 2400)
@@ -203,6 +211,19 @@ def test_a_path_that_is_not_there_hangs_nowhere() -> None:
     assert (finding.severity, finding.summary) == ("warning", f"n1:/fsx {said}; last tried 0s ago")
     assert finding.advice == "a mount that is gone, or a mistake in the config: findmnt -T /fsx on n1 says"
     assert "server" not in hung(Scene(), "n1", state="error", error="Permission denied").only(HUNG).advice
+
+
+def test_a_directory_of_a_run_that_hung_is_well_when_its_mount_answers() -> None:
+    """Its mount is not known while it hangs: from then on it is told by that."""
+    scene = hung(Scene().saves(saved()), "login1", path="/fsx/ckpt")
+    finding = scene.only(HUNG)
+    assert finding.subject == "disk:login1:/fsx/ckpt"
+    for _ in range(10):
+        scene.after(10.0).tell("login1", sample())
+    assert "login1:/fsx/ckpt" not in scene.state.disks
+    assert scene.blind(HUNG, finding) is None
+    scene.after(100.0)
+    assert scene.blind(HUNG, finding) == "login1:/fsx was last looked at 1m ago"
 
 
 def test_a_shared_one_that_hangs_on_many_hosts_is_one_finding() -> None:
