@@ -11,7 +11,7 @@ from trainmon.model import Disk, Run, State
 from trainmon.model_alerts import Alert, Finding
 from trainmon.room import lies_on
 from trainmon.rules.base import Duration, ago
-from trainmon.rules.places import DiskRule, Place, age, disks_of, evidence, places, runs_on, unread
+from trainmon.rules.places import DiskRule, Place, age, disks_of, evidence, holders, places, runs_on, unread
 from trainmon.text import clean, counted
 
 MISSING = "does not exist"
@@ -38,7 +38,7 @@ class DiskHung(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 yield self._finding(place, bad, state, now)
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        return unread(disks_of(alert, state), alert, state, now)
+        return unread(holders(alert, state), alert, state, now)
 
     def _finding(self, place: Place, bad: Sequence[Disk], state: State, now: Instant) -> Finding:
         first = bad[0]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from trainmon.clock import Instant, Seconds
 from trainmon.model import Disk, Run, State
 from trainmon.model_alerts import Alert
-from trainmon.room import is_shared, largest, saved_on
+from trainmon.room import is_shared, largest, lies_on, saved_on
 from trainmon.rules.base import Rule, ago, is_seen
 from trainmon.text import counted
 
@@ -109,6 +109,18 @@ def disks_of(alert: Alert, state: State) -> list[Disk]:
     """The disks that an alert is about."""
     about = alert.subject
     return [disk for disk in state.disks.values() if (s := subject_of(disk)) == about or about.startswith(f"{s} ")]
+
+
+def holders(alert: Alert, state: State) -> list[Disk]:
+    """The disks that an alert is about; those that hold its path, where it was told by its own name only as long as its
+    mount was not known."""
+    mine = disks_of(alert, state)
+    owner, _, path = alert.subject.removeprefix("disk:").partition(":")
+    return mine or [
+        disk
+        for disk in state.disks.values()
+        if owner in (disk.host, disk.cluster) and disk.mount not in (None, "/") and lies_on(path, disk.mount or "")
+    ]
 
 
 def unread(mine: Sequence[Disk], alert: Alert, state: State, now: Instant) -> str | None:
