@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 
 from trainmon.clock import Instant
@@ -167,7 +168,8 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
     def _finding(self, place: Place, found: Fit, state: State, now: Instant) -> Finding:
         disk, save = place.disk, found.first
         assert save is not None
-        which = "the next checkpoint" if save.number == 1 else f"checkpoint {save.number} from now"
+        nth = "the checkpoint after the next" if save.number == 2 else f"the {save.number}th checkpoint from now"
+        which = "the next checkpoint" if save.number == 1 else nth
         before = f"; {found.fitting} before it {'does' if found.fitting == 1 else 'do'}" if found.fitting else ""
         left = size(disk.left_bytes or 0)
         quota = " of its quota" if disk.quota is not None and disk.left_bytes == disk.quota.left_bytes else ""
@@ -198,7 +200,8 @@ def _due(save: Save, now: Instant) -> str:
 
 
 def _in(at: Instant, now: Instant) -> str:
-    return "now" if at <= now else f"in {ago(at - now)}"
+    """With its time: who reads it on a phone may read it much later."""
+    return "now" if at <= now else f"in {ago(at - now)} (at {dt.datetime.fromtimestamp(at, dt.UTC):%H:%M} UTC)"
 
 
 def _is_pruned(forecast: Forecast | None, now: Instant) -> bool:

@@ -106,15 +106,16 @@ def test_the_next_does_not_fit() -> None:
     finding = room(TB // 2).only(FIT)
     assert (finding.severity, finding.run, finding.subject) == ("critical", "llm", "disk:login1:/fsx")
     assert finding.summary == (
-        "login1:/fsx has 466G left: the next checkpoint of llm (931G), due in 20m, does not fit; read 0s ago"
+        "login1:/fsx has 466G left: the next checkpoint of llm (931G), due in 20m (at 14:06 UTC), does not fit;"
+        " read 0s ago"
     )
-    assert finding.evidence[0] == "recent checkpoints take up to 931G; the next begins in 20m"
+    assert finding.evidence[0] == "recent checkpoints take up to 931G; the next begins in 20m (at 14:06 UTC)"
 
 
 def test_the_one_after_the_next_does_not_fit() -> None:
     finding = room(3 * TB // 2).only(FIT)
     assert finding.severity == "warning"
-    assert "checkpoint 2 from now of llm (931G), due in 50m, does not fit; 1 before it does" in finding.summary
+    assert "the checkpoint after the next of llm (931G), due in 50m (at 14:36 UTC), does not fit" in finding.summary
 
 
 def test_nothing_is_waited_for_when_the_next_is_about_to_begin() -> None:
@@ -141,7 +142,7 @@ def test_what_is_being_written_needs_only_the_rest_of_its_room() -> None:
     scene.saves(replace(found, list=(writing, *done)))
     finding = scene.only(FIT)
     assert finding.severity == "warning"
-    assert "checkpoint 2 from now" in finding.summary
+    assert "the checkpoint after the next" in finding.summary
     scene.tell("login1", sample(free_bytes=TB // 10))
     assert "the next checkpoint of llm (931G), which is being written, does not fit" in scene.only(FIT).summary
 
