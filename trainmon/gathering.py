@@ -42,6 +42,9 @@ none of these: it waits only when there were so many of such."""
 FIRST_PAUSE: Seconds = 1.5
 """Between two nodes of one group of which nothing was told lately."""
 
+REASONS = 3
+"""Of several in one message, so many are named."""
+
 GROUPS_REMEMBERED = 1_000
 OWNERS_REMEMBERED = 10_000
 
@@ -224,7 +227,7 @@ def _notice(
     return Notice(
         key=_key(kind, alerts),
         kind="digest" if is_mixed and kind in BEGINS else kind,
-        reason=reasons[0] if len(reasons) == 1 else f"{reasons[0]}, and the like",
+        reason="; ".join(reasons[:REASONS]) + (", and the like" if reasons[REASONS:] else ""),
         severity="info" if kind == "acknowledged" else worst[0].severity,
         at=now,
         channels=channels,

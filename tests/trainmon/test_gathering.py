@@ -50,6 +50,12 @@ def test_a_message_that_stands_for_more_than_it_carries_says_how_many() -> None:
     assert all(alert.told == "warning" and alert.told_on == ("phone",) for alert in gathered.alerts)
 
 
+def test_each_reason_of_a_message_is_named() -> None:
+    again = due("gpu:n1/1")._replace(reason="muted no more, and it still fires")
+    (notice,) = gather([due("gpu:n1/0"), again], Pace(), NOW).notices
+    assert notice.reason == "fired; muted no more, and it still fires"
+
+
 def test_what_is_not_ripe_waits_and_says_when() -> None:
     waiting = due("gpu:n1/0")._replace(ripe_at=NOW + 7)
     gathered = gather([waiting], Pace(), NOW)
