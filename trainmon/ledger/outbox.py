@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from trainmon.clock import Instant, Seconds
 from trainmon.ledger.rows import as_json, storable
-from trainmon.model_alerts import Letter, Notice
+from trainmon.model_alerts import Letter, Notice, Severity
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,10 @@ def write_marks(connection: sqlite3.Connection, marks: Iterable[Mark]) -> None:
             connection.execute(query, values)
 
 
-COLUMNS = "outbox.id, channel, state, attempts, next_at, made_at, sent_at, words, because, notice"
+COLUMNS = (
+    "outbox.id, channel, outbox.state, attempts, next_at, made_at, sent_at, words, because, "
+    "notice, notices.key, notices.severity, notices.at, notices.reason"
+)
 FROM = "FROM outbox JOIN notices ON notices.key = outbox.key"
 
 
@@ -174,16 +177,36 @@ def count(connection: sqlite3.Connection, since: Instant) -> Counts:
 def _letters(rows: Iterable[tuple[object, ...]]) -> list[Letter]:
     found = []
     for row in rows:
-        *plain, because, text = row
+        *plain, because, text, key, severity, at, reason = row
         try:
             notice = msgspec.json.decode(str(text), type=Notice)
         except msgspec.DecodeError as error:
             log.warning("the outbox's row %s is of another version: %s", plain[0], error)
-            continue
+            notice = _in_short(key, severity, at, reason, channel=str(plain[1]))
         names = ("id", "channel", "state", "attempts", "next_at", "made_at", "sent_at", "words")
         told = notice if because is None else told_for(notice, str(because))
         found.append(msgspec.convert({**dict(zip(names, plain, strict=True)), "notice": told}, Letter))
     return found
+
+
+def _in_short(key: object, severity: object, at: object, reason: object, *, channel: str) -> Notice:
+    """What can be told of a notice that another version of this program wrote: rather little than nothing."""
+    about = str(severity)
+    known: Severity = "info" if about == "info" else "warning" if about == "warning" else "critical"
+    return Notice(
+        key=str(key),
+        kind="direct",
+        reason=str(reason),
+        severity=known,
+        at=float(str(at)),
+        channels=(channel,),
+        title="An alert in words of another version",
+        lines=(
+            f"{key}: {reason}",
+            "Another version of this program wrote it into the ledger, and it was not told yet.",
+            "`trainmon-tui status` lists what is wrong now.",
+        ),
+    )
 
 
 def told_for(notice: Notice, because: str) -> Notice:

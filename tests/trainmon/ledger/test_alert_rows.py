@@ -79,7 +79,8 @@ def test_of_another_version_one_alert_hides_no_other(ledger: sqlite3.Connection)
     ledger.execute("UPDATE alerts SET alert = replace(alert, 'firing', 'dreaming') WHERE id = 'b'")
     ledger.execute("UPDATE notices SET notice = replace(notice, 'critical', 'purple') WHERE key = 'a-fire'")
     assert [one.id for one in read_recalled(ledger, NOW).alerts] == ["a"]
-    assert [one.notice.key for one in read_waiting(ledger)] == ["b-fire"]
+    letters = {one.notice.key: one.notice.severity for one in read_waiting(ledger)}
+    assert letters == {"a-fire": "critical", "b-fire": "critical"}
 
 
 def test_a_notice_is_a_row_for_each_channel_once(ledger: sqlite3.Connection) -> None:
@@ -89,6 +90,16 @@ def test_a_notice_is_a_row_for_each_channel_once(ledger: sqlite3.Connection) -> 
     assert write_page(ledger, extra, NOW, None) == frozenset({("a-fire", "spare")})
     letters = {one.channel: one.notice.reason for one in read_waiting(ledger)}
     assert letters == dict.fromkeys(("phone", "mail", "pager"), "fired") | {"spare": "fired; mail could not tell it"}
+
+
+def test_a_letter_of_another_version_is_told_in_short_and_not_left(ledger: sqlite3.Connection) -> None:
+    write(ledger, notices=(fire(), fire("b", severity="info")))
+    ledger.execute("UPDATE notices SET notice = '{\"kind\": \"sung\"}' WHERE key = 'b-fire'")
+    whole, short = (one.notice for one in read_waiting(ledger))
+    assert whole == fire()
+    assert (short.key, short.severity, short.channels) == ("b-fire", "info", ("phone",))
+    assert short.title == "An alert in words of another version"
+    assert "b-fire: fired" in short.lines[0]
 
 
 def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:

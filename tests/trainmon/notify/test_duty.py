@@ -112,13 +112,15 @@ def test_what_another_program_took_over_meanwhile_is_not_sent_by_one_that_was_st
 def test_the_duty_comes_back_to_one_that_did_not_hear_of_its_loss(tmp_path: Path) -> None:
     phone = Phone()
     with opened(tmp_path, phone, is_network=True) as first:
-        first.until_noted()
+        first.hand_over(fire("first"))
+        until(lambda: phone.keys == ["first-fire"])
+        first.until_marked()
         seize(first, 0.0)
         first.hand_over(fire("a"))
         until(lambda: len(first.of(AlertsRecalled)) == 2)
         until(lambda: first.holder == "us")
         first.hand_over(fire("b"))
-        until(lambda: phone.keys == ["b-fire"])
+        until(lambda: phone.keys == ["first-fire", "b-fire"])
         first.until_marked()
 
 

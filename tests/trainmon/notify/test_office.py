@@ -12,7 +12,9 @@ import pytest
 from tests.trainmon.notify.office_scene import Phone, Scene, Shifted, fire, opened, plain, until
 from tests.trainmon.notify.telling import alert, beat, over
 from trainmon.ledger import alerts_now
-from trainmon.model_alerts import AlertsRecalled, Channel, ChannelsChanged, Route
+from trainmon.ledger.file import open_to_write
+from trainmon.ledger.page import Page, write_page
+from trainmon.model_alerts import AlertChanges, AlertsRecalled, Channel, ChannelsChanged, Route
 from trainmon.notify.base import Broken, Message, Retry, Sent
 
 NO_ROUTE = "no route to host"
@@ -372,13 +374,12 @@ def test_one_that_answers_late_is_waited_for_longer_and_not_told_over_and_over(t
 
 def test_what_waits_in_the_ledger_and_at_no_desk_is_found(tmp_path: Path) -> None:
     phone, clock = Phone(), Shifted()
-    phone.script.append(Retry(NO_ROUTE, after=50.0))
     with opened(tmp_path, phone, clock=clock) as scene:
-        scene.hand_over(fire("a"))
-        until(lambda: scene.rows("SELECT attempts FROM outbox WHERE state = 'waiting'") == [(1,)])
-        scene.office._desks.clear()
+        now = clock.now()
+        connection = open_to_write(scene.ledger.file, is_network=None)
+        write_page(connection, Page(AlertChanges(at=now, notices=(fire("a"),))), now, None)
+        connection.close()
         clock.passed = 100.0
-        until(lambda: phone.tried[1:], "a new try")
         until(lambda: phone.keys == ["a-fire"])
         scene.until_marked()
         clock.passed = 400.0

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from tests.trainmon.notify.office_scene import Phone, Scene, Shifted, fire, opened, plain, until
 from tests.trainmon.notify.running import program
-from trainmon.model_alerts import DutyChanged
+from trainmon.model_alerts import Channel, ChannelsChanged, DutyChanged
 from trainmon.notify.base import Broken
 
 PATIENCE = 1.0
@@ -22,15 +22,18 @@ class Stuck(sqlite3.Connection):
 
     hung: ClassVar[threading.Event] = threading.Event()
     go: ClassVar[threading.Event] = threading.Event()
+    waits: ClassVar[threading.Event] = threading.Event()
 
     def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
         if sql == "COMMIT" and self.hung.is_set():
+            self.waits.set()
             assert self.go.wait(30)
         return super().execute(sql, *values)
 
     @classmethod
     def hang(cls) -> None:
         cls.go.clear()
+        cls.waits.clear()
         cls.hung.set()
 
     @classmethod
@@ -205,14 +208,17 @@ def test_a_program_that_was_stopped_blames_no_ledger(tmp_path: Path) -> None:
     with opened(tmp_path, phone, factory=Stuck, clock=clock) as scene:
         Stuck.hang()
         scene.hand_over(fire())
-        until(lambda: scene.office._books._writing is not None)
+        until(Stuck.waits.is_set)
         clock.passed = 3_600.0
-        until(lambda: scene.office._books._turned_at > 3_600.0 + time.monotonic() - 30.0)
+        phone.health = Channel(name="phone", type="phone", target="+50***")
+        scene.office.renew((phone,), ())
+        until(lambda: "+50***" in repr(scene.of(ChannelsChanged)), "a turn of the office")
         Stuck.let_go()
         until(lambda: phone.keys == ["a-fire"])
-        assert scene.office._books.trouble is None
         (told,) = phone.taken[0].notices
-        assert told.reason == "fired"
+        assert (told.kind, told.reason) == ("fire", "fired")
+        scene.until_marked()
+        assert phone.keys == ["a-fire"], "no ledger was blamed"
 
 
 def test_ten_thousand_at_once_are_written_and_told(tmp_path: Path) -> None:
