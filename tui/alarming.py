@@ -55,7 +55,7 @@ class Alarming:
             return
         what = "Acknowledge this alert" if len(open_ones) == 1 else f"Acknowledge {counted(len(open_ones), 'alert')}"
         what = "Acknowledge the worst alert" if is_worst else what
-        about = "\n".join(clean(f"{one.rule}: {one.summary}", 160) for one in open_ones[:4])
+        about = "\n".join(f"{clean(one.rule, 40)}: {clean(one.summary, 120)}" for one in open_ones[:4])
         more = f"\nand {len(open_ones) - 4} more" if len(open_ones) > 4 else ""
 
         def decided(why: str | None) -> None:

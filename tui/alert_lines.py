@@ -50,8 +50,8 @@ def alert_lines(name: str, state: State, width: int) -> Iterator[Line | Linked]:
     yield (Span(f"{symbol} {word}  ", f"{style} bold"), Span(clean(f"{phase}  {alert.rule}"), "bold"))
     yield from sentence(safe(alert.summary), width)
     if alert.data != "ok" and alert.is_open:
-        why = alert.data_why or "its source does not answer"
-        yield from sentence(safe(f"It cannot be seen now: {why}. It stays as it is until it can."), width, "warn")
+        why = safe(alert.data_why or "its source does not answer")
+        yield from sentence(f"It cannot be seen now: {why}. It stays as it is until it can.", width, "warn")
     yield ()
     if alert.advice:
         yield from wrapped("what to do", safe(alert.advice), width, "accent")

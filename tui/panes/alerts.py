@@ -100,8 +100,8 @@ def story(state: State, key: str | None) -> tuple[str, str]:
     alert = state.alerts.get(key)
     if alert is None:
         return "", "dim"
-    parts = [f"{alert.rule} {alert.id}: {alert.summary}"]
-    parts += [f"not seen now: {alert.data_why}"] if alert.data != "ok" and alert.data_why else []
-    parts += [alert.advice] if alert.advice and alert.is_open else []
+    parts = [f"{clean(alert.rule)} {alert.id}: {clean(alert.summary)}"]  # each apart: a \r takes what is before it
+    parts += [f"not seen now: {clean(alert.data_why)}"] if alert.data != "ok" and alert.data_why else []
+    parts += [clean(alert.advice)] if alert.advice and alert.is_open else []
     is_bad = standing(alert, state.at) == "open" and alert.severity != "info"
-    return clean("; ".join(parts)), ("crit" if alert.severity == "critical" else "warn") if is_bad else "dim"
+    return "; ".join(parts), ("crit" if alert.severity == "critical" else "warn") if is_bad else "dim"
