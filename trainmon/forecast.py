@@ -4,6 +4,7 @@ sawtooth says nonsense, so that the deletions are found first. Pure."""
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from statistics import fmean, median
@@ -26,6 +27,9 @@ DAY = 86_400.0
 FAST = 6 * 3_600.0
 """A growth of this long that nothing has interrupted counts beside that of the whole day."""
 FAST_FIT = 0.95
+
+RESIZED = ("ext4", "xfs", "btrfs", "tmpfs", "lustre")
+"""Filesystems whose size changes only when somebody changes it; of a ZFS dataset it is what others leave of a pool."""
 
 DROP = 0.003
 """The share of a disk that must go at once to be a deletion, and not the ebb of small files."""
@@ -286,6 +290,8 @@ def with_trend(disk: Disk, series: Callable[[str], Series], now: Instant) -> Dis
 
     def look(metric: str, left: float | None, size: float | None) -> Trend:
         past = series(metric)
+        if metric == "free_bytes" and disk.filesystem in RESIZED:
+            past = of_one_size(past, series("size_bytes"))
         return trend(past.offsets, past.values, now, left, size=size, lag=disk.lag)
 
     space = look("free_bytes", disk.usable_free_bytes, disk.total_bytes)
@@ -306,6 +312,18 @@ def with_trend(disk: Disk, series: Callable[[str], Series], now: Instant) -> Dis
         forecast=full,
         inodes_forecast=no_inodes,
     )
+
+
+def of_one_size(free: Series, sizes: Series) -> Series:
+    """What had been free, had the disk always been as large as it is: one that was made larger was not emptied."""
+    if len(sizes.values) < 2:
+        return free
+    lacked = [sizes.values[-1] - size for size in sizes.values]
+    values = [
+        value + lacked[max(0, bisect_right(sizes.offsets, at) - 1)]
+        for at, value in zip(free.offsets, free.values, strict=True)
+    ]
+    return Series(free.offsets, tuple(values))
 
 
 def _limit(quota: Quota, name: str) -> int | None:

@@ -26,6 +26,9 @@ GPU_METRICS: dict[str, float] = {"temperature": 1.0, "memory": 4.0, "utilization
 
 DISK_METRICS = ("free_bytes", "free_inodes", "quota_left_bytes", "quota_left_inodes")
 
+RESIZES = 32
+"""Changes of the size of one disk that are kept, the newest."""
+
 MOST_GPUS = 128
 """GPUs of one node that have a history; a column is found by its index, and an index comes from the node."""
 
@@ -75,6 +78,8 @@ class History:
         self._disk_hour: dict[str, Ring] = {}
         self._disk_day: dict[str, Ring] = {}
         self._disk_week: dict[str, Ring] = {}
+        self._sizes: dict[str, list[tuple[Instant, float]]] = {}
+        """How large a disk has been, from when on."""
 
     def record_gpus(self, node: str, at: Instant, gpus: Sequence[Gpu], period: Seconds) -> None:
         """Add one sample of all GPUs of a node. A changed number of GPUs starts the node's rings anew."""
@@ -97,6 +102,11 @@ class History:
         row = array("d", [math.nan if n is None else n for n in (disk.free_bytes, disk.free_inodes, *allowed)])
         if disk.key in self._disk_hour and disk.at < self._disk_hour[disk.key].last_at() - MINUTE:
             self._forget_disk(disk.key)  # the clock was set back: what lies in the future tells no trend
+        if disk.total_bytes is not None:
+            sizes = self._sizes.setdefault(disk.key, [])
+            if not sizes or sizes[-1][1] != disk.total_bytes:
+                sizes.append((disk.at, disk.total_bytes))
+                del sizes[:-RESIZES]
         hour = self._disk_hour.setdefault(disk.key, Ring("d", len(row), int(HOUR / 10)))
         hour.append(disk.at, row)
         day = self._disk_day.setdefault(disk.key, Ring("d", len(row), int(DAY / MINUTE)))
@@ -107,7 +117,10 @@ class History:
             week.append(disk.at, row)
 
     def series(self, subject: str, metric: str, span: Seconds, now: Instant) -> Series:
-        """The last `span` seconds of a number; empty for what is not known."""
+        """The last `span` seconds of a number; empty for what is not known. `size_bytes` of a disk: its changes."""
+        if metric == "size_bytes":
+            sizes = self._sizes.get(subject, ())
+            return Series(tuple(at - now for at, _ in sizes), tuple(size for _, size in sizes))
         if metric in DISK_METRICS:
             return self._disk_series(subject, DISK_METRICS.index(metric), span, now)
         node, _, index = subject.rpartition("/")
@@ -134,6 +147,7 @@ class History:
             self._forget_disk(key)
 
     def _forget_disk(self, key: str) -> None:
+        self._sizes.pop(key, None)
         for rings in (self._disk_hour, self._disk_day, self._disk_week):
             rings.pop(key, None)
 

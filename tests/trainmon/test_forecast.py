@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from tests.trainmon.sawtooths import HOUR, SERIES, TB, Look, Series, looks, score
@@ -152,6 +153,27 @@ def test_hourly_deletions_do_not_hide_those_once_a_day() -> None:
     free = [20.0 * TB - 1 * TB * (at % HOUR / HOUR) - 6 * TB * (at % DAY / DAY) for at in ages]
     said = trend([at - ages[-1] for at in ages], free, 0.0, free[-1] - 12 * TB, size=20 * TB)
     assert said.full_at is None
+
+
+def test_a_disk_that_is_made_larger_was_not_emptied() -> None:
+    """1 TB an hour is written; after a day the disk grows from 50 to 90 TB."""
+    history, size = History(), 50
+    for minute in range(0, 36 * 60, 10):
+        size = 50 if minute < 24 * 60 else 90
+        free = size * TB - minute * TB // 60
+        disk = Disk(
+            host="n", cluster="c", path="/d", at=minute * 60.0, filesystem="xfs", free_bytes=free,
+            usable_free_bytes=free, total_bytes=size * TB,
+        )  # fmt: skip
+        history.record_disk(disk)
+    told = with_trend(disk, lambda metric: history.series(disk.key, metric, WEEK, disk.at), disk.at)
+    assert told.forecast is not None
+    assert told.forecast.basis == "nothing-deleted"
+    assert told.full_at == pytest.approx(90 * HOUR, rel=0.01)
+    zfs = msgspec.structs.replace(disk, filesystem="zfs")
+    told = with_trend(zfs, lambda metric: history.series(disk.key, metric, WEEK, disk.at), disk.at)
+    assert told.forecast is not None
+    assert (told.forecast.basis, told.full_at) == ("cycles", None)
 
 
 # ---- statistics that lag ---------------------------------------------------------------------------------------------
