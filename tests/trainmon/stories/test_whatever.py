@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.trainmon.stories.story import Story, mail, phone, rule
-from trainmon.model_alerts import Alert
+from trainmon.model_alerts import Alert, AlertsRecalled, Duty, DutyChanged
+from trainmon.routing import unheard
 
 NODES = ("node:gpu-001", "node:gpu-002")
 RULES = ("gpu-hot", "node-unreachable", "run-dead", "restarted")
@@ -44,6 +45,27 @@ def cut_off(node: str) -> Deed:
     return do
 
 
+def crash(name: str, node: str) -> Deed:
+    """Something is found, and the program is killed before any of it is written down."""
+
+    def do(story: Story) -> None:
+        story.kept.is_stuck = True
+        wrong(name, node, "critical")(story)
+        story.at(story.elapsed + 2).restart()
+
+    return do
+
+
+def change_hands(seconds: float) -> Deed:
+    """Another program tells people for a while, and goes."""
+
+    def do(story: Story) -> None:
+        story.hear(DutyChanged(Duty(holder="other"))).at(story.elapsed + seconds)
+        story.hear(DutyChanged(Duty(holder="us")), AlertsRecalled(story.kept.recalled()))
+
+    return do
+
+
 names, nodes = st.sampled_from(RULES), st.sampled_from(NODES)
 deeds: st.SearchStrategy[Deed] = st.one_of(
     st.builds(wrong, names, nodes, st.sampled_from(("critical", "warning", "info"))),
@@ -57,6 +79,8 @@ deeds: st.SearchStrategy[Deed] = st.one_of(
     st.builds(lambda seconds: lambda story: story.sleep(seconds), st.sampled_from((100.0, 9_000.0))),
     st.builds(lambda seconds: lambda story: story.set_clock(seconds), st.sampled_from((-3_600.0, 3_600.0))),
     st.just(lambda story: [story.order("ack", name) for name in story.state.alerts]),
+    st.builds(crash, names, nodes),
+    st.builds(change_hands, st.sampled_from((1.0, 90.0))),
 )
 steps = st.lists(st.tuples(deeds, st.sampled_from((1.0, 70.0, 200.0))), min_size=6, max_size=20)
 
@@ -71,11 +95,12 @@ def test_nothing_is_forgotten(deeds_and_pauses: list[tuple[Deed, float]]) -> Non
     held = rule("gpu-hot", hold=60)
     with Story(held, *(rule(name) for name in RULES[1:]), phone(), mail("info"), sources=NODES) as story:
         fired: dict[str, Alert] = {}
+        waiting: dict[str, float] = {}
         story.at(5)
         for deed, pause in deeds_and_pauses:
             deed(story)
-            step(story, story.elapsed + pause, fired)
-        step(story, story.elapsed + LATER, fired)
+            step(story, story.elapsed + pause, fired, waiting)
+        step(story, story.elapsed + LATER, fired, waiting)
         for alert in fired.values():
             assert told_of(story, alert) or story.why_not_told(alert), f"{alert.rule} {alert.subject} was forgotten"
         for notice in story.kept.notices:
@@ -83,11 +108,28 @@ def test_nothing_is_forgotten(deeds_and_pauses: list[tuple[Deed, float]]) -> Non
             story.expected.add(notice.key)
 
 
-def step(story: Story, until: float, fired: dict[str, Alert]) -> None:
+WITHIN = 95.0
+"""A minute for its group, and half a one in a storm."""
+
+
+def check_told_soon(story: Story, waiting: dict[str, float]) -> None:
+    """`waiting`: since when a critical alert could have been told."""
+    told = {alert.id for notice in story.kept.notices for alert in notice.alerts}
+    for alert in story.state.alerts.values():
+        is_quiet = unheard(alert) is not None or alert.acknowledged_by is not None
+        if is_quiet or alert.phase != "firing" or alert.severity != "critical" or story.state.duty.holder != "us":
+            waiting.pop(alert.id, None)
+            continue
+        since = waiting.setdefault(alert.id, story.elapsed)
+        assert alert.id in told or story.elapsed - since <= WITHIN, f"{alert.rule} {alert.subject} is not told"
+
+
+def step(story: Story, until: float, fired: dict[str, Alert], waiting: dict[str, float]) -> None:
     """Look on; nothing may be over of which the source is silent."""
     while story.elapsed < until - 1e-6:
         before = story.state.alerts
         story.at(min(until, story.elapsed + 5.0), tick=5.0)
+        check_told_soon(story, waiting)
         for alert in story.state.alerts.values():
             if alert.fired_at is not None:
                 fired[alert.id] = alert
