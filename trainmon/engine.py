@@ -14,7 +14,7 @@ from trainmon.alerting import Alerting
 from trainmon.clock import Clock, Instant, Seconds, SystemClock
 from trainmon.curves import Curves
 from trainmon.fold import fold
-from trainmon.forecast import with_trend
+from trainmon.forecast_disks import with_trend
 from trainmon.history import WEEK, History
 from trainmon.model import Disk, Event, NodeReading, Series, SourceGone, State
 from trainmon.model_actions import Record

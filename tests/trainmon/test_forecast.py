@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from tests.trainmon.sawtooths import HOUR, SERIES, TB, Look, Series, looks, score
-from trainmon.forecast import Point, Trend, deletions, thinned, trend, with_trend
+from trainmon.forecast import Point, Trend, deletions, thinned, trend
+from trainmon.forecast_disks import with_trend
 from trainmon.history import WEEK, History
 from trainmon.model import Disk
 from trainmon.model_disks import Allowance, Forecast, Quota
