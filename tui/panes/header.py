@@ -99,7 +99,7 @@ def header(state: State, width: int, words: tuple[str, ...]) -> tuple[Span, ...]
     is_kept = room > DUTY_FROM and (bool(told.style) or state.duty.holder in ELSEWHERE)
     room -= wide([told]) if is_kept else 0
     runs = verdicts(state.runs.values(), room)
-    if wide(source_words(state, room - wide(runs))) < wide(source_words(state, width)):
+    if wide(source_words(state, room - wide(runs), AGED)) < wide(source_words(state, width, AGED)):
         runs = [span for span in runs if span.style in TROUBLED] or runs
     room -= wide(runs)
     sources = [*source_words(state, room, AGED)]
