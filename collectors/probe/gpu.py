@@ -35,6 +35,7 @@ class Gpus:
         self.is_open = False
         self.smi = None  # type: Any
         self.reopen_in = 0
+        self.is_due = False
         self.why = None  # type: str | None
         self.events = None  # type: Events | None
         self.log = KernelLog()
@@ -53,6 +54,8 @@ class Gpus:
     def operations(self, slow: bool) -> "list[tuple[str, Callable[[], list[Line] | None]]]":
         if self.smi is not None:
             return [*self.smi.operations(slow), ("xid", self.xids)]
+        if self.is_due:
+            return [("nvml", self.open_anew)]  # the GPUs are read right after it, by their new handles
         listed = [("nvml", self.open)] if not self.is_open and slow else []  # type: list[tuple[str, Any]]
         for card in [self.cards[index] for index in sorted(self.cards)]:
             listed += [("gpu:%d" % card.index, lambda card=card: self.read(card, slow))]
@@ -95,6 +98,12 @@ class Gpus:
         self.known = [[card.index, card.pci, card.uuid] for card in self.cards.values()]
         self.watch_events()
         return self.greeting("nvml", None, driver)
+
+    def open_anew(self) -> "list[Line]":
+        """A GPU that was reset has new handles. Closing and opening are one: the others are read without a gap."""
+        self.is_due = False
+        self.close("NVML is being opened again")
+        return self.open()
 
     def without_nvml(self, error: "Any") -> "list[Line]":
         present = pci.on_the_bus(self.root)
@@ -171,7 +180,7 @@ class Gpus:
         return [{"k": "gpu", "g": [row]}]
 
     def close(self, why: str) -> None:
-        """The library has lost its driver, or a GPU may have come back: open it again at the next slow period."""
+        """The library has lost its driver: it is opened again at the next slow period."""
         self.is_open, self.why = False, why
         self.events = None
         try:
@@ -186,8 +195,7 @@ class Gpus:
         cards = [self.cards[index] for index in sorted(self.cards)]
         if any(card.error for card in cards):
             self.reopen_in = (self.reopen_in or REOPEN_AFTER) - 1
-            if not self.reopen_in:
-                self.close("NVML is being opened again")
+            self.is_due = self.is_open and not self.reopen_in
         rows = [dict(card.facts, processes=self.processes.of(card)) for card in cards]
         return [{"k": "gpus", "g": rows, "expected": self.expected}]
 
