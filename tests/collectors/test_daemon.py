@@ -214,8 +214,8 @@ def test_a_login_that_a_person_must_answer_is_not_tried_again_by_itself() -> Non
 
     stage.bastion.down = None
     stage.watch.login()
-    stage.play(1)
-    assert stage.source.phase == "up"
+    after: Source = stage.play(1).source
+    assert after.phase == "up"
 
 
 def test_a_program_that_only_a_login_shell_finds_is_found_by_one() -> None:

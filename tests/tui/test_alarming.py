@@ -21,7 +21,7 @@ from tui.app import Dashboard
 class Ringing(Dashboard):
     """Counts its bell."""
 
-    CSS_PATH = Path(tui.app.__file__).with_name("trainmon.tcss")
+    CSS_PATH = str(Path(tui.app.__file__).with_name("trainmon.tcss"))
     rung = 0
 
     def bell(self) -> None:
