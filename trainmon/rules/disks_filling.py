@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from trainmon.clock import Instant
 from trainmon.forecast import DAY, ENOUGH
-from trainmon.model import Disk, State
+from trainmon.model import Disk, Run, State
 from trainmon.model_alerts import Alert, Finding, Severity
 from trainmon.model_disks import Forecast
 from trainmon.room import Fit, Save, fit, is_shared, saved_on
@@ -152,7 +152,8 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
             found = fit(place.disk, state, self.wanted, now)
             if found is None or found.first is None:
                 continue
-            if found.first.number > 1 and _is_pruned(place.disk.forecast, now):
+            keeps_few = _keeps_few(state.runs[found.first.run])
+            if found.first.number > 1 and (keeps_few or _is_pruned(place.disk.forecast, now)):
                 continue  # before it comes, something is deleted again, as so often
             yield self._finding(place, found, state, now)
 
@@ -171,6 +172,7 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
         nth = "the checkpoint after the next" if save.number == 2 else f"the {save.number}th checkpoint from now"
         which = "the next checkpoint" if save.number == 1 else nth
         before = f"; {found.fitting} before it {'does' if found.fitting == 1 else 'do'}" if found.fitting else ""
+        before += "" if save.number == 1 else "; assuming nothing is deleted"
         left = size(disk.left_bytes or 0)
         quota = " of its quota" if disk.quota is not None and disk.left_bytes == disk.quota.left_bytes else ""
         next_at = "" if found.next_at is None else f"; the next begins {_in(found.next_at, now)}"
@@ -202,6 +204,16 @@ def _due(save: Save, now: Instant) -> str:
 def _in(at: Instant, now: Instant) -> str:
     """With its time: who reads it on a phone may read it much later."""
     return "now" if at <= now else f"in {ago(at - now)} (at {dt.datetime.fromtimestamp(at, dt.UTC):%H:%M} UTC)"
+
+
+def _keeps_few(run: Run) -> bool:
+    """Whether its first checkpoints are gone by now: it makes room for the one after the next as it did before, also
+    where we have not seen that yet. The very next still needs its own."""
+    found = run.checkpoints
+    if found is None or not found.every_steps:
+        return False
+    steps = [one.step for one in found.list if one.is_whole and one.step is not None]
+    return len(steps) > 1 and min(steps) > 1.5 * found.every_steps
 
 
 def _is_pruned(forecast: Forecast | None, now: Instant) -> bool:

@@ -118,6 +118,17 @@ def test_the_one_after_the_next_does_not_fit() -> None:
     assert "the checkpoint after the next of llm (931G), due in 50m (at 14:36 UTC), does not fit" in finding.summary
 
 
+def test_a_run_that_keeps_few_makes_room_for_the_one_after_the_next() -> None:
+    """Also just after a start, when no deletion was seen: its first steps are gone."""
+    kept = tuple(replace(saved().list[0], step=step) for step in (400, 300, 200))
+    few = Scene().tell("login1", sample(free_bytes=3 * TB // 2)).saves(replace(saved(), list=kept, every_steps=100))
+    assert few.found(FIT) == {}
+    assert few.tell("login1", sample(free_bytes=TB // 2)).only(FIT).severity == "critical"
+    all_of_them = (*kept, replace(kept[0], step=100))
+    few.tell("login1", sample(free_bytes=3 * TB // 2)).saves(replace(saved(), list=all_of_them, every_steps=100))
+    assert "; assuming nothing is deleted; read" in few.only(FIT).summary
+
+
 def test_nothing_is_waited_for_when_the_next_is_about_to_begin() -> None:
     assert not room(TB // 2).only(FIT).proven
     assert room(TB // 2, at=NOW - 1700).only(FIT).proven
