@@ -16,7 +16,7 @@ StartCluster = Callable[..., Cluster]
 def keeps_moving(screen: Screen, nodes: Cluster, node: int, gpu: int, degrees: int) -> None:
     """A change on a GPU that is well reaches the screen."""
     nodes.nvml[node].set(gpu, temperature=degrees)
-    screen.until_line(f" n{node} ", rf"\b{degrees}\b")
+    screen.until_line(f"n{node} ", rf"\b{degrees}\b")
 
 
 def test_a_lost_gpu_is_one_cell_and_the_others_keep_reporting(product: Product, cluster: StartCluster) -> None:
@@ -24,7 +24,7 @@ def test_a_lost_gpu_is_one_cell_and_the_others_keep_reporting(product: Product, 
     screen = product.screen("n0", "n1", columns=200)
     screen.until_shown("ssh 2/2")
     nodes.nvml[1].error(2, "*", GPU_IS_LOST)
-    row = screen.until_line(" n1 ", "LOST gpu2")
+    row = screen.until_line("n1 ", "LOST gpu2")
     assert row.count("41") == 3
     keeps_moving(screen, nodes, 1, 0, 55)
     keeps_moving(screen, nodes, 0, 0, 56)

@@ -61,7 +61,9 @@ def test_a_killed_save_is_torn_and_a_loss_that_is_none_is_told(
     diverged.start(steps=10)
     slurm.wait_for_state(job_id, "FAILED")
     product.watch(killed.config() + diverged.table())
-    dead, other = product.snapshot()["runs"]
+    told = product.snapshot(status=1)
+    dead, other = told["runs"]
+    assert {alert["rule"] for alert in told["alerts"] if alert["severity"] == "critical"} >= {"run-dead", "loss-nan"}
     assert dead["verdict"] == "dead"
     assert dead["checkpoints"]["latest_committed_step"] == 4
     assert dead["checkpoints"]["torn"] == [f"{killed.checkpoints}/step-6"]

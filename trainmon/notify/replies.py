@@ -50,7 +50,14 @@ class Memory:
     def __init__(self, directory: Path | None) -> None:
         self._file = directory / FILE if directory is not None else None
         self._changing = threading.Lock()
-        self._kept = self._read() or self._begun()
+        self._found: _Kept | None = None
+
+    @property
+    def _kept(self) -> _Kept:
+        """Begun when it is first needed: without such a channel there is no file."""
+        if self._found is None:
+            self._found = self._read() or self._begun()
+        return self._found
 
     def topic(self, server: str, topic: str) -> str:
         """A name that nobody can guess, the same after every start."""
@@ -65,7 +72,7 @@ class Memory:
     def remember(self, topic: str, message: str, at: float) -> None:
         with self._changing:
             self._kept.read[_hash(topic)] = (message, at)
-            self._write()
+            self._write(self._kept)
 
     def _read(self) -> _Kept | None:
         if self._file is None:
@@ -77,14 +84,14 @@ class Memory:
 
     def _begun(self) -> _Kept:
         """A new one; of two programs that start together the first one's, so that both read the same topics."""
-        self._kept = _Kept(secret=secrets.token_urlsafe(32))
-        self._write(once=True)
+        fresh = _Kept(secret=secrets.token_urlsafe(32))
+        self._write(fresh, once=True)
         found = self._read()
         if found is None:  # a torn one is in its place
-            self._write()
-        return found or self._kept
+            self._write(fresh)
+        return found or fresh
 
-    def _write(self, *, once: bool = False) -> None:
+    def _write(self, kept: _Kept, *, once: bool = False) -> None:
         """Whole or not at all; `once`: only where there is none."""
         if self._file is None:
             return
@@ -93,7 +100,7 @@ class Memory:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "wb") as opened:
-                opened.write(msgspec.json.encode(self._kept))
+                opened.write(msgspec.json.encode(kept))
             if once:
                 with contextlib.suppress(FileExistsError):
                     os.link(beside, self._file)

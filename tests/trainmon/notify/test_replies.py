@@ -151,7 +151,9 @@ def request_of(body: bytes) -> object:
 
 
 def test_what_it_keeps_is_for_us_alone(tmp_path: Path) -> None:
-    Memory(tmp_path / "state")
+    memory = Memory(tmp_path / "state")
+    assert not (tmp_path / "state").exists(), "nothing is kept where no channel asks for a topic"
+    memory.topic("s", "t")
     assert stat.S_IMODE((tmp_path / "state" / FILE).stat().st_mode) == 0o600
     assert [file.name for file in (tmp_path / "state").iterdir()] == [FILE]
 
