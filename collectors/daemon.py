@@ -48,7 +48,7 @@ VERSION = 1
 
 
 class DaemonWatch:
-    """`shell_of` dials, or has dialled; it may take its time. `gives(why)` and `takes(status)` are called on our thread."""
+    """`shell_of` dials, or has dialled; it may take its time. `gives` and `takes` are called on our own thread."""
 
     def __init__(
         self,
