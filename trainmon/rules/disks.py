@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from shlex import quote
 
+from msgspec.structs import replace
+
 from trainmon.clock import Instant
 from trainmon.model import Disk, State
 from trainmon.model_alerts import Alert, Finding, Severity
@@ -57,6 +59,8 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for place in well(state, now, lambda disk: self._graded(disk, state) is not None):
             severity = self._graded(place.disk, state)
+            if severity == "warning" and self._comes_again(place, state):
+                severity = "critical"
             if severity is not None and (place.disk.usable_free_bytes or 0) < self._enough(place, state):
                 yield self._finding(place, state, now, severity)
 
@@ -66,6 +70,17 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def _graded(self, disk: Disk, state: State) -> Severity | None:
         share = share_left(disk, state)
         return None if share is None else graded(share, self.warn, self.critical)
+
+    def _comes_again(self, place: Place, state: State) -> bool:
+        """Whether it was critical, and the next save makes it so: a line crossed with each save is told once."""
+        key, largest = (self.name, place.subject), largest_on(place, state)
+        was = any(
+            alert.key == key and alert.is_open and alert.severity == "critical" for alert in state.alerts.values()
+        )
+        if not was or largest is None or place.disk.usable_free_bytes is None:
+            return False
+        after = replace(place.disk, usable_free_bytes=max(0, place.disk.usable_free_bytes - largest))
+        return self._graded(after, state) == "critical"
 
     def _enough(self, place: Place, state: State) -> int:
         largest = largest_on(place, state)

@@ -81,6 +81,16 @@ def test_small_checkpoints_do_not_make_little_of_a_full_disk() -> None:
     assert Scene().tell("login1", large).saves(saved(50 * 10**6)).found(FULL) == {}
 
 
+def test_what_the_next_save_makes_critical_again_stays_critical() -> None:
+    """Else each save tells anew that it has become worse."""
+    scene = nearly_full(0.02).saves(saved(TB // 20))
+    alert = alert_of(scene.only(FULL))
+    scene.state = replace(scene.state, alerts={alert.id: alert})
+    between = sample(**{**NARROW, "free_bytes": 7 * TB // 100})
+    assert scene.tell("login1", between).only(FULL).severity == "critical"
+    assert scene.saves(None).only(FULL).severity == "warning"
+
+
 def test_the_largest_of_the_recent_checkpoints_counts() -> None:
     found = saved(bytes_=TB)
     larger = Checkpoint(step=90, state="superseded", path="/fsx/ckpt/90", layout="dcp", bytes=30 * TB, at=NOW - 2400)
