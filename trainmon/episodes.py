@@ -137,22 +137,27 @@ class Flapping(NamedTuple):
     begun: tuple[str, ...]
 
 
-def flapped(alerts: Mapping[str, Alert], now: Instant) -> Flapping:
+Wakes = Callable[[Alert], bool]
+"""Whether each of its episodes must wake somebody, however often it comes: a run that has died is not unstable."""
+
+
+def flapped(alerts: Mapping[str, Alert], now: Instant, wakes: Wakes = lambda alert: False) -> Flapping:
     """Mark the newest episode of what flaps; one that is stable again is to be told as it is now."""
     changed: dict[str, Alert] = {}
     new: list[str] = []
-    judged = flapping(alerts.values(), now)
+    judged = flapping((alert for alert in alerts.values() if alert.flapping or not wakes(alert)), now)
     by_key: dict[tuple[str, str], list[Alert]] = {}
     for alert in alerts.values() if judged else ():
         if alert.fired_at is not None and alert.key in judged:
             by_key.setdefault(alert.key, []).append(alert)
     for key, episodes in by_key.items():
-        is_flapping = judged[key]
         newest = max(episodes, key=lambda alert: (alert.fired_at or 0.0, alert.is_open))
+        is_alone = wakes(newest)
+        is_flapping = judged[key] and not is_alone
         before = next((alert for alert in episodes if alert.flapping and alert is not newest), None)
         if before is not None:
             changed[before.id] = replace(before, flapping=False, told_on=())
-            newest = _heir(newest, before)
+            newest = newest if is_alone else _heir(newest, before)
             changed[newest.id] = newest
         if is_flapping and not newest.flapping:
             changed[newest.id] = replace(newest, flapping=True)

@@ -29,6 +29,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     family: ClassVar[Family]
     origin: ClassVar[str]
     """Where its defaults are from, in a few words."""
+    may_flap: ClassVar[bool] = True
+    """Whether one that is critical and comes and goes is told as that alone; else each time wakes somebody."""
 
     enabled: bool = True
     """Whether it is looked for at all."""

@@ -141,6 +141,7 @@ class GpuLost(Rule, frozen=True, kw_only=True):
     name = "gpu-lost"
     family = "gpus"
     origin = "lost at once; an error after 30 s: a driver that is opened again is none"
+    may_flap = False
 
     hold: Duration = 30.0
     """How long an error must last; a lost GPU is told at once."""

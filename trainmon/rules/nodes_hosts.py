@@ -28,6 +28,7 @@ class NodeUnreachable(Rule, frozen=True, kw_only=True):
     name = "node-unreachable"
     family = "nodes"
     origin = "ours: a lost connection is dialled again within seconds, a minute is none of them"
+    may_flap = False
 
     hold: Duration = 60.0
     """How long it must be so; the time since its last word counts."""

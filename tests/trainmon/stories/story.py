@@ -114,9 +114,9 @@ class Scripted(Rule, frozen=True, kw_only=True):
         return [finding for finding in self.findings.values() if finding.rule == self.name]
 
 
-def rule(name: str, *, hold: Seconds = 0.0, keep: Seconds = 60.0, **settings: Any) -> Rule:
+def rule(name: str, *, hold: Seconds = 0.0, keep: Seconds = 60.0, may_flap: bool = True, **settings: Any) -> Rule:
     """A rule of this name, for stories: its findings are set by `wrong` and `well`."""
-    names = {"name": name, "family": "runs", "origin": "the story", "__module__": __name__}
+    names = {"name": name, "family": "runs", "origin": "the story", "may_flap": may_flap, "__module__": __name__}
     made = msgspec.defstruct(name.replace("-", "_"), [], bases=(Scripted,), namespace=names, frozen=True, kw_only=True)
     return cast("Rule", made(hold=hold, keep=keep, **settings))
 

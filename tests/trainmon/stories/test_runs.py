@@ -136,6 +136,29 @@ def test_a_job_that_is_requeued_again_and_again_is_code_red_once_until_it_steps(
         story.live(story.elapsed + 300).expect("resolve", "run:llm")
 
 
+def test_a_run_that_dies_again_and_again_is_code_red_each_time_and_at_the_last_at_once() -> None:
+    with Training(phone("critical")) as story:
+        story.live(600)
+        for number in range(89, 94):
+            story.end("FAILED", exit_code="1:0").live(story.elapsed + 120)
+            story.job = Job(
+                cluster="prod", id=str(number), number=number, name="llm", user="ana", state="RUNNING", nodes=NODES,
+                started_at=story.clock.wall,
+            )  # fmt: skip
+            story.trains, story.use, story.power = True, 98, 650.0
+            story.live(story.elapsed + 180)
+        died = story.clock.wall
+        story.end("FAILED", exit_code="1:0").live(story.elapsed + 12)
+        dead = story.alert("run-dead")
+        assert dead.is_firing
+        assert not dead.flapping
+        assert dead.told_on == ("phone",)
+        told = [notice for notice in story.new() if notice.kind in ("fire", "worse", "repeat") and notice.at >= died]
+        began = dead.fired_at or 0.0
+        assert told or began < died, "it was told, and nobody was told that it is over"
+        story.expected |= {notice.key for notice in story.new()}
+
+
 def test_what_may_be_an_evaluation_is_a_warning_and_a_hang_that_follows_is_code_red() -> None:
     with Training() as story:
         story.live(600)

@@ -25,6 +25,7 @@ class RunDead(RunRule, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "run-dead"
     origin: ClassVar[str] = "Linum's monitor: CODE RED at once, day or night; BLOOM's is-job-running watchdog"
+    may_flap: ClassVar[bool] = False
 
     hold: Duration = 60.0
     """How long it must be so, where nobody says how it ended (accounting may still name a person), or its next job
@@ -133,6 +134,7 @@ class EndedEarly(RunRule, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "ended-early"
     origin: ClassVar[str] = "exit status 0 is success only at the target step"
+    may_flap: ClassVar[bool] = False
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
         return all_sources(state, run)
