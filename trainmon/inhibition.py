@@ -20,6 +20,8 @@ NODE_TROUBLES = (
 )  # fmt: skip
 DRAINS = ("node-unreachable", "gpu-lost", "gpu-missing", "ecc-uncorrected", "row-remap", "xid")
 """What Slurm drains a node for."""
+SLOWED = ("power-brake", "gpu-slowdown", "gpu-hot")
+"""Why a GPU is slow: that its node holds a run up follows from it."""
 PACE = (
     "run-hung", "run-stalled", "data-stall", "slow-throughput", "straggler", "gpu-idle", "wandb-heartbeat-lost",
     "checkpoint-overdue", "skipped-steps", "time-limit-near",
@@ -52,6 +54,7 @@ INHIBITIONS: tuple[Hides, ...] = (
     Hides("data-stall", "run", ("run-stalled", "slow-throughput", "gpu-idle")),
     Hides("loss-nan", "run", ("loss-spike",)),
     Hides("gpu-slowdown", "subject", ("gpu-hot",)),
+    *(Hides(by, "node", ("straggler",)) for by in SLOWED),
     Hides("disk-hung", "subject", ("disk-full", "inodes-full", "disk-forecast", "checkpoints-do-not-fit")),
     Hides("disk-full", "subject", ("disk-forecast",)),
     Hides("channel-failing", "subject", ("outbox-old",)),

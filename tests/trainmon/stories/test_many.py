@@ -177,10 +177,10 @@ def test_what_comes_and_goes_and_then_stays_is_told_as_firing() -> None:
 
 
 def test_what_flaps_is_taken_to_the_next_channel_when_nobody_acknowledges_it() -> None:
-    with Story(rule("run-dead", keep=0), mail(), phone(after=600)) as story:
+    with Story(rule("run-hung", keep=0), mail(), phone(after=600)) as story:
         story.at(5)
         for minute in range(20):
-            story.at(10 + 120 * minute).wrong("run-dead", RUN)
+            story.at(10 + 120 * minute).wrong("run-hung", RUN)
             story.at(70 + 120 * minute).well()
         for kind in ("fire", "fire", "resolve", "flapping"):
             story.expect(kind, RUN, on=["mail"])
@@ -189,12 +189,12 @@ def test_what_flaps_is_taken_to_the_next_channel_when_nobody_acknowledges_it() -
 
 
 def test_what_flaps_and_is_acknowledged_stays_so_when_it_comes_back() -> None:
-    with Story(rule("run-dead", keep=0), mail(), phone(after=600)) as story:
+    with Story(rule("run-hung", keep=0), mail(), phone(after=600)) as story:
         story.at(5)
         for minute in range(20):
-            story.at(10 + 120 * minute).wrong("run-dead", RUN).at(20 + 120 * minute)
+            story.at(10 + 120 * minute).wrong("run-hung", RUN).at(20 + 120 * minute)
             if minute == 4:
-                story.order("ack", story.alert("run-dead").id)
+                story.order("ack", story.alert("run-hung").id)
             story.at(70 + 120 * minute).well()
         for kind in ("fire", "fire", "resolve", "flapping"):
             story.expect(kind, RUN, on=["mail"])
@@ -202,13 +202,52 @@ def test_what_flaps_and_is_acknowledged_stays_so_when_it_comes_back() -> None:
 
 
 def test_what_began_to_flap_under_a_mute_is_told_when_the_mute_ends() -> None:
-    with Story(rule("run-dead", keep=0)) as story:
+    with Story(rule("run-hung", keep=0)) as story:
         story.at(5).mute(900, run="llm")
         for minute in range(10):
-            story.at(10 + 120 * minute).wrong("run-dead", RUN)
+            story.at(10 + 120 * minute).wrong("run-hung", RUN)
             story.at(70 + 120 * minute).well()
         story.expect("flapping", RUN)
         story.at(10 * 120 + 1_500, tick=5).expect("resolve", RUN)
+
+
+def test_each_death_wakes_somebody_however_often_it_comes_and_a_mild_one_may_flap() -> None:
+    with Story(rule("run-dead", keep=0, may_flap=False), phone("warning")) as story:
+        story.at(5)
+        for minute in range(8):
+            story.at(10 + 300 * minute).wrong("run-dead", RUN).at(15 + 300 * minute).expect("fire", RUN)
+            story.at(130 + 300 * minute).well().at(140 + 300 * minute).expect("resolve", RUN)
+    with Story(rule("run-dead", keep=0, may_flap=False), phone("warning")) as story:
+        story.at(5)
+        for minute in range(6):
+            story.at(10 + 120 * minute).wrong("run-dead", RUN, "warning").at(70 + 120 * minute).well()
+        story.at(730).wrong("run-dead", RUN).at(735)
+        for kind in ("fire", "fire", "resolve", "flapping"):
+            story.expect(kind, RUN)
+        assert story.expect("fire", RUN).severity == "critical"
+        story.at(900).well().at(905).expect("resolve", RUN)
+
+
+def test_a_mild_one_that_flaps_and_gets_worse_is_told_at_once() -> None:
+    with Story(rule("run-dead", keep=0, may_flap=False), phone("warning")) as story:
+        story.at(5)
+        for minute in range(6):
+            story.at(10 + 120 * minute).wrong("run-dead", RUN, "warning").at(70 + 120 * minute).well()
+        story.at(730).wrong("run-dead", RUN, "warning").at(760)
+        for kind in ("fire", "fire", "resolve", "flapping"):
+            story.expect(kind, RUN)
+        story.wrong("run-dead", RUN).at(763).expect("fire", RUN, reason="flapping no more")
+        story.at(2_000, tick=5)
+
+
+@pytest.mark.parametrize("cause", ["power-brake", "gpu-slowdown", "gpu-hot"])
+def test_a_gpu_that_is_slowed_down_is_why_its_node_holds_the_run_up(cause: str) -> None:
+    with Story(rule(cause), rule("straggler"), phone("warning")) as story:
+        story.at(10).wrong(cause, gpus(1)[3], "warning").at(15).expect("fire", gpus(1)[3])
+        for node in ("gpu-001", "gpu-002"):
+            story.wrong("straggler", f"node:{node}", "warning", run="llm")
+        story.at(400).expect("fire", "node:gpu-002")
+        assert story.alert("straggler", "node:gpu-001").inhibited_by == story.alert(cause).id
 
 
 def test_each_inhibition_names_rules_that_there_are() -> None:
