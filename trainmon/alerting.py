@@ -112,7 +112,7 @@ class Alerting:
         ):
             return
         now = self._clock.now()
-        notice = bulletins.goodbye(self._routing, self._state, why, now)
+        notice = bulletins.goodbye(self._heartbeat, self._routing, self._state, why, now)
         if notice is not None and self._post is not None:
             self._post.hand_over(AlertChanges(at=now, notices=(notice,)))
 
@@ -238,7 +238,7 @@ class Alerting:
         self._book.drop(advanced.dropped)
         alerts |= inhibition.inhibited(alerts)
         if any(alert.flapping for alert in alerts.values()) or any(what != "found" for _, what, _ in advanced.happened):
-            flapped = episodes.flapped(alerts, now)
+            flapped = episodes.flapped(alerts, now, self._wakes)
             alerts |= flapped.changed
             self._book.note((name, "flapping", "it comes and goes") for name in flapped.begun)
             for name in flapped.begun:
@@ -246,6 +246,11 @@ class Alerting:
                     self._book.dues.append(due)
         self._look_sooner(alerts.values(), present.steady)
         return replace(state, alerts=alerts, looked_at=now)
+
+    def _wakes(self, alert: Alert) -> bool:
+        """Whether it wakes somebody each time, though it comes and goes."""
+        found = self._rules.get(alert.rule)
+        return alert.severity == "critical" and found is not None and not found.may_flap
 
     def _with_mutes(self, state: State, now: Instant) -> State:
         windows = {window.id: window for window in mutes.in_force(self._routing.windows, now)}

@@ -71,6 +71,7 @@ def sign_of_life(
     if is_blank(state, now):
         return Bulletins()
     title, lines = _composed(state, now)
+    lines = (*lines, f"told by {_program(spec)}") if spec.host else lines
     notice = Notice(
         key=f"heartbeat-{int(last)}",
         kind="heartbeat",
@@ -83,6 +84,10 @@ def sign_of_life(
         expires_at=now + spec.every,
     )
     return Bulletins((notice,), said)
+
+
+def _program(spec: HeartbeatSpec) -> str:
+    return f"trainmon-tui on {spec.host}" if spec.host else "trainmon-tui"
 
 
 def _composed(state: State, now: Instant) -> tuple[str, Sequence[str]]:
@@ -119,14 +124,14 @@ def beginning(
         severity="info",
         at=now,
         channels=channels,
-        title="trainmon-tui watches from now on",
+        title=f"{_program(spec)} watches from now on",
         lines=_watched(state, routing, spec, unseen),
         expires_at=now + WORTH,
     )
     return Bulletins((notice,), {START: str(now)})
 
 
-def goodbye(routing: Routing, state: State, why: str, now: Instant) -> Notice | None:
+def goodbye(spec: HeartbeatSpec, routing: Routing, state: State, why: str, now: Instant) -> Notice | None:
     """That nobody watches from now on."""
     channels = heartbeat_channels(routing)
     if not channels:
@@ -139,7 +144,7 @@ def goodbye(routing: Routing, state: State, why: str, now: Instant) -> Notice | 
         severity="info",
         at=now,
         channels=channels,
-        title="trainmon-tui watches no more",
+        title=f"{_program(spec)} watches no more",
         lines=(f"it ends: {why}", f"{counted(firing, 'alert')} firing now; nobody looks until it is started again"),
         expires_at=now + WORTH,
     )

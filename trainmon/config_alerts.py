@@ -99,9 +99,11 @@ class HeartbeatSettings(Table, frozen=True, kw_only=True):
     """Whether `--alerts-only` tells that it begins to watch, and that it ends."""
 
 
-def heartbeat_of(settings: HeartbeatSettings, *, start: bool) -> HeartbeatSpec:
-    """When signs of life are told; `start`: whether a daemon's beginning and end are."""
-    return HeartbeatSpec(every=settings.every or None, test_every=settings.test or None, start=start and settings.start)
+def heartbeat_of(settings: HeartbeatSettings, *, start: bool, host: str = "") -> HeartbeatSpec:
+    """When signs of life are told; `start`: whether a daemon's beginning and end are; `host`: who tells them."""
+    return HeartbeatSpec(
+        every=settings.every or None, test_every=settings.test or None, start=start and settings.start, host=host
+    )
 
 
 class DaemonSettings(Table, frozen=True, kw_only=True):

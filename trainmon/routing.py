@@ -54,6 +54,8 @@ class HeartbeatSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is told that this program begins to watch, and that it ends."""
     switch: bool | None = None
     """Whether a dead-man's switch outside is fed; null where that is not known here."""
+    host: str = ""
+    """The machine that watches: of several daemons a person must know which one speaks."""
 
 
 class Due(NamedTuple):

@@ -110,7 +110,7 @@ def test_it_leaves_when_it_is_told_to_and_what_has_just_begun_to_fire_is_told_be
     daemon.until("firing", rule="gpu-memory-full")
     daemon.tell(signal.SIGTERM)
     assert daemon.wait() == 0
-    assert titles(ntfy) == ["CODE RED gpu-memory-full n0/1", "trainmon-tui watches no more"]
+    assert titles(ntfy) == ["CODE RED gpu-memory-full n0/1", f"trainmon-tui on {socket.gethostname()} watches no more"]
     assert "/check/log" in pings(switch)
     assert "stopped: told to by SIGTERM" in switch.taken[-1].body.decode()
 

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -140,4 +141,4 @@ def test_a_job_of_slurm_queues_the_next_one_and_says_goodbye_only_at_the_last(
     slurm.ask("scancel", "--name=trainmon-alerts")
     slurm.wait_for(lambda: jobs("RUNNING,PENDING,COMPLETING") == [], PATIENCE, "all of it has ended")
     assert daemon.lines(event="stop")[-1]["why"] == "told to by SIGTERM"
-    assert titles(ntfy) == ["trainmon-tui watches no more"]
+    assert titles(ntfy) == [f"trainmon-tui on {socket.gethostname()} watches no more"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -32,6 +33,7 @@ from trainmon.notify.replies import Replies
 from trainmon.routing import Routing
 from trainmon.rules.base import Rule
 from trainmon.self_check import unwell
+from trainmon.text import clean
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +136,9 @@ class Telling:
             watched_rules(settings),
             routing(settings, now),
             self,
-            heartbeat=heartbeat_of(settings.heartbeat, start=program == "alerts-only"),
+            heartbeat=heartbeat_of(
+                settings.heartbeat, start=program == "alerts-only", host=clean(socket.gethostname(), 60)
+            ),
             clock=clock,
             hurry=hurry,
             is_apart=program == "once",

@@ -105,7 +105,7 @@ def test_a_loop_that_stands_still_starves_the_dead_mans_switch() -> None:
 
 
 def test_a_quiet_day_is_six_heartbeats_and_nothing_else() -> None:
-    spec = HeartbeatSpec(test_every=None, start=False)
+    spec = HeartbeatSpec(test_every=None, start=False, host="bastion1")
     with Story(phone(), mail(), phone_only_red := mail(heartbeat=False), heartbeat=spec) as story:
         assert phone_only_red.heartbeat is False
         story.at(DAY + 60, tick=20)
@@ -113,6 +113,7 @@ def test_a_quiet_day_is_six_heartbeats_and_nothing_else() -> None:
         for _ in range(6):
             notice = story.expect("heartbeat", reason="the regular sign of life, every 4h")
             assert notice.title
+            assert notice.lines[-1] == "told by trainmon-tui on bastion1"
             assert notice.expires_at == notice.at + 4 * HOUR
 
 
@@ -141,15 +142,16 @@ def test_a_heartbeat_waits_for_nobody_who_never_answers() -> None:
 
 
 def test_the_beginning_and_the_end_of_watching_are_told() -> None:
-    spec = HeartbeatSpec(every=None, test_every=None, switch=False)
+    spec = HeartbeatSpec(every=None, test_every=None, switch=False, host="bastion1")
     with Story(phone(), heartbeat=spec) as story:
         story.at(30)
         notice = story.expect("start", reason="it has started")
+        assert notice.title == "trainmon-tui on bastion1 watches from now on"
         assert notice.lines[0] == "0 runs, 0 nodes, 0 disks; 1 of 1 source answering"
         assert "this is the only channel" in notice.lines[1]
         assert "no dead-man's switch" in notice.lines[2]
         story.alerting.goodbye("SIGTERM")
-        assert story.expect("goodbye", reason="SIGTERM").title == "trainmon-tui watches no more"
+        assert story.expect("goodbye", reason="SIGTERM").title == "trainmon-tui on bastion1 watches no more"
 
 
 def test_a_program_that_is_started_again_and_again_says_so_once_and_for_how_long_nobody_looked() -> None:
