@@ -38,7 +38,7 @@ def test_a_kill_switch_under_a_waiting_job_burns_it() -> None:
     assert finding is not None
     assert finding.severity == "warning"
     assert finding.summary == (
-        "the kill switch of llm is armed for 1h by ann; job 89 waits, and will end as soon as it starts"
+        "the kill switch of llm has been armed for 1h by ann; job 89 waits, and will end as soon as it starts"
     )
     assert (finding.since, finding.evidence) == (NOW - 3_600, ("/fsx/kill", "ann: enough"))
     assert "trainmon-tui unkill llm" in finding.advice
@@ -86,7 +86,7 @@ def test_a_save_switch_that_a_training_run_does_not_take_is_a_warning() -> None:
     finding = found(SaveSwitchIgnored(), state(job(), save=SAVE))
     assert finding is not None
     assert finding.severity == "warning"
-    assert finding.summary == "the save switch of llm is armed for 20m by ann, and its trainer does not take it"
+    assert finding.summary == "the save switch of llm has been armed for 20m by ann, and its trainer does not take it"
     assert "trainmon-tui signal llm" in finding.advice
     hangs = state(job(), save=SAVE, verdict="hung", why="no step", progress=replace(PROGRESS, at=NOW - 3_600))
     assert said(SaveSwitchIgnored(), hangs).endswith("and is not taken: no step came for 1h")

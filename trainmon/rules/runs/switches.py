@@ -70,7 +70,7 @@ class KillSwitchLeft(SwitchRule, frozen=True, kw_only=True):
             state,
             run,
             "info" if waiting is None and run.verdict not in LIVING | SILENT else "warning",
-            f"the kill switch of {run.name} is armed for {ago(now - kill.armed_at)}{_by(kill)}; {words}",
+            f"the kill switch of {run.name} has been armed for {ago(now - kill.armed_at)}{_by(kill)}; {words}",
             evidence=(kill.path, *((kill.why,) if kill.why else ())),
             advice=f"U takes it back: trainmon-tui unkill {run.name}"
             + (f"; C cancels the job: trainmon-tui cancel {run.name}" if run.verdict in LIVING | SILENT else ""),
@@ -117,7 +117,7 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
         limit = max(self.untaken, 10 * (run.progress.cadence_s or 0.0))
         if save.armed_at is None or now - save.armed_at < limit:
             return None
-        armed = f"the save switch of {run.name} is armed for {ago(now - save.armed_at)}{_by(save)}"
+        armed = f"the save switch of {run.name} has been armed for {ago(now - save.armed_at)}{_by(save)}"
         quiet = 0.0 if run.progress.at is None else now - run.progress.at
         if quiet > patience(run):
             return f"{armed}, and is not taken: no step came for {ago(quiet)}"
