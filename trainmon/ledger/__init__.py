@@ -22,6 +22,7 @@ from trainmon.ledger.file import (
     identity,
     is_damage,
     journal_of,
+    length,
     make_directory,
     open_to_read,
     open_to_write,
@@ -83,6 +84,8 @@ class Ledger:
         self._identity: tuple[int, int] | None = None
         self._journal: tuple[int, int] | None = None
         """Which file its write-ahead log was when something was last written."""
+        self._bytes = 0
+        """How long the file was when something was last written: it only grows."""
         self._damage: Exception | None = None
         """Of the file with that identity: nothing more is written into it."""
         self._trouble: str | None = None
@@ -186,6 +189,7 @@ class Ledger:
                 self._do(connection, batch.deeds)
                 self._prune(connection)
                 self._journal = identity(journal_of(self.file))
+                self._bytes = length(self.file)
             else:
                 make_directory(self.file)  # nothing is begun before there is something to write
         except Exception as error:  # whatever it is: this thread goes on, and what waits is tried again
@@ -206,6 +210,8 @@ class Ledger:
         if self._connection is not None and identity(self.file) != self._identity:
             self._close()
             drop_journal(self.file, self._journal)
+        if self._connection is not None and length(self.file) < self._bytes:
+            self._close()  # cut short in place: SQLite would go on by its cache and its journal, and lose it all
         if self._damage is not None and identity(self.file) == self._identity:
             raise self._damage
         self._damage = None

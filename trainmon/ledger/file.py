@@ -104,6 +104,14 @@ def identity(file: Path) -> tuple[int, int] | None:
     return about.st_dev, about.st_ino
 
 
+def length(file: Path) -> int:
+    """How many bytes it has; none when it is not there."""
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
 def journal_of(file: Path) -> Path:
     return file.with_name(f"{file.name}-wal")
 

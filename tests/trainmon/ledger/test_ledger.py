@@ -268,6 +268,22 @@ def test_a_damaged_file_is_told_with_the_way_out(tmp_path: Path) -> None:
         assert ledger.actions(0.0) == [record()]
 
 
+def test_a_file_that_is_overwritten_in_place_is_told_at_the_next_word_and_not_after_the_next_start(
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path) as (ledger, troubles):
+        ledger.write(record())
+        assert ledger.actions(0.0) == [record()]
+        ledger.file.write_bytes(b"no ledger at all, for once" * 1000)
+        with pytest.raises(LedgerStuck, match="damaged"):
+            ledger.write(record("a2"))
+        assert "damaged; move it away" in troubles.get(timeout=5)
+        ledger.file.rename(tmp_path / "damaged")
+        ledger.write(record("a3"))
+        assert troubles.get(timeout=5) is None
+        assert ledger.actions(0.0) == [record("a2"), record("a3")]
+
+
 def test_a_file_that_was_removed_is_begun_anew(tmp_path: Path) -> None:
     with opened(tmp_path) as (ledger, _):
         ledger.write(record())
