@@ -180,12 +180,12 @@ class Daemon:
         return f"{self._refused}; {status_line(state)}" if self._refused else status_line(state)
 
     def _leave(self, number: int) -> int:
-        """Send what waits, say goodbye, and end. A second signal ends it at once."""
+        """Send what waits, say goodbye, and end. A second Ctrl-C ends it at once; SIGTERM comes twice, to the job and
+        from its script, when Slurm cancels one."""
         why = None if number == FOLLOWED else f"told to by {signal.Signals(number).name}"
         say("stop", why=why or "the next one takes over")
         self._dog.stopping("sends what waits, then ends")
-        for again in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(again, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         self._parts.leave(why, FLUSH)
         say("stopped")
         logging.shutdown()
