@@ -22,7 +22,7 @@ UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\u
 
 def clean(text: str, limit: int = LIMIT) -> str:
     """Make one line of untrusted text printable: no sequence, no control, nothing invisible, at most `limit` long."""
-    if len(text) <= limit and text.isascii() and text.isprintable():
+    if len(text) <= limit and text.isprintable() and (text.isascii() or UNSEEN.search(text) is None):
         return text
     if len(text) > 4 * limit:
         tail = text[-4 * limit :]

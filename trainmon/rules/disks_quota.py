@@ -12,7 +12,7 @@ from trainmon.quotas_tables import EXPIRED
 from trainmon.room import largest
 from trainmon.rules.base import Duration, Share, Size, ago, is_seen, unseen
 from trainmon.rules.places import DiskRule
-from trainmon.text import size
+from trainmon.text import clean, size
 
 SERVERS = " servers"
 """The end of a subject about who counts, not about what is used."""
@@ -54,7 +54,9 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
         why = unseen(state, alert)
-        quota = next((q for where, q in state.quotas.items() if alert.subject.startswith(f"disk:{where} ")), None)
+        quota = next(
+            (q for where, q in state.quotas.items() if alert.subject.startswith(clean(f"disk:{where} "))), None
+        )
         if why is not None or quota is None or alert.subject.endswith(SERVERS):
             return why
         if quota.trouble is not None:

@@ -47,13 +47,19 @@ def _checked(rule: Rule, state: State, now: Instant) -> Iterator[Finding]:
 
 
 def _told(rule: Rule, finding: Finding) -> Finding:
-    """The finding as it is configured to be told."""
-    severity = "info" if finding.person else rule.severity or finding.severity
+    """The finding as it is configured to be told, in words that are fit to show: from here on it is an alert, which
+    goes to screens, ledgers and phones."""
     is_dated = finding.since is None or isfinite(finding.since)
-    if severity == finding.severity and len(finding.evidence) <= EVIDENCE and is_dated:
-        return finding
-    since = finding.since if is_dated else None
-    return replace(finding, severity=severity, evidence=finding.evidence[-EVIDENCE:], since=since)
+    told = replace(
+        finding,
+        subject=clean(finding.subject),
+        severity="info" if finding.person else rule.severity or finding.severity,
+        summary=clean(finding.summary),
+        evidence=tuple(clean(line) for line in finding.evidence[-EVIDENCE:]),
+        advice=clean(finding.advice),
+        since=finding.since if is_dated else None,
+    )
+    return finding if told == finding else told
 
 
 def _raised(rule: Rule, error: Exception) -> Finding:

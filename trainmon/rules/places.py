@@ -10,7 +10,7 @@ from trainmon.model import Disk, Run, State
 from trainmon.model_alerts import Alert
 from trainmon.room import is_shared, largest, lies_on, saved_on
 from trainmon.rules.base import Rule, ago, is_seen
-from trainmon.text import counted
+from trainmon.text import clean, counted
 
 FRESH: Seconds = 90.0
 """A disk is looked at every 10 s, one that hangs every 30 s: what is older says nothing of now."""
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 def subject_of(disk: Disk) -> str:
     """`disk:login1:/tmp`; of a filesystem that the hosts of a cluster share `disk:prod:/fsx`."""
-    return f"disk:{disk.cluster if is_shared(disk) else disk.host}:{disk.path}"
+    return clean(f"disk:{disk.cluster if is_shared(disk) else disk.host}:{disk.path}")
 
 
 def places(state: State, now: Instant, suspect: Callable[[Disk], bool]) -> Iterator[Place]:

@@ -49,6 +49,24 @@ def test_each_subject_is_found_once_with_the_newest_of_its_evidence() -> None:
     assert found[0].evidence == tuple(str(line) for line in range(20, 30))
 
 
+class Spoiled(Hot, frozen=True, kw_only=True):
+    """Finds what a stranger has written."""
+
+    name = "spoiled"
+
+    def check(self, state: State, now: float) -> Iterator[Finding]:
+        yield Finding(
+            rule="spoiled", subject="node:n1 \x1b]0;x\x07ib0", severity="warning", summary="\x1b[31mred\nand more\u202e",
+            evidence=("well", "10 %\r90 %"), advice="see\x9b2J it",
+        )  # fmt: skip
+
+
+def test_what_strangers_wrote_is_fit_to_show_before_it_is_an_alert() -> None:
+    (found,) = evaluate([Spoiled()], State(), 0.0)
+    assert (found.subject, found.summary) == ("node:n1 ib0", "red and more")
+    assert (found.evidence, found.advice) == (("well", "90 %"), "see it")
+
+
 def test_a_rule_that_is_switched_off_is_not_gone_through() -> None:
     assert evaluate([Hot(enabled=False)], State(), 0.0) == ()
 
