@@ -15,7 +15,7 @@ from tui.modals.mute import Mute, Muting
 from tui.modals.pick import Pick
 from tui.mutes import choices, made
 from tui.told import Severity
-from tui.told_alerts import rung
+from tui.told_alerts import fired, rung
 
 if TYPE_CHECKING:
     from tui.app import Dashboard
@@ -33,15 +33,37 @@ class Alarming:
     def __init__(self, app: Dashboard) -> None:
         self._app = app
         self._state: State | None = None
+        self._shown: set[str] = set()
+        """The critical alerts that were shown here, and that no channel has told of here."""
+        self._told: set[str] = set()
+        """Those that a channel was sooner to tell of than the State in which they are."""
 
     def heard(self, state: State) -> None:
         """A State has come: say what is new, and ring for what is critical."""
-        new = rung(self._state, state)
-        self._state = state
+        before, self._state = self._state, state
+        new = rung(before, state, self._told)
+        if before is not None and before.alerts is not state.alerts:
+            fired_now = {one.id for one in fired(before, state)}
+            open_ones = {one.id for one in state.alerts.values() if one.is_open}
+            self._shown = (self._shown | (fired_now - self._told)) & open_ones
+            self._told = {name for name in self._told if not self._is_critical(name)}
         for toast in new.toasts:
             self._say(toast.title, toast.words, toast.severity)
         if new.bell:
             self._app.bell()
+
+    def is_news(self, alerts: Sequence[str]) -> bool:
+        """Whether a channel that tells that these are critical now is to be heard: not when that was shown already."""
+        shown = self._shown.intersection(alerts)
+        self._shown -= shown
+        if alerts and len(shown) == len(set(alerts)):
+            return False
+        self._told |= {name for name in alerts if not self._is_critical(name)}
+        return True
+
+    def _is_critical(self, name: str) -> bool:
+        found = None if self._state is None else self._state.alerts.get(name)
+        return found is not None and found.is_firing and found.severity == "critical"
 
     def acknowledge(self, names: Sequence[str], done: Callable[[], None], *, alone: bool = True) -> None:
         """Ask why, and acknowledge these alerts; `done` is called when a person has agreed to it. Where nothing of them

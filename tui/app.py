@@ -226,11 +226,13 @@ class Dashboard(App[None], inherit_bindings=False):
         super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
         self.messages.watch()
 
-    def toast(self, title: str, words: str, severity: str) -> bool:
+    def toast(self, title: str, words: str, severity: str, new: tuple[str, ...]) -> bool:
         """Show what a channel tells, and ring for what is critical; from any thread. Whether there is a screen."""
-        return self.is_running and self.post_message(Called(title, words, severity))
+        return self.is_running and self.post_message(Called(title, words, severity, new))
 
     def on_called(self, told: Called) -> None:
+        if not self.alarming.is_news(told.new):
+            return
         self.notify(told.words, title=told.title, severity=told.level, timeout=told.seconds, markup=False)
         if told.rings:
             self.bell()

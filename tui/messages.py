@@ -37,12 +37,14 @@ class Called(Message):
 
     seconds = 20.0
 
-    def __init__(self, title: str, words: str, severity: str) -> None:
+    def __init__(self, title: str, words: str, severity: str, new: tuple[str, ...]) -> None:
         super().__init__()
         self.title = clean(title, 120)
         self.words = "\n".join(clean(line, 200) for line in words.split("\n")[:LINES])
         self.level: SeverityLevel = LEVELS.get(severity, "information")
         self.rings = severity == "critical"
+        self.new = new
+        """The alerts of which it tells no more than that they are critical now."""
 
 
 class Messages:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import NamedTuple
 
 from trainmon.model import State
@@ -22,12 +22,13 @@ class Rung(NamedTuple):
     bell: bool = False
 
 
-def rung(before: State | None, after: State) -> Rung:
-    """New critical alerts ring; what became of an acknowledgement, and who tells people now, is only shown."""
+def rung(before: State | None, after: State, told: Container[str] = ()) -> Rung:
+    """New critical alerts ring; what became of an acknowledgement, and who tells people now, is only shown. Those of
+    which a channel has `told` here are no news."""
     if before is None:
         return Rung()
-    fired = list(_fired(before, after)) if before.alerts is not after.alerts else []
-    toasts = [Toast(f"CRITICAL  {clean(one.rule, 60)}", clean(one.summary, 400), "error") for one in fired]
+    new = [one for one in fired(before, after) if one.id not in told]
+    toasts = [Toast(f"CRITICAL  {clean(one.rule, 60)}", clean(one.summary, 400), "error") for one in new]
     if len(toasts) > AT_ONCE:
         rest = len(toasts) - AT_ONCE + 1
         toasts = [
@@ -36,12 +37,14 @@ def rung(before: State | None, after: State) -> Rung:
         ]
     if before.alerts is not after.alerts:
         toasts += _acknowledged(before, after)
-    return Rung((*toasts, *_duty(before, after)), bool(fired))
+    return Rung((*toasts, *_duty(before, after)), bool(new))
 
 
-def _fired(before: State, after: State) -> Iterator[Alert]:
+def fired(before: State, after: State) -> Iterator[Alert]:
     """Critical ones that fire since the State before and that nobody has muted. Those that were recalled from a ledger
     fired long ago, and are no news."""
+    if before.alerts is after.alerts:
+        return
     for name, one in after.alerts.items():
         was = before.alerts.get(name)
         if was is one or one.severity != "critical" or not one.is_firing:

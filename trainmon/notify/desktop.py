@@ -19,8 +19,9 @@ URGENCY: dict[Severity, str] = {"critical": "critical", "warning": "normal", "in
 
 MISSING = f"there is no {PROGRAM} here: it is shown in the dashboard alone, and by --alerts-only it cannot be told"
 
-Toast = Callable[[str, str, Severity], bool]
-"""Shows a title and a text in the dashboard, and rings for what is critical; whether there is one that can."""
+Toast = Callable[[str, str, Severity, tuple[str, ...]], bool]
+"""Shows a title and a text in the dashboard, and rings for what is critical; whether there is one that can. The ids are
+those of the alerts of which it tells no more than that they are critical now: a dashboard shows that by itself."""
 
 
 class Face:
@@ -58,7 +59,7 @@ class Desktop:
         toast = self._face.toast
         if toast is None:
             raise Broken(words)
-        if not toast(message.title, fitted(message, BODY_BYTES, "…")[0], message.severity):
+        if not toast(message.title, fitted(message, BODY_BYTES, "…")[0], message.severity, _new(message)):
             raise Retry(f"{words}, and the dashboard is not there now")
         return Sent(f"in the dashboard: {words}")
 
@@ -76,3 +77,11 @@ class Desktop:
         except OSError:
             return f"{PROGRAM} cannot be started"
         return None if ended.status == 0 else f"{PROGRAM} reaches no desktop from here"
+
+
+def _new(message: Message) -> tuple[str, ...]:
+    """The alerts that are critical now, where it tells of nothing else."""
+    alerts = [alert for notice in message.notices for alert in notice.alerts]
+    is_all = all(notice.kind in ("fire", "worse") for notice in message.notices)
+    is_all = is_all and all(alert.severity == "critical" and alert.is_open for alert in alerts)
+    return tuple(alert.id for alert in alerts) if is_all else ()

@@ -107,12 +107,12 @@ def test_no_pipe_is_left_open(tmp_path: Path) -> None:
 # ---- the desktop
 
 
-def desktop(found: str | None, shown: list[tuple[str, str, str]] | None = None) -> Desktop:
+def desktop(found: str | None, shown: list[tuple[object, ...]] | None = None) -> Desktop:
     face = Face()
 
-    def toast(title: str, body: str, severity: str) -> bool:
+    def toast(*told: object) -> bool:
         assert shown is not None
-        shown.append((title, body, severity))
+        shown.append(told)
         return True
 
     face.toast = None if shown is None else toast
@@ -131,9 +131,13 @@ def test_the_desktop_gets_title_and_text_and_no_markup(tmp_path: Path) -> None:
 
 
 def test_without_a_desktop_the_dashboard_shows_it_and_rings() -> None:
-    shown: list[tuple[str, str, str]] = []
+    shown: list[tuple[object, ...]] = []
     assert desktop(None, shown).send(message(), 10).words == "in the dashboard: there is no notify-send here"
-    assert shown == [(message().title, message().body, "critical")]
+    assert shown == [(message().title, message().body, "critical", (alert().id,))]
+    shown.clear()
+    desktop(None, shown).send(message(notice(), notice(kind="resolve")), 10)
+    desktop(None, shown).send(message(notice(alert(severity="warning"))), 10)
+    assert [told[-1] for told in shown] == [(), ()], "that is more than a dashboard shows by itself"
 
 
 def test_while_the_dashboard_ends_it_is_told_later() -> None:
