@@ -167,6 +167,8 @@ def _unfound(alert: Alert, errors: Mapping[str, str], look: Look) -> Alert:
     if not is_believed(look.state, alert.sources, look.now):
         return _unseen(alert, "stale", "nothing was heard of it since this program woke", look)
     try:
+        if rule.has_left(look.state, alert, look.now):
+            return _ended(alert, NOT_WATCHED, look.now)
         why = rule.blind(look.state, alert, look.now)
     except Exception as error:  # a rule that cannot say whether it sees does not see
         return _unseen(alert, "error", f"the rule {alert.rule} cannot say: {type(error).__name__}: {error}"[:200], look)

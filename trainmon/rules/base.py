@@ -52,6 +52,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """
         return unseen(state, alert)
 
+    def has_left(self, state: State, alert: Alert, now: Instant) -> bool:
+        """Whether nobody looks at its subject any more, while its sources are well: it ends, and is not called over."""
+        return False
+
 
 def unseen(state: State, alert: Alert) -> str | None:
     """Which of the sources that an alert rests on does not answer, in a sentence."""

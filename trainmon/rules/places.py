@@ -16,6 +16,10 @@ FRESH: Seconds = 90.0
 """A disk is looked at every 10 s, one that hangs every 30 s: what is older says nothing of now."""
 
 
+LEFT_AFTER: Seconds = 600.0
+"""What a host that answers does not tell for so long is not looked at any more."""
+
+
 class Place(NamedTuple):
     """A disk of one host, or a filesystem that several hosts of a cluster see."""
 
@@ -99,6 +103,13 @@ class DiskRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if all(disk.read_only for disk in current):
             return f"{mine[0].path} is read-only now"
         return self.lacks(state, current[0], alert) or lags(mine[0], alert, now)
+
+    def has_left(self, state: State, alert: Alert, now: Instant) -> bool:
+        """Whether its host answers, and has long told of it no more: it left the config, or its run did."""
+        since = max(state.started_at, state.woke_at or 0.0, alert.found_at)
+        if now - since < LEFT_AFTER or holders(alert, state):
+            return False
+        return bool(alert.sources) and all(is_seen(state.sources.get(name)) for name in alert.sources)
 
     def lacks(self, state: State, disk: Disk, alert: Alert) -> str | None:
         """Which number of a disk that answers is not known, in a sentence."""

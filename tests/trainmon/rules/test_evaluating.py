@@ -56,8 +56,8 @@ class Spoiled(Hot, frozen=True, kw_only=True):
 
     def check(self, state: State, now: float) -> Iterator[Finding]:
         yield Finding(
-            rule="spoiled", subject="node:n1 \x1b]0;x\x07ib0", severity="warning", summary="\x1b[31mred\nand more\u202e",
-            evidence=("well", "10 %\r90 %"), advice="see\x9b2J it",
+            rule="spoiled", subject="node:n1 \x1b]0;x\x07ib0", severity="warning",
+            summary="\x1b[31mred\nand more\u202e", evidence=("well", "10 %\r90 %"), advice="see\x9b2J it",
         )  # fmt: skip
 
 

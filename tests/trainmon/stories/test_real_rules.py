@@ -9,7 +9,17 @@ import pytest
 
 from tests.trainmon.stories.story import Story, phone
 from trainmon.model import NodeReading, RunsChanged, RunSpec, State
-from trainmon.readings import GpuFacts, GpuFactsAll, GpuSample, GpuSamples, HostSample, LogChunk, Xid
+from trainmon.readings import (
+    DiskSample,
+    DiskSamples,
+    GpuFacts,
+    GpuFactsAll,
+    GpuSample,
+    GpuSamples,
+    HostSample,
+    LogChunk,
+    Xid,
+)
 from trainmon.rules import RULES
 from trainmon.rules.base import Rule
 
@@ -131,3 +141,18 @@ def test_a_loss_that_is_no_number_is_told() -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_no_rule_raises_on_a_state_of_which_nothing_is_known(rule: type[Rule]) -> None:
     assert list(rule().check(State(at=1.0), 1.0)) == []
+
+
+def test_a_disk_that_left_the_config_is_no_longer_watched_and_not_well() -> None:
+    with Cluster(1) as story:
+        room = {"read_only": False, "total_bytes": 10**12, "total_inodes": 10**9, "free_inodes": 10**8}
+        free = {"/home": 9 * 10**11, "/fsx": 10**9}
+        for until in range(10, 1_200, 10):
+            told = tuple(DiskSample(path=path, mount=path, filesystem="xfs", free_bytes=free[path], **room)
+                         for path in ("/home", "/fsx") if path == "/home" or until <= 300)  # fmt: skip
+            story.hear(NodeReading("gpu-001", "prod", story.clock.wall, DiskSamples(1, story.clock.wall, told)))
+            story.talk(until)
+        story.expect("fire", "disk:gpu-001:/fsx")
+        (alert,) = [alert for alert in story.state.alerts.values() if alert.rule == "disk-full"]
+        assert (alert.phase, alert.ended) == ("resolved", "no longer watched")
+        story.expect("resolve", "disk:gpu-001:/fsx")
