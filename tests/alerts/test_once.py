@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.alerts.messages import titles
-from tests.alerts.watch import Watch
+from tests.alerts.watch import UNWANTED, Watch, imported
 from tests.end_to_end.product import Cluster
 from tests.lab.clock import SetClock
 from tests.lab.ntfy_server import NtfyServer
@@ -23,21 +23,24 @@ def switch() -> Iterator[Receiver]:
         yield receiver
 
 
-def test_looks_of_cron_are_one_watch(
+def test_looks_of_cron_are_one_watch_and_load_nothing_of_a_terminal_or_a_plot(
     nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch, switch: Receiver, tmp_path: Path
 ) -> None:
     """A minute lies between two of them, by a clock that is set."""
     clock = SetClock(tmp_path)
-    daemon = watch('[[rule]]\ntype = "clock-skew"\nenabled = false\n', **clock.env)
+    hook = f'[[notify]]\ntype = "apprise"\nurl = "json://127.0.0.1:{ntfy.port}/a"\n[[notify]]\ntype = "desktop"\n'
+    daemon = watch(f'{hook}[[rule]]\ntype = "clock-skew"\nenabled = false\n', **clock.env)
     text = daemon.config.read_text().replace("start = false", f'start = false\nping = "{switch.url}/check"')
     daemon.config.write_text(text.replace('hold = "0s"\nkeep = "1s"', 'hold = "29s"\nkeep = "29s"'))
     nodes.nvml[0].set(1, memory_used=85_500_000_000)
     first = daemon.once()
     assert (first.returncode, titles(ntfy)) == (0, []), first.stderr
     clock.ahead(60)
-    second = daemon.once()
+    second = daemon.once(PYTHONPROFILEIMPORTTIME="1")
     assert second.returncode == 1, second.stderr
     assert titles(ntfy) == ["CODE RED gpu-memory-full n0/1"]
+    assert {"paramiko", "sqlite3", "urllib3"} <= imported(second.stderr)
+    assert not imported(second.stderr) & UNWANTED
     status = daemon.run("status")
     assert (status.returncode, status.stdout.partition(" (pid")[0]) == (1, "once"), status.stdout
 

@@ -147,16 +147,3 @@ def test_systemd_hears_when_it_is_ready_and_that_it_looks(
         manager.settimeout(PATIENCE)
         while "STOPPING=1" not in manager.recv(4096).decode():
             pass
-
-
-def test_nothing_of_a_terminal_or_a_plot_is_loaded(nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch) -> None:
-    hook = f'[[notify]]\ntype = "apprise"\nurl = "json://127.0.0.1:{ntfy.port}/a"\n[[notify]]\ntype = "desktop"\n'
-    daemon = watch(hook)
-    daemon.env["PYTHONPROFILEIMPORTTIME"] = "1"
-    fill(nodes, 0)
-    done = daemon.once()
-    assert done.returncode == 1, done.stderr
-    until_told(ntfy, "CODE RED", "n0")
-    loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines() if "|" in line}
-    assert {"paramiko", "sqlite3", "urllib3"} <= loaded
-    assert not loaded & {"textual", "rich", "wandb", "plotext", "matplotlib", "apprise", "requests", "numpy", "PIL"}

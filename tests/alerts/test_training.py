@@ -111,6 +111,7 @@ def test_a_training_that_is_killed_is_code_red_and_one_that_is_started_again_is_
 
         run.start()
         until_told(ntfy, "RESOLVED", "run-dead", run.name)
+        until_told(ntfy, "watches from now on")
         assert [len(told(ntfy, word, "run-dead")) for word in ("CODE RED", "RESOLVED")] == [1, 1]
         assert daemon.is_running
 

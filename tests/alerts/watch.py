@@ -18,12 +18,20 @@ from tests.lab.daemons import Daemon, until
 PATIENCE = 40.0
 PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)')
 
+UNWANTED = {"textual", "rich", "wandb", "plotext", "matplotlib", "apprise", "requests", "numpy", "PIL"}
+"""What no watch without a terminal holds for months: children load it, and end."""
+
 Line = Mapping[str, str]
 
 
 def fields(line: str) -> Line:
     """A line of its log as what it says."""
     return {key: json.loads(value) if value.startswith('"') else value for key, value in PAIR.findall(line)}
+
+
+def imported(errors: str) -> set[str]:
+    """The packages that a program has loaded, where PYTHONPROFILEIMPORTTIME had it tell."""
+    return {line.rpartition("|")[2].strip().partition(".")[0] for line in errors.splitlines() if "import time:" in line}
 
 
 class Watch:
@@ -106,9 +114,9 @@ class Watch:
             capture_output=True, text=True, timeout=90, check=False,
         )  # fmt: skip
 
-    def once(self) -> subprocess.CompletedProcess[str]:
+    def once(self, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.argv("--alerts-only", "--once"), cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
+            self.argv("--alerts-only", "--once"), cwd=self.folder, env={**self.env, **env}, stdin=subprocess.DEVNULL,
             capture_output=True, text=True, timeout=90, check=False,
         )  # fmt: skip
 
