@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.alerts.messages import TOPIC
+from tests.alerts.messages import TOPIC, until_told
 from tests.alerts.watch import PATIENCE, UNWANTED, Watch, imported
 from tests.end_to_end.product import Cluster, until
 from tests.lab.ntfy_server import Message, NtfyServer
 from tests.lab.wandb_server import WandbServer
 from tests.lab.wandb_training import Training
+from tests.wandb.parts import said
 
 MakeWatch = Callable[..., Watch]
 
@@ -34,8 +35,9 @@ SAMPLE = "sample-step-44.png"
 def wandb(tmp_path: Path) -> Iterator[WandbServer]:
     """W&B, with a run that trains: its history has losses, and a validation left an image."""
     with WandbServer.start() as server:
-        words = ("--id", "first", "--name", "first", "--group", "video", "log 40", "sample", "log 1")
+        words = ("--id", "first", "--name", "first", "--group", "video", "log 40", "sample", "log 1", "say up")
         with Training.start(server, tmp_path / "training", *words):
+            until(lambda: said(server.runs.get("tester/video/first"), "up"), "its rows are there", PATIENCE)
             yield server
 
 
@@ -49,11 +51,10 @@ def test_a_sign_of_life_comes_with_its_lines_the_curve_and_the_newest_sample(
 ) -> None:
     hook = f'[[notify]]\ntype = "apprise"\nurl = "json://127.0.0.1:{ntfy.port}/elsewhere"\n'
     daemon = watch(RUN + hook, WANDB_BASE_URL=wandb.url, WANDB_API_KEY=wandb.key, PYTHONPROFILEIMPORTTIME="1")
-    daemon.config.write_text(daemon.config.read_text().replace("start = false", 'start = false\nevery = "7s"'))
+    daemon.config.write_text(daemon.config.read_text().replace("start = false", 'start = false\nevery = "5s"'))
     daemon.start()
     until(lambda: files(ntfy, "loss.png") and files(ntfy, SAMPLE), "the pictures come", PATIENCE)
-    message = next(one for one in ntfy.of(TOPIC) if one.title == "video alive: step 41")
-    lines = message.message.split("\n")
+    lines = until_told(ntfy, "video alive: step 41").message.split("\n")
     assert lines[:2] == ["video: alive", "  step 41, loss 2.921, 51,000 tokens/s"]
     assert lines[2].startswith("  last step ")
     assert {line.partition(":")[0] for line in lines} >= {"disk / on n0", "disk / on n1"}
