@@ -192,7 +192,7 @@ class Telling:
         """Have people told that nobody watches from now on."""
         self.alerting.goodbye(why)
         if self._deadman is not None:
-            self._deadman.log(f"stopped: {why}")
+            self._deadman.farewell(f"stopped: {why}")
 
     def trouble(self, words: str | None) -> None:
         """What is wrong with this program itself, in a sentence, for all who ask how it is; None when nothing is."""

@@ -72,6 +72,7 @@ class DeadMan:
         self._waiting: deque[Said] = deque(maxlen=WAITING)
         self._wake = threading.Event()
         self._stopping = threading.Event()
+        self._is_leaving = False
         self._told: str | None = None
         self._told_at: Seconds | None = None
         self._is_suspect = False
@@ -96,6 +97,11 @@ class DeadMan:
         """Have a line kept there; from any thread, and never waits."""
         self._say("log", text)
 
+    def farewell(self, text: str) -> None:
+        """The same for the last line: while the parts are let go nothing is said to be well, and nothing to fail."""
+        self._is_leaving = True
+        self.log(text)
+
     def stop(self, within: Seconds = FAREWELL) -> None:
         """Say what still waits, for at most so long. It is not fed any more: that it speaks up then is its purpose."""
         self._stopping.set()
@@ -115,7 +121,8 @@ class DeadMan:
                 self._send(self._waiting.popleft())
             if self._stopping.is_set():
                 return
-            self._feed()
+            if not self._is_leaving:
+                self._feed()
 
     def _feed(self) -> None:
         """Ping, or say what is wrong, when it is time for it."""

@@ -160,6 +160,16 @@ def test_its_last_words_go_out_before_it_ends(receiver: WebhookReceiver) -> None
     assert paths(receiver)[-1] == "/log"
 
 
+def test_after_its_farewell_nothing_is_well_and_nothing_fails(receiver: WebhookReceiver, switch: Make) -> None:
+    one = switch()
+    receiver.wait_for(2)
+    one.farewell("stopped: told to by SIGTERM")
+    until(lambda: paths(receiver)[-1] == "/log", "it is there")
+    one.log("a line")
+    until(lambda: paths(receiver).count("/log") == 2, "the line follows")
+    assert paths(receiver)[-2:] == ["/log", "/log"]
+
+
 def test_what_is_wrong_for_one_look_alone_is_not_told(receiver: WebhookReceiver, switch: Make) -> None:
     """After a sleep it may wake before the rules are gone through again."""
     said = iter([None, "the rules were not gone through for 3h", None, None])
