@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Literal, Self
+
+from tests.lab.sockets import Sockets
 
 HANG_AT_MOST = 120.0
 """A request that hangs is let go then, or when the receiver stops."""
@@ -140,35 +140,12 @@ class Receiver:
         return list(self.taken)
 
 
-class _Http(ThreadingHTTPServer):
-    """Its sockets: a thread a connection, all hung up at the end."""
-
-    daemon_threads = True
-    request_queue_size = 64
+class _Http(Sockets):
+    """Its sockets."""
 
     def __init__(self, receiver: Receiver) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(Handler, receiver.failures)
         self.receiver = receiver
-        self._connections: set[socket.socket] = set()
-
-    def get_request(self) -> tuple[socket.socket, Any]:
-        connection, address = super().get_request()
-        self._connections.add(connection)
-        return connection, address
-
-    def shutdown_request(self, request: Any) -> None:
-        self._connections.discard(request)
-        super().shutdown_request(request)
-
-    def hang_up(self) -> None:
-        for connection in [*self._connections]:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-
-    def handle_error(self, *_: Any) -> None:
-        error = sys.exception()
-        if not isinstance(error, ConnectionError):  # a client that was killed hangs up in the middle
-            self.receiver.failures.append(repr(error))
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -6,15 +6,14 @@ import base64
 import contextlib
 import json
 import re
-import socket
-import sys
 import threading
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
+from tests.lab.sockets import Sockets
 from tests.lab.wandb_graphql import Execution, Parser, QueryRefused
 from tests.lab.wandb_schema import TYPES, Root
 from tests.lab.wandb_store import StoredRun, take_stream
@@ -64,35 +63,12 @@ class Fault:
 WELL = Fault()
 
 
-class Http(ThreadingHTTPServer):
-    """Its sockets: a thread a connection, all hung up at the end."""
-
-    daemon_threads = True
-    request_queue_size = 64
+class Http(Sockets):
+    """Its sockets."""
 
     def __init__(self, stand_in: WandbServer) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(Handler, stand_in.failures)
         self.stand_in = stand_in
-        self._connections: set[socket.socket] = set()
-
-    def get_request(self) -> tuple[socket.socket, Any]:
-        connection, address = super().get_request()
-        self._connections.add(connection)
-        return connection, address
-
-    def shutdown_request(self, request: Any) -> None:
-        self._connections.discard(request)
-        super().shutdown_request(request)
-
-    def hang_up(self) -> None:
-        for connection in [*self._connections]:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-
-    def handle_error(self, *_: Any) -> None:
-        error = sys.exception()
-        if not isinstance(error, ConnectionError):  # a client that was killed hangs up in the middle
-            self.stand_in.failures.append(repr(error))
 
 
 class Handler(BaseHTTPRequestHandler):
