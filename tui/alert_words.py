@@ -170,6 +170,14 @@ def duty_words(duty: Duty, now: Instant) -> Span:
     return Span(f"{name}{age} {'!' if duty.words else 'ok'}", "warn" if duty.words else "")
 
 
+def telling(state: State) -> Span:
+    """The same of a State: where no channel is in the config, this program tells nobody, however well it is."""
+    told = duty_words(state.duty, state.at)
+    if state.duty.holder == "us" and not state.channels and not told.style:
+        return Span("no channel", "warn" if tally(state) else "")
+    return told
+
+
 def broken(channels: Iterable[Channel]) -> list[Channel]:
     """Those that deliver nothing."""
     return [one for one in channels if one.state == "broken"]

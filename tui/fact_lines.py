@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from trainmon.model import WANDB
 from trainmon.scrub import scrub
 from trainmon.text import clean, shorten
 from tui.lines import Span
@@ -52,3 +53,8 @@ def sentence(text: str, width: int, style: str = "") -> Iterator[Line]:
     """A sentence in full, without a label."""
     for line in textwrap.wrap(text, max(8, width), break_on_hyphens=False)[:SENTENCE_LINES]:
         yield (Span(line, style),)
+
+
+def log_named(log: str) -> str:
+    """A log as its [[run]] names it."""
+    return "the console log in W&B" if log == WANDB else clean(log)

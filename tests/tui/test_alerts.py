@@ -159,6 +159,8 @@ def test_the_age_stays_whatever_is_cut() -> None:
 def test_the_header_says_who_tells_and_that_its_loop_goes_round() -> None:
     assert duty(at_ease()).text == "  alerts: here ok"
     assert duty(with_alerts(duty=Duty())).text == "  alerts: nobody tells"
+    assert duty(msgspec.structs.replace(at_ease(), channels={})) == ("  alerts: no channel", "")
+    assert duty(msgspec.structs.replace(alarmed(), channels={})) == ("  alerts: no channel", "warn")
     assert duty_words(Duty(holder="daemon", where="bastion", at=NOW - 9.0), NOW).text == "bastion 5s ok"
     assert duty_words(Duty(holder="other", where="pid 4711", at=NOW - 2.0), NOW).text == "pid 4711 0s ok"
 

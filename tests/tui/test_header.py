@@ -6,7 +6,7 @@ import msgspec
 
 from tests.tui.states import NOW, calm, empty, slurm, source, state, troubled
 from trainmon.model import Source
-from trainmon.model_alerts import Duty
+from trainmon.model_alerts import Channel, Duty
 from trainmon.text import cells
 from tui.panes.header import clock, facts, flags, header, source_words
 from tui.panes.strip import alerts
@@ -43,6 +43,7 @@ def test_that_another_tells_is_said_on_eighty_columns_before_what_files_are_read
         (Duty(holder="other", where="pid 4711", at=NOW - 5.0), "alerts: pid 4711 5s ok"),
         (Duty(holder="us", where="here", at=NOW), "alerts: here ok"),
     ):
+        shown = msgspec.structs.replace(shown, channels={"phone": Channel(name="phone", type="ntfy", state="ok")})
         line = "".join(
             span.text for span in header(msgspec.structs.replace(shown, duty=duty, alerts=calm().alerts), 69, ())
         )

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tests.tui.states import NOW, calm, checkpoints, job, queued, record, run, slurm_down, troubled
-from trainmon.model import Node, Progress, State, Switch
+from trainmon.model import Node, Progress, RunSpec, State, Switch
 from trainmon.model_actions import Mark
 from trainmon.model_checkpoints import Checkpoint
 from trainmon.text import cells
@@ -102,6 +102,8 @@ def test_a_log_without_lines_says_why() -> None:
     assert why_nothing(None, None) == "No run is selected."
     assert why_nothing(None, "gone") == "gone is not watched any more."
     assert why_nothing(run("x", log=None), "x") == "x has no log: set `log` in its [[run]] table."
+    unread = replace(run("x", log=None), spec=RunSpec(name="x", cluster="c", log="/scratch/x/*.out"))
+    assert why_nothing(unread, "x") == "x's log, /scratch/x/*.out, has not been read yet."
     assert why_nothing(calm().runs["llm-70b"], "llm-70b") is None
 
 

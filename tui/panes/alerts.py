@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from trainmon.model import State
 from trainmon.text import clean
 from tui.alert_rows import ORDERS, SILENCE, Lines, head, layout, opened
-from tui.alert_words import broken, duty_words, matched, standing, summed, who_tells
+from tui.alert_words import broken, matched, standing, summed, telling, who_tells
 from tui.keys import bindings
 from tui.lines import HEADING, SENTENCE, KeyedLines
 from tui.panes.base import Pane
@@ -33,7 +33,7 @@ class AlertsPane(Pane):
     def draw(self, state: State, width: int) -> None:
         shown = self._drawn.rows(state, width, self.sort, self.filter)
         self.head(*(head(layout(width)) if shown else ()))
-        self.caption(summed(state) if state.alerts else "", duty_words(state.duty, state.at).text)
+        self.caption(summed(state) if state.alerts else "", telling(state).text)
         if shown:
             self.lines.set_rows(shown)
             self.say_why()

@@ -13,7 +13,7 @@ from textual.containers import Horizontal
 from trainmon.clock import Instant, Seconds
 from trainmon.model import Run, Source, State
 from trainmon.text import cells, clean, shorten
-from tui.alert_words import broken, duty_words, tally
+from tui.alert_words import broken, tally, telling
 from tui.format import age
 from tui.lines import Heading, Span
 from tui.verdicts import WORST_FIRST, style
@@ -131,12 +131,12 @@ DUTY_FROM = 44
 
 
 def duty(state: State) -> Span:
-    """`  alerts: here ok`, `  alerts: nobody tells`: who tells people; a channel that is broken is named."""
+    """`  alerts: here ok`, `  alerts: no channel`: who tells people; a channel that is broken is named."""
     failing = broken(state.channels.values())
     if failing and state.duty.holder != "nobody":
         more = f" +{len(failing) - 1}" if len(failing) > 1 else ""
         return Span(f"  alerts: {clean(failing[0].name, 20)} broken{more}", "crit")
-    told = duty_words(state.duty, state.at)
+    told = telling(state)
     quiet = state.duty.holder == "nobody" and not tally(state)
     return Span(f"  alerts: {told.text}", "" if quiet else told.style)
 

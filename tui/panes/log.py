@@ -7,6 +7,7 @@ from textual.app import ComposeResult
 from trainmon.model import Log, Run, State
 from trainmon.text import cells, clean, keep_end
 from tui.alerts_about import about
+from tui.fact_lines import log_named
 from tui.format import calm_age
 from tui.log_view import LogView
 from tui.panes.base import Pane
@@ -97,6 +98,8 @@ def why_nothing(run: Run | None, wanted: str | None) -> str | None:
         return "No run is selected."
     if run is None:
         return f"{clean(wanted)} is not watched any more."
+    if run.log is None and run.spec.log is not None:
+        return f"{clean(run.name)}'s log, {log_named(run.spec.log)}, has not been read yet."
     if run.log is None:
         return f"{clean(run.name)} has no log: set `log` in its [[run]] table."
     if run.log.lines or run.log.partial:

@@ -9,7 +9,7 @@ from trainmon.model import Progress, Run, State
 from trainmon.model_wandb import WandbRun
 from trainmon.text import clean, keep_end
 from tui.alert_lines import alerts_of
-from tui.fact_lines import LABEL, lead, pair, safe, sentence, wrapped
+from tui.fact_lines import LABEL, lead, log_named, pair, safe, sentence, wrapped
 from tui.format import UNKNOWN, VERDICTS, count, duration, eta, real, short, since
 from tui.job_rows import node_links
 from tui.lines import Span
@@ -128,7 +128,8 @@ def speed(progress: Progress) -> str:
 def where(run: Run, now: Instant, width: int) -> Iterator[Line | Linked]:
     """The log: its place, its age, its pace, its format."""
     if run.log is None:
-        yield pair("log", "none configured", width, "dim")
+        words = "none configured" if run.spec.log is None else f"not read yet: {log_named(run.spec.log)}"
+        yield pair("log", words, width, "dim")
         return
     place = keep_end(clean(f"{run.log.host}:{run.log.path or '?'}"), width - LABEL)
     yield Linked(Link("log", run.name), (*lead("log"), Span(place, "accent")))
