@@ -12,6 +12,9 @@ from trainmon.clock import Instant, Seconds
 from trainmon.model import State
 from trainmon.model_alerts import Alert, Delivered, Duty, Recalled
 
+OPENING = frozenset({"fire", "worse", "repeat", "escalate", "flapping", "digest"})
+"""Kinds of notices that say that an alert fires."""
+
 PATIENCE: Seconds = 10.0
 """Nothing is told before the ledger has said what was told already; one that hangs is not waited for longer."""
 
@@ -64,7 +67,7 @@ class Watch:
         self._recalled = True
         self.unseen = None if recalled.at is None else max(0.0, now - recalled.at)
         book.recall(recalled.memory, recalled.orders_until)
-        theirs = recalled.alerts
+        theirs = tuple(_heard(alert) for alert in recalled.alerts)
         if self._was_daemon:
             known = {alert.key for alert in state.alerts.values() if alert.is_open}
             theirs = tuple(alert for alert in theirs if alert.key not in known)
@@ -90,5 +93,14 @@ def delivered(state: State, event: Delivered) -> State:
         alert = state.alerts.get(name)
         if alert is not None:
             others = tuple(one for one in alert.delivery if one.channel != event.delivery.channel)
-            changed[name] = replace(alert, delivery=(*others, event.delivery))
+            changed[name] = _heard(replace(alert, delivery=(*others, event.delivery)))
     return replace(state, alerts={**state.alerts, **changed}) if changed else state
+
+
+def _heard(alert: Alert) -> Alert:
+    """With the channels that have stood in for others: they are told as well when it is over."""
+    if not alert.is_open:
+        return alert
+    told = [one.channel for one in alert.delivery if one.state in ("sent", "merged") and one.kind in OPENING]
+    new = tuple(name for name in told if name not in alert.told_on)
+    return replace(alert, told_on=(*alert.told_on, *new)) if new else alert

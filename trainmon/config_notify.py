@@ -50,7 +50,8 @@ class Channel(Table, frozen=True, kw_only=True):
     heartbeat: Flag = True
     """Whether it is told the sign of life, and tested every week."""
     fallback: Flag = False
-    """Told only what another channel could not deliver."""
+    """Told only what another channel could not deliver: within a minute what is critical, else within five; at once
+    where that channel refuses."""
 
 
 # ---- what each kind of them has --------------------------------------------------------------------------------------

@@ -209,6 +209,13 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     made_at: Instant
     sent_at: Instant | None = None
     words: str | None = None
+    told_by: tuple[str, ...] = ()
+    """The channels that have delivered it in place of this one, which was down."""
+
+    @property
+    def is_stand_in(self) -> bool:
+        """Whether it was meant for another channel, which could not deliver it."""
+        return self.channel not in self.notice.channels
 
 
 class Channel(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,6 +237,8 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 0
     oldest_at: Instant | None = None
     """When the oldest that waits was written."""
+    overdue: int = 0
+    """Messages that it should have delivered by now: other channels deliver them in its place."""
     sent: int = 0
     failed: int = 0
     note: str | None = None

@@ -12,7 +12,7 @@ from trainmon.alerts import NOT_LOOKED_FOR, NOT_WATCHED, OWED
 from trainmon.clock import Instant, Seconds
 from trainmon.model_alerts import Alert, NoticeKind, Route, Silence, is_worse
 from trainmon.rules.base import ago
-from trainmon.rules.ourselves import TEST
+from trainmon.rules.ourselves import CHANNEL, TEST
 
 HOUR: Seconds = 3_600.0
 
@@ -102,7 +102,18 @@ def channels_for(alert: Alert, routing: Routing, later: bool = False) -> tuple[s
     """The channels that are told of an alert at once, or those that are told when nobody acknowledges it."""
     if alert.rule == TEST:
         return () if later else tuple(route.channel for route in routing.routes if not route.fallback)
+    if alert.subject.startswith(CHANNEL) and alert.severity != "critical" and not later:
+        return _other_channels(alert, routing)
     return tuple(route.channel for route in routing.routes if _wants(route, alert) and (route.after > 0) == later)
+
+
+def _other_channels(alert: Alert, routing: Routing) -> tuple[str, ...]:
+    """That a channel fails is told by others: by the fallbacks, and by whoever is told of such; without a fallback by
+    every other channel, however little else it is told."""
+    others = [route for route in routing.routes if route.channel != alert.subject.removeprefix(CHANNEL)]
+    if any(route.fallback for route in others):
+        others = [route for route in others if route.fallback or (_wants(route, alert) and not route.after)]
+    return tuple(route.channel for route in others)
 
 
 def told(due: Due, now: Instant) -> Alert:
@@ -148,7 +159,7 @@ def unmuted(alert: Alert) -> Alert:
 
 def acknowledged(alert: Alert, routing: Routing, via: str, now: Instant) -> Due | None:
     """That somebody has taken it: told where others may be getting up for it, and to a phone that asked for it."""
-    channels = _still_there(alert, routing)
+    channels = _still_there(alert, routing, fallbacks=True)
     if not channels or (len(channels) == 1 and via != "phone"):
         return None
     return Due(alert, "acknowledged", f"acknowledged by {alert.acknowledged_by}", channels, now)
@@ -162,9 +173,10 @@ def flaps(alert: Alert, routing: Routing, now: Instant) -> Due | None:
     return Due(alert, "flapping", "it comes and goes: nothing more of it is told until it is stable", channels, now)
 
 
-def _still_there(alert: Alert, routing: Routing) -> tuple[str, ...]:
-    """The channels that were told of it, without those that the config has no more."""
-    known = {route.channel for route in routing.routes}
+def _still_there(alert: Alert, routing: Routing, fallbacks: bool = False) -> tuple[str, ...]:
+    """The channels that were told of it, without those that the config has no more. Of news the fallbacks hear only
+    what others cannot deliver."""
+    known = {route.channel for route in routing.routes if fallbacks or not route.fallback}
     return tuple(name for name in alert.told_on if name in known)
 
 
@@ -261,7 +273,7 @@ def _over(alert: Alert, routing: Routing, now: Instant) -> Due | None:
     if not alert.told_on or alert.event or alert.rule == TEST or alert.muted_until is not None or alert.flapping:
         return None
     deaf = {route.channel for route in routing.routes if not route.resolved}
-    channels = tuple(name for name in _still_there(alert, routing) if name not in deaf)
+    channels = tuple(name for name in _still_there(alert, routing, fallbacks=True) if name not in deaf)
     if not channels:
         return None
     over = now if alert.resolved_at is None else alert.resolved_at

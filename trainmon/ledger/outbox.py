@@ -106,8 +106,10 @@ def write_marks(connection: sqlite3.Connection, marks: Iterable[Mark]) -> None:
 
 
 COLUMNS = (
-    "outbox.id, channel, outbox.state, attempts, next_at, made_at, sent_at, words, because, "
-    "notice, notices.key, notices.severity, notices.at, notices.reason"
+    "outbox.id, channel, outbox.state, attempts, next_at, made_at, sent_at, words, "
+    "(SELECT group_concat(other.channel, char(10)) FROM outbox AS other WHERE other.key = outbox.key "
+    "AND outbox.because IS NULL AND other.because IS NOT NULL AND other.state IN ('sent', 'merged')), "
+    "because, notice, notices.key, notices.severity, notices.at, notices.reason"
 )
 FROM = "FROM outbox JOIN notices ON notices.key = outbox.key"
 
@@ -177,7 +179,7 @@ def count(connection: sqlite3.Connection, since: Instant) -> Counts:
 def _letters(rows: Iterable[tuple[object, ...]]) -> list[Letter]:
     found = []
     for row in rows:
-        *plain, because, text, key, severity, at, reason = row
+        *plain, told_by, because, text, key, severity, at, reason = row
         try:
             notice = msgspec.json.decode(str(text), type=Notice)
         except msgspec.DecodeError as error:
@@ -185,7 +187,8 @@ def _letters(rows: Iterable[tuple[object, ...]]) -> list[Letter]:
             notice = _in_short(key, severity, at, reason, channel=str(plain[1]))
         names = ("id", "channel", "state", "attempts", "next_at", "made_at", "sent_at", "words")
         told = notice if because is None else told_for(notice, str(because))
-        found.append(msgspec.convert({**dict(zip(names, plain, strict=True)), "notice": told}, Letter))
+        by = tuple(str(told_by).split("\n")) if told_by is not None else ()
+        found.append(msgspec.convert({**dict(zip(names, plain, strict=True)), "notice": told, "told_by": by}, Letter))
     return found
 
 

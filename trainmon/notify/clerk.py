@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from trainmon.clock import Instant, Seconds
 from trainmon.ledger.outbox import Mark
-from trainmon.model_alerts import Delivered, Letter, Notice
+from trainmon.model_alerts import Alert, Delivered, Letter, Notice
 from trainmon.notify.base import Attachment, Message
 
 Render = Callable[[Sequence[Notice], Instant], Message]
@@ -45,8 +45,12 @@ class Clerk(Protocol):
     def given_up(self, channel: str, letters: Sequence[Letter], because: str) -> None:
         """Have others told what this channel could not deliver."""
 
-    def told(self, keys: Iterable[str]) -> None:
-        """Somebody was told of these."""
+    def told(self, channel: str, letters: Sequence[Letter]) -> None:
+        """This channel has delivered these."""
+
+    @property
+    def alerts(self) -> Mapping[str, Alert] | None:
+        """All alerts as they are now; None while that is not known."""
 
     def changed(self) -> None:
         """How this channel is doing is different now."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
 from msgspec.structs import replace
@@ -14,8 +14,10 @@ from trainmon.ledger.outbox import LetterState, Mark
 from trainmon.model_alerts import SEVERITIES, Channel, Delivered, Delivery, Letter, Notice
 from trainmon.notify.base import Attachment, Broken, Message, Retry, Sender
 from trainmon.notify.clerk import Attach, Clerk, Render, Ticket
+from trainmon.notify.held import Pack
 from trainmon.notify.message import printable
-from trainmon.notify.tray import Pack, Tray
+from trainmon.notify.summary import summary
+from trainmon.notify.tray import Tray
 from trainmon.rules.base import ago
 
 log = logging.getLogger(__name__)
@@ -25,9 +27,6 @@ LONGEST_TIMEOUT: Seconds = 110.0
 """A receiver that answers late may have taken the message, and each try is another copy: the next waits longer."""
 STRANGE_AFTER: Seconds = 120.0
 """A sender that has not returned by then hangs, though it should not: it is told so."""
-TOO_LONG: Seconds = 900.0
-"""A receiver that wants to be left alone for longer: others are told meanwhile, as where it refuses."""
-
 SHORT = 4_000
 DONE_AT_MOST = 10_000
 
@@ -88,6 +87,39 @@ class Desk:
             for key in keys:
                 self._tray.forget(key)
 
+    def overdue(self) -> list[Letter]:
+        """What this channel should have delivered by now, and no other was given yet."""
+        with self._changed:
+            return self._tray.overdue(self._clock.monotonic())
+
+    def passed_on(self, key: str) -> None:
+        with self._changed:
+            self._tray.passed_on(key)
+
+    def told_by(self, channel: str, keys: Iterable[str]) -> None:
+        """Another channel has delivered these in place of this one."""
+        with self._changed:
+            for key in keys:
+                self._tray.told_by(key, channel)
+
+    def withdraw(self, is_needless: Callable[[Letter], bool]) -> None:
+        """Do not deliver any more what others have delivered, for whom this channel stands in."""
+        with self._changed:
+            self._stop(self._tray.withdraw(is_needless), "another channel has delivered it")
+
+    def _stop(self, letters: Sequence[Letter], why: str) -> None:
+        if letters:
+            self._remember(letters)
+            self._write(letters, "stopped", why)
+
+    @property
+    def is_failing(self) -> bool:
+        with self._changed:
+            return self._tray.is_failing(self._clock.monotonic())
+
+    def has_told(self, key: str) -> bool:
+        return key in self._done
+
     def clear(self) -> list[Letter]:
         """Take the letters out, but for those that are being sent."""
         with self._changed:
@@ -107,8 +139,8 @@ class Desk:
     @property
     def health(self) -> Channel:
         with self._changed:
-            waiting, oldest = len(self._tray), self._tray.oldest_at
-            health = replace(self._health, waiting=waiting, oldest_at=oldest)
+            waiting, oldest, overdue = len(self._tray), self._tray.oldest_at, self._tray.overdue_count
+            health = replace(self._health, waiting=waiting, oldest_at=oldest, overdue=overdue)
             began = self._sending_since
         if began is not None and (hung := self._clock.monotonic() - began) > STRANGE_AFTER:
             since = health.since or self._clock.now() - hung
@@ -149,7 +181,7 @@ class Desk:
         """Wait for something to send; None at the end."""
         with self._changed:
             while not self._is_over:
-                self._drop_expired()
+                self._stop(self._tray.expired(self._clock.now()), "too old to be worth telling")
                 found = self._tray.pick(self._clock.monotonic(), is_last=self._is_last)
                 if isinstance(found, Pack):
                     self._tray.lease(found)
@@ -164,12 +196,6 @@ class Desk:
         self._done |= dict.fromkeys(letter.notice.key for letter in letters)
         while len(self._done) > DONE_AT_MOST:
             del self._done[next(iter(self._done))]
-
-    def _drop_expired(self) -> None:
-        gone = self._tray.expired(self._clock.now())
-        if gone:
-            self._remember(gone)
-            self._write(gone, "stopped", "too old to be worth telling")
 
     def _tell(self, pack: Pack) -> None:
         if not self._write(pack.letters, "leased", None).may_send(self._patience):
@@ -189,10 +215,9 @@ class Desk:
 
     def _send(self, pack: Pack) -> str:
         """Put it into words and hand it over. Raises Retry or Broken."""
-        notices = tuple(letter.notice for letter in pack.letters)
-        message = self._worded(notices)
-        if self._attach is not None:
-            message = replace(message, attachments=(*message.attachments, *self._attached(notices)))
+        message = self._worded(pack.letters)
+        if self._attach is not None and not pack.is_summary:
+            message = replace(message, attachments=(*message.attachments, *self._attached(message.notices)))
         began = self._clock.monotonic()
         try:
             words = self._sender.send(message, self._time).words
@@ -206,8 +231,11 @@ class Desk:
         self._time = self._timeout
         return words
 
-    def _worded(self, notices: tuple[Notice, ...]) -> Message:
+    def _worded(self, letters: Sequence[Letter]) -> Message:
+        notices = tuple(letter.notice for letter in letters)
         try:
+            if any(letter.told_by for letter in letters):
+                return summary(self.name, letters, self._clerk.alerts, self._clock.now())
             return self._render(notices, self._clock.now())
         except Exception:
             log.exception("a message could not be worded: it is told in short")
@@ -233,7 +261,7 @@ class Desk:
         written = self._write([first], "sent", words or None)
         if others:
             written = self._write(others, "merged", f"in one message of {len(pack.held)}")
-        self._clerk.told(letter.notice.key for letter in pack.letters)
+        self._clerk.told(self.name, pack.letters)
         self._clerk.changed()
         written.wait(self._patience)
 
@@ -247,8 +275,6 @@ class Desk:
         self._write([letter for letter in pack.letters if letter.notice.key not in gone], "waiting", words, pause)
         if given_up:
             self._give_up(given_up, f"not delivered in a day: {words}")
-        elif after is not None and after > TOO_LONG:
-            self._clerk.given_up(self.name, pack.letters, f"{self.name} takes nothing for {ago(after)}")
         self._clerk.changed()
 
     def _refused(self, pack: Pack, error: Broken) -> None:

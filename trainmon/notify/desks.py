@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from trainmon.ledger.outbox import Extra, Mark
-from trainmon.model_alerts import SEVERITIES, Channel, Delivered, Letter, NoticeKind, Route
+from trainmon.model_alerts import SEVERITIES, Alert, Channel, Delivered, Letter, Route
 from trainmon.notify.base import Sender
 from trainmon.notify.books import Books
 from trainmon.notify.clerk import Ticket
 from trainmon.notify.desk import Desk
+from trainmon.notify.held import NOT_PASSED_ON
 
-NOT_PASSED_ON: tuple[NoticeKind, ...] = ("heartbeat", "test", "start", "goodbye")
-"""Every channel has its own of these."""
 TOLD_AT_MOST = 20_000
 
 MakeDesk = Callable[[Sender, "Desks"], Desk]
@@ -31,8 +30,10 @@ class Desks:
         submit: Callable[[Delivered], None],
         wake: Callable[[], None],
         now: Callable[[], float],
+        alerts: Callable[[], Mapping[str, Alert] | None],
     ) -> None:
         self._make = make
+        self._alerts = alerts
         self._now = now
         self._wake = wake
         self._lock = threading.Lock()
@@ -113,6 +114,22 @@ class Desks:
             desk.stop()
             self.deliver(desk.clear())
 
+    def pass_on(self) -> None:
+        """Have others deliver what a channel has failed to deliver for too long. On the office's thread."""
+        for name, desk in self._desks.items():
+            desk.withdraw(self._is_needless)
+            for letter in desk.overdue():
+                others = self._stand_ins(name, letter)
+                if others:
+                    desk.passed_on(letter.notice.key)
+                    because = f"{name} could not deliver it: {desk.health.words or 'it does not answer'}"
+                    self.books.add(Extra(letter.notice, other, because) for other in others)
+
+    def _is_needless(self, letter: Letter) -> bool:
+        """Whether all that it was meant for have delivered it after all; or another, where its stand-in fails, too."""
+        meant = [self._desks.get(name) for name in letter.notice.channels]
+        return bool(letter.told_by) or all(desk is not None and desk.has_told(letter.notice.key) for desk in meant)
+
     def finish(self) -> None:
         """What can go goes now."""
         for desk in self._desks.values():
@@ -127,13 +144,20 @@ class Desks:
     def mark(self, marks: Iterable[Mark]) -> Ticket:
         return self.books.mark(marks)
 
-    def told(self, keys: Iterable[str]) -> None:
-        keys = tuple(keys)
+    @property
+    def alerts(self) -> Mapping[str, Alert] | None:
+        return self._alerts()
+
+    def told(self, channel: str, letters: Sequence[Letter]) -> None:
+        keys = [letter.notice.key for letter in letters]
         with self._lock:
             self._told |= dict.fromkeys(keys)
             while len(self._told) > TOLD_AT_MOST:
                 del self._told[next(iter(self._told))]
-        for desk in self._desks.values():
+        in_place = [letter.notice.key for letter in letters if letter.is_stand_in]
+        for name, desk in self._desks.items():
+            if name != channel:
+                desk.told_by(channel, in_place)
             desk.forget(keys)
 
     def given_up(self, channel: str, letters: Sequence[Letter], because: str) -> None:
@@ -141,22 +165,28 @@ class Desks:
         self.books.add(
             Extra(letter.notice, other, because)
             for letter in letters
-            if letter.notice.kind not in NOT_PASSED_ON
-            for other in self._others(channel, letter)
+            if letter.notice.kind not in NOT_PASSED_ON and not letter.told_by
+            for other in self._stand_ins(channel, letter)
         )
         with self._lock:
             told = [letter.notice.key for letter in letters if letter.notice.key in self._told]
         if channel in self._desks:
             self._desks[channel].forget(told)
 
-    def _others(self, channel: str, letter: Letter) -> list[str]:
-        others = [name for name in self._desks if name != channel]
-        spare = [route.channel for route in self._routes if route.fallback and route.channel in others]
-        if spare:
-            return spare
-        least = {route.channel: route.severity for route in self._routes}
-        rank = SEVERITIES.index(letter.notice.severity)
-        return [name for name in others if rank <= SEVERITIES.index(least.get(name, "info"))]
+    def _stand_ins(self, channel: str, letter: Letter) -> list[str]:
+        """Who delivers what this channel could not: the fallbacks. Where none works, and no other channel that it was
+        meant for, all that are told of what is so bad."""
+        routes = {name: Route(channel=name, severity="info") for name in self._desks if name != channel}
+        routes |= {route.channel: route for route in self._routes if route.channel in routes}
+        if letter.notice.kind == "resolve":
+            routes = {name: route for name, route in routes.items() if route.resolved}
+        meant = letter.notice.channels
+        working = {name for name in routes if not self._desks[name].is_failing}
+        spare = [name for name, route in routes.items() if route.fallback and name in working]
+        if not spare and not working.intersection(meant):
+            rank = SEVERITIES.index(letter.notice.severity)
+            spare = [name for name, route in routes.items() if rank <= SEVERITIES.index(route.severity)]
+        return [name for name in spare if name not in meant]
 
     def changed(self) -> None:
         self._wake()

@@ -203,7 +203,7 @@ def _title(stories: Sequence[Story], plain: Sequence[Notice], notices: Sequence[
     first = stories[0]
     more = len(stories) - 1 + len(plain) + sum(notice.more for notice in notices)
     others = f" and {more:,} more" if more else ""
-    return _titled(f"{_said(first)} {_of(first.alert)}", f"{others}{late}")
+    return _titled(f"{_said(first)} {name_of(first.alert)}", f"{others}{late}")
 
 
 def _titled(what: str, end: str) -> str:
@@ -218,7 +218,7 @@ def _said(story: Story) -> str:
     return BEFORE.get(story.notices[-1].kind, "") + SAID[alert.severity]
 
 
-def _of(alert: Alert) -> str:
+def name_of(alert: Alert) -> str:
     """`video-2b: gpu-hot gpu-001/3`: the run, what, and where."""
     if alert.rule == TEST:
         return "test of trainmon-tui: please acknowledge it"

@@ -82,7 +82,15 @@ class Office:
             waits: dict[str, Seconds] = {"patience": patience, "timeout": timeout}
             return Desk(sender, desks, self._clock, render=render, attach=attach, rng=own, **waits)
 
-        self._desks = Desks(senders, routes, make=desk, submit=submit, wake=self._wake, now=self._clock.now)
+        self._desks = Desks(
+            senders,
+            routes,
+            make=desk,
+            submit=submit,
+            wake=self._wake,
+            now=self._clock.now,
+            alerts=lambda: self._shift.state.alerts if self._shift.state is not None else None,
+        )
         network = NETWORK if ledger.is_network else None
         self._shift = Shift(self._clock, submit, self._desks, program=program, network=network)
         fence = self._shift.name if ledger.is_network else None
@@ -178,6 +186,7 @@ class Office:
             self._roster.turn()
         finally:
             self._books.turn()  # whatever becomes of the duty: what is to be told waits for nothing
+            self._desks.pass_on()
         if self._books.is_lost:
             self._shift.lose()
             self._roster.ask_again()

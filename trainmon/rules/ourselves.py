@@ -127,10 +127,11 @@ class ChannelFailing(Rule, frozen=True, kw_only=True):
     origin = "ours; Alertmanager's own mixin waits 5 minutes"
 
     patience: Duration = 300.0
-    """How long it may be tried again before that is told; one that refuses is told at once."""
+    """How long it may be tried again before that is told; at once, where it refuses, or others deliver for it."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        failing = [channel for channel in state.channels.values() if self._is_failing(channel, now)]
+        has_others = len(state.channels) > 1
+        failing = [channel for channel in state.channels.values() if self._is_failing(channel, has_others, now)]
         everyone = len(failing) == len(state.channels)
         for channel in failing:
             since = channel.since if channel.since is not None else now
@@ -139,7 +140,7 @@ class ChannelFailing(Rule, frozen=True, kw_only=True):
             waiting = f"; {counted(channel.waiting, 'message')} waiting" if channel.waiting else ""
             yield Finding(
                 rule=self.name,
-                subject=f"channel:{channel.name}",
+                subject=f"{CHANNEL}{channel.name}",
                 severity="critical" if everyone else "warning",
                 summary=f"the channel {channel.name} ({channel.type}) {how}: {words}{waiting}"
                 + (" — no other channel works" if everyone else ""),
@@ -147,14 +148,14 @@ class ChannelFailing(Rule, frozen=True, kw_only=True):
                 since=channel.since,
             )
 
-    def _is_failing(self, channel: Channel, now: Instant) -> bool:
-        if channel.state == "broken":
+    def _is_failing(self, channel: Channel, has_others: bool, now: Instant) -> bool:
+        if channel.state == "broken" or (has_others and channel.overdue):
             return True
         return channel.state == "retrying" and channel.since is not None and now - channel.since >= self.patience
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
         """It is over when it has taken something; one that was not tried since is not known to work."""
-        channel = state.channels.get(alert.subject.removeprefix("channel:"))
+        channel = state.channels.get(alert.subject.removeprefix(CHANNEL))
         return None if channel is not None and channel.state == "ok" else "nothing was sent by it since"
 
 
@@ -174,7 +175,7 @@ class OutboxOld(Rule, frozen=True, kw_only=True):
                 continue
             yield Finding(
                 rule=self.name,
-                subject=f"channel:{channel.name}",
+                subject=f"{CHANNEL}{channel.name}",
                 severity="warning",
                 summary=f"{counted(channel.waiting, 'message')} for {channel.name} not sent,"
                 f" the oldest for {ago(now - channel.oldest_at)}",
@@ -278,6 +279,9 @@ class UnansweredTest(Rule, frozen=True, kw_only=True):
 
 TEST = "test"
 """The rule of the test message, which no rule finds: it is asked for, and ends when somebody acknowledges it."""
+
+CHANNEL = "channel:"
+"""With that the subject of an alert about a channel begins."""
 
 OURSELVES: tuple[type[Rule], ...] = (
     MonitorBlind, ClusterUnreachable, SourceLate, SourceDown, ChannelFailing, OutboxOld, LedgerStuck, RuleRaised,

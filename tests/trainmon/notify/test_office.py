@@ -120,12 +120,14 @@ def test_a_receiver_that_asks_for_a_pause_gets_it(tmp_path: Path) -> None:
     phone = Phone()
     phone.script.append(Retry("429: limit reached", after=600.0))
     with opened(tmp_path, phone) as scene:
-        scene.hand_over(fire())
+        scene.hand_over(fire(severity="warning"))
         until(lambda: scene.rows("SELECT state, attempts, words FROM outbox") == [("waiting", 1, "429: limit reached")])
         assert scene.rows(f"SELECT next_at - {scene.clock.now()} > 500 FROM outbox") == [(1,)]
-        scene.hand_over(fire("b"))
+        scene.hand_over(fire("b", severity="warning"))
         until(lambda: len(scene.rows("SELECT * FROM outbox")) == 2)
-        assert len(phone.tried) == 1
+        scene.hand_over(fire("c"))
+        until(lambda: phone.keys[:1] == ["c-fire"], "what is critical asks again")
+        assert [message.key for message in phone.tried[:2]] == ["a-fire", "c-fire"]
 
 
 def test_a_channel_that_wants_to_be_left_alone_for_long_is_stood_in_for(tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ def test_a_channel_that_wants_to_be_left_alone_for_long_is_stood_in_for(tmp_path
     with opened(tmp_path, phone, mail) as scene:
         scene.hand_over(fire("a", "phone"))
         until(lambda: mail.keys == ["a-fire"])
-        assert mail.taken[0].notices[0].reason == "fired; phone takes nothing for 2h"
+        assert mail.taken[0].notices[0].reason == "fired; phone could not deliver it: 42908: daily quota"
         assert scene.rows("SELECT channel, state FROM outbox ORDER BY channel") == [
             ("mail", "leased"), ("phone", "waiting"),
         ] or scene.rows("SELECT state FROM outbox WHERE channel = 'mail'") == [("sent",)]  # fmt: skip

@@ -9,6 +9,7 @@ import pytest
 
 from tests.trainmon.notify.telling import alert, beat, notice, over
 from trainmon.model_alerts import Letter, Notice
+from trainmon.notify.held import Pack
 from trainmon.notify.tray import (
     ASKED_AT_MOST,
     GIVEN_UP_AFTER,
@@ -18,7 +19,6 @@ from trainmon.notify.tray import (
     REFUSED_PAUSE,
     ROOM,
     TOGETHER,
-    Pack,
     Tray,
 )
 
@@ -156,11 +156,172 @@ def test_news_that_are_critical_do_not_wait_for_the_pause_of_others() -> None:
 
 @pytest.mark.parametrize(("asked", "waited"), [(30.0, 30.0), (10 * DAY, ASKED_AT_MOST)])
 def test_a_receiver_that_asks_to_be_left_alone_is(asked: float, waited: float) -> None:
-    made = tray(about("a"))
+    made = tray(about("a", severity="warning"))
     made.failed(pack(made, 1_000.0), 1_000.0, asked)
-    made.add(letter(about("b")), 1_000.0)
-    assert waits(made, 1_000.0) == waited, "whatever comes"
+    made.add(letter(about("b", severity="warning")), 1_000.0)
+    assert waits(made, 1_000.0) == waited, "whatever comes, but what is critical"
     assert picked(made, 1_000.0 + waited) != []
+
+
+def test_a_receiver_that_asks_to_be_left_alone_is_asked_again_with_each_critical_message() -> None:
+    made = tray(about("a"))
+    made.failed(pack(made, 1_000.0), 1_000.0, 99_999_999.0)
+    assert waits(made, 1_000.0) == 900.0, "and with the same one every quarter of an hour"
+    made.add(letter(about("b")), 1_240.0)
+    assert picked(made, 1_240.0) == ["b-fire"]
+
+
+# ---- what others are to deliver --------------------------------------------------------------------------------------
+
+
+def overdue(made: Tray, at: float) -> list[str]:
+    return [one.notice.key for one in made.overdue(at)]
+
+
+def tried(made: Tray, at: float, key: str) -> Pack:
+    """The message with this key; those before it fail."""
+    found = pack(made, at)
+    while key not in [one.notice.key for one in found.letters]:
+        assert found.held, f"{key} does not go at {at}"
+        made.failed(found, at, None)
+        found = pack(made, at)
+    return found
+
+
+@pytest.mark.parametrize(("severity", "limit"), [("critical", 60.0), ("warning", 300.0), ("info", 300.0)])
+def test_a_message_is_overdue_in_time_to_be_delivered_by_others(severity: str, limit: float) -> None:
+    """With 15 s to write it down and to send it: what a stuck ledger, and a slow channel take."""
+    made, now = tray(about("a", severity=severity)), 1_000.0
+    while not overdue(made, now):
+        found = made.pick(now)
+        if isinstance(found, Pack):
+            made.lease(found)
+            made.failed(found, now, None)
+        now += 1.0
+    assert 0.6 * limit <= now - 1_000.0 <= limit - 15.0, "nor at the first blip"
+
+
+def test_a_try_that_hangs_counts_from_its_beginning() -> None:
+    made = tray(about("a"))
+    found = pack(made, 1_000.0)
+    assert overdue(made, 1_030.0) == []
+    made.failed(found, 1_030.0, None)
+    pack(made, 1_040.0)
+    assert overdue(made, 1_045.0) == ["a-fire"], "in the middle of the second"
+
+
+def test_a_new_message_for_a_channel_that_is_down_is_overdue_after_its_first_try() -> None:
+    made = tray(about("a"))
+    made.failed(pack(made, 1_000.0), 1_000.0, None)
+    made.add(letter(about("b")), 1_100.0)
+    assert overdue(made, 1_100.0) == ["a-fire"]
+    made.failed(tried(made, 1_100.0, "b-fire"), 1_101.0, None)
+    made.passed_on("a-fire")
+    assert overdue(made, 1_101.0) == ["b-fire"]
+    made.passed_on("b-fire")
+    made.add(letter(about("c")), 1_200.0)
+    pack(made, 1_200.0)
+    assert overdue(made, 1_205.0) == []
+    assert overdue(made, 1_210.0) == ["c-fire"], "a first try that hangs is not waited for"
+
+
+def test_what_cannot_go_because_the_receiver_asks_for_a_pause_is_overdue_at_once() -> None:
+    made = tray(about("a"))
+    made.failed(pack(made, 1_000.0), 1_000.0, 99_999_999.0)
+    assert overdue(made, 1_000.0) == ["a-fire"]
+
+
+def test_a_channel_that_works_now_and_then_delays_nothing() -> None:
+    made = tray(about("a"))
+    made.failed(pack(made, 1_000.0), 1_000.0, None)
+    for at in range(1_008, 1_045, 9):
+        made.add(letter(about(f"b{at}")), float(at))
+        made.sent(tried(made, float(at), f"b{at}-fire"))
+    assert overdue(made, 1_045.0) == ["a-fire"]
+
+
+def test_what_follows_a_message_that_others_were_given_goes_the_same_way_at_once() -> None:
+    made = tray(about("a", severity="warning"))
+    made.failed(pack(made, 1_000.0), 1_000.0, None)
+    assert overdue(made, 1_240.0) == ["a-fire"]
+    made.passed_on("a-fire")
+    made.add(letter(over(alert(id="a"))), 1_250.0)
+    assert overdue(made, 1_250.0) == ["a-resolve"]
+
+
+def test_signs_of_life_are_each_channels_own() -> None:
+    made = tray(beat())
+    made.failed(pack(made, 1_000.0), 1_000.0, None)
+    assert overdue(made, 9_000.0) == []
+
+
+def down(*names: str) -> Tray:
+    """A channel that is down; what it should have delivered another one has."""
+    made = tray(*(about(name) for name in names))
+    for _ in names:
+        made.failed(pack(made, 1_000.0), 1_000.0, None)
+    for one in made.overdue(1_050.0):
+        made.passed_on(one.notice.key)
+        made.told_by(one.notice.key, "spare")
+    return made
+
+
+def test_what_others_have_delivered_is_tried_as_one_summary_and_does_not_wait() -> None:
+    made = down("a", "b", "c")
+    assert (len(made), made.oldest_at, made.overdue_count) == (0, None, 3)
+    for at in range(2_000, 6_000, 400):
+        found = pack(made, float(at))
+        assert sorted(one.notice.key for one in found.letters) == ["a-fire", "b-fire", "c-fire"]
+        assert found.is_summary
+        made.failed(found, float(at), None)
+
+
+def test_the_summary_follows_the_first_message_that_a_channel_takes_again() -> None:
+    made = down("a", "b")
+    made.failed(pack(made, 2_000.0), 2_000.0, None)
+    made.add(letter(about("c")), 2_001.0)
+    first = pack(made, 2_001.0)
+    assert [one.notice.key for one in first.letters] == ["c-fire"], "what is new goes before, and alone"
+    made.sent(first)
+    assert sorted(picked(made, 2_001.0)) == ["a-fire", "b-fire"]
+
+
+def test_that_it_is_over_is_told_in_the_summary() -> None:
+    made = down("a", "b")
+    made.add(letter(over(alert(id="a"))), 2_000.0)
+    assert sorted(picked(made, 2_000.0)) == ["a-fire", "a-resolve", "b-fire"]
+
+
+def test_a_summary_is_for_a_week() -> None:
+    made, now = down("a"), 2_000.0
+    while isinstance(found := made.pick(now), Pack | float):
+        if isinstance(found, Pack):
+            made.lease(found)
+            if made.failed(found, now, None):
+                break
+        now += found if isinstance(found, float) else 0.0
+    assert 7 * DAY <= now - 1_000.0 <= 7 * DAY + LONGEST_PAUSE
+
+
+def test_a_stand_in_that_fails_as_well_tells_nothing_late() -> None:
+    made = tray()
+    made.add(Letter(id=0, channel="spare", notice=about("a"), made_at=1_000.0), 1_000.0)
+    made.failed(pack(made, 1_000.0), 1_000.0, None)
+    assert overdue(made, 1_050.0) == ["a-fire"]
+    made.passed_on("a-fire")
+    made.told_by("a-fire", "mail")
+    found = pack(made, 2_000.0)
+    assert made.withdraw(lambda one: bool(one.told_by)) == [], "it is being sent"
+    made.failed(found, 2_000.0, None)
+    assert [one.notice.key for one in made.withdraw(lambda one: bool(one.told_by))] == ["a-fire"]
+    assert made.pick(9e9) is None
+
+
+def test_another_channel_of_the_same_message_that_works_needs_no_summary() -> None:
+    made = tray(about("a"))
+    made.told_by("a-fire", "spare")
+    found = pack(made, 1_000.0)
+    assert not found.is_summary
 
 
 def test_one_that_spoils_every_message_holds_up_no_other() -> None:

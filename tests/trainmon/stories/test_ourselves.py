@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.stories.story import BEGIN, Story, mail, phone, rule
 from trainmon.bulletins import HEARTBEAT, sign_of_life
 from trainmon.model import LedgerTrouble, Run, RunSpec, State
-from trainmon.model_alerts import AlertsRecalled, Channel, ChannelsChanged, Duty, DutyChanged, Recalled
+from trainmon.model_alerts import AlertsRecalled, Channel, ChannelsChanged, Duty, DutyChanged, Recalled, Route
 from trainmon.routing import HeartbeatSpec, Routing
 from trainmon.rules.ourselves import (
     ChannelFailing,
@@ -75,6 +76,32 @@ def test_a_channel_that_is_tried_again_is_told_after_five_minutes_and_its_outbox
         story.at(312).expect("fire", "channel:phone", on=["mail"])
         story.at(2_000, tick=10)
         assert story.alert("outbox-old").inhibited_by == story.alert("channel-failing").id
+
+
+@pytest.mark.parametrize("later", [0.0, 600.0])
+def test_that_messages_are_overdue_is_told_at_once_by_every_other_channel(later: float) -> None:
+    pager = Route(channel="pager", severity="critical", rules=("run-dead",), after=later)
+    with Story(ChannelFailing(), rule("run-dead"), phone(), mail(), pager) as story:
+        late = replace(PHONE, state="retrying", words="503", since=BEGIN + 10, overdue=1)
+        story.hear(ChannelsChanged((late, MAIL))).at(57).expect("fire", "channel:phone", on=["mail", "pager"])
+        story.hear(ChannelsChanged((PHONE,))).at(200).expect("resolve", "channel:phone", on=["mail", "pager"])
+
+
+def test_with_a_fallback_it_is_told_that_a_channel_fails_and_others_as_usual() -> None:
+    pager = Route(channel="pager", severity="critical")
+    with Story(ChannelFailing(), OutboxOld(), phone(), pager, mail(fallback=True)) as story:
+        broken = replace(PHONE, state="broken", words="401 unauthorized", since=BEGIN + 10)
+        story.hear(ChannelsChanged((broken, MAIL))).at(12).expect("fire", "channel:phone", on=["mail"])
+        story.hear(ChannelsChanged((PHONE, replace(MAIL, oldest_at=BEGIN - 900)))).at(200)
+        story.expect("fire", "channel:mail", on=["phone", "pager"])
+        story.expect("resolve", "channel:phone", on=["mail"])
+
+
+def test_an_only_channel_is_not_told_at_once_that_it_is_late() -> None:
+    with Story(ChannelFailing(), phone()) as story:
+        late = replace(PHONE, state="retrying", words="503", since=BEGIN + 10, overdue=1)
+        story.hear(ChannelsChanged((late,))).at(300).expect_nothing_else()
+        story.at(312).expect("fire", "channel:phone", on=["phone"])
 
 
 def test_when_no_channel_works_that_is_code_red_on_all_of_them() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tests.trainmon.stories.story import BEGIN, Story, mail, phone, rule
-from trainmon.model_alerts import Route, Silence
+from trainmon.model_alerts import Delivered, Delivery, Route, Silence
 from trainmon.routing import Routing
 
 HOUR = 3_600.0
@@ -44,6 +45,37 @@ def test_a_channel_of_some_rules_is_told_of_these() -> None:
 def test_a_fallback_is_told_nothing_by_itself() -> None:
     with Story(rule("run-dead"), phone(), mail(fallback=True)) as story:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN, on=["phone"])
+
+
+def stood_in(story: Story, *, kind: str = "fire") -> Story:
+    """The fallback has delivered what the phone could not."""
+    delivery = Delivery(channel="mail", kind=kind, state="sent", at=story.clock.wall)
+    return story.hear(Delivered((story.alert("run-dead").id,), delivery)).at(story.elapsed + 1)
+
+
+def test_a_fallback_that_has_stood_in_is_told_that_it_is_over_and_not_that_it_goes_on() -> None:
+    with Story(rule("run-dead"), phone(), mail(fallback=True)) as story:
+        story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN, on=["phone"])
+        stood_in(story).at(4 * HOUR + 40, tick=20).expect("repeat", RUN, on=["phone"])
+        story.well().at(5 * HOUR, tick=20).expect("resolve", RUN, on=["phone", "mail"])
+
+
+def test_a_fallback_that_has_stood_in_is_told_that_somebody_has_taken_it() -> None:
+    with Story(rule("run-dead"), phone(), mail(fallback=True)) as story:
+        story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN, on=["phone"])
+        alert = stood_in(story).alert("run-dead")
+        story.order("ack", alert.id, token=alert.token, via="phone", by="mail").at(20)
+        story.expect("acknowledged", RUN, on=["phone", "mail"])
+        stood_in(story, kind="acknowledged").well().at(100).expect("resolve", RUN, on=["phone", "mail"])
+
+
+def test_a_restart_does_not_forget_that_a_fallback_has_stood_in() -> None:
+    with Story(rule("run-dead"), phone(), mail(fallback=True)) as story:
+        story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN, on=["phone"])
+        delivery = Delivery(channel="mail", kind="fire", state="sent", at=story.clock.wall)
+        known = story.kept.alerts[story.alert("run-dead").id]
+        story.kept.alerts[known.id] = replace(known, delivery=(*known.delivery, delivery))
+        story.restart().at(20).well().at(200).expect("resolve", RUN, on=["phone", "mail"])
 
 
 def test_a_channel_that_does_not_want_to_hear_that_it_is_over_does_not() -> None:
