@@ -64,7 +64,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     """The notice's kind."""
     state: Literal["waiting", "sending", "sent", "retrying", "dead", "merged", "stopped"]
-    """dead: given up (the channel is broken). merged: told as part of a later message. stopped: no longer true."""
+    """dead: given up (the channel is broken). merged: told as part of a later message. stopped: no longer true,
+    or delivered by another channel."""
     at: Instant
     """When that state began; of `sent`, when the channel said that it took it."""
     words: str | None = None

@@ -41,25 +41,30 @@ def with_a_full_disk(told: Story, kills: int) -> None:
         told.lose_lives(1, pages=0 if number % 3 else int(str(pages)))
 
 
-Part = tuple[str, Callable[[Story, int], None], float, bool]
+def in_an_outage(told: Story, kills: int) -> None:
+    told.lose_lives_in_an_outage(kills)
+
+
+Part = tuple[str, Callable[[Story, int], None], float, str]
 PARTS: tuple[Part, ...] = (
-    ("plain", plainly, 0.6, False),
-    ("with mail (apprise)", plainly, 0.1, True),
-    ("on a network file system", on_a_network, 0.1, False),
-    ("clocks that jump", with_jumping_clocks, 0.1, False),
-    ("full disk", with_a_full_disk, 0.1, False),
+    ("plain", plainly, 0.5, ""),
+    ("with mail (apprise)", plainly, 0.1, "mail"),
+    ("a channel down, a fallback", in_an_outage, 0.1, "fallback"),
+    ("on a network file system", on_a_network, 0.1, ""),
+    ("clocks that jump", with_jumping_clocks, 0.1, ""),
+    ("full disk", with_a_full_disk, 0.1, ""),
 )
-"""Name, what happens, its share of the kills, and whether mail is sent as well."""
+"""Name, what happens, its share of the kills, and what is sent by as well."""
 
 LIVES_A_STORY = 60
 """So many on one ledger; then a new one is begun, so that what is told stays within what is looked at."""
 
 
 def run(part: Part, kills: int, seed: int) -> Outcome:
-    _, happen, _, mail = part
+    _, happen, _, besides = part
     with (
         tempfile.TemporaryDirectory(prefix="trainmon-chaos-") as directory,
-        story(Path(directory), seed, mail=mail) as told,
+        story(Path(directory), seed, mail=besides == "mail", fallback=besides == "fallback") as told,
     ):
         happen(told, kills)
         return told.end()

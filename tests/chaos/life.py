@@ -51,6 +51,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     ntfy: str
     webhook: str
     mail: str | None = None
+    fallback: str | None = None
+    """A webhook that stands in for the others."""
     kill_at: int = 0
     """The point that it is killed at; 0: at none."""
     from_detection: bool = True
@@ -198,6 +200,8 @@ def senders(spec: Spec, points: Points) -> list[Sender]:
     ]
     if spec.mail is not None:
         made.append(Apprise(Channel(name="mail", type="apprise", severity="info"), url=spec.mail, pictures=False))
+    if spec.fallback is not None:
+        made.append(Webhook(Channel(name="fallback", type="webhook"), url=spec.fallback, headers={}))
     return [Pointed(sender, points, Path(spec.diary)) for sender in made]
 
 
@@ -214,8 +218,9 @@ def live(spec: Spec) -> None:
     routes = (
         Route(channel="ntfy", severity="info"),
         Route(channel="webhook", severity="info"),
-        Route(channel="mail", severity="info", rules=("mailed",)),
-    )[: 2 + (spec.mail is not None)]
+        *([Route(channel="mail", severity="info", rules=("mailed",))] if spec.mail is not None else []),
+        *([Route(channel="fallback", fallback=True)] if spec.fallback is not None else []),
+    )
     ledger = Ledger(Path(spec.directory), lambda _: None, clock, factory=Connection, is_network=spec.is_network)
     office = Office(ledger, senders(spec, points), submit, clock, routes=routes, timeout=TIMEOUT, program="chaos")
     rules = tuple(rule(name, file=spec.faults, mailed=name == "mailed") for name in ("plain", "mailed"))

@@ -119,9 +119,12 @@ class Nursery:
 class Story:
     """See above."""
 
-    def __init__(self, directory: Path, seed: int, topic: Topic, hook: Hook, mail: MailServer | None) -> None:
+    def __init__(
+        self, directory: Path, seed: int, topic: Topic, hook: Hook, mail: MailServer | None, fallback: Hook | None
+    ) -> None:
         self.rng = random.Random(seed)
-        self.topic, self.hook, self.mail = topic, hook, mail
+        self.topic, self.hook, self.mail, self.fallback = topic, hook, mail, fallback
+        self.is_topic_down = False
         self.ledger = directory / "state" / "ledger.sqlite"
         self.faults = directory / "faults"
         self.diary = directory / "diary"
@@ -140,6 +143,7 @@ class Story:
             ntfy=topic.url,
             webhook=f"{hook.url}/hook",
             mail=mail.url if mail else None,
+            fallback=f"{fallback.url}/fallback" if fallback else None,
         )
 
     def lose_lives(self, kills: int, **changes: Any) -> None:
@@ -152,6 +156,13 @@ class Story:
             place = self._live(replace(self.spec, kill_at=kill_at, from_detection=from_detection, **changes))
             self.outcome.kills += 1
             self.outcome.points[place] += 1
+
+    def lose_lives_in_an_outage(self, kills: int) -> None:
+        """A minute lies between two lives, and the ntfy server is down in most of them."""
+        for number in range(kills):
+            self.is_topic_down = number % 5 != 4
+            self.spec = replace(self.spec, shift=self.spec.shift + 60.0)
+            self.lose_lives(1)
 
     def lose_lives_in_pairs(self, kills: int) -> None:
         """Two programs on one ledger: where the one that tells is killed, the other takes over, and is killed too."""
@@ -181,13 +192,16 @@ class Story:
 
     def end(self) -> Outcome:
         """The last life is a good one; then all is counted."""
-        for receiver in (self.topic, self.hook):
+        for receiver in self._receivers:
             receiver.well()
         if self.mail is not None:
             self.mail.always("")
         for _ in range(20):
             self._live(replace(self.spec, ends_well=True, seconds=2.0))
-            if not self.rows("SELECT 1 FROM outbox WHERE state NOT IN ('sent', 'merged')") and self._has_told_all():
+            if (
+                not self.rows("SELECT 1 FROM outbox WHERE state IN ('waiting', 'leased', 'dead')")
+                and self._has_told_all()
+            ):
                 break
         self._count()
         return self.outcome
@@ -204,7 +218,7 @@ class Story:
         quiet, known, quiet_since = QUIET if self.mail is None else QUIET_CHILDREN, -1, time.monotonic()
         while time.monotonic() - quiet_since < quiet:
             mails = self.mail.messages if self.mail is not None else ()
-            came = len(self.topic.requests) + len(self.hook.requests) + len(mails)
+            came = sum(len(receiver.requests) for receiver in self._receivers) + len(mails)
             if came != known:
                 known, quiet_since = came, time.monotonic()
             time.sleep(0.01)
@@ -221,11 +235,18 @@ class Story:
         self.faults.write_text(" ".join(self._active[-30:]))
         self._active = self._active[-30:]
 
+    @property
+    def _receivers(self) -> tuple[Topic | Hook, ...]:
+        return (self.topic, self.hook) if self.fallback is None else (self.topic, self.hook, self.fallback)
+
     def _receivers_fail(self) -> None:
-        for receiver in (self.topic, self.hook):
+        for receiver in self._receivers:
             receiver.well()
             first = WELL if self.rng.random() < 0.5 else next(self._bad)  # each in turn, however few requests come
             receiver.script(first, *self.rng.choices((WELL, *BAD), weights=(8, *([1] * len(BAD))), k=12))
+        if self.is_topic_down:
+            self.topic.well()
+            self.topic.always(status(503))
         if self.mail is not None:
             self.mail.always(self.rng.choice(("", "", "", "451 later", "cut")))
 
@@ -237,7 +258,9 @@ class Story:
         lines = (line.split() for line in self.diary.read_text().splitlines()) if self.diary.exists() else ()
         inside = {key: frozenset(notices) for key, *notices in lines}
         mails = self.mail.messages if self.mail is not None else []
+        fallback = self.fallback.got if self.fallback is not None else []
         return {
+            "fallback": [(inside[same(request)], was_said) for request, was_said in fallback],
             "ntfy": [(frozenset([same(request)]), was_said) for request, was_said in self.topic.got],
             "webhook": [(inside[same(request)], was_said) for request, was_said in self.hook.got],
             "mail": [(frozenset([one.as_string()]), True) for one in mails],
@@ -259,7 +282,9 @@ class Story:
             self.outcome.most_copies_a_crash = max(self.outcome.most_copies_a_crash, *map(len, blamed.values()), 0)
 
     def _texts(self) -> dict[str, str]:
+        fallback = self.fallback.taken if self.fallback is not None else []
         return {
+            "fallback": "\n".join(request.body.decode() for request in fallback),
             "ntfy": "\n".join(f"{one.title}\n{one.message}\n{one.attachment.decode()}" for one in self.topic.messages),
             "webhook": "\n".join(request.body.decode() for request in self.hook.taken),
             "mail": "\n".join(f"{one['Subject']}\n{one}" for one in self.mail.messages) if self.mail else "",
@@ -271,14 +296,15 @@ class Story:
 
     def _count(self) -> None:
         """Lost is what is in the outbox and came to nobody, what was found and is in no outbox, and what was given
-        up."""
+        up; not what the fallback need not send any more, as the others did."""
         self._count_copies()
         texts, outcome = self._texts(), self.outcome
         rows = self.rows(
             "SELECT outbox.channel, outbox.state, notices.key, notices.notice FROM outbox JOIN notices USING (key)"
         )
         for channel, state, key, notice in rows:
-            for alert in msgspec.json.decode(notice)["alerts"]:
+            is_needless = channel == "fallback" and state == "stopped"
+            for alert in () if is_needless else msgspec.json.decode(notice)["alerts"]:
                 if state not in ("sent", "merged") or alert["run"] not in texts[channel]:
                     outcome.lost.append(f"{key} by {channel}: {state}")
         for name in self._active:
@@ -297,11 +323,13 @@ class Story:
 
 
 @contextmanager
-def story(directory: Path, seed: int, *, mail: bool = False) -> Iterator[Story]:
+def story(directory: Path, seed: int, *, mail: bool = False, fallback: bool = False) -> Iterator[Story]:
     """With its receivers running."""
     with ExitStack() as stack:
         topic: Topic = stack.enter_context(Topic.start())
         hook: Hook = stack.enter_context(Hook.start())
-        made = Story(directory, seed, topic, hook, stack.enter_context(MailServer.start()) if mail else None)
+        mails = stack.enter_context(MailServer.start()) if mail else None
+        spare: Hook | None = stack.enter_context(Hook.start()) if fallback else None
+        made = Story(directory, seed, topic, hook, mails, spare)
         stack.callback(made.nursery.close)
         yield made

@@ -47,6 +47,18 @@ def test_a_ledger_on_a_network_file_system_loses_nothing(tmp_path: Path) -> None
     assert outcome.most_copies_a_crash <= 1
 
 
+def test_an_outage_of_a_channel_with_a_fallback_loses_nothing(tmp_path: Path) -> None:
+    with story(tmp_path, seed=12, fallback=True) as told:
+        told.lose_lives_in_an_outage(12)
+        outcome = told.end()
+        by_the_fallback = told.rows(
+            "SELECT count(*) FROM outbox WHERE channel = 'fallback' AND state IN ('sent', 'merged')"
+        )
+    assert all_arrived(outcome)
+    assert outcome.most_copies_a_crash <= 1, outcome.copies
+    assert by_the_fallback[0][0] >= 2, "the fallback was hardly needed"
+
+
 def test_two_programs_that_take_over_from_each_other_lose_nothing(tmp_path: Path) -> None:
     with story(tmp_path, seed=9) as told:
         told.lose_lives_in_pairs(6)

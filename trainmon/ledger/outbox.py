@@ -105,10 +105,14 @@ def write_marks(connection: sqlite3.Connection, marks: Iterable[Mark]) -> None:
             connection.execute(query, values)
 
 
+STAND_INS = (
+    "FROM outbox AS other WHERE other.key = outbox.key AND outbox.because IS NULL "
+    "AND other.because IS NOT NULL AND other.state IN ('sent', 'merged')"
+)
+"""Those that have delivered it in place of a channel that was down."""
 COLUMNS = (
     "outbox.id, channel, outbox.state, attempts, next_at, made_at, sent_at, words, "
-    "(SELECT group_concat(other.channel, char(10)) FROM outbox AS other WHERE other.key = outbox.key "
-    "AND outbox.because IS NULL AND other.because IS NOT NULL AND other.state IN ('sent', 'merged')), "
+    f"(SELECT group_concat(other.channel, char(10)) {STAND_INS}), "
     "because, notice, notices.key, notices.severity, notices.at, notices.reason"
 )
 FROM = "FROM outbox JOIN notices ON notices.key = outbox.key"
@@ -166,9 +170,10 @@ class Counts(NamedTuple):
 
 
 def count(connection: sqlite3.Connection, since: Instant) -> Counts:
-    """How much waits now, and how much was given up since then."""
+    """How much waits now that no channel has delivered yet, and how much was given up since then."""
     waiting, oldest = connection.execute(
-        "SELECT count(*), min(made_at) FROM outbox WHERE state IN ('waiting', 'leased')"
+        "SELECT count(*), min(made_at) FROM outbox WHERE state IN ('waiting', 'leased') "
+        f"AND NOT EXISTS (SELECT 1 {STAND_INS})"
     ).fetchone()
     (dead,) = connection.execute(
         "SELECT count(*) FROM outbox WHERE state = 'dead' AND made_at > ?", (since,)

@@ -60,7 +60,7 @@ class Desk:
         self._sending_since: Seconds | None = None
         self._done: dict[str, None] = {}
         """The newest that were told: their marks may not be in the ledger yet."""
-        self._is_last = False
+        self.is_last = False
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name=f"channel {self.name}", daemon=True)
 
@@ -87,10 +87,10 @@ class Desk:
             for key in keys:
                 self._tray.forget(key)
 
-    def overdue(self) -> list[Letter]:
+    def overdue(self, *, is_last: bool) -> list[Letter]:
         """What this channel should have delivered by now, and no other was given yet."""
         with self._changed:
-            return self._tray.overdue(self._clock.monotonic())
+            return self._tray.overdue(self._clock.monotonic(), is_last=is_last and self.is_last)
 
     def passed_on(self, key: str) -> None:
         with self._changed:
@@ -150,7 +150,7 @@ class Desk:
     def finish(self) -> None:
         """Send what can go, and end."""
         with self._changed:
-            self._is_last = True
+            self.is_last = True
             self._changed.notify()
 
     def stop(self) -> None:
@@ -182,12 +182,12 @@ class Desk:
         with self._changed:
             while not self._is_over:
                 self._stop(self._tray.expired(self._clock.now()), "too old to be worth telling")
-                found = self._tray.pick(self._clock.monotonic(), is_last=self._is_last)
+                found = self._tray.pick(self._clock.monotonic(), is_last=self.is_last)
                 if isinstance(found, Pack):
                     self._tray.lease(found)
                     self._sending_since = self._clock.monotonic()
                     return found
-                if self._is_last:
+                if self.is_last:
                     return None
                 self._changed.wait(found)
             return None

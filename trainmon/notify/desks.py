@@ -63,9 +63,8 @@ class Desks:
     def health(self) -> tuple[Channel, ...]:
         return tuple(desk.health for desk in self._desks.values())
 
-    @property
-    def is_done(self) -> bool:
-        return all(desk.is_done for desk in self._desks.values())
+    def are_done(self, names: Sequence[str]) -> bool:
+        return all(desk.is_done for name, desk in self._desks.items() if name in names)
 
     def deliver(self, letters: Iterable[Letter]) -> None:
         """Give letters to their desks; those of a channel that is no longer there to the others."""
@@ -114,12 +113,13 @@ class Desks:
             desk.stop()
             self.deliver(desk.clear())
 
-    def pass_on(self) -> None:
-        """Have others deliver what a channel has failed to deliver for too long. On the office's thread."""
+    def pass_on(self, *, is_last: bool = False) -> None:
+        """Have others deliver what a channel has failed to deliver for too long; `is_last`: by the end of this program,
+        and those that end with it get nothing more."""
         for name, desk in self._desks.items():
             desk.withdraw(self._is_needless)
-            for letter in desk.overdue():
-                others = self._stand_ins(name, letter)
+            for letter in desk.overdue(is_last=is_last):
+                others = [other for other in self._stand_ins(name, letter) if not self._desks[other].is_last]
                 if others:
                     desk.passed_on(letter.notice.key)
                     because = f"{name} could not deliver it: {desk.health.words or 'it does not answer'}"
@@ -130,10 +130,11 @@ class Desks:
         meant = [self._desks.get(name) for name in letter.notice.channels]
         return bool(letter.told_by) or all(desk is not None and desk.has_told(letter.notice.key) for desk in meant)
 
-    def finish(self) -> None:
+    def finish(self, names: Sequence[str]) -> None:
         """What can go goes now."""
-        for desk in self._desks.values():
-            desk.finish()
+        for name, desk in self._desks.items():
+            if name in names:
+                desk.finish()
 
     def stop(self) -> None:
         for desk in self._desks.values():
@@ -174,19 +175,20 @@ class Desks:
             self._desks[channel].forget(told)
 
     def _stand_ins(self, channel: str, letter: Letter) -> list[str]:
-        """Who delivers what this channel could not: the fallbacks. Where none works, and no other channel that it was
-        meant for, all that are told of what is so bad."""
+        """Who delivers what this channel could not: the fallbacks that work, else all fallbacks. Where none works, and
+        no other channel that it was meant for, also all that are told of what is so bad."""
         routes = {name: Route(channel=name, severity="info") for name in self._desks if name != channel}
         routes |= {route.channel: route for route in self._routes if route.channel in routes}
         if letter.notice.kind == "resolve":
             routes = {name: route for name, route in routes.items() if route.resolved}
         meant = letter.notice.channels
         working = {name for name in routes if not self._desks[name].is_failing}
-        spare = [name for name, route in routes.items() if route.fallback and name in working]
-        if not spare and not working.intersection(meant):
+        fallbacks = {name for name, route in routes.items() if route.fallback}
+        stand_ins = working & fallbacks or fallbacks
+        if not working & (fallbacks | set(meant)):
             rank = SEVERITIES.index(letter.notice.severity)
-            spare = [name for name, route in routes.items() if rank <= SEVERITIES.index(route.severity)]
-        return [name for name in spare if name not in meant]
+            stand_ins |= {name for name, route in routes.items() if rank <= SEVERITIES.index(route.severity)}
+        return sorted(stand_ins.difference(meant))
 
     def changed(self) -> None:
         self._wake()

@@ -29,6 +29,8 @@ PATIENCE: Seconds = 5.0
 """How long a notice waits to be written down before it is sent all the same."""
 FLUSH: Seconds = 10.0
 """At the end, how long what waits may still be sent."""
+FALLBACK_AFTER = 0.6
+"""Of that time the part after which the fallback sends what other channels still have."""
 NOTE_EVERY: Seconds = 10.0
 """So often the program on duty writes down how it is."""
 NEWS_EVERY: Seconds = 2.0
@@ -107,13 +109,20 @@ class Office:
         self._thread.start()
 
     def stop(self, flush: Seconds = FLUSH) -> None:
-        """Send what waits, for at most so long; then let the duty go."""
-        deadline = time.monotonic() + flush
+        """Send what waits, for at most so long; then let the duty go. What other channels have failed to deliver by
+        then is the fallback's: the next program may begin in five minutes, or never."""
+        began = time.monotonic()
+        deadline = began + flush
         was_on_duty = self._shift.is_on_duty
         if was_on_duty:
+            everyday, all_names = self._desks.everyday, self._desks.names
             _wait(lambda: self._books.is_settled, deadline)
-            self._desks.finish()
-            _wait(lambda: self._desks.is_done, deadline)
+            self._desks.finish(everyday)
+            _wait(lambda: self._desks.are_done(everyday), began + FALLBACK_AFTER * flush)
+            self._desks.pass_on(is_last=True)
+            _wait(lambda: self._books.is_settled, deadline)
+            self._desks.finish(all_names)
+            _wait(lambda: self._desks.are_done(all_names), deadline)
             _wait(lambda: self._books.is_settled, deadline)
         self._desks.stop()
         with self._changed:

@@ -232,7 +232,7 @@ class Tray:
     def is_failing(self, mono: Seconds) -> bool:
         return self._outage.is_on(mono)
 
-    def overdue(self, mono: Seconds) -> list[Letter]:
+    def overdue(self, mono: Seconds, *, is_last: bool = False) -> list[Letter]:
         """What the channel should have delivered by now, and no other was given yet; also what else there is to tell of
         the same alerts."""
         passed_on = (held.alerts for held in self._held.values() if held.is_passed_on or held.letter.told_by)
@@ -242,7 +242,7 @@ class Tray:
             if held.is_passed_on or not self._is_waiting(held) or held.letter.notice.kind in NOT_PASSED_ON:
                 continue
             follows = self.is_failing(mono) and not about.isdisjoint(held.alerts)
-            if follows or self._outage.is_late(held, mono, self._asked_until(held)):
+            if is_last or follows or self._outage.is_late(held, mono, self._asked_until(held)):
                 held.is_overdue = True
                 found.append(held.letter)
         return found

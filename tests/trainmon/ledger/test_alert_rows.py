@@ -92,6 +92,18 @@ def test_a_notice_is_a_row_for_each_channel_once(ledger: sqlite3.Connection) -> 
     assert letters == dict.fromkeys(("phone", "mail", "pager"), "fired") | {"spare": "fired; mail could not tell it"}
 
 
+def test_what_another_channel_has_delivered_is_known_by_who_has_and_is_not_counted(ledger: sqlite3.Connection) -> None:
+    write(ledger, notices=(fire("a", "phone", "mail"), fire("b", "phone", "mail"), fire("c", "phone")))
+    extras = [Extra(fire(name), channel, "phone is down") for name in "ac" for channel in ("spare", "pager")]
+    marks = (mark("a", "sent", "spare"), mark("a", "merged", "pager"), mark("b", "sent", "mail"))
+    write_page(ledger, Page(extras=tuple(extras), marks=(*marks, mark("c", "leased", "spare"))), NOW, None)
+    known = {(one.notice.key, one.channel): sorted(one.told_by) for one in read_waiting(ledger)}
+    told = {("a-fire", "phone"): ["pager", "spare"], ("a-fire", "mail"): ["pager", "spare"]}
+    waits = [("b-fire", "phone"), ("c-fire", "phone"), ("c-fire", "spare"), ("c-fire", "pager")]
+    assert known == {**told, **{address: [] for address in waits}}
+    assert count(ledger, NOW).waiting == len(waits)
+
+
 def test_a_letter_of_another_version_is_told_in_short_and_not_left(ledger: sqlite3.Connection) -> None:
     write(ledger, notices=(fire(), fire("b", severity="info")))
     ledger.execute("UPDATE notices SET notice = '{\"kind\": \"sung\"}' WHERE key = 'b-fire'")

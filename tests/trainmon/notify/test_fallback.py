@@ -15,7 +15,7 @@ from tests.trainmon.notify.telling import alert, beat, over
 from tests.trainmon.notify.test_office_ledger import Stuck
 from trainmon.model import State
 from trainmon.model_alerts import Channel, ChannelsChanged, Route
-from trainmon.notify.base import Attachment, Retry
+from trainmon.notify.base import Attachment, Broken, Retry
 from trainmon.notify.held import CRITICAL_OVERDUE, OVERDUE
 
 DOWN = Retry("503 service unavailable")
@@ -178,6 +178,26 @@ def test_what_an_earlier_program_could_not_deliver_is_passed_on_as_soon_as_it_fa
         until(lambda: spare.keys == ["a-fire"])
 
 
+@pytest.mark.parametrize("fault", ["fails", "hangs"])
+def test_at_the_end_the_fallback_delivers_what_others_cannot(tmp_path: Path, fault: str) -> None:
+    """With --once the next program begins minutes later."""
+    phone, spare, go = Phone(), Phone("spare"), threading.Event()
+    phone.script.append(DOWN if fault == "fails" else go)
+    phone.always = DOWN
+    scene = Scene(tmp_path, phone, spare, routes=ROUTES)
+    scene.start()
+    until(lambda: scene.holder == "us")
+    scene.hand_over(fire(), beat(at=scene.clock.now()))
+    scene.stop()
+    go.set()
+    assert spare.keys == ["a-fire"]
+    phone.always = None
+    with opened(tmp_path, phone, spare, routes=ROUTES) as scene:
+        until(lambda: "went by spare" in " ".join(message.title for message in phone.taken) or fault == "hangs")
+        scene.until_marked()
+    assert spare.keys == ["a-fire"]
+
+
 def test_what_the_fallback_has_not_told_yet_it_need_not_when_the_channel_works_again(tmp_path: Path) -> None:
     """Such as when the network was away: all channels were down, and all work again."""
     phone, spare, clock = Phone(), Phone("spare"), Shifted()
@@ -211,6 +231,17 @@ def test_where_the_fallback_fails_as_well_others_deliver(tmp_path: Path) -> None
         recover(phone, clock)
         until(lambda: phone.taken)
         assert phone.taken[0].title == "1 alert still firing: while phone was down, 1 message went by mail"
+
+
+def test_a_fallback_that_fails_as_well_is_given_what_a_channel_refuses(tmp_path: Path) -> None:
+    phone, mail, spare = Phone(), Phone("mail"), Phone("spare")
+    spare.always, phone.always = DOWN, Broken("401 unauthorized")
+    with opened(tmp_path, phone, mail, spare, routes=ROUTES) as scene:
+        scene.hand_over(fire("a", "spare"))
+        until(lambda: is_tried(spare, scene))
+        scene.hand_over(fire("b", "phone", "mail"))
+        until(lambda: state_of(scene, "b-fire", "spare") == "waiting")
+        until(lambda: mail.keys == ["b-fire"])
 
 
 def test_all_fallbacks_deliver_and_the_summary_names_them(tmp_path: Path) -> None:
