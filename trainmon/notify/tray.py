@@ -253,7 +253,7 @@ class Tray:
 
     @property
     def overdue_count(self) -> int:
-        """Overdue, and not delivered by any channel that this one knows of."""
+        """Messages that the channel should have delivered by now, whether or not others have."""
         return sum(held.is_overdue for held in self._held.values())
 
     def told_by(self, key: str, channel: str) -> None:
