@@ -160,9 +160,10 @@ def _look(case: Case) -> Look | None:
         return Look(host, case.cluster, switches=paths)
     meant = [case.job] if verb not in ("hold", "release") else [job for job in case.jobs if job.stage != "ended"]
     jobs = tuple((job.key, target(job)) for job in meant[:8] if job is not None)
+    steps = tuple((job.key, job.step_target) for job in meant if job is not None) if verb == "signal" else ()
     users = case.known.users if case.known is not None and case.run is not None else None
     kill = tuple(path for path in paths if spec is not None and path == spec.kill_switch)
-    return Look(host, case.cluster, users, jobs, jobs if verb == "signal" else (), kill)
+    return Look(host, case.cluster, users, jobs, steps, kill)
 
 
 def _unknown_job(state: State, subject: str) -> Look | None:

@@ -198,7 +198,10 @@ def case_of(ask: Ask, state: State, fresh: Fresh, actor: Actor, now: Instant, su
         run = next((one for one in state.runs.values() if subject in one.jobs), None)
         return Case(ask, state, fresh, actor, now, subject, job.cluster, run, (job,))
     if subject in fresh.gone:
-        number = subject.rpartition("/")[2]
+        cluster, _, number = subject.rpartition("/")
+        whole = next((job for job in fresh.jobs.values() if job.cluster == cluster and job.has_number(number)), None)
+        if whole is not None:
+            return Refusal(subject=subject, why=f"{number} is a part of job {whole.id}", hint=f"name {whole.id}")
         if subject in state.jobs:
             return Refusal(subject=subject, why=f"Slurm no longer knows job {number}: it has ended")
         return Refusal(subject=subject, why=f"Slurm knows no job {number}: it ended long ago, or never was")

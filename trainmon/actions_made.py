@@ -94,6 +94,9 @@ def _who_and_where(case: Case, job: Job | None) -> tuple[tuple[str, str], ...]:
     if job is not None:
         many = f" on {job.node_count or len(job.nodes)} nodes" if (job.node_count or len(job.nodes)) > 1 else ""
         facts += [("job", f"{job.id} ({job.state}{many})"), ("row", job.key), ("owner", job.user or "unknown")]
+        if job.components:
+            parts = ", ".join(map(str, job.components))
+            facts.append(("components", f"Slurm's jobs {parts}: the whole is meant, never one of them alone"))
     return (*facts, ("host", case.host or "unknown"))
 
 

@@ -45,11 +45,15 @@ def queue(case: Case) -> Answer:
     refusal = unknown_to_slurm(case, case.job) if is_there else _silent(case)
     if refusal is not None:
         return refusal
+    is_heterogeneous = any(job.components for job in case.jobs)
+    if is_heterogeneous and count > 1:
+        why = f"the jobs of {run.name} are heterogeneous, and Slurm makes no array of those"
+        return case.refused(why, "queue one at a time")
     last = _last(case)
     after = None if last is None else str(last.array if last.is_waiting_array else last.id)
     known = next((job.workdir for job in case.jobs if job.workdir), None)
     workdir = known or dirname(run.spec.script) or None
-    argv = commands.submit(count, after, workdir, run.spec.script)
+    argv = commands.submit(None if is_heterogeneous else count, after, workdir, run.spec.script)
     made = action(
         case,
         Execute(argv, login_shell=True, shown=clean(f"bash -l: {shlex.join(argv)}")),
@@ -198,17 +202,18 @@ def _kept_off(case: Case, job: Job, names: tuple[str, ...]) -> Action | None:
     if not missing:
         return None
     run = next((one for one in case.state.runs.values() if job.key in one.jobs), None)
-    every = tuple(dict.fromkeys((*job.excluded, *missing)))
+    already = (*job.excluded, *job.excluded_in_part)
+    every = tuple(dict.fromkeys((*already, *missing)))
     whose = f" of {run.name}" if run is not None else ""
     return action(
         replace(case, run=run),
         Execute(commands.exclude(job.target, every)),
         f"Keep job {job.id}{whose} off {', '.join(missing)}",
         job=job,
-        facts=(("kept off already", ", ".join(job.excluded) or "none"),),
+        facts=(("kept off already", ", ".join(already) or "none"),),
         consequences=("It waits for other nodes, which may take longer. What runs on the node goes on.",),
         warnings=foreign_warning(case, job),
-        expected=msgspec.structs.replace(as_seen(case, job), excluded=job.excluded),
+        expected=msgspec.structs.replace(as_seen(case, job), excluded=already),
     )
 
 

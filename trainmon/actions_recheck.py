@@ -102,8 +102,9 @@ def _changed(action: Action, job: Job) -> Refusal | None:
         again = f" (restart {job.restarts})" if job.restarts and job.restarts != expected.restarts else ""
         what = f"was requeued meanwhile{again}" if again else "is another job now: its number has been used again"
         return _aborted(action, f"job {job.id} {what}")
-    if expected.excluded is not None and job.excluded != expected.excluded:
-        off = ", ".join(job.excluded) or "no node"
+    excluded = (*job.excluded, *job.excluded_in_part)
+    if expected.excluded is not None and excluded != expected.excluded:
+        off = ", ".join(excluded) or "no node"
         return _aborted(action, f"job {job.id} keeps off {off} now: its list has been changed meanwhile")
     if expected.restarts is not None and job.restarts is not None and job.restarts != expected.restarts:
         return _aborted(action, f"job {job.id} was requeued meanwhile (restart {job.restarts})")

@@ -20,8 +20,8 @@ GONE_JOBS_STAY: Seconds = 86_400.0
 """How long a job that the queue no longer lists stays: a night and a morning."""
 
 DETAILS = (
-    "detail_at", "restarts", "requeue", "batch", "command", "stdout", "stderr", "comment", "excluded", "gpus",
-    "exit_code", "cancelled_by",
+    "detail_at", "restarts", "requeue", "batch", "command", "stdout", "stderr", "comment", "excluded",
+    "excluded_in_part", "gpus", "exit_code", "cancelled_by",
 )  # fmt: skip
 """What one look at the queue leaves open, and an earlier question has answered."""
 
@@ -110,7 +110,7 @@ def depends_on(job: Job, other: Job) -> bool:
     """Whether a job's dependency names the other."""
     if job.cluster != other.cluster or not job.dependency:
         return False
-    numbers = {str(other.number), str(other.array or other.number)}
+    numbers = set(map(str, (other.number, other.array or other.number, *other.components)))
     return bool(numbers & set(re.findall(r"(?<![\d_])\d+", job.dependency)))
 
 

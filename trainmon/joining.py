@@ -37,12 +37,7 @@ def jobs_of(spec: RunSpec, jobs: Iterable[Job]) -> tuple[Job, ...]:
 
 def _is_meant(job: Job, spec: RunSpec) -> bool:
     """Whether it is this of the runs that have its name."""
-    return _whole(job) not in spec.without if spec.only is None else _whole(job) == spec.only
-
-
-def _whole(job: Job) -> str:
-    """Its id; the parts of a heterogeneous job are one."""
-    return job.id.partition("+")[0]
+    return job.id not in spec.without if spec.only is None else job.id == spec.only
 
 
 def _place(job: Job) -> tuple[int, float, int]:
@@ -137,10 +132,10 @@ def _sharing(kept: Sequence[RunSpec], running: Sequence[Job]) -> Iterator[RunSpe
     script's default name) is a run of its own, else it would be seen by nobody."""
     whole = next((spec for spec in kept if spec.only is None), None)
     apart = {spec.only: spec for spec in kept if spec.only is not None}
-    rest = [job for job in running if _whole(job) not in apart]
+    rest = [job for job in running if job.id not in apart]
     log = None if whole is None else whole.log
     rest.sort(key=lambda job: (job.stdout != log, job.started_at or 0.0, job.number))
-    beside = list(dict.fromkeys(_whole(job) for job in rest if holds_nodes(job)))[1:]
+    beside = list(dict.fromkeys(job.id for job in rest if holds_nodes(job)))[1:]
     if whole is None and rest:
         job = rest[0]
         whole = RunSpec(name=job.name, cluster=job.cluster, job=job.name, user=job.user, found=True)

@@ -37,6 +37,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """The number that the whole array goes by."""
     tasks: str | None = None
     """Of an array: `3`, or `4-10%1`."""
+    components: tuple[int, ...] = ()
+    """Of a heterogeneous job: the numbers of its components (88+0, 88+1 …), which Slurm also takes for job ids."""
     name: str = ""
     user: str = ""
     state: str = "UNKNOWN"
@@ -73,6 +75,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     stderr: str | None = None
     comment: str | None = None
     excluded: tuple[str, ...] = ()
+    """The nodes that it keeps off."""
+    excluded_in_part: tuple[str, ...] = ()
+    """Of a heterogeneous job: nodes that only some of its components keep off."""
     gpus: int | None = None
     """How many it holds, on all its nodes together; null also where Slurm does not count GPUs."""
     exit_code: str | None = None
@@ -95,6 +100,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     def target(self) -> str:
         """What a command of Slurm takes for exactly this record: `88_[4-10]`, without the limit."""
         return self.id.partition("%")[0] + "]" if "%" in self.id else self.id
+
+    def has_number(self, number: str) -> bool:
+        """Whether Slurm counts it, or one of its components, under this number."""
+        return number in map(str, (self.number, *self.components))
+
+    @property
+    def step_target(self) -> str:
+        """What squeue takes for the steps of the whole job: each component has its own."""
+        return ",".join(map(str, self.components)) or self.target
 
     @property
     def stage(self) -> Stage:

@@ -87,6 +87,26 @@ def test_a_cancel_of_several_nodes_or_of_anothers_job_wants_the_id_typed(
     assert "cancelled" in found["why"]
 
 
+def test_the_id_of_a_heterogeneous_job_that_snapshot_prints_stands_for_the_whole_of_it(
+    slurm: Slurm, product: Using
+) -> None:
+    job_id = slurm.submit("#!/bin/bash\n#SBATCH -J het -N1\n#SBATCH hetjob\n#SBATCH -J het -N1\nsleep 600")
+    second = str(int(job_id) + 1)
+    slurm.wait_for_state(second, "RUNNING")
+    product.watch('[[cluster]]\nname = "lab"\nslurm_every = "15s"\n')
+    told = product.snapshot()
+    (printed,) = [job["id"] for job in told["jobs"] if job["state"] == "RUNNING"]
+    assert printed == job_id
+    assert sorted(told["runs"][0]["nodes"]) == ["gpu-1", "gpu-2"]
+    whole, alone = product.each(
+        lambda *words: product.run(*words, "--dry-run").stdout, ("requeue", printed), ("cancel", f"{job_id}+1")
+    )
+    assert f"scontrol requeue Incomplete {job_id}\n" in whole
+    assert f"Slurm's jobs {job_id}, {second}: the whole is meant, never one of them alone" in alone
+    assert product.act("cancel", f"{job_id}+1", "--typed", job_id).count(f"scancel {job_id}\n") == 1
+    slurm.wait_for(lambda: slurm.state(job_id) == slurm.state(second) == "CANCELLED", what="all of it has ended")
+
+
 def test_more_of_a_run_is_queued_held_released_and_kept_off_a_node(
     slurm: Slurm, training: MakeTraining, product: Using
 ) -> None:

@@ -1,4 +1,4 @@
-"""What the performer does to the elements of a real array, and what it sees of it afterwards."""
+"""What the performer does to real arrays and heterogeneous jobs, and what it sees of it afterwards."""
 
 from __future__ import annotations
 
@@ -164,3 +164,62 @@ def test_an_array_that_moved_on_since_its_plan_is_left_alone(slurm: Slurm, actin
     until(lambda: acting._told(plan.actions[0]).status != "asked", "it is told")
     assert acting._told(plan.actions[0]).outcome.startswith(f"{job_id}_[2-4%1] has become {job_id}_[3-4%1] meanwhile")
     assert slurm.state(f"{job_id}_2") == "RUNNING"
+
+
+HETEROGENEOUS = """\
+#!/bin/bash
+#SBATCH -J arr -N1 --gres=gpu:1 {options}
+#SBATCH hetjob
+#SBATCH -N1 --gres=gpu:1 --exclude=gpu-3
+{command}
+"""
+
+
+def submit_heterogeneous(slurm: Slurm, command: str, options: str = "") -> str:
+    return slurm.submit(HETEROGENEOUS.format(options=options, command=command))
+
+
+def test_a_heterogeneous_job_is_signalled_requeued_and_cancelled_as_a_whole(slurm: Slurm, acting: Acting) -> None:
+    trap = "trap 'echo caught' USR1; while true; do sleep 0.2; done"
+    job_id = submit_heterogeneous(slurm, f'srun --het-group=1 bash -c "{trap}"')
+    second = str(int(job_id) + 1)
+    until(lambda: f"{second}.0" in slurm.squeue("--steps", "-h", "-o", "%i"), "the second component's step runs")
+    job = acting.watch.look().jobs[f"lab/{job_id}"]
+    assert (job.components, len(job.nodes)) == ((int(job_id), int(second)), 2)
+    assert len([key for key, one in acting.watch.state.jobs.items() if one.stage == "running"]) == 1
+
+    plan = acting.plan("signal", "arr")
+    assert dict(plan.actions[0].facts)["who gets it"] == "its step 0, and not the batch shell"
+    assert acting.do("signal", "arr").status == "done"
+    until(lambda: "caught" in slurm.log(job_id).read_text(), "the trainer of the second component has caught it")
+
+    assert acting.do("requeue", f"lab/{job_id}").status == "done"
+    until(lambda: slurm.state(job_id) == slurm.state(second) == "PENDING", "both wait again")
+    cancelled = acting.settled(acting.do("cancel", f"lab/{job_id}"))
+    assert marks(cancelled) == [("it has ended", True)]
+    assert slurm.state(job_id) == slurm.state(second) == "CANCELLED"
+
+
+def test_a_heterogeneous_job_that_waits_is_held_kept_off_a_node_and_followed_by_another(
+    slurm: Slurm, acting: Acting, tmp_path: Path
+) -> None:
+    job_id = submit_heterogeneous(slurm, "sleep 600", "--begin=now+1hour")
+    parts = (f"{job_id}+0", f"{job_id}+1")
+    held = acting.settled(acting.do("hold", "arr"))
+    assert marks(held) == [("it is held", True)]
+    assert [slurm.job(part)["Priority"] for part in parts] == ["0", "0"]
+    slurm.scontrol("release", parts[0])  # by hand, and only half of it
+    assert acting.plan("release", "arr").refusals == (), "one component is held: none of it can start"
+    acting.settled(acting.do("release", "arr"))
+    assert "0" not in [slurm.job(part)["Priority"] for part in parts]
+
+    kept = acting.settled(acting.do("exclude", "gpu-3", run="arr"))
+    assert dict(kept.action.facts)["kept off already"] == "gpu-3"
+    assert marks(kept) == [("it keeps off the node", True)]
+    assert [slurm.job(part)["ExcNodeList"] for part in parts] == ["gpu-3", "gpu-3"]
+
+    (tmp_path / "train.slurm").write_text(HETEROGENEOUS.format(options="", command="sleep 600"))
+    assert "no array" in acting.plan("queue", "arr", count=2).refusals[0].why
+    made = acting.settled(acting.do("queue", "arr")).made
+    assert made is not None
+    assert acting.watch.look().jobs[f"lab/{made}"].dependency == f"afterany:{job_id}(unfulfilled)"

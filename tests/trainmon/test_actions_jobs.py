@@ -233,3 +233,11 @@ def test_a_cluster_without_slurm_says_so() -> None:
 def test_a_name_that_nobody_has_is_refused() -> None:
     assert refused(planned("cancel", "prod/4711")).why == "no run and no job is called prod/4711"
     assert refused(planned("cancel", "x\x1b[2Jy")).why == "no run and no job is called xy"
+
+
+def test_a_number_that_is_a_part_of_another_job_is_not_called_unknown() -> None:
+    whole = replace(RUNNING, id="90", number=90, array=None, tasks=None, components=(90, 91))
+    for job, number, why in ((whole, "91", "91 is a part of job 90"), (RUNNING, "91", "91 is a part of job 88_3")):
+        key = f"prod/{number}"
+        one = refused(planned("cancel", key, of=state(DONE), seen=fresh(job, gone=frozenset({key}))))
+        assert (one.why, one.hint) == (why, f"name {job.id}")

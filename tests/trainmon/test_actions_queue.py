@@ -179,3 +179,24 @@ def test_a_job_whose_list_could_not_be_read_is_left_alone() -> None:
     assert refused(plan).why == "login: no answer"
     down = {"slurm:prod": source("slurm:prod", health="down", error="silent")}
     assert refused(planned("exclude", "n1", of=state(sources=down))).why == "silent"
+
+
+HETEROGENEOUS = replace(PLAIN, components=(88, 89))
+
+
+def test_a_heterogeneous_job_is_queued_without_an_array() -> None:
+    deed = only(planned("queue", of=state(HETEROGENEOUS))).deed
+    assert isinstance(deed, Execute)
+    assert deed.argv == ("sbatch", "--dependency=afterany:88", "--chdir=/fsx/work", "/fsx/train.slurm")
+    one = refused(planned("queue", of=state(HETEROGENEOUS), count=2))
+    assert one.why == "the jobs of llm are heterogeneous, and Slurm makes no array of those"
+
+
+def test_what_one_component_keeps_off_holds_for_all_afterwards() -> None:
+    waits = replace(HETEROGENEOUS, state="PENDING", excluded=("n8",), excluded_in_part=("n9",))
+    action = only(planned("exclude", "n9", of=state(waits), run="llm"))
+    assert action.deed == Execute(("scontrol", "update", "JobId=88", "ExcNodeList=n8,n9"))
+    assert ("kept off already", "n8, n9") in action.facts
+    assert actions.recheck(action, fresh(waits), NOW) is None
+    other = replace(waits, excluded_in_part=())
+    assert "keeps off n8 now" in str(actions.recheck(action, fresh(other), NOW))

@@ -161,11 +161,9 @@ def test_a_job_that_was_not_known_to_be_ours_takes_no_row_from_another() -> None
     ]  # fmt: skip
 
 
-def test_a_job_and_the_one_that_follows_it_are_one_run_and_so_are_the_parts_of_a_heterogeneous_one() -> None:
+def test_a_job_and_the_one_that_follows_it_are_one_run() -> None:
     ends, begins = job(1, "COMPLETING", started_at=1.0), job(2, started_at=2.0, stdout="/fsx/2.out")
     assert [(run.name, run.log) for run in runs(ends, begins)] == [("llm", "/fsx/2.out")]
-    parts = [job(7, id="7+0", started_at=1.0), job(8, id="7+1", started_at=1.0)]
-    assert [run.name for run in runs(*parts)] == ["llm"]
 
 
 def test_of_a_sweep_those_that_run_go_before_those_that_ended() -> None:

@@ -16,8 +16,8 @@ from trainmon.model_jobs import Job
 OF_JOBS = frozenset({"requeue", "cancel", "hold", "release", "signal"})
 """Verbs that also take jobs: one that is in no run has no switches and no script."""
 
-JOB = re.compile(r"(?:(?P<cluster>[^/]+)/)?(?P<id>\d+(?:_(?:\d+|\[[^\]/]*\]))?)")
-
+JOB = re.compile(r"(?:(?P<cluster>[^/]+)/)?(?P<id>\d+(?:_(?:\d+|\[[^\]/]*\]))?)(?:\+(?P<component>\d+))?")
+"""A component of a heterogeneous job, `88+1`, stands for the whole job: Slurm does most things to all of it only."""
 
 LIKE_A_SIGNAL = re.compile(r"[A-Z][A-Z0-9]*")
 
@@ -60,6 +60,8 @@ def _run_or_job(verb: Verb, word: str, state: State) -> str:
     if named is None:
         raise NotFound(_no_run(verb, word, state), hint=_runs(state) + _or_a_job(verb, word, state))
     job = _job(named["cluster"], named["id"], word, state)
+    if named["component"] is not None and job in state.jobs and not state.jobs[job].components:
+        raise NotFound(f"job {named['id']} is not heterogeneous: it has no component +{named['component']}")
     if verb in OF_JOBS:
         return job
     run = next((run.name for run in state.runs.values() if job in run.jobs), None)
@@ -96,7 +98,7 @@ def _job(cluster: str | None, number: str, word: str, state: State) -> str:
     exact = [job for job in jobs if number in (job.id, job.target, job.key.partition("/")[2])]
     found = _still_there(exact) or _still_there([job for job in jobs if str(job.array) == number])
     if not found:  # of an array, one element has the number of the whole: it is meant only where nothing else is
-        found = _still_there([job for job in jobs if str(job.number) == number])
+        found = _still_there([job for job in jobs if job.has_number(number)])
     if len(found) == 1:
         return found[0].key
     if found:

@@ -105,11 +105,13 @@ def signal(job: str, name: str, *, batch: bool) -> tuple[str, ...]:
     return ("scancel", f"--signal={name}", *(("--batch",) if batch else ()), job)
 
 
-def submit(count: int, after: str | None, workdir: str | None, script: str) -> tuple[str, ...]:
-    """A batch script as an array whose elements run one after another, the first after a job's end."""
+def submit(count: int | None, after: str | None, workdir: str | None, script: str) -> tuple[str, ...]:
+    """A batch script as an array whose elements run one after another, the first after a job's end; without a count
+    as a single job: Slurm makes no array of a heterogeneous one."""
+    array = () if count is None else (f"--array=1-{count}%1",)
     options = (f"--dependency=afterany:{after}",) if after is not None else ()
     where = (f"--chdir={workdir}",) if workdir is not None else ()
-    return ("sbatch", f"--array=1-{count}%1", *options, *where, script)
+    return ("sbatch", *array, *options, *where, script)
 
 
 def exclude(job: str, nodes: Sequence[str]) -> tuple[str, ...]:

@@ -12,18 +12,19 @@ from trainmon.scrub import scrub
 from trainmon.slurm.commands import ACCOUNTING, QUEUE
 from trainmon.slurm.fields import hosts, instant, number, rows, said, seconds
 from trainmon.slurm.files import expanded
+from trainmon.slurm.heterogeneous import joined
 from trainmon.slurm.nodes import read_nodes
 
 __all__ = ["detailed", "read_accounting", "read_configuration", "read_job", "read_nodes", "read_queue", "read_steps"]
 
 ID = re.compile(r"\d+(?:\+\d+)?(?:_(?:\d+|\[[\d,:%.\-]*\]))?")
-"""88, 88_3, 88_[4-10%1], and 88+1 of a heterogeneous job."""
+"""88, 88_3, 88_[4-10%1], and 88+1: a component of a heterogeneous job."""
 
 
 def read_queue(text: str, cluster: str) -> tuple[Job, ...]:
     """The jobs of one answer to commands.queue."""
     jobs = (_queued(dict(zip(QUEUE, row, strict=True)), cluster) for row in rows(text, len(QUEUE)))
-    return tuple(job for job in jobs if job is not None)
+    return joined(job for job in jobs if job is not None)
 
 
 def _queued(field: dict[str, str], cluster: str) -> Job | None:
@@ -69,7 +70,8 @@ def _word(text: str) -> str:
 # ---- scontrol show job -o ---------------------------------------------------------------------------------------
 
 HEAD = re.compile(
-    r"JobId=(?P<JobId>\d+) (?:ArrayJobId=(?P<ArrayJobId>\d+) ArrayTaskId=(?P<ArrayTaskId>\S+) )?(?:\S+=\S* )*?"
+    r"JobId=(?P<JobId>\d+) (?:ArrayJobId=(?P<ArrayJobId>\d+) ArrayTaskId=(?P<ArrayTaskId>\S+) )?"
+    r"(?:HetJobId=(?P<HetJobId>\d+) HetJobOffset=(?P<HetJobOffset>\d+) )?(?:\S+=\S* )*?"
     r"JobName=(?P<JobName>.*?) (?:HetJobIdSet=\S+ )?"
     r"UserId=(?P<UserId>[^=]*?)\(\d+\) GroupId=[^=]*?\(\d+\) MCS_label=\S* ",
     re.DOTALL,
@@ -91,7 +93,7 @@ TAIL = re.compile(
 def read_job(text: str, cluster: str) -> tuple[Job, ...]:
     """The jobs of one answer to commands.show_job: several where an array was asked for."""
     jobs = (_shown(record, cluster) for record in re.split(r"\n(?=JobId=\d+ )", text))  # a name may have line feeds
-    return tuple(job for job in jobs if job is not None)
+    return joined(job for job in jobs if job is not None)
 
 
 def _shown(line: str, cluster: str) -> Job | None:
@@ -104,6 +106,8 @@ def _shown(line: str, cluster: str) -> Job | None:
     array, tasks, own = head["ArrayJobId"], head["ArrayTaskId"], head["JobId"]
     if array is not None:
         own = f"{array}_{tasks}" if tasks.isdigit() else f"{array}_[{tasks}]"
+    elif head["HetJobId"] is not None:
+        own = f"{head['HetJobId']}+{head['HetJobOffset']}"
     job = Job(
         cluster=cluster,
         id=own,
@@ -180,8 +184,8 @@ def _flag(text: str) -> bool | None:
     return None if value is None else value > 0
 
 
-DETAILS = ("restarts", "requeue", "batch", "command", "stdout", "stderr", "comment", "excluded", "gpus",
-           "exit_code")  # fmt: skip
+DETAILS = ("restarts", "requeue", "batch", "command", "stdout", "stderr", "comment", "excluded", "excluded_in_part",
+           "gpus", "exit_code")  # fmt: skip
 
 
 def detailed(job: Job, detail: Job) -> Job:
@@ -205,7 +209,7 @@ def read_accounting(text: str, cluster: str) -> tuple[Job, ...]:
     lines = (re.split(r"\|[0-9a-f]*#", line) for line in text.splitlines())
     rows_ = [dict(zip(ACCOUNTING, line, strict=True)) for line in lines if len(line) == len(ACCOUNTING)]
     jobs = [_accounted(row, cluster) for row in rows_ if row["JobIDRaw"].isdigit()]
-    return tuple(sorted(jobs, key=lambda job: (job.number, job.submitted_at or 0.0)))
+    return joined(sorted(jobs, key=lambda job: (job.number, job.submitted_at or 0.0)))
 
 
 def _accounted(field: dict[str, str], cluster: str) -> Job:

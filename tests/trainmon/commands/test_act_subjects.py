@@ -92,3 +92,13 @@ def test_a_word_that_looks_like_a_signal_and_is_none_is_told_which_are_known(las
     with pytest.raises(NotFound, match=sentence) as caught:
         split_signal(("video-2b", last), state())
     assert "(signals that a trainer can catch: HUP, INT, QUIT, USR1, USR2, TERM)" in str(caught.value)
+
+
+def test_a_component_of_a_heterogeneous_job_stands_for_the_whole() -> None:
+    both = {one.key: one for one in (*JOBS, job(40, components=(40, 41)))}
+    for word in ("40", "40+0", "40+1", "prod/40+1", "41"):
+        assert resolve("cancel", (word,), state(jobs=both)) == ("prod/40",)
+    with pytest.raises(NotFound) as caught:
+        resolve("cancel", ("88+0",), state(jobs=both))
+    assert str(caught.value) == "job 88 is not heterogeneous: it has no component +0"
+    assert resolve("cancel", ("777+1",), state()) == ("prod/777",), "one that no queue lists is asked for as a whole"

@@ -153,11 +153,6 @@ def test_a_job_of_unknown_state_is_neither_running_nor_ended() -> None:
     assert (job.state, job.stage) == ("TELEPORTING", "unknown")
 
 
-def test_the_first_of_a_heterogeneous_job_is_known_by_its_place() -> None:
-    (job,) = read_queue(row(A="88", i="88+0"), "prod")
-    assert (job.id, job.number) == ("88+0", 88)
-
-
 def test_a_comment_that_looks_like_fields_changes_none() -> None:
     text = written("23.02", "jobs.txt").replace(
         "Comment=resume=auto Restarts=9", "Comment=x StdOut=/etc/passwd Restarts=9"
