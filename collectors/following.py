@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from trainmon.clock import Instant, Seconds
 from trainmon.config import Settings, run_specs
-from trainmon.joining import ENDED_RUNS_STAY, followed, holds_nodes, jobs_of
+from trainmon.joining import ENDED_RUNS_STAY, followed, holds_nodes, jobs_of, owner_of
 from trainmon.model import RunSpec
 from trainmon.model_jobs import Job
 
@@ -29,6 +29,7 @@ class Following:
         self._configured = run_specs(settings)
         self.runs: tuple[RunSpec, ...] = self._configured
         self._names = {cluster.name: _names(cluster.nodes or ()) for cluster in settings.clusters}
+        self._users = {cluster.name: cluster.users for cluster in settings.clusters}
         self._jobs: dict[str, tuple[Job, ...]] = {}
         self._me: dict[str, str | None] = {}
         self._ours: dict[str, frozenset[str]] = {}
@@ -43,7 +44,11 @@ class Following:
             node for job in listed if me is not None and job.user == me and holds_nodes(job) for node in job.nodes
         )
         everyone = [job for jobs in self._jobs.values() for job in jobs]
-        runs = followed(self._configured, self.runs, everyone, self._me, now)
+        configured = tuple(
+            replace(spec, user=owner_of(spec, self._users.get(spec.cluster, ()), self._me.get(spec.cluster)))
+            for spec in self._configured
+        )
+        runs = followed(configured, self.runs, everyone, self._me, now)
         is_other = runs != self.runs
         self.runs = runs
         return is_other

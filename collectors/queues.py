@@ -10,7 +10,7 @@ from typing import Protocol
 from collectors.dialling import here
 from collectors.slurm import Poller, Watched
 from trainmon.clock import Clock
-from trainmon.config import ClusterSettings, Settings
+from trainmon.config import ClusterSettings, Settings, queue_users
 from trainmon.model import Event, JobsSeen, Source, SourceChanged, SourceGone
 from trainmon.model_jobs import Job
 from trainmon.shell import Shell
@@ -112,7 +112,7 @@ def with_a_queue(settings: Settings) -> Iterator[tuple[Watched, ClusterSettings]
         watched = Watched(
             cluster=cluster.name,
             login=cluster.login or here(),
-            users=cluster.users,
+            users=queue_users(settings, cluster),
             every=cluster.slurm_every,
             spares=cluster.spares,
             nodes=tuple(node.rpartition("@")[2] for node in cluster.nodes or ()),
@@ -125,7 +125,7 @@ def is_required(settings: Settings, cluster: ClusterSettings) -> bool:
     """Whether the config counts on a Slurm there."""
     runs = [run for run in settings.runs if (run.cluster or settings.clusters[0].name) == cluster.name]
     told = cluster.nodes is None or cluster.users or cluster.spares
-    return bool(told) or any(run.job is not None or run.script is not None for run in runs)
+    return bool(told) or any(run.job or run.user or run.script for run in runs)
 
 
 def _client(shell_of: Callable[[ClusterSettings], Shell], cluster: ClusterSettings) -> Client:

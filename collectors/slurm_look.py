@@ -75,7 +75,7 @@ class Queue:
         if self.cluster.me is None:
             self._tell(replace(self.cluster, me=client.me()))
         began = self._clock.monotonic()
-        text = client.run(commands.queue(self._watched.users))
+        text = client.run(commands.queue(self.cluster.queue_users))
         took = self._clock.monotonic() - began
         jobs = texts.read_queue(text, self._watched.cluster)
         if not jobs and text.strip():

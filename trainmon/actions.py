@@ -83,7 +83,7 @@ def plan(ask: Ask, state: State, fresh: Fresh, actor: Actor, now: Instant) -> Pl
         answers = [exclude(ask, state, fresh, actor, now)]
     else:
         answers = [_answer(ask, state, fresh, actor, now, subject) for subject in dict.fromkeys(ask.subjects)]
-    return _joined(ask, answers)
+    return _joined(ask, state, answers)
 
 
 def _answer(ask: Ask, state: State, fresh: Fresh, actor: Actor, now: Instant, subject: str) -> Answer:
@@ -91,7 +91,7 @@ def _answer(ask: Ask, state: State, fresh: Fresh, actor: Actor, now: Instant, su
     return Answer(refusals=(case,)) if isinstance(case, Refusal) else PLANS[ask.verb](case)
 
 
-def _joined(ask: Ask, answers: list[Answer]) -> Plan:
+def _joined(ask: Ask, state: State, answers: list[Answer]) -> Plan:
     """One Plan over several rows. A run and its job may both be marked: what is done is done once."""
     once: dict[tuple[str, bytes], Action] = {}
     for answer in answers:
@@ -99,15 +99,24 @@ def _joined(ask: Ask, answers: list[Answer]) -> Plan:
             path = getattr(one.deed, "path", None)
             what = repr(path).encode() if path is not None else msgspec.json.encode(one.deed)
             once.setdefault((one.host, what), one)
-    typed = tuple(dict.fromkeys(answer.typed for answer in answers if answer.typed))
+    at_stake = {answer.typed: answer.because for answer in answers if answer.typed}
+    for one in once.values():
+        if one.expected.id is not None and _is_of_another(one, state):
+            at_stake[one.expected.id] = f"job {one.expected.id} is {one.expected.user}'s"
     return Plan(
         ask=ask,
         actions=tuple(once.values()),
         refusals=tuple(one for answer in answers for one in answer.refusals),
-        typed=" ".join(typed) or None,
-        because="; ".join(dict.fromkeys(answer.because for answer in answers if answer.because)),
+        typed=" ".join(at_stake) or None,
+        because="; ".join(dict.fromkeys(at_stake.values())),
         choices=tuple(one for answer in answers for one in answer.choices),
     )
+
+
+def _is_of_another(action: Action, state: State) -> bool:
+    """Whether it is done to a job of somebody else, or of somebody while we do not know who we are there."""
+    cluster = state.clusters.get(action.cluster)
+    return action.expected.user is not None and (cluster is None or action.expected.user != cluster.me)
 
 
 def offered(state: State, kind: Literal["run", "job", "node"], subject: str, now: Instant) -> tuple[Offer, ...]:
@@ -161,7 +170,7 @@ def _look(case: Case) -> Look | None:
     meant = [case.job] if verb not in ("hold", "release") else [job for job in case.jobs if job.stage != "ended"]
     jobs = tuple((job.key, target(job)) for job in meant[:8] if job is not None)
     steps = tuple((job.key, job.step_target) for job in meant if job is not None) if verb == "signal" else ()
-    users = case.known.users if case.known is not None and case.run is not None else None
+    users = case.known.queue_users if case.known is not None and case.run is not None else None
     kill = tuple(path for path in paths if spec is not None and path == spec.kill_switch)
     return Look(host, case.cluster, users, jobs, steps, kill)
 
@@ -183,7 +192,7 @@ def _looks_for_nodes(ask: Ask, state: State, fresh: Fresh) -> tuple[Look, ...]:
             continue
         nodes = tuple(node for node in ask.subjects if cluster_of(state, node) == name)
         jobs = tuple((job.key, target(job)) for job in waiting_jobs(ask, state, fresh, name, nodes))
-        found.append(Look(cluster.login, name, cluster.users, jobs, nodes=nodes))
+        found.append(Look(cluster.login, name, cluster.queue_users, jobs, nodes=nodes))
     return tuple(found)
 
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
 from trainmon.clock import Instant, Seconds
-from trainmon.joining import jobs_of, present
+from trainmon.joining import jobs_of, present, rivals
 from trainmon.model import Run, State, Switch
 from trainmon.model_actions import Action, Ask, Expected, Refusal
 from trainmon.model_jobs import Cluster, Job, SchedulerNode
 from trainmon.text import clean, duration
 
 Kind = Literal["kill", "save"]
+
+
+JOB_VERBS = frozenset({"requeue", "cancel", "hold", "release", "signal", "queue"})
+"""Verbs whose deed depends on which job of a run is meant."""
 
 
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,6 +196,9 @@ def case_of(ask: Ask, state: State, fresh: Fresh, actor: Actor, now: Instant, su
     run = state.runs.get(subject)
     if run is not None:
         own = jobs_of(run.spec, jobs.values())
+        several = rivals(own) if ask.verb in JOB_VERBS else ()
+        if several:
+            return _undecided(run, several)
         return Case(ask, state, fresh, actor, now, subject, run.spec.cluster, run, own)
     job = jobs.get(subject)
     if job is not None:
@@ -210,13 +217,16 @@ def case_of(ask: Ask, state: State, fresh: Fresh, actor: Actor, now: Instant, su
     return Refusal(subject=subject, why=f"no run and no job is called {clean(subject, 100)}")
 
 
-def is_foreign(case: Case, job: Job) -> bool:
-    """Whether it is known to be another's."""
-    return case.known is not None and case.known.me is not None and bool(job.user) and job.user != case.known.me
+def _undecided(run: Run, jobs: Sequence[Job]) -> Refusal:
+    """That a run's name stands for several jobs: another's, or another training, might be the one that is hit."""
+    told = " and ".join(f"{job.id} ({job.user or 'unknown'}, {job.state})" for job in jobs[:8])
+    why = f"{len(jobs)} jobs may be meant by {run.name}: {told}"
+    hint = "name one by its id; log, nodes or user in the [[run]] tell them apart"
+    return Refusal(subject=run.name, why=why, hint=hint)
 
 
 def foreign_warning(case: Case, job: Job) -> tuple[str, ...]:
-    if not is_foreign(case, job) or (case.known is not None and case.known.may_operate):
+    if case.known is None or case.known.may_operate or job.user in ("", case.known.me):
         return ()
     return (f"It is {job.user}'s: Slurm refuses this to all but {job.user} and its operators.",)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmon import jobs as words
-from trainmon.actions_case import Answer, Case, as_seen, foreign_warning, is_foreign, unknown_to_slurm
+from trainmon.actions_case import Answer, Case, as_seen, foreign_warning, unknown_to_slurm
 from trainmon.actions_made import action, lost_steps
 from trainmon.actions_switches import armed_kill
 from trainmon.model_actions import Action, Execute
@@ -94,14 +94,12 @@ def cancel(case: Case) -> Answer:
         keep_log=_log(case, job) if runs else None,
         keep_errors=_errors(case, job) if runs else None,
     )
-    because = _much_at_stake(case, job)
+    because = _much_at_stake(job)
     return Answer(actions=(made,), typed=job.id if because else None, because=because)
 
 
-def _much_at_stake(case: Case, job: Job) -> str:
+def _much_at_stake(job: Job) -> str:
     nodes = job.node_count or len(job.nodes)
-    if is_foreign(case, job):
-        return f"job {job.id} is {job.user}'s"
     if job.elements > 1:
         return f"job {job.id} stands for {job.elements} elements of an array"
     return f"job {job.id} holds {nodes} nodes" if nodes > 1 and job.stage != "waiting" else ""

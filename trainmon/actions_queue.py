@@ -37,6 +37,9 @@ def queue(case: Case) -> Answer:
         return case.refused(f"{count} is no count: 1 to {MOST}")
     if run.spec.script is None:
         return case.refused(f"no script is configured for {run.name}", _script_hint(case))
+    if case.known is not None and run.spec.user not in (None, case.known.me):
+        why = f"the jobs of {run.name} are {run.spec.user}'s: what is queued from here would be yours, and none of them"
+        return case.refused(why, f"submit it as {run.spec.user}, or set user in the [[run]] of {run.name}")
     kill = armed_kill(case)
     if kill is not None:
         way = f"first take it back: U, or trainmon-tui unkill {run.name}"
@@ -71,7 +74,7 @@ def _as_queued(case: Case) -> Expected:
     assert case.run is not None
     spec = case.run.spec
     numbers = tuple(dict.fromkeys(str(job.array or job.number) for job in case.jobs))
-    users = case.known.users if case.known is not None else ()
+    users = case.known.queue_users if case.known is not None else ()
     absent = spec.kill_switch if case.unread_kill() is None else None
     return Expected(switch_absent=absent, chain=Chain(spec.job or spec.name, spec.user, numbers, users))
 

@@ -24,12 +24,13 @@ from trainmon.config_tables import (
 from trainmon.config_values import Wrong, expand_hosts, nearest, quoted
 from trainmon.errors import ConfigError
 from trainmon.model import RunSpec
+from trainmon.model_jobs import ME
 from trainmon.model_wandb import WandbSpec
 from trainmon.steps import Format, named_regex
 
 __all__ = [
     "ClusterSettings", "ConnectSettings", "DiskSettings", "LogFormatSettings", "RunSettings", "Settings",
-    "choose", "embedded", "find", "formats", "load", "narrowed", "run_specs", "watched",
+    "choose", "embedded", "find", "formats", "load", "narrowed", "queue_users", "run_specs", "watched",
 ]  # fmt: skip
 
 FILE_NAME = "trainmon.toml"
@@ -86,11 +87,13 @@ def narrowed(settings: Settings, hosts: Sequence[str]) -> Settings:
 
 def run_specs(settings: Settings) -> tuple[RunSpec, ...]:
     """The runs of the config as the engine knows them."""
+    only_users = {cluster.name: cluster.users[0] for cluster in settings.clusters if len(cluster.users) == 1}
     return tuple(
         RunSpec(
             name=run.name,
             cluster=_cluster_of(run, settings),
             job=run.job or run.name,
+            user=run.user or only_users.get(_cluster_of(run, settings)),
             script=run.script,
             log=None if run.log == "wandb" else run.log,
             checkpoints=run.checkpoints,
@@ -104,6 +107,12 @@ def run_specs(settings: Settings) -> tuple[RunSpec, ...]:
         )
         for run in settings.runs
     )
+
+
+def queue_users(settings: Settings, cluster: ClusterSettings) -> tuple[str, ...]:
+    """Whose jobs are asked for in a cluster: those of its users and of its runs' own; empty for ours alone."""
+    of_runs = [run.user for run in settings.runs if run.user and _cluster_of(run, settings) == cluster.name]
+    return tuple(dict.fromkeys((*(cluster.users or (ME,)), *of_runs))) if of_runs else cluster.users
 
 
 def _wandb_spec(run: RunSettings) -> WandbSpec | None:

@@ -111,11 +111,11 @@ def _quotas(settings: Settings) -> Iterator[str]:
 
 
 def _jobs_twice(settings: Settings) -> Iterator[str]:
-    """Two runs of one job name: every job would be both of them."""
-    first: dict[tuple[str | None, str], int] = {}
+    """Two runs of one job name and user: every job would be both of them."""
+    first: dict[tuple[str, str, str | None], int] = {}
     for number, run in enumerate(settings.runs, 1):
         cluster = run.cluster or settings.clusters[0].name
-        other = first.setdefault((cluster, run.job or run.name), number)
+        other = first.setdefault((cluster, run.job or run.name, run.user), number)
         if other != number and settings.runs[other - 1].name != run.name:
             name = settings.runs[other - 1].name
             jobs = f"jobs called {quoted(run.job or run.name)}"

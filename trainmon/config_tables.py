@@ -29,6 +29,7 @@ from trainmon.config_values import (
     SlurmPeriod,
     Text,
     Texts,
+    User,
     Users,
     WandbPeriod,
     Whole,
@@ -57,7 +58,7 @@ class ClusterSettings(Table, frozen=True, kw_only=True):
     """What is watched. Absent: the login host, or this machine. `"slurm"`: the nodes of the runs' own jobs, as they
     come and go."""
     users: Users = ()
-    """Whose jobs are watched. Absent: your own."""
+    """Whose jobs are watched. Absent: your own. `"me"` is the user that Slurm's commands run as there."""
     every: Duration = 2.0
     """The period of the fast numbers."""
     slurm_every: SlurmPeriod = 30.0
@@ -95,6 +96,8 @@ class RunSettings(Table, frozen=True, kw_only=True):
     """The W&B metrics that are charted, at most 12. Absent: those with the common names."""
     job: Text | None = None
     """The name of its Slurm jobs. Absent: its own name."""
+    user: User | None = None
+    """Whose its Slurm jobs are; these are watched, too. Absent: you, or the one user whose jobs are watched."""
     log: LogPath | None = None
     """Its log; the newest match of a glob is followed. Absent: what its job prints. `"wandb"`: the
     console log of its W&B run."""

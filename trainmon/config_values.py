@@ -127,6 +127,13 @@ def read_users(value: object) -> list[str]:
     return users
 
 
+def read_user(value: object) -> str:
+    user = read_text(value)
+    if not USER.fullmatch(user):
+        raise Wrong(f"must be the name of a user, not {quoted(user)}")
+    return user
+
+
 def read_argv(value: object) -> list[str]:
     argv = read_texts(value)
     if not argv:
@@ -298,6 +305,7 @@ Flag = Annotated[bool, Kind("true or false", read_flag)]
 Whole = Annotated[int, Kind("a whole number", whole_number(0))]
 Count = Annotated[int, Kind("a whole number from 1", whole_number(1))]
 Texts = Annotated[tuple[str, ...], Kind("a list of texts", read_texts)]
+User = Annotated[str, Kind("a user", read_user)]
 Users = Annotated[tuple[str, ...], Kind("a list of users", read_users)]
 Argv = Annotated[tuple[str, ...], Kind("a command as a list of texts", read_argv)]
 Pattern = Annotated[str, Kind("a regular expression", read_pattern)]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from itertools import islice
 
 from msgspec.structs import replace
 
 from trainmon.clock import Instant, Seconds
 from trainmon.model import RunSpec
-from trainmon.model_jobs import Job
+from trainmon.model_jobs import ME, Job
 
 ENDED_RUNS_STAY: Seconds = 86_400.0
 """How long a run that was found by itself stays after its last job: a night and a morning."""
@@ -33,6 +34,36 @@ def jobs_of(spec: RunSpec, jobs: Iterable[Job]) -> tuple[Job, ...]:
         if job.name == name and job.cluster == spec.cluster and spec.user in (None, job.user) and _is_meant(job, spec)
     ]
     return tuple(sorted(own, key=_place))
+
+
+def owner_of(spec: RunSpec, users: Collection[str], me: str | None) -> str | None:
+    """Whose jobs a run of the config has: its own user's, else ours if our jobs are watched. Null: any watched user's,
+    as nobody has said more."""
+    if spec.user not in (None, ME):
+        return spec.user
+    is_mine = spec.user == ME or not users or ME in users or me in users
+    return me or None if is_mine else None
+
+
+def rivals(jobs: Sequence[Job]) -> tuple[Job, ...]:
+    """Of a run's jobs those between which its name does not choose: several that train at once, or of several users.
+    One that runs and those that wait behind it are no rivals."""
+    there = tuple(job for job in jobs if job.gone_at is None and job.stage != "ended")
+    training = tuple(job for job in there if holds_nodes(job))
+    if len(training) > 1:
+        return training
+    return there if len({job.user for job in there}) > 1 else ()
+
+
+def _told_apart(spec: RunSpec, jobs: Iterable[Job]) -> RunSpec:
+    """A run of the config without the jobs that train under its name, but elsewhere than its log or nodes say."""
+    training = [job for job in jobs_of(spec, jobs) if holds_nodes(job)]
+    by_log = [job for job in training if spec.log and job.stdout and fnmatchcase(job.stdout, spec.log)]
+    by_nodes = [job for job in training if set(spec.nodes) & set(job.nodes)]
+    for own in (by_log, by_nodes):
+        if len(own) == 1:
+            return replace(spec, without=tuple(job.id for job in training if job is not own[0]))
+    return spec
 
 
 def _is_meant(job: Job, spec: RunSpec) -> bool:
@@ -73,9 +104,14 @@ def followed(
     named: dict[tuple[str, str], list[Job]] = defaultdict(list)
     for job in jobs:
         named[job.cluster, job.name].append(job)
-    specs, names = list(configured), {spec.name for spec in configured}
-    taken = {_jobs_name(spec) for spec in configured}
-    found = (spec for spec in _found(before, named, me, now) if _jobs_name(spec) not in taken)
+    specs = [_told_apart(spec, named[_jobs_name(spec)]) for spec in configured]
+    names = {spec.name for spec in configured}
+    taken = {(*_jobs_name(spec), spec.user) for spec in configured}
+    found = (
+        spec
+        for spec in _found(before, named, me, now)
+        if not taken & {(*_jobs_name(spec), spec.user), (*_jobs_name(spec), None)}
+    )
     for spec in islice(found, FOUND_AT_MOST):
         specs.append(replace(spec, name=_free(spec, names)))
         names.add(specs[-1].name)

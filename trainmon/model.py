@@ -282,7 +282,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     job: str | None = None
     """Its Slurm job name."""
     user: str | None = None
-    """Whose jobs are meant; null: those of all who are watched. One that was found by itself is ours."""
+    """Whose jobs are meant; null: those of anybody who is watched. See joining.owner_of."""
     found: bool = False
     """Whether it is in no config: one of our own jobs that was running."""
     only: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -183,6 +184,15 @@ def gpus_missing(reason: str | None) -> int | None:
     return 1
 
 
+ME = "me"
+"""In a list of users: the one that Slurm's commands run as on the login host, whatever the name here is."""
+
+
+def by_name(users: Iterable[str], me: str | None) -> tuple[str, ...]:
+    """Users as Slurm takes them, once we know who we are there."""
+    return tuple(me if user == ME and me else user for user in users)
+
+
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a cluster as a whole."""
 
@@ -201,3 +211,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Whether sacct answers; false is a fact, not an error."""
     slurm: str | None = None
     """Its version, such as 22.05.8."""
+
+    @property
+    def queue_users(self) -> tuple[str, ...]:
+        """`users` as squeue takes them."""
+        return by_name(self.users, self.me)

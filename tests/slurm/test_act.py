@@ -87,6 +87,46 @@ def test_a_cancel_of_several_nodes_or_of_anothers_job_wants_the_id_typed(
     assert "cancelled" in found["why"]
 
 
+def test_a_run_is_never_another_users_job_of_its_name_which_is_touched_by_its_typed_id_alone(
+    slurm: Slurm, product: Using
+) -> None:
+    first = slurm.submit("sleep 600", "-J", "shared")
+    slurm.wait_for_state(first, "RUNNING")
+    theirs = slurm.submit("sleep 600", "-J", "shared", user=OTHER)
+    waits = slurm.submit("sleep 600", "-J", "waits", "--begin=now+1hour", user=OTHER)
+    slurm.wait_for_state(theirs, "RUNNING")
+    product.watch(
+        f'[[cluster]]\nname = "lab"\nusers = ["me"]\n[[run]]\nname = "shared"\n'
+        f'[[run]]\nname = "their-run"\njob = "shared"\nuser = "{OTHER}"\n'
+    )
+    planned, *said = product.each(
+        lambda *words: product.run(*words, "--yes").stderr if words[0] != "cancel" else product.run(*words).stdout,
+        ("cancel", "shared", "--dry-run"), ("requeue", "their-run"), ("hold", waits),
+    )  # fmt: skip
+    assert f"scancel {first}\n" in planned
+    assert [f"job {job_id} is {OTHER}'s; to go on without asking: --yes --typed {job_id}" in words
+            for job_id, words in zip((theirs, waits), said, strict=True)] == [True, True]  # fmt: skip
+    assert (slurm.job(theirs)["Restarts"], slurm.job(waits)["Reason"]) == ("0", "BeginTime")
+
+    product.each(product.act, ("requeue", "shared"), ("hold", waits, "--typed", waits))
+    slurm.wait_for_state(first, "PENDING")
+    assert (slurm.state(theirs), slurm.job(waits)["Priority"]) == ("RUNNING", "0")
+
+
+def test_of_two_jobs_that_train_under_the_name_of_a_run_none_is_chosen(
+    slurm: Slurm, training: MakeTraining, product: Using
+) -> None:
+    run = training()
+    jobs = [slurm.submit("sleep 600", "-J", run.name) for _ in range(2)]
+    for job_id in jobs:
+        slurm.wait_for_state(job_id, "RUNNING")
+    product.watch(run.config())
+    said = product.refused("requeue", run.name)
+    assert f"2 jobs may be meant by {run.name}" in said
+    assert all(f"{job_id} (root, RUNNING)" in said for job_id in jobs)
+    assert [slurm.job(job_id)["Restarts"] for job_id in jobs] == ["0", "0"]
+
+
 def test_the_id_of_a_heterogeneous_job_that_snapshot_prints_stands_for_the_whole_of_it(
     slurm: Slurm, product: Using
 ) -> None:

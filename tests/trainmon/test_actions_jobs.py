@@ -22,10 +22,11 @@ from tests.trainmon.acting import (
     state,
 )  # fmt: skip
 from trainmon.model import Switch
-from trainmon.model_actions import Execute, Expected
+from trainmon.model_actions import Execute, Expected, Verb
+from trainmon.model_jobs import Job
 
 HELD = replace(WAITING, priority=0, reason="JobHeldUser")
-JOB_VERBS = ("requeue", "cancel", "hold", "release", "signal", "queue")
+JOB_VERBS: tuple[Verb, ...] = ("requeue", "cancel", "hold", "release", "signal", "queue")
 
 
 def test_a_requeue_shows_what_it_costs_and_what_follows() -> None:
@@ -241,3 +242,37 @@ def test_a_number_that_is_a_part_of_another_job_is_not_called_unknown() -> None:
         key = f"prod/{number}"
         one = refused(planned("cancel", key, of=state(DONE), seen=fresh(job, gone=frozenset({key}))))
         assert (one.why, one.hint) == (why, f"name {job.id}")
+
+
+PLAIN = replace(RUNNING, id="88", number=88, array=None, tasks=None, node_count=1, nodes=("n1",))
+
+
+@pytest.mark.parametrize(
+    ("verb", "job"),
+    [
+        ("requeue", PLAIN), ("cancel", PLAIN), ("hold", PLAIN), ("signal", PLAIN), ("save", PLAIN), ("kill", PLAIN),
+        ("hold", replace(PLAIN, state="PENDING")), ("release", replace(PLAIN, state="PENDING", priority=0)),
+        ("exclude", replace(PLAIN, state="PENDING")),
+    ],
+)  # fmt: skip
+def test_whatever_is_done_to_another_users_job_wants_its_id_typed(verb: Verb, job: Job) -> None:
+    subject = "n9" if verb == "exclude" else "llm"
+    run = "llm" if verb == "exclude" else None
+    bens = replace(job, user="ben")
+    for may_operate in (False, True):
+        clusters = {"prod": replace(CLUSTER, may_operate=may_operate)}
+        plan = planned(verb, subject, of=state(bens, clusters=clusters), run=run)
+        assert (plan.typed, plan.because) == ("88", "job 88 is ben's")
+        assert planned(verb, subject, of=state(job, clusters=clusters), run=run).typed is None
+    nobody = {"prod": replace(CLUSTER, me=None)}
+    assert planned(verb, subject, of=state(job, clusters=nobody), run=run).typed == "88", "whose it is is not known"
+
+
+@pytest.mark.parametrize("verb", JOB_VERBS)
+def test_of_several_jobs_that_train_under_the_name_of_a_run_none_is_chosen(verb: Verb) -> None:
+    other = replace(PLAIN, id="90", number=90, started_at=NOW - 60)
+    one = refused(planned(verb, of=state(PLAIN, other)))
+    assert one.why == "2 jobs may be meant by llm: 90 (ana, RUNNING) and 88 (ana, RUNNING)"
+    assert one.hint == "name one by its id; log, nodes or user in the [[run]] tell them apart"
+    if verb in ("requeue", "cancel", "hold", "signal"):
+        assert only(planned(verb, "prod/88", of=state(PLAIN, other))).job == "prod/88"

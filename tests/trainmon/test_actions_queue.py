@@ -200,3 +200,11 @@ def test_what_one_component_keeps_off_holds_for_all_afterwards() -> None:
     assert actions.recheck(action, fresh(waits), NOW) is None
     other = replace(waits, excluded_in_part=())
     assert "keeps off n8 now" in str(actions.recheck(action, fresh(other), NOW))
+
+
+def test_nothing_is_queued_for_a_run_whose_jobs_are_another_users() -> None:
+    bens = replace(RUN, spec=replace(SPEC, user="ben"))
+    one = refused(planned("queue", of=state(replace(PLAIN, user="ben"), run=bens)))
+    assert one.why == "the jobs of llm are ben's: what is queued from here would be yours, and none of them"
+    ours = replace(RUN, spec=replace(SPEC, user="ana"))
+    assert only(planned("queue", of=state(PLAIN, run=ours))).verb == "queue"

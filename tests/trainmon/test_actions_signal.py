@@ -76,7 +76,7 @@ def test_masks_that_are_not_known_are_said_to_be_unknown() -> None:
 def test_processes_of_others_on_the_same_gpus_do_not_count() -> None:
     other = replace(RUNNING, user="ben")
     plan = planned("signal", of=state(other, nodes={"n1": node("n1", caught=0)}), seen=fresh(other, steps=STEPS))
-    assert plan.typed is None
+    assert plan.because == "job 88_3 is ben's", "and not that it ends processes"
 
 
 @pytest.mark.parametrize(("name", "mask"), [("TERM", 1 << 14), ("sigusr2", 1 << 11), ("HUP", 1), ("INT", 2)])

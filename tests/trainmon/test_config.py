@@ -101,6 +101,20 @@ def test_a_run_keeps_what_the_engine_needs_of_it(tmp_path: Path) -> None:
     assert (spec.kill_switch, spec.target_step, spec.stall_after) == ("/fsx/video/kill-switch", 100_000, 900)
 
 
+def test_the_jobs_of_a_run_may_be_anothers_and_are_watched_then(tmp_path: Path) -> None:
+    run, alices = '[[run]]\nname = "r"\n', '[[run]]\nname = "a"\njob = "r"\nuser = "alice"\n'
+    for users, whose, watched in (
+        ("", [None, "alice"], ("me", "alice")),
+        ('users = ["bob"]\n', ["bob", "alice"], ("bob", "alice")),
+        ('users = ["me", "alice"]\n', [None, "alice"], ("me", "alice")),
+    ):
+        settings = load(tmp_path, f'[cluster]\nname = "prod"\n{users}{run}{alices}')
+        assert [spec.user for spec in config.run_specs(settings)] == whose
+        assert config.queue_users(settings, settings.clusters[0]) == watched
+    settings = load(tmp_path, run)
+    assert config.queue_users(settings, settings.clusters[0]) == ()
+
+
 def test_one_cluster_may_be_a_plain_table_and_owns_the_runs(tmp_path: Path) -> None:
     settings = load(tmp_path, '[cluster]\nname = "prod"\nnodes = ["n1"]\n[[run]]\nname = "r"\n')
     assert settings.clusters == (ClusterSettings(name="prod", nodes=("n1",)),)

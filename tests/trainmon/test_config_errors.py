@@ -87,6 +87,10 @@ ONE_MISTAKE = {
         '[cluster]\nusers = ["ana,bob"]\n',
         '[cluster]: "users" has "ana,bob", which is not the name of a user',
     ),
+    "user-of-a-run-that-is-none": (
+        f'{RUN}user = "ana,bob"\n',
+        '[[run]] #1 (video-2b): "user" must be the name of a user, not "ana,bob"',
+    ),
     "job-of-two-runs": (
         f'{RUN}job = "train"\n[[run]]\nname = "other"\njob = "train"\n',
         '[[run]] #2 (other): jobs called "train" are those of [[run]] #1 (video-2b)',

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
-from trainmon.joining import ENDED_RUNS_STAY, FOUND_AT_MOST, followed, holds_nodes, jobs_of, present
+from trainmon.joining import (
+    ENDED_RUNS_STAY,
+    FOUND_AT_MOST,
+    followed,
+    holds_nodes,
+    jobs_of,
+    owner_of,
+    present,
+    rivals,
+)
 from trainmon.model import RunSpec
 from trainmon.model_jobs import Job
 from trainmon.model_wandb import WandbSpec
@@ -205,3 +215,48 @@ def test_a_sweep_of_a_thousand_names_is_not_a_thousand_runs() -> None:
     found = runs(*(job(number, name=f"sweep-{number}") for number in range(1000)))
     assert len(found) == FOUND_AT_MOST
     assert runs(*(job(number, name=f"sweep-{number}") for number in range(1000)), before=found) == found
+
+
+@pytest.mark.parametrize(
+    ("user", "users", "owner"),
+    [
+        (None, (), "ana"),
+        (None, ("me", "bob"), "ana"),
+        (None, ("ana", "bob"), "ana"),
+        ("me", ("bob",), "ana"),
+        ("bob", (), "bob"),
+        ("bob", ("me", "bob"), "bob"),
+        (None, ("bob", "eve"), None),
+    ],
+)
+def test_the_jobs_of_a_run_are_ours_unless_the_config_says_otherwise(
+    user: str | None, users: tuple[str, ...], owner: str | None
+) -> None:
+    assert owner_of(RunSpec(name="llm", cluster="prod", user=user), users, "ana") == owner
+
+
+def test_of_two_that_train_under_one_name_the_log_or_the_nodes_tell_which_is_the_runs() -> None:
+    main = job(1, nodes=("n1", "n2"), stdout="/fsx/main/1.out")
+    trial = job(2, started_at=9.0, nodes=("n3",), stdout="/home/ana/2.out")
+    for spec in (
+        RunSpec(name="llm", cluster="prod", log="/fsx/main/*.out"),
+        RunSpec(name="llm", cluster="prod", nodes=("n2", "n9")),
+    ):
+        (run,) = runs(main, trial, configured=(spec,))
+        assert jobs_of(run, [main, trial]) == (main,)
+        assert jobs_of(run, [main, trial, job(3, "PENDING")])[1].number == 3, "what waits may still be its"
+    (run,) = runs(main, trial, configured=(RunSpec(name="llm", cluster="prod", log="/fsx/train.log"),))
+    assert rivals(jobs_of(run, [main, trial])) == (trial, main), "neither writes that log, and both may be the run"
+
+
+def test_what_waits_behind_a_job_or_cleans_up_before_it_is_no_rival() -> None:
+    assert rivals([job(1), job(2, "PENDING"), job(3, "COMPLETING"), job(4, "FAILED"), job(5, gone_at=1.0)]) == ()
+    mine, bobs = job(1, "PENDING"), job(2, "PENDING", user="bob")
+    assert rivals([mine, bobs]) == (mine, bobs)
+
+
+def test_our_job_is_a_run_by_itself_beside_anothers_run_of_that_name() -> None:
+    bobs = RunSpec(name="llm", cluster="prod", user="bob")
+    assert [(run.name, run.user) for run in runs(job(1), job(2, user="bob"), configured=(bobs,))] == [
+        ("llm", "bob"), ("llm@prod", "ana"),
+    ]  # fmt: skip

@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from trainmon.commands.check_files import Tested, tested
 from trainmon.commands.check_row import Row
-from trainmon.joining import holds_nodes, jobs_of, present
+from trainmon.joining import holds_nodes, jobs_of, owner_of, present
 from trainmon.model import RunSpec
-from trainmon.model_jobs import Job
+from trainmon.model_jobs import Job, by_name
 from trainmon.shell import Shell
 from trainmon.slurm import commands, errors, texts
 from trainmon.slurm_client import Client, SlurmFailed
@@ -42,6 +44,7 @@ def check_slurm(host: str, wanted: Slurm, shell: Shell) -> Iterator[Row]:
     client = Client(shell)
     try:
         me = client.me()
+        wanted = _owned(wanted, me)
         jobs = texts.read_queue(client.run(commands.queue(wanted.users)), wanted.cluster)
     except SlurmFailed as failure:
         yield from _silent(host, wanted, failure)
@@ -53,6 +56,12 @@ def check_slurm(host: str, wanted: Slurm, shell: Shell) -> Iterator[Row]:
     runs = [job for run in wanted.runs for job in jobs_of(run, jobs)]
     mine = [job for job in jobs if job.user == me]
     wanted.nodes.extend(node for job in (*runs, *mine) if holds_nodes(job) for node in job.nodes)
+
+
+def _owned(wanted: Slurm, me: str) -> Slurm:
+    """The same, once we know who we are there."""
+    runs = tuple(replace(run, user=owner_of(run, wanted.users, me)) for run in wanted.runs)
+    return wanted._replace(users=by_name(wanted.users, me), runs=runs)
 
 
 def _silent(host: str, wanted: Slurm, failure: SlurmFailed) -> Iterator[Row]:
@@ -99,7 +108,7 @@ def _spares(host: str, wanted: Slurm, client: Client) -> Row:
 
 def _found(host: str, wanted: Slurm, me: str, jobs: Sequence[Job]) -> Iterator[Row]:
     """Our own jobs that are in no table of the config."""
-    known = {run.job or run.name for run in wanted.runs}
+    known = {run.job or run.name for run in wanted.runs if run.user in (None, me)}
     names = dict.fromkeys(job.name for job in jobs if job.user == me and holds_nodes(job) and job.name not in known)
     if names:
         yield Row("ok", host, "runs", f"{len(names)} by themselves, from your running jobs: {', '.join(names)}")
@@ -118,7 +127,9 @@ def _run(host: str, run: RunSpec, client: Client, jobs: Sequence[Job]) -> Iterat
         yield Row("ok", host, what, f"job {own[0].id} waits ({own[0].reason or 'no reason'})")
     else:
         name = run.job or run.name
-        yield Row("note", host, what, f"no job called {name} is in the queue", "start it, or mend its `job`")
+        others = sorted({job.user for job in jobs if job.name == name and job.user != run.user})
+        whose = f" is {run.user}'s, only {', '.join(others)}'s: set its `user`" if others else " is in the queue"
+        yield Row("note", host, what, f"no job called {name}{whose}", "start it, or mend its `job`")
 
 
 def _output(host: str, client: Client, job: Job) -> Iterator[Row]:

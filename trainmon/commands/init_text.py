@@ -41,6 +41,7 @@ name = {name}
 # [[run]]
 # name = "my-run"
 # job = "my-run"                                # the name of its Slurm jobs
+# user = "me"                                   # whose these jobs are; absent: you
 # log = "/shared/my-run/logs/*.out"             # the newest match is followed; absent: what its job prints
 # checkpoints = "/shared/my-run/checkpoints"    # these and the disk under it are watched
 # kill_switch = "/shared/my-run/kill-switch"    # the file that ends it when it appears

@@ -169,7 +169,7 @@ def sentences(state: State, view: str, wanted: str) -> list[Row]:
     elif not found and view == "mine" and any(not is_mine(job, state) for job in state.jobs.values()):
         found.append(Span("No job of yours. v shows those of the others who are watched.", "dim"))
     elif not found:
-        users = sorted({user for cluster in state.clusters.values() for user in cluster.users})
+        users = sorted({user for cluster in state.clusters.values() for user in cluster.queue_users})
         whose = f"of {', '.join(map(clean, users))} " if users else "of yours "
         found.append(Span(f"No job {whose}runs or waits.", "dim"))
     return [Row(f"{SENTENCE}{place}", (span,)) for place, span in enumerate(found)]
