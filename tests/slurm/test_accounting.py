@@ -52,6 +52,20 @@ def test_accounting_tells_how_a_vanished_job_ended(slurm: Slurm, watch: Watch) -
     assert jobs.ended(watch.job(cancelled)) == "cancelled by root"
 
 
+def test_accounting_tells_how_a_vanished_heterogeneous_job_ended(slurm: Slurm, watch: Watch) -> None:
+    gate = slurm.directory / "second-gate"
+    script = f"#!/bin/bash\n#SBATCH -N1\n#SBATCH hetjob\n#SBATCH -N1\nuntil [ -e {gate} ]; do sleep 0.1; done; exit 7"
+    job_id = slurm.submit(script)
+    slurm.wait_for_state(str(int(job_id) + 1), "RUNNING")
+    watch.look()
+    gate.touch()
+    slurm.wait_for(lambda: recorded(slurm, f"{job_id}+1", "FAILED"), what="the failure is in the accounts")
+    forget(slurm)
+    watch.until(lambda: watch.job(job_id).stage == "ended", "it has ended")
+    assert jobs.ended(watch.job(job_id)) == "its script failed (exit 7)"
+    assert len([job for job in watch.state.jobs.values() if job.id.partition("+")[0] == job_id]) == 1
+
+
 def test_a_silent_slurmdbd_costs_the_ends_only(slurm: Slurm, watching: Callable[..., Watch]) -> None:
     watch = watching()
     job_id = slurm.submit("sleep 600")
