@@ -165,19 +165,14 @@ class Alerting:
         channels = {name: channel for name, channel in state.channels.items() if name in named}
         return state if len(channels) == len(state.channels) else replace(state, channels=channels)
 
-    def _hold(self, rule: str) -> Seconds:
-        found = self._rules.get(rule)
-        return 0.0 if found is None else found.hold
-
     def _woken(self, state: State, jump: waking.Jump, now: Instant) -> State:
-        """No age from before is believed, and no hold is over because of it."""
+        """No silence from before is believed, and no hold is over because of it."""
         log.warning("%s", jump.why)
         self._pace = gathering.Pace()
+        self._looked = None
         if jump.shift < 0:
             state = waking.not_dated_ahead(state, now)
-        alerts = {
-            name: episodes.after_jump(alert, jump, self._hold(alert.rule), now) for name, alert in state.alerts.items()
-        }
+        alerts = {name: episodes.after_jump(alert, jump, now) for name, alert in state.alerts.items()}
         return replace(state, woke_at=now, woke_why=jump.why, alerts=alerts)
 
     def _heard(self, state: State, event: Event, now: Instant) -> State:
@@ -197,7 +192,7 @@ class Alerting:
                     looked_at=event.at,
                 )
             case AlertsRecalled(recalled):
-                return self._watch.recalled(state, recalled, self._hold, now, self._book)
+                return self._watch.recalled(state, recalled, now, self._book)
             case Delivered():
                 return delivered(state, event)
             case Ordered(order, number) if state.duty.holder in ("us", "nobody"):

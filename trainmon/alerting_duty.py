@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from msgspec.structs import replace
 
 from trainmon import episodes
@@ -55,14 +53,7 @@ class Watch:
             state = replace(state, alerts={name: _as_told(alert) for name, alert in state.alerts.items()})
         return state
 
-    def recalled(
-        self,
-        state: State,
-        recalled: Recalled,
-        hold_of: Callable[[str], Seconds],
-        now: Instant,
-        book: Book,
-    ) -> State:
+    def recalled(self, state: State, recalled: Recalled, now: Instant, book: Book) -> State:
         """Take up what was known. The daemon of another machine knew it later than our own ledger."""
         self._recalled = True
         self.unseen = None if recalled.at is None else max(0.0, now - recalled.at)
@@ -73,7 +64,7 @@ class Watch:
             theirs = tuple(alert for alert in theirs if alert.key not in known)
         outage = self.unseen or 0.0
         unseen = None if self._is_apart and outage <= episodes.TOLERANCE else outage
-        alerts = episodes.recalled(state.alerts, theirs, unseen, hold_of, now)
+        alerts = episodes.recalled(state.alerts, theirs, unseen, now)
         silences = {silence.id: silence for silence in recalled.silences if silence.ended_at is None}
         return replace(state, alerts=alerts, silences={**state.silences, **silences})
 

@@ -17,7 +17,7 @@ from trainmon.model_alerts import KEPT_RESOLVED, Alert, Finding, is_worse
 from trainmon.rules.base import Rule, ago
 from trainmon.rules.evaluating import raised
 from trainmon.rules.ourselves import TEST
-from trainmon.waking import PROOF_AGAIN, is_believed, proves
+from trainmon.waking import is_believed, may_be_over
 
 OVER = "over"
 NOT_WATCHED = "no longer watched"
@@ -116,7 +116,7 @@ def _same_happening(
 
 
 def _found(old: Alert | None, finding: Finding, look: Look, known: Mapping[str, Alert]) -> Alert | None:
-    if not is_believed(look.state, finding.sources, look.now, finding.since):
+    if not is_believed(look.state, finding, look.now):
         return None if old is None else _unseen(old, "stale", "nothing was heard of it since this program woke", look)
     alert = begun(finding, look.now, known, look.token) if old is None else _brought_up(old, finding, look.now)
     if alert.phase == "recovering":
@@ -147,10 +147,7 @@ def _is_proven(alert: Alert, finding: Finding, look: Look) -> bool:
     """Whether it has been so for its hold, or need not wait for that."""
     rule = look.rules.get(finding.rule)
     hold = 0.0 if rule is None else rule.hold
-    is_proof = proves(look.state, finding.since, look.now)
-    if finding.proven and not is_proof:
-        hold = hold or PROOF_AGAIN
-    return (finding.proven and is_proof) or look.now - (alert.pending_since or look.now) >= hold
+    return finding.proven or look.now - (alert.pending_since or look.now) >= hold
 
 
 # ---- not found -------------------------------------------------------------------------------------------------------
@@ -164,7 +161,7 @@ def _unfound(alert: Alert, errors: Mapping[str, str], look: Look) -> Alert:
         return _ended(alert, NOT_LOOKED_FOR, look.now)
     if _has_left(alert, look):
         return _ended(alert, NOT_WATCHED, look.now)
-    if not is_believed(look.state, alert.sources, look.now):
+    if not may_be_over(look.state, alert.sources, look.now):
         return _unseen(alert, "stale", "nothing was heard of it since this program woke", look)
     try:
         if rule.has_left(look.state, alert, look.now):

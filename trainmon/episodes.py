@@ -15,10 +15,7 @@ from trainmon.waking import Jump
 
 TOLERANCE: Seconds = 3_600.0
 """A hold that ran when this program stopped goes on where it stood, when nobody looked for at most so long; else it
-begins anew (Prometheus' rules.alert.for-outage-tolerance)."""
-
-GRACE: Seconds = 600.0
-"""What is left of such a hold at least; a hold that is shorter begins anew (its rules.alert.for-grace-period)."""
+begins anew (Prometheus' rules.alert.for-outage-tolerance). What is found again after it is what was found before."""
 
 STATES = 21
 SLOT: Seconds = 60.0
@@ -76,20 +73,17 @@ def firing_again(alert: Alert) -> Alert:
     return replace(alert, phase="firing", clear_since=None, told=told)
 
 
-def resumed(alert: Alert, outage: Seconds, hold: Seconds, now: Instant) -> Alert:
+def resumed(alert: Alert, outage: Seconds, now: Instant) -> Alert:
     """The alert after nobody looked for so long: nothing has fired and nothing is over because of that."""
     if alert.phase == "recovering":
         return firing_again(alert)
     if alert.phase != "pending":
         return alert
-    stood = now - outage - (alert.found_at if alert.pending_since is None else alert.pending_since)
-    left = hold - stood
-    if outage > TOLERANCE or hold < GRACE or stood < 0:
-        return replace(alert, pending_since=now)
-    return replace(alert, pending_since=now - hold + max(left, GRACE))
+    since = alert.found_at if alert.pending_since is None else alert.pending_since
+    return replace(alert, pending_since=now if outage > TOLERANCE else min(now, since + outage))
 
 
-def after_jump(alert: Alert, jump: Jump, hold: Seconds, now: Instant) -> Alert:
+def after_jump(alert: Alert, jump: Jump, now: Instant) -> Alert:
     """The alert after a jump of the clock: what it waits for takes as long as it would have taken without."""
     names = ["told_at", "first_told_at", "acknowledged_at"]
     if jump.shift < 0:
@@ -102,14 +96,13 @@ def after_jump(alert: Alert, jump: Jump, hold: Seconds, now: Instant) -> Alert:
     if jump.shift < 0 and alert.clear_since is not None:
         moved["clear_since"] = alert.clear_since + jump.shift
     moved_alert = replace(alert, **moved) if moved else alert
-    return resumed(moved_alert, jump.outage, hold, now) if jump.outage else moved_alert
+    return resumed(moved_alert, jump.outage, now) if jump.outage else moved_alert
 
 
 def recalled(
     mine: Mapping[str, Alert],
     theirs: Iterable[Alert],
     outage: Seconds | None,
-    hold_of: Callable[[str], Seconds],
     now: Instant,
 ) -> dict[str, Alert]:
     """The alerts as the ledger remembers them, and of ours those that it does not know. With no `outage`, what was so
@@ -117,7 +110,7 @@ def recalled(
     kept: dict[str, Alert] = {}
     for alert in theirs:
         if alert.is_open:
-            kept[alert.id] = alert if outage is None else resumed(alert, outage, hold_of(alert.rule), now)
+            kept[alert.id] = alert if outage is None else resumed(alert, outage, now)
         elif alert.fired_at is not None:
             kept[alert.id] = alert
     known = {alert.key for alert in kept.values() if alert.is_open}

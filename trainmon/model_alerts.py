@@ -49,7 +49,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     since: Instant | None = None
     """Since when it is so, where that is known from the facts; else the first time that it was found."""
     proven: bool = False
-    """Whether time has shown it already (a run silent for an hour): the rule's hold is not waited for."""
+    """Whether it is shown already (a run silent for an hour, a GPU off its bus): the rule's hold is not waited for."""
+    by_age: bool = False
+    """Whether it was found by how much time has passed without a word or a change: when the clock has jumped, that
+    proves nothing before everyone had a minute to speak again."""
     event: bool = False
     """Something that happened (restarted, finished) and not something that lasts: told once, never "resolved". It is
     found for as long as it is new; another `since` is another episode."""

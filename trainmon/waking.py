@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from trainmon.clock import Instant, Seconds
-from trainmon.model import Run, Source, State
+from trainmon.model import Run, State
+from trainmon.model_alerts import Finding
 from trainmon.rules.base import ago
 
 JUMP: Seconds = 10.0
@@ -18,11 +19,8 @@ STANDSTILL: Seconds = 30.0
 """Between two looks, of which there is one a second: this program was stopped, or its machine was."""
 
 SETTLING: Seconds = 60.0
-"""So long after that a source is not believed before it has spoken: a connection that is dead, and not yet known to
-be, is redialled within it."""
-
-PROOF_AGAIN: Seconds = 600.0
-"""So long after it "it has been so for an hour" proves nothing: the hour may be the jump (Prometheus' grace period)."""
+"""So long after that a source is not believed before it has spoken, and no silence at all: a connection that is dead,
+and not yet known to be, is redialled within it."""
 
 
 class Moment(NamedTuple):
@@ -58,19 +56,20 @@ def jumped(last: Moment | None, present: Moment) -> Jump | None:
     return None
 
 
-def is_believed(state: State, sources: Iterable[str], now: Instant, since: Instant | None = None) -> bool:
-    """Whether what was found (or not found) now is a word of these sources from after the last jump."""
+def is_believed(state: State, finding: Finding, now: Instant) -> bool:
+    """Whether what was found now is so: a sample from after the last jump shows it, or it began after it. What was
+    found by its age alone waits until all had time to speak."""
     woke = state.woke_at
-    if woke is None or now - woke >= SETTLING or (since is not None and since >= woke):
+    if woke is None or now - woke >= SETTLING or (finding.since is not None and finding.since > woke):
         return True
-    names = tuple(sources)
-    return bool(names) and all(_heard(state.sources.get(name), woke) for name in names)
+    return not finding.by_age and _have_spoken(state, finding.sources, woke)
 
 
-def proves(state: State, since: Instant | None, now: Instant) -> bool:
-    """Whether time that has passed since then is proof."""
+def may_be_over(state: State, sources: Collection[str], now: Instant) -> bool:
+    """Whether it means anything that something is not found now: all that it rests on has spoken since the last
+    jump."""
     woke = state.woke_at
-    return woke is None or now - woke >= PROOF_AGAIN or (since is not None and since >= woke)
+    return woke is None or now - woke >= SETTLING or (bool(sources) and _have_spoken(state, sources, woke))
 
 
 def not_dated_ahead(state: State, now: Instant) -> State:
@@ -98,5 +97,7 @@ def _clamped(value: Any, now: Instant, names: tuple[str, ...]) -> Any:
     return replace(value, **ahead) if ahead else value
 
 
-def _heard(source: Source | None, since: Instant) -> bool:
-    return source is not None and source.seen_at is not None and source.seen_at >= since
+def _have_spoken(state: State, names: Iterable[str], since: Instant) -> bool:
+    """Those of a clock that was set back seem to have spoken just then, which is no word: `not_dated_ahead`."""
+    seen = (source.seen_at if (source := state.sources.get(name)) is not None else None for name in names)
+    return all(at is not None and at > since for at in seen)

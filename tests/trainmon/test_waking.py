@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from msgspec.structs import replace
 
 from trainmon.model import Log, Node, Progress, Run, RunSpec, Source, State
-from trainmon.waking import Moment, is_believed, jumped, not_dated_ahead, proves
+from trainmon.model_alerts import Finding
+from trainmon.waking import Moment, is_believed, jumped, may_be_over, not_dated_ahead
 
 NOW = 1_750_000_000.0
 
@@ -30,24 +34,40 @@ def test_the_first_look_is_no_jump() -> None:
     assert jumped(None, Moment(NOW, 50.0)) is None
 
 
-def test_after_a_wake_a_source_is_believed_when_it_has_spoken_or_after_a_minute() -> None:
-    silent = Source(name="node:n1", kind="node", cluster="prod", seen_at=NOW - 5)
-    spoke = Source(name="node:n2", kind="node", cluster="prod", seen_at=NOW + 1)
-    state = State(sources={"node:n1": silent, "node:n2": spoke}, woke_at=NOW)
-    assert not is_believed(state, ["node:n1"], NOW + 5)
-    assert not is_believed(state, ["node:n1", "node:n2"], NOW + 5)
-    assert not is_believed(state, [], NOW + 5)
-    assert is_believed(state, ["node:n2"], NOW + 5)
-    assert is_believed(state, ["node:n1"], NOW + 60)
-    assert is_believed(state, [], NOW + 5, since=NOW + 1)
+def found(*sources: str, **more: Any) -> Finding:
+    return Finding(rule="gpu-hot", subject="gpu:n1/3", severity="warning", summary="hot", sources=sources, **more)
 
 
-def test_an_age_from_before_the_wake_proves_nothing_for_ten_minutes() -> None:
-    state = State(woke_at=NOW)
-    assert not proves(state, NOW - 9_000, NOW + 599)
-    assert proves(state, NOW + 3, NOW + 5)
-    assert proves(state, NOW - 9_000, NOW + 600)
-    assert proves(State(), None, NOW)
+SILENT = Source(name="node:n1", kind="node", cluster="prod", seen_at=NOW - 5)
+SPOKE = Source(name="node:n2", kind="node", cluster="prod", seen_at=NOW + 1)
+WOKEN = State(sources={"node:n1": SILENT, "node:n2": SPOKE}, woke_at=NOW)
+
+
+def test_after_a_wake_a_fault_is_believed_with_a_word_of_its_sources_or_after_a_minute() -> None:
+    assert not is_believed(WOKEN, found("node:n1"), NOW + 5)
+    assert not is_believed(WOKEN, found("node:n1", "node:n2"), NOW + 5)
+    assert is_believed(WOKEN, found("node:n2"), NOW + 5)
+    assert is_believed(WOKEN, found(), NOW + 5), "what this program knows of itself"
+    assert is_believed(WOKEN, found("node:n1"), NOW + 60)
+
+
+def test_an_age_proves_nothing_for_a_minute_unless_it_began_after_the_wake() -> None:
+    assert not is_believed(WOKEN, found("node:n2", by_age=True, since=NOW - 9_000), NOW + 59)
+    assert not is_believed(WOKEN, found(by_age=True), NOW + 59)
+    assert is_believed(WOKEN, found("node:n2", by_age=True, since=NOW + 3), NOW + 5)
+    assert is_believed(WOKEN, found("node:n2", by_age=True, since=NOW - 9_000), NOW + 60)
+
+
+def test_what_is_not_found_after_a_wake_means_something_once_its_sources_have_spoken() -> None:
+    assert not may_be_over(WOKEN, ["node:n1", "node:n2"], NOW + 5)
+    assert not may_be_over(WOKEN, [], NOW + 5)
+    assert may_be_over(WOKEN, ["node:n2"], NOW + 5)
+    assert may_be_over(WOKEN, ["node:n1"], NOW + 60)
+
+
+def test_the_time_of_a_clock_that_was_set_back_is_no_word_of_a_source() -> None:
+    woken = not_dated_ahead(State(sources={"node:n1": replace(SILENT, seen_at=NOW + 900)}, woke_at=NOW), NOW)
+    assert not is_believed(woken, found("node:n1"), NOW + 5)
 
 
 def test_what_is_dated_ahead_after_the_clock_was_set_back_happened_now() -> None:

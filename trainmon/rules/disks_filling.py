@@ -169,6 +169,7 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
     def _finding(self, place: Place, found: Fit, state: State, now: Instant) -> Finding:
         disk, save = place.disk, found.first
         assert save is not None
+        is_due = save.number == 1 and save.at is not None and save.at - now <= IMMINENT
         nth = "the checkpoint after the next" if save.number == 2 else f"the {save.number}th checkpoint from now"
         which = "the next checkpoint" if save.number == 1 else nth
         before = f"; {found.fitting} before it {'does' if found.fitting == 1 else 'do'}" if found.fitting else ""
@@ -191,7 +192,8 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
             run=save.run,
             node=place.node,
             sources=place.sources,
-            proven=save.number == 1 and save.at is not None and save.at - now <= IMMINENT,
+            proven=is_due,
+            by_age=is_due,
         )
 
 

@@ -9,7 +9,7 @@ from trainmon.model import Gpu, Node, State
 from trainmon.model_alerts import Alert, Finding
 from trainmon.model_nodes import Past
 from trainmon.rules.base import Duration, Rule, ago
-from trainmon.rules.seen import EXCLUDE, Whose, gpu_unseen, gpus_seen, not_ok
+from trainmon.rules.seen import EXCLUDE, Whose, gpu_unseen, gpus_seen, lasted, not_ok
 
 COOL_C = 60
 """No GPU that is cooler than this is near its limit: such a margin is a slip of the driver (some H100s tell 0)."""
@@ -48,7 +48,7 @@ class GpuHot(Rule, frozen=True, kw_only=True):
             past = state.pasts.get(node.name, NEW)
             for gpu in node.gpus:
                 if self._may_be_hot(gpu):
-                    finding = self._found(node, gpu, past, whose, now)
+                    finding = self._found(node, gpu, past, whose, state, now)
                     if finding is not None:
                         yield finding
 
@@ -69,7 +69,7 @@ class GpuHot(Rule, frozen=True, kw_only=True):
             gpu.memory_temperature_c or 0
         ) >= self.memory_temperature_c
 
-    def _found(self, node: Node, gpu: Gpu, past: Past, whose: Whose, now: Instant) -> Finding | None:
+    def _found(self, node: Node, gpu: Gpu, past: Past, whose: Whose, state: State, now: Instant) -> Finding | None:
         slowed_at = past.slowed.get((gpu.index, "hw_thermal"))
         since = self._since(gpu, past, self.margin_c)
         worse = self._since(gpu, past, self.critical_margin_c)
@@ -91,7 +91,7 @@ class GpuHot(Rule, frozen=True, kw_only=True):
             node=node.name,
             sources=(f"node:{node.name}",),
             since=_first(since, slowed_at),
-            proven=worse is not None and now - worse >= self.critical_hold,
+            proven=worse is not None and lasted(worse, state, now) >= self.critical_hold,
         )
 
     def _since(self, gpu: Gpu, past: Past, most: int) -> Instant | None:
@@ -188,7 +188,7 @@ class Slowed(Rule, frozen=True, kw_only=True):
                     node=node.name,
                     sources=(f"node:{node.name}",),
                     since=since,
-                    proven=crawls and since is not None and now - since >= self.critical_hold,
+                    proven=crawls and since is not None and lasted(since, state, now) >= self.critical_hold,
                 )
 
 

@@ -66,6 +66,7 @@ class NodeUnreachable(Rule, frozen=True, kw_only=True):
             node=node,
             since=source.seen_at,
             proven=quiet is not None and quiet >= self.hold,
+            by_age=True,
         )
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:

@@ -36,6 +36,7 @@ class MonitorBlind(Rule, frozen=True, kw_only=True):
             evidence=tuple(_said(source) for source in wanted[:10]),
             advice="look at this machine's network, VPN and SSH keys: trainmon-tui check",
             since=heard,
+            by_age=True,
         )
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
@@ -70,6 +71,7 @@ class ClusterUnreachable(Rule, frozen=True, kw_only=True):
                 evidence=tuple(_said(source) for source in silent[:10]),
                 advice="look at the way there (login node, VPN, site maintenance): trainmon-tui check",
                 cluster=cluster,
+                by_age=True,
             )
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
@@ -146,6 +148,7 @@ class ChannelFailing(Rule, frozen=True, kw_only=True):
                 + (" — no other channel works" if everyone else ""),
                 advice="mend it, then: trainmon-tui check --notify",
                 since=channel.since,
+                by_age=channel.state != "broken",
             )
 
     def _is_failing(self, channel: Channel, has_others: bool, now: Instant) -> bool:
@@ -182,6 +185,7 @@ class OutboxOld(Rule, frozen=True, kw_only=True):
                 evidence=(clean(channel.words),) if channel.words else (),
                 advice="trainmon-tui status shows what waits; trainmon-tui check --notify tries each channel",
                 since=channel.oldest_at,
+                by_age=True,
             )
 
 
@@ -268,6 +272,7 @@ class UnansweredTest(Rule, frozen=True, kw_only=True):
                     evidence=tuple(f"{one.channel}: {one.state} {one.words or ''}".rstrip() for one in alert.delivery),
                     advice=f"see whether it arrived, then acknowledge it: trainmon-tui ack {alert.id}",
                     since=asked,
+                    by_age=True,
                 )
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
@@ -317,6 +322,7 @@ def _about(rule: str, source: Source, summary: str, now: Instant) -> Finding:
         advice=source.hint or "trainmon-tui check says what is wrong with it",
         cluster=source.cluster,
         since=source.seen_at,
+        by_age=True,
     )
 
 

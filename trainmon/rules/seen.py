@@ -129,10 +129,13 @@ def not_ok(gpu: Gpu) -> str | None:
 
 
 def silence(source: Source, state: State, now: Instant) -> Seconds | None:
-    """For how long a source has said nothing; None if it never spoke. What this program slept does not count."""
-    if source.seen_at is None:
-        return None
-    return now - max(source.seen_at, state.woke_at or 0.0)
+    """For how long a source has said nothing; None if it never spoke."""
+    return None if source.seen_at is None else lasted(source.seen_at, state, now)
+
+
+def lasted(since: Instant, state: State, now: Instant) -> Seconds:
+    """How long something has been so while this program looked: what it slept does not count."""
+    return now - max(since, state.woke_at or 0.0)
 
 
 def has_slurm(state: State, cluster: str) -> bool:

@@ -64,6 +64,14 @@ def test_a_margin_of_nothing_is_critical_and_proven_after_a_minute() -> None:
     assert not only(heated((5, 5, 0, 0)).found(HOT)).proven
 
 
+def test_a_minute_in_which_this_program_stood_still_proves_nothing() -> None:
+    scene = heated((-1, -1, -1))
+    scene.state = replace(scene.state, woke_at=NOW + 60)
+    assert not only(scene.found(HOT)).proven
+    scene.state = replace(scene.state, woke_at=NOW + 30)
+    assert only(scene.found(HOT)).proven
+
+
 def test_heat_that_slows_a_gpu_is_told_with_its_time() -> None:
     finding = only(heated((-2, -2, -2, -2, -2), temperature_c=88, mask=HW_THERMAL | HW_SLOWDOWN).found(HOT))
     assert finding.severity == "critical"

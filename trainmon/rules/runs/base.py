@@ -35,6 +35,8 @@ class RunRule(Rule, frozen=True, kw_only=True):
     """Looks at one run after the other."""
 
     family: ClassVar[Family] = "runs"
+    by_age: ClassVar[bool] = False
+    """Whether it finds by how much time has passed, where it does not say so of a finding itself."""
     unseen_while: ClassVar[frozenset[str]] = UNKNOWN
     """Verdicts under which it says nothing that an alert is not found any more."""
 
@@ -83,6 +85,7 @@ class RunRule(Rule, frozen=True, kw_only=True):
             "cluster": run.spec.cluster,
             "run": run.name,
             "sources": self.sources(state, run),
+            "by_age": self.by_age,
         }
         return Finding(**known | more)
 

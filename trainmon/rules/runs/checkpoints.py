@@ -22,6 +22,7 @@ FASTER = 0.25
 class CheckpointRule(RunRule, frozen=True, kw_only=True):
     """Rests on the host that lists the directory."""
 
+    by_age: ClassVar[bool] = True
     unseen_while: ClassVar[frozenset[str]] = frozenset()
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:

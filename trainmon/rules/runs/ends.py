@@ -65,6 +65,7 @@ class RunDead(RunRule, frozen=True, kw_only=True):
             advice=advice.requeues(state, run),
             since=_ended_at(run, queue),
             proven=is_said,
+            by_age=last is None,
         )
 
     def _again(self, state: State, run: Run, queue: Queue | None, now: Instant) -> Finding | None:
@@ -126,6 +127,7 @@ class RunDead(RunRule, frozen=True, kw_only=True):
             advice="its place in the queue: key 7; whether one of its nodes failed: sinfo -R; a smaller job or another "
             "partition may start sooner",
             since=last_at,
+            by_age=True,
         )
 
 

@@ -78,6 +78,7 @@ class LossNan(NumberRule, frozen=True, kw_only=True):
             advice=f"before it saves that, {advice.ends(run)}; then go back to a checkpoint from before step "
             f"{trouble.step:,.0f}",
             since=trouble.at,
+            by_age=count < self.steps,
         )
 
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:

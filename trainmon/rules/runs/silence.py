@@ -28,6 +28,7 @@ class SilenceRule(RunRule, frozen=True, kw_only=True):
 
     verdict: ClassVar[str]
     words: ClassVar[str]
+    by_age: ClassVar[bool] = True
     unseen_while: ClassVar[frozenset[str]] = UNKNOWN | SILENT
     """Another kind of silence is no end of this one."""
 
@@ -140,6 +141,7 @@ class RunStalled(QuietRule, frozen=True, kw_only=True):
             severity="warning",
             summary=f"{run.name} stands still: job {job.id} {STILL[job.state]}{quiet}",
             advice=f"ask who did it, or what took its place; who may lets it go on: {goes_on}",
+            by_age=False,
         )
 
     def mend(self, state: State, run: Run) -> str:

@@ -20,6 +20,7 @@ BUSY = frozenset({"evaluating", "saving"})
 class SwitchRule(RunRule, frozen=True, kw_only=True):
     """Rests on the host that reads the run's files."""
 
+    by_age: ClassVar[bool] = True
     unseen_while: ClassVar[frozenset[str]] = frozenset()
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:

@@ -57,6 +57,7 @@ class WandbHeartbeatLost(WandbRule, frozen=True, kw_only=True):
     """W&B hears nothing of it any more, and nothing else says that it has ended."""
 
     name: ClassVar[str] = "wandb-heartbeat-lost"
+    by_age: ClassVar[bool] = True
     origin: ClassVar[str] = "W&B's server gives up after 5m; a lost heartbeat is no end"
 
     hold: Duration = 300.0
