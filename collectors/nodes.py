@@ -16,11 +16,12 @@ from msgspec.structs import replace
 
 from collectors.feed import Feed
 from collectors.losses import Losses, is_for_want_of_a_job
+from collectors.placement import asked_for
 from collectors.probe import bundle
 from trainmon.clock import Clock, Seconds
 from trainmon.errors import HostUnreachable, LoginNeeded, LoginRefused, TrainmonError
-from trainmon.model import Event, NodeReading, Source, SourceChanged
-from trainmon.readings import AnyReading, DiskSamples, Hello, Spec
+from trainmon.model import Event, NodeReading, Source, SourceChanged, StandInEnded
+from trainmon.readings import AnyReading, DiskSample, DiskSamples, Hello, Spec
 from trainmon.shell import Shell
 
 LEASE_EVERY = 20.0
@@ -48,6 +49,8 @@ class Watch:
         self.implied: frozenset[str] = frozenset()
         self.reads_files = True
         """Whether its probe reads logs and switch files; the shell's fallback does not."""
+        self.is_awaited = True
+        """Whether it is being connected for the first time, and nobody knows yet whether it answers."""
         self.wake: Callable[[], None] = lambda: None
         self.losses = Losses(clock)
         self._dial = dial
@@ -57,6 +60,9 @@ class Watch:
         self._lock = threading.RLock()
         self._source = Source(name=f"node:{name}", kind="node", cluster=cluster)
         self._spec: Spec | None = None
+        self._lent = Spec()
+        self._lent_disks: dict[str, str] = {}
+        """Of the disks at which it looked in the place of another, the names that they were told by."""
         self._shell: Shell | None = None
         self._feed: Feed | None = None
         self._dialling = False
@@ -85,10 +91,12 @@ class Watch:
             raise HostUnreachable(self.name, words, hint=hint)
         return shell
 
-    def watch(self, spec: Spec, implied: frozenset[str]) -> None:
-        """What to look at from now on; tells the running probe when it differs."""
+    def watch(self, spec: Spec, implied: frozenset[str], lent: Spec | None = None) -> None:
+        """What to look at from now on, and what of it in the place of another host; tells the running probe when it
+        differs."""
         with self._lock:
-            self.implied = implied
+            self.implied, self._lent = implied, lent or Spec()
+            self._end_standing_in()
             if spec == self._spec:
                 return
             self._spec = spec
@@ -280,9 +288,21 @@ class Watch:
         if isinstance(reading, Hello) and self.reads_files != (reading.python is not None):
             self.reads_files = reading.python is not None
             self.wake()
-        if isinstance(reading, DiskSamples) and self.implied:
-            reading = by_mount(reading, self.implied, self._spec)
-        self._submit(NodeReading(self.name, self.cluster, self._clock.now(), reading))
+        spec = self._spec or Spec()
+        for part, is_lent in asked_for(reading, spec, self._lent):
+            told = part
+            if isinstance(part, DiskSamples) and self.implied:
+                told = by_mount(part, self.implied, spec)
+            if isinstance(part, DiskSamples) and is_lent:
+                self._lent_disks |= {disk.path: name_of(disk, self.implied) for disk in part.d}
+            self._submit(NodeReading(self.name, self.cluster, self._clock.now(), told, is_stand_in=is_lent))
+
+    def _end_standing_in(self) -> None:
+        """What was told in the place of another host no longer counts when that reads again."""
+        ended = {name for path, name in self._lent_disks.items() if path not in self._lent.disks}
+        self._lent_disks = {path: name for path, name in self._lent_disks.items() if path in self._lent.disks}
+        if ended := ended - set(self._lent_disks.values()):
+            self._submit(StandInEnded(self.name, tuple(sorted(ended))))
 
     def monotonic(self) -> Seconds:
         return self._clock.monotonic()
@@ -301,6 +321,7 @@ class Watch:
     ) -> None:
         if phase is not None:
             changes["phase"] = phase
+            self.is_awaited = self.is_awaited and phase in ("waiting", "connecting")
         self._source = replace(self._source, **changes)
         self._submit(SourceChanged(self._source))
 
@@ -310,11 +331,17 @@ def by_mount(reading: DiskSamples, implied: frozenset[str], spec: Spec | None) -
     named = {path for path in (spec.disks if spec is not None else ()) if path not in implied}
     told: dict[str, msgspec.Struct] = {}
     for sample in reading.d:
+        name = name_of(sample, implied)
         if sample.path not in implied or sample.mount is None:
-            told[sample.path] = sample
-        elif sample.mount not in named:
-            told.setdefault(sample.mount, replace(sample, path=sample.mount))
+            told[name] = sample
+        elif name not in named:
+            told.setdefault(name, replace(sample, path=name))
     return replace(reading, d=tuple(told.values()))
+
+
+def name_of(sample: DiskSample, implied: frozenset[str]) -> str:
+    """What a disk is called: by its mount where only a run's own path names it."""
+    return sample.mount if sample.path in implied and sample.mount is not None else sample.path
 
 
 def pause_before(tries: int) -> Seconds:

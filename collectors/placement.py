@@ -1,18 +1,20 @@
 """Who looks at what: from the settings and the hosts that answer to one Spec a host. Pure.
 
-Shared files are read once: on the login host, else on the first node that answers.
+Shared files are read once: on the login host. When that does not answer, the first node that does stands in for it; not
+while the login host is being connected for the first time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from posixpath import dirname
 
 import msgspec
+from msgspec.structs import replace
 
 from trainmon.clock import Seconds
 from trainmon.model import RunSpec
-from trainmon.readings import LogSpec, Spec
+from trainmon.readings import AnyReading, CheckpointListing, DiskSamples, LogChunk, LogSpec, Spec, SwitchSamples
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,26 +44,46 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(paths))
 
 
-def place(plan: Plan, up: Collection[str]) -> Mapping[str, Spec]:
-    """One Spec for every host of the plan, given the hosts that answer now."""
-    reader = next((host for host in plan.hosts if host in up), plan.hosts[0] if plan.hosts else None)
-    training = {node for run in plan.runs for node in run.nodes} or plan.nodes
-    specs = {}
-    for host in plan.hosts:
-        disks = list(plan.node_disks) if host in plan.nodes else []
-        if host in training:
-            disks += plan.run_disks
-        if host == reader:
-            disks += [*plan.shared_disks, *plan.implied_disks]
-        specs[host] = Spec(
-            period=plan.period,
-            disks=tuple(dict.fromkeys(disks)),
-            logs=_logs(plan.runs) if host == reader else (),
-            switches=_switches(plan.runs) if host == reader else (),
-            checkpoints=_checkpoints(plan.runs) if host == reader else (),
-            keep=plan.keep if host == reader else "",
-        )
-    return specs
+def place(plan: Plan, up: Collection[str], *, is_awaited: bool = False) -> Mapping[str, Spec]:
+    """One Spec for every host of the plan, given the hosts that answer now, and whether the first is still being
+    connected for the first time."""
+    reader = _reader(plan, up, is_awaited=is_awaited)
+    return {
+        host: merged(_own(plan, host), _shared(plan)) if host == reader else _own(plan, host) for host in plan.hosts
+    }
+
+
+def lent(plan: Plan, up: Collection[str], *, is_awaited: bool = False) -> Mapping[str, Spec]:
+    """Of a host that stands in for the first: the part of its Spec that it would not look at otherwise."""
+    reader = _reader(plan, up, is_awaited=is_awaited)
+    if reader is None or reader == plan.hosts[0]:
+        return {}
+    own, shared = _own(plan, reader), _shared(plan)
+    return {reader: replace(shared, disks=tuple(path for path in shared.disks if path not in own.disks))}
+
+
+def asked_for(reading: AnyReading, spec: Spec, lent: Spec) -> Iterator[tuple[AnyReading, bool]]:
+    """The parts of a reading that its host is asked for, each with whether it stands in there for another. A probe may
+    still tell of what it was asked before."""
+    match reading:
+        case DiskSamples(d=disks):
+            for is_lent in (False, True):
+                own = tuple(d for d in disks if d.path in spec.disks and (d.path in lent.disks) is is_lent)
+                if own:
+                    yield replace(reading, d=own), is_lent
+        case SwitchSamples(s=switches):
+            for is_lent in (False, True):
+                seen = tuple(s for s in switches if s.path in spec.switches and (s.path in lent.switches) is is_lent)
+                if seen:
+                    yield replace(reading, s=seen), is_lent
+        case LogChunk(id=name):
+            if any(log.id == name for log in spec.logs):
+                yield reading, any(log.id == name for log in lent.logs)
+        case CheckpointListing(path=path):
+            if path in spec.checkpoints:
+                yield reading, path in lent.checkpoints
+        case _:
+            yield reading, False
 
 
 def merged(one: Spec, other: Spec) -> Spec:
@@ -74,6 +96,32 @@ def merged(one: Spec, other: Spec) -> Spec:
         switches=tuple(dict.fromkeys((*one.switches, *other.switches))),
         checkpoints=tuple(dict.fromkeys((*one.checkpoints, *other.checkpoints))),
         keep=one.keep or other.keep,
+    )
+
+
+def _reader(plan: Plan, up: Collection[str], *, is_awaited: bool) -> str | None:
+    """Who reads the shared files."""
+    first = plan.hosts[0] if plan.hosts else None
+    return first if is_awaited else next((host for host in plan.hosts if host in up), first)
+
+
+def _own(plan: Plan, host: str) -> Spec:
+    """What a host looks at for itself."""
+    training = {node for run in plan.runs for node in run.nodes} or plan.nodes
+    on_nodes = plan.node_disks if host in plan.nodes else ()
+    on_runs = plan.run_disks if host in training else ()
+    return Spec(period=plan.period, disks=tuple(dict.fromkeys((*on_nodes, *on_runs))))
+
+
+def _shared(plan: Plan) -> Spec:
+    """What one host looks at for all."""
+    return Spec(
+        period=plan.period,
+        disks=tuple(dict.fromkeys((*plan.shared_disks, *plan.implied_disks))),
+        logs=_logs(plan.runs),
+        switches=_switches(plan.runs),
+        checkpoints=_checkpoints(plan.runs),
+        keep=plan.keep,
     )
 
 

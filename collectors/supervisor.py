@@ -7,14 +7,14 @@ import logging
 import queue
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
 from collectors.dialling import Ask, Dialling, here, is_here
 from collectors.following import Following
 from collectors.nodes import Watch
-from collectors.placement import Plan, merged, place
+from collectors.placement import Plan, lent, merged, place
 from collectors.plans import disks_changed, known, plan
 from collectors.queues import MakeQueue, Queues
 from collectors.quota import Quotas
@@ -69,6 +69,8 @@ class Supervisor:
         self._queues = Queues(settings, self._shell_of_cluster, submit, self._clock, self._seen, make_queue)
         self._specs: dict[str, Spec] = {}
         """What every host looks at now."""
+        self._lent: dict[str, Spec] = {}
+        """What of it in the place of another host."""
         self._quotas = Quotas(settings, self._who_sees, self.shell_of, submit, self._clock)
         self._changing = threading.Lock()
         """Held while the hosts that are watched change: the queues of several clusters may speak at once."""
@@ -190,6 +192,7 @@ class Supervisor:
     def _place(self) -> None:
         """Tell every host what to look at, given who answers now."""
         specs: dict[str, Spec] = {}
+        borrowed: dict[str, Spec] = {}
         implied: set[str] = set()
         named: set[str] = set()
         plans, watches = self._plans, self._watches  # in this order: those of a newer plan are there by then
@@ -197,19 +200,25 @@ class Supervisor:
             up = {host for host in watched.hosts if watches[host].is_up and watches[host].reads_files}
             implied.update(watched.implied_disks)
             named.update((*watched.shared_disks, *watched.node_disks))
-            for host, spec in place(watched, up).items():
-                specs[host] = merged(specs[host], spec) if host in specs else spec
+            is_awaited = bool(watched.hosts) and watches[watched.hosts[0]].is_awaited
+            _add(specs, place(watched, up, is_awaited=is_awaited))
+            _add(borrowed, lent(watched, up, is_awaited=is_awaited))
         for host, spec in specs.items():
-            watches[host].watch(spec, frozenset(implied - named))
-        self._specs = specs
+            watches[host].watch(spec, frozenset(implied - named), borrowed.get(host))
+        self._specs, self._lent = specs, borrowed
 
     def _who_sees(self, cluster: str, path: str) -> list[str]:
-        """The hosts of a cluster that look at a path now, and answer. On the threads of the quotas."""
-        watches = self._watches
+        """The hosts of a cluster that look at a path now for themselves, and answer: who stands in for another may be
+        another user there. On the threads of the quotas."""
+        watches, lent = self._watches, self._lent
         return [
             host
             for host, spec in self._specs.items()
-            if path in spec.disks and host in watches and watches[host].cluster == cluster and watches[host].is_up
+            if path in spec.disks
+            and host in watches
+            and watches[host].cluster == cluster
+            and watches[host].is_up
+            and not (host in lent and path in lent[host].disks)
         ]
 
     # ---- the hosts, as they come and go ------------------------------------------------------------------------------
@@ -287,3 +296,9 @@ class Supervisor:
     def _shell_of_cluster(self, cluster: ClusterSettings) -> Shell:
         """Where a cluster's scheduler is asked."""
         return self._local if cluster.login is None else self.shell_of(cluster.login)
+
+
+def _add(specs: dict[str, Spec], more: Mapping[str, Spec]) -> None:
+    """Those of another cluster, with which a host may be shared."""
+    for host, spec in more.items():
+        specs[host] = merged(specs[host], spec) if host in specs else spec

@@ -28,6 +28,7 @@ from trainmon.model import (
     Source,
     SourceChanged,
     SourceGone,
+    StandInEnded,
     State,
 )
 from trainmon.model_disks import QuotaSeen
@@ -76,6 +77,8 @@ def fold(state: State, events: Iterable[Event], now: Instant, formats: tuple[For
         match event:
             case NodeReading():
                 _reading(folding, event)
+            case StandInEnded():
+                fold_disks.handed_back(folding, event, now)
             case SourceChanged(source):
                 _source(folding, source)
             case SourceGone(name):
@@ -148,9 +151,10 @@ def _gone(folding: Folding, name: str) -> None:
     node = name.removeprefix("node:")
     folding.writable("nodes").pop(node, None)
     folding.writable("pasts").pop(node, None)
-    disks = folding.writable("disks")
-    for key in [key for key, disk in disks.items() if disk.host == node]:
-        del disks[key]
+    for name in ("disks", "handed_back"):
+        known = folding.writable(name)
+        for key in [key for key in known if key.startswith(f"{node}:")]:
+            del known[key]
 
 
 def _runs(folding: Folding, specs: tuple[RunSpec, ...]) -> None:

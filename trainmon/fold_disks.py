@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from trainmon.clock import Instant
 from trainmon.fold_nodes import told
-from trainmon.model import Disk, NodeReading
+from trainmon.model import Disk, NodeReading, StandInEnded
 from trainmon.model_disks import Quota, QuotaSeen
 from trainmon.readings import DiskSample
 
@@ -25,10 +26,20 @@ def looked_at(folding: Folding, event: NodeReading, samples: tuple[DiskSample, .
     quotas = folding.current("quotas")
     for sample in samples:
         disk = _kept(disks.get(f"{event.node}:{sample.path}"), _disk(event, sample, usable.get(sample.path, 1.0)))
+        if disk.key in folding.current("handed_back"):
+            del folding.writable("handed_back")[disk.key]
         disks[disk.key] = replace(disk, lag=lags.get(disk.path, 0.0), quota=_quota_of(quotas, disk))
     for key, disk in list(disks.items()):
         if disk.host == event.node and event.received_at - disk.at > UNWATCHED_AFTER:
             del disks[key]
+
+
+def handed_back(folding: Folding, event: StandInEnded, now: Instant) -> None:
+    """What was told in the place of another host is gone at once: that one judges its paths again."""
+    for path in event.disks:
+        key = f"{event.node}:{path}"
+        folding.writable("disks").pop(key, None)
+        folding.writable("handed_back")[key] = now
 
 
 def quota_seen(folding: Folding, event: QuotaSeen) -> None:

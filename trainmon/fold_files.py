@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from trainmon.fold_jobs import is_running
 from trainmon.fold_nodes import told
 from trainmon.model import LOG_LINES, Log, NodeReading, Progress, Run, Switch
 from trainmon.readings import (
+    AnyReading,
     CheckpointListing,
     DiskSamples,
     Hello,
@@ -34,7 +36,8 @@ RESTARTED = {
 
 def read(folding: Folding, event: NodeReading) -> None:
     """Take in a reading about files; others are not for here."""
-    match event.reading:
+    reading = _seen_by_a_stand_in(folding, event) if event.is_stand_in else event.reading
+    match reading:
         case Hello():
             _resync(folding, event.node)
         case DiskSamples(d=samples):
@@ -48,6 +51,28 @@ def read(folding: Folding, event: NodeReading) -> None:
         case SwitchSamples(s=switches):
             for switch in switches:
                 _switched(folding, event, switch, skew=_skew(folding, event.node))
+
+
+def _seen_by_a_stand_in(folding: Folding, event: NodeReading) -> AnyReading | None:
+    """What is left of the reading of a host that stands in for another: what it sees. What it does not see, or must not
+    read, may be there all the same for the host that should read it."""
+    match event.reading:
+        case DiskSamples(d=samples) as reading:
+            return replace(reading, d=tuple(replace(one, read_only=None) for one in samples if one.state == "ok"))
+        case LogChunk(error=str()) | CheckpointListing(error=str()) | CheckpointListing(entries=()):
+            return None
+        case CheckpointListing(entries=entries) if any(entry.error is not None for entry in entries):
+            return None
+        case SwitchSamples(s=switches) as reading:
+            known = {switch.path: switch.host for switch in _switches(folding) if switch.exists}
+            seen = (s for s in switches if s.exists or (s.exists is False and known.get(s.path) == event.node))
+            return replace(reading, s=tuple(seen))
+    return event.reading
+
+
+def _switches(folding: Folding) -> Iterator[Switch]:
+    for run in folding.current("runs").values():
+        yield from (switch for switch in (run.kill, run.save) if switch is not None)
 
 
 def _listed(folding: Folding, event: NodeReading, listing: CheckpointListing) -> None:
@@ -209,17 +234,18 @@ def _switched(folding: Folding, event: NodeReading, sample: SwitchSample, skew: 
         if not _reads_for(folding, event, run):
             continue
         if sample.path == run.spec.kill_switch:
-            folding.writable("runs")[name] = replace(run, kill=_switch(run.kill, sample, at, skew))
+            folding.writable("runs")[name] = replace(run, kill=_switch(run.kill, sample, event.node, at, skew))
         elif sample.path == run.spec.save_switch:
-            folding.writable("runs")[name] = replace(run, save=_switch(run.save, sample, at, skew))
+            folding.writable("runs")[name] = replace(run, save=_switch(run.save, sample, event.node, at, skew))
 
 
-def _switch(old: Switch | None, sample: SwitchSample, at: Instant, skew: float) -> Switch:
+def _switch(old: Switch | None, sample: SwitchSample, host: str, at: Instant, skew: float) -> Switch:
     was_there = old is not None and old.exists
     taken_at = at if was_there and sample.exists is False else (old.taken_at if old is not None else None)
     first_line = (sample.text or "").split("\n", 1)[0]
     return Switch(
         path=sample.path,
+        host=host,
         exists=sample.exists,
         armed_at=None if not sample.exists or sample.mtime is None else sample.mtime - skew,
         by=None if sample.owner is None else told(sample.owner),

@@ -206,6 +206,8 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     """A kill or save switch file of a run. `armed_at` is its mtime while it exists."""
 
     path: str
+    host: str | None = None
+    """Where it was seen like this."""
     exists: bool | None = None
     armed_at: Instant | None = None
     by: str | None = None
@@ -359,6 +361,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """By the name of the node: what is remembered of it."""
     disks: Mapping[str, Disk] = {}
     """By Disk.key."""
+    handed_back: Mapping[str, Instant] = {}
+    """By Disk.key, when a host that had looked at it in the place of another no longer did."""
     runs: Mapping[str, Run] = {}
     usable: Mapping[str, float] = {}
     """Of the disks whose path is a key, the share that may be used (0 to 1): there, that is the new 100 %."""
@@ -402,6 +406,16 @@ class NodeReading(msgspec.Struct, frozen=True):
     cluster: str
     received_at: Instant
     reading: AnyReading
+    is_stand_in: bool = False
+    """Whether it reads in the place of a host that does not answer. It may log in as another user, and see other
+    mounts: that a file is not there, or must not be read, is not for it to say."""
+
+
+class StandInEnded(msgspec.Struct, frozen=True):
+    """A host no longer looks at these disks in the place of another."""
+
+    node: str
+    disks: tuple[str, ...]
 
 
 class SourceChanged(msgspec.Struct, frozen=True):
@@ -484,9 +498,10 @@ class ConsoleRead(msgspec.Struct, frozen=True):
 
 
 Event = (
-    NodeReading | SourceChanged | SourceGone | PromptsChanged | RunsChanged | DisksChanged | ClustersChanged | JobsSeen
-    | JobChanged | SchedulerNodesSeen | ActionChanged | LedgerTrouble | WandbSeen | CurvesGrew | SampleKept
-    | ConsoleRead | QuotaSeen | AlertsRecalled | Ordered | Delivered | ChannelsChanged | DutyChanged | AlertsTold
+    NodeReading | StandInEnded | SourceChanged | SourceGone | PromptsChanged | RunsChanged | DisksChanged
+    | ClustersChanged | JobsSeen | JobChanged | SchedulerNodesSeen | ActionChanged | LedgerTrouble | WandbSeen
+    | CurvesGrew | SampleKept | ConsoleRead | QuotaSeen | AlertsRecalled | Ordered | Delivered | ChannelsChanged
+    | DutyChanged | AlertsTold
 )  # fmt: skip
 
 

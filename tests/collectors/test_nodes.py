@@ -13,7 +13,7 @@ from collectors.nodes import Watch, by_mount, pause_before
 from collectors.probe import bundle
 from trainmon.clock import Seconds
 from trainmon.errors import HostUnreachable, LoginNeeded, TrainmonError
-from trainmon.model import Event, NodeReading, Source, SourceChanged
+from trainmon.model import Event, NodeReading, Source, SourceChanged, StandInEnded
 from trainmon.readings import DiskSample, DiskSamples, GpuSamples, Hello, Spec
 from trainmon.shell import Completed, Sink
 
@@ -351,6 +351,42 @@ def test_disks_under_the_runs_are_called_by_their_mounts() -> None:
     implied = frozenset({"/fsx/ckpt", "/fsx/logs", "/home/ann", "/gone"})
     told = by_mount(reading, implied, Spec(disks=("/fsx/ckpt", "/fsx/logs", "/home/ann", "/gone", "/home")))
     assert [disk.path for disk in told.d] == ["/fsx", "/gone", "/home"]
+
+
+def test_a_host_is_awaited_until_it_has_answered_or_failed_once() -> None:
+    shell, broken = FakeShell(), HostUnreachable("n1", "no route")
+    host = Host(shell, broken)
+    assert host.watch.is_awaited
+    sink = host.connected(shell)
+    assert host.watch.is_awaited
+    sink.received(HELLO)
+    assert not host.watch.is_awaited
+    failing = Host(broken, FakeShell())
+    failing.watch.tick()
+    failing.source("retrying")
+    assert not failing.watch.is_awaited
+    failing.ticked(60.0)
+    failing.source("connecting")
+    assert not failing.watch.is_awaited
+
+
+def test_what_it_reads_in_the_place_of_another_is_marked_and_handed_back() -> None:
+    shell = FakeShell()
+    host = Host(shell)
+    sink = host.connected(shell)
+    host.watch.watch(Spec(disks=("/", "/fsx/a", "/fsx/b")), frozenset({"/fsx/a"}), Spec(disks=("/fsx/a", "/fsx/b")))
+    line = b'{"k":"disk","v":1,"t":1.0,"d":[{"path":"/"},{"path":"/fsx/a","mount":"/fsx"},{"path":"/fsx/b"}]}\n'
+    sink.received(HELLO + line)
+    host.watch.watch(Spec(disks=("/",)), frozenset())
+    sink.received(line)
+    told: list[tuple[str, ...] | StandInEnded] = []
+    while not host.events.empty():
+        event = host.events.get()
+        if isinstance(event, NodeReading) and isinstance(event.reading, DiskSamples):
+            told.append(("stands in" if event.is_stand_in else "own", *(disk.path for disk in event.reading.d)))
+        elif isinstance(event, StandInEnded):
+            told.append(event)
+    assert told == [("own", "/"), ("stands in", "/fsx", "/fsx/b"), StandInEnded("n1", ("/fsx", "/fsx/b")), ("own", "/")]
 
 
 def test_pauses_grow_to_a_minute_and_never_coincide() -> None:

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from collectors.placement import Plan, merged, place
+import msgspec
+import pytest
+
+from collectors.placement import Plan, asked_for, lent, merged, place
 from trainmon.model import RunSpec
-from trainmon.readings import LogSpec, Spec
+from trainmon.readings import (
+    AnyReading,
+    CheckpointListing,
+    DiskSample,
+    DiskSamples,
+    HostSample,
+    LogChunk,
+    LogSpec,
+    Spec,
+    SwitchSample,
+    SwitchSamples,
+)
 
 RUN = RunSpec(
     name="llm",
@@ -49,6 +63,56 @@ def test_a_login_host_that_is_down_is_stood_in_for_by_a_node_that_answers() -> N
 
 def test_before_anyone_answers_the_first_choice_is_asked() -> None:
     assert place(PLAN, ())["login"].logs != ()
+
+
+def test_nobody_stands_in_for_a_login_host_that_is_being_connected_for_the_first_time() -> None:
+    specs = place(PLAN, {"n1", "n2"}, is_awaited=True)
+    assert [host for host, spec in specs.items() if spec.logs] == ["login"]
+    assert lent(PLAN, {"n1", "n2"}, is_awaited=True) == {}
+
+
+def test_who_stands_in_has_lent_what_it_would_not_look_at_for_itself() -> None:
+    assert lent(PLAN, {"login", "n1"}) == {}
+    own = msgspec.structs.replace(PLAN, node_disks=("/", "/fsx"))
+    (host,), (spec,) = zip(*lent(own, {"n2"}).items(), strict=True)
+    assert (host, spec.disks) == ("n2", ("/fsx/ckpt", "/fsx/logs", "/home"))
+    assert (spec.logs, spec.switches, spec.checkpoints) == (
+        (LogSpec("llm", "/fsx/logs/*/x.out"),),
+        ("/home/kill",),
+        ("/fsx/ckpt",),
+    )
+
+
+SPEC = Spec(disks=("/", "/fsx"), logs=(LogSpec("llm", "/l"),), switches=("/kill", "/save"), checkpoints=("/ckpt",))
+LENT = Spec(disks=("/fsx",), logs=(LogSpec("llm", "/l"),), switches=("/save",), checkpoints=("/ckpt",))
+
+
+def disks(*paths: str) -> DiskSamples:
+    return DiskSamples(1, 1.0, tuple(DiskSample(path) for path in paths))
+
+
+def switches(*paths: str) -> SwitchSamples:
+    return SwitchSamples(1, 1.0, tuple(SwitchSample(path) for path in paths))
+
+
+@pytest.mark.parametrize(
+    ("reading", "parts"),
+    [
+        (disks("/", "/fsx", "/old"), [(disks("/"), False), (disks("/fsx"), True)]),
+        (disks("/old"), []),
+        (switches("/kill", "/save"), [(switches("/kill"), False), (switches("/save"), True)]),
+        (LogChunk(1, 1.0, "llm"), [(LogChunk(1, 1.0, "llm"), True)]),
+        (LogChunk(1, 1.0, "gone"), []),
+        (CheckpointListing(1, 1.0, "/ckpt"), [(CheckpointListing(1, 1.0, "/ckpt"), True)]),
+        (CheckpointListing(1, 1.0, "/old"), []),
+        (HostSample(1, 1.0), [(HostSample(1, 1.0), False)]),
+    ],
+)
+def test_of_a_reading_counts_what_was_asked_for_and_for_whom(
+    reading: AnyReading, parts: list[tuple[AnyReading, bool]]
+) -> None:
+    assert list(asked_for(reading, SPEC, LENT)) == parts
+    assert [is_lent for _, is_lent in asked_for(reading, SPEC, Spec())] == [False] * bool(parts)
 
 
 def test_no_hosts_are_no_specs() -> None:

@@ -105,9 +105,11 @@ class DiskRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.lacks(state, current[0], alert) or lags(mine[0], alert, now)
 
     def has_left(self, state: State, alert: Alert, now: Instant) -> bool:
-        """Whether its host answers, and has long told of it no more: it left the config, or its run did."""
+        """Whether its host answers, and looks at it no more: it stood in for another that answers now, or has long told
+        nothing of it, which left the config, or its run did."""
         since = max(state.started_at, state.woke_at or 0.0, alert.found_at)
-        if now - since < LEFT_AFTER or holders(alert, state):
+        is_handed_back = any(_is_of(alert, clean(f"disk:{key}")) for key in state.handed_back)
+        if holders(alert, state) or (now - since < LEFT_AFTER and not is_handed_back):
             return False
         return bool(alert.sources) and all(is_seen(state.sources.get(name)) for name in alert.sources)
 
@@ -118,8 +120,12 @@ class DiskRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def disks_of(alert: Alert, state: State) -> list[Disk]:
     """The disks that an alert is about."""
-    about = alert.subject
-    return [disk for disk in state.disks.values() if (s := subject_of(disk)) == about or about.startswith(f"{s} ")]
+    return [disk for disk in state.disks.values() if _is_of(alert, subject_of(disk))]
+
+
+def _is_of(alert: Alert, subject: str) -> bool:
+    """Whether it is about a disk, or about one of its parts."""
+    return alert.subject == subject or alert.subject.startswith(f"{subject} ")
 
 
 def holders(alert: Alert, state: State) -> list[Disk]:
