@@ -46,7 +46,7 @@ def read(node: Node | None, event: NodeReading) -> Node:
         case GpuFactsAll():
             changes |= {"gpus": _facts(node, reading.g), "gpus_expected": reading.expected}
         case Hello():
-            changes |= _hello(node, reading)
+            changes |= _hello(node, reading) | {"greeted_at": at}
         case Xid():
             changes |= _xid(node, reading, at)
         case Trouble():
@@ -69,6 +69,8 @@ def _hello(node: Node, hello: Hello) -> dict[str, Any]:
         "cpu_count": hello.cpu_count,
         "memory_total_mib": hello.memory_total_mib if hello.memory_total_mib is not None else node.memory_total_mib,
         "note": None if hello.note is None else clean(hello.note),
+        "confined": hello.confined,
+        "gpus_expected": None,
         "troubles": {},
     }
 

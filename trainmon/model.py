@@ -96,6 +96,10 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str
     probe: Probe = "none"
     note: str | None = None
+    greeted_at: Instant | None = None
+    """When its probe last said what it is, by our clock: GPU numbers from before are of an earlier session."""
+    confined: bool = False
+    """Whether its probe may be shown some of its GPUs only: it is in a container, or in a job's cgroup."""
     driver: str | None = None
     clock_skew_s: Seconds | None = None
     """Their clock minus ours; data does not become stale by it."""

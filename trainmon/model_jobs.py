@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Literal
 
@@ -163,6 +164,11 @@ class SchedulerNode(msgspec.Struct, frozen=True, kw_only=True):
         return "DRAIN" in self.flags
 
     @property
+    def gpus(self) -> int:
+        """How many its Gres names: 8 of `gpu:a100:8(S:0-1),nvme:1`."""
+        return gpus_in(self.gres)
+
+    @property
     def lost_gpus(self) -> int | None:
         """How many GPUs it lacks, where Slurm drained it for that: `gres/gpu count reported lower than configured`."""
         return gpus_missing(self.reason)
@@ -172,6 +178,16 @@ UNUSABLE = frozenset({
     "DRAIN", "DOWN", "FAIL", "INVALID_REG", "MAINTENANCE", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN",
     "POWER_DOWN", "REBOOT_ISSUED", "REBOOT_REQUESTED", "RESERVED", "BLOCKED",
 })  # fmt: skip
+
+
+def gpus_in(gres: str | None) -> int:
+    """The GPUs of a Gres. A kind without a number is one."""
+    total = 0
+    for part in re.sub(r"\([^)]*\)", "", gres or "").split(","):
+        name, *rest = part.strip().split(":")
+        if name == "gpu":
+            total += int(rest[-1]) if rest and rest[-1].isdigit() else 1
+    return total
 
 
 def gpus_missing(reason: str | None) -> int | None:

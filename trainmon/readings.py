@@ -35,6 +35,8 @@ class Hello(Reading, frozen=True, tag="hello", gc=False):
     memory_total_mib: int | None = None
     kernel_log: bool = False
     """Whether the kernel log can be read there; if not, Xids come from NVML events alone."""
+    confined: bool = False
+    """Whether it looks from a container or a job's cgroup, where it may be shown some of the GPUs only, or none."""
     note: str | None = None
     """A sentence for the node's row, such as why the fallback is used."""
 

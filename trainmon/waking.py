@@ -78,7 +78,7 @@ def not_dated_ahead(state: State, now: Instant) -> State:
     return replace(
         state,
         sources={name: _clamped(source, now, ("seen_at",)) for name, source in state.sources.items()},
-        nodes={name: _clamped(node, now, ("gpus_at", "host_at")) for name, node in state.nodes.items()},
+        nodes={name: _clamped(node, now, ("gpus_at", "host_at", "greeted_at")) for name, node in state.nodes.items()},
         disks={name: _clamped(disk, now, ("at",)) for name, disk in state.disks.items()},
         runs={name: _run(run, now) for name, run in state.runs.items()},
     )

@@ -4,7 +4,7 @@
 # It prints the lines of trainmon/readings.py: hello, host, gpu, gpus, disk, trouble, bye. Log tails and switch files
 # are not read. Standard input is the lease: its end, or 60 s without a byte, ends everything that was started here.
 # Nothing is written to a disk. Whatever may hang (nvidia-smi, df) runs apart and is abandoned, never waited for.
-# TRAINMON_LEASE (60 s) and TRAINMON_PATIENCE (5 s, until a df counts as hung; four times that for nvidia-smi) may be set.
+# TRAINMON_PCI (/sys/bus/pci/devices), TRAINMON_LEASE (60 s) and TRAINMON_PATIENCE (5 s, until a df counts as hung; four times that for nvidia-smi) may be set.
 
 export LC_ALL=C PATH="$PATH:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 renice -n 19 -p $$ >/dev/null 2>&1
@@ -249,6 +249,20 @@ look_gpus() {
 
 hung_gpus() { reading trouble '"part":"gpu","text":"nvidia-smi does not answer"'; }
 
+# The NVIDIA GPUs on the PCI bus that are the host's: none of a virtual machine, and none where a container or a job's
+# cgroup may hide them.
+pci_gpus() {
+    found=0
+    for gpu in "${TRAINMON_PCI:-/sys/bus/pci/devices}"/*; do
+        { read -r vendor <"$gpu/vendor" && read -r class <"$gpu/class"; } 2>/dev/null || continue
+        case $vendor,$class in 0x10de,0x0300* | 0x10de,0x0302*) ;; *) continue ;; esac
+        case $(readlink "$gpu/driver" 2>/dev/null) in *vfio* | *pci-stub | *pciback) continue ;; esac
+        [ -L "$gpu/physfn" ] || found=$((found + 1))
+    done
+    grep -qE 'slurm|docker|kubepods|containerd|podman|lxc' /proc/self/cgroup 2>/dev/null && found=0
+    echo $found
+}
+
 watch_host() {
     while kill -0 $$ 2>/dev/null; do
         say look_host
@@ -267,8 +281,9 @@ watch_disk() {
 watch_gpus() {
     help=$(nvidia-smi --help-query-gpu 2>/dev/null)
     fast=$(known_fields "$fast" "$help") slow=$(known_fields "$slow" "$help")
-    expected=null
-    [ -d /proc/driver/nvidia/gpus ] && expected=$(ls /proc/driver/nvidia/gpus | wc -l)
+    [ -d /proc/driver/nvidia/gpus ] && driven=$(ls /proc/driver/nvidia/gpus | wc -l) || driven=0
+    [ "$driven" -le "$expected" ] || expected=$driven
+    [ "$expected" -gt 0 ] || expected=null
     ticks=0
     while kill -0 $$ 2>/dev/null; do
         [ $((ticks % (30 / period + 1))) -eq 0 ] && boxed $((4 * patience)) hung_gpus look_gpus gpus "$slow"
@@ -314,6 +329,8 @@ jobs=$!
 exec 3<&-
 watch_host &
 jobs="$jobs $!"
+expected=$(pci_gpus)
+[ "$expected" -eq 0 ] || say reading gpus "\"g\":[],\"expected\":$expected"
 [ $probe = sh ] || { watch_gpus & jobs="$jobs $!"; }
 for path in "$@"; do
     watch_disk "$path" &

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Line = dict[str, Any]
 
 REOPEN_AFTER = 10
-"""So many slow periods after a GPU was lost NVML is opened anew: a GPU that was reset has new handles."""
+"""So many slow periods after a GPU was lost, or not listed, NVML is opened anew: one that was reset has new handles."""
 
 
 class Gpus:
@@ -29,6 +29,7 @@ class Gpus:
 
     def __init__(self, spec: "Mapping[str, Any]", root: str = "/") -> None:
         self.root = root
+        self.is_confined = not pci.has_all(root)
         self.cards = {}  # type: dict[int, Card]
         self.known = []  # type: list[list[Any]]
         self.expected = 0
@@ -60,7 +61,7 @@ class Gpus:
         for card in [self.cards[index] for index in sorted(self.cards)]:
             listed += [("gpu:%d" % card.index, lambda card=card: self.read(card, slow))]
         listed.append(("xid", self.xids))
-        if slow and self.cards:
+        if slow and (self.cards or (self.is_open and self.expected)):
             listed += [("processes", self.name_processes), ("facts", self.facts)]
         return listed
 
@@ -94,7 +95,7 @@ class Gpus:
         self.is_open, self.why = True, None
         driver = self.ask_driver()
         if not self.expected:
-            self.expected = max(len(self.cards), pci.on_the_bus(self.root) if pci.has_all(self.root) else 0)
+            self.expected = max(len(self.cards), self.on_the_bus())
         self.known = [[card.index, card.pci, card.uuid] for card in self.cards.values()]
         self.watch_events()
         return self.greeting("nvml", None, driver)
@@ -105,21 +106,28 @@ class Gpus:
         self.close("NVML is being opened again")
         return self.open()
 
+    def on_the_bus(self) -> int:
+        """The GPUs that this process should see, by the PCI bus."""
+        return 0 if self.is_confined else pci.on_the_bus(self.root)
+
     def without_nvml(self, error: "Any") -> "list[Line]":
-        present = pci.on_the_bus(self.root)
+        present = self.on_the_bus()
+        self.expected = max(self.expected, present)
+        should = [{"k": "gpus", "g": [], "expected": self.expected}] if self.expected else []  # type: list[Line]
         self.why = None
         if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
             from collectors.probe import smi
 
             if smi.exists():
                 self.smi = smi.Smi(self)
-                return self.greeting("nvidia-smi", "libnvidia-ml.so.1 cannot be loaded: nvidia-smi is read instead")
+                note = "libnvidia-ml.so.1 cannot be loaded: nvidia-smi is read instead"
+                return self.greeting("nvidia-smi", note) + should
             if present:
                 self.why = "%d NVIDIA GPUs, but no libnvidia-ml.so.1: is the driver installed?" % present
         else:
             self.why = "NVML: %s" % FAULTS.get(error.value, str(error))
         rows = [[index, self.why or "NVML is gone", False] for index, _, _ in self.known]
-        lines = self.greeting("none", self.why)
+        lines = self.greeting("none", self.why) + should
         return lines + ([{"k": "gpu", "g": rows}] if rows else [])
 
     def find(self) -> "dict[int, Card]":
@@ -159,6 +167,7 @@ class Gpus:
         """The first line, again whenever it changes."""
         line = dict(self.hello, probe=probe, note=note, driver=driver or pci.driver_version(self.root))
         line["kernel_log"] = self.log.file is not None
+        line["confined"] = self.is_confined
         steady = dict(line, note=line["note"] if probe != "nvml" else bool(note))
         if steady == self.said:
             return []
@@ -193,7 +202,7 @@ class Gpus:
 
     def facts(self) -> "list[Line]":
         cards = [self.cards[index] for index in sorted(self.cards)]
-        if any(card.error for card in cards):
+        if any(card.error for card in cards) or len(cards) < self.expected:
             self.reopen_in = (self.reopen_in or REOPEN_AFTER) - 1
             self.is_due = self.is_open and not self.reopen_in
         rows = [dict(card.facts, processes=self.processes.of(card)) for card in cards]

@@ -10,6 +10,9 @@ GPU_CLASSES = ("0x0300", "0x0302")
 SHARES = ("slurm", "docker", "kubepods", "containerd", "podman", "lxc")
 """In a cgroup of these a process may see some of the node's GPUs only, and that is no fault."""
 
+PASSED_THROUGH = ("vfio", "pci-stub", "pciback")
+"""In the names of drivers that keep a device for a virtual machine: it is not the host's then."""
+
 
 def read(path: str) -> str:
     """A small file of /proc or /sys; empty when it cannot be read."""
@@ -33,9 +36,18 @@ def on_the_bus(root: str = "/") -> int:
     seen = 0
     for name in listed(devices):
         folder = os.path.join(devices, name)
-        if read(os.path.join(folder, "vendor")).strip() == "0x10de":
+        if read(os.path.join(folder, "vendor")).strip() == "0x10de" and is_own(folder):
             seen += read(os.path.join(folder, "class")).startswith(GPU_CLASSES)
     return max(seen, len(listed(os.path.join(root, DRIVER_GPUS))))
+
+
+def is_own(folder: str) -> bool:
+    """Whether a device is the host's: not a virtual machine's, and no virtual part of another."""
+    try:
+        driver = os.path.basename(os.readlink(os.path.join(folder, "driver")))
+    except OSError:
+        driver = ""
+    return not any(word in driver for word in PASSED_THROUGH) and not os.path.lexists(os.path.join(folder, "physfn"))
 
 
 def has_all(root: str = "/") -> bool:

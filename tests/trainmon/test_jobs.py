@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainmon.jobs import NEVER, REASONS, ended, is_for_good, waits
-from trainmon.model_jobs import Job, SchedulerNode, count_tasks, gpus_missing
+from trainmon.model_jobs import Job, SchedulerNode, count_tasks, gpus_in, gpus_missing
 
 NOW = 100_000.0
 
@@ -135,3 +135,22 @@ def test_a_reason_that_counts_fewer_gpus_is_a_lost_gpu() -> None:
 )
 def test_a_node_is_usable_where_jobs_may_be_put(state: str, flags: tuple[str, ...], usable: bool) -> None:
     assert SchedulerNode(name="n1", cluster="prod", state=state, flags=flags).is_usable is usable
+
+
+@pytest.mark.parametrize(
+    ("gres", "count"),
+    [
+        (None, 0),
+        ("", 0),
+        ("gpu:8", 8),
+        ("gpu:a100:8(S:0-1)", 8),
+        ("gpu:a100:4(S:0,2),gpu:h100:2(S:1,3),nvme:1", 6),
+        ("gpu", 1),
+        ("gpu:a100", 1),
+        ("gpu:0", 0),
+        ("shard:64,mps:gpu:100", 0),
+        ("gpu:h100:8(IDX:0-7)", 8),
+    ],
+)
+def test_the_gpus_of_a_gres_are_counted(gres: str | None, count: int) -> None:
+    assert gpus_in(gres) == count

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from trainmon.clock import Instant
 from trainmon.model import Gpu, Node, State
-from trainmon.model_alerts import Alert, Finding
+from trainmon.model_alerts import Alert, Finding, Severity
 from trainmon.model_jobs import SchedulerNode, gpus_missing
 from trainmon.model_nodes import Counter, Past
 from trainmon.rules.base import Duration, Rule, ago
+from trainmon.rules.gpus_unlisted import MISMATCH, how_bad, none_listed, still_none
 from trainmon.rules.seen import EXCLUDE, Whose, gpu_unseen, gpus_seen, has_slurm, node_unseen, nodes_seen, not_ok
 from trainmon.text import counted
 
@@ -20,9 +21,6 @@ LISTED = re.compile(r"of its (\d+) GPUs")
 
 NEW_ONES = "of them new"
 """The same, of memory errors."""
-
-MISMATCH = "version mismatch"
-"""A driver that was updated under running programs: these go on, and new ones do not start."""
 
 
 def _of_gpu(rule: Rule, node: Node, gpu: Gpu, whose: Whose) -> dict[str, object]:
@@ -195,42 +193,51 @@ def _expected(node: Node, state: State) -> int:
 
 
 class GpuMissing(Rule, frozen=True, kw_only=True):
-    """A node has fewer GPUs than it should: by its PCI bus, by what it listed before, or by Slurm's word."""
+    """A node has fewer GPUs than it should, or none: by its PCI bus, by what it listed before, or by Slurm's word."""
 
     name = "gpu-missing"
     family = "gpus"
     origin = "the PCI bus, the most ever listed, and Slurm's `gres/gpu count reported lower than configured`"
 
-    hold: Duration = 60.0
+    hold: Duration = 45.0
     """How long it must be so: a driver that is loaded again lists them one after another."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose = Whose(state)
         told = _by_slurm(state)
         for node in nodes_seen(state):
-            words = _missing(node, state)
+            none = none_listed(node, state)
+            words = none or _missing(node, state)
             if words is not None:
-                yield self._found(node.name, node.cluster, words, node, told.pop(node.name, None), whose)
+                severity = whose.worst(node.name) if none is None else how_bad(node, state, whose)
+                said = told.pop(node.name, None)
+                yield self._found(node.name, node.cluster, words, severity, node, said, whose)
         for name, said in told.items():
             if _tells_it_itself(state.nodes.get(name), said):
                 continue
             if name in state.nodes or whose.name(name) is not None:
                 words = f"{counted(said.lost_gpus or 1, 'GPU')} of {name} missing, as Slurm found"
-                yield self._found(name, said.cluster, words, state.nodes.get(name), said, whose)
+                yield self._found(name, said.cluster, words, whose.worst(name), state.nodes.get(name), said, whose)
 
     def _found(
-        self, name: str, cluster: str, words: str, node: Node | None, told: SchedulerNode | None, whose: Whose
+        self,
+        name: str,
+        cluster: str,
+        words: str,
+        severity: Severity,
+        node: Node | None,
+        told: SchedulerNode | None,
+        whose: Whose,
     ) -> Finding:
         sources = [] if node is None else [f"node:{name}"]
         evidence = [] if node is None or not node.note else [node.note]
         if told is not None:
             sources = [f"slurm:{cluster}"]
             evidence.append(f"Slurm: {told.reason}")
-        is_mild = node is not None and MISMATCH in (node.note or "") and told is None
         return Finding(
             rule=self.name,
             subject=f"node:{name}",
-            severity="warning" if is_mild else whose.worst(name),
+            severity=severity,
             summary=words,
             evidence=tuple(evidence),
             advice=f"a reboot may bring them back; else the hardware is at fault: tell its administrators; {EXCLUDE}",
@@ -255,7 +262,9 @@ class GpuMissing(Rule, frozen=True, kw_only=True):
 def _still_missing(state: State, alert: Alert) -> str | None:
     """Why it is not over that a node lists what it should: that counted more before a reboot, or a restart of ours."""
     node, found = state.nodes[alert.node or ""], LISTED.search(alert.summary)
-    if found is None or len(node.gpus) >= int(found[1]):
+    if found is None:
+        return still_none(node, state)
+    if len(node.gpus) >= int(found[1]):
         return None
     return f"{node.name} lists {len(node.gpus)} GPUs, and had {found[1]}"
 
@@ -277,12 +286,8 @@ def _tells_it_itself(node: Node | None, told: SchedulerNode) -> bool:
 
 
 def _missing(node: Node, state: State) -> str | None:
-    """In words how many GPUs a node lacks; None where it has all, or none is expected."""
-    if not node.gpus:
-        note = node.note or ""
-        is_fault = node.probe == "none" and ("NVML: " in note or "NVIDIA GPUs, but no" in note)
-        return f"no GPU of {node.name} can be read: {note}" if is_fault else None
+    """In words how many GPUs a node lacks that lists some; None where it has all."""
     known = _expected(node, state)
-    if len(node.gpus) >= known:
+    if not node.gpus or len(node.gpus) >= known:
         return None
     return f"{node.name} lists {len(node.gpus)} of its {known} GPUs: {known - len(node.gpus)} missing"

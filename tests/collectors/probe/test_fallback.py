@@ -233,6 +233,24 @@ def test_a_driver_that_cannot_be_asked_is_a_trouble_that_ends(shell: str, start:
     assert len(fallback.first(readings.GpuSamples).g) == 2
 
 
+def test_gpus_that_nothing_reads_are_counted_on_the_pci_bus(shell: str, start: Any, tmp_path: Path):
+    for name, kind, driver in (
+        ("01:00.0", "0x030200", None),
+        ("01:00.1", "0x040300", "snd_hda_intel"),
+        ("02:00.0", "0x030000", "nvidia"),
+        ("03:00.0", "0x030200", "vfio-pci"),
+        ("04:00.0", "0x068000", None),
+    ):
+        device = tmp_path / "pci" / f"0000:{name}"
+        device.mkdir(parents=True)
+        (device / "vendor").write_text("0x10de\n")
+        (device / "class").write_text(f"{kind}\n")
+        if driver is not None:
+            (device / "driver").symlink_to(f"../drivers/{driver}")
+    facts = start(shell, TRAINMON_PCI=str(tmp_path / "pci")).first(readings.GpuFactsAll)
+    assert (facts.g, facts.expected) == ((), 2)
+
+
 def test_a_hung_nvidia_smi_is_told_and_the_rest_goes_on(shell: str, start: Any):
     fallback = start(shell, "/", story="hung", TRAINMON_PATIENCE="1")
     assert fallback.first(readings.Trouble).text == "nvidia-smi does not answer"

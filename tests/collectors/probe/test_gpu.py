@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import subprocess
@@ -299,6 +300,59 @@ def test_a_node_without_gpus_has_none_and_no_trouble(tmp_path: Path) -> None:
         assert (hello.probe, hello.note, hello.driver) == ("none", None, None)
         until(lambda: len(running.readings) > 5)
         assert not [line for line in running.readings if isinstance(line, (GpuSamples, GpuFactsAll))]
+
+
+LOOK = """
+import json, sys
+from collectors.probe.gpu import Gpus
+gpus = Gpus({}, sys.argv[1])
+for _ in range(2):
+    for name, operation in gpus.operations(True):
+        for line in operation() or ():
+            print(json.dumps(line))
+"""
+
+
+def seen_by(root: Path, environment: dict[str, str]) -> list[dict[str, Any]]:
+    """What the GPU section says in two slow rounds, with eight GPUs on the PCI bus under a root."""
+    for number in range(8):
+        device = root / f"sys/bus/pci/devices/0000:0{number}:00.0"
+        device.mkdir(parents=True)
+        (device / "vendor").write_text("0x10de\n")
+        (device / "class").write_text("0x030200\n")
+    argv = [sys.executable, "-c", LOOK, str(root)]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def expected(lines: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    return [(len(line["g"]), line["expected"]) for line in lines if line["k"] == "gpus"]
+
+
+def test_gpus_of_the_pci_bus_that_nvml_does_not_list_are_expected(tmp_path: Path, nvml: Nvml) -> None:
+    nvml.clear(gpus=0)
+    lines = seen_by(tmp_path, nvml.environment())
+    assert [(line["probe"], line["note"], line["confined"]) for line in lines if line["k"] == "hello"] == [
+        ("nvml", None, False)
+    ]
+    assert expected(lines) == [(0, 8)]
+
+
+def test_gpus_of_the_pci_bus_without_nvml_are_expected(tmp_path: Path, nvml: Nvml) -> None:
+    nvml.error("*", "nvmlInitWithFlags", VERSION_MISMATCH)
+    assert expected(seen_by(tmp_path / "mismatch", nvml.environment())) == [(0, 8)] * 2
+    missing = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    lines = seen_by(tmp_path / "missing", missing)
+    assert expected(lines) == [(0, 8)] * 2
+    assert lines[0]["note"] == "8 NVIDIA GPUs, but no libnvidia-ml.so.1: is the driver installed?"
+
+
+def test_in_a_container_gpus_that_are_not_shown_are_not_expected(tmp_path: Path, nvml: Nvml) -> None:
+    cgroup = tmp_path / "proc/self/cgroup"
+    cgroup.parent.mkdir(parents=True)
+    cgroup.write_text("0::/kubepods/besteffort/pod12\n")
+    lines = seen_by(tmp_path, {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "PATH": "/usr/bin:/bin"})
+    assert (expected(lines), lines[0]["note"], lines[0]["confined"]) == ([], None, True)
 
 
 def test_an_xid_comes_with_its_gpu_and_once(nvml: Nvml) -> None:

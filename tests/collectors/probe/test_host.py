@@ -105,6 +105,26 @@ def test_gpus_on_the_bus_are_counted_without_the_switches(tmp_path: Path) -> Non
     assert pci.on_the_bus(str(tmp_path / "nowhere")) == 0
 
 
+def test_what_is_no_gpu_of_this_host_is_not_counted(tmp_path: Path) -> None:
+    """The sound of a card, the bridges of NVSwitches, a GPU of a virtual machine, a virtual part of one."""
+    devices = tmp_path / "sys/bus/pci/devices"
+    for name, kind, driver in (
+        ("0000:01:00.0", "0x030200", "nvidia"),
+        ("0000:01:00.1", "0x040300", "snd_hda_intel"),
+        ("0000:02:00.0", "0x068000", "nvidia-nvswitch"),
+        ("0000:03:00.0", "0x030200", "vfio-pci"),
+        ("0000:04:00.0", "0x030200", "nvgrace_gpu_vfio_pci"),
+        ("0000:05:00.0", "0x030200", "xen-pciback"),
+        ("0000:06:00.4", "0x030200", "nvidia"),
+        ("0000:07:00.0", "0x030000", None),
+    ):
+        write(tmp_path, {f"sys/bus/pci/devices/{name}/vendor": "0x10de\n", f"sys/bus/pci/devices/{name}/class": kind})
+        if driver is not None:
+            (devices / name / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
+    (devices / "0000:06:00.4" / "physfn").symlink_to("../0000:06:00.0")
+    assert pci.on_the_bus(str(tmp_path)) == 2
+
+
 def test_in_a_jobs_cgroup_fewer_gpus_are_no_fault(tmp_path: Path) -> None:
     assert pci.has_all(write(tmp_path, {"proc/self/cgroup": "0::/user.slice/user-1000.slice/session-1.scope\n"}))
     assert not pci.has_all(write(tmp_path, {"proc/self/cgroup": "0::/system.slice/slurmstepd.scope/job_12/step_0\n"}))

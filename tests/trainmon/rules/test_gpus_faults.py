@@ -209,7 +209,7 @@ def test_slurms_word_on_a_lost_gpu_is_taken() -> None:
 
 def test_a_node_whose_driver_is_gone_has_no_gpu_that_can_be_read() -> None:
     scene = Scene("n1")
-    scene.state = replace(scene.state, nodes={})
+    scene.state = replace(scene.state, nodes={}, pasts={})
     note = "8 NVIDIA GPUs, but no libnvidia-ml.so.1: is the driver installed?"
     scene.say("n1", Hello(1, NOW, "n1", probe="none", note=note))
     finding = only(scene.found(MISSING), "node:n1")
@@ -220,7 +220,7 @@ def test_a_node_whose_driver_is_gone_has_no_gpu_that_can_be_read() -> None:
 
 def test_a_login_node_without_gpus_misses_none() -> None:
     scene = Scene("n1")
-    scene.state = replace(scene.state, nodes={})
+    scene.state = replace(scene.state, nodes={}, pasts={})
     assert scene.say("n1", Hello(1, NOW, "n1", probe="none")).found(MISSING) == {}
 
 

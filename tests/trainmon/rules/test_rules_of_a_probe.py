@@ -10,8 +10,9 @@ import pytest
 from tests.lab.nvml import GPU_IS_LOST, RESET_REQUIRED, VERSION_MISMATCH, Nvml
 from tests.lab.probe import RunningProbe, until
 from trainmon.fold import fold
-from trainmon.model import NodeReading, State
+from trainmon.model import Event, NodeReading, SchedulerNodesSeen, State
 from trainmon.model_alerts import Finding
+from trainmon.model_jobs import SchedulerNode
 from trainmon.readings import GpuFactsAll, GpuSamples, Hello, HostSample, Xid
 from trainmon.rules.evaluating import evaluate
 from trainmon.rules.gpus import GPUS
@@ -27,9 +28,9 @@ def nvml(tmp_path: Path) -> Nvml:
     return Nvml(tmp_path)
 
 
-def found(running: RunningProbe) -> dict[str, list[Finding]]:
+def found(running: RunningProbe, *before: Event) -> dict[str, list[Finding]]:
     """What the rules find in all that a probe has said until now, by rule."""
-    state = State()
+    state = fold(State(), before, 0.0)
     for reading in list(running.readings):
         state = fold(state, [NodeReading("n1", "prod", reading.t, reading)], reading.t)
     by_rule: dict[str, list[Finding]] = {}
@@ -99,6 +100,17 @@ def test_a_lost_gpu_and_one_that_wants_a_reset(nvml: Nvml) -> None:
     assert sorted(lost) == ["gpu:n1/3", "gpu:n1/5"]
     assert (lost["gpu:n1/3"].proven, lost["gpu:n1/5"].proven) == (True, False)
     assert lost["gpu:n1/3"].summary == "GPU 3 of n1 is lost: GPU is lost; 6 of 8 GPUs answer"
+
+
+def test_a_driver_that_lists_no_gpu_where_slurm_says_eight(nvml: Nvml) -> None:
+    nvml.clear(gpus=0)
+    told = SchedulerNode(name="n1", cluster="prod", state="IDLE", gres="gpu:a100:8(S:0-1)")
+    with probe(nvml) as running:
+        running.wait(HostSample)
+        assert found(running) == {}, "nothing says that it should have some"
+        (missing,) = found(running, SchedulerNodesSeen("prod", 0.0, (told,)))["gpu-missing"]
+    assert missing.severity == "critical"
+    assert missing.summary == "no GPU of n1 can be read: Slurm says gpu:8, NVML lists none"
 
 
 def test_a_driver_that_was_updated_under_the_node(nvml: Nvml) -> None:
