@@ -6,35 +6,43 @@ Every field is always present; null is "not known". Times are Unix seconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import msgspec
 
 from trainmon.clock import Instant
 from trainmon.model import Disk, Log, Node, Run, Source, State, Switch
+from trainmon.model_alerts import Alert
 from trainmon.model_checkpoints import Checkpoint, Checkpoints
 from trainmon.model_disks import Quota
 from trainmon.model_jobs import Job
 from trainmon.model_wandb import Sample, Wandb
 from trainmon.room import checkpoints_that_fit
+from trainmon.rules import RULES
 from trainmon.snapshot_alerts import alert, channel, silence, told, worst_first
 from trainmon.spares import Spares, spares
 
-__all__ = ["alert", "channel", "encode", "silence", "snapshot", "told", "verdict"]
+__all__ = ["alert", "channel", "encode", "exit_status", "is_so", "silence", "snapshot", "told", "verdict"]
 
 VERSION = 1
 
 TAIL = 20
 """Lines of each log in a snapshot."""
 
+EXIT = {"well": 0, "warning": 0, "critical": 1, "blind": 3}
+UNANSWERED = 3
 
-def snapshot(state: State, now: Instant, beside: str | None = None) -> dict[str, Any]:
-    """The whole State as plain values, ready for JSON. `beside`: as for `verdict`."""
+NEED_HOLD = frozenset(rule.name for rule in RULES if rule.needs_hold)
+"""Rules whose findings are believed only after their hold."""
+
+
+def snapshot(state: State, now: Instant, asked: Container[str] | None = None) -> dict[str, Any]:
+    """The whole State as plain values, ready for JSON. `asked`: as for `verdict`."""
     return {
         "version": VERSION,
         "at": now,
-        "verdict": verdict(state, beside),
+        "verdict": verdict(state, asked),
         "sources": [_source(state.sources[name], now) for name in sorted(state.sources)],
         "nodes": [_node(state.nodes[name], state.sources.get(f"node:{name}"), now) for name in sorted(state.nodes)],
         "disks": [_disk(state.disks[key], state) for key in sorted(state.disks)],
@@ -45,19 +53,39 @@ def snapshot(state: State, now: Instant, beside: str | None = None) -> dict[str,
     }
 
 
-def verdict(state: State, beside: str | None = None) -> str:
-    """blind when nothing that is watched could be seen; else the worst that fires, told, muted or not. `beside`: a
-    source that is there in any case, and says nothing of what was to be watched."""
-    watched = [source for name, source in state.sources.items() if source.health != "off" and name != beside]
-    if not any(source.seen_at is not None and source.health != "down" for source in watched):
+def verdict(state: State, asked: Container[str] | None = None) -> str:
+    """blind when nothing that was asked for answers; else the worst that is so now, muted or not; and at least a
+    warning where a source does not answer. `asked`: the names of the sources that were asked for; None: all."""
+    watched = _watched(state)
+    if not any(_answers(source) for source in watched if asked is None or source.name in asked):
         return "blind"
-    firing = {one.severity for one in state.alerts.values() if one.is_firing}
-    return "critical" if "critical" in firing else "warning" if "warning" in firing else "well"
+    found = {one.severity for one in state.alerts.values() if is_so(one)}
+    if "critical" in found:
+        return "critical"
+    return "well" if "warning" not in found and all(map(_answers, watched)) else "warning"
 
 
-def encode(state: State, now: Instant, beside: str | None = None) -> bytes:
+def exit_status(state: State, asked: Container[str] | None = None) -> int:
+    """0 well or warnings only, 1 something critical, 3 something does not answer."""
+    return EXIT[verdict(state, asked)] or (0 if all(map(_answers, _watched(state))) else UNANSWERED)
+
+
+def is_so(found: Alert) -> bool:
+    """Whether one look says that it is so: it fires, or it is found now and its rule needs no hold to be believed."""
+    return found.is_firing or (found.phase == "pending" and found.data == "ok" and found.rule not in NEED_HOLD)
+
+
+def encode(state: State, now: Instant, asked: Container[str] | None = None) -> bytes:
     """The snapshot as JSON; a number that JSON cannot hold (NaN, infinity) is null."""
-    return msgspec.json.encode(snapshot(state, now, beside))
+    return msgspec.json.encode(snapshot(state, now, asked))
+
+
+def _watched(state: State) -> list[Source]:
+    return [source for source in state.sources.values() if source.health != "off"]
+
+
+def _answers(source: Source) -> bool:
+    return source.seen_at is not None and source.health != "down"
 
 
 def _age(at: Instant | None, now: Instant) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,12 +97,51 @@ def test_all_hosts_down_is_exit_3_and_each_says_why(product: Product, cluster: S
     assert all("refuses connections" in source["error"] for source in told["sources"])
 
 
-def test_one_host_of_two_is_enough_to_be_well_and_the_other_says_why(product: Product, cluster: StartCluster) -> None:
+GONE = "Host gone gone-*\n  HostName 127.0.0.1\n  Port 1\n"
+
+
+def test_one_host_of_two_that_does_not_answer_is_a_warning_and_exit_3(product: Product, cluster: StartCluster) -> None:
     nodes = cluster(1)
-    product.ssh_config = nodes.sshd.ssh_config(1, extra="Host gone\n  HostName 127.0.0.1\n  Port 1\n")
-    told = product.snapshot("n0", "gone")
+    product.ssh_config = nodes.sshd.ssh_config(1, extra=GONE)
+    told = product.snapshot("n0", "gone", status=3)
+    assert told["verdict"] == "warning"
     assert {source["name"]: source["health"] for source in told["sources"]}["node:n0"] == "ok"
     assert [source["health"] for source in told["sources"]].count("down") == 1
+
+
+def test_the_only_host_that_was_asked_for_is_not_hidden_by_its_login_host(
+    product: Product, cluster: StartCluster
+) -> None:
+    nodes = cluster(1)
+    product.ssh_config = nodes.sshd.ssh_config(1, extra=GONE)
+    config = product.config('[cluster]\nlogin = "n0"\nnodes = ["gone", "n0"]\n')
+    told = product.snapshot("--config", str(config), "gone", status=3)
+    assert told["verdict"] == "blind"
+    assert {source["name"]: source["health"] for source in told["sources"]} == {"node:n0": "ok", "node:gone": "down"}
+
+
+def test_most_nodes_down_and_a_full_disk_are_critical_before_their_holds_are_over(
+    product: Product, cluster: StartCluster
+) -> None:
+    """As cron has it: one look, no daemon, no ledger."""
+    nodes = cluster(4)
+    product.ssh_config = nodes.sshd.ssh_config(4, extra=GONE)
+    most = product.config('[cluster]\nlogin = "n0"\nnodes = ["n[0-3]", "gone-[0-7]"]\n', "most.toml")
+    told = product.snapshot("--config", str(most), status=1)
+    assert told["verdict"] == "critical"
+    seen = {alert["rule"]: (alert["severity"], alert["phase"]) for alert in told["alerts"]}
+    assert seen["cluster-unreachable"] == ("critical", "pending")
+
+    disk = os.statvfs("/")
+    used = 1 - disk.f_bfree / disk.f_blocks
+    full = product.config(
+        f'[cluster]\nnodes = ["n0"]\n[[disk]]\npath = "/"\non = "nodes"\nusable = "{50 * used:.4f}%"\n'
+    )
+    told = product.snapshot("--config", str(full), status=1)
+    assert told["verdict"] == "critical"
+    assert [(one["rule"], one["severity"], one["phase"]) for one in told["alerts"]] == [
+        ("disk-full", "critical", "pending")
+    ]
 
 
 def test_a_node_behind_two_hops_is_reached_through_both(product: Product, cluster: StartCluster) -> None:

@@ -69,3 +69,16 @@ def test_a_killed_save_is_torn_and_a_loss_that_is_none_is_told(
     assert dead["checkpoints"]["torn"] == [f"{killed.checkpoints}/step-6"]
     assert dead["checkpoints"]["resumes"] == f"{killed.checkpoints}/step-4"
     assert (other["verdict"], other["loss"]) == ("diverged", None)
+
+
+def test_a_slurm_that_does_not_answer_is_a_warning_and_exit_3(slurm: Slurm, product: Using) -> None:
+    """This machine is seen all the same."""
+    product.watch('[[cluster]]\nname = "lab"\nslurm_every = "15s"\nusers = ["root"]\n')
+    slurm.stop_controller()
+    try:
+        told = product.snapshot(status=3)
+    finally:
+        slurm.start_controller()
+    assert told["verdict"] == "warning"
+    health = {source["kind"]: source["health"] for source in told["sources"]}
+    assert health == {"node": "ok", "slurm": "down"}

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from tests.tui.alert_states import ALERTS, SILENCES, alarmed, alert, channel, sent, with_alerts
-from trainmon.commands.snapshot import EXIT
 from trainmon.commands.snapshot_table import lines
-from trainmon.model import State
+from trainmon.model import Health, Source, State
 from trainmon.model_alerts import Alert
-from trainmon.snapshot import encode, snapshot, verdict
+from trainmon.rules import RULES
+from trainmon.snapshot import encode, exit_status, snapshot, verdict
 from trainmon.snapshot_alerts import read_status, told
 
 CONTRACT = {"id", "rule", "subject", "severity", "phase", "data", "since", "summary", "evidence", "acknowledged_by",
@@ -39,20 +39,72 @@ def test_what_fires_comes_before_what_does_not_yet_and_what_is_over_is_left_out(
     [
         ((), "well"),
         ((alert(severity="info"),), "well"),
-        ((alert(phase="pending"),), "well"),
+        ((alert(phase="pending"),), "critical"),
+        ((alert(phase="pending", severity="warning"),), "warning"),
+        ((alert(phase="pending", data="stale"),), "well"),
+        ((alert(phase="pending", rule="gpu-hot"),), "well"),
+        ((alert(phase="firing", rule="gpu-hot"),), "critical"),
         ((alert(phase="resolved"),), "well"),
         ((alert(severity="warning"),), "warning"),
         ((alert(severity="warning"), alert("b", phase="recovering")), "critical"),
         ((alert(acknowledged_by="ana"),), "critical"),
     ],
 )
-def test_the_verdict_is_the_worst_that_fires(alerts: tuple[Alert, ...], said: str) -> None:
-    assert verdict(with_alerts(*alerts)) == said
-    assert EXIT[said] == (1 if said == "critical" else 0)
+def test_the_verdict_is_the_worst_that_is_so_whether_its_hold_is_over_or_not(
+    alerts: tuple[Alert, ...], said: str
+) -> None:
+    """But for a pending alert that is not seen now, or that one look does not prove."""
+    state = with_alerts(*alerts)
+    assert verdict(state) == said
+    assert exit_status(state) == (1 if said == "critical" else 0)
 
 
 def test_where_nothing_can_be_seen_that_goes_before() -> None:
-    assert verdict(State(alerts={"a": alert()})) == "blind"
+    state = State(alerts={"a": alert()})
+    assert (verdict(state), exit_status(state)) == ("blind", 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "health", "seen_at"),
+    [
+        ("node:n1", "down", None),
+        ("node:n1", "down", 1.0),
+        ("slurm:prod", "down", None),
+        ("slurm:prod", "late", None),
+        ("wandb:llm", "down", None),
+    ],
+)
+def test_what_does_not_answer_is_a_warning_and_exit_3_and_what_is_critical_goes_before(
+    name: str, health: Health, seen_at: float | None
+) -> None:
+    silent = Source(name=name, kind="node", cluster="prod", health=health, seen_at=seen_at)
+
+    def with_silent(*alerts: Alert) -> State:
+        known = with_alerts(*alerts)
+        return msgspec.structs.replace(known, sources={**known.sources, name: silent})
+
+    assert (verdict(with_silent()), exit_status(with_silent())) == ("warning", 3)
+    assert (verdict(with_silent(alert())), exit_status(with_silent(alert()))) == ("critical", 1)
+    away = msgspec.structs.replace(silent, health="off")
+    state = msgspec.structs.replace(with_alerts(), sources={**with_alerts().sources, name: away})
+    assert (verdict(state), exit_status(state)) == ("well", 0), "it is not wanted now, which is no fault"
+
+
+def test_a_source_that_has_answered_once_need_not_speak_again_within_one_look() -> None:
+    known = with_alerts()
+    late = Source(name="wandb:llm", kind="wandb", cluster="prod", health="late", seen_at=1.0)
+    state = msgspec.structs.replace(known, sources={**known.sources, late.name: late})
+    assert (verdict(state), exit_status(state)) == ("well", 0)
+
+
+def test_rules_say_themselves_whether_one_look_proves_what_they_find() -> None:
+    """A disk at 2 % and a node that is down are so now; one sample of a GPU, or one moment of a queue, is no proof."""
+    assert {rule.name for rule in RULES if rule.needs_hold} == {
+        "loss-spike", "slow-throughput", "straggler", "no-job-queued", "wandb-several-active", "wandb-heartbeat-lost",
+        "gpu-hot", "gpu-slowdown", "power-brake", "gpu-memory-full", "gpu-idle", "gpu-leftover", "node-drained",
+        "spares-few", "checkpoints-do-not-fit", "source-late",
+    }  # fmt: skip
+    assert all(rule().hold > 0 for rule in RULES if rule.needs_hold)
 
 
 def test_the_table_begins_with_the_alerts() -> None:

@@ -87,7 +87,8 @@ def headless(
     if once:
         from trainmon.commands.look_once import look_once
 
-        return look_once(*choose(config, hosts), ssh_config)
+        settings, _ = choose(config, hosts)
+        return look_once(settings, hosts, ssh_config)
     from trainmon.commands.alerts_only import watch
 
     return watch(lambda: choose(config, hosts), ssh_config)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from trainmon.clock import Instant, Seconds
 from trainmon.commands.alerts_only import FLUSH, forget_agent
 from trainmon.commands.daemon_log import changes, log_to_stderr, say
-from trainmon.commands.snapshot import EXIT, beside, first_full_state
+from trainmon.commands.snapshot import asked_for, first_full_state
 from trainmon.commands.wiring import Watching
 from trainmon.config import Settings
 from trainmon.model import State
-from trainmon.snapshot import verdict
+from trainmon.snapshot import exit_status
 
 WAIT: Seconds = 60.0
 """The longest wait for hosts, queues and W&B to answer; cron starts the next look after five minutes."""
@@ -25,7 +26,7 @@ LOOKS = 2
 """What one look finds to be over, the next one tells."""
 
 
-def look_once(settings: Settings, file: Path | None, ssh_config: Path | None) -> int:
+def look_once(settings: Settings, hosts: Sequence[str], ssh_config: Path | None) -> int:
     """Look, judge by what the ledger remembers, write, send. The exit status is that of `snapshot`."""
     log_to_stderr(logging.WARNING)
     forget_agent()
@@ -44,7 +45,7 @@ def look_once(settings: Settings, file: Path | None, ssh_config: Path | None) ->
     finally:
         parts.leave(None, FLUSH)
         logging.shutdown()
-    return EXIT[verdict(state, beside(settings))]
+    return exit_status(state, asked_for(settings, hosts))
 
 
 def judged(parts: Watching, patience: Seconds) -> State:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,8 +27,6 @@ JUDGED = 5.0
 WITHOUT_GPUS = ("none", "sh")
 """Probes that never say anything of GPUs: the shell's own has no driver to ask."""
 
-EXIT = {"well": 0, "warning": 0, "critical": 1, "blind": 3}
-
 
 @click.command("snapshot")
 @hosts_argument
@@ -46,31 +45,35 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     """Print one reading of everything.
 
     Waits until every host, queue and W&B run has answered or failed, at most --wait. Nobody is asked for a password.
-    Exit status: 0 well, 1 a critical alert fires, 2 a mistake in the call or the config, 3 nothing could be seen.
+    It cannot wait for holds: what is critical now counts, though its alert is pending still; what only time proves,
+    such as an idle GPU, does not. Exit status: 0 well or warnings only, 1 something is critical, 2 a mistake in the
+    call or the config, 3 a host, a queue or a W&B run does not answer.
     """
     from trainmon.config import choose
     from trainmon.logfile import log_to_file
-    from trainmon.snapshot import encode, verdict
+    from trainmon.snapshot import encode, exit_status
 
     settings, _ = choose(config, hosts)
     log_to_file()
-    state, aside = look(settings, wait, ssh_config), beside(settings)
+    state, asked = look(settings, wait, ssh_config), asked_for(settings, hosts)
     if as_json:
-        click.echo(encode(state, state.at, aside))
+        click.echo(encode(state, state.at, asked))
     else:
         from trainmon.commands.snapshot_table import lines
         from trainmon.commands.table import plain
 
-        click.echo(plain("\n".join(lines(state, aside))))
-    return EXIT[verdict(state, aside)]
+        click.echo(plain("\n".join(lines(state, asked))))
+    return exit_status(state, asked)
 
 
-def beside(settings: Settings) -> str | None:
-    """The source of this machine, where it is watched only because the config names W&B runs and nothing else: that it
-    is seen must not hide that none of them is."""
-    from collectors.dialling import here
-    from trainmon.config import ClusterSettings
+def asked_for(settings: Settings, hosts: Sequence[str] = ()) -> frozenset[str] | None:
+    """The sources that were asked for, where others are watched beside them and must not hide that none of these
+    answers: the hosts of the command line, whose login host or Slurm is watched as well; the W&B runs of a config that
+    names nothing else, beside which this machine is. None: all."""
+    from trainmon.config import ClusterSettings, watched
 
+    if hosts:
+        return frozenset(f"node:{node}" for cluster in settings.clusters for node in watched(cluster))
     if settings.clusters != (ClusterSettings(),) or settings.disks or not settings.runs:
         return None
     is_all = all(
@@ -79,7 +82,7 @@ def beside(settings: Settings) -> str | None:
         and not any((run.nodes, run.checkpoints, run.kill_switch, run.save_switch))
         for run in settings.runs
     )
-    return f"node:{here()}" if is_all else None
+    return frozenset(f"wandb:{run.name}" for run in settings.runs) if is_all else None
 
 
 def look(settings: Settings, wait: Seconds, ssh_config: Path | None = None) -> State:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from trainmon.clock import Instant
 from trainmon.commands import snapshot_jobs, snapshot_wandb
@@ -23,10 +23,10 @@ NODES = ("NODE", "HEALTH", "PROBE", "GPUS", "HOTTEST", "BUSY", "GPU MEMORY", "LO
 DISKS = ("DISK", "FREE", "OF", "FREE INODES", "A DAY", "FULL IN", "QUOTA LEFT", "AGE", "TROUBLE")
 
 
-def lines(state: State, beside: str | None = None) -> Iterator[str]:
-    """All tables that have something to say, the alerts first. `beside`: as for `verdict`."""
+def lines(state: State, asked: Container[str] | None = None) -> Iterator[str]:
+    """All tables that have something to say, the alerts first. `asked`: as for `verdict`."""
     now = state.at
-    yield f"{time.strftime('%Y-%m-%d %H:%M:%S %Z', time.localtime(now))}  {verdict(state, beside)}"
+    yield f"{time.strftime('%Y-%m-%d %H:%M:%S %Z', time.localtime(now))}  {verdict(state, asked)}"
     alerts = worst_first(one for one in state.alerts.values() if one.is_open)
     if alerts:
         yield from _section(ALERTS, [_alert(one, state) for one in alerts[:ALERTS_AT_MOST]])

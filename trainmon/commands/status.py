@@ -31,8 +31,8 @@ HEAD = ("ID", "SEVERITY", "PHASE", "SINCE", "RULE", "SUMMARY", "TOLD")
 def command(as_json: bool) -> int:
     """Say who watches on this machine, when last, how sources and channels do, and what alerts there are.
 
-    Exit status: 0 well, 1 a critical alert fires, 2 a mistake in the call, 3 nobody has looked lately, or the ledger
-    cannot be read.
+    Exit status: 0 well, 1 a critical alert fires (after a look of `--once`: or is pending, as for `snapshot`), 2 a
+    mistake in the call, 3 nobody has looked lately, or the ledger cannot be read.
     """
     from trainmon.commands.table import plain
     from trainmon.ledger import alerts_now
@@ -52,10 +52,14 @@ def command(as_json: bool) -> int:
 
 
 def code(found: AlertsNow, now: Instant) -> int:
-    """The exit status."""
-    if stale(found, now) is not None:
+    """The exit status. A watch that goes on waits for its holds; a look of `--once` does not come back for them."""
+    from trainmon.snapshot import is_so
+
+    if found.duty is None or stale(found, now) is not None:
         return 3
-    return 1 if any(alert.is_firing and alert.severity == "critical" for alert in found.recalled.alerts) else 0
+    is_once = found.duty.note.program == "once"
+    critical = [alert for alert in found.recalled.alerts if alert.severity == "critical"]
+    return 1 if any(is_so(alert) if is_once else alert.is_firing for alert in critical) else 0
 
 
 def stale(found: AlertsNow, now: Instant) -> str | None:

@@ -32,6 +32,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     may_flap: ClassVar[bool] = True
     """Whether one that is critical and comes and goes is told as that alone; else each time wakes somebody."""
 
+    needs_hold: ClassVar[bool] = False
+    """Whether only its hold proves it: one sample of a GPU's clock, or the queue of one moment, does not. `snapshot`
+    looks once and cannot wait for a hold: it believes the findings of all other rules at once."""
+
     enabled: bool = True
     """Whether it is looked for at all."""
     hold: Duration = 0.0

@@ -135,6 +135,7 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
 
     name = "checkpoints-do-not-fit"
     origin = "ours: a save that ends with ENOSPC leaves a torn checkpoint, and often ends the run"
+    needs_hold = True
 
     hold: Duration = 600.0
     """How long it must be so before it fires: what a save replaces is deleted minutes after it. Not waited for when

@@ -24,6 +24,7 @@ class GpuHot(Rule, frozen=True, kw_only=True):
     name = "gpu-hot"
     family = "gpus"
     origin = "margins: NVIDIA's T.Limit on Hopper; holds: nvidia_gpu_exporter; degrees: common DCGM rules"
+    needs_hold = True
 
     hold: Duration = 300.0
     """How long it must be so before it fires."""
@@ -154,6 +155,8 @@ def _values(gpu: Gpu) -> str:
 
 class Slowed(Rule, frozen=True, kw_only=True):
     """What both kinds of a slowdown without heat have in common."""
+
+    needs_hold = True
 
     hold: Duration = 300.0
     """How long it must be so before it fires."""

@@ -34,6 +34,7 @@ class GpuMemoryFull(Rule, frozen=True, kw_only=True):
     name = "gpu-memory-full"
     family = "gpus"
     origin = "ours: allocators that keep what they had stand at 95 % for days, so only the last 400 MiB of 80 GB warn"
+    needs_hold = True
 
     hold: Duration = 300.0
     """How long it must be so before it fires."""
@@ -85,6 +86,7 @@ class GpuIdle(Rule, frozen=True, kw_only=True):
     name = "gpu-idle"
     family = "gpus"
     origin = "ours: no step of a training that goes on leaves a GPU below 5 % for ten minutes"
+    needs_hold = True
 
     hold: Duration = 600.0
     """How long it must be so before it fires: longer than a save or an evaluation."""
@@ -195,6 +197,7 @@ class GpuLeftover(Rule, frozen=True, kw_only=True):
     name = "gpu-leftover"
     family = "gpus"
     origin = "ours: above what the driver keeps for itself; Meta gcm's check before a job takes 15 MiB"
+    needs_hold = True
 
     hold: Duration = 600.0
     """How long it must be so: longer than an epilogue, and than two looks at Slurm's nodes."""

@@ -29,6 +29,7 @@ class NodeDrained(Rule, frozen=True, kw_only=True):
     name = "node-drained"
     family = "nodes"
     origin = "Slurm's own words; SlurmdTimeout is 5m; others' old repairs are no news after a day"
+    needs_hold = True
 
     hold: Duration = 300.0
     """How long Slurm must get no answer from it: one ping that is missed is taken back. All else is told at once."""
@@ -107,6 +108,7 @@ class SparesFew(Rule, frozen=True, kw_only=True):
     name = "spares-few"
     family = "nodes"
     origin = "the cluster's `spares`; hold: jobs end and begin"
+    needs_hold = True
 
     hold: Duration = 600.0
     """How long it must be so before it fires."""

@@ -86,6 +86,7 @@ class SourceLate(Rule, frozen=True, kw_only=True):
     name = "source-late"
     family = "ourselves"
     origin = "ours: late is 3 periods without a word, a slow controller takes some more"
+    needs_hold = True
 
     hold: Duration = 300.0
     """How long it must be so before it fires."""

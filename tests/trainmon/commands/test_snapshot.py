@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from collectors.dialling import here
 from tests.trainmon.test_cli import trainmon
 from trainmon.commands.act_run import have_spoken
-from trainmon.commands.snapshot import beside, has_spoken
+from trainmon.commands.snapshot import asked_for, has_spoken
 from trainmon.commands.snapshot_table import lines
 from trainmon.commands.table import table
 from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings
 from trainmon.model import Gpu, Node, Progress, Run, RunSpec, Source, State
 from trainmon.model_jobs import Cluster
-from trainmon.snapshot import verdict
+from trainmon.snapshot import exit_status, verdict
 
 MEGATRON = (
     " [2026-01-02 03:04:05] iteration      120/    1000 | consumed samples:        30720 |"
@@ -125,7 +125,7 @@ def test_the_table_says_what_is_known_and_what_is_not() -> None:
         },
     )
     told = list(lines(state))
-    assert told[0].endswith("  well")
+    assert told[0].endswith("  warning")
     assert told[2:4] == [
         "RUN  VERDICT  JOB  STEP    LOSS  STEP TIME  LAST STEP  CHECKPOINT  WHY",
         "r    unknown  -    12,880  ?     ?          6s         -           steps advance",
@@ -157,16 +157,29 @@ def test_an_act_does_not_wait_for_wandb() -> None:
 def test_this_machine_counts_where_something_of_it_is_asked_for() -> None:
     run = RunSettings(name="r", wandb="team/video", group="g")
     alone = Settings(runs=(run,))
-    assert beside(alone) == f"node:{here()}"
+    assert asked_for(alone) == {"wandb:r"}
     state = State(
         sources={
-            beside(alone) or "": Source(name=f"node:{here()}", kind="node", cluster="local", health="ok", seen_at=1.0),
+            f"node:{here()}": Source(name=f"node:{here()}", kind="node", cluster="local", health="ok", seen_at=1.0),
             "wandb:r": Source(name="wandb:r", kind="wandb", cluster="local", health="down"),
         }
     )
-    assert (verdict(state, beside(alone)), verdict(state)) == ("blind", "well")
-    assert beside(Settings(runs=(replace(run, log="/logs/r.log"),))) is None
-    assert beside(Settings(runs=(run, RunSettings(name="other")))) is None
-    assert beside(replace(alone, disks=(DiskSettings(path="/"),))) is None
-    assert beside(replace(alone, clusters=(ClusterSettings(nodes=("n1",)),))) is None
-    assert beside(Settings()) is None
+    assert (verdict(state, asked_for(alone)), verdict(state)) == ("blind", "warning")
+    assert asked_for(Settings(runs=(replace(run, log="/logs/r.log"),))) is None
+    assert asked_for(Settings(runs=(run, RunSettings(name="other")))) is None
+    assert asked_for(replace(alone, disks=(DiskSettings(path="/"),))) is None
+    assert asked_for(replace(alone, clusters=(ClusterSettings(nodes=("n1",)),))) is None
+    assert asked_for(Settings()) is None
+
+
+def test_a_host_that_is_asked_for_is_not_hidden_by_what_is_watched_beside_it() -> None:
+    """Its login host and its Slurm answer: of the host itself nothing is seen."""
+    asked = asked_for(Settings(clusters=(ClusterSettings(login="login1", nodes=("n1",)),)), ("n1",))
+    assert asked == {"node:n1"}
+    down = Source(name="node:n1", kind="node", cluster="local", health="down")
+    login = Source(name="node:login1", kind="node", cluster="local", health="ok", seen_at=1.0)
+    queue = Source(name="slurm:local", kind="slurm", cluster="local", health="ok", seen_at=1.0)
+    state = State(sources={source.name: source for source in (down, login, queue)})
+    assert (verdict(state, asked), exit_status(state, asked)) == ("blind", 3)
+    seen = State(sources={**state.sources, "node:n1": replace(down, health="ok", seen_at=1.0)})
+    assert (verdict(seen, asked), exit_status(seen, asked)) == ("well", 0)

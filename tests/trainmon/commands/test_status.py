@@ -29,6 +29,8 @@ LOST = Alert(
     since=NOW - 60, found_at=NOW, phase="firing",
 )  # fmt: skip
 
+PENDING = replace(LOST, phase="pending")
+
 
 def known(*alerts: Alert, held: bool = True, program: str = "alerts-only", age: float = 3.0) -> AlertsNow:
     note = replace(NOTE, program=program, last_tick_at=NOW - age)
@@ -43,6 +45,9 @@ def known(*alerts: Alert, held: bool = True, program: str = "alerts-only", age: 
     [
         (known(), 0),
         (known(LOST), 1),
+        (known(PENDING), 0),
+        (known(PENDING, held=False, program="once"), 1),
+        (known(replace(PENDING, rule="gpu-hot"), held=False, program="once"), 0),
         (known(held=False), 3),
         (known(LOST, held=False), 3),
         (known(age=LATELY + 1), 3),

@@ -78,6 +78,7 @@ class NoJobQueued(JobRule, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "no-job-queued"
     origin: ClassVar[str] = "BLOOM's on-call rule: more than one job is always queued"
+    needs_hold: ClassVar[bool] = True
 
     wanted: int = 1
     """So many must wait behind the one that runs."""

@@ -104,6 +104,7 @@ class LossSpike(NumberRule, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "loss-spike"
     origin: ClassVar[str] = "OLMo-core: 6 standard deviations above the last 128 losses; here by their median"
+    needs_hold: ClassVar[bool] = True
 
     hold: Duration = 120.0
     """How long it must be so: single steps jump, and come back."""

@@ -27,6 +27,7 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "slow-throughput"
     origin: ClassVar[str] = "ours; its own baseline: half a day of a new pace is its usual one"
+    needs_hold: ClassVar[bool] = True
     unseen_while: ClassVar[frozenset[str]] = BETWEEN
 
     drop: Share = 0.2
@@ -105,6 +106,7 @@ class Straggler(RunRule, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "straggler"
     origin: ClassVar[str] = "ours; a GPU at 86 MHz among peers at 1,980 MHz shows in nothing but its clock"
+    needs_hold: ClassVar[bool] = True
 
     slower: Share = 0.15
     """How far the clock of a busy GPU is below the middle of its peers'."""

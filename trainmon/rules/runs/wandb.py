@@ -32,6 +32,7 @@ class WandbSeveralActive(WandbRule, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "wandb-several-active"
     origin: ClassVar[str] = "Linum: exactly one active run in a group, anything else is an error"
+    needs_hold: ClassVar[bool] = True
 
     hold: Duration = 120.0
     """How long it must be so: the one before may still say goodbye."""
@@ -59,6 +60,7 @@ class WandbHeartbeatLost(WandbRule, frozen=True, kw_only=True):
     name: ClassVar[str] = "wandb-heartbeat-lost"
     by_age: ClassVar[bool] = True
     origin: ClassVar[str] = "W&B's server gives up after 5m; a lost heartbeat is no end"
+    needs_hold: ClassVar[bool] = True
 
     hold: Duration = 300.0
     """How long it must be so: a network that fails for minutes is none of the run's."""
