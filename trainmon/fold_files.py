@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from trainmon import checkpoints, fold_disks, steps, wandb_progress
-from trainmon.clock import Instant
+from trainmon.clock import Instant, Seconds
 from trainmon.fold_jobs import is_running
 from trainmon.fold_nodes import told
 from trainmon.model import LOG_LINES, Log, NodeReading, Progress, Run, Switch
@@ -152,6 +152,7 @@ def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[steps.
             at=at if chunk.seen or chunk.partial is not None or log.at is None else log.at,
             checked_at=event.received_at,
             began_at=_began_at(log, chunk, event.received_at),
+            pause_s=_pause(log, chunk),
             size=chunk.size if chunk.size is not None else log.size,
             lines=lines[-LOG_LINES:],
             first=log.first + max(0, len(lines) - LOG_LINES),
@@ -166,8 +167,21 @@ def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[steps.
 
 def _began_at(log: Log, chunk: LogChunk, now: Instant) -> Instant | None:
     """When this file was first read: another one, or one that begins anew, is another log."""
-    is_same = chunk.restarted is None and chunk.path in (None, log.path)
+    is_same = _is_same_file(log, chunk)
     return log.began_at if is_same and log.began_at is not None else now if chunk.path is not None else None
+
+
+def _pause(log: Log, chunk: LogChunk) -> Seconds:
+    """The longest pause between two lines of this file. Until it was last looked at it is sure that none came."""
+    if not _is_same_file(log, chunk):
+        return 0.0
+    if not chunk.seen or log.at is None or log.checked_at is None:
+        return log.pause_s
+    return max(log.pause_s, log.checked_at - log.at)
+
+
+def _is_same_file(log: Log, chunk: LogChunk) -> bool:
+    return chunk.restarted is None and chunk.path in (None, log.path)
 
 
 def _only(chunk: LogChunk, grown: int) -> LogChunk:

@@ -186,6 +186,8 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     """When the file was last looked at."""
     began_at: Instant | None = None
     """When this file was first read."""
+    pause_s: Seconds = 0.0
+    """The longest that this file was seen not to grow between two lines."""
     size: int | None = None
     lines: tuple[str, ...] = ()
     """At most LOG_LINES. Line i has the number first + i, which never repeats for this run."""

@@ -8,6 +8,43 @@ from trainmon.model import Run
 from trainmon.model_jobs import Job
 from trainmon.scene import Judgement, Scene, does_answer, is_anew, missing_job, patience, where
 from trainmon.text import duration
+from trainmon.wandb_progress import counts
+
+UNREAD = "its log grows, but no line is a known step"
+
+PAUSES = 1.5
+"""A log is silent when it has not grown for so many times its longest pause, and for at least `stall_after` …"""
+
+PAUSES_AT_MOST = 4.0
+"""… but never for more than so many times `stall_after`: a pause between two attempts is none of its usual ones."""
+
+
+def is_unread(run: Run, job: Job | None, now: Instant) -> bool:
+    """Whether its log grows at its usual pace, and no line of it was ever a known step: nothing follows from that."""
+    log, floor = run.log, run.spec.stall_after
+    if log is None or log.at is None or _has_shown_steps(run):
+        return False
+    is_of_job = job is None or log.at > (job.started_at or 0.0)
+    return is_of_job and now - log.at <= max(floor, min(PAUSES * log.pause_s, PAUSES_AT_MOST * floor))
+
+
+def unread(run: Run, scene: Scene, now: Instant) -> Judgement:
+    """The verdict on such a run. GPUs that spin without power are told: small models look the same as a hang there."""
+    spin = witnesses.gpus_of(run, scene.nodes, scene.sources, now).spin
+    return Judgement("unknown", UNREAD + (f"; {spin}" if spin else "") + missing_job(run, scene, now))
+
+
+def last_line_at(run: Run, job: Job | None) -> Instant | None:
+    """When a log in which no step is known grew last, where that was after the start of its job: it fell silent then.
+    None where it may be starting still, or steps were seen."""
+    log, began = run.log, None if job is None else job.started_at
+    if log is None or log.at is None or began is None or _has_shown_steps(run):
+        return None
+    return log.at if log.at - began > run.spec.stall_after else None
+
+
+def _has_shown_steps(run: Run) -> bool:
+    return run.progress.at is not None and not counts(run.progress)
 
 
 def stopped_or_silent(run: Run, scene: Scene, job: Job | None, quiet: Seconds, now: Instant) -> Judgement:

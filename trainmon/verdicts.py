@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from trainmon import endings, wandb_witness
+from trainmon import endings, wandb_witness, witnesses
 from trainmon.clock import Instant, Seconds
 from trainmon.endings import Around, Queue
 from trainmon.model import WANDB, Progress, Run, Verdict
@@ -27,10 +27,10 @@ from trainmon.scene import (
     target,
     where,
 )
-from trainmon.silence import silent, stopped_or_silent, weighed
+from trainmon.silence import is_unread, last_line_at, silent, stopped_or_silent, unread, weighed
 from trainmon.text import duration
 from trainmon.wandb_progress import counts
-from trainmon.witnesses import IDLE_PCT, gpus_of, unread
+from trainmon.witnesses import IDLE_PCT, gpus_of
 
 SKIPS_FOR: Seconds = 60.0
 """A loss scale that settles skips some iterations at a start; for longer than this, and ten of them, it is no start."""
@@ -111,6 +111,8 @@ def _living(run: Run, scene: Scene, job: Job | None, now: Instant) -> Judgement:
     if quiet > patience(run) and deaf and counts(progress):
         return Judgement("unknown", f"{deaf}, and no log of it shows a step; the last was {where(progress)}").also(tail)
     if quiet > patience(run) and not _is_busy(run, patience(run), now):
+        if is_unread(run, job, now) and not gpus_of(run, scene.nodes, scene.sources, now).spin:
+            return unread(run, scene, now).also(f"; W&B shows no step for {duration(quiet)}{tail}")
         return (stopped_or_silent if tail else silent)(run, scene, job, quiet, now)
     judged = _astray(progress, now) or _busy(run, now)
     if judged is not None:
@@ -177,8 +179,13 @@ def _starting(run: Run, scene: Scene, job: Job, now: Instant) -> Judgement:
     if _is_no_training(run, scene, now):
         what = "its log shows no step: no training, or one whose lines are not known"
         return Judgement("idle", f"job {job.id} {_is_up(job, now)} and {what}")
-    what = f"job {job.id} {_is_up(job, now)}, and no step has come from it"
-    return weighed(run, scene, job, what, now)
+    if is_unread(run, job, now):
+        return unread(run, scene, now)
+    fell = last_line_at(run, job)
+    no_step = "no step has come from it"
+    if fell is not None:
+        no_step = f"its log, in which no step is known, has not grown for {duration(now - fell)}"
+    return weighed(run, scene, job, f"job {job.id} {_is_up(job, now)}, and {no_step}", now)
 
 
 def _is_no_training(run: Run, scene: Scene, now: Instant) -> bool:
@@ -227,7 +234,7 @@ def _blind(run: Run, scene: Scene, now: Instant) -> Judgement | None:
     if run.spec.log is None and not is_console:
         return Judgement("unknown", "no log is configured for it")
     if log is None:
-        mute = "" if is_console else unread(run.spec.cluster, scene.nodes)
+        mute = "" if is_console else witnesses.unread(run.spec.cluster, scene.nodes)
         return Judgement("unknown", f"its log is {mute}" if mute else "its log has not been read yet")
     reader = f"wandb:{run.name}" if log.host == WANDB else f"node:{log.host}"
     source = scene.sources.get(reader)
@@ -248,14 +255,12 @@ def _without_a_step(run: Run, scene: Scene, now: Instant) -> Judgement:
         return Judgement("idle", "its log is empty")
     if _is_busy(run, patience(run), now):
         return _busy(run, now) or Judgement("starting", "its log grows, and shows no step yet")
-    quiet = now - log.at
-    if quiet > run.spec.stall_after:
-        return Judgement("idle", f"its log shows no step, and has not grown for {duration(quiet)}")
+    if not is_unread(run, None, now):
+        return Judgement("idle", f"its log shows no step, and has not grown for {duration(now - log.at)}")
     read_for = 0.0 if log.began_at is None else now - log.began_at
     if read_for <= run.spec.stall_after:
         return Judgement("starting", "its log grows, and shows no step yet")
-    judged = weighed(run, scene, None, f"its log grows, and has shown no step for {duration(read_for)}", now)
-    return judged if judged.verdict == "hung" else Judgement("unknown", judged.why)
+    return unread(run, scene, now)
 
 
 def _is_busy(run: Run, within: Seconds, now: Instant) -> bool:

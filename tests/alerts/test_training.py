@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import signal
 import socket
@@ -114,6 +115,39 @@ def test_a_training_that_is_killed_is_code_red_and_one_that_is_started_again_is_
         until_told(ntfy, "watches from now on")
         assert [len(told(ntfy, word, "run-dead")) for word in ("CODE RED", "RESOLVED")] == [1, 1]
         assert daemon.is_running
+
+
+PROSE = """\
+n=0
+while [ ! -e {folder}/enough ]; do n=$((n + 1)); echo "page $n of the diary: flour for $n.25 pounds"; sleep 0.3; done
+exec sleep 1000
+"""
+"""A job whose lines no format will ever know."""
+
+
+def test_an_unread_log_is_one_information_while_it_grows_and_code_red_when_it_falls_silent(
+    slurm: Slurm, sshd: Sshd, ntfy: NtfyServer, watch: Callable[..., Watch], tmp_path: Path
+) -> None:
+    """It prints for ten times its `stall_after`."""
+    tmp_path.chmod(0o755)
+    job_id = slurm.submit(PROSE.format(folder=tmp_path), "--job-name=diary")
+    log = slurm.log(job_id)
+    daemon = watch(
+        f'[[run]]\nname = "diary"\nlog = "{log}"\nstall_after = "3s"\n[[rule]]\ntype = "run-stalled"\nhold = "5s"\n'
+    )
+    daemon.start()
+    slurm.wait_for(lambda: log.exists() and log.read_text().count("page") >= 100, PATIENCE, "it has printed for 30 s")
+    seen = daemon.run("snapshot", "--json", f"--config={daemon.config}", f"--ssh-config={daemon.ssh_config}")
+    assert seen.returncode == 0, seen.stdout + seen.stderr
+    (found,) = json.loads(seen.stdout)["runs"]
+    assert (found["job"], found["verdict"]) == (job_id, "unknown")
+    assert found["why"] == "its log grows, but no line is a known step"
+    assert [title for title in titles(ntfy) if "diary" in title] == ["INFO diary: log-unread"]
+
+    (tmp_path / "enough").touch()
+    message = until_told(ntfy, "CODE RED", "run-stalled", "diary")
+    assert "has not grown" in message.message
+    assert "no step has come" not in message.message
 
 
 def test_a_job_of_slurm_queues_the_next_one_and_says_goodbye_only_at_the_last(

@@ -111,3 +111,20 @@ def test_what_a_run_without_a_job_saves_is_not_torn_by_the_end_of_its_last_job()
     state = folded(said(chunk(STEP.format(1), mtime=999.0)), said(listing()), state=state)
     assert state.runs["llm"].checkpoints is not None
     assert state.runs["llm"].checkpoints.list[0].state == "writing", "somebody trains it by hand"
+
+
+def test_the_longest_pause_of_a_log_is_one_that_was_watched() -> None:
+    state = folded(RunsChanged((RUN,)), said(chunk("page 1", mtime=1000.0, seen=1)))
+
+    def pause(*lines: str, at: float, path: str = "/fsx/run.out") -> float:
+        nonlocal state
+        grown = chunk(*lines, t=at, mtime=at if lines else 1000.0, seen=len(lines), path=path)
+        state = folded(said(grown, at=at), state=state, now=at)
+        log = state.runs["llm"].log
+        assert log is not None
+        return log.pause_s
+
+    assert pause(at=1030.0) == 0.0, "it is not over yet"
+    assert pause("page 2", at=1040.0) == 30.0
+    assert pause("page 3", at=9000.0) == 30.0, "nobody looked in between"
+    assert pause("page 1", at=9100.0, path="/fsx/next.out") == 0.0, "another file"

@@ -50,6 +50,11 @@ def gpus(
     return {"n1": Node(name="n1", cluster="prod", gpus=found, gpus_at=read)}
 
 
+def grown(ago: float, **changes: Any) -> Log:
+    """Its log, which grew last so long ago."""
+    return Log(**{"host": "login", "path": "/fsx/llm.out", "at": NOW - ago, "began_at": NOW - 9000} | changes)
+
+
 HANG = gpus(100, 140, memory_used_mib=70_000)
 EMPTY = gpus(0, 90, memory_used_mib=4)
 
@@ -198,7 +203,8 @@ def test_a_target_reached_without_a_loss_is_not_finished() -> None:
 @pytest.mark.parametrize(("seen", "verdict"), [(HANG, "hung"), (gpus(0, 90), "data-stall"), (EMPTY, "stalled")])
 def test_a_start_that_takes_too_long_is_weighed_by_its_gpus(seen: dict[str, Node], verdict: str) -> None:
     new = job(started_at=NOW - 1200)
-    assert judged(run(new, progress=Progress()), new, nodes=seen)[0] == verdict
+    assert judged(run(new, progress=Progress(), log=grown(1000)), new, nodes=seen)[0] == verdict
+    assert judged(run(new, progress=Progress(), log=grown(9000)), new, nodes=seen)[0] == verdict, "it is another's log"
 
 
 @pytest.mark.parametrize(
@@ -210,8 +216,10 @@ def test_a_job_that_was_found_by_itself_and_shows_no_step_is_no_stalled_training
 ) -> None:
     new = job(5, started_at=NOW - 960)
     found = replace(SPEC, found=True, target_step=None)
-    judgement, why = judged(run(new, progress=Progress(), spec=found), new, nodes=seen)
+    judgement, why = judged(run(new, progress=Progress(), spec=found, log=grown(950)), new, nodes=seen)
     assert judgement == verdict
+    growing = judged(run(new, progress=Progress(), spec=found), new, nodes=seen)[0]
+    assert growing == ("idle" if verdict == "idle" else "unknown")
     if verdict == "idle":
         assert why == ("job 5 is up for 16m and its log shows no step: no training, or one whose lines are not known")
     assert judged(run(new, spec=found), new)[0] == "stalled", "an earlier start of it has shown steps"
@@ -236,11 +244,61 @@ def test_a_job_whose_log_is_not_there_yet_is_starting() -> None:
 def test_a_log_that_grows_for_hours_without_a_step_is_not_starting() -> None:
     pulses = run(progress=Progress())
     verdict, why = judged(pulses, slurm=None)
-    assert (verdict, why) == ("unknown", "its log grows, and has shown no step for 2h30m")
-    assert judged(pulses, slurm=None, nodes=HANG)[0] == "hung"
+    assert (verdict, why) == ("unknown", "its log grows, but no line is a known step")
     assert pulses.log is not None
     young = replace(pulses, log=replace(pulses.log, began_at=NOW - 60))
     assert judged(young, slurm=None)[0] == "starting"
+
+
+# ---- a log of which no line is known -------------------------------------------------------------------------------
+
+
+UNREAD = "its log grows, but no line is a known step"
+NEVER = Progress()
+
+
+@pytest.mark.parametrize("seen", [{}, gpus(0, 90), EMPTY, gpus(98, 650)])
+def test_an_unread_log_that_grows_makes_nobody_stalled_whatever_its_gpus_do(seen: dict[str, Node]) -> None:
+    assert judged(run(job(), progress=NEVER), job(), nodes=seen) == ("unknown", UNREAD)
+    assert judged(run(job(), progress=NEVER, log=grown(890)), job(), nodes=seen)[0] == "unknown"
+    assert judged(run(progress=NEVER), slurm=None, nodes=seen) == ("unknown", UNREAD)
+
+
+def test_gpus_that_spin_beside_a_log_that_grows_are_told_and_are_no_hang() -> None:
+    """A small model draws as little power as a collective that waits."""
+    verdict, why = judged(run(job(), progress=NEVER), job(), nodes=HANG)
+    assert (verdict, why) == ("unknown", f"{UNREAD}; its GPUs spin at 100 % with 20 % of their power")
+
+
+@pytest.mark.parametrize(
+    ("seen", "verdict"),
+    [({}, "stalled"), (EMPTY, "stalled"), (gpus(98, 650), "stalled"), (gpus(0, 90), "data-stall"), (HANG, "hung")],
+)
+def test_an_unread_log_that_falls_silent_is_weighed_as_before(seen: dict[str, Node], verdict: str) -> None:
+    judgement, why = judged(run(job(), progress=NEVER, log=grown(910)), job(), nodes=seen)
+    assert judgement == verdict
+    assert why.startswith("job 88 is up for 25h00m, and its log, in which no step is known, has not grown for 15m")
+
+
+def test_an_unread_log_may_pause_for_as_long_as_it_usually_does() -> None:
+    assert judged(run(job(), progress=NEVER, log=grown(1700, pause_s=1200)), job())[0] == "unknown"
+    assert judged(run(job(), progress=NEVER, log=grown(1900, pause_s=1200)), job())[0] == "stalled"
+    assert judged(run(job(), progress=NEVER, log=grown(3700, pause_s=90_000)), job())[0] == "stalled"
+
+
+def test_steps_that_were_read_and_have_stopped_are_a_stall_though_the_log_grows() -> None:
+    assert judged(run(job()), job())[0] == "stalled"
+    anew = job(started_at=NOW - 1200)
+    assert judged(run(anew), anew)[0] == "stalled", "the attempt before has shown that its steps are known"
+
+
+def test_steps_of_w_and_b_are_believed_beside_an_unread_log_and_their_end_is_no_stall_while_it_grows() -> None:
+    by_wandb = replace(PROGRESS, format="wandb")
+    assert judged(run(job(), progress=by_wandb), job())[0] == "healthy"
+    quiet = replace(by_wandb, at=NOW - 1200)
+    assert judged(run(job(), progress=quiet), job()) == ("unknown", f"{UNREAD}; W&B shows no step for 20m")
+    assert judged(run(job(), progress=quiet), job(), nodes=HANG)[0] == "hung"
+    assert judged(run(job(), progress=quiet, log=grown(910)), job())[0] == "stalled"
 
 
 def test_a_save_that_only_the_log_has_timed_counts_for_the_time_that_is_left() -> None:

@@ -67,7 +67,8 @@ def test_of_a_run_that_was_just_named_nothing_is_said() -> None:
 def test_the_rules_have_their_names_and_say_where_their_defaults_are_from() -> None:
     assert [rule.name for rule in RUNS] == [
         "run-dead", "ended-early", "not-scheduled", "run-stopped", "finished", "restarted", "run-hung", "run-stalled",
-        "data-stall", "loss-nan", "loss-spike", "skipped-steps", "loss-scale-floor", "slow-throughput", "straggler",
+        "data-stall", "log-unread", "loss-nan", "loss-spike", "skipped-steps", "loss-scale-floor", "slow-throughput",
+        "straggler",
         "no-job-queued", "time-limit-near", "wandb-several-active", "wandb-heartbeat-lost", "kill-switch-left",
         "save-switch-ignored", "checkpoint-overdue", "checkpoint-torn", "checkpoint-pointer",
     ]  # fmt: skip

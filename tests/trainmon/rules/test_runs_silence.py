@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.trainmon.rules.run_states import (
+    LOG,
     NOW,
     PROGRESS,
     READER,
@@ -25,9 +26,9 @@ from tests.trainmon.rules.run_states import (
     without,
 )
 from trainmon.fold import fold
-from trainmon.model import Gpu, JobsSeen, Node, SourceChanged, State
+from trainmon.model import Gpu, JobsSeen, Node, Progress, SourceChanged, State
 from trainmon.rules.runs import RUNS
-from trainmon.rules.runs.silence import DataStall, RunHung, RunStalled
+from trainmon.rules.runs.silence import DataStall, LogUnread, RunHung, RunStalled
 
 QUIET = replace(PROGRESS, at=NOW - 3_600)
 HUNG = state(
@@ -192,3 +193,36 @@ def test_a_log_without_steps_that_stands_still_is_a_warning_where_nothing_else_t
     assert finding.evidence == ("loading", crashed)
     old = replace(seen, started_at=NOW + 100)
     assert found(RunStalled(), old, NOW + 1_200) is None, "it stood still before this program began"
+
+
+UNREAD = changed(
+    HUNG, verdict="unknown", why="its log grows, but no line is a known step", progress=Progress(), log=LOG
+)  # fmt: skip
+
+
+def test_an_unread_log_is_one_information_that_says_how_it_is_taught() -> None:
+    finding = found(LogUnread(), UNREAD)
+    assert finding is not None
+    assert (finding.severity, finding.event) == ("info", True)
+    assert finding.summary == "whether llm trains cannot be told: its log grows, but no line is a known step"
+    assert "[[log_format]]" in finding.advice
+    assert finding.since == NOW - 40_000, "of one job it is told once"
+    assert [one.rule for rule in RUNS for one in rule().check(UNREAD, NOW)] == ["log-unread"]
+    assert found(LogUnread(), changed(UNREAD, why="no such file")) is None
+
+
+def test_an_unread_log_that_falls_silent_after_the_start_is_critical_at_once() -> None:
+    """While it is silent from the start the job may be loading; what has run for longer than that is not."""
+    silent = changed(UNREAD, verdict="stalled", why="it has not grown", log=replace(LOG, at=NOW - 1_000))
+    finding = found(RunStalled(), replace(silent, jobs={"prod/88": job(started_at=NOW - 2_000)}))
+    assert finding is not None
+    assert (finding.severity, finding.since) == ("critical", NOW - 1_000)
+    finding = found(RunStalled(), replace(silent, jobs={"prod/88": job(started_at=NOW - 1_100)}))
+    assert finding is not None
+    assert (finding.severity, finding.since) == ("warning", NOW - 1_100)
+
+
+def test_a_silence_of_an_unread_log_is_over_when_it_grows_again() -> None:
+    silent = changed(UNREAD, verdict="stalled", why="it has not grown", log=replace(LOG, at=NOW - 1_000))
+    assert blind(RunStalled(), silent, UNREAD) is None
+    assert blind(RunStalled(), silent, changed(UNREAD, why="no such file")) == "llm is unknown: no such file"

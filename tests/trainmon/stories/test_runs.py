@@ -27,6 +27,7 @@ SPEC = RunSpec(
     name="llm", cluster="prod", job="llm", log="/fsx/llm.out", kill_switch="/fsx/kill", target_step=90_000, nodes=NODES
 )
 STEP = " iteration {:8d}/   90000 | elapsed time per iteration (ms): 4000.0 | lm loss: {:.4E} |"
+PROSE = "page {:d} of the diary: flour for {:.2f} pounds, and rain again"
 PULSE = "[2026-05-01 03:56:11] PULSE: llm is running for 7:27:33 since 2026-04-30T20:28:38 (88 on 'gpu' partition)"
 
 
@@ -41,6 +42,7 @@ class Training(Story):
             started_at=self.clock.wall,
         )  # fmt: skip
         self.steps, self.trains, self.use, self.power, self.pulses = 0, True, 98, 650.0, False
+        self.line = STEP
         self.kill: float | None = None
         self.rise = 0.0
         self.hear(RunsChanged((SPEC,)))
@@ -53,7 +55,7 @@ class Training(Story):
             self.hear(NodeReading("gpu-001", "prod", at, self._switch(at)))
             if self.trains:
                 self.steps += 1
-                self._write(STEP.format(self.steps, 3.0 + self.rise - self.steps / 10_000), at)
+                self._write(self.line.format(self.steps, 3.0 + self.rise - self.steps / 10_000), at)
             elif self.pulses:
                 self._write(PULSE, at)
             if "slurm:prod" not in self.silent:
@@ -113,6 +115,24 @@ def test_a_hang_is_one_critical_message_though_a_watchdog_writes_and_slurm_says_
         story.live(3_000)
         story.trains, story.use, story.power = True, 98, 650.0
         story.live(3_300).expect("resolve", "run:llm")
+
+
+def test_a_log_of_which_no_line_is_known_is_one_information_until_it_falls_silent() -> None:
+    with Training(phone("info")) as story:
+        story.line = PROSE
+        notice = story.live(1_000).expect("event", "run:llm")
+        assert (notice.severity, notice.alerts[0].rule) == ("info", "log-unread")
+        story.live(9_000)
+        assert story.new() == []
+        assert story.state.runs["llm"].verdict == "unknown"
+        story.trains, story.use, story.power = False, 0, 90.0
+        story.live(9_000 + 890)
+        assert story.new() == []
+        notice = story.live(9_000 + 900 + 75).expect("fire", "run:llm")
+        assert notice.severity == "critical"
+        assert "no step has come" not in notice.alerts[0].summary
+        story.trains, story.use, story.power = True, 98, 650.0
+        story.live(10_200).expect("resolve", "run:llm")
 
 
 def test_a_job_that_is_requeued_again_and_again_is_code_red_once_until_it_steps() -> None:

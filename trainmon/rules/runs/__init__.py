@@ -8,7 +8,7 @@ from trainmon.rules.runs.ends import EndedEarly, Finished, RunDead, RunStopped
 from trainmon.rules.runs.jobs import NoJobQueued, NotScheduled, TimeLimitNear
 from trainmon.rules.runs.numbers import LossNan, LossScaleFloor, LossSpike, SkippedSteps
 from trainmon.rules.runs.restarts import Restarted
-from trainmon.rules.runs.silence import DataStall, RunHung, RunStalled
+from trainmon.rules.runs.silence import DataStall, LogUnread, RunHung, RunStalled
 from trainmon.rules.runs.speed import SlowThroughput, Straggler
 from trainmon.rules.runs.switches import KillSwitchLeft, SaveSwitchIgnored
 from trainmon.rules.runs.wandb import WandbHeartbeatLost, WandbSeveralActive
@@ -23,6 +23,7 @@ RUNS: tuple[type[Rule], ...] = (
     RunHung,
     RunStalled,
     DataStall,
+    LogUnread,
     LossNan,
     LossSpike,
     SkippedSteps,

@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from trainmon.clock import Instant, Seconds
 from trainmon.model import Run, State
-from trainmon.model_alerts import Finding, Severity
+from trainmon.model_alerts import Alert, Finding, Severity
 from trainmon.model_jobs import Job
 from trainmon.rules.base import Duration, ago
 from trainmon.rules.runs import advice
 from trainmon.rules.runs.base import SILENT, UNKNOWN, RunRule, present_in, tail
 from trainmon.scene import is_anew
+from trainmon.silence import UNREAD, last_line_at
 from trainmon.verdicts import STILL
 from trainmon.witnesses import gpus_of
 
@@ -40,7 +41,8 @@ class SilenceRule(RunRule, frozen=True, kw_only=True):
             return
         job = present_in(state, run)
         told = () if job is None else (f"job {job.id} is {job.state}",)
-        began = job.started_at if job is not None and is_anew(run, job) else None
+        fell = last_line_at(run, job)
+        began = job.started_at if job is not None and is_anew(run, job) and fell is None else None
         yield self.found(
             state,
             run,
@@ -48,7 +50,7 @@ class SilenceRule(RunRule, frozen=True, kw_only=True):
             f"{run.name} {self.words}: {run.why}",
             evidence=(*told, *tail(run)),
             advice=self.mend(state, run),
-            since=run.progress.at if began is None else began,
+            since=began or fell or run.progress.at,
         )
 
     def at_start(self, up: Seconds) -> Severity:
@@ -58,6 +60,11 @@ class SilenceRule(RunRule, frozen=True, kw_only=True):
     def mend(self, state: State, run: Run) -> str:
         """What to do."""
         raise NotImplementedError
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        """Where no step is known its log is the only witness: that it grows again ends the silence."""
+        run = state.runs.get(alert.run or "")
+        return None if run is not None and _is_unread(run) else super().blind(state, alert, now)
 
     def _is_told(self, state: State, run: Run) -> bool:
         """Whether this silence is an alert already, of another kind: one silence is one alert. What was a warning may
@@ -162,6 +169,37 @@ class DataStall(QuietRule, frozen=True, kw_only=True):
             "look at its disks (key 3) and its data loaders' processes on its nodes; "
             f"to start it anew, {advice.requeues(state, run)}"
         )
+
+
+class LogUnread(RunRule, frozen=True, kw_only=True):
+    """Its log grows, and none of its lines is a known step: whether it trains cannot be told."""
+
+    name: ClassVar[str] = "log-unread"
+    origin: ClassVar[str] = "ours: a format that is not known is no fault of the run"
+
+    hold: Duration = 10.0
+    """How long it must be so: W&B may tell its steps, and is asked meanwhile."""
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        if not _is_unread(run):
+            return
+        assert run.log is not None
+        job = present_in(state, run)
+        began = run.log.began_at if job is None or job.started_at is None else job.started_at
+        yield self.found(
+            state,
+            run,
+            "info",
+            f"whether {run.name} trains cannot be told: {run.why}",
+            evidence=tail(run),
+            advice="look at its log (key 4); its lines can be taught: [[log_format]]",
+            since=self.steady(state, run, now if began is None else began, now, 30.0),
+            event=True,
+        )
+
+
+def _is_unread(run: Run) -> bool:
+    return run.verdict == "unknown" and run.why.startswith(UNREAD)
 
 
 def _stands_still(state: State, run: Run, now: Instant) -> bool:
