@@ -207,6 +207,12 @@ class Supervisor:
             watches[host].watch(spec, frozenset(implied - named), borrowed.get(host))
         self._specs, self._lent = specs, borrowed
 
+    def named_disks(self) -> frozenset[tuple[str, str]]:
+        """The paths that the hosts look at now because the config names them, each with its host; from any thread."""
+        named = {path for plan in self._plans for path in (*plan.shared_disks, *plan.node_disks)}
+        specs = self._specs
+        return frozenset((host, path) for host, spec in specs.items() for path in spec.disks if path in named)
+
     def _who_sees(self, cluster: str, path: str) -> list[str]:
         """The hosts of a cluster that look at a path now for themselves, and answer: who stands in for another may be
         another user there. On the threads of the quotas."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.end_to_end.contract import SNAPSHOT, breaches
 from tests.end_to_end.product import Cluster, Product, step_line
+from tests.lab.hung_mount import HungMount
 from tests.lab.sshd import keygen
 
 StartCluster = Callable[..., Cluster]
@@ -142,6 +143,25 @@ def test_most_nodes_down_and_a_full_disk_are_critical_before_their_holds_are_ove
     assert [(one["rule"], one["severity"], one["phase"]) for one in told["alerts"]] == [
         ("disk-full", "critical", "pending")
     ]
+
+
+def test_a_mount_that_hangs_is_waited_for_also_where_another_host_reads_it(
+    product: Product, cluster: StartCluster
+) -> None:
+    """The login host is down. Its node has told everything else before it is asked for the mount."""
+    mount = HungMount.at(product.folder / "scratch", product.folder)
+    shim = {name: mount.env[name] for name in ("LD_PRELOAD", "HUNG_PREFIX", "HUNG_WHILE")}
+    nodes = cluster(1, own={0: shim})
+    product.ssh_config = nodes.sshd.ssh_config(1, extra=GONE)
+    mount.hang()
+    config = product.config(
+        f'[cluster]\nlogin = "gone"\nnodes = ["n0"]\n[[disk]]\npath = "{mount.folder}"\n'
+        f'[[run]]\nname = "llm"\ncheckpoints = "{mount.folder}"\n'
+    )
+    told = product.snapshot("--config", str(config), status=1)
+    assert told["verdict"] == "critical"
+    assert [(disk["path"], disk["state"]) for disk in told["disks"]] == [(str(mount.folder), "hung")]
+    assert [one["rule"] for one in told["alerts"] if one["severity"] == "critical"] == ["disk-hung"]
 
 
 def test_a_node_behind_two_hops_is_reached_through_both(product: Product, cluster: StartCluster) -> None:

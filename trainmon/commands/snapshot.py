@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from trainmon.commands.options import config_option, hosts_argument, read_durati
 if TYPE_CHECKING:
     from trainmon.clock import Seconds
     from trainmon.commands.joined import Joined
+    from trainmon.commands.wiring import Watching
     from trainmon.config import Settings
     from trainmon.model import Source, State
 
@@ -113,13 +114,14 @@ def judged(parts: Joined) -> State:
     return parts.engine.state
 
 
-def first_full_state(parts: Joined, wait: Seconds) -> State:
-    """The first State in which every source has spoken or failed, and a moment more for what follows it: the queue's
-    first word may name nodes that are to be watched as well."""
+def first_full_state(parts: Watching, wait: Seconds) -> State:
+    """The first State in which every source has spoken or failed, and every file was looked at; and a moment more for
+    what follows it: the queue's first word may name nodes that are to be watched as well."""
     settled = threading.Event()
 
     def heard(state: State) -> None:
-        if state.sources and all(has_spoken(state, source) for source in state.sources.values()):
+        have_spoken = bool(state.sources) and all(has_spoken(state, source) for source in state.sources.values())
+        if have_spoken and are_read(state, parts.named_disks()):
             settled.set()
         else:
             settled.clear()
@@ -146,3 +148,17 @@ def has_spoken(state: State, source: Source) -> bool:
         return source.seen_at is not None
     node = state.nodes.get(source.name.removeprefix("node:"))
     return node is not None and node.host_at is not None and (node.gpus_at is not None or node.probe in WITHOUT_GPUS)
+
+
+def are_read(state: State, disks: Collection[tuple[str, str]]) -> bool:
+    """Whether the hosts that answer have told of the disks and the logs that they look at. Of a mount that hangs they
+    do so only when they have given up on it, after some seconds."""
+    readers = {
+        name: node.cluster
+        for name, node in state.nodes.items()
+        if node.probe != "sh" and (source := state.sources.get(f"node:{name}")) is not None and source.health == "ok"
+    }
+    logs = [run for run in state.runs.values() if run.log is None and (run.spec.log or "").startswith("/")]
+    return all(f"{host}:{path}" in state.disks for host, path in disks if host in readers) and not any(
+        run.spec.cluster in readers.values() for run in logs
+    )

@@ -183,6 +183,10 @@ class Watching(Joined):
     def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
         self._wandb.save_samples(run, directory, reply)
 
+    def named_disks(self) -> frozenset[tuple[str, str]]:
+        """The hosts and paths of the disks that are looked at because the config names them."""
+        return self._supervisor.named_disks()
+
     def look_at_job(self, key: str) -> None:
         self._supervisor.look_at_job(key)
 

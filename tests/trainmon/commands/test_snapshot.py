@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from collectors.dialling import here
 from tests.trainmon.test_cli import trainmon
 from trainmon.commands.act_run import have_spoken
-from trainmon.commands.snapshot import asked_for, has_spoken
+from trainmon.commands.snapshot import are_read, asked_for, has_spoken
 from trainmon.commands.snapshot_table import lines
 from trainmon.commands.table import table
 from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings
-from trainmon.model import Gpu, Node, Progress, Run, RunSpec, Source, State
+from trainmon.model import Disk, Gpu, Log, Node, Progress, Run, RunSpec, Source, State
 from trainmon.model_jobs import Cluster
 from trainmon.snapshot import exit_status, verdict
 
@@ -104,6 +104,23 @@ def test_a_queue_has_spoken_with_its_first_look_or_when_its_host_cannot_be_reach
     assert has_spoken(State(clusters=clusters, sources={"node:login1": login}), source)
     assert has_spoken(State(), Source(name="slurm:c", kind="slurm", cluster="c", phase="up", seen_at=1.0))
     assert has_spoken(State(), Source(name="slurm:c", kind="slurm", cluster="c", phase="retrying"))
+
+
+def test_files_are_read_once_each_host_that_answers_has_told_of_its_own() -> None:
+    up = Source(name="node:n1", kind="node", cluster="c", phase="up", health="ok", seen_at=1.0)
+    run = Run(spec=RunSpec(name="r", cluster="c", log="/logs/r.out"))
+    node = Node(name="n1", cluster="c", probe="nvml")
+    state = State(nodes={"n1": node}, sources={"node:n1": up}, runs={"r": run})
+    seen = replace(run, log=Log(host="n1", error="/logs/r.out does not exist"))
+    assert not are_read(state, ())
+    state = replace(state, runs={"r": seen})
+    assert are_read(state, ())
+    assert not are_read(state, {("n1", "/fsx")})
+    assert are_read(state, {("n2", "/fsx")}), "n2 does not answer"
+    assert are_read(
+        replace(state, disks={"n1:/fsx": Disk(host="n1", cluster="c", path="/fsx", at=1.0)}), {("n1", "/fsx")}
+    )
+    assert are_read(replace(state, nodes={"n1": replace(node, probe="sh")}), {("n1", "/fsx")}), "it cannot read all"
 
 
 def test_the_table_says_what_is_known_and_what_is_not() -> None:
