@@ -117,39 +117,6 @@ def test_a_training_that_is_killed_is_code_red_and_one_that_is_started_again_is_
         assert daemon.is_running
 
 
-PROSE = """\
-n=0
-while [ ! -e {folder}/enough ]; do n=$((n + 1)); echo "page $n of the diary: flour for $n.25 pounds"; sleep 0.3; done
-exec sleep 1000
-"""
-"""A job whose lines no format will ever know."""
-
-
-def test_an_unread_log_is_one_information_while_it_grows_and_code_red_when_it_falls_silent(
-    slurm: Slurm, sshd: Sshd, ntfy: NtfyServer, watch: Callable[..., Watch], tmp_path: Path
-) -> None:
-    """It prints for ten times its `stall_after`."""
-    tmp_path.chmod(0o755)
-    job_id = slurm.submit(PROSE.format(folder=tmp_path), "--job-name=diary")
-    log = slurm.log(job_id)
-    daemon = watch(
-        f'[[run]]\nname = "diary"\nlog = "{log}"\nstall_after = "3s"\n[[rule]]\ntype = "run-stalled"\nhold = "5s"\n'
-    )
-    daemon.start()
-    slurm.wait_for(lambda: log.exists() and log.read_text().count("page") >= 100, PATIENCE, "it has printed for 30 s")
-    seen = daemon.run("snapshot", "--json", f"--config={daemon.config}", f"--ssh-config={daemon.ssh_config}")
-    assert seen.returncode == 0, seen.stdout + seen.stderr
-    (found,) = json.loads(seen.stdout)["runs"]
-    assert (found["job"], found["verdict"]) == (job_id, "unknown")
-    assert found["why"] == "its log grows, but no line is a known step"
-    assert [title for title in titles(ntfy) if "diary" in title] == ["INFO diary: log-unread"]
-
-    (tmp_path / "enough").touch()
-    message = until_told(ntfy, "CODE RED", "run-stalled", "diary")
-    assert "has not grown" in message.message
-    assert "no step has come" not in message.message
-
-
 def test_a_job_of_slurm_queues_the_next_one_and_says_goodbye_only_at_the_last(
     slurm: Slurm, sshd: Sshd, ntfy: NtfyServer, watch: Callable[..., Watch]
 ) -> None:
@@ -177,3 +144,35 @@ def test_a_job_of_slurm_queues_the_next_one_and_says_goodbye_only_at_the_last(
     slurm.wait_for(lambda: jobs("RUNNING,PENDING,COMPLETING") == [], PATIENCE, "all of it has ended")
     assert daemon.lines(event="stop")[-1]["why"] == "told to by SIGTERM"
     assert titles(ntfy) == [f"trainmon-tui on {socket.gethostname()} watches no more"]
+
+
+PROSE = """\
+n=0
+while [ ! -e {folder}/enough ]; do n=$((n + 1)); echo "page $n of the diary: flour for $n.25 pounds"; sleep 0.3; done
+exec sleep 1000
+"""
+"""A job whose lines no format will ever know."""
+
+
+def test_an_unread_log_is_one_information_while_it_grows_and_code_red_when_it_falls_silent(
+    slurm: Slurm, sshd: Sshd, ntfy: NtfyServer, watch: Callable[..., Watch], tmp_path: Path
+) -> None:
+    """It prints for ten times its `stall_after`."""
+    tmp_path.chmod(0o755)
+    job_id = slurm.submit(PROSE.format(folder=tmp_path), "--job-name=diary")
+    log = slurm.log(job_id)
+    daemon = watch(
+        f'[[run]]\nname = "diary"\nlog = "{log}"\nstall_after = "3s"\n[[rule]]\ntype = "run-stalled"\nhold = "5s"\n'
+    )
+    daemon.start()
+    slurm.wait_for(lambda: log.exists() and log.read_text().count("page") >= 100, PATIENCE, "it has printed for 30 s")
+    seen = daemon.run("snapshot", "--json", f"--config={daemon.config}", f"--ssh-config={daemon.ssh_config}")
+    assert seen.returncode == 0, seen.stdout + seen.stderr
+    (found,) = [run for run in json.loads(seen.stdout)["runs"] if run["job"] == job_id]
+    assert (found["verdict"], found["why"]) == ("unknown", "its log grows, but no line is a known step")
+    assert [title for title in titles(ntfy) if "diary" in title] == ["INFO diary: log-unread"]
+
+    (tmp_path / "enough").touch()
+    message = until_told(ntfy, "CODE RED", "run-stalled", "diary")
+    assert "has not grown" in message.message
+    assert "no step has come" not in message.message
