@@ -246,8 +246,10 @@ class DaemonWatch:
         self._submit(AlertsTold((*status.alerts, *status.ended), status.silences, status.channels, at))
 
     def _nobody(self, status: Status) -> None:
-        """It answers, and nobody watches there."""
+        """It answers, and nobody watches there, or what watches hangs: that is no restart, and has lasted already."""
         words = status.duty.words or "nobody watches there"
+        if status.duty.holder != "nobody" and status.duty.last_tick_at is not None:
+            self._heard = min(self._heard, self._clock.monotonic() - (status.at - status.duty.last_tick_at))
         self._tell(phase="up", seen_at=self._clock.now(), error=f"{self.host}: {words}",
                    hint="start it there: trainmon-tui service systemd")  # fmt: skip
         self._silent(words, SILENT_PERIODS)

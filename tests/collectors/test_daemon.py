@@ -11,6 +11,7 @@ import pytest
 from collectors.daemon import DaemonWatch
 from collectors.daemon_words import argv_of
 from tests.tui.alert_states import ALERTS, SILENCES, alert, channel
+from trainmon.commands.status import LATELY
 from trainmon.errors import HostUnreachable, LoginNeeded
 from trainmon.model import Event, Source, SourceChanged
 from trainmon.model_alerts import Alert, AlertsTold, Duty, DutyChanged, Order, Ordered, Silence
@@ -47,9 +48,9 @@ class Bastion:
         self.ahead = 0.0
         self.alerts: tuple[Alert, ...] = ALERTS[:2]
 
-    def status(self, holder: str = "alerts-only", words: str | None = None) -> bytes:
+    def status(self, holder: str = "alerts-only", words: str | None = None, looked: float = 4.0) -> bytes:
         now = self.clock.now() + self.ahead
-        duty = {"holder": holder, "pid": 7, "host": "bastion", "started_at": now - 900.0, "last_tick_at": now - 4.0,
+        duty = {"holder": holder, "pid": 7, "host": "bastion", "started_at": now - 900.0, "last_tick_at": now - looked,
                 "words": words}  # fmt: skip
         said = told(self.alerts, SILENCES, (channel(),))
         return json.dumps({"version": 1, "at": now, "duty": duty, "sources": [], "outbox": {}, **said}).encode()
@@ -59,6 +60,11 @@ class Bastion:
 
     def nobody(self) -> Completed:
         return Completed(3, self.status("nobody", "nobody watches: alerts-only ended"), b"")
+
+    def stopped(self, at: float) -> Completed:
+        """Since then it does nothing; it wrote so 10 s before at the earliest."""
+        looked = self.clock.passed - at
+        return Completed(3 if looked > LATELY else 1, self.status(looked=looked, words="it hangs"), b"")
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float) -> Completed:
         self.ran.append(tuple(argv))
@@ -169,6 +175,18 @@ def test_one_that_says_that_nobody_watches_there_is_believed_after_three_periods
     assert [who for _, who in stage.duties] == ["us: nobody watches: alerts-only ended"]
     assert 30.0 <= stage.duties[0][0] <= 36.0
     assert "trainmon-tui service systemd" in (stage.source.hint or "")
+
+
+@pytest.mark.parametrize("phase", range(10))
+def test_one_that_hangs_is_taken_over_from_within_a_minute(phase: int) -> None:
+    stage = Stage().play(phase + 1)
+    stage.bastion.ahead = 300.0  # its clock: its own times are compared
+    began = stage.clock.passed
+    stage.bastion.answer = lambda argv: stage.bastion.stopped(began)
+    stage.play(60)
+
+    assert [who for _, who in stage.duties] == ["bastion", "us: it hangs"]
+    assert LATELY < stage.duties[1][0] - began <= 58.0
 
 
 def test_a_daemon_that_is_started_again_within_its_grace_changes_nothing() -> None:

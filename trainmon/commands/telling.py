@@ -238,6 +238,7 @@ class Telling:
                 lambda: unwell(self._state, self._clock.now()),
                 self._clock,
                 self._settings.heartbeat.ping_every,
+                is_leader=self.office.is_leader,
             )
             self._deadman.start()
         elif not is_ours and self._deadman is not None:

@@ -142,10 +142,11 @@ def _make_private(file: Path) -> None:
         os.close(descriptor)
 
 
+LOCKED = "another program has it locked"
 WORDS = {
     "SQLITE_FULL": "its disk is full",
-    "SQLITE_BUSY": "another program has it locked",
-    "SQLITE_LOCKED": "another program has it locked",
+    "SQLITE_BUSY": LOCKED,
+    "SQLITE_LOCKED": LOCKED,
     "SQLITE_PROTOCOL": "its file system cannot lock files; set XDG_STATE_HOME to a directory on a disk of this machine",
     "SQLITE_READONLY": "it cannot be written: read-only",
     "SQLITE_CORRUPT": "it is damaged; move it away, and a new one is begun",

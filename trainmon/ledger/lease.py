@@ -1,8 +1,14 @@
-"""Which of the programs that share a ledger tells people: one at a time.
+"""Which of the programs that share a ledger leads: one at a time notifies people, the others stand by.
 
-On a disk of this machine a lock on a file beside the ledger says so; the kernel lets it go when its program dies,
-however it dies, and no clock is asked. On a network file system no lock can be believed: there a row of the ledger is
-renewed every few seconds, and is another's to take when it is too old.
+Nobody compares two clocks: a standby watches whether the leader makes progress, and takes over what stood still for too
+long by its own clock, if it has not moved by then.
+
+On a disk of this machine the lease is a file lock (fcntl(2), "Open file description locks"). Linux keeps these in its
+own memory: once the file is open none of this waits for a disk, so that a ledger that hangs neither ends a leadership
+nor delays the next. The leader holds one byte for each renewal, and locks the next one to renew. The standby that takes
+over locks just that next byte: the kernel grants it to one program, and to none if the leader has renewed meanwhile.
+When a program dies its locks are gone at once. On a network file system no lock can be believed, and other systems lack
+these: there a row of the ledger is renewed and taken over, in a transaction.
 """
 
 from __future__ import annotations
@@ -12,6 +18,9 @@ import fcntl
 import logging
 import os
 import sqlite3
+import struct
+import sys
+import threading
 from pathlib import Path
 
 import msgspec
@@ -25,49 +34,110 @@ from trainmon.ledger.rows import as_json
 log = logging.getLogger(__name__)
 
 LOCK = "ledger.lock"
+IS_LINUX = sys.platform == "linux"
 
 ROW_LEASE: Seconds = 60.0
-"""How long a row is believed that nobody renews: six times what it is renewed after."""
+"""For who only reads once: how long a row of another machine counts as renewed."""
+
+RELEASED: Instant = 0.0
+"""When a row was written that its program has let go of."""
 
 HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+
+FLOCK = "hhqqi4x"
+"""Linux's struct flock with 64-bit offsets: type, whence, start, length (0: to the end), pid."""
 
 DUTY_COLUMNS = (
     "only", "holder", "pid", "host", "boot_id", "started_at", "last_tick_at", "written_at", "duty",
 )  # fmt: skip
 
+Sign = tuple[str, Instant | None]
+"""The leader that a row names, and when it last evaluated its rules: it leads while that changes."""
+
 
 class Lock:
-    """The lock beside a ledger. What it does may hang as a disk may: not for the engine's thread."""
+    """The lock beside a ledger. `take` may hang as a disk may; nothing else here does, and all may be called from any
+    thread."""
 
     def __init__(self, directory: Path, holder: Holder) -> None:
         self._file = directory / LOCK
         self._holder = holder
+        self._guard = threading.Lock()
+        """Never held while a disk is waited for."""
         self._descriptor: int | None = None
+        self._end: int | None = None
+        """The byte after ours; None while we do not lead."""
+        self._is_lost = False
+        """Whether another program took over from us since we last led."""
 
     def take(self) -> Holder | None:
-        """Have it: None when it is ours (or was already), else who has it. Raises OSError where none can be made."""
+        """Lead if nobody does: None when we do (or did already), else who does. Raises OSError where no lock can be
+        made."""
         if self._descriptor is not None and not self._is_the_file(self._descriptor):
             self.release()  # somebody removed it: the one there now counts
-        if self._descriptor is not None:
-            return None
-        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        if self._descriptor is None:
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._descriptor = os.open(self._file, flags, 0o600)
+        descriptor = self._descriptor
+        signed = _read(descriptor)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            found = _read(descriptor)
-            os.close(descriptor)
-            if error.errno not in HELD:
-                raise
-            return found or Holder(pid=0, host="")
-        self._descriptor = descriptor
-        self._sign(descriptor)
-        return None
+            leads = self.is_ours or (self.reach() is None and self.take_over(0))
+        except OSError:  # a file system without such locks
+            self.release()
+            raise
+        if leads:
+            if signed != self._holder:
+                self._sign(descriptor)
+            return None
+        return signed or Holder(pid=0, host="")
+
+    def reach(self) -> int | None:
+        """Where the locks of other programs end; it grows while the leader renews. None: nobody leads."""
+        with self._guard:
+            return None if self._descriptor is None else _reach(self._descriptor, 0)
+
+    def take_over(self, reach: int) -> bool:
+        """Lead from now on, if the locks of others still end there."""
+        with self._guard:
+            if self._descriptor is None or not _lock(self._descriptor, reach):
+                return False
+            self._end, self._is_lost = reach + 1, False
+            return True
+
+    def renew(self, *, has_progressed: bool) -> bool:
+        """Show that we make progress, if we do. False: another program has taken over."""
+        with self._guard:
+            if self._descriptor is None or self._end is None:
+                return not self._is_lost  # where none could be made: rather two programs that notify than none
+            if self._is_free_above() and (not has_progressed or _lock(self._descriptor, self._end)):
+                self._end += has_progressed
+                return True
+            _set(self._descriptor, fcntl.F_UNLCK, 0, 0)
+            self._end, self._is_lost = None, True
+            return False
+
+    @property
+    def is_ours(self) -> bool:
+        with self._guard:
+            return self._end is not None and self._is_free_above()
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether another program has taken over from us."""
+        with self._guard:
+            return self._is_lost or (self._end is not None and not self._is_free_above())
+
+    def _is_free_above(self) -> bool:
+        assert self._descriptor is not None
+        assert self._end is not None
+        return _reach(self._descriptor, self._end) is None
 
     def release(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        with self._guard:
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+            self._descriptor = self._end = None
 
     def _is_the_file(self, descriptor: int) -> bool:
         ours = os.fstat(descriptor)
@@ -92,12 +162,34 @@ def is_locked(directory: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        return error.errno in HELD
+        return _reach(descriptor, 0) is not None
     finally:
         os.close(descriptor)
-    return False
+
+
+def _reach(descriptor: int, start: int) -> int | None:
+    """Where the last lock that others have from `start` on ends."""
+    reach = None
+    while True:
+        asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, start, 0, 0)
+        kind, _, at, length, _ = struct.unpack(FLOCK, fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked))
+        if kind == fcntl.F_UNLCK:
+            return reach
+        start = reach = at + length
+
+
+def _lock(descriptor: int, byte: int) -> bool:
+    try:
+        _set(descriptor, fcntl.F_WRLCK, byte, 1)
+    except OSError as error:
+        if error.errno not in HELD:
+            raise
+        return False
+    return True
+
+
+def _set(descriptor: int, kind: int, start: int, length: int) -> None:
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack(FLOCK, kind, os.SEEK_SET, start, length, 0))
 
 
 def _read(descriptor: int) -> Holder | None:
@@ -107,21 +199,32 @@ def _read(descriptor: int) -> Holder | None:
         return None
 
 
-def claim(connection: sqlite3.Connection, note: DutyNote) -> Holder | None:
-    """Have the row: None when it is ours, else who has it."""
+def claim(connection: sqlite3.Connection, note: DutyNote, silent: object = None) -> DutyNote | None:
+    """Have the row: None when it is ours, else what its leader wrote. One that still shows the sign `silent` is taken
+    from its leader."""
     found = read_duty(connection)
-    if found is not None and found.holder.name != note.holder.name and is_row_held(found, note.holder, note.written_at):
-        return found.holder
+    if found is not None and found.holder.name != note.holder.name:
+        is_free = found.written_at == RELEASED or _is_dead(found.holder, note.holder)
+        if not is_free and sign_of(found) != silent:
+            return found
     write_duty(connection, note)
     return None
 
 
+def sign_of(note: DutyNote) -> Sign:
+    return note.holder.name, note.last_tick_at
+
+
 def is_row_held(note: DutyNote, asker: Holder, now: Instant) -> bool:
-    """Whether the program that wrote a row counts as there: of this machine by its process, of others by the time."""
-    there = note.holder
-    if there.host == asker.host and there.boot_id and asker.boot_id:
-        return there.boot_id == asker.boot_id and _is_alive(there.pid) and abs(now - note.written_at) < ROW_LEASE
-    return abs(now - note.written_at) < ROW_LEASE
+    """Whether the program that wrote a row counts as there, for who looks once."""
+    return not _is_dead(note.holder, asker) and abs(now - note.written_at) < ROW_LEASE
+
+
+def _is_dead(there: Holder, asker: Holder) -> bool:
+    """Known of programs of this machine only."""
+    if there.host != asker.host or not there.boot_id or not asker.boot_id:
+        return False
+    return there.boot_id != asker.boot_id or not _is_alive(there.pid)
 
 
 def _is_alive(pid: int) -> bool:
@@ -144,7 +247,7 @@ def release_row(connection: sqlite3.Connection, holder: str) -> None:
     """Let others have it at once."""
     note = read_duty(connection)
     if note is not None and note.holder.name == holder:
-        write_duty(connection, replace(note, written_at=0.0))
+        write_duty(connection, replace(note, written_at=RELEASED))
 
 
 def read_duty(connection: sqlite3.Connection) -> DutyNote | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from sqlite3 import Connection
 from typing import NamedTuple
 
 from trainmon.clock import Clock, Seconds
@@ -50,15 +51,18 @@ class Books:
         *,
         patience: Seconds,
         holder: str | None,
+        is_leader: Callable[[], bool],
     ) -> None:
         """`patience`: how long a notice waits for the ledger, and how soon one that failed is tried again. `holder`:
-        whose row of the duty must be there for anything to be written."""
+        whose row of the duty must be there for anything to be written. `is_leader` is asked within the transaction:
+        whoever takes over writes after it."""
         self._ledger = ledger
         self._clock = clock
         self._deliver = deliver
         self._wake = wake
         self._patience = patience
         self._holder = holder
+        self._is_leader = is_leader
         self._lock = threading.Lock()
         self._draft = Draft()
         self._tickets: list[Ticket] = []
@@ -166,7 +170,11 @@ class Books:
             draft, self._draft = self._draft, Draft()
             tickets, self._tickets = tuple(self._tickets), []
             page, now = draft.page(), self._clock.now()
-            answer = self._ledger.transact(lambda work: write_page(work, page, now, self._holder), self._wake)
+
+            def write(work: Connection) -> frozenset[Address] | None:
+                return write_page(work, page, now, self._holder) if self._is_leader() else None
+
+            answer = self._ledger.transact(write, self._wake)
             self._writing = Writing(draft, answer, tickets, mono)
 
     def _settle(self) -> None:

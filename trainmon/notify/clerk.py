@@ -36,6 +36,9 @@ class Ticket(threading.Event):
 class Clerk(Protocol):
     """All of it is called on the threads of desks."""
 
+    def is_leader(self) -> bool:
+        """Whether what is sent now is ours to send; asked just before each message, and answered at once."""
+
     def mark(self, marks: Iterable[Mark]) -> Ticket:
         """Write down what became of letters."""
 

@@ -56,12 +56,15 @@ class DeadMan:
         clock: Clock | None = None,
         every: Seconds = EVERY,
         *,
+        is_leader: Callable[[], bool] = lambda: True,
         look: Seconds = LOOK,
         timeout: Seconds = TIMEOUT,
         pause: Seconds = PAUSE,
     ) -> None:
-        """`unwell` says why nobody may rely on us now, None while they may; it is asked on this thread."""
+        """`unwell` says why nobody may rely on us now, None while they may; it is asked on this thread. Who does not
+        lead says nothing, and not that something is wrong: another program pings then."""
         self._unwell = unwell
+        self._is_leader = is_leader
         self._clock = clock or SystemClock()
         self._every = every
         self._look = min(look, every)
@@ -121,7 +124,7 @@ class DeadMan:
                 self._send(self._waiting.popleft())
             if self._stopping.is_set():
                 return
-            if not self._is_leaving:
+            if not self._is_leaving and self._is_leader():
                 self._feed()
 
     def _feed(self) -> None:

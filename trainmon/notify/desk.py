@@ -31,6 +31,10 @@ SHORT = 4_000
 DONE_AT_MOST = 10_000
 
 
+class NotOurs(Exception):
+    """Another program leads now: it sends what waits."""
+
+
 class Desk:
     """The letters of one channel, and who sends them."""
 
@@ -199,11 +203,20 @@ class Desk:
 
     def _tell(self, pack: Pack) -> None:
         if not self._write(pack.letters, "leased", None).may_send(self._patience):
-            log.info("the channel %s: another program has the duty; %d letters are its own", self.name, len(pack.held))
-            with self._changed:
-                self._tray.drop(pack)
-                self._sending_since = None
+            self._drop(pack)
             return
+        try:
+            self._try(pack)
+        except NotOurs:
+            self._drop(pack)
+
+    def _drop(self, pack: Pack) -> None:
+        log.info("the channel %s: another program has the duty; %d letters are its own", self.name, len(pack.held))
+        with self._changed:
+            self._tray.drop(pack)
+            self._sending_since = None
+
+    def _try(self, pack: Pack) -> None:
         try:
             words = self._send(pack)
         except Broken as error:
@@ -214,10 +227,12 @@ class Desk:
             self._sent(pack, words)
 
     def _send(self, pack: Pack) -> str:
-        """Put it into words and hand it over. Raises Retry or Broken."""
+        """Put it into words and hand it over. Raises Retry, Broken or NotOurs."""
         message = self._worded(pack.letters)
         if self._attach is not None and not pack.is_summary:
             message = replace(message, attachments=(*message.attachments, *self._attached(message.notices)))
+        if not self._clerk.is_leader():  # last: this program may have been stopped at any point before
+            raise NotOurs
         began = self._clock.monotonic()
         try:
             words = self._sender.send(message, self._time).words

@@ -31,6 +31,7 @@ class Desks:
         wake: Callable[[], None],
         now: Callable[[], float],
         alerts: Callable[[], Mapping[str, Alert] | None],
+        is_leader: Callable[[], bool],
     ) -> None:
         self._make = make
         self._alerts = alerts
@@ -42,6 +43,7 @@ class Desks:
         self._leaving: list[Desk] = []
         self._told: dict[str, None] = {}
         self.submit = submit
+        self.is_leader = is_leader
         self.books: Books
         """Where marks and further letters are written down; set once, before the start."""
 

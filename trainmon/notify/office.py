@@ -22,6 +22,7 @@ from trainmon.notify.desks import Desks
 from trainmon.notify.message import render as in_words
 from trainmon.notify.roster import Roster
 from trainmon.notify.shift import Shift
+from trainmon.notify.vigil import LEASE
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class Office:
         program: str = "",
         render: Render = in_words,
         rng: Random | None = None,
+        lease: Seconds = LEASE,
     ) -> None:
         self._ledger = ledger
         self._submit = submit
@@ -92,13 +94,20 @@ class Office:
             wake=self._wake,
             now=self._clock.now,
             alerts=lambda: self._shift.state.alerts if self._shift.state is not None else None,
+            is_leader=self.is_leader,
         )
         network = NETWORK if ledger.is_network else None
         self._shift = Shift(self._clock, submit, self._desks, program=program, network=network)
         fence = self._shift.name if ledger.is_network else None
-        self._books = Books(ledger, self._clock, self._shift.deliver, self._wake, patience=patience, holder=fence)
+        self._books = Books(
+            ledger, self._clock, self._shift.deliver, self._wake,
+            patience=patience, holder=fence, is_leader=self.is_leader,
+        )  # fmt: skip
         self._desks.books = self._shift.books = self._books
-        self._roster = Roster(ledger, self._clock, self._shift, self._wake, note=self._shift.note, patience=patience)
+        self._roster = Roster(
+            ledger, self._clock, self._shift, self._wake,
+            note=self._shift.note, looked=lambda: self._shift.state, patience=patience, lease=lease,
+        )  # fmt: skip
         self._thread = threading.Thread(target=self._run, name="office", daemon=True)
 
     # ---- from any thread --------------------------------------------------------------------------------------------
@@ -142,6 +151,11 @@ class Office:
     def tick(self, state: State) -> None:
         """All rules were gone through: others may read so in the ledger. Never blocks."""
         self._shift.state = state
+
+    def is_leader(self) -> bool:
+        """Whether this program may notify now, by the lease itself: true of one that was stopped only until another one
+        took over."""
+        return self._roster.is_leader
 
     def order(self, order: Order) -> None:
         """Have what a person says carried out by whoever has the duty; never blocks."""

@@ -1,4 +1,8 @@
-"""Who has the duty of telling people: this program takes it when no other has, and watches the one that has it."""
+"""Who has the duty of telling people: this program takes it when no other has, or when that one makes no progress.
+
+A leader renews its lease when it has evaluated its rules, and asks whether it still leads before each message. Of the
+time in which this program itself stood still nothing is known: what the ledger says of it is read before it goes on.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,12 @@ from trainmon.ledger import Ledger
 from trainmon.ledger.alert_rows import read_orders, read_recalled
 from trainmon.ledger.asking import AlertsNow, read_all
 from trainmon.ledger.duty import DutyNote, Holder
-from trainmon.ledger.lease import Lock, claim, read_duty
+from trainmon.ledger.file import LOCKED
+from trainmon.ledger.lease import IS_LINUX, Lock, claim, read_duty, sign_of
 from trainmon.ledger.mailbox import Answer
 from trainmon.ledger.outbox import read_overdue, take_over
 from trainmon.model_alerts import Channel, Letter, Order, Recalled
+from trainmon.notify.vigil import LEASE, Vigil
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +34,9 @@ SEARCH_EVERY: Seconds = 60.0
 """So often it is looked whether something waits in the ledger that nobody sends: more than is taken out at once."""
 
 Role = Literal["asking", "us", "other"]
+
+UNKNOWN = Holder(pid=0, host="")
+"""A leader whose name is not read yet."""
 
 
 class Remembered(NamedTuple):
@@ -46,6 +55,15 @@ class Crew(Protocol):
 
     def remember(self, remembered: Remembered) -> None:
         """It can say so now."""
+
+    def took_over(self, silent: Seconds) -> None:
+        """It was another's, that has made no progress for so long."""
+
+    def pause(self) -> None:
+        """We stood still: whether others led meanwhile is asked. Nothing new is told before `resume`."""
+
+    def resume(self, remembered: Remembered | None) -> None:
+        """We lead still; with what the ledger knows, if it could say."""
 
     def stand_by(self, holder: Holder, note: DutyNote | None) -> None:
         """Another program has it."""
@@ -78,14 +96,29 @@ class Roster:
         wake: Callable[[], None],
         *,
         note: Callable[[], DutyNote],
+        looked: Callable[[], object],
         patience: Seconds,
+        lease: Seconds = LEASE,
     ) -> None:
+        """`looked`: the State of which the rules were last evaluated."""
         self._ledger = ledger
         self._clock = clock
         self._crew = crew
         self._wake = wake
         self._note = note
+        self._looked = looked
         self._patience = patience
+        self._lease = lease
+        self._by_row = ledger.is_network or not IS_LINUX
+        self._vigil = Vigil()
+        self._silent: Seconds = 0.0
+        """For how long the leader that we take over from has made no progress; 0: there was none."""
+        self._stale: object = None
+        """The sign that its row shows then, until the row is ours."""
+        self._renewed: object = None
+        """What was looked at when the lease was last renewed."""
+        self._turned_at = clock.monotonic()
+        self._is_paused = False
         self._lock = Lock(ledger.file.parent, note().holder)
         self._asked: dict[str, Asked] = {}
         self._next: dict[str, Seconds] = {}
@@ -108,15 +141,51 @@ class Roster:
             return ("claim", "orders", "search") if self._has_remembered else ("claim", "orders", "recall")
         return ("claim",)
 
+    @property
+    def is_leader(self) -> bool:
+        """Whether what is sent now is ours to send. From any thread; waits for nothing."""
+        return self.role != "other" and not self._lock.is_superseded
+
     def turn(self) -> None:
         """See to what was answered, and ask what is due."""
+        self._mind_a_stop()
         self._settle()
+        self._mind_the_lock()
         mono = self._clock.monotonic()
         for name in self._wanted():
             if name not in self._asked and mono >= self._next.get(name, mono):
                 self._ask(name)
         if self.role == "asking" and any(mono - asked.since >= self._patience for asked in self._asked.values()):
-            self._take(None, "the ledger does not answer: whether another program tells people is not known")
+            if self._lock.reach() is None or self._lock.is_ours:
+                self._take(None, "the ledger does not answer: whether another program tells people is not known")
+            else:
+                self._stand_by(UNKNOWN)
+
+    def _mind_a_stop(self) -> None:
+        """Another program may have led, and ended, while this one was stopped."""
+        mono = self._clock.monotonic()
+        gap, self._turned_at = mono - self._turned_at, mono
+        if gap > self._lease / 2 and self.role == "us":
+            log.warning("this program stood still for %.0f s: it asks whether another one took over", gap)
+            self.ask_again()
+            self._is_paused = True
+            self._crew.pause()
+
+    def _mind_the_lock(self) -> None:
+        """Nothing of it waits for a disk."""
+        if self._by_row:
+            return
+        if self.role == "other":
+            reach = self._lock.reach()
+            silent = self._vigil.look(reach, self._clock.monotonic())
+            if (reach is None or silent >= self._lease) and self._lock.take_over(reach or 0):
+                self._next["claim"] = self._turned_at  # the lock is to be signed
+                self._lead(silent if reach is not None else 0.0)
+            return
+        looked = self._looked()
+        if not self._lock.renew(has_progressed=looked is not self._renewed):
+            self._stand_by(UNKNOWN)
+        self._renewed = looked
 
     def ask_again(self) -> None:
         """A page could not be written because another program has taken the duty: all is as at the start."""
@@ -132,7 +201,8 @@ class Roster:
 
     def _ask(self, name: str) -> None:
         every = {"orders": ORDERS_EVERY, "recall": self._patience, "search": SEARCH_EVERY}
-        pause = CHECK_EVERY if name == "claim" and self.role == "us" else every.get(name, ASK_EVERY)
+        is_sure = self.role == "us" and self._stale is None
+        pause = CHECK_EVERY if name == "claim" and is_sure else every.get(name, ASK_EVERY)
         mono = self._clock.monotonic()
         self._next[name] = mono + pause
         self._asked[name] = Asked(self._begin(name), mono)
@@ -140,8 +210,9 @@ class Roster:
     def _begin(self, name: str) -> Answer:
         now, note, until = self._clock.now(), self._note(), self.orders_until
         match name:
-            case "claim" if self._ledger.is_network:
-                return self._ledger.transact(lambda work: claim(work, note), self._wake)
+            case "claim" if self._by_row:
+                stale = self._stale
+                return self._ledger.transact(lambda work: claim(work, note, stale), self._wake)
             case "claim":
                 return self._ledger.errand(self._lock.take, self._wake)
             case "recall":
@@ -155,7 +226,7 @@ class Roster:
 
     def _settle(self) -> None:
         for name, asked in list(self._asked.items()):
-            if asked.answer.done.is_set():
+            if asked.answer.done.is_set() and self._asked.get(name) is asked:
                 del self._asked[name]
                 self._settle_one(name, asked.answer)
 
@@ -163,7 +234,7 @@ class Roster:
         match name:
             case "claim":
                 self._claimed(answer)
-            case "recall" if answer.error is None:
+            case "recall" if answer.error is None and self.role != "other":
                 self._remembered(answer.found)
             case "recall" if self.role == "asking":
                 self._take(None, answer.error)
@@ -172,21 +243,45 @@ class Roster:
                 self._crew.ordered(answer.found)
             case "search" if answer.found:
                 self._crew.found(answer.found)
-            case "watch" if answer.found is not None:
+            case "watch" if answer.found is not None and self.role == "other":
                 self._crew.watch(answer.found)
 
     def _claimed(self, answer: Answer) -> None:
-        if isinstance(answer.found, Holder):
+        found = answer.found
+        if isinstance(found, DutyNote):
             if self.role != "other":
-                self.role = "other"
-                self._next.clear()
-                self._crew.stand_by(answer.found, None)
+                self._stand_by(found.holder)
+            self._judge(sign_of(found))
+        elif isinstance(found, Holder):
+            if self.role != "other" and not self._lock.is_ours:
+                self._stand_by(found)
         elif answer.error is not None:
             log.warning("whether another program tells people cannot be known: %s", answer.error)
-            if self.role == "asking":
+            if self.role == "other" and self._by_row and LOCKED in answer.error:
+                self._judge(self._vigil.sign)  # stopped within a transaction: nobody can take its row before it ends
+            if self.role == "asking" or self._stale is not None:
                 self._take(None, answer.error)
-        elif self.role != "us" and "recall" not in self._asked:
-            self.role = "asking"
+        else:
+            self._stale = None
+            if self.role != "us":
+                self._lead(self._silent)
+
+    def _judge(self, sign: object) -> None:
+        """Its row is taken, if it still shows this sign, when it has done so for too long."""
+        silent = self._vigil.look(sign, self._clock.monotonic())
+        if silent >= self._lease:
+            self._silent, self._stale = silent, sign
+
+    def _stand_by(self, holder: Holder) -> None:
+        self.role, self._has_remembered, self._is_paused = "other", False, False
+        self._vigil, self._silent, self._stale = Vigil(), 0.0, None
+        self._asked, self._next = {}, {}
+        self._crew.stand_by(holder, None)
+
+    def _lead(self, silent: Seconds) -> None:
+        """The duty is ours; what the ledger knows is asked first."""
+        self.role, self._silent = "asking", silent
+        if "recall" not in self._asked:
             self._ask("recall")
 
     def _remembered(self, remembered: Remembered) -> None:
@@ -203,7 +298,14 @@ class Roster:
         self._has_remembered = remembered is not None
         mono = self._clock.monotonic()
         self._next = {"recall": mono + self._patience, "search": mono + SEARCH_EVERY}
+        if self._is_paused:
+            self._is_paused = False
+            self._crew.resume(remembered)
+            return
         self._crew.took(remembered, words)
+        if self._silent:
+            self._crew.took_over(self._silent)
+            self._silent = 0.0
 
 
 def _remember(connection: sqlite3.Connection, now: Instant) -> Remembered:

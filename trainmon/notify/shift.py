@@ -12,11 +12,21 @@ from trainmon.ledger.asking import AlertsNow
 from trainmon.ledger.duty import DutyNote, Holder, SourceNote, ourselves
 from trainmon.ledger.outbox import Address
 from trainmon.model import Event, State
-from trainmon.model_alerts import AlertsRecalled, AlertsTold, Duty, DutyChanged, Letter, Order, Ordered, Recalled
+from trainmon.model_alerts import (
+    AlertChanges,
+    AlertsRecalled,
+    AlertsTold,
+    Duty,
+    DutyChanged,
+    Letter,
+    Order,
+    Ordered,
+    Recalled,
+)
 from trainmon.notify.books import Books
 from trainmon.notify.desks import Desks
 from trainmon.notify.roster import Remembered
-from trainmon.notify.vigil import Vigil
+from trainmon.notify.vigil import took_over
 from trainmon.rules.base import ago
 
 log = logging.getLogger(__name__)
@@ -42,7 +52,8 @@ class Shift:
         self._us = ourselves()
         self._words: str | None = None
         self._duty = Duty()
-        self._vigil = Vigil()
+        self._theirs: DutyNote | None = None
+        """What the leader that we stand by for last wrote down."""
         self._given: dict[Address, None] = {}
         """The letters that had a desk already: what the ledger remembers late is not told twice."""
         self._noted: tuple[tuple[str, str, str | None], ...] = ()
@@ -53,6 +64,8 @@ class Shift:
         self.trouble: str | None = None
         """What is wrong with this program besides, by its own word."""
         self.is_on_duty = False
+        self._is_paused = False
+        """Whether it is not known if we lead still: what was found is kept, and nothing new is told."""
 
     @property
     def name(self) -> str:
@@ -97,6 +110,8 @@ class Shift:
 
     def go_round(self) -> None:
         """Write down how we are."""
+        if self._is_paused:
+            return
         note, self._noted = self.note(), self._sources()
         self.books.note(note)
         self._tell(Duty(holder="us", where="here", at=note.last_tick_at, words=self.words, since=self._duty.since))
@@ -113,7 +128,6 @@ class Shift:
 
     def took(self, remembered: Remembered | None, words: str | None) -> None:
         self._words = words or self._network
-        self._vigil = Vigil()
         self.books.forget()
         self.is_on_duty = True
         self._submit(AlertsRecalled(remembered.recalled if remembered is not None else Recalled()))
@@ -121,6 +135,23 @@ class Shift:
         if remembered is not None:
             self._desks.recall(remembered.channels)
             self.deliver(remembered.letters)
+        self.go_round()
+
+    def took_over(self, silent: Seconds) -> None:
+        now = self._clock.now()
+        told = took_over(self._theirs, silent, now, self._desks.everyday)
+        self.books.enter(AlertChanges(at=now, notices=(told,)))
+
+    def pause(self) -> None:
+        self._is_paused = True
+        words = "this program stood still: it asks whether another one notified meanwhile"
+        self._tell(Duty(words=words, since=self._duty.since))
+
+    def resume(self, remembered: Remembered | None) -> None:
+        self._is_paused = False
+        self._submit(AlertsRecalled(remembered.recalled if remembered is not None else Recalled()))
+        if remembered is not None:
+            self.deliver(one for one in remembered.letters if (one.notice.key, one.channel) not in self._given)
         self.go_round()
 
     def remember(self, remembered: Remembered) -> None:
@@ -135,7 +166,7 @@ class Shift:
         """The duty is another's now, or was meanwhile."""
         self.books.forget()
         if self.is_on_duty:
-            self.is_on_duty = False
+            self.is_on_duty = self._is_paused = False
             self._desks.clear()
             self._tell(Duty(words="another program took the duty of telling people"))
 
@@ -148,9 +179,7 @@ class Shift:
         at, note = self._clock.now(), now.duty.note if now.duty is not None else None
         if note is not None:
             self._tell(self._of(note.holder, note, at))
-        told = self._vigil.look(note, self._clock.monotonic(), at, self._desks.everyday)
-        if told is not None:
-            self._desks.deliver(Letter(id=0, channel=name, notice=told, made_at=at) for name in told.channels)
+            self._theirs = note
         told_at = note.last_tick_at if note is not None else None
         recalled = now.recalled
         self._submit(AlertsTold(recalled.alerts, recalled.silences, now.channels, told_at if told_at else at))
@@ -169,6 +198,7 @@ class Shift:
 
     def _of(self, holder: Holder, note: DutyNote | None, now: Instant) -> Duty:
         where = f"pid {holder.pid}" if holder.host in ("", self._us.host) else f"pid {holder.pid} on {holder.host}"
+        where = where if holder.pid else "another program"
         at = note.last_tick_at if note is not None else None
         words = note.words if note is not None else None
         if note is not None and now - note.written_at > QUIET:

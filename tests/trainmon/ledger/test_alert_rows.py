@@ -17,7 +17,7 @@ from trainmon.ledger.alert_rows import Happening, prune_alerts, read_orders, rea
 from trainmon.ledger.asking import AlertsNow
 from trainmon.ledger.duty import DutyNote, Holder, SourceNote
 from trainmon.ledger.file import LedgerStuck, open_to_write
-from trainmon.ledger.lease import ROW_LEASE, claim, is_row_held, is_row_of, read_duty, release_row
+from trainmon.ledger.lease import ROW_LEASE, claim, is_row_held, is_row_of, read_duty, release_row, sign_of
 from trainmon.ledger.outbox import Extra, Mark, count, prune_outbox, read_overdue, read_waiting, take_over
 from trainmon.ledger.page import Page, write_page
 from trainmon.ledger.schema import MIGRATIONS
@@ -235,16 +235,23 @@ def note(name: str, at: float, *, host: str = "bastion", pid: int = 1, boot_id: 
 def test_a_row_is_one_programs_for_as_long_as_it_is_renewed(ledger: sqlite3.Connection) -> None:
     first, second = note("first", NOW), note("second", NOW + 1, host="laptop")
     assert claim(ledger, first) is None
-    assert claim(ledger, second) == first.holder
-    assert claim(ledger, note("first", NOW + ROW_LEASE)) is None, "renewed"
-    assert claim(ledger, note("second", NOW + ROW_LEASE + 1, host="laptop")) == first.holder
+    assert claim(ledger, second) == first
+    renewed = replace(first, last_tick_at=NOW + 9)
+    assert claim(ledger, renewed) is None
+    assert claim(ledger, second, sign_of(first)) == renewed, "it has evaluated meanwhile"
     assert (is_row_of(ledger, "first"), is_row_of(ledger, "second")) == (True, False)
-    late = note("second", NOW + 3 * ROW_LEASE, host="laptop")
-    assert claim(ledger, late) is None
-    assert read_duty(ledger) == late
+    assert claim(ledger, second, sign_of(renewed)) is None, "it has not"
+    assert read_duty(ledger) == second
+    assert claim(ledger, first, sign_of(renewed)) == second, "only one takes it over"
     assert write_page(ledger, Page(duty=first), NOW, "first") is None, "nothing is written for one that lost it"
     release_row(ledger, "second")
-    assert claim(ledger, note("first", NOW + 3 * ROW_LEASE + 1)) is None
+    assert claim(ledger, first) is None
+
+
+def test_no_clock_of_another_machine_is_believed(ledger: sqlite3.Connection) -> None:
+    first = note("first", NOW - 86_400)
+    assert claim(ledger, first) is None
+    assert claim(ledger, note("second", NOW, host="laptop")) == first
 
 
 def test_a_process_of_this_machine_that_is_gone_holds_no_row() -> None:

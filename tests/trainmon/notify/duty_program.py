@@ -1,11 +1,14 @@
 """A program with an office, for tests that kill it: `python -m tests.trainmon.notify.duty_program DIRECTORY FILE`.
 
-What it tells goes into FILE, a line a notice; it says `us` or `other` on standard output whenever its duty changes.
+What it tells goes into FILE, a line a notice; it says `us` or `other` on standard output whenever its duty changes. It
+evaluates ten times a second, each line of its input is an alert, and `hang` ends the evaluating, but no thread besides.
 """
 
 from __future__ import annotations
 
+import queue
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -35,24 +38,49 @@ class Lines:
         """The file is closed after each message."""
 
 
-def main(directory: Path, file: Path, is_network: bool) -> None:
+PERIOD: Seconds = 0.1
+
+
+def lines() -> queue.SimpleQueue[str | None]:
+    """What it is told; None at the end."""
+    told: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            told.put(line.strip())
+        told.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    return told
+
+
+def main(directory: Path, file: Path, is_network: bool, lease: Seconds) -> None:
     ledger = Ledger(directory, lambda _: None, is_network=is_network)
 
     def submit(event: Event) -> None:
         if isinstance(event, DutyChanged):
             print(event.duty.holder, event.duty.where, event.duty.words or "", sep="|", flush=True)
 
-    office = Office(ledger, (Lines(file),), submit, patience=1.0, program="alerts-only")
+    office = Office(ledger, (Lines(file),), submit, patience=1.0, program="alerts-only", lease=lease)
     ledger.start()
     office.start()
-    for line in sys.stdin:
+    orders = lines()
+    while True:
         now = time.time()
-        told = fire(line.strip())
         office.tick(State(at=now, started_at=now, looked_at=now))
+        try:
+            line = orders.get(timeout=PERIOD)
+        except queue.Empty:
+            continue
+        if line is None:
+            break
+        if line == "hang":
+            threading.Event().wait()
+        told = fire(line)
         office.hand_over(AlertChanges(at=now, alerts=told.alerts, notices=(told,)))
     office.stop()
     ledger.stop()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), "network" in sys.argv[3:])
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "network", float(sys.argv[4]))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.trainmon.notify.office_scene import PATIENT
+from trainmon.clock import Seconds
+from trainmon.notify.vigil import LEASE
 
 ROOT = Path(__file__).parents[3]
 
@@ -18,12 +23,21 @@ ROOT = Path(__file__).parents[3]
 class Program:
     """A real one, see duty_program."""
 
-    def __init__(self, directory: Path, *options: str) -> None:
-        self.told = directory / "told"
-        argv = [sys.executable, "-m", "tests.trainmon.notify.duty_program", str(directory), str(self.told), *options]
+    def __init__(
+        self,
+        directory: Path,
+        disk: str = "local",
+        *,
+        told: Path | None = None,
+        lease: Seconds = LEASE,
+        env: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.told = told or directory / "told"
+        words = [str(directory), str(self.told), disk, str(lease)]
         self.process = subprocess.Popen(
-            argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-        )
+            [sys.executable, "-m", "tests.trainmon.notify.duty_program", *words],
+            cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+        )  # fmt: skip
         self.said: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -41,6 +55,13 @@ class Program:
         assert self.process.stdin is not None
         print(name, file=self.process.stdin, flush=True)
 
+    def stop(self) -> None:
+        """As Ctrl-Z or a debugger does."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
     def kill(self) -> None:
         self.process.kill()
         self.process.wait(PATIENT)
@@ -51,8 +72,8 @@ class Program:
 
 
 @contextmanager
-def program(directory: Path, *options: str) -> Iterator[Program]:
-    made = Program(directory, *options)
+def program(directory: Path, disk: str = "local", **options: Any) -> Iterator[Program]:
+    made = Program(directory, disk, **options)
     try:
         yield made
     finally:

@@ -51,8 +51,13 @@ def switch(receiver: WebhookReceiver) -> Iterator[Make]:
     """Makes switches, and stops them."""
     made: list[DeadMan] = []
 
-    def make(unwell: Callable[[], str | None] = lambda: None, clock: Fast | None = None) -> DeadMan:
-        made.append(DeadMan(f"{receiver.url}/{UUID}", unwell, clock or Fast(), look=0.02, timeout=5, pause=0.02))
+    def make(
+        unwell: Callable[[], str | None] = lambda: None,
+        clock: Fast | None = None,
+        is_leader: Callable[[], bool] = lambda: True,
+    ) -> DeadMan:
+        own = {"look": 0.02, "timeout": 5, "pause": 0.02}
+        made.append(DeadMan(f"{receiver.url}/{UUID}", unwell, clock or Fast(), is_leader=is_leader, **own))
         made[-1].start()
         return made[-1]
 
@@ -64,6 +69,22 @@ def switch(receiver: WebhookReceiver) -> Iterator[Make]:
 
 def paths(receiver: WebhookReceiver) -> list[str]:
     return [path.removeprefix(f"/{UUID}") for path, _ in receiver.pings]
+
+
+def test_who_does_not_lead_says_neither_that_all_is_well_nor_that_something_is_wrong(
+    receiver: WebhookReceiver, switch: Make
+) -> None:
+    asked: list[bool] = []
+
+    def leads() -> bool:
+        asked.append(len(asked) >= 5)
+        return asked[-1]
+
+    switch(unwell=lambda: "the rules were not gone through for 2m", is_leader=leads)
+    until(lambda: "/fail" in paths(receiver), "it leads again")
+    assert True in asked
+    assert paths(receiver)[:2] == ["/start", "/fail"]
+    assert asked[:5] == [False] * 5
 
 
 def test_it_begins_and_is_then_fed_while_all_is_well(receiver: WebhookReceiver, switch: Make) -> None:

@@ -1,0 +1,54 @@
+"""A daemon that hangs: the standby notifies instead, and nothing is sent twice when the first one goes on."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+from tests.alerts.messages import TOPIC, titles, told, until_told
+from tests.alerts.watch import Watch
+from tests.end_to_end.product import Cluster, until
+from tests.lab.ntfy_server import NtfyServer
+
+MakeWatch = Callable[..., Watch]
+
+TAKEOVER = 75.0
+"""The longest that the test waits; tests.bench.takeover prints how long it takes."""
+
+
+def fill(nodes: Cluster, node: int) -> None:
+    nodes.nvml[node].set(1, memory_used=85_500_000_000)
+
+
+def test_a_standby_notifies_while_the_leader_is_stopped_and_nothing_is_sent_twice(
+    nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch
+) -> None:
+    """With the lease as it is in production: its time is part of what is proved."""
+    first, second = watch(), watch(name="second")
+    first.start()
+    first.until("duty", holder="us")
+    second.start()
+    second.until("duty", holder="other", where=f"pid {first.pid}")
+    for node in ("node:n0", "node:n1"):
+        second.until("source", source=node, health="ok")
+
+    first.tell(signal.SIGSTOP)
+    fill(nodes, 0)
+    until(lambda: told(ntfy, "CODE RED", "n0"), "the standby notifies", TAKEOVER)
+    assert second.lines(event="duty", holder="us")
+    second.until("sent", channel="phone")
+
+    first.tell(signal.SIGCONT)
+    first.until("duty", holder="other", where=f"pid {second.pid}")
+    fill(nodes, 1)
+    until_told(ntfy, "CODE RED", "n1")
+    for node in nodes.nvml:
+        node.clear(gpus=2)
+    until_told(ntfy, "RESOLVED", count=2)
+    assert second.status()["duty"]["pid"] == second.pid
+    about_gpus = sorted(title for title in titles(ntfy) if "gpu-memory-full" in title)
+    assert about_gpus == [
+        "CODE RED gpu-memory-full n0/1", "CODE RED gpu-memory-full n1/1",
+        "RESOLVED gpu-memory-full n0/1", "RESOLVED gpu-memory-full n1/1",
+    ]  # fmt: skip
+    assert len(ntfy.of(TOPIC)) == len(about_gpus) + 1, "and that the first one hangs"
