@@ -20,7 +20,7 @@ from trainmon.commands.aside import put_aside
 from trainmon.commands.telling import Program, Telling
 from trainmon.config import Settings
 from trainmon.ledger import Ledger
-from trainmon.model import Event
+from trainmon.model import Event, State
 from trainmon.model_alerts import AlertsTold, Channel, ChannelsChanged, Duty, DutyChanged, Order, Ordered
 from trainmon.notify.base import Message, Retry, Sender, Sent
 from trainmon.notify.office import Office
@@ -76,6 +76,11 @@ class StandingBy(Telling):
             if self._is_open:
                 super().stop(flush)
         self._line.close()
+
+    def seen(self, state: State) -> None:
+        super().seen(state)
+        if (rest := self._rest) is not None:
+            rest.tick(state)  # it leads on our ledger, and must be seen not to hang
 
     def order(self, order: Order) -> None:
         """To whoever judges the alerts now."""

@@ -23,7 +23,7 @@ from trainmon.errors import HostUnreachable
 from trainmon.ledger import alerts_now
 from trainmon.ledger.file import NAME
 from trainmon.ledger.page import Page, write_page
-from trainmon.model_alerts import AlertChanges, Channel, Notice
+from trainmon.model_alerts import AlertChanges, AlertsTold, Channel, Notice
 from trainmon.notify.base import Message, Retry, Sent
 from trainmon.shell import Shell
 from trainmon.snapshot_alerts import Status
@@ -148,6 +148,7 @@ def test_what_is_over_and_the_daemon_has_not_seen_is_told_yet_and_nothing_else(t
         assert isinstance(parts.telling, StandingBy)
         parts.start()
         until(lambda: parts.engine.state.duty.where == "bastion", "the daemon is asked")
+        parts.telling.daemon.stop()
         now = parts.engine.clock.now()
         letters = [
             letter(now, "over0001", phase="resolved", resolved_at=now - 5.0),
@@ -167,6 +168,9 @@ def test_what_is_over_and_the_daemon_has_not_seen_is_told_yet_and_nothing_else(t
         assert sorted(states()) == [
             ("known003", "stopped"), ("over0001", "sent"), ("ownview4", "stopped"), ("still002", "stopped"),
         ]  # fmt: skip
+        parts.engine.submit(AlertsTold((), (), (), now))
+        until(lambda: looked() is not None, "it leads on our ledger, and must be seen not to hang")
+
         assert told.read_text().count('"over0001"') > 0
         assert "still002" not in told.read_text()
 
@@ -180,6 +184,11 @@ def letter(now: float, name: str, rule: str = "run-dead", **facts: Any) -> Notic
 
 def states() -> list[tuple[object, ...]]:
     return write("SELECT key, state FROM outbox")
+
+
+def looked() -> float | None:
+    found = alerts_now(ledger_of(), NOW).duty
+    return found.note.last_tick_at if found is not None else None
 
 
 def ledger_of() -> Path:
