@@ -34,7 +34,6 @@ from trainmon.ledger.rows import as_json
 log = logging.getLogger(__name__)
 
 LOCK = "ledger.lock"
-IS_LINUX = sys.platform == "linux"
 
 ROW_LEASE: Seconds = 60.0
 """For who only reads once: how long a row of another machine counts as renewed."""
@@ -53,6 +52,11 @@ DUTY_COLUMNS = (
 
 Sign = tuple[str, Instant | None]
 """The leader that a row names, and when it last evaluated its rules: it leads while that changes."""
+
+
+def is_row(*, is_network: bool) -> bool:
+    """Whether the lease of a ledger is a row of it, and no lock."""
+    return is_network or sys.platform != "linux"
 
 
 class Lock:
@@ -90,7 +94,9 @@ class Lock:
             if signed != self._holder:
                 self._sign(descriptor)
             return None
-        return signed or Holder(pid=0, host="")
+        if signed is None or signed == self._holder:  # whoever took over has not signed yet
+            return Holder(pid=0, host="")
+        return signed
 
     def reach(self) -> int | None:
         """Where the locks of other programs end; it grows while the leader renews. None: nobody leads."""
@@ -138,6 +144,7 @@ class Lock:
             if self._descriptor is not None:
                 os.close(self._descriptor)
             self._descriptor = self._end = None
+            self._is_lost = False
 
     def _is_the_file(self, descriptor: int) -> bool:
         ours = os.fstat(descriptor)

@@ -11,7 +11,7 @@ from random import Random
 from trainmon.clock import Clock, Seconds, SystemClock
 from trainmon.ledger import Ledger
 from trainmon.ledger.alert_rows import add_order
-from trainmon.ledger.lease import release_row
+from trainmon.ledger.lease import is_row, release_row
 from trainmon.model import Event, State
 from trainmon.model_alerts import AlertChanges, Channel, ChannelsChanged, Notice, Order, Ordered, Route
 from trainmon.notify.base import Sender
@@ -98,7 +98,8 @@ class Office:
         )
         network = NETWORK if ledger.is_network else None
         self._shift = Shift(self._clock, submit, self._desks, program=program, network=network)
-        fence = self._shift.name if ledger.is_network else None
+        self._by_row = is_row(is_network=ledger.is_network)
+        fence = self._shift.name if self._by_row else None
         self._books = Books(
             ledger, self._clock, self._shift.deliver, self._wake,
             patience=patience, holder=fence, is_leader=self.is_leader,
@@ -139,7 +140,7 @@ class Office:
             self._changed.notify()
         if self._thread.is_alive():
             self._thread.join(1.0)
-        if was_on_duty and self._ledger.is_network:
+        if was_on_duty and self._by_row:
             self._ledger.transact(lambda connection: release_row(connection, self._shift.name), self._wake)
         self._roster.release()
 

@@ -17,7 +17,7 @@ from trainmon.ledger.alert_rows import read_orders, read_recalled
 from trainmon.ledger.asking import AlertsNow, read_all
 from trainmon.ledger.duty import DutyNote, Holder
 from trainmon.ledger.file import LOCKED
-from trainmon.ledger.lease import IS_LINUX, Lock, claim, read_duty, sign_of
+from trainmon.ledger.lease import Lock, claim, is_row, read_duty, sign_of
 from trainmon.ledger.mailbox import Answer
 from trainmon.ledger.outbox import read_overdue, take_over
 from trainmon.model_alerts import Channel, Letter, Order, Recalled
@@ -109,7 +109,7 @@ class Roster:
         self._looked = looked
         self._patience = patience
         self._lease = lease
-        self._by_row = ledger.is_network or not IS_LINUX
+        self._by_row = is_row(is_network=ledger.is_network)
         self._vigil = Vigil()
         self._silent: Seconds = 0.0
         """For how long the leader that we take over from has made no progress; 0: there was none."""
