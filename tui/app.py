@@ -23,15 +23,16 @@ from trainmon.text import clean
 from tui.acting import Acting
 from tui.alarming import Alarming
 from tui.backend import Backend
-from tui.commands import Commands
+from tui.commands import commands
 from tui.hangup import on_hang_up
 from tui.keys import bindings
 from tui.messages import Called, Messages
+from tui.modals.palette import Palette
 from tui.modals.pick import Pick
 from tui.modals.prompt import Ask
 from tui.publish import Mailbox, wait_before_paint
 from tui.screens.alert import AlertScreen
-from tui.screens.base import PaneScreen, Shown
+from tui.screens.base import Shown
 from tui.screens.help import Help
 from tui.screens.job import JobScreen
 from tui.screens.main import MainScreen
@@ -53,7 +54,9 @@ class Dashboard(App[None], inherit_bindings=False):
 
     TITLE = "trainmon"
     CSS_PATH = "trainmon.tcss"
-    COMMANDS: ClassVar = {Commands}
+    ENABLE_COMMAND_PALETTE = False
+    """Ours is another: Textual's finds letters anywhere, in a list that lags behind what is typed."""
+
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("app")]
     ALLOW_SELECT = False
 
@@ -166,7 +169,7 @@ class Dashboard(App[None], inherit_bindings=False):
         Textual hands a key to what has the focus and hears of it again when it comes back unused: of keys that arrive
         in one packet, `/` and a name, the name would go to the pane and not to the line that `/` opens.
         """
-        if isinstance(self.focused, Input) or not isinstance(self.screen, PaneScreen):
+        if isinstance(self.focused, Input) or not isinstance(self.screen, Shown):
             return False
         return await self._check_bindings(event.key)
 
@@ -243,16 +246,26 @@ class Dashboard(App[None], inherit_bindings=False):
         """What the key table calls the place where this screen's keys are heard."""
         return screen.foot.place if isinstance(screen, Shown) else getattr(screen, "PLACE", "help")
 
+    # ---- what has a name ----
+
+    def action_palette(self) -> None:
+        palette = Palette(commands(self, self.place_of(self.screen)))
+        self.push_screen(palette, lambda chosen: None if chosen is None else chosen.do())
+
     def press(self, key: str) -> None:
-        """Do what a key does, from the palette: once the palette is gone."""
-        self.call_after_refresh(self.simulate_key, key)
+        """Do what a key does."""
+        self.simulate_key(key)
+
+    def go_to_pane(self, number: str) -> None:
+        """Show a pane of the main screen, whatever other screen is in the way."""
+        while isinstance(self.screen, Shown) and self.screen is not self.main:
+            self.pop_screen()
+        if self.main.current != number:
+            self.main.action_pane(number)
 
     def go_to_run(self, name: str) -> None:
         """Show Runs with the cursor on it, whatever is in the way: another screen, a zoomed pane, a filter."""
-        while isinstance(self.screen, Shown) and self.screen is not self.main:
-            self.pop_screen()
-        if self.main.current != self.main.runs.NUMBER:
-            self.main.action_pane(self.main.runs.NUMBER)
+        self.go_to_pane(self.main.runs.NUMBER)
         if self.main.runs.filter and not self.main.runs.lines.move_to(name):
             self.main.runs.set_filter("")
         self.main.runs.lines.move_to(name)
@@ -269,6 +282,14 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def go_to_job(self, key: str) -> None:
         self.push_screen(JobScreen(key))
+
+    def change_theme(self, name: str | None) -> None:
+        if name is not None:
+            self.theme = name
+
+    def action_change_theme(self) -> None:
+        choices = [(name, name) for name in self.available_themes]
+        self.push_screen(Pick("Colours", choices, self.theme), self.change_theme)
 
     def action_pause(self) -> None:
         self._paused = not self._paused

@@ -1,85 +1,181 @@
-"""The palette: every key's action by its words, and every host, run, run's charts, job and alert by its name."""
+"""What the palette finds: panes, keys, runs, nodes, jobs, alerts and themes, each by its names.
+
+A command that opens a plan is found by the start of its verb alone, never by its description or by what it is about.
+It comes after everything else until its verb is written in full, so that no other word leads to a plan.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
-
-from textual.command import DiscoveryHit, Hit, Hits, Provider
+from operator import itemgetter
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from trainmon.model import State
-from trainmon.text import clean
 from tui.alert_rows import ORDERS
-from tui.keys import KEYS, PLACES, Key
+from tui.alert_words import standing
+from tui.keys import ACTS, Key, heard
+from tui.shape import NAMES
 
 if TYPE_CHECKING:
     from tui.app import Dashboard
 
-PRESSABLE = ("view", "act")
+Kind = Literal["pane", "key", "run", "node", "job", "charts", "alert", "theme", "act"]
 
-NOT_BY_NAME = frozenset({"app.palette", "app.how_to_quit", "lines.choose", "lines.mark", "log.next", "log.previous"})
+PANES = {
+    "1": ("run", "training", "trainings"),
+    "2": ("gpu", "node", "nodes", "host", "hosts"),
+    "3": ("disks", "df", "storage", "filesystems", "quota", "quotas"),
+    "4": ("logs", "tail"),
+    "5": ("alert", "alarms"),
+    "6": ("wandb", "weights & biases", "metrics", "charts", "curves", "loss"),
+    "7": ("job", "jobs", "slurm", "squeue"),
+}
+"""What each pane is called, beside its title."""
+
+ALSO = {
+    "view.filter": ("find", "grep"),
+    "view.sort": ("order",),
+    "view.copy": ("copy", "yank"),
+    "view.zoom": ("full screen",),
+    "view.refresh": ("reload",),
+    "log.find": ("find", "grep"),
+    "alerts.ack": ("acknowledge",),
+    "alerts.mute": ("unmute", "silence"),
+    "run.samples": ("images", "videos"),
+    "runs.page": ("browser",),
+    "wandb.alone": ("alone",),
+    "wandb.in": ("zoom in",),
+    "wandb.out": ("zoom out",),
+    "wandb.whole": ("whole",),
+    "app.help": ("keys", "?", "h"),
+    "app.palette": ("commands", "palette"),
+    "app.quit": ("q", "q!", "exit"),
+    "act.login": ("login", "log in"),
+}
+"""What a key is called, beside its word in the footer."""
+
+VERBS = {
+    "act.menu": ("actions", "menu"),
+    "act.save": ("save",),
+    "act.kill": ("kill",),
+    "act.requeue": ("requeue",),
+    "act.cancel": ("cancel", "scancel"),
+    "act.unkill": ("unkill", "unsave"),
+    "act.hold": ("hold", "release"),
+    "act.signal": ("signal",),
+    "act.queue": ("queue", "queue another"),
+    "act.exclude": ("exclude", "drain"),
+}
+"""All that a key is called that opens a plan."""
+
+UNNAMED = frozenset({"app.how_to_quit", "lines.mark", "log.next", "log.previous"})
 """Keys that say nothing away from where they are pressed."""
 
 
-def commands(place: str) -> list[Key]:
-    """What the palette offers in a place."""
-    scopes = PLACES[place]
-    return [key for key in KEYS if key.group in PRESSABLE and key.scope in scopes and key.id not in NOT_BY_NAME]
+class Command(NamedTuple):
+    """One thing to go to or to do: its line in the palette, and in lower case its name and what else it is called."""
 
-
-def jobs(state: State) -> Iterator[tuple[str, str]]:
-    """The jobs that the queue lists, by their key, as `go to job 88_3 video-2b`."""
-    for key, job in state.jobs.items():
-        if job.gone_at is None:
-            yield key, clean(f"go to job {job.id} {job.name}", 120)
-
-
-def charts(state: State) -> Iterator[tuple[str, str]]:
-    """The runs that are in W&B, as `W&B charts of video-2b`."""
-    for name, run in state.runs.items():
-        if run.spec.wandb is not None:
-            yield name, clean(f"W&B charts of {name}", 120)
-
-
-def alerts(state: State) -> Iterator[tuple[str, str]]:
-    """The alerts that fire, by their id, as `alert run-dead: video-2b has ended`; the first hundred."""
-    firing = sorted((one for one in state.alerts.values() if one.is_firing), key=ORDERS["worst"])
-    for one in firing[:100]:
-        yield one.id, clean(f"alert {one.rule}: {one.summary}", 120)
-
-
-class Commands(Provider):
-    """Our keys, hosts, runs and their charts, jobs and alerts."""
+    kind: Kind
+    words: str
+    names: tuple[str, ...]
+    do: Callable[[], object]
+    cap: str = ""
+    """The key that does the same."""
 
     @property
-    def dashboard(self) -> Dashboard:
-        return cast("Dashboard", self.app)
+    def is_everyday(self) -> bool:
+        """Whether it is listed before anything is typed."""
+        return self.kind in {"pane", "key", "act"}
 
-    def _entries(self) -> list[tuple[str, str, partial[None]]]:
-        dashboard = self.dashboard
-        found = [
-            (f"{key.words}  ({key.cap})", "key", partial(dashboard.press, key.keys.split(",")[0]))
-            for key in commands(dashboard.place_of(self.screen))
-        ]
-        found.append(("choose the colours", "theme", partial(dashboard.action_change_theme)))
-        state = dashboard.shown
-        if state is not None:
-            found += [(f"go to run {name}", "run", partial(dashboard.go_to_run, name)) for name in state.runs]
-            found += [(words, "charts", partial(dashboard.go_to_charts, name)) for name, words in charts(state)]
-            found += [(f"go to node {name}", "node", partial(dashboard.go_to_node, name)) for name in state.nodes]
-            found += [(words, "job", partial(dashboard.go_to_job, key)) for key, words in jobs(state)]
-            found += [(words, "alert", partial(dashboard.go_to_alert, name)) for name, words in alerts(state)]
-        return found
 
-    async def discover(self) -> Hits:
-        for words, kind, act in self._entries():
-            if kind in {"key", "theme"}:
-                yield DiscoveryHit(words, act)
+# ---- matching ----
 
-    async def search(self, query: str) -> Hits:
-        matcher = self.matcher(query)
-        for words, _, act in self._entries():
-            score = matcher.match(words)
-            if score > 0:
-                yield Hit(score, matcher.highlight(words), act)
+EXACT, BEGINS, ALSO_BEGINS, AT_WORD, WITHIN, LINE_AT_WORD, LINE_WITHIN, SCATTERED, ACTS_LAST = range(9)
+
+
+def found(query: str, commands: Sequence[Command]) -> list[Command]:
+    """The commands that a query fits, the best first; those that fit equally well stay in their order."""
+    query = " ".join(query.casefold().split())
+    starts = [at_word(word) for word in (query, *query.split())]
+    ranks = ((_rank(query, starts, command), command) for command in commands)
+    fitting = [(rank, command) for rank, command in ranks if rank is not None]
+    return [command for _, command in sorted(fitting, key=itemgetter(0))]
+
+
+def at_word(text: str) -> re.Pattern[str]:
+    """Finds a text where a word begins."""
+    return re.compile(rf"(?<![^\W_]){re.escape(text)}")
+
+
+def _rank(query: str, starts: Sequence[re.Pattern[str]], command: Command) -> int | None:
+    """How well a query fits, 0 the best; None where the command is not called so."""
+    if query in command.names:
+        return EXACT
+    begins = any(name.startswith(query) for name in command.names)
+    if command.kind == "act":
+        return ACTS_LAST if begins else None
+    if begins:
+        return BEGINS if command.names[0].startswith(query) else ALSO_BEGINS
+    names, line = "\n".join(command.names), command.words.casefold()
+    for text, word, within in ((names, AT_WORD, WITHIN), (line, LINE_AT_WORD, LINE_WITHIN)):
+        if starts[0].search(text):
+            return word
+        if query in text:
+            return within
+    return SCATTERED if all(start.search(f"{names}\n{line}") for start in starts[1:]) else None
+
+
+# ---- what there is ----
+
+
+def commands(app: Dashboard, place: str) -> list[Command]:
+    """All that the palette offers in a place; what opens a plan last."""
+    keys = list(_keys(app, place))
+    return [
+        *(Command("pane", name, _names(name, *PANES[number]), partial(app.go_to_pane, number), number)
+          for number, name in NAMES.items()),
+        *(key for key in keys if key.kind != "act"),
+        Command("key", "choose the colours", ("theme", "themes", "colours", "colors"), app.action_change_theme),
+        *(() if app.shown is None else _things(app, app.shown)),
+        *(Command("theme", name, _names(name, f"theme {name}"), partial(app.change_theme, name))
+          for name in app.available_themes),
+        *(key for key in keys if key.kind == "act"),
+    ]  # fmt: skip
+
+
+def _names(*names: str) -> tuple[str, ...]:
+    return tuple(name.casefold() for name in names if name)
+
+
+def _keys(app: Dashboard, place: str) -> Iterator[Command]:
+    """The keys that are heard there, but for those that only move."""
+    for key in heard(place):
+        if key.group != "move" and key.id not in UNNAMED:
+            kind: Kind = "act" if key.scope in ACTS else "key"
+            yield Command(kind, key.words, names_of(key), partial(app.press, key.keys.split(",")[0]), key.cap)
+
+
+def names_of(key: Key) -> tuple[str, ...]:
+    """What a key is called."""
+    return VERBS[key.id] if key.scope in ACTS else _names(key.short, *ALSO.get(key.id, ()))
+
+
+def _things(app: Dashboard, state: State) -> Iterator[Command]:
+    """What is watched, and the alerts about it: those that fire first, the worst first."""
+    for run in state.runs:
+        yield Command("run", run, _names(run, f"run {run}"), partial(app.go_to_run, run))
+    for node in dict.fromkeys((*state.nodes, *state.scheduler_nodes)):
+        yield Command("node", node, _names(node, f"node {node}"), partial(app.go_to_node, node))
+    for key, job in sorted(state.jobs.items(), key=lambda item: item[1].gone_at is not None):
+        names = _names(job.id, key, f"job {job.id}")
+        yield Command("job", f"{job.id}  {job.name}", names, partial(app.go_to_job, key))
+    for run in (run for run, facts in state.runs.items() if facts.spec.wandb is not None):
+        names = _names(f"W&B charts of {run}", f"charts {run}", f"wandb {run}")
+        yield Command("charts", f"W&B charts of {run}", names, partial(app.go_to_charts, run))
+    for alert in sorted(state.alerts.values(), key=lambda one: (not one.is_firing, ORDERS["worst"](one))):
+        names = _names(alert.id, alert.rule, f"alert {alert.id}")
+        aside = "" if alert.is_firing else f" ({standing(alert, state.at)})"
+        words = f"{alert.id}  {alert.rule}: {alert.summary}{aside}"
+        yield Command("alert", words, names, partial(app.go_to_alert, alert.id))

@@ -59,6 +59,7 @@ SCREENS: tuple[Kept, ...] = (
     Kept("typed", (80, 24), "acting", ("j", "C")),
     Kept("menu", (80, 24), "acting", ("j", "x")),
     Kept("jump", (120, 40), "calm", ("apostrophe",)),
+    Kept("palette", (80, 24), "alarmed", ("colon", *"s")),
     Kept("log", (80, 24), "calm", ("l", "w")),
     Kept("run", (80, 24), "troubled", ("enter",)),
     Kept("node", (120, 40), "troubled", ("2", "G", "enter")),

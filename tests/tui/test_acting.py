@@ -196,12 +196,9 @@ async def test_on_a_node_only_x_acts() -> None:
         assert asked(backend) == [("exclude", (app.main.gpus.selected,))]
 
 
-async def test_the_palette_opens_a_plan_by_its_words() -> None:
+async def test_the_palette_opens_a_plan_by_its_verb() -> None:
     async with showing(plans.with_jobs()) as (app, pilot, backend):
-        await pilot.press("colon", *"requ")
-        await app.workers.wait_for_complete()
-        await settled(pilot)
-        await pilot.press("down", "enter")
+        await pilot.press("colon", *"requ", "enter")
         await settled(pilot)
 
         assert asked(backend) == [("requeue", ("llm-7b-a",))]
@@ -210,10 +207,7 @@ async def test_the_palette_opens_a_plan_by_its_words() -> None:
 
 async def test_the_palette_goes_to_a_job_by_its_number() -> None:
     async with showing(plans.with_jobs()) as (app, pilot, backend):
-        await pilot.press("colon", *"418500")
-        await app.workers.wait_for_complete()
-        await settled(pilot)
-        await pilot.press("down", "enter")
+        await pilot.press("colon", *"418500", "enter")
         await settled(pilot)
 
         assert isinstance(app.screen, JobScreen)

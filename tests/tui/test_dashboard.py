@@ -262,11 +262,7 @@ async def test_jump_goes_to_the_pane_whose_letter_is_pressed() -> None:
 
 async def test_the_palette_goes_to_a_node_by_name() -> None:
     async with showing(calm()) as (app, pilot, _):
-        await pilot.press("colon")
-        await pilot.press(*"node gpu-004")
-        await app.workers.wait_for_complete()
-        await settled(pilot)
-        await pilot.press("down", "enter")
+        await pilot.press("colon", *"node gpu-004", "enter")
         await settled(pilot)
 
         assert isinstance(app.screen, NodeScreen)

@@ -197,11 +197,7 @@ async def test_samples_are_fetched_into_the_folder_that_was_asked_for(
 
 async def test_the_palette_opens_the_charts_of_a_run_by_name() -> None:
     async with showing(wandb_states.wandb(), (80, 24), "2") as (app, pilot, _):
-        await pilot.press("colon")
-        await pilot.press(*"W&B charts of")
-        await app.workers.wait_for_complete()
-        await settled(pilot)
-        await pilot.press("down", "enter")
+        await pilot.press("colon", *"W&B charts of", "enter")
         await settled(pilot)
 
         assert isinstance(app.screen, WandbScreen)

@@ -7,16 +7,16 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from tui.keys import bindings
+from tui.modals.once import Dialog
 
 LASTING = "It goes on firing and is shown; it is not repeated, and nobody else is called."
 PAST = "It has happened, and is told once; from now on it stands below, among those of the last day."
 
 
-class Acknowledge(ModalScreen[str | None]):
+class Acknowledge(Dialog[str | None]):
     """Enter acknowledges, with what is written there; Esc does not."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("back")]

@@ -7,13 +7,13 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from tui.keys import bindings
+from tui.modals.once import Dialog
 
 
-class Folder(ModalScreen[str | None]):
+class Folder(Dialog[str | None]):
     """Enter takes what is written there, Esc nothing."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("back")]

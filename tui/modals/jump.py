@@ -8,8 +8,9 @@ from typing import NamedTuple
 from textual import events
 from textual.app import ComposeResult
 from textual.geometry import Offset
-from textual.screen import ModalScreen
 from textual.widgets import Static
+
+from tui.modals.once import Dialog
 
 LETTERS = "asdfghjklqwertyuiopzxcvbnm"
 
@@ -26,7 +27,7 @@ def lettered(targets: Sequence[Target]) -> dict[str, Target]:
     return dict(zip(LETTERS, targets, strict=False))
 
 
-class Jump(ModalScreen[str | None]):
+class Jump(Dialog[str | None]):
     """Shows the letters over the screen below; any other key closes it."""
 
     def __init__(self, targets: Sequence[Target]) -> None:

@@ -9,7 +9,6 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from trainmon.actions import Offer, offered
@@ -19,6 +18,7 @@ from trainmon.model_actions import Verb
 from trainmon.text import cells, clean, shorten
 from tui.keys import bindings
 from tui.lines import KeyedLines, Row, Span
+from tui.modals.once import Dialog
 from tui.verbs import TITLES, key_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 SWITCH = "Take back an armed switch"
 
 
-class Menu(ModalScreen[Verb | None]):
+class Menu(Dialog[Verb | None]):
     """Enter or a capital opens the plan of a verb; nothing here acts."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "act", "act-node")]

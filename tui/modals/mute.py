@@ -9,13 +9,13 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from trainmon.clock import Seconds
 from trainmon.text import shorten
 from tui.keys import bindings
 from tui.lines import KeyedLines, Row, Span
+from tui.modals.once import Dialog
 from tui.mutes import USUAL, Choice, read_for
 
 
@@ -27,7 +27,7 @@ class Muting(NamedTuple):
     why: str
 
 
-class Mute(ModalScreen[Muting | None]):
+class Mute(Dialog[Muting | None]):
     """Up and down choose what; Tab goes on to how long, and to why; Enter mutes from anywhere; Esc closes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

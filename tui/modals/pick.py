@@ -8,15 +8,15 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from trainmon.text import clean
 from tui.keys import bindings
 from tui.lines import KeyedLines, Row, Span
+from tui.modals.once import Dialog
 
 
-class Pick(ModalScreen[str | None]):
+class Pick(Dialog[str | None]):
     """Enter chooses, Esc closes. `now` is what holds at present."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("back")]

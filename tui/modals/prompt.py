@@ -8,15 +8,15 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from trainmon.model import Prompt
 from trainmon.text import clean
 from tui.keys import bindings
+from tui.modals.once import Dialog
 
 
-class Ask(ModalScreen[tuple[str, ...] | None]):
+class Ask(Dialog[tuple[str, ...] | None]):
     """One question of one host; its answers, or None when the person declines."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("back")]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import ClassVar, TypeVar
 
 from textual.binding import BindingType
-from textual.screen import ModalScreen
 
 from tui.keys import bindings
+from tui.modals.once import Dialog
 from tui.reading import Reading
 
 Answer = TypeVar("Answer")
 
 
-class ReadScreen(ModalScreen[Answer]):
+class ReadScreen(Dialog[Answer]):
     """What moves is its body."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("moves")]

@@ -19,6 +19,7 @@ from tui.browser import can_open, is_page, open_page
 from tui.footer import Foot
 from tui.keys import ACTS, PLACES, bindings, heard
 from tui.modals.find import Find
+from tui.modals.once import Once
 from tui.modals.pick import Pick
 from tui.panes.base import Pane
 from tui.panes.header import HeaderLine
@@ -39,7 +40,7 @@ class Watching(Protocol):
     def place_of(self, screen: Screen[Any]) -> str: ...
 
 
-class Shown(Screen[None]):
+class Shown(Once[None]):
     """A screen that is given each State that is painted, and the last one when it comes up."""
 
     PLACE: ClassVar[str] = ""

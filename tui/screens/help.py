@@ -7,11 +7,11 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from tui.keys import ACTS, KEYS, PLACES, Key, bindings, heard
 from tui.lines import Row, Span
+from tui.modals.once import Dialog
 from tui.reading import Reading
 
 TITLES = {
@@ -30,7 +30,7 @@ SIGNS = (
 )  # fmt: skip
 
 
-class Help(ModalScreen[None]):
+class Help(Dialog[None]):
     """Esc, q and ? close it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "help")]
