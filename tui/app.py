@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from math import inf
 from typing import Any, ClassVar
 
 import rich
@@ -45,6 +46,10 @@ SILENT_AFTER = 15.0
 """The engine publishes every second or so; when it has said nothing this long, the header must not look well."""
 
 
+QUIET = 1.0
+"""A question opens by itself only this long after the last key: what is being typed is not its answer."""
+
+
 class Published(Message):
     """A State waits in the mailbox."""
 
@@ -73,7 +78,7 @@ class Dashboard(App[None], inherit_bindings=False):
         self._latest: State | None = None
         self._mailbox = Mailbox(lambda: self.post_message(Published()))
         self._painted_at: float | None = None
-        self._key_at = self._heard_at = self.clock.monotonic()
+        self._key_at, self._heard_at = -inf, self.clock.monotonic()
         self._paint_planned = self._paused = False
         self._asked: Ask | None = None
         self._answered: set[int] = set()
@@ -118,7 +123,8 @@ class Dashboard(App[None], inherit_bindings=False):
                 self.set_timer(wait, self._paint)
             else:
                 self._paint()
-        self.call_after_refresh(self._ask, state.prompts)
+        if self._heard_at - self._key_at >= QUIET or self._asked is not None:
+            self.call_after_refresh(self._ask, state.prompts)
 
     def _paint(self) -> None:
         self._paint_planned = False
@@ -179,8 +185,8 @@ class Dashboard(App[None], inherit_bindings=False):
         ids = {prompt.id for prompt in prompts}
         self._answered &= ids
         if self._asked is not None:
-            if self._asked.prompt.id not in ids and self._asked.is_current:
-                self._asked.dismiss(None)
+            if self._asked.prompt.id not in ids:
+                self._asked.no_longer_asked()
             return
         waiting = [prompt for prompt in prompts if prompt.id not in self._answered]
         if waiting:
@@ -283,12 +289,16 @@ class Dashboard(App[None], inherit_bindings=False):
     def go_to_job(self, key: str) -> None:
         self.push_screen(JobScreen(key))
 
+    def theme_names(self) -> list[str]:
+        """Our own first."""
+        return list(dict.fromkeys((*(theme.name for theme in THEMES), *self.available_themes)))
+
     def change_theme(self, name: str | None) -> None:
         if name is not None:
             self.theme = name
 
     def action_change_theme(self) -> None:
-        choices = [(name, name) for name in self.available_themes]
+        choices = [(name, name) for name in self.theme_names()]
         self.push_screen(Pick("Colours", choices, self.theme), self.change_theme)
 
     def action_pause(self) -> None:

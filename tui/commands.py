@@ -140,7 +140,7 @@ def commands(app: Dashboard, place: str) -> list[Command]:
         Command("key", "choose the colours", ("theme", "themes", "colours", "colors"), app.action_change_theme),
         *(() if app.shown is None else _things(app, app.shown)),
         *(Command("theme", name, _names(name, f"theme {name}"), partial(app.change_theme, name))
-          for name in app.available_themes),
+          for name in app.theme_names()),
         *(key for key in keys if key.kind == "act"),
     ]  # fmt: skip
 

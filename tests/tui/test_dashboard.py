@@ -347,6 +347,32 @@ async def test_a_question_that_is_no_longer_asked_goes_away_by_itself() -> None:
         assert isinstance(app.screen, MainScreen)
 
 
+async def test_a_question_waits_until_nobody_types_so_that_no_key_answers_it() -> None:
+    async with showing(calm()) as (app, pilot, backend):
+        await pilot.press("slash", *"llm")
+        backend.publish(asking())
+        await settled(pilot)
+        await pilot.press(*"-7", "enter")
+        await settled(pilot)
+        assert isinstance(app.screen, MainScreen)
+        assert (app.main.runs.filter, backend.asked) == ("llm-7", [])
+
+        await publish(app, pilot, backend, asking())
+        assert isinstance(app.screen, Ask)
+
+
+async def test_a_question_that_times_out_under_the_fingers_keeps_the_rest_of_the_password() -> None:
+    async with showing(asking()) as (app, pilot, backend):
+        await pilot.press(*"hun")
+        await publish(app, pilot, backend, calm())
+        assert "no longer asked" in text_of(app)
+        await pilot.press(*"terKSq", "enter")
+        await settled(pilot)
+
+        assert isinstance(app.screen, MainScreen)
+        assert backend.asked == [("answer", 7, None)]
+
+
 async def test_login_goes_to_the_one_held_host_and_asks_which_when_there_are_several() -> None:
     async with showing(troubled()) as (app, pilot, backend):
         await pilot.press("L")

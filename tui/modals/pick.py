@@ -44,7 +44,7 @@ class Pick(Dialog[str | None]):
         )
         self.lines.focus()
         if self.now is not None:
-            self.lines.move_to(self.now)
+            self.call_after_refresh(self.lines.move_to, self.now)  # once there is a height to scroll in
 
     def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
         self.dismiss(event.key)

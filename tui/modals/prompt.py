@@ -25,6 +25,7 @@ class Ask(Dialog[tuple[str, ...] | None]):
         super().__init__()
         self.prompt = prompt
         self.waiting = waiting
+        self.is_over = False
 
     def compose(self) -> ComposeResult:
         prompt = self.prompt
@@ -40,7 +41,17 @@ class Ask(Dialog[tuple[str, ...] | None]):
                 yield field
             yield Static(self.hint(), classes="hint", markup=False)
 
+    def no_longer_asked(self) -> None:
+        """Go; but while an answer is being typed stay, or the rest of it would be keys of the screen below."""
+        if any(field.value for field in self.query(Input)):
+            self.is_over = True
+            self.query_one(".hint", Static).update(self.hint())
+        else:
+            self.dismiss(None)
+
     def hint(self) -> str:
+        if self.is_over:
+            return "This is no longer asked. Enter or Esc closes; nothing is answered"
         return "Enter answers  Esc declines" + (f"  {self.waiting} more to answer" if self.waiting else "")
 
     def on_mount(self) -> None:
@@ -55,7 +66,7 @@ class Ask(Dialog[tuple[str, ...] | None]):
         if place + 1 < len(fields):
             fields[place + 1].focus()
         else:
-            self.dismiss(tuple(field.value for field in fields))
+            self.dismiss(None if self.is_over else tuple(field.value for field in fields))
 
     def on_key(self, event: events.Key) -> None:
         """A question without a field is only read: Enter closes it, and goes no further."""
