@@ -78,9 +78,10 @@ async def test_a_message_that_goes_while_a_pane_asks_where_it_is_leaves_no_cell_
 async def test_nobody_looks_for_messages_when_there_is_none() -> None:
     app = Mirrored()
     async with app.run_test(size=SIZE, notifications=True) as pilot:
-        app.notify("message number 1", timeout=0.3)
+        app.notify("message number 1", timeout=30.0)
         assert await seen(app, pilot, 1)
         assert app.messages.is_looking
+        app.clear_notifications()
         for _ in range(100):
             app.messages.look()
             await pilot.pause(0.05)
