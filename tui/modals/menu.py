@@ -40,11 +40,6 @@ class Menu(Dialog[Verb | None]):
     """Enter or a capital opens the plan of a verb; nothing here acts."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "act", "act-node")]
-    CSS = """
-    Menu .dialog { width: 100; }
-    Menu .dialog .words { height: 3; color: $text-warning; }
-    Menu .dialog .hint { margin-top: 0; }
-    """
 
     def __init__(self, subjects: Sequence[Subject], state: State, now: Instant) -> None:
         super().__init__()

@@ -35,12 +35,6 @@ class Palette(Dialog[Command | None]):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("back")]
-    CSS = """
-    Palette { align: center top; }
-    Palette .dialog { width: 90; margin-top: 1; }
-    Palette KeyedLines > .lines--cursor { background: $primary 45%; }
-    Palette KeyedLines:ansi > .lines--cursor { text-style: reverse; }
-    """
 
     def __init__(self, commands: Sequence[Command]) -> None:
         super().__init__()

@@ -50,16 +50,6 @@ class PlanScreen(ReadScreen[Plan | Ask | None]):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "plan")]
-    CSS = """
-    PlanScreen .plan { width: 104; }
-    PlanScreen .plan KeyedLines { height: 1; margin-bottom: 1; }
-    PlanScreen .field { height: 1; }
-    PlanScreen .field Static { width: auto; padding-right: 1; text-style: dim; }
-    PlanScreen .field Input { width: 1fr; }
-    PlanScreen #because { color: $text-warning; }
-    PlanScreen .doors { height: 1; margin-top: 1; }
-    PlanScreen .plan .hint { margin-top: 0; }
-    """
 
     class Answered(Message):
         """A Plan has come, from another thread, for the look of this number."""

@@ -21,9 +21,6 @@ class NodeScreen(LinkedScreen):
     """Table, plots where there is room, facts with the jobs there to follow; Esc goes back."""
 
     PLACE = "node"
-    CSS = """
-    NodeScreen Picture { border-left: solid $rule; border-right: solid $rule; padding: 0 1; }
-    """
 
     def __init__(self, node: str) -> None:
         super().__init__(Link("node", node))
