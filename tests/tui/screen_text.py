@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from textual import events
 from textual._context import visible_screen_stack
 from textual.app import App
 from textual.pilot import Pilot
@@ -53,3 +54,10 @@ async def settled(pilot: Pilot[None]) -> str:
         if len(seen) >= SAME and len(set(seen[-SAME:])) == 1:
             break
     return text_of(app)
+
+
+def arrive(app: App[Any], *keys: str) -> None:
+    """Keys of one packet, as over a slow line: none waits for what the one before it did."""
+    characters = {"enter": "\r", "colon": ":", "escape": "\x1b"}
+    for key in keys:
+        app.post_message(events.Key(key, characters.get(key, key if len(key) == 1 else None)))

@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 
 from tests.tui import plans
 from tests.tui.backend import FakeBackend
-from tests.tui.screen_text import dashboard, settled, text_of
+from tests.tui.screen_text import arrive, dashboard, settled, text_of
 from tests.tui.states import NOW
 from tests.tui.terminal import Terminal
 from trainmon.model import State
@@ -198,7 +198,7 @@ async def test_on_a_node_only_x_acts() -> None:
 
 async def test_the_palette_opens_a_plan_by_its_verb() -> None:
     async with showing(plans.with_jobs()) as (app, pilot, backend):
-        await pilot.press("colon", *"requ", "enter")
+        arrive(app, "colon", *"requ", "enter")
         await settled(pilot)
 
         assert asked(backend) == [("requeue", ("llm-7b-a",))]
@@ -207,7 +207,7 @@ async def test_the_palette_opens_a_plan_by_its_verb() -> None:
 
 async def test_the_palette_goes_to_a_job_by_its_number() -> None:
     async with showing(plans.with_jobs()) as (app, pilot, backend):
-        await pilot.press("colon", *"418500", "enter")
+        arrive(app, "colon", *"418500", "enter")
         await settled(pilot)
 
         assert isinstance(app.screen, JobScreen)

@@ -13,7 +13,7 @@ from textual import events
 from textual.pilot import Pilot
 
 from tests.tui.backend import FakeBackend
-from tests.tui.screen_text import dashboard, settled, text_of
+from tests.tui.screen_text import arrive, dashboard, settled, text_of
 from tests.tui.states import NOW, asking, calm, empty, iterations, log, run, source, troubled
 from trainmon.model import Prompt, State
 from tui.app import Dashboard
@@ -229,7 +229,8 @@ async def test_l_opens_the_log_on_the_full_screen_and_keeps_it_up_to_date() -> N
 
 async def test_the_log_search_finds_upwards_marks_and_says_when_there_is_none() -> None:
     async with showing(calm()) as (app, pilot, _):
-        await pilot.press("l", "slash", *"12700", "enter")
+        await pilot.press("l")
+        arrive(app, "slash", *"12700", "enter")
         await settled(pilot)
         assert "12700/" in text_of(app)
         assert "lines below" in text_of(app)
@@ -262,7 +263,7 @@ async def test_jump_goes_to_the_pane_whose_letter_is_pressed() -> None:
 
 async def test_the_palette_goes_to_a_node_by_name() -> None:
     async with showing(calm()) as (app, pilot, _):
-        await pilot.press("colon", *"node gpu-004", "enter")
+        arrive(app, "colon", *"node gpu-004", "enter")
         await settled(pilot)
 
         assert isinstance(app.screen, NodeScreen)

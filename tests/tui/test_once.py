@@ -6,14 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from textual import events
 from textual.geometry import Offset
 from textual.screen import Screen
 
 from tests.tui import plans
 from tests.tui.apps import Desk
 from tests.tui.backend import FakeBackend
-from tests.tui.screen_text import StillClock, dashboard, settled
+from tests.tui.screen_text import StillClock, arrive, dashboard, settled
 from tests.tui.states import NOW
 from trainmon.model import Prompt
 from trainmon.model_actions import Ask
@@ -62,8 +61,7 @@ async def test_a_key_that_arrives_three_times_ends_it_once(
         app.push_screen(dialog(), answers.append)
         await settled(pilot)
         await pilot.press(*before)
-        for _ in range(3):
-            app.post_message(events.Key(key, key if len(key) == 1 else None))
+        arrive(app, key, key, key)
         await settled(pilot)
 
         assert app.screen is below
@@ -80,8 +78,7 @@ async def test_enter_held_on_a_button_that_acts_acts_once_and_stays_on_the_scree
         await settled(pilot)
         await pilot.press("K", "tab")
         await settled(pilot)
-        for _ in range(2):
-            app.post_message(events.Key("enter", "\r"))
+        arrive(app, "enter", "enter")
         await settled(pilot)
 
         assert isinstance(app.screen, RunScreen)

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from tests.tui import wandb_states
 from tests.tui.backend import FakeBackend
 from tests.tui.plans import planning
-from tests.tui.screen_text import dashboard, settled, text_of
+from tests.tui.screen_text import arrive, dashboard, settled, text_of
 from tests.tui.wandbs import NAME
 from trainmon.model import State
 from tui.app import Dashboard
@@ -197,7 +197,7 @@ async def test_samples_are_fetched_into_the_folder_that_was_asked_for(
 
 async def test_the_palette_opens_the_charts_of_a_run_by_name() -> None:
     async with showing(wandb_states.wandb(), (80, 24), "2") as (app, pilot, _):
-        await pilot.press("colon", *"W&B charts of", "enter")
+        arrive(app, "colon", *"W&B charts of", "enter")
         await settled(pilot)
 
         assert isinstance(app.screen, WandbScreen)
