@@ -25,6 +25,7 @@ from tui.modals.palette import Palette
 from tui.modals.pick import Pick
 from tui.modals.plan import PlanScreen
 from tui.modals.prompt import Ask as Question
+from tui.screens.main import MainScreen
 from tui.screens.run import RunScreen
 
 KILL = Ask(verb="kill", subjects=("llm-7b-a",), asked_at=NOW)
@@ -66,6 +67,21 @@ async def test_a_key_that_arrives_three_times_ends_it_once(
 
         assert app.screen is below
         assert len(answers) == 1
+
+
+async def test_enter_held_on_a_row_opens_one_screen_and_none_over_a_plan() -> None:
+    backend = FakeBackend(plans.with_jobs())
+    app = dashboard(backend)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settled(pilot)
+        arrive(app, "enter", "enter")
+        await settled(pilot)
+        assert [type(screen) for screen in app.screen_stack] == [MainScreen, RunScreen]
+
+        await pilot.press("escape")
+        arrive(app, "enter", "K")
+        await settled(pilot)
+        assert [type(screen) for screen in app.screen_stack] == [MainScreen, PlanScreen]
 
 
 async def test_enter_held_on_a_button_that_acts_acts_once_and_stays_on_the_screen() -> None:

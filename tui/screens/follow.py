@@ -29,7 +29,7 @@ class LinkedScreen(Shown):
     def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
         """Open what the line names; the screen that one came from is gone back to, so that no circle piles up."""
         link = link_of(event.key)
-        if link is None:
+        if link is None or self.app.screen is not self:
             return
         stack: list[Screen[Any]] = self.app.screen_stack
         below = stack[-2] if len(stack) > 1 else None

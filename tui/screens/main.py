@@ -161,6 +161,8 @@ class MainScreen(PaneScreen):
             self.fit()
 
     def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
+        if self.app.screen is not self:
+            return  # a second Enter, or a plan, was faster
         if event.lines is self.runs.lines:
             self.app.push_screen(RunScreen(event.key))
         elif event.lines is self.gpus.lines:
