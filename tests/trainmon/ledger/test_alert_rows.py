@@ -118,13 +118,13 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     broken = AlertChanges(at=NOW, alerts=(alert(),), notices=(fire(), fire("b", at=None)))
     with opened(tmp_path) as (made, _):
         answer = made.transact(lambda work: write_page(work, Page(broken), NOW, None), lambda: None)
-        assert answer.done.wait(10)
+        assert answer.done.wait(40)
         assert answer.error is not None
         assert (
             plain(made.file, "SELECT count(*) FROM alerts") == plain(made.file, "SELECT count(*) FROM outbox") == [(0,)]
         )
         good = made.transact(lambda work: write_page(work, Page(replace(broken, notices=())), NOW, None), lambda: None)
-        assert good.done.wait(10)
+        assert good.done.wait(40)
         assert good.error is None
         assert plain(made.file, "SELECT count(*) FROM alerts") == [(1,)]
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.end_to_end.product import QUICK
 from tests.trainmon.ledger.records import DONE, action, record
 from trainmon.ledger import KeptText, Ledger, LedgerStuck
 from trainmon.ledger.mailbox import Mailbox
@@ -51,10 +52,10 @@ def opened(directory: Path, **options: Any) -> Iterator[tuple[Ledger, Troubles]]
 
 
 def until(fact: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 40
     pause = threading.Event()
     while not fact():
-        assert time.monotonic() < deadline, "it did not come true in 10 s"
+        assert time.monotonic() < deadline, "it did not come true in 40 s"
         pause.wait(0.02)
 
 
@@ -133,10 +134,10 @@ def test_what_was_open_at_the_end_is_recalled_once(tmp_path: Path) -> None:
     (tmp_path / "ledger.sqlite").rename(tmp_path / "away")
     (tmp_path / "ledger.sqlite").mkdir()
     with opened(tmp_path, recalled=recalled.put) as (ledger, troubles):
-        assert troubles.get(timeout=5) is not None
+        assert troubles.get(timeout=40) is not None
         (tmp_path / "ledger.sqlite").rmdir()
         (tmp_path / "away").rename(tmp_path / "ledger.sqlite")
-        assert recalled.get(timeout=5) == [record()]
+        assert recalled.get(timeout=40) == [record()]
         ledger.write(record("a3"))
         assert recalled.empty()
 
@@ -213,7 +214,7 @@ def test_stopping_waits_for_no_disk(tmp_path: Path) -> None:
         ledger.keep(record())
         started = time.monotonic()
         ledger.stop()
-        assert time.monotonic() - started < 2.0
+        assert time.monotonic() - started < QUICK
         Stuck.hung.clear()
         Stuck.go.set()
 
@@ -234,10 +235,10 @@ def test_a_full_disk_is_told_and_what_waited_is_written_when_there_is_room(tmp_p
         ledger.write(record())
         with pytest.raises(LedgerStuck, match="its disk is full"):
             ledger.write(large)
-        assert troubles.get(timeout=5) == f"the ledger {ledger.file}: its disk is full"
+        assert troubles.get(timeout=40) == f"the ledger {ledger.file}: its disk is full"
         assert ledger.actions(0.0) == [record()]
         Full.pages = 10_000
-        assert troubles.get(timeout=5) is None
+        assert troubles.get(timeout=40) is None
         assert ledger.actions(0.0) == [record(), large]
     Full.pages = 36
 
@@ -245,26 +246,26 @@ def test_a_full_disk_is_told_and_what_waited_is_written_when_there_is_room(tmp_p
 def test_a_directory_that_cannot_be_made_is_told_once_and_tried_again(tmp_path: Path) -> None:
     (tmp_path / "state").touch()
     with opened(tmp_path / "state") as (ledger, troubles):
-        assert troubles.get(timeout=5) == f"the ledger {tmp_path}/state: file exists"
+        assert troubles.get(timeout=40) == f"the ledger {tmp_path}/state: file exists"
         ledger.keep(record())
         with pytest.raises(LedgerStuck, match="file exists"):
             ledger.write(record("a2"))
         (tmp_path / "state").unlink()
-        assert troubles.get(timeout=10) is None
+        assert troubles.get(timeout=40) is None
         assert ledger.actions(0.0) == [record(), record("a2")]
 
 
 def test_a_damaged_file_is_told_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "ledger.sqlite").write_bytes(b"no database at all, and long enough to be looked at" * 40)
     with opened(tmp_path) as (ledger, troubles):
-        assert troubles.get(timeout=5) == (
+        assert troubles.get(timeout=40) == (
             f"the ledger {ledger.file}: it is no ledger, or damaged; move it away, and a new one is begun"
         )
         with pytest.raises(LedgerStuck, match="damaged"):
             ledger.actions(0.0)
         ledger.file.rename(tmp_path / "damaged")
         ledger.write(record())
-        assert troubles.get(timeout=5) is None
+        assert troubles.get(timeout=40) is None
         assert ledger.actions(0.0) == [record()]
 
 
@@ -277,10 +278,10 @@ def test_a_file_that_is_overwritten_in_place_is_told_at_the_next_word_and_not_af
         ledger.file.write_bytes(b"no ledger at all, for once" * 1000)
         with pytest.raises(LedgerStuck, match="damaged"):
             ledger.write(record("a2"))
-        assert "damaged; move it away" in troubles.get(timeout=5)
+        assert "damaged; move it away" in troubles.get(timeout=40)
         ledger.file.rename(tmp_path / "damaged")
         ledger.write(record("a3"))
-        assert troubles.get(timeout=5) is None
+        assert troubles.get(timeout=40) is None
         assert ledger.actions(0.0) == [record("a2"), record("a3")]
 
 
@@ -314,7 +315,7 @@ def test_a_newer_file_is_read_and_never_written(tmp_path: Path) -> None:
         ledger.write(record())
     plain(ledger.file, "PRAGMA user_version = 7")
     with opened(tmp_path) as (ledger, troubles):
-        words = troubles.get(timeout=5)
+        words = troubles.get(timeout=40)
         assert words == (
             f"{ledger.file} was made by a newer trainmon-tui (its version 7, this one knows 2): nothing is written "
             "down (use the newer program here as well, or another XDG_STATE_HOME)"

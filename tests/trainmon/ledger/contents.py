@@ -1,0 +1,56 @@
+"""All that a ledger holds, as the functions read it that the program itself uses."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trainmon.clock import Instant
+from trainmon.ledger import alert_history, alerts_now, kept_texts, recorded
+from trainmon.ledger.alert_rows import read_orders
+from trainmon.ledger.file import NAME
+from trainmon.ledger.outbox import read_waiting
+from trainmon.ledger.rows import read_open
+
+MANY = 10_000
+
+
+def restored(script: Path, directory: Path) -> Path:
+    """A ledger made from its dump."""
+    file = directory / NAME
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(script.read_text())
+    return file
+
+
+def contents(directory: Path, at: Instant) -> dict[str, Any]:
+    """By kind, in JSON's types. `at`: the time then; what is long over is not recalled."""
+    actions = recorded(directory, 0.0, MANY)
+    now = alerts_now(directory, at)
+    with closing(sqlite3.connect(directory / NAME)) as connection:
+        orders = read_orders(connection, 0)
+        waiting = read_waiting(connection)
+        watched = read_open(connection, MANY)
+    found = {
+        "actions": actions,
+        "actions that are watched": [one.action.id for one in watched],
+        "texts": [text for one in actions for text in kept_texts(directory, one.action.id)],
+        "alerts": now.recalled.alerts,
+        "history": [line._asdict() for line in alert_history(directory, 0.0, MANY)],
+        "silences": now.recalled.silences,
+        "orders": [{"number": number, "order": order} for number, order in orders],
+        "orders until": now.recalled.orders_until,
+        "memory": now.recalled.memory,
+        "written at": now.recalled.at,
+        "outbox": now.letters,
+        "outbox that waits": [letter.id for letter in waiting],
+        "outbox in numbers": now.outbox._asdict(),
+        "duty": None if now.duty is None else now.duty.note,
+    }
+    as_json: dict[str, Any] = json.loads(msgspec.json.encode(found))
+    return as_json

@@ -1,0 +1,78 @@
+"""What an earlier version of this program wrote down is read by every later one: nothing of it is lost."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainmon.ledger.contents import contents, restored
+from tests.trainmon.ledger.records import record
+from tests.trainmon.ledger.test_ledger import At, opened
+from trainmon.ledger.schema import VERSION
+
+WRITTEN = Path(__file__).parents[2] / "written" / "ledger"
+LEDGERS = sorted(WRITTEN.glob("v*.sql"))
+
+NOW_CALLED: dict[str, str] = {}
+"""Fields that have another name today: `told_at` was its name in the file, `notified_at` it is now."""
+
+
+def lost(before: Any, now: Any, where: str) -> Iterator[str]:
+    """Each value that was there and is not there now; what came later is nobody's loss."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for name, value in before.items():
+            yield from lost(value, now.get(NOW_CALLED.get(name, name), "nothing"), f"{where}.{name}")
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        for number, (old, new) in enumerate(zip(before, now, strict=True)):
+            yield from lost(old, new, f"{where}[{number}]")
+    elif before != now:
+        yield f"{where}: {before!r} is now {now!r}"
+
+
+def columns(connection: sqlite3.Connection) -> dict[str, list[str]]:
+    """Those of every table."""
+    tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    return {name: [row[1] for row in connection.execute(f'PRAGMA table_info("{name}")')] for (name,) in tables}
+
+
+def rows(connection: sqlite3.Connection, table: str, names: list[str]) -> list[tuple[Any, ...]]:
+    listed = ", ".join(f'"{name}"' for name in names)
+    return connection.execute(f'SELECT {listed} FROM "{table}" ORDER BY rowid').fetchall()
+
+
+@pytest.mark.parametrize("script", LEDGERS, ids=lambda script: script.stem)
+def test_a_ledger_of_an_earlier_version_is_read_whole(script: Path, tmp_path: Path) -> None:
+    expected = json.loads(script.with_suffix(".json").read_text())
+    at = expected["written at"]
+    file = restored(script, tmp_path)
+    with closing(sqlite3.connect(file)) as connection:
+        before = {table: (names, rows(connection, table, names)) for table, names in columns(connection).items()}
+
+    with opened(tmp_path, clock=At(at)) as (ledger, troubles):
+        open_records = [one.action.id for one in ledger.open_records()]
+        assert open_records == expected["actions that are watched"]
+        found = contents(tmp_path, at)
+        ledger.write(record("later", at=at))
+        assert ledger.actions(at)[-1].action.id == "later"
+        assert troubles.empty()
+
+    assert list(lost(expected, found, "ledger")) == []
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("DELETE FROM actions WHERE id = 'later'")
+        assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
+        assert columns(connection).keys() >= before.keys()
+        for table, (names, then) in before.items():
+            assert rows(connection, table, names) == then, table
+
+
+def test_there_is_a_ledger_of_every_version_with_some_of_everything() -> None:
+    assert f"v{VERSION}" in {script.stem for script in LEDGERS}, "see example.py"
+    for script in LEDGERS:
+        expected = json.loads(script.with_suffix(".json").read_text())
+        assert [kind for kind, values in expected.items() if values in ([], {}, None, 0)] == []
