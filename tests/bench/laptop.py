@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.bench.dashboard import percent
 from tests.bench.table import ratio, show
 from tests.lab.nvml import Nvml, library
+from tests.lab.pip import environment, pip
 from tests.lab.sshd import Sshd
 from tests.lab.terminal import Cost, Terminal
 
@@ -107,8 +108,7 @@ def cluster(folder: Path, nodes: int) -> Path:
 
 def peer(folder: Path, sshd: Sshd, nodes: int) -> tuple[list[str], dict[str, str]]:
     """nvidb in an environment of its own, configured for the same nodes."""
-    subprocess.run([sys.executable, "-m", "venv", str(folder / "peer")], check=True)
-    subprocess.run([str(folder / "peer/bin/pip"), "install", "-q", PEER], check=True, stderr=subprocess.DEVNULL)
+    pip("--python", environment(folder / "peer"), "install", PEER)
     home = folder / "peer-home"
     home.mkdir()
     servers = "".join(

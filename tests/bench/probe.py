@@ -19,6 +19,7 @@ import click
 
 from collectors.probe import bundle
 from tests.lab.nvml import Nvml
+from tests.lab.pip import pip
 from trainmon.readings import LogSpec, Spec
 
 PEER = "nvidb==1.9.2"
@@ -82,8 +83,7 @@ class Agent:
 
 def peer_command(folder: Path, python: str) -> str:
     """nvidb's own shell line for its agent; only its nvml.py is loaded, for that line."""
-    pip = [sys.executable, "-m", "pip", "-q", "install", "--no-deps", "--target", str(folder), PEER]
-    subprocess.run(pip, check=True, timeout=300, stdout=sys.stderr)
+    pip("install", "--no-deps", "--target", folder, PEER)
     spec = importlib.util.spec_from_file_location("nvidb_nvml", folder / "nvidb" / "nvml.py")
     assert spec is not None
     assert spec.loader is not None

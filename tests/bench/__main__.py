@@ -1,0 +1,72 @@
+"""Runs the benchmarks and writes what they print into docs/performance.md.
+
+All of them, which takes about an hour on two cores, or those that are named: `python -m tests.bench startup charts`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "performance.md"
+
+BENCHMARKS = (
+    "startup", "dashboard", "grid", "charts", "log", "laptop", "ssh", "probe", "tails", "checkpoints", "steps", "wandb",
+    "wandb_child", "daemon", "rules", "calm", "sawtooth", "chaos",
+)  # fmt: skip
+"""In the order of the document. `real_gpu` is not among them: it needs a GPU."""
+
+
+def measured(name: str) -> tuple[str, bool]:
+    """What a benchmark prints, and whether it reached its goal."""
+    argv = [sys.executable, "-m", f"tests.bench.{name}"]
+    done = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    return done.stdout.strip("\n"), done.returncode == 0
+
+
+def part(name: str, printed: str) -> str:
+    """A benchmark's part of the document: what it is, where it was measured, and its numbers."""
+    said = importlib.import_module(f"tests.bench.{name}").__doc__ or name
+    title = re.split(r"[.:] (?:Run: )?`?python -m|\n", said)[0]
+    where = f"`python -m tests.bench.{name}` on {os.cpu_count()} cores, Python {platform.python_version()}"
+    return f"**{title.rstrip('.')}** ({where})\n\n```\n{printed}\n```"
+
+
+def renewed(document: str, name: str, made: str) -> str:
+    """The document with this part made anew; it is appended where it has no markers yet."""
+    begin, end = f"<!-- bench: {name} -->", f"<!-- /bench: {name} -->"
+    marked = re.compile(f"({re.escape(begin)}\n).*?({re.escape(end)})", re.DOTALL)
+    if marked.search(document) is None:
+        document = f"{document.rstrip()}\n\n{begin}\n{end}\n"
+    return marked.sub(lambda found: f"{found[1]}\n{made}\n\n{found[2]}", document, count=1)
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice(BENCHMARKS))
+def main(names: tuple[str, ...]) -> None:
+    """Measure NAMES, or everything, and renew their parts of docs/performance.md."""
+    missed = []
+    for name in names or BENCHMARKS:
+        click.echo(f"{name} ...", err=True)
+        printed, is_well = measured(name)
+        click.echo(printed)
+        if not is_well:
+            missed.append(name)
+        if printed:
+            DOCUMENT.parent.mkdir(exist_ok=True)
+            document = DOCUMENT.read_text() if DOCUMENT.exists() else "# Performance\n"
+            DOCUMENT.write_text(renewed(document, name, part(name, printed)))
+    if missed:
+        raise SystemExit(f"a goal was missed, or it failed: {', '.join(missed)}")
+
+
+if __name__ == "__main__":
+    main()
