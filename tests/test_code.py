@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -70,3 +71,18 @@ def test_every_file_of_the_packages_is_installed_with_them() -> None:
 def test_every_folder_of_code_is_a_package() -> None:
     folders = {path.parent for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
     assert {folder for folder in folders if not (folder / "__init__.py").exists()} == set()
+
+
+KEPT = (".ci", "collectors", "docs", "screenshots", "tests", "trainmon", "tui")
+OF_A_MACHINE = re.compile(rb"(?<![\w.~-])/(?:work|root|Users|home/(?:runner|ubuntu|vagrant|user))/|/tmp/pytest-o[f]-")
+"""Where those who develop have checkouts and homes. Tests have people of their own: /home/ana."""
+
+
+def test_no_file_names_a_path_of_a_machine_on_which_it_was_made() -> None:
+    files = [path for folder in KEPT for path in (ROOT / folder).rglob("*") if path.is_file()]
+    files += [path for path in ROOT.glob("*.*") if path.is_file() and path.name != ".git"]
+    texts = {path: path.read_bytes() for path in files if "__pycache__" not in path.parts}
+    named = {str(path): found[0] for path, text in texts.items() if (found := OF_A_MACHINE.search(text)) is not None}
+    assert named == {}
+    if len(ROOT.parts) > 2:  # of a checkout in /src, the path says nothing of the machine
+        assert [str(path) for path, text in texts.items() if str(ROOT).encode() in text] == []

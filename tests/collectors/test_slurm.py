@@ -524,12 +524,13 @@ def test_a_fault_of_ours_becomes_the_sources_error() -> None:
 
 
 def test_it_stops_at_once_whatever_hangs() -> None:
-    hangs, asked = threading.Event(), threading.Event()
+    let_go, asked, answered = threading.Event(), threading.Event(), threading.Event()
 
     class HangingShell(FakeSlurm):
         def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
             asked.set()
-            hangs.wait(20)
+            let_go.wait(60)
+            answered.set()
             return Completed(1, b"", b"")
 
     clock = FakeClock()
@@ -537,6 +538,7 @@ def test_it_stops_at_once_whatever_hangs() -> None:
         Watched(cluster="prod", login="login1"), lambda: Client(HangingShell(clock)), lambda event: None, clock
     )
     poller.start()
-    assert asked.wait(5)
+    assert asked.wait(40)
     poller.stop()
-    hangs.set()
+    assert not answered.is_set()
+    let_go.set()

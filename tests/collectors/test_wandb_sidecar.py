@@ -14,6 +14,7 @@ import pytest
 
 from collectors.wandb_sidecar import Client, WandbFailed
 from collectors.wandb_wire import Facts, Lines, ReadConsole, ReadFacts
+from tests.end_to_end.product import QUICK
 
 CHILD = """
 import json, os, subprocess, sys, tempfile, time
@@ -86,7 +87,7 @@ def is_alive(pid: int) -> bool:
 
 def soon(what: threading.Event | None, is_so: object) -> None:
     """Wait until something holds."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 40
     assert callable(is_so)
     while not is_so():
         assert time.monotonic() < deadline
@@ -101,7 +102,7 @@ def scripted(folder: Path, within: float = 10.0) -> Iterator[Scripted]:
     finally:
         began = time.monotonic()
         made.client.close()
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < QUICK
     soon(None, made.is_gone)
 
 

@@ -19,6 +19,7 @@ import pytest
 from collectors.wandb import Watcher
 from collectors.wandb_login import find
 from collectors.wandb_sidecar import ANSWER_AT_MOST, Client
+from tests.end_to_end.product import QUICK
 from tests.lab.wandb_asking import environ_of, is_running
 from tests.lab.wandb_server import WandbServer
 from trainmon.clock import Seconds, SystemClock
@@ -79,7 +80,7 @@ class Watching:
 
 @contextmanager
 def watching(environ: Mapping[str, str], every: Seconds = 0.1) -> Iterator[Watching]:
-    """A running watcher; its end takes less than a second whatever happens, and leaves nothing."""
+    """A running watcher; its end is quick whatever hangs, and leaves nothing."""
     made = Watching(environ, every)
     made.watcher.start()
     try:
@@ -88,7 +89,7 @@ def watching(environ: Mapping[str, str], every: Seconds = 0.1) -> Iterator[Watch
         began = time.monotonic()
         made.watcher.stop()
         took = time.monotonic() - began
-    assert took < 1.0
+    assert took < QUICK
     soon(lambda: not processes(environ))
 
 
@@ -107,7 +108,7 @@ def processes(environ: Mapping[str, str]) -> list[int]:
 
 
 def soon(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 40
     while not what():
         assert time.monotonic() < deadline
         threading.Event().wait(0.05)
@@ -206,6 +207,6 @@ def test_kill_9_leaves_nothing(server: WandbServer, tmp_path: Path) -> None:
     assert len(processes(environ)) == 3, "we, the child and wandb-core"
     server.hang()
     parent.send_signal(signal.SIGKILL)
-    parent.wait(5)
+    parent.wait(40)
     soon(lambda: not processes(environ))
     soon(lambda: not [*tmp_path.glob("trainmon-*")])

@@ -36,7 +36,7 @@ class RunningProbe:
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
         with self.news:
-            assert self.news.wait_for(lambda: self.greeting or not self.reader.is_alive(), 20.0), "it does not greet"
+            assert self.news.wait_for(lambda: self.greeting or not self.reader.is_alive(), 40.0), "it does not greet"
         self.write(bundle.payload(self.greeting))
         self.ask(**spec)
 
@@ -62,11 +62,11 @@ class RunningProbe:
         with self.news:
             self.news.notify_all()
 
-    def wait(self, kind: type[R], test: Callable[[R], object] = bool, *, timeout: float = 15.0) -> R:
+    def wait(self, kind: type[R], test: Callable[[R], object] = bool, *, timeout: float = 40.0) -> R:
         """The first reading of a kind that passes; those that came before this call count too."""
         return self._wait(kind, test, 0, timeout)
 
-    def wait_anew(self, kind: type[R], test: Callable[[R], object] = bool, *, timeout: float = 15.0) -> R:
+    def wait_anew(self, kind: type[R], test: Callable[[R], object] = bool, *, timeout: float = 40.0) -> R:
         """The same, of readings that come from now on."""
         return self._wait(kind, test, len(self.readings), timeout)
 
@@ -90,7 +90,7 @@ class RunningProbe:
             pids += [int(child) for child in children.read_text().split()] if children.exists() else []
         return pids
 
-    def ended(self, timeout: float = 10.0) -> int:
+    def ended(self, timeout: float = 40.0) -> int:
         """Wait for its end; the exit status."""
         status = self.process.wait(timeout)
         self.reader.join(timeout)
@@ -138,7 +138,7 @@ def enterable(folder: Path) -> None:
         each.chmod(0o755)
 
 
-def until(test: Callable[[], object], timeout: float = 10.0) -> None:
+def until(test: Callable[[], object], timeout: float = 40.0) -> None:
     """Wait for a condition, or fail."""
     deadline = time.monotonic() + timeout
     while not test():

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 INSTALL = "OpenSSH's {} is missing; install it: apt-get install -y openssh-server openssh-client"
-DEADLINE = 10.0
+DEADLINE = 40.0
 
 
 def program(name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,8 @@ from tests.lab.daemons import until
 from tests.lab.slurm import Slurm
 from tests.slurm.training import Training
 from tests.slurm.using import Using
+from trainmon.ledger import recorded
+from trainmon.model_actions import Record
 
 MakeTraining = Callable[..., Training]
 PATIENCE = 40.0
@@ -33,15 +34,16 @@ def close(screen: Screen) -> None:
     screen.until_gone(r"\[ Close \]")
 
 
-def newest(product: Using, verb: str) -> dict[str, Any]:
-    """The newest action of a verb, as the ledger has it."""
-    *_, found = (one for one in product.actions() if one["verb"] == verb)
+def newest(product: Using, verb: str) -> Record:
+    """The newest action of a verb, as the ledger has it. Read here: it is asked for many times a second."""
+    ledger = product.home / ".local" / "state" / "trainmon-tui"
+    *_, found = (record for record in recorded(ledger, 0.0, 100) if record.action.verb == verb)
     return found
 
 
 def marks(product: Using, verb: str) -> dict[str, bool]:
     """What was to follow the newest action of a verb, and whether it did."""
-    return {mark["name"]: mark["at"] is not None for mark in newest(product, verb)["marks"]}
+    return {mark.name: mark.at is not None for mark in newest(product, verb).marks}
 
 
 def test_save_kill_unkill_and_queue_another(slurm: Slurm, training: MakeTraining, product: Using) -> None:
@@ -96,7 +98,7 @@ def test_save_kill_unkill_and_queue_another(slurm: Slurm, training: MakeTraining
     slurm.wait_for(lambda: "_1" in slurm.squeue("-h", "-t", "R", "-o", "%i"), what="another job runs")
     (queued,) = slurm.squeue("-h", "-t", "R", "-o", "%i").split()
     until(lambda: f"at iteration {last}" in run.log(slurm.job(queued)["JobId"]), "it resumes from the checkpoint")
-    until(lambda: newest(product, "queue")["status"] == "done", "it is done: leaving asks nothing", PATIENCE)
+    until(lambda: newest(product, "queue").status == "done", "it is done: leaving asks nothing", PATIENCE)
     assert screen.leave() < PATIENCE
     verbs = [(one["verb"], one["status"]) for one in product.actions()]
     assert verbs == [("save", "done"), ("kill", "done"), ("unkill", "done"), ("queue", "done")]
@@ -137,6 +139,6 @@ def test_over_ssh_the_nodes_of_the_job_are_watched_and_requeue_and_cancel_act(
     screen.keys("\r")
     slurm.wait_for_state(job_id, "CANCELLED")
     until(lambda: marks(product, "requeue").get("it waits again"), "the requeue is seen", PATIENCE)
-    until(lambda: newest(product, "cancel")["status"] == "done", "the cancel is done: leaving asks nothing", PATIENCE)
+    until(lambda: newest(product, "cancel").status == "done", "the cancel is done: leaving asks nothing", PATIENCE)
     screen.until_shown(r"ssh 1/1", seconds=PATIENCE)
     assert screen.leave() < PATIENCE

@@ -22,11 +22,11 @@ def test_an_answer_reaches_the_one_who_asked_and_no_event() -> None:
     answers: queue.Queue[tuple[str, ...] | None] = queue.Queue()
     prompts = Prompts(told.put)
     asked(prompts, "login1", answers)
-    (prompt,) = told.get(timeout=5).prompts
+    (prompt,) = told.get(timeout=40).prompts
     assert (prompt.host, prompt.title, prompt.fields) == ("login1", "Password", (("Password: ", False),))
     prompts.answer(prompt.id, ("secret",))
-    assert answers.get(timeout=5) == ("secret",)
-    last = told.get(timeout=5)
+    assert answers.get(timeout=40) == ("secret",)
+    last = told.get(timeout=40)
     assert last.prompts == ()
     assert "secret" not in repr(last)
 
@@ -36,12 +36,12 @@ def test_questions_come_one_at_a_time() -> None:
     answers: queue.Queue[tuple[str, ...] | None] = queue.Queue()
     prompts = Prompts(told.put)
     asked(prompts, "a", answers)
-    first = told.get(timeout=5).prompts
+    first = told.get(timeout=40).prompts
     asked(prompts, "b", answers)
     prompts.answer(first[0].id, None)
-    assert answers.get(timeout=5) is None
-    assert told.get(timeout=5).prompts == ()
-    assert [prompt.host for prompt in told.get(timeout=5).prompts] == ["b"]
+    assert answers.get(timeout=40) is None
+    assert told.get(timeout=40).prompts == ()
+    assert [prompt.host for prompt in told.get(timeout=40).prompts] == ["b"]
 
 
 def test_nobody_answers_in_time() -> None:
@@ -54,7 +54,7 @@ def test_closing_declines_what_is_open_and_what_follows() -> None:
     answers: queue.Queue[tuple[str, ...] | None] = queue.Queue()
     prompts = Prompts(told.put)
     asked(prompts, "a", answers)
-    told.get(timeout=5)
+    told.get(timeout=40)
     prompts.close()
-    assert answers.get(timeout=5) is None
+    assert answers.get(timeout=40) is None
     assert prompts.ask("b", "Password", "", ()) is None

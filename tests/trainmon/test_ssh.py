@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.product import QUICK
 from tests.lab.sshd import Sshd, until
 from trainmon.errors import CommandFailed, HostUnreachable, TrainmonError
 from trainmon.reader import Reader
@@ -132,7 +133,7 @@ def test_an_unread_complaint_costs_no_cpu(shell: SshShell) -> None:
     shell.stream(["sh", "-c", "echo oops >&2; sleep 0.6"], heard)
     until(lambda: heard.err, "the complaint arrives")
     before = time.process_time()
-    assert heard.done.wait(10)
+    assert heard.done.wait(40)
     assert time.process_time() - before < 0.1
     assert heard.err == b"oops\n"
 
@@ -281,7 +282,7 @@ def test_closing_with_a_hung_host_takes_no_time(sshd: Sshd, reader: Reader, tmp_
     stream.close()
     dialer.close()
     reader.stop()
-    assert time.monotonic() - before < 1.0
+    assert time.monotonic() - before < QUICK
     send_all(stopped, signal.SIGKILL)
 
 

@@ -74,7 +74,7 @@ def agent(tmp_path: Path) -> Iterator[Path]:
         yield path
     finally:
         process.kill()
-        process.wait(5)
+        process.wait(40)
 
 
 def add_to(agent: Path, *keys: Path) -> None:

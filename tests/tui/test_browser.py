@@ -45,10 +45,10 @@ def test_the_browser_gets_the_address_as_it_is_and_a_failure_is_told(
     monkeypatch.setenv("BROWSER", f"{browser} %s")
 
     open_page(PAGE, told.put)
-    assert told.get(timeout=10.0)
+    assert told.get(timeout=40)
     assert (tmp_path / "asked").read_text() == PAGE
 
     browser.write_text("#!/bin/sh\nexit 1\n")
     open_page(PAGE, told.put)
-    assert not told.get(timeout=10.0)
+    assert not told.get(timeout=40)
     assert capfd.readouterr() == ("", ""), "nothing may be written into our screen"

@@ -18,8 +18,11 @@ from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import StillClock, settled
 from tests.tui.states import calm
 from tui.app import Dashboard
+from tui.messages import IDLE_LOOKS
 
 SIZE = 120, 40
+MINUTES = 600.0
+"""A message goes when a test says so, on however busy a machine."""
 
 
 class Mirrored(Dashboard):
@@ -45,15 +48,17 @@ class Mirrored(Dashboard):
 
 async def seen(app: Mirrored, pilot: Pilot[None], lines: int) -> bool:
     """Whether the terminal comes to show a message on so many lines."""
-    for _ in range(60):
+    for _ in range(600):
         if app.lines_of_messages == lines:
             return True
         await pilot.pause(0.05)
     return False
 
 
-async def gone(message: Widget) -> None:
-    """It has left the tree; the screen is not laid out anew yet."""
+async def cleared(app: Mirrored) -> None:
+    """The message has left the tree; the screen is not laid out anew yet."""
+    message = app.screen.query("Toast").first(Widget)
+    app.clear_notifications()
     while message.is_attached:
         await asyncio.sleep(0)
 
@@ -62,14 +67,13 @@ async def test_a_message_that_goes_while_a_pane_asks_where_it_is_leaves_no_cell_
     app = Mirrored()
     async with app.run_test(size=SIZE, notifications=True) as pilot:
         await settled(pilot)
-        app.notify("message number 1", title="asked", timeout=30.0)
+        app.notify("message number 1", title="asked", timeout=MINUTES)
         assert await seen(app, pilot, 1)
         app.messages.look()
 
         app.main.run_pane.lines.refresh()  # it is not in sight: the screen's map is made anew for the next who asks
         await pilot.pause(0.1)
-        app.clear_notifications()
-        await asyncio.wait_for(gone(app.screen.query("Toast").first(Widget)), 5.0)
+        await cleared(app)
         assert app.main.runs.width > 0
 
         assert await seen(app, pilot, 0)
@@ -78,13 +82,13 @@ async def test_a_message_that_goes_while_a_pane_asks_where_it_is_leaves_no_cell_
 async def test_nobody_looks_for_messages_when_there_is_none() -> None:
     app = Mirrored()
     async with app.run_test(size=SIZE, notifications=True) as pilot:
-        app.notify("message number 1", timeout=30.0)
+        app.notify("message number 1", timeout=MINUTES)
         assert await seen(app, pilot, 1)
-        assert app.messages.is_looking
-        app.clear_notifications()
-        for _ in range(100):
+        for _ in range(2 * IDLE_LOOKS):
             app.messages.look()
-            await pilot.pause(0.05)
-            if not app.messages.is_looking:
-                break
+        assert app.messages.is_looking
+
+        await cleared(app)
+        for _ in range(2 * IDLE_LOOKS):
+            app.messages.look()
         assert not app.messages.is_looking
