@@ -54,14 +54,14 @@ def lines() -> queue.SimpleQueue[str | None]:
     return told
 
 
-def main(directory: Path, file: Path, is_network: bool, lease: Seconds) -> None:
+def main(directory: Path, file: Path, is_network: bool, lease: Seconds, patience: Seconds) -> None:
     ledger = Ledger(directory, lambda _: None, is_network=is_network)
 
     def submit(event: Event) -> None:
         if isinstance(event, DutyChanged):
             print(event.duty.holder, event.duty.where, event.duty.words or "", sep="|", flush=True)
 
-    office = Office(ledger, (Lines(file),), submit, patience=1.0, program="alerts-only", lease=lease)
+    office = Office(ledger, (Lines(file),), submit, patience=patience, program="alerts-only", lease=lease)
     ledger.start()
     office.start()
     orders = lines()
@@ -83,4 +83,5 @@ def main(directory: Path, file: Path, is_network: bool, lease: Seconds) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "network", float(sys.argv[4]))
+    disk, lease, patience = sys.argv[3:]
+    main(Path(sys.argv[1]), Path(sys.argv[2]), disk == "network", float(lease), float(patience))

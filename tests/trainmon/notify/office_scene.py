@@ -19,7 +19,7 @@ from trainmon.model_alerts import AlertChanges, Channel, Delivered, DutyChanged,
 from trainmon.notify.base import Message, Sender, Sent
 from trainmon.notify.office import Office
 
-PATIENT = 20.0
+PATIENT = 40.0
 """How long a test waits for what must come; a hang, if it does not."""
 
 

@@ -52,6 +52,7 @@ def test_of_two_programs_one_tells_and_the_other_takes_over_when_it_is_killed(tm
             duty = second.of(DutyChanged)[-1].duty
             assert (duty.holder, duty.where) == ("other", f"pid {first.process.pid}")
             second.hand_over(fire("mine"))
+            second.until_marked()
             first.kill()
             until(lambda: second.holder == "us")
             (recalled,) = [event.recalled for event in second.of(AlertsRecalled)]

@@ -106,7 +106,7 @@ def test_a_full_disk_stops_nothing_and_what_happened_is_written_when_there_is_ro
 
 
 def test_a_program_that_may_write_no_more_goes_on_telling(tmp_path: Path) -> None:
-    with program(tmp_path) as made:
+    with program(tmp_path, patience=1.0) as made:
         made.says("us")
         made.fire("before")
         query = "SELECT key FROM outbox WHERE state = 'sent' AND key LIKE '%-fire' ORDER BY key"

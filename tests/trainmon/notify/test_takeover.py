@@ -31,7 +31,7 @@ def two(directory: Path, disk: str = "local", **env: Any) -> Iterator[tuple[Prog
     own = {"lease": LEASE, **env}
     with program(directory, disk, told=directory.with_name("told-1"), **own) as first:
         first.says("us")
-        with program(directory, disk, told=directory.with_name("told-2"), lease=LEASE) as second:
+        with program(directory, disk, told=directory.with_name("told-2"), lease=LEASE, patience=1.0) as second:
             second.says("other")
             yield first, second
 
@@ -116,8 +116,8 @@ def test_a_disk_that_hangs_for_the_leader_neither_ends_its_leadership_nor_hides_
 def test_a_disk_that_hangs_for_all_does_not_keep_the_standby_from_taking_over(tmp_path: Path) -> None:
     mount = HungMount.at(tmp_path / "state", tmp_path)
     with (
-        program(tmp_path / "state", told=tmp_path / "told-1", lease=LEASE, env=mount.env) as first,
-        program(tmp_path / "state", told=tmp_path / "told-2", lease=LEASE, env=mount.env) as second,
+        program(tmp_path / "state", told=tmp_path / "told-1", lease=LEASE, patience=1.0, env=mount.env) as first,
+        program(tmp_path / "state", told=tmp_path / "told-2", lease=LEASE, patience=1.0, env=mount.env) as second,
     ):
         until(lambda: not first.said.empty() and not second.said.empty())
         leader, standby = (first, second) if first.said.get().startswith("us") else (second, first)
