@@ -92,6 +92,7 @@ def _read(task: Path) -> bytes:
         return b""
 
 
+@pytest.mark.slow  # Slurm is asked every 15 s, and what is told comes after two such looks
 def test_a_training_that_is_killed_is_code_red_and_one_that_is_started_again_is_taken_up(
     slurm: Slurm, sshd: Sshd, ntfy: NtfyServer, watch: Callable[..., Watch]
 ) -> None:
