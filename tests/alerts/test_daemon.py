@@ -71,6 +71,7 @@ def test_daemons_that_are_killed_are_followed_by_others_and_nothing_is_told_twic
     fill(nodes, 0)
     until_told(ntfy, "CODE RED", "n0")
     first.until("sent", channel="phone")
+    first.until_marked()
 
     first.kill()
     second.until("duty", holder="us")
@@ -78,6 +79,7 @@ def test_daemons_that_are_killed_are_followed_by_others_and_nothing_is_told_twic
     until_told(ntfy, "CODE RED", "n1")
     second.until("sent", channel="phone")
     assert second.status()["duty"]["pid"] == second.pid
+    second.until_marked()
 
     second.kill()
     assert second.run("status").returncode == 3

@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.end_to_end.product import PROGRAM, environment
 from tests.lab.daemons import Daemon, until
+from trainmon.ledger import alerts_now
 
 PATIENCE = 40.0
 PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)')
@@ -104,6 +105,10 @@ class Watch:
             error.add_note(self.log.read_text() if self.log.exists() else "it has no log")
             raise
         return self.lines(event=what, **wanted)[-1]
+
+    def until_marked(self) -> None:
+        """Wait until what was sent is written down as sent: no program after this one sends it again."""
+        until(lambda: alerts_now(self.state, time.time()).outbox.waiting == 0, "the marks of what was sent", PATIENCE)
 
     # ---- what is asked of it -----------------------------------------------------------------------------------------
 
