@@ -48,6 +48,11 @@ class Picture(NamedTuple):
 
 PICTURES = (
     Picture("dashboard.svg", (180, 45)),
+    Picture("runs.svg", (140, 18), ("1",)),
+    Picture("gpus.svg", (140, 24), ("2", "2")),
+    Picture("disk.svg", (140, 18), ("3", "3")),
+    Picture("log.svg", (140, 24), ("4", "4")),
+    Picture("queue.svg", (140, 24), ("7", "7")),
     Picture("alerts.svg", (140, 42), ("5", "5")),
     Picture("alert.svg", (140, 42), ("5", "enter")),
     Picture("node.svg", (140, 42), ("2", "enter")),

@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one command line and say how it went: 0, or 1 to 4 as the README says."""
+    """Run one command line and say how it went: 0, or 1 to 4 as docs/commands.md says."""
     name, rest = route(argv)
     try:
         code = _invoke(name, rest)

@@ -67,7 +67,7 @@ def _table_of(rule: type[Rule]) -> type[Table]:
 
 
 def rules_of(settings: Sequence[RuleSettings]) -> tuple[Rule, ...]:
-    """Every rule there is, in the README's order, set as the config says; those that are not enabled, too."""
+    """Every rule there is, in the order of RULES, set as the config says; those that are not enabled, too."""
     told = {entry.type: entry.settings for entry in settings}
     return tuple(msgspec.convert(dict(told.get(rule.name, {})), rule) for rule in RULES)
 

@@ -19,7 +19,10 @@ from trainmon.config_values import (
     read_text,
     read_texts,
     shown,
+    toml,
     whole_number,
+    write_duration,
+    write_share,
 )
 
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGTP]i?)?B")
@@ -63,6 +66,19 @@ def read_size(value: object) -> int:
     return round(float(match[1]) * base ** PREFIXES.index(prefix[0]))
 
 
+def write_longest(seconds: Seconds) -> str:
+    return toml("never") if seconds == NEVER else write_duration(seconds)
+
+
+def write_size(size: int) -> str:
+    """Bytes as the config writes them: 50000000000 is `50GB`."""
+    for power in range(5, 0, -1):
+        for unit, base in ((f"{PREFIXES[power]}B", 1000), (f"{PREFIXES[power]}iB", 1024)):
+            if size and size % base**power == 0:
+                return toml(f"{size // base**power}{unit}")
+    return toml(f"{size}B")
+
+
 def read_number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Wrong(f"must be a number, not {shown(value)}")
@@ -78,9 +94,9 @@ def read_whole_numbers(value: object) -> list[int]:
 
 
 NAMED = {
-    "duration": Kind('a duration: "0s", "30s", "5m", "1h30m"', read_hold),
-    "share": Kind('a share: "80%"', read_part),
-    "size": Kind('a size: "50GB", "1.5TiB"', read_size),
+    "duration": Kind('a duration: "0s", "30s", "5m", "1h30m"', read_hold, write_duration),
+    "share": Kind('a share: "80%"', read_part, write_share),
+    "size": Kind('a size: "50GB", "1.5TiB"', read_size, write_size),
 }
 """By the word that a rule's field is annotated with."""
 
@@ -123,7 +139,7 @@ def read_days(value: object) -> list[int]:
 Moment = Annotated[Instant, Kind("a date and time: 2031-05-01T08:00:00+02:00", read_moment)]
 TimeOfDay = Annotated[tuple[int, int], Kind('a time of day: "08:30"', read_time_of_day)]
 Days = Annotated[tuple[int, ...], Kind('days: ["tue", "sat"]', read_days)]
-Longest = Annotated[Seconds, Kind('a duration, or "never"', read_longest)]
+Longest = Annotated[Seconds, Kind('a duration, or "never"', read_longest, write_longest)]
 
 
 def kind_of(type_: object) -> Kind:

@@ -1,4 +1,4 @@
-"""The tables of the config, as the values that the program runs with. The README's config table is made from here."""
+"""The tables of the config, as the values that the program runs with. docs/configuration.md is made from here."""
 
 from __future__ import annotations
 

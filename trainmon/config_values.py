@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from trainmon.clock import Seconds
 
@@ -34,12 +35,19 @@ class Wrong(ValueError):
     """What is wrong with one value: the end of a sentence that begins with the setting's name."""
 
 
+def toml(value: object) -> str:
+    """A plain value as the config writes it: JSON writes texts, numbers, true, false and lists as TOML does."""
+    return json.dumps(value, ensure_ascii=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How one setting is written, in words for the README, and the function that reads it."""
+    """How one setting is written: in words for the documentation, the function that reads it, and the one that writes
+    what was read as the config accepts it."""
 
     words: str
     read: Callable[[object], object]
+    write: Callable[[Any], str] = toml
 
 
 def shown(value: object) -> str:
@@ -231,6 +239,14 @@ def duration_text(seconds: Seconds) -> str:
     return "".join(parts) or "0s"
 
 
+def write_duration(seconds: Seconds) -> str:
+    return toml(duration_text(seconds))
+
+
+def write_share(share: float) -> str:
+    return toml(f"{share * 100:g}%")
+
+
 def read_share(value: object) -> float:
     match = SHARE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
@@ -312,11 +328,11 @@ Pattern = Annotated[str, Kind("a regular expression", read_pattern)]
 RemotePath = Annotated[str, Kind("an absolute path", read_path)]
 LogPath = Annotated[str, Kind('an absolute path, may be a glob; or "wandb"', read_log)]
 Secret = Annotated[str, Kind('"env:NAME" or "file:/path"', read_secret)]
-Duration = Annotated[Seconds, Kind('a duration: "2s", "15m", "1h30m", "90d"', read_duration)]
-WandbPeriod = Annotated[Seconds, Kind('a duration from "15s"', read_wandb_period)]
+Duration = Annotated[Seconds, Kind('a duration: "2s", "15m", "1h30m", "90d"', read_duration, write_duration)]
+WandbPeriod = Annotated[Seconds, Kind('a duration from "15s"', read_wandb_period, write_duration)]
 Project = Annotated[str, Kind('"team/project"', read_project)]
-SlurmPeriod = Annotated[Seconds, Kind('a duration from "15s"', read_slurm_period)]
-Share = Annotated[float, Kind('a share: "80%"', read_share)]
+SlurmPeriod = Annotated[Seconds, Kind('a duration from "15s"', read_slurm_period, write_duration)]
+Share = Annotated[float, Kind('a share: "80%"', read_share, write_share)]
 Host = Annotated[str, Kind("a host", read_host)]
 Hosts = Annotated[tuple[str, ...], Kind("Slurm host lists", read_hosts)]
 Nodes = Annotated[tuple[str, ...] | None, Kind('Slurm host lists, or "slurm"', read_nodes)]

@@ -1,13 +1,11 @@
-"""The README's tables, made from the code: `python -m trainmon.docs --check` or `--write`."""
+"""The generated parts of docs/, made from the code: `python -m trainmon.docs --check` or `--write`."""
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -17,30 +15,36 @@ from trainmon.commands.act import COMMON, EXITS
 from trainmon.config_decode import find_kind, table_of
 from trainmon.config_table import Table
 from trainmon.config_tables import Settings
-from trainmon.config_values import Duration, Share, SlurmPeriod, WandbPeriod, duration_text
-from trainmon.docs_alerts import channels, rules
+from trainmon.docs_alerts import cell, channels, default_of, grid, rules
 from trainmon.notes import notes, words
 
-README = Path(__file__).parent.parent / "README.md"
+FOLDER = Path(__file__).parent.parent / "docs"
 UNUSED = "Not used yet."
-ELSEWHERE = {"rule": "Its settings: see [Rules](#rules).", "notify": "Its settings: see [Channels](#channels)."}
+ELSEWHERE = {
+    "rule": "See [alerts and rules](alerts-and-rules.md#rules) for the settings of each rule.",
+    "notify": "See [alerts and rules](alerts-and-rules.md#channel-settings) for the settings of each channel type.",
+}
 """Tables of several kinds, each of which has settings of its own."""
 
 
-def tables() -> dict[str, str]:
-    """Every generated part of the README, by the name in its markers."""
-    makers: dict[str, Callable[[], str]] = {"commands": commands, "keys": keys, "config": config, "formats": formats}
-    makers |= {"rules": rules, "channels": channels}
-    return {name: make() for name, make in makers.items()}
+def parts() -> dict[str, dict[str, Callable[[], str]]]:
+    """Every generated part, by the page it is on and the name in its markers."""
+    return {
+        "alerts-and-rules.md": {"rules": rules, "channels": channels},
+        "commands.md": {"commands": commands},
+        "configuration.md": {"config": config, "formats": formats},
+        "keys.md": {"keys": keys},
+    }
 
 
-def renewed(text: str) -> str:
-    """The README with its generated parts made anew. A part without its markers is an error."""
-    for name, part in tables().items():
+def renewed(page: str, text: str) -> str:
+    """A page with its generated parts made anew. A part without its markers is an error."""
+    for name, make in parts()[page].items():
+        part = make().strip()
         marked = re.compile(rf"(<!-- {name}: made by trainmon.docs -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        text, found = marked.subn(lambda match, part=part: f"{match[1]}\n{part.strip()}\n\n{match[2]}", text)  # type: ignore[misc]
+        text, found = marked.subn(lambda match, part=part: f"{match[1]}\n{part}\n\n{match[2]}", text)  # type: ignore[misc]
         if found != 1:
-            raise SystemExit(f"README.md: there must be one <!-- {name}: made by trainmon.docs --> part, not {found}")
+            raise SystemExit(f"{page}: there must be one <!-- {name}: made by trainmon.docs --> part, not {found}")
     return text
 
 
@@ -48,37 +52,60 @@ def renewed(text: str) -> str:
 
 
 def commands() -> str:
-    """The command line as a table."""
-    lines = ["| command | what it does |", "|---|---|"]
-    for name in cli.COMMANDS:
-        command = cli.command(name)
-        of_all = len(COMMON) if name in cli.VERBS else 0
-        lines.append(_command_row(name, command.params[: len(command.params) - of_all], command.help))
-    verb = cli.command(cli.VERBS[0])
-    shared = verb.params[len(verb.params) - len(COMMON) :]
-    takes = " ".join(map(_usage, shared))
-    lines.append(f"| `… {takes}` | Every command that acts takes these. {' '.join(EXITS.split())} |")
-    return "\n".join(lines)
+    """Every command: how it is called, what it does, and its options."""
+    sections = [_section(cli.command(name), name) for name in cli.COMMANDS if name not in cli.VERBS]
+    acting = [cli.command(name) for name in cli.VERBS]
+    shared = acting[0].params[-len(COMMON) :]
+    rows = [
+        f"| `{cell(_usage(command.name or '', command.params[: -len(COMMON)]))}` | {cell(command.short_help or '')} |"
+        for command in acting
+    ]
+    own = {row: None for command in acting for row in _options(command.params[: -len(COMMON)])}
+    sections.append(
+        "### Commands that act\n\n"
+        + "\n".join(["| command | what it does |", "|---|---|", *rows])
+        + f"\n\n{_flat(EXITS)}\n\n"
+        + "\n".join(["| option | meaning |", "|---|---|", *own, *_options(shared)])
+    )
+    return "\n\n".join(sections)
 
 
-def _command_row(name: str, params: list[click.Parameter], help_text: str | None) -> str:
-    """One command; of those that act without what all of them share."""
-    words = ["trainmon-tui", *([] if name == cli.DASHBOARD else [name]), *map(_usage, params)]
-    told = (help_text or "") if name not in cli.VERBS else (help_text or "").replace(EXITS, "")
-    return f"| `{_cell(' '.join(words))}` | {_cell(' '.join(told.split()))} |"
+def _section(command: click.Command, name: str) -> str:
+    usage = _usage("" if name == cli.DASHBOARD else name, command.params)
+    title = "trainmon-tui" if name == cli.DASHBOARD else f"trainmon-tui {name}"
+    text = "\n\n".join(map(_flat, (command.help or "").split("\n\n")))
+    options = [*_options(command.params)]
+    table = "\n".join(["| option | meaning |", "|---|---|", *options])
+    return f"### `{title}`\n\n```\n{usage}\n```\n\n{text}" + (f"\n\n{table}" if options else "")
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+def _flat(text: str) -> str:
+    return " ".join(text.split())
 
 
-def _usage(param: click.Parameter) -> str:
+def _usage(name: str, params: Iterable[click.Parameter]) -> str:
+    return " ".join(word for word in ("trainmon-tui", name, *map(_parameter, params)) if word)
+
+
+def _parameter(param: click.Parameter) -> str:
     if isinstance(param, click.Argument):
         return (param.metavar or "").replace("]...", "…]").replace("...", "…")
+    return f"[{_option(param)}]"
+
+
+def _option(param: click.Parameter) -> str:
     if param.metavar and param.metavar.startswith("[="):
-        return f"[{param.opts[0]}{param.metavar}]"
+        return f"{param.opts[0]}{param.metavar}"
     takes = "" if isinstance(param, click.Option) and param.is_flag else f" {param.metavar or param.type.name.upper()}"
-    return f"[{param.opts[0]}{takes}]"
+    return f"{param.opts[0]}{takes}"
+
+
+def _options(params: Iterable[click.Parameter]) -> Iterator[str]:
+    """A row for each option; the default is named where the help names it."""
+    for param in params:
+        if isinstance(param, click.Option):
+            shown = f" [default: {param.default}]" if param.show_default else ""
+            yield f"| `{cell(_option(param))}` | {cell(_flat(param.help or ''))}{shown} |"
 
 
 def keys() -> str:
@@ -89,13 +116,16 @@ def keys() -> str:
 
 
 def formats() -> str:
-    """The log formats that are known, and what a format of one's own may name."""
+    """The built-in log formats, and the named groups of a custom one."""
     from trainmon.steps import FORMATS
     from trainmon.steps.named import COUNTS, NUMBERS
 
     known = ", ".join(f"`{a_format.name}`" for a_format in FORMATS)
     groups = ", ".join(f"`{name}`" for name in COUNTS + NUMBERS)
-    return f"Known by themselves: {known}.\n\nNamed groups of a `[[log_format]]`: {groups}; `step` is needed."
+    return (
+        f"Built-in formats, tried in this order: {known}.\n\n"
+        f"Named groups of a `[[log_format]]`: {groups}. Only `step` is required."
+    )
 
 
 # ---- the config -----------------------------------------------------------------------------------------------------
@@ -108,78 +138,60 @@ def config() -> str:
     top: list[str] = []
     for field in msgspec.structs.fields(Settings):
         table, many = table_of(field.type)
+        title = f"`[[{field.encode_name}]]`" if many else f"`[{field.encode_name}]`"
         if table is None:
             top += _rows(Settings, field, "")
         elif UNUSED in words(table):
             names = ", ".join(f"`{name}`" for name in _names(table))
-            idle.append(f"- `{_title(field.encode_name, many)}` {words(table).replace(UNUSED, '').strip()} {names}")
+            idle.append(f"- {title} {words(table).replace(UNUSED, '').strip()} Settings: {names}.")
         elif field.encode_name in ELSEWHERE:
-            used.append(f"**`{_title(field.encode_name, many)}`** {words(table)} {ELSEWHERE[field.encode_name]}")
+            used.append(f"### {title}\n\n{words(table)} {ELSEWHERE[field.encode_name]}")
         else:
-            used.append(f"**`{_title(field.encode_name, many)}`** {words(table)}\n\n{_grid(_all_rows(table, ''))}")
-    first = f"At the top of the file:\n\n{_grid(top)}"
-    later = "Read and checked, and not used by this version:\n\n" + "\n".join(idle)
-    return "\n\n".join([first, *used, later])
+            used.append(f"### {title}\n\n{words(table)}\n\n{grid(_all_rows(table, ''))}")
+    later = "### Not used yet\n\nThis version reads and checks these tables, but does not use them:\n\n" + "\n".join(
+        idle
+    )
+    return "\n\n".join([f"### Top level\n\n{grid(top)}", *used, later])
 
 
-def _title(name: str, many: bool) -> str:
-    return f"[[{name}]]" if many else f"[{name}]"
-
-
-def _grid(rows: list[str]) -> str:
-    return "\n".join(["| setting | default | written as | meaning |", "|---|---|---|---|", *rows])
-
-
-def _all_rows(table: type[Table], prefix: str) -> list[str]:
-    return [row for field in msgspec.structs.fields(table) for row in _rows(table, field, prefix)]
+def _all_rows(table: type[Table], prefix: str) -> Iterator[str]:
+    for field in msgspec.structs.fields(table):
+        yield from _rows(table, field, prefix)
 
 
 def _rows(table: type[Table], field: msgspec.structs.FieldInfo, prefix: str) -> Iterator[str]:
     inner, _ = table_of(field.type)
     name = prefix + field.encode_name
-    meaning = notes(table)[field.name]
     if inner is not None:
-        if UNUSED in meaning:
-            yield f"| `{name}` | | a table: {', '.join(_names(inner))} | {meaning} |"
-        else:
-            yield from _all_rows(inner, f"{name}.")
+        yield from _all_rows(inner, f"{name}.")
         return
     kind = find_kind(field.type)
     assert kind is not None
-    yield f"| `{name}` | {_default(field)} | {kind.words.replace('|', chr(92) + '|')} | {meaning} |"
+    yield f"| `{name}` | {default_of(kind, field)} | {cell(kind.words)} | {cell(notes(table)[field.name])} |"
 
 
 def _names(table: type[Table]) -> list[str]:
     return [field.encode_name for field in msgspec.structs.fields(table)]
 
 
-def _default(field: msgspec.structs.FieldInfo) -> str:
-    if field.required:
-        return "needed"
-    value: Any = field.default
-    if value in (None, (), {}, msgspec.NODEFAULT):
-        return ""
-    if find_kind(field.type) in (find_kind(Duration), find_kind(SlurmPeriod), find_kind(WandbPeriod)):
-        return f'`"{duration_text(value)}"`'
-    if find_kind(field.type) is find_kind(Share):
-        return f'`"{value:.0%}"`'
-    return f"`{json.dumps(value)}`"
-
-
 @click.command()
-@click.option("--write", is_flag=True, help="Write the README's tables anew.")
+@click.option("--write", is_flag=True, help="Write the generated parts anew.")
 @click.option("--check", is_flag=True, help="Exit with 1 if they differ.")
 def main(write: bool, check: bool) -> None:
-    """Make the README's tables from the code."""
-    old = README.read_text()
-    new = renewed(old)
-    if write:
-        README.write_text(new)
-    elif check and new != old:
-        click.echo("README.md differs from the code; try: python -m trainmon.docs --write", err=True)
+    """Make the generated parts of docs/ from the code."""
+    stale = False
+    for page in parts():
+        file = FOLDER / page
+        old = file.read_text()
+        new = renewed(page, old)
+        stale |= new != old
+        if write:
+            file.write_text(new)
+        elif not check:
+            click.echo(new)
+    if check and stale:
+        click.echo("docs/ differs from the code; try: python -m trainmon.docs --write", err=True)
         sys.exit(1)
-    elif not check:
-        click.echo("\n\n".join(tables().values()))
 
 
 if __name__ == "__main__":

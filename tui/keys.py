@@ -1,4 +1,4 @@
-"""Every key, in one table: the footer, the help, the README, the palette and the dispatch read it.
+"""Every key, in one table: the footer, the help, docs/keys.md, the palette and the dispatch read it.
 
 Lower case looks, upper case changes; and a capital opens a plan, it never acts by itself. A key belongs to a scope; a
 place on the screen has several scopes at once, and in one place a key means one thing (`clashes` proves it).
@@ -228,18 +228,23 @@ def clashes(keys: Iterable[Key] = KEYS) -> list[str]:
 SCREENS = "a run, a job, a node, an alert"
 
 
+SHOWN_AT = {
+    "rows": "Runs, GPUs, Disk, Alerts, Queue", "list": f"Runs, GPUs, Alerts, Queue, {SCREENS}",
+    "marks": "Runs, GPUs, Alerts, Queue", "alerts": "the panes, " + SCREENS, "pane": "the panes, " + SCREENS,
+    "gpus": "GPUs", "log": "Log", "queue": "Queue", "act-any": "Runs, GPUs, Queue, a run, a job, a node",
+    "act": "Runs, Queue, a run, a job", "act-node": "GPUs, Queue, a node", "plan": "Plan", "door": "Plan",
+    "wandb": "W&B", "page": "W&B, a run", "samples": "a run", "runs": "Runs",
+    "main": "the panes", "help": "Help", "log-screen": "Log on the full screen",
+    "moves": "everywhere", "back": "everywhere",
+}  # fmt: skip
+"""Where a scope is heard, in words."""
+
+
 def markdown() -> str:
-    """The README's table of keys."""
-    where = {
-        "rows": "Runs, GPUs, Disk, Alerts, Queue", "list": f"Runs, GPUs, Alerts, Queue, {SCREENS}",
-        "marks": "Runs, GPUs, Alerts, Queue", "alerts": "the panes, " + SCREENS,
-        "gpus": "GPUs", "log": "Log", "queue": "Queue", "act-any": "Runs, GPUs, Queue, a run, a job, a node",
-        "act": "Runs, Queue, a run, a job", "act-node": "GPUs, Queue, a node", "plan": "Plan", "door": "Plan",
-        "wandb": "W&B", "page": "W&B, a run", "samples": "a run", "runs": "Runs",
-        "main": "the panes", "help": "Help", "log-screen": "Log on the full screen",
-    }  # fmt: skip
+    """The table of keys in docs/keys.md."""
     lines = ["| key | what it does | where |", "|---|---|---|"]
     for key in KEYS:
         cap = " ".join(f"`{part}`" for part in key.cap.split())
-        lines.append(f"| {cap} | {key.words} | {where.get(key.scope, '')} |")
+        where = "everywhere" if key.keys in EVERYWHERE else SHOWN_AT.get(key.scope, "everywhere but in a dialog")
+        lines.append(f"| {cap} | {key.words} | {where} |")
     return "\n".join(lines) + "\n"

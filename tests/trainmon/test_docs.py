@@ -1,24 +1,176 @@
-"""The README's tables are those of the code."""
+"""The documents say what the code says, their examples are accepted, and their links lead somewhere."""
 
 from __future__ import annotations
 
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
 import pytest
 
-from trainmon import docs
+from trainmon import cli, docs
+from trainmon.config_alerts import rules_of
+from trainmon.config_decode import decode
+from trainmon.config_notify import KINDS
+from trainmon.config_tables import Settings
+
+ROOT = docs.FOLDER.parent
+WRITTEN = sorted([*ROOT.glob("*.md"), *docs.FOLDER.glob("*.md")])
+FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 
 
-def test_the_readme_says_what_the_code_says() -> None:
-    text = docs.README.read_text()
-    assert docs.renewed(text) == text, "README.md differs; try: python -m trainmon.docs --write"
+def name(file: Path) -> str:
+    return str(file.relative_to(ROOT))
+
+
+def fenced(language: str) -> list[tuple[str, str]]:
+    """The blocks of a language in all documents."""
+    return [
+        (name(file), text)
+        for file in WRITTEN
+        for _, found, text in FENCED.findall(file.read_text())
+        if found == language
+    ]
+
+
+# ---- the generated parts ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", docs.parts())
+def test_a_page_says_what_the_code_says(page: str) -> None:
+    text = (docs.FOLDER / page).read_text()
+    assert docs.renewed(page, text) == text, f"docs/{page} differs; try: python -m trainmon.docs --write"
 
 
 def test_every_setting_has_its_meaning() -> None:
-    rows = [line.split(" | ") for line in docs.config().splitlines() if line.startswith("| `")]
-    assert len(rows) > 30
-    assert [row[0] for row in rows if len(row[-1].strip(" |")) < 5] == []
+    texts = [make() for page in docs.parts().values() for make in page.values()]
+    rows = [line.split(" | ") for text in texts for line in text.splitlines() if line.startswith("| `")]
+    assert len(rows) > 300
+    assert [row[:2] for row in rows if len(row[-1].strip(" |")) < 2] == []
 
 
-def test_a_readme_without_a_part_is_refused() -> None:
+def test_a_page_without_its_part_is_refused() -> None:
     with pytest.raises(SystemExit) as caught:
-        docs.renewed("# empty\n")
-    assert str(caught.value) == ("README.md: there must be one <!-- commands: made by trainmon.docs --> part, not 0")
+        docs.renewed("keys.md", "# empty\n")
+    assert str(caught.value) == "keys.md: there must be one <!-- keys: made by trainmon.docs --> part, not 0"
+
+
+# ---- defaults --------------------------------------------------------------------------------------------------------
+
+REQUIRED = {
+    "run": 'name = "a"',
+    "log_format": "name = 'a'\npattern = '(?P<step>\\d+)'",
+    "disk": 'path = "/d"\nquota.command = ["lfs", "quota"]\nquota.parser = "lustre"',
+    "maintenance": 'at = "08:30"\nfor = "1h"',
+    "ntfy": 'topic = "a"',
+    "webhook": 'url = "https://h/"',
+    "healthchecks": 'url = "https://h/"',
+    "command": 'command = ["a"]',
+    "desktop": "",
+    "apprise": 'url = "mailto://a"',
+}
+"""What a table must have besides the setting that is pasted."""
+
+
+def settings(text: str) -> Settings:
+    found, problems = decode(tomllib.loads(text), "pasted.toml")
+    assert found is not None, (text, problems)
+    return found
+
+
+def config_defaults() -> Iterator[tuple[str, str]]:
+    """A table with what it requires, and each line that its documentation says is the default."""
+    for section in re.split(r"^### ", docs.config(), flags=re.MULTILINE)[1:]:
+        title, _, text = section.partition("\n")
+        header = title.strip("`") if title.startswith("`") else ""
+        for setting, default in re.findall(r"^\| `([\w.-]+)` \| `(.+?)` \|", text, re.MULTILINE):
+            yield f"{header}\n{REQUIRED.get(header.strip('[]'), '')}", f"{setting} = {default}"
+
+
+def rule_defaults() -> Iterator[tuple[str, str]]:
+    text = docs.rules()
+    for rule, hold, keep in re.findall(r"^\| `([\w-]+)` \|.*\| `(\S+)` \| `(\S+)` \|", text, re.MULTILINE):
+        head = f'[[rule]]\ntype = "{rule}"'
+        yield from ((head, f"hold = {hold}"), (head, f"keep = {keep}"), (head, "enabled = true"))
+    for rule, setting, default in re.findall(r"^\| `([\w-]+)` \| `(\w+)` \| `(.+?)` \|", text, re.MULTILINE):
+        yield f'[[rule]]\ntype = "{rule}"', f"{setting} = {default}"
+
+
+def channel_defaults() -> Iterator[tuple[str, str]]:
+    common, *own = re.split(r"^### ", docs.channels(), flags=re.MULTILINE)[1:]
+    for kind, section in zip(KINDS, own, strict=True):
+        for setting, default in re.findall(r"^\| `(\w+)` \| `(.+?)` \|", common + section, re.MULTILINE):
+            yield f'[[notify]]\ntype = "{kind}"\n{REQUIRED[kind]}', f"{setting} = {default}"
+
+
+def test_a_printed_default_is_what_the_config_accepts_and_what_holds_without_it() -> None:
+    pasted = [*config_defaults(), *channel_defaults()]
+    assert len(pasted) > 40
+    different = [line for table, line in pasted if settings(f"{table}\n{line}") != settings(table)]
+    assert different == []
+
+
+def test_a_printed_default_of_a_rule_is_the_one_that_holds_without_it() -> None:
+    pasted = [*rule_defaults()]
+    assert len(pasted) > 200
+    assert [
+        (table, line)
+        for table, line in pasted
+        if rules_of(settings(f"{table}\n{line}").rules) != rules_of(settings(table).rules)
+    ] == []
+
+
+# ---- what is written by hand -----------------------------------------------------------------------------------------
+
+
+def test_every_toml_example_is_accepted() -> None:
+    blocks = fenced("toml")
+    assert len(blocks) > 5
+    refused = {(file, text): decode(tomllib.loads(text), file)[1] for file, text in blocks}
+    assert {where: problems for where, problems in refused.items() if problems} == {}
+
+
+def test_every_command_line_in_an_example_is_accepted() -> None:
+    lines = [line.split(" # ")[0] for _, text in fenced("sh") for line in text.splitlines()]
+    called = [shlex.split(line)[1:] for line in lines if line.startswith("trainmon-tui")]
+    assert len(called) > 15
+    for argv in called:
+        command, rest = cli.route(argv)
+        try:
+            cli.command(command).make_context(command, rest)
+        except click.ClickException as error:
+            pytest.fail(f"trainmon-tui {shlex.join(argv)}: {error.message}")
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub gives to a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("file", WRITTEN, ids=name)
+def test_every_link_leads_somewhere(file: Path) -> None:
+    text = FENCED.sub("", file.read_text())
+    targets = [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
+    lost = []
+    for target in targets:
+        path, _, anchor = target.partition("#")
+        there = (file.parent / path).resolve() if path else file
+        headings = re.findall(r"^#+ (.+)$", there.read_text(), re.MULTILINE) if anchor and there.is_file() else []
+        if not there.exists() or (anchor and anchor not in map(slug, headings)):
+            lost.append(target)
+    assert lost == []
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert [file.name for file in docs.FOLDER.glob("*.md") if f"docs/{file.name}" not in text] == []
+    assert [file.name for file in ROOT.glob("[A-Z]*.md") if file.name != "README.md" and file.name not in text] == []
+
+
+def test_the_readme_is_short() -> None:
+    text = (ROOT / "README.md").read_bytes()
+    assert len(text.splitlines()) <= 250
+    assert len(text) <= 16 * 1024

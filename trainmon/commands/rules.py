@@ -1,4 +1,4 @@
-"""trainmon-tui rules: what is looked for, how each rule is set, and where its defaults are from."""
+"""trainmon-tui rules: what each rule detects, its settings, and the reason for its defaults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainmon.commands.options import config_option
 if TYPE_CHECKING:
     from trainmon.rules.base import Rule
 
-HEAD = ("RULE", "HOLD", "KEEP", "SET OTHERWISE", "WHAT IT LOOKS FOR")
+HEAD = ("RULE", "FOR", "KEEP FIRING FOR", "OVERRIDES", "DESCRIPTION")
 
 
 @click.command("rules")
@@ -107,13 +107,13 @@ def one_rule(rule: Rule) -> Iterator[str]:
     kind = type(rule)
     before = kind()
     yield f"{rule.name}: {words(kind)}"
-    yield f"defaults from: {rule.origin}"
+    yield f"reason for the defaults: {rule.origin}"
     rows = [
         (name, _written(kind, name, getattr(rule, name)), _written(kind, name, getattr(before, name)), note)
         for name in rule.__struct_fields__
         for note in (notes(kind)[name],)
     ]
-    yield from table(("SETTING", "IS", "DEFAULT", "MEANING"), rows)
+    yield from table(("SETTING", "VALUE", "DEFAULT", "MEANING"), rows)
 
 
 def _written(kind: type[Rule], name: str, value: object) -> str:

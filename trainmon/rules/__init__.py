@@ -1,4 +1,4 @@
-"""The rules: what is looked for in every State. `RULES` is all of them, in the order of the README."""
+"""The rules: what is looked for in every State. `RULES` is all of them, in the order of docs/alerts-and-rules.md."""
 
 from __future__ import annotations
 

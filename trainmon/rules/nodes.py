@@ -1,4 +1,4 @@
-"""All rules about nodes, in the order of the README."""
+"""All rules about nodes, in the order of docs/alerts-and-rules.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules about runs, in the order of the README."""
+"""Rules about runs, in the order of docs/alerts-and-rules.md."""
 
 from __future__ import annotations
 
