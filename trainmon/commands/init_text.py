@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ENTITY = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 TEXT = """\
-# What trainmon-tui watches. Every setting: docs/configuration.md. `trainmon-tui check` tests whether all of it can be reached.
+# What trainmon-tui watches. Every setting: docs/configuration.md. `trainmon-tui check` tests all that it names.
 # Durations are written "2s", "15m", "1h30m"; hosts as ssh knows them, or as Slurm host lists.
 
 # read_only = true              # refuse every action
