@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainmon.config_decode import decode
+from trainmon.config_notify import KINDS
 from trainmon.config_secrets import secret
 from trainmon.config_values import Wrong
 
@@ -26,8 +27,8 @@ MISTAKES = {
     ),
     "type-of-apprise": (
         '[[notify]]\ntype = "slack"',
-        '[[notify]] #1 (slack): "type" is "slack", and there is no such kind of channel; there is ntfy, webhook, '
-        "healthchecks, command, desktop, apprise, and apprise speaks to all else",
+        '[[notify]] #1 (slack): "type" is "slack", and there is no such kind of channel; there is '
+        f"{', '.join(KINDS)}, and apprise speaks to all else",
     ),
     "setting-like-one": (
         NTFY + "pictres = true",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import tomllib
@@ -10,12 +11,15 @@ from pathlib import Path
 
 import click
 import pytest
+from msgspec import Struct
+from msgspec.structs import fields
 
 from trainmon import cli, docs
 from trainmon.config_alerts import rules_of
-from trainmon.config_decode import decode
+from trainmon.config_decode import decode, find_kind, table_of
 from trainmon.config_notify import KINDS
 from trainmon.config_tables import Settings
+from trainmon.config_values import Kind, Wrong, toml
 
 ROOT = docs.FOLDER.parent
 WRITTEN = sorted([*ROOT.glob("*.md"), *docs.FOLDER.glob("*.md")])
@@ -60,19 +64,28 @@ def test_a_page_without_its_part_is_refused() -> None:
 
 # ---- defaults --------------------------------------------------------------------------------------------------------
 
-REQUIRED = {
-    "run": 'name = "a"',
-    "log_format": "name = 'a'\npattern = '(?P<step>\\d+)'",
-    "disk": 'path = "/d"\nquota.command = ["lfs", "quota"]\nquota.parser = "lustre"',
-    "maintenance": 'at = "08:30"\nfor = "1h"',
-    "ntfy": 'topic = "a"',
-    "webhook": 'url = "https://h/"',
-    "healthchecks": 'url = "https://h/"',
-    "command": 'command = ["a"]',
-    "desktop": "",
-    "apprise": 'url = "mailto://a"',
-}
-"""What a table must have besides the setting that is pasted."""
+SAMPLES = ("(?P<step>\\d+)", "a", "/d", "https://h/", "1h", "lustre", ["a"])
+TIMED = {"maintenance": 'at = "08:30"\n'}
+"""A window needs one of two settings."""
+
+
+def required(table: type[Struct], prefix: str = "") -> Iterator[str]:
+    """The lines that a table must have: of each required setting the first sample that it takes."""
+    for field in fields(table):
+        inner, _ = table_of(field.type)
+        if inner is not None:
+            yield from required(inner, f"{prefix}{field.encode_name}.")
+        elif field.required and field.name != "type":
+            kind = find_kind(field.type)
+            assert kind is not None
+            yield f"{prefix}{field.encode_name} = {toml(next(each for each in SAMPLES if is_taken(kind, each)))}\n"
+
+
+def is_taken(kind: Kind, sample: object) -> bool:
+    with contextlib.suppress(Wrong):
+        kind.read(sample)
+        return True
+    return False
 
 
 def settings(text: str) -> Settings:
@@ -83,11 +96,14 @@ def settings(text: str) -> Settings:
 
 def config_defaults() -> Iterator[tuple[str, str]]:
     """A table with what it requires, and each line that its documentation says is the default."""
+    tables = {field.encode_name: table_of(field.type)[0] for field in fields(Settings)}
     for section in re.split(r"^### ", docs.config(), flags=re.MULTILINE)[1:]:
         title, _, text = section.partition("\n")
         header = title.strip("`") if title.startswith("`") else ""
+        name = header.strip("[]")
+        head = f"{header}\n{TIMED.get(name, '')}{''.join(required(tables[name] or Struct)) if header else ''}"
         for setting, default in re.findall(r"^\| `([\w.-]+)` \| `(.+?)` \|", text, re.MULTILINE):
-            yield f"{header}\n{REQUIRED.get(header.strip('[]'), '')}", f"{setting} = {default}"
+            yield head, f"{setting} = {default}"
 
 
 def rule_defaults() -> Iterator[tuple[str, str]]:
@@ -101,9 +117,9 @@ def rule_defaults() -> Iterator[tuple[str, str]]:
 
 def channel_defaults() -> Iterator[tuple[str, str]]:
     common, *own = re.split(r"^### ", docs.channels(), flags=re.MULTILINE)[1:]
-    for kind, section in zip(KINDS, own, strict=True):
+    for (kind, table), section in zip(KINDS.items(), own, strict=True):
         for setting, default in re.findall(r"^\| `(\w+)` \| `(.+?)` \|", common + section, re.MULTILINE):
-            yield f'[[notify]]\ntype = "{kind}"\n{REQUIRED[kind]}', f"{setting} = {default}"
+            yield f'[[notify]]\ntype = "{kind}"\n{"".join(required(table))}', f"{setting} = {default}"
 
 
 def test_a_printed_default_is_what_the_config_accepts_and_what_holds_without_it() -> None:
