@@ -37,13 +37,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     looks once and cannot wait for a hold: it believes the findings of all other rules at once."""
 
     enabled: bool = True
-    """Whether it is looked for at all."""
+    """Whether the rule is evaluated."""
     hold: Duration = 0.0
-    """How long it must be so before it fires."""
+    """How long the condition must hold before the alert fires (Prometheus: `for`)."""
     keep: Duration = 60.0
-    """How long it must be over before it is resolved."""
+    """How long the condition must be gone before the alert resolves (Prometheus: `keep_firing_for`)."""
     severity: Severity | None = None
-    """Told with this severity in place of its own."""
+    """The severity of all alerts of this rule, instead of its own."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         """All that is wrong now. What is not found is well, or `blind`."""

@@ -35,26 +35,27 @@ def graded(share: float, warn: float, critical: float) -> Severity | None:
 
 
 class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Little of a disk is left, of what may be used (`usable`). On a large one a small share is still plenty: it must
-    also be less than a few of the largest checkpoints that are saved there."""
+    """Little of a disk is left, of what may be used (`usable`). A small share of a large disk may still be plenty, so
+    the space must also be less than a few of the largest checkpoints that are saved there."""
 
     name = "disk-full"
-    origin = "10 % and 3 %: node_exporter's mixin and awesome-prometheus-alerts; two looks"
+    origin = "10 % and 3 %: node_exporter's mixin and awesome-prometheus-alerts; two samples"
 
     hold: Duration = 20.0
-    """How long it must be so before it fires: two looks."""
+    """How long the condition must hold before the alert fires: two samples."""
     keep: Duration = 1_800.0
-    """How long it must be over before it is resolved: checkpoints that come and go cross a line again and again."""
+    """How long the condition must be gone before the alert resolves: checkpoints that come and go cross a threshold
+    again and again."""
     warn: Share = 0.10
-    """The share left from which on it is told."""
+    """The free share from which on it is a warning."""
     critical: Share = 0.03
-    """The share left from which on it is critical."""
+    """The free share from which on it is critical."""
     checkpoints: int = 20
-    """Not told while so many of the largest recent checkpoint fit: 5 % of 9.8 PB are fine."""
+    """No alert while this many of the largest recent checkpoint fit: 5 % of 9.8 PB is fine."""
     little: Size = 100_000_000_000
-    """Told from this much on, however small they are: more than checkpoints is written there."""
+    """Below this much free space the size of the checkpoints does not matter: other things are written there, too."""
     plenty: Size = 10_000_000_000_000
-    """Nor, where no checkpoints are saved, while so much is left."""
+    """On a disk without checkpoints: no alert while this much is free."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for place in well(state, now, lambda disk: self._graded(disk, state) is not None):
@@ -108,21 +109,21 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class InodesFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Few files can still be made, whatever is free in bytes."""
+    """Few more files can be created, whatever the free bytes."""
 
     name = "inodes-full"
-    origin = "5 % and 3 %: node_exporter's mixin; two looks"
+    origin = "5 % and 3 %: node_exporter's mixin; two samples"
 
     hold: Duration = 20.0
-    """How long it must be so before it fires: two looks."""
+    """How long the condition must hold before the alert fires: two samples."""
     keep: Duration = 300.0
-    """How long it must be over before it is resolved."""
+    """How long the condition must be gone before the alert resolves."""
     warn: Share = 0.05
-    """The share left from which on it is told."""
+    """The free share from which on it is a warning."""
     critical: Share = 0.03
-    """The share left from which on it is critical."""
+    """The free share from which on it is critical."""
     plenty: int = 10_000_000
-    """Never told while so many files can still be made."""
+    """No alert while this many files can still be created."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for place in well(state, now, lambda disk: self._graded(disk) is not None):

@@ -22,14 +22,14 @@ NAMED = 5
 
 
 class DiskHung(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A mount does not answer, says an error, or is not there: whoever touches it waits for ever, or fails. Critical
-    where a run writes. A directory that a run has yet to make is none."""
+    """A mount does not answer, returns an error, or is not there: every access hangs or fails. It is critical if a run
+    writes there. A directory that a run has yet to create does not count."""
 
     name = "disk-hung"
     origin = "a mount that does not answer in 5 s: node_exporter's mount-timeout"
 
     hold: Duration = 30.0
-    """How long it must be so before it fires: a look at one that hangs comes every 30 s."""
+    """How long the condition must hold before the alert fires: a hung mount is tested every 30 s."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for place in places(state, now, lambda disk: disk.state != "ok"):
@@ -103,10 +103,11 @@ def _is_used(disk: Disk, run: Run) -> bool:
 
 
 class DiskReadOnly(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A disk has become read-only, as the kernel does after an error; or checkpoints are to be saved on one that is."""
+    """A disk has become read-only, as the kernel does after an error, or checkpoints are to be saved on a read-only
+    disk."""
 
     name = "disk-read-only"
-    origin = "ours: a disk with errors=remount-ro fails the next save, and nothing before it"
+    origin = "our experience: a disk with errors=remount-ro fails the next save, and nothing before it"
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         known = {alert.subject for alert in state.alerts.values() if alert.rule == self.name and alert.is_open}

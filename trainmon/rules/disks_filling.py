@@ -33,24 +33,24 @@ has no line."""
 
 
 class DiskForecast(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A disk will be full. Checkpoints that are written and deleted again are no growth: what remains after each
-    deletion is. Where many write, only a growth that is nearly a line counts."""
+    """A disk will be full soon. Checkpoints that are written and deleted again do not count as growth; what remains
+    after each deletion does. On a shared filesystem only nearly linear growth counts."""
 
     name = "disk-forecast"
-    origin = "24 h and 4 h: node_exporter's mixin; without its straight line, which a pruned checkpoint directory fools"
+    origin = "24 h and 4 h: node_exporter's mixin, without its straight line, which a pruned checkpoint directory fools"
 
     hold: Duration = 120.0
-    """How long it must be so before it fires: two forecasts."""
+    """How long the condition must hold before the alert fires: two forecasts."""
     keep: Duration = 600.0
-    """How long it must be over before it is resolved."""
+    """How long the condition must be gone before the alert resolves."""
     warn: Duration = 86_400.0
-    """Told when it is full within this time."""
+    """It is a warning if the disk is full within this time."""
     critical: Duration = 14_400.0
-    """Critical when it is full within this time."""
+    """It is critical if the disk is full within this time."""
     history: Duration = 28_800.0
-    """The least history that anything is told from."""
+    """The minimum history for a forecast."""
     fit: Share = 0.9
-    """How much of the change of a filesystem that many write to must be growth along one line (R²)."""
+    """On a shared filesystem, the share of the change that linear growth must explain (R²)."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for place in well(state, now, lambda disk: _ends(disk, now + self.warn)):
@@ -130,18 +130,18 @@ def _pace(per_day: float, *, is_files: bool) -> str:
 
 
 class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The next checkpoints of the runs that save there have no room. Needs no history: their sizes and their rhythm
-    are those of the recent ones. Critical when it is the very next."""
+    """The next checkpoints of the runs that save there do not fit. The rule needs no history: it uses the sizes and the
+    interval of the recent checkpoints. It is critical if the very next one does not fit."""
 
     name = "checkpoints-do-not-fit"
-    origin = "ours: a save that ends with ENOSPC leaves a torn checkpoint, and often ends the run"
+    origin = "our experience: a save that ends with ENOSPC leaves a torn checkpoint and often ends the run"
     needs_hold = True
 
     hold: Duration = 600.0
-    """How long it must be so before it fires: what a save replaces is deleted minutes after it. Not waited for when
-    the next is about to begin."""
+    """How long the condition must hold before the alert fires: an old checkpoint is deleted minutes after a save. It
+    fires at once if the next save is about to begin."""
     keep: Duration = 120.0
-    """How long it must be over before it is resolved."""
+    """How long the condition must be gone before the alert resolves."""
     wanted: int = 2
     """How many of the next checkpoints of each run must fit."""
 

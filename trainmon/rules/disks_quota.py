@@ -19,24 +19,24 @@ SERVERS = " servers"
 
 
 class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A quota is nearly used, in bytes or in files; more than its soft limit is used, so that writes fail when the
-    grace is over; or a server was away when it was counted."""
+    """A quota is nearly used up, in bytes or in files. Or more than its soft limit is used, so writes fail when the
+    grace period ends. Or a server was missing when it was counted."""
 
     name = "quota"
-    origin = "90 % and 97 % of the hard limit: ours, one look in ten minutes"
+    origin = "90 % and 97 % of the hard limit: our experience, one poll in ten minutes"
 
     keep: Duration = 300.0
-    """How long it must be over before it is resolved."""
+    """How long the condition must be gone before the alert resolves."""
     warn: Share = 0.90
-    """The share of the hard limit from which on it is told."""
+    """The share of the hard limit from which on it is a warning."""
     critical: Share = 0.97
     """The share of the hard limit from which on it is critical."""
     checkpoints: int = 20
-    """Not told while so many of the largest recent checkpoint fit."""
+    """No alert while this many of the largest recent checkpoint fit."""
     little: Size = 100_000_000_000
-    """Told from this much on, however small they are."""
+    """Below this much the size of the checkpoints does not matter."""
     plenty: Size = 10_000_000_000_000
-    """Nor, where no checkpoints are saved, while so much is left."""
+    """On a disk without checkpoints: no alert while this much is left."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for where, quota in state.quotas.items():

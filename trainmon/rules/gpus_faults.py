@@ -35,15 +35,15 @@ def _of_gpu(rule: Rule, node: Node, gpu: Gpu, whose: Whose) -> dict[str, object]
 
 
 class EccUncorrected(Rule, frozen=True, kw_only=True):
-    """A GPU's memory has errors that could not be corrected, since its driver was loaded: critical while they are new,
-    a warning after."""
+    """The memory of a GPU has had uncorrectable errors since its driver was loaded: critical while they are new, then a
+    warning."""
 
     name = "ecc-uncorrected"
     family = "gpus"
     origin = "any above 0: nvidia_gpu_exporter, Meta gcm"
 
     recent: Duration = 86_400.0
-    """How long an error that was seen to come counts as new."""
+    """How long an observed error counts as new."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose = Whose(state)
@@ -92,11 +92,11 @@ def _tells_no_ecc(gpu: Gpu) -> str | None:
 
 
 class RowRemap(Rule, frozen=True, kw_only=True):
-    """A GPU has replaced bad rows of its memory, which a reset makes real (pending), or could not (failed)."""
+    """A GPU has remapped bad rows of its memory and needs a reset (pending), or could not remap them (failed)."""
 
     name = "row-remap"
     family = "gpus"
-    origin = "failed: NVIDIA's criterion to replace a GPU; pending: reset at the next chance"
+    origin = "failed: NVIDIA's criterion to replace a GPU; pending: reset at the next opportunity"
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose = Whose(state)
@@ -134,15 +134,15 @@ def _tells_no_rows(gpu: Gpu) -> str | None:
 
 
 class GpuLost(Rule, frozen=True, kw_only=True):
-    """A GPU fell off the bus, vanished, or answers with an error alone."""
+    """A GPU fell off the bus, vanished, or answers only with an error."""
 
     name = "gpu-lost"
     family = "gpus"
-    origin = "lost at once; an error after 30 s: a driver that is opened again is none"
+    origin = "a lost GPU at once; an error after 30 s, because a driver that is being reloaded also fails"
     may_flap = False
 
     hold: Duration = 30.0
-    """How long an error must last; a lost GPU is told at once."""
+    """How long an error must last. A lost GPU fires at once."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose = Whose(state)
@@ -193,14 +193,15 @@ def _expected(node: Node, state: State) -> int:
 
 
 class GpuMissing(Rule, frozen=True, kw_only=True):
-    """A node has fewer GPUs than it should, or none: by its PCI bus, by what it listed before, or by Slurm's word."""
+    """A node has fewer GPUs than it should have: by its PCI bus, by what it listed before, or according to Slurm."""
 
     name = "gpu-missing"
     family = "gpus"
     origin = "the PCI bus, the most ever listed, and Slurm's `gres/gpu count reported lower than configured`"
 
     hold: Duration = 45.0
-    """How long it must be so: a driver that is loaded again lists them one after another."""
+    """How long the condition must hold before the alert fires: a driver that is being reloaded lists its GPUs one after
+    another."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose = Whose(state)

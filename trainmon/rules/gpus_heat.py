@@ -18,30 +18,30 @@ NEW = Past()
 
 
 class GpuHot(Rule, frozen=True, kw_only=True):
-    """A GPU is near the heat at which it slows itself down, or beyond. Judged by the margin that it tells (T.Limit) in
-    two readings or with a thermal throttle bit; by degrees only where it tells none."""
+    """A GPU is at or near its slowdown temperature. The rule uses the margin that the GPU reports (T.Limit), in two
+    samples or with a thermal throttle reason. It uses degrees only if the GPU reports no margin."""
 
     name = "gpu-hot"
     family = "gpus"
-    origin = "margins: NVIDIA's T.Limit on Hopper; holds: nvidia_gpu_exporter; degrees: common DCGM rules"
+    origin = "margins: NVIDIA's T.Limit on Hopper; durations: nvidia_gpu_exporter; degrees: common DCGM rules"
     needs_hold = True
 
     hold: Duration = 300.0
-    """How long it must be so before it fires."""
+    """How long the condition must hold before the alert fires."""
     margin_c: int = 5
-    """Degrees left until it slows down, from which on it is hot."""
+    """The alert fires at this many degrees before slowdown, or fewer."""
     critical_margin_c: int = 0
-    """The same for critical: it is where it slows down."""
+    """The same for critical: the GPU is at its slowdown temperature."""
     critical_hold: Duration = 60.0
-    """How long a critical margin must last; `hold` where that is shorter."""
+    """How long a critical margin must last, or `hold` if that is shorter."""
     temperature_c: int = 85
-    """Where it tells no margin: degrees from which on it is hot."""
+    """For a GPU without a margin: the temperature from which on it is hot."""
     critical_temperature_c: int = 90
     """The same for critical."""
     memory_temperature_c: int = 95
-    """Where it tells no margin: degrees of its memory from which on it is hot."""
+    """For a GPU without a margin: the memory temperature from which on it is hot."""
     absolute: bool = False
-    """Judge by degrees also where it tells a margin."""
+    """Use degrees even if the GPU reports a margin."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose = Whose(state)
@@ -159,11 +159,11 @@ class Slowed(Rule, frozen=True, kw_only=True):
     needs_hold = True
 
     hold: Duration = 300.0
-    """How long it must be so before it fires."""
+    """How long the condition must hold before the alert fires."""
     crawl_mhz: int = 600
-    """A GPU at work whose clock is below this crawls: critical, as it holds up the whole training."""
+    """A busy GPU with a clock below this is critical: it holds up the whole training."""
     critical_hold: Duration = 60.0
-    """How long it must crawl; `hold` where that is shorter."""
+    """How long the clock must be so low, or `hold` if that is shorter."""
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
         return gpu_unseen(state, alert, now, not_ok)
@@ -200,11 +200,13 @@ def _lasts(since: Seconds | None, now: Instant) -> str:
 
 
 class GpuSlowdown(Slowed, frozen=True, kw_only=True):
-    """A GPU's hardware slows it down, and neither heat nor a power brake is the reason."""
+    """The hardware slows a GPU down, and neither heat nor a power brake is the reason."""
 
     name = "gpu-slowdown"
     family = "gpus"
-    origin = "NVML's bit 0x8; hold: nvidia_gpu_exporter; crawl: H100s seen at 86 MHz, which idle at 345"
+    origin = (
+        "NVML's throttle bit 0x8; duration: nvidia_gpu_exporter; H100s were seen at 86 MHz under load, and idle at 345"
+    )
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         return self.found(
@@ -213,11 +215,13 @@ class GpuSlowdown(Slowed, frozen=True, kw_only=True):
 
 
 class PowerBrake(Slowed, frozen=True, kw_only=True):
-    """A GPU is held back by its power brake: the node's power supply asks for it. All other numbers look well."""
+    """A power brake holds a GPU back: the power supply of the node asks for it. All other numbers look normal."""
 
     name = "power-brake"
     family = "gpus"
-    origin = "NVML's bit 0x80; hold: nvidia_gpu_exporter; crawl: H100s seen at 86 MHz, which idle at 345"
+    origin = (
+        "NVML's throttle bit 0x80; duration: nvidia_gpu_exporter; H100s were seen at 86 MHz under load, and idle at 345"
+    )
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         return self.found(state, now, "hw_power_brake", (), "is held back by its power brake")

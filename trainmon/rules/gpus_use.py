@@ -29,19 +29,19 @@ CADENCES = 3.0
 
 
 class GpuMemoryFull(Rule, frozen=True, kw_only=True):
-    """A GPU's memory is nearly full: the next larger batch ends in CUDA's out of memory."""
+    """The memory of a GPU is nearly full: the next larger batch causes CUDA out of memory."""
 
     name = "gpu-memory-full"
     family = "gpus"
-    origin = "ours: allocators that keep what they had stand at 95 % for days, so only the last 400 MiB of 80 GB warn"
+    origin = "our experience: caching allocators stay at 95 % for days, so only the last 400 MiB of 80 GB warn"
     needs_hold = True
 
     hold: Duration = 300.0
-    """How long it must be so before it fires."""
+    """How long the condition must hold before the alert fires."""
     full: Share = 0.98
-    """From this share on it is told as an information."""
+    """The share from which on it is an info."""
     warning: Share = 0.995
-    """From this share on it is a warning."""
+    """The share from which on it is a warning."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose: Whose | None = None
@@ -80,18 +80,18 @@ def _tells_no_memory(gpu: Gpu) -> str | None:
 
 
 class GpuIdle(Rule, frozen=True, kw_only=True):
-    """A GPU does nothing inside a running job whose run trains: a rank that died, or work that is not shared out. One
-    that the job has never used counts where Slurm gave it all GPUs of its nodes: else it may belong to another."""
+    """A GPU is idle in a running job whose run trains: a dead rank, or work that is not distributed. A GPU that the job
+    never used counts only if Slurm allocated all GPUs of the node; otherwise it may belong to another job."""
 
     name = "gpu-idle"
     family = "gpus"
-    origin = "ours: no step of a training that goes on leaves a GPU below 5 % for ten minutes"
+    origin = "our experience: a healthy training step never leaves a GPU below 5 % for ten minutes"
     needs_hold = True
 
     hold: Duration = 600.0
-    """How long it must be so before it fires: longer than a save or an evaluation."""
+    """How long the condition must hold before the alert fires: longer than a save or an evaluation."""
     busy_pct: int = 5
-    """Percent of utilisation above which it is at work."""
+    """Utilization in percent above which a GPU is busy."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for run in state.runs.values():
@@ -191,20 +191,21 @@ def _is_its_own(gpu: Gpu, past: Past, user: str | None, began: Instant) -> bool:
 
 
 class GpuLeftover(Rule, frozen=True, kw_only=True):
-    """Memory or processes on a GPU where no job is: what an ended job left behind makes the next one fail. Only where
-    Slurm says that the node is idle or, without Slurm, where all runs of the node have ended."""
+    """Memory or processes remain on a GPU without a job: leftovers of an ended job make the next one fail. The rule
+    applies only if Slurm says that the node is idle or, without Slurm, if all runs of the node have ended."""
 
     name = "gpu-leftover"
     family = "gpus"
-    origin = "ours: above what the driver keeps for itself; Meta gcm's check before a job takes 15 MiB"
+    origin = "our experience: more than the driver keeps for itself; Meta gcm's check before a job takes 15 MiB"
     needs_hold = True
 
     hold: Duration = 600.0
-    """How long it must be so: longer than an epilogue, and than two looks at Slurm's nodes."""
+    """How long the condition must hold before the alert fires: longer than an epilog, and than two polls of Slurm's
+    nodes."""
     memory_mib: int = EMPTY_MIB
-    """Memory that is in use with no job, from which on it is left over."""
+    """Memory in use without a job, from which on it is a leftover."""
     process_mib: int = 300
-    """The same for the memory of one process; those of monitors are smaller."""
+    """The same for the memory of one process. Monitoring processes use less."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for node in gpus_seen(state, now):

@@ -17,19 +17,20 @@ NEWS = 600.0
 
 
 class XidSeen(Rule, frozen=True, kw_only=True):
-    """The driver told a fault (Xid), or an NVSwitch did (SXid). One of the hardware is critical until the node reboots;
-    one of a program is told once, as evidence of why it died; one that is never a cause alone is not told."""
+    """The driver reported a fault (Xid), or an NVSwitch did (SXid). A hardware fault is critical until the node
+    reboots. A fault of a program is reported once, as evidence of why it died. An Xid that is never a cause by itself
+    is not reported."""
 
     name = "xid"
     family = "gpus"
     origin = "NVIDIA's Xid catalogue, and what Meta gcm, Azure and nvidia_gpu_exporter page for"
 
     remember: Duration = 21_600.0
-    """How long a hardware fault stays where no reboot is seen."""
+    """How long a hardware fault keeps firing if no reboot is observed."""
     critical: tuple[int, ...] = ()
     """Xids that are critical here, whatever their class."""
     ignore: tuple[int, ...] = ()
-    """Xids that are not told here."""
+    """Xids that are not reported here."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose: Whose | None = None

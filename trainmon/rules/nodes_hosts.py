@@ -23,17 +23,18 @@ LATE_LOG: Seconds = 30.0
 
 
 class NodeUnreachable(Rule, frozen=True, kw_only=True):
-    """A node does not answer. One that lets people in for a job alone, and has none of ours, is no fault."""
+    """A node does not answer. A node that admits people only while they have a job there is not a fault if they have
+    none."""
 
     name = "node-unreachable"
     family = "nodes"
-    origin = "ours: a lost connection is dialled again within seconds, a minute is none of them"
+    origin = "our experience: a lost connection is dialled again within seconds, so a minute is long"
     may_flap = False
 
     hold: Duration = 60.0
-    """How long it must be so; the time since its last word counts."""
+    """How long the condition must hold before the alert fires. The time since its last answer counts."""
     silent: Duration = 120.0
-    """How long one whose connection still stands may say nothing."""
+    """How long a node with an open connection may send nothing."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose: Whose | None = None
@@ -104,14 +105,14 @@ def _by_slurm(told: SchedulerNode | None) -> str:
 
 
 class NodeRebooted(Rule, frozen=True, kw_only=True):
-    """A node came up anew while it was watched."""
+    """A node has rebooted while it was watched."""
 
     name = "node-rebooted"
     family = "nodes"
-    origin = "ours: its boot time, by its clock and by ours, so that a clock that is set anew is none"
+    origin = "our experience: the boot time by both clocks, so that setting a clock is not a reboot"
 
     news: Duration = 1_800.0
-    """For how long it is news."""
+    """How long it is reported."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose: Whose | None = None
@@ -147,16 +148,16 @@ class NodeRebooted(Rule, frozen=True, kw_only=True):
 
 
 class ClockSkew(Rule, frozen=True, kw_only=True):
-    """A node's clock is off against ours. Where most are off by the same, it is ours that is."""
+    """The clock of a node differs from ours. If most nodes differ by the same amount, our clock is wrong."""
 
     name = "clock-skew"
     family = "nodes"
-    origin = "ours: over SSH 0.05 s, node_exporter's limit, cannot be told from a slow packet"
+    origin = "our experience: over SSH, node_exporter's limit of 0.05 s cannot be told from a slow packet"
 
     hold: Duration = 60.0
-    """How long it must be so before it fires."""
+    """How long the condition must hold before the alert fires."""
     most: Duration = 2.0
-    """How far off a clock may be."""
+    """The largest difference that is tolerated."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         off = {}

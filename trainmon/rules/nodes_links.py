@@ -21,14 +21,14 @@ was: ports that no cable is in are no fault."""
 
 
 class InfinibandDown(Rule, frozen=True, kw_only=True):
-    """An InfiniBand port is not ACTIVE that was, or that is on nearly all other nodes of the cluster."""
+    """An InfiniBand port is not ACTIVE, although it was before or is on nearly all other nodes of the cluster."""
 
     name = "infiniband-down"
     family = "nodes"
-    origin = "NVIDIA's resiliency extension: what was never up is no fault; hold: a link may train anew"
+    origin = "NVIDIA's resiliency extension: a port that was never up is not a fault; duration: a link may retrain"
 
     hold: Duration = 60.0
-    """How long it must be so before it fires."""
+    """How long the condition must hold before the alert fires."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose: Whose | None = None
@@ -87,23 +87,23 @@ def _common(state: State, cluster: str) -> set[str]:
 
 
 class InfinibandFlapping(Rule, frozen=True, kw_only=True):
-    """An InfiniBand port fell and came back, or its errors pile up. It stays for a while after the last: a link that
-    fell once falls again."""
+    """An InfiniBand port went down and came back, or its errors accumulate. The alert stays for a while after the last
+    event, because a link that failed once fails again."""
 
     name = "infiniband-flapping"
     family = "nodes"
     origin = "twice in five minutes: ByteRobust; ten minutes after: leptonai gpud"
 
     keep: Duration = 60.0
-    """How long it must be over before it is resolved; `sticky` comes before it."""
+    """How long the condition must be gone before the alert resolves, after `sticky`."""
     sticky: Duration = 600.0
-    """How long after its last fall or error it is well again."""
+    """How long after the last event the port counts as healthy again."""
     falls: int = 2
-    """So many falls within `within` are critical for a run; one is a warning."""
+    """This many times down within `within` are critical for a run. Once is a warning."""
     within: Duration = 300.0
-    """In this time."""
+    """The window for `falls`."""
     errors: int = 1000
-    """So many errors (symbols, receive errors, recoveries, integrity) within `sticky` are a warning."""
+    """This many errors (symbols, receive errors, recoveries, integrity) within `sticky` are a warning."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose: Whose | None = None

@@ -17,7 +17,7 @@ NEW = Past()
 
 
 class MemoryFull(Rule, frozen=True, kw_only=True):
-    """A host's memory is nearly full: the kernel will end the largest process, which is the trainer."""
+    """The memory of a host is nearly full: the kernel will kill the largest process, which is the trainer."""
 
     name = "memory-full"
     family = "nodes"
@@ -26,11 +26,11 @@ class MemoryFull(Rule, frozen=True, kw_only=True):
     )
 
     hold: Duration = 120.0
-    """How long it must be so before it fires."""
+    """How long the condition must hold before the alert fires."""
     full: Share = 0.95
-    """From this share on it is a warning."""
+    """The share from which on it is a warning."""
     critical: Share = 0.98
-    """From this share on it is critical."""
+    """The share from which on it is critical."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose: Whose | None = None
@@ -59,21 +59,21 @@ class MemoryFull(Rule, frozen=True, kw_only=True):
 
 
 class MemoryLeak(Rule, frozen=True, kw_only=True):
-    """A host's memory grows without a break, as by a leak, and will be exhausted. What is looked at is the least that
-    was in use in each ten minutes of up to three hours: what comes and goes is no leak."""
+    """The memory in use on a host grows steadily and will run out. The rule uses the minimum of every ten minutes over
+    up to three hours, so memory that comes and goes is not a leak."""
 
     name = "memory-leak"
     family = "nodes"
-    origin = "ours: a rising floor over an hour, at a pace that does not slacken"
+    origin = "our experience: a rising minimum over an hour, at a rate that does not slow down"
 
     keep: Duration = 1_800.0
-    """How long it must be over before it is resolved: three of its ten minutes."""
+    """How long the condition must be gone before the alert resolves: three of the ten-minute windows."""
     within: Duration = 43_200.0
-    """It is told when nothing would be left within this time."""
+    """It fires if the memory would run out within this time."""
     critical: Duration = 7_200.0
     """The same for critical."""
     used: Share = 0.5
-    """A host that has less than this share in use is not looked at."""
+    """A host with less than this share in use is ignored."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose: Whose | None = None
@@ -145,14 +145,14 @@ def _gib(mib: int) -> str:
 
 
 class OomKill(Rule, frozen=True, kw_only=True):
-    """The kernel ended processes of a host for want of memory (its own, or a job's share)."""
+    """The kernel killed processes because memory ran out, on the whole host or in the share of a job."""
 
     name = "oom-kill"
     family = "nodes"
-    origin = "any growth of oom_kill in /proc/vmstat; awesome-prometheus-alerts looks back half an hour, too"
+    origin = "any growth of oom_kill in /proc/vmstat; awesome-prometheus-alerts also looks back half an hour"
 
     news: Duration = 1_800.0
-    """For how long the last one is news."""
+    """How long the last kill is reported."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose: Whose | None = None

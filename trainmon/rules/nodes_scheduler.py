@@ -23,18 +23,19 @@ DRAINED = "the job there goes on, and no other starts: if its GPUs are at fault,
 
 
 class NodeDrained(Rule, frozen=True, kw_only=True):
-    """Slurm drains a watched node, or holds it for down or failing. Down under a run is critical; what has been so for
-    long is an information."""
+    """Slurm drains a watched node, or marks it down or failing. A down node under a run is critical. A state that is
+    old is an info."""
 
     name = "node-drained"
     family = "nodes"
-    origin = "Slurm's own words; SlurmdTimeout is 5m; others' old repairs are no news after a day"
+    origin = "Slurm's own states; SlurmdTimeout is 5m; an old repair is no news after a day"
     needs_hold = True
 
     hold: Duration = 300.0
-    """How long Slurm must get no answer from it: one ping that is missed is taken back. All else is told at once."""
+    """How long Slurm must get no answer from a node, because it takes back a single missed ping. Everything else fires
+    at once."""
     old: Duration = 86_400.0
-    """After this time, on a node of no run, it is an information alone."""
+    """After this time, a node without a run is only an info."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose: Whose | None = None
@@ -103,15 +104,15 @@ def _words(told: SchedulerNode) -> str | None:
 
 
 class SparesFew(Rule, frozen=True, kw_only=True):
-    """A cluster has fewer healthy idle nodes than are wanted (`spares`): a node that fails would not be replaced."""
+    """A cluster has fewer healthy idle nodes than wanted (`spares`): a failed node could not be replaced."""
 
     name = "spares-few"
     family = "nodes"
-    origin = "the cluster's `spares`; hold: jobs end and begin"
+    origin = "the cluster's `spares`; duration: jobs end and begin"
     needs_hold = True
 
     hold: Duration = 600.0
-    """How long it must be so before it fires."""
+    """How long the condition must hold before the alert fires."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for found in spares(state) if any(cluster.spares for cluster in state.clusters.values()) else ():

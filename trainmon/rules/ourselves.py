@@ -13,14 +13,14 @@ from trainmon.text import clean, counted
 
 
 class MonitorBlind(Rule, frozen=True, kw_only=True):
-    """Nothing at all answers: whatever happens now is not seen."""
+    """No source answers at all: nothing that happens now is seen."""
 
     name = "monitor-blind"
     family = "ourselves"
-    origin = "ours: all connections are dialled again within 30 s"
+    origin = "our experience: all connections are dialled again within 30 s"
 
     hold: Duration = 45.0
-    """How long it must be so before it fires."""
+    """How long the condition must hold before the alert fires."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         wanted = [source for source in state.sources.values() if source.health != "off"]
@@ -45,16 +45,16 @@ class MonitorBlind(Rule, frozen=True, kw_only=True):
 
 
 class ClusterUnreachable(Rule, frozen=True, kw_only=True):
-    """Most nodes of a cluster do not answer: one message in place of one a node."""
+    """Most nodes of a cluster do not answer: one notification instead of one per node."""
 
     name = "cluster-unreachable"
     family = "ourselves"
-    origin = "ours: shorter than the hold of node-unreachable, so that it comes first"
+    origin = "our experience: shorter than `hold` of node-unreachable, so that it fires first"
 
     hold: Duration = 30.0
-    """How long it must be so before it fires."""
+    """How long the condition must hold before the alert fires."""
     share: Share = 0.5
-    """More than this share of the nodes, and two at least, must be silent."""
+    """More than this share of the nodes, and at least two, must be silent."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for cluster, nodes in _nodes(state).items():
@@ -81,15 +81,15 @@ class ClusterUnreachable(Rule, frozen=True, kw_only=True):
 
 
 class SourceLate(Rule, frozen=True, kw_only=True):
-    """A source other than a node (a queue, W&B, files) says nothing, and no error either."""
+    """A source other than a node (a queue, W&B, files) sends nothing, and no error either."""
 
     name = "source-late"
     family = "ourselves"
-    origin = "ours: late is 3 periods without a word, a slow controller takes some more"
+    origin = "our experience: late means 3 periods without an answer; a slow controller takes some more"
     needs_hold = True
 
     hold: Duration = 300.0
-    """How long it must be so before it fires."""
+    """How long the condition must hold before the alert fires."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for source in _not_nodes(state, "late"):
@@ -102,14 +102,14 @@ class SourceLate(Rule, frozen=True, kw_only=True):
 
 
 class SourceDown(Rule, frozen=True, kw_only=True):
-    """A source other than a node fails, or waits for a person."""
+    """A source other than a node fails, or needs an interactive login (2FA)."""
 
     name = "source-down"
     family = "ourselves"
-    origin = "ours: a controller that restarts answers again within minutes"
+    origin = "our experience: a controller that restarts answers again within minutes"
 
     hold: Duration = 300.0
-    """How long it must be so before it fires."""
+    """How long the condition must hold before the alert fires."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for source in _not_nodes(state, "down"):
@@ -123,14 +123,14 @@ class SourceDown(Rule, frozen=True, kw_only=True):
 
 
 class ChannelFailing(Rule, frozen=True, kw_only=True):
-    """A channel does not take what it is given: by it nobody is told."""
+    """A channel does not accept notifications: nobody is notified by it."""
 
     name = "channel-failing"
     family = "ourselves"
-    origin = "ours; Alertmanager's own mixin waits 5 minutes"
+    origin = "our experience; Alertmanager's own mixin waits 5 minutes"
 
     patience: Duration = 300.0
-    """How long it may be tried again before that is told; at once, where it refuses, or others deliver for it."""
+    """How long retries may go on before the alert fires. A channel that refuses fires at once."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         has_others = len(state.channels) > 1
@@ -164,14 +164,14 @@ class ChannelFailing(Rule, frozen=True, kw_only=True):
 
 
 class OutboxOld(Rule, frozen=True, kw_only=True):
-    """Messages wait in the outbox, though their channel is not known to fail."""
+    """Notifications wait in the outbox, although their channel is not known to fail."""
 
     name = "outbox-old"
     family = "ourselves"
-    origin = "ours: the longest pause between two tries is 5 minutes, this is three of them"
+    origin = "our experience: the longest pause between two retries is 5 minutes; this is three of them"
 
     age: Duration = 900.0
-    """How long a message may wait."""
+    """How long a notification may wait."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for channel in state.channels.values():
@@ -191,14 +191,14 @@ class OutboxOld(Rule, frozen=True, kw_only=True):
 
 
 class LedgerStuck(Rule, frozen=True, kw_only=True):
-    """The ledger cannot be written: after a crash nobody would know what was told."""
+    """The ledger cannot be written: after a crash, nobody would know what was sent."""
 
     name = "ledger-stuck"
     family = "ourselves"
-    origin = "ours: a disk may hang for some seconds"
+    origin = "our experience: a disk may hang for some seconds"
 
     hold: Duration = 10.0
-    """How long it must be so before it fires."""
+    """How long the condition must hold before the alert fires."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         if state.ledger is not None:
@@ -212,14 +212,14 @@ class LedgerStuck(Rule, frozen=True, kw_only=True):
 
 
 class RuleRaised(Rule, frozen=True, kw_only=True):
-    """A rule failed: what it looks for is not looked for. The others go on."""
+    """A rule failed, so its problem is not looked for. The other rules go on."""
 
     name = RULE_RAISED
     family = "ourselves"
-    origin = "ours: one State may be odd for a moment"
+    origin = "our experience: one State may be odd for a moment"
 
     hold: Duration = 10.0
-    """How long it must be so before it fires."""
+    """How long the condition must hold before the alert fires."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         """Found while the rules are gone through; see trainmon.rules.evaluating."""
@@ -227,14 +227,14 @@ class RuleRaised(Rule, frozen=True, kw_only=True):
 
 
 class ClockJumped(Rule, frozen=True, kw_only=True):
-    """The clock jumped, or this program slept: for that time nothing was watched."""
+    """The clock jumped, or this program slept: nothing was watched in that time."""
 
     name = "clock-jumped"
     family = "ourselves"
-    origin = "ours"
+    origin = "our experience"
 
     news: Duration = 600.0
-    """For how long it is news."""
+    """How long it is reported."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         if state.woke_at is not None and now - state.woke_at < self.news:
@@ -250,14 +250,14 @@ class ClockJumped(Rule, frozen=True, kw_only=True):
 
 
 class UnansweredTest(Rule, frozen=True, kw_only=True):
-    """Nobody acknowledged the regular test message: perhaps it reached nobody."""
+    """Nobody acknowledged the regular test notification: perhaps it reached nobody."""
 
     name = "test-unanswered"
     family = "ourselves"
-    origin = "ours: a day and its night"
+    origin = "our experience: a day and its night"
 
     within: Duration = 86_400.0
-    """How long there is to answer."""
+    """How long there is to acknowledge it."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for alert in state.alerts.values():

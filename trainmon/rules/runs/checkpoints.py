@@ -37,16 +37,17 @@ class CheckpointRule(RunRule, frozen=True, kw_only=True):
 
 
 class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
-    """It trains on, and no checkpoint was committed for longer than it ever takes."""
+    """The run trains, but has committed no checkpoint for longer than it ever takes."""
 
     name: ClassVar[str] = "checkpoint-overdue"
-    origin: ClassVar[str] = "its own cadence, twice; BLOOM: 7 h were lost with sparse saves, then it saved every 3 h"
+    origin: ClassVar[str] = "twice its own interval; BLOOM lost 7 h with sparse saves, then saved every 3 h"
     unseen_while: ClassVar[frozenset[str]] = BETWEEN
 
     times: float = 2.0
-    """So many times its usual distance, in steps (where these are known) and in time: names may count epochs."""
+    """This many times its usual interval, in steps (if they are known) and in time. Both must be exceeded, because
+    names may count epochs."""
     first: Duration = 21_600.0
-    """How long a job may train without a first one."""
+    """How long a job may train without a first checkpoint."""
     hold: Duration = 120.0
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
@@ -100,7 +101,7 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
 
 
 class CheckpointTorn(CheckpointRule, frozen=True, kw_only=True):
-    """Its last save did not become whole, and nobody writes it any more."""
+    """The last save is incomplete, and nobody writes it any more."""
 
     name: ClassVar[str] = "checkpoint-torn"
     origin: ClassVar[str] = "Bekman: the very last checkpoint may not have been finished"
@@ -133,13 +134,13 @@ class CheckpointTorn(CheckpointRule, frozen=True, kw_only=True):
 
 
 class CheckpointPointer(CheckpointRule, frozen=True, kw_only=True):
-    """A restart would fail, take a wreck, or take an older checkpoint than the last."""
+    """A restart would fail, or would take an incomplete checkpoint or an older one than the last."""
 
     name: ClassVar[str] = "checkpoint-pointer"
     origin: ClassVar[str] = "NeMo #3390: a quota ended the write of LATEST, and two more jobs resumed from before"
 
     hold: Duration = 300.0
-    """How long it must be so: the pointer moves after the commit."""
+    """How long the condition must hold before the alert fires: the pointer moves after the commit."""
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         known = run.checkpoints

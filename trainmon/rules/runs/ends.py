@@ -20,24 +20,25 @@ from trainmon.scene import target, where
 
 
 class RunDead(RunRule, frozen=True, kw_only=True):
-    """A run that is not done has ended, and no person ended it; or its attempts fail one after another. Where its next
-    job waits already, or its own waits anew, a warning."""
+    """A run ended before its target and no person ended it, or its attempts fail one after another. It is a warning if
+    the next job already waits or Slurm has requeued the job."""
 
     name: ClassVar[str] = "run-dead"
-    origin: ClassVar[str] = "Linum's monitor: CODE RED at once, day or night; BLOOM's is-job-running watchdog"
+    origin: ClassVar[str] = "Linum's monitor: page at once, day or night; BLOOM's is-job-running watchdog"
     may_flap: ClassVar[bool] = False
 
     hold: Duration = 60.0
-    """How long it must be so, where nobody says how it ended (accounting may still name a person), or its next job
-    waits. Else at once."""
+    """How long the condition must hold before the alert fires, if accounting may still name a person or the next job
+    waits. Otherwise the alert fires at once."""
     requeued: Duration = 900.0
-    """How long after its last step a job that Slurm has requeued may wait: Slurm itself has it wait two minutes."""
+    """How long after its last step a job that Slurm has requeued may wait. Slurm itself makes it wait two minutes."""
     attempts: int = 3
-    """So many that fail one after another, or begin and make no step, are critical, though the next has begun."""
+    """This many attempts that fail in a row, or that start and make no step, are critical, even if the next has
+    started."""
     attempts_within: Duration = 21_600.0
-    """In this time."""
+    """The attempts are counted within this time."""
     settled: Duration = 1_800.0
-    """How long the next must train until that is over."""
+    """How long the next attempt must train before the alert resolves."""
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
         return all_sources(state, run)
@@ -132,7 +133,7 @@ class RunDead(RunRule, frozen=True, kw_only=True):
 
 
 class EndedEarly(RunRule, frozen=True, kw_only=True):
-    """Its job, or W&B, says that it ended well, and its target was not reached."""
+    """The job or W&B says that the run ended well, but the run did not reach its target."""
 
     name: ClassVar[str] = "ended-early"
     origin: ClassVar[str] = "exit status 0 is success only at the target step"
@@ -158,13 +159,13 @@ class EndedEarly(RunRule, frozen=True, kw_only=True):
 
 
 class RunStopped(RunRule, frozen=True, kw_only=True):
-    """A person ended it: by its kill switch, by cancelling its job, or with a key here."""
+    """A person ended the run: by its kill switch, by cancelling its job, or with a key of the dashboard."""
 
     name: ClassVar[str] = "run-stopped"
-    origin: ClassVar[str] = "what a person did on purpose is never an alarm"
+    origin: ClassVar[str] = "what a person did on purpose is information, not an alarm"
 
     hold: Duration = 60.0
-    """How long it waits for accounting to name who cancelled it. Else at once."""
+    """How long to wait for accounting to name who cancelled the job. Otherwise the alert fires at once."""
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
         return all_sources(state, run)
@@ -188,13 +189,13 @@ class RunStopped(RunRule, frozen=True, kw_only=True):
 
 
 class Finished(RunRule, frozen=True, kw_only=True):
-    """It has reached its target."""
+    """The run has reached its target step."""
 
     name: ClassVar[str] = "finished"
-    origin: ClassVar[str] = "ours"
+    origin: ClassVar[str] = "our experience"
 
     new_for: Duration = 43_200.0
-    """How long after its last step it is still told, by a program that was not there."""
+    """A daemon that starts later still reports it until this long after the last step."""
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
         return all_sources(state, run)

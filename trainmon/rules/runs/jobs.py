@@ -28,13 +28,14 @@ class JobRule(RunRule, frozen=True, kw_only=True):
 
 
 class NotScheduled(JobRule, frozen=True, kw_only=True):
-    """No job of it runs or waits, and nothing says that it is over; or the one that waits will never start."""
+    """No job of the run runs or waits and nothing says that the run is complete, or the waiting job will never
+    start."""
 
     name: ClassVar[str] = "not-scheduled"
     origin: ClassVar[str] = "BLOOM's watchdog: neither running nor scheduled to run"
 
     hold: Duration = 120.0
-    """How long it must be so: four looks at the queue."""
+    """How long the condition must hold before the alert fires: four polls of the queue."""
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         if run.verdict == "queued":
@@ -74,16 +75,16 @@ class NotScheduled(JobRule, frozen=True, kw_only=True):
 
 
 class NoJobQueued(JobRule, frozen=True, kw_only=True):
-    """Its job ends before it is done, and no other waits behind."""
+    """The job of a run ends before the run is complete, and no other job waits behind it."""
 
     name: ClassVar[str] = "no-job-queued"
     origin: ClassVar[str] = "BLOOM's on-call rule: more than one job is always queued"
     needs_hold: ClassVar[bool] = True
 
     wanted: int = 1
-    """So many must wait behind the one that runs."""
+    """This many jobs must wait behind the running one."""
     within: Duration = 43_200.0
-    """How long before the end of its job it is told: a night."""
+    """How long before the end of its job the alert fires: a night."""
     hold: Duration = 600.0
     keep: Duration = 120.0
 
@@ -109,15 +110,15 @@ class NoJobQueued(JobRule, frozen=True, kw_only=True):
 
 
 class TimeLimitNear(JobRule, frozen=True, kw_only=True):
-    """Its job ends before it could save once more, and nothing shows that it saves and exits by itself."""
+    """The job ends before the run could save once more, and nothing shows that the run saves and exits by itself."""
 
     name: ClassVar[str] = "time-limit-near"
     origin: ClassVar[str] = "Bekman: the grace is at least twice one iteration and one save"
 
     times: float = 2.0
-    """So many times a step and a save must be left."""
+    """The time left must be this many times one step and one save."""
     at_least: Duration = 300.0
-    """And never less than this, which is also taken where no save of it is known."""
+    """The minimum for the time left. It is also used if no save of the run is known."""
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         job = present_in(state, run)

@@ -47,13 +47,13 @@ class NumberRule(RunRule, frozen=True, kw_only=True):
 
 
 class LossNan(NumberRule, frozen=True, kw_only=True):
-    """Its loss is NaN or infinite."""
+    """The loss is NaN or infinite."""
 
     name: ClassVar[str] = "loss-nan"
-    origin: ClassVar[str] = "KempnerForge ends a run after several bad steps in a row; a scaler skips single ones"
+    origin: ClassVar[str] = "KempnerForge ends a run after several bad steps in a row; a loss scaler skips single ones"
 
     steps: int = 3
-    """So many steps in a row; fewer are enough where they last for a minute."""
+    """This many bad steps in a row fire. Fewer fire if they last for a minute."""
     hold: Duration = 0.0
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
@@ -100,17 +100,17 @@ class LossNan(NumberRule, frozen=True, kw_only=True):
 
 
 class LossSpike(NumberRule, frozen=True, kw_only=True):
-    """Its loss has jumped out of its usual band, and has not come back."""
+    """The loss has jumped out of its usual band and has not come back."""
 
     name: ClassVar[str] = "loss-spike"
-    origin: ClassVar[str] = "OLMo-core: 6 standard deviations above the last 128 losses; here by their median"
+    origin: ClassVar[str] = "OLMo-core: 6 standard deviations above the last 128 losses; here around their median"
     needs_hold: ClassVar[bool] = True
 
     hold: Duration = 120.0
-    """How long it must be so: single steps jump, and come back."""
+    """How long the condition must hold before the alert fires: a single step may jump and come back."""
     keep: Duration = 600.0
     settled: Duration = 43_200.0
-    """After so long a higher loss is its usual one."""
+    """After this long, the higher loss counts as usual."""
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         if run.verdict not in LIVING:
@@ -160,13 +160,13 @@ class LossSpike(NumberRule, frozen=True, kw_only=True):
 
 
 class SkippedSteps(NumberRule, frozen=True, kw_only=True):
-    """Every one of its last iterations was skipped: it steps, and learns nothing."""
+    """Every recent iteration was skipped: the run makes steps but does not learn."""
 
     name: ClassVar[str] = "skipped-steps"
-    origin: ClassVar[str] = "Megatron's loss scale begins at 2^32 and skips some 16 iterations until it fits"
+    origin: ClassVar[str] = "Megatron's loss scale starts at 2^32 and skips about 16 iterations until it fits"
 
     steps: int = 20
-    """So many in a row."""
+    """This many skipped iterations in a row."""
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         progress = run.progress
@@ -192,13 +192,13 @@ class SkippedSteps(NumberRule, frozen=True, kw_only=True):
 
 
 class LossScaleFloor(NumberRule, frozen=True, kw_only=True):
-    """Its loss scale has sunk to its floor: the next overflow ends it, or it learns nothing any more."""
+    """The loss scale has fallen to its minimum: the next overflow ends the run, or it no longer learns."""
 
     name: ClassVar[str] = "loss-scale-floor"
-    origin: ClassVar[str] = "Megatron's and DeepSpeed's least loss scale is 1; a constant 1, as of bf16, is none"
+    origin: ClassVar[str] = "the minimum of Megatron and DeepSpeed is 1; a constant 1, as with bf16, does not count"
 
     floor: float = 1.0
-    """The least loss scale of its trainer."""
+    """The minimum loss scale of the trainer."""
     keep: Duration = 600.0
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:

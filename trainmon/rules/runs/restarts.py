@@ -16,13 +16,14 @@ from trainmon.wandb_group import label
 
 
 class Restarted(RunRule, frozen=True, kw_only=True):
-    """Another attempt of it runs: its job was requeued, the next has taken over, or its steps have gone back."""
+    """Another attempt of the run is running: its job was requeued, the next job has started, or its steps have gone
+    back."""
 
     name: ClassVar[str] = "restarted"
-    origin: ClassVar[str] = "ours"
+    origin: ClassVar[str] = "our experience"
 
     new_for: Duration = 900.0
-    """How long after the restart it is still told, by a program that was not there."""
+    """A daemon that starts later still reports it until this long after the restart."""
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
         return all_sources(state, run)

@@ -34,7 +34,8 @@ class SilenceRule(RunRule, frozen=True, kw_only=True):
     """Another kind of silence is no end of this one."""
 
     hold: Duration = 60.0
-    """How long it must be so, beyond the silence itself: its GPUs are asked meanwhile."""
+    """How long the condition must hold before the alert fires, in addition to the time without a step. The GPUs are
+    checked meanwhile."""
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         if run.verdict != self.verdict or self._is_told(state, run):
@@ -77,10 +78,10 @@ class SilenceRule(RunRule, frozen=True, kw_only=True):
 
 
 class RunHung(SilenceRule, frozen=True, kw_only=True):
-    """No step comes, and its GPUs spin without power: one of them is waited for."""
+    """The run makes no step. Its GPUs are 100 % busy at low power: probably a stuck collective."""
 
     name: ClassVar[str] = "run-hung"
-    origin: ClassVar[str] = "BLOOM: stuck for hours at 100 % GPU, RUNNING for Slurm, 18 h lost"
+    origin: ClassVar[str] = "BLOOM: stuck for hours at 100 % GPU and RUNNING for Slurm; 18 h were lost"
     verdict: ClassVar[str] = "hung"
     words: ClassVar[str] = "hangs"
 
@@ -95,22 +96,23 @@ class QuietRule(SilenceRule, frozen=True, kw_only=True):
     """A silence that may be the start of a large job: it loads terabytes, and compiles."""
 
     first_step: Duration = 2_700.0
-    """How long a job may be up without its first step before that is critical; a warning from `stall_after` on."""
+    """A job that runs this long without its first step is critical. It is a warning from `stall_after` on."""
 
     def at_start(self, up: Seconds) -> Severity:
         return "warning" if up < self.first_step else "critical"
 
 
 class RunStalled(QuietRule, frozen=True, kw_only=True):
-    """No step comes, for longer than it is ever quiet."""
+    """The run makes no step for longer than any of its usual pauses."""
 
     name: ClassVar[str] = "run-stalled"
-    origin: ClassVar[str] = "ten of its own intervals, and at least stall_after (15m)"
+    origin: ClassVar[str] = "ten of its own step intervals, and at least stall_after (15m)"
     verdict: ClassVar[str] = "stalled"
     words: ClassVar[str] = "has stalled"
 
     at_work: Duration = 3_600.0
-    """While its GPUs draw the power of work it is a warning for so long: an evaluation that its log does not name."""
+    """While its GPUs draw the power of real work, it is only a warning for this long: its log may not mention an
+    evaluation."""
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         for finding in super().look(state, run, now):
@@ -157,7 +159,7 @@ class RunStalled(QuietRule, frozen=True, kw_only=True):
 
 
 class DataStall(QuietRule, frozen=True, kw_only=True):
-    """No step comes, and its GPUs have nothing to do: it waits for data, storage or its host."""
+    """The run makes no step and its GPUs are idle: it waits for data, storage or its host."""
 
     name: ClassVar[str] = "data-stall"
     origin: ClassVar[str] = "idle GPUs while a step is due: data, storage or the host"

@@ -23,17 +23,17 @@ STEPS = frozenset({"healthy", "diverged"})
 
 
 class SlowThroughput(RunRule, frozen=True, kw_only=True):
-    """It is plainly slower than it was over the last day, on as many nodes."""
+    """The run is clearly slower than over the last day on the same number of nodes."""
 
     name: ClassVar[str] = "slow-throughput"
-    origin: ClassVar[str] = "ours; its own baseline: half a day of a new pace is its usual one"
+    origin: ClassVar[str] = "our experience; the baseline is its own: a new speed becomes usual after half a day"
     needs_hold: ClassVar[bool] = True
     unseen_while: ClassVar[frozenset[str]] = BETWEEN
 
     drop: Share = 0.2
     """How much slower than usual."""
     minutes: int = 5
-    """The median of so many minutes is compared; at most 10."""
+    """The median of this many minutes is compared, at most 10."""
     hold: Duration = 600.0
     keep: Duration = 300.0
 
@@ -102,20 +102,20 @@ class _Peers(NamedTuple):
 
 
 class Straggler(RunRule, frozen=True, kw_only=True):
-    """A GPU of a run is slower or colder than its peers: all others wait for it."""
+    """A GPU of a run is slower or colder than its peers, and all others wait for it."""
 
     name: ClassVar[str] = "straggler"
-    origin: ClassVar[str] = "ours; a GPU at 86 MHz among peers at 1,980 MHz shows in nothing but its clock"
+    origin: ClassVar[str] = "our experience: only the clock shows a GPU at 86 MHz among peers at 1,980 MHz"
     needs_hold: ClassVar[bool] = True
 
     slower: Share = 0.15
-    """How far the clock of a busy GPU is below the middle of its peers'."""
+    """How far the clock of a busy GPU is below the median of its peers."""
     colder: Share = 0.4
-    """How far its power is below the middle of its peers', with less use or less heat."""
+    """How far its power is below the median of its peers, with less utilization or less heat."""
     peers: int = 3
-    """So many others of its kind must be known."""
+    """The minimum number of other GPUs of the same kind."""
     followed: Duration = 120.0
-    """How long a GPU must have been followed: its numbers are means of minutes."""
+    """How long a GPU must have been observed: its numbers are means over minutes."""
     hold: Duration = 300.0
     keep: Duration = 300.0
 

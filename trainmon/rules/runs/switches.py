@@ -40,15 +40,16 @@ class SwitchRule(RunRule, frozen=True, kw_only=True):
 
 
 class KillSwitchLeft(SwitchRule, frozen=True, kw_only=True):
-    """Its kill switch is armed still: the next attempt would end at once, or the one that runs does not obey."""
+    """The kill switch is still armed: the next attempt would end at once, or the running one does not obey."""
 
     name: ClassVar[str] = "kill-switch-left"
-    origin: ClassVar[str] = "IDEFICS and BLOOM: a kill switch that is left burns one array element after the other"
+    origin: ClassVar[str] = "IDEFICS and BLOOM: a forgotten kill switch ends one array task after the other"
 
     hold: Duration = 120.0
-    """How long it must be so: an evaluation may just have ended, during which no trainer reads it."""
+    """How long the condition must hold before the alert fires: a trainer does not read it during an evaluation, which
+    may just have ended."""
     after: Duration = 900.0
-    """How long after it was armed: a trainer may take minutes to save and exit."""
+    """How long after it was armed. A trainer may take minutes to save and exit."""
 
     def switches(self, run: Run) -> tuple[Switch | None, ...]:
         return (run.kill,)
@@ -80,18 +81,19 @@ class KillSwitchLeft(SwitchRule, frozen=True, kw_only=True):
 
 
 class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
-    """Its save switch is not taken, or was taken and no checkpoint came of it."""
+    """The trainer did not consume the save switch, or consumed it and committed no checkpoint."""
 
     name: ClassVar[str] = "save-switch-ignored"
-    origin: ClassVar[str] = "a switch is read every iteration: ten of them, or 10m; two usual saves, or 15m"
+    origin: ClassVar[str] = "a switch is read at every iteration: ten of them, or 10m; two usual saves, or 15m"
     unseen_while: ClassVar[frozenset[str]] = UNKNOWN | {"starting"}
 
     hold: Duration = 120.0
-    """How long it must be so: an evaluation may just have ended, during which no trainer reads it."""
+    """How long the condition must hold before the alert fires: a trainer does not read it during an evaluation, which
+    may just have ended."""
     untaken: Duration = 600.0
-    """How long it may lie there, at least; and ten of the run's usual intervals."""
+    """How long it may remain: this long, or ten usual step intervals of the run if that is longer."""
     unsaved: Duration = COMMIT_AT_LEAST
-    """How long a checkpoint may take after it was taken, at least; and twice its usual time."""
+    """How long a checkpoint may take afterwards: this long, or twice the usual save time if that is longer."""
 
     def switches(self, run: Run) -> tuple[Switch | None, ...]:
         return (run.save,)

@@ -28,14 +28,14 @@ class WandbRule(RunRule, frozen=True, kw_only=True):
 
 
 class WandbSeveralActive(WandbRule, frozen=True, kw_only=True):
-    """Several runs are active where exactly one is expected: two trainings write the same checkpoints."""
+    """Several W&B runs are active where exactly one is expected: two trainings may write the same checkpoints."""
 
     name: ClassVar[str] = "wandb-several-active"
-    origin: ClassVar[str] = "Linum: exactly one active run in a group, anything else is an error"
+    origin: ClassVar[str] = "Linum: exactly one active run in a group; anything else is an error"
     needs_hold: ClassVar[bool] = True
 
     hold: Duration = 120.0
-    """How long it must be so: the one before may still say goodbye."""
+    """How long the condition must hold before the alert fires: the previous run may still be shutting down."""
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         wandb = run.wandb
@@ -55,15 +55,15 @@ class WandbSeveralActive(WandbRule, frozen=True, kw_only=True):
 
 
 class WandbHeartbeatLost(WandbRule, frozen=True, kw_only=True):
-    """W&B hears nothing of it any more, and nothing else says that it has ended."""
+    """W&B receives no heartbeat from the run any more, and nothing else says that the run has ended."""
 
     name: ClassVar[str] = "wandb-heartbeat-lost"
-    by_age: ClassVar[bool] = True
-    origin: ClassVar[str] = "W&B's server gives up after 5m; a lost heartbeat is no end"
+    origin: ClassVar[str] = "W&B's server gives up after 5m; a lost heartbeat does not mean an end"
     needs_hold: ClassVar[bool] = True
 
     hold: Duration = 300.0
-    """How long it must be so: a network that fails for minutes is none of the run's."""
+    """How long the condition must hold before the alert fires: a network failure of some minutes is not a fault of the
+    run."""
 
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
         is_lost = run.wandb is not None and run.wandb.phase in LOST
