@@ -27,12 +27,12 @@ def _own_settings(value: object) -> object:
 
 
 class RuleSettings(Table, frozen=True, kw_only=True):
-    """A rule whose settings differ from what "Rules" says; one table a rule."""
+    """Settings of one rule that differ from its defaults."""
 
     type: Text
-    """Which rule."""
+    """The name of the rule."""
     settings: Annotated[Mapping[str, Any], Kind("the rule's own settings", _own_settings)] = {}
-    """What is set otherwise, each under its own name: see "Rules"."""
+    """The settings of the rule, beside `type`."""
 
     @classmethod
     def of(cls, raw: Mapping[str, object]) -> Chosen:
@@ -76,27 +76,28 @@ def rules_of(settings: Sequence[RuleSettings]) -> tuple[Rule, ...]:
 
 
 class AlertsSettings(Table, frozen=True, kw_only=True):
-    """How alerts are told."""
+    """How alerts are notified."""
 
     repeat: Longest = 4 * 3_600.0
-    """How often a critical alert that nobody has acknowledged is told again (Alertmanager's `repeat_interval`)."""
+    """The interval at which a critical alert that nobody acknowledged is notified again (Alertmanager:
+    `repeat_interval`)."""
 
 
 class HeartbeatSettings(Table, frozen=True, kw_only=True):
-    """Signs of life: a message that says how the runs are, and a switch elsewhere that speaks when we cannot."""
+    """Regular reports, and a dead-man's switch elsewhere that notifies you when the daemon stops."""
 
     every: Longest = 4 * 3_600.0
-    """How often every channel is told how the runs are."""
+    """The interval of a report to every channel: how the runs are."""
     ping: Secret | None = None
-    """The dead-man's switch: an address of healthchecks.io or its like, asked by `--alerts-only` only while all is
-    well; it tells people when it is not asked any more. Never shown."""
+    """The dead-man's switch: a ping address of healthchecks.io or a similar service. `--alerts-only` pings it only
+    while all is well; the service notifies you when the pings stop. Never shown."""
     ping_every: Duration = 60.0
-    """How often."""
+    """The interval of the pings."""
     test: Longest = 7 * 86_400.0
-    """How often a test goes through every channel and asks to be acknowledged: a channel may accept all and deliver
-    nothing."""
+    """The interval of a test notification on every channel that asks for an acknowledgement: a channel may accept
+    everything and deliver nothing."""
     start: Flag = True
-    """Whether `--alerts-only` tells that it begins to watch, and that it ends."""
+    """Whether `--alerts-only` sends a notification when it starts and when it ends."""
 
 
 def heartbeat_of(settings: HeartbeatSettings, *, start: bool, host: str = "") -> HeartbeatSpec:
@@ -107,39 +108,40 @@ def heartbeat_of(settings: HeartbeatSettings, *, start: bool, host: str = "") ->
 
 
 class DaemonSettings(Table, frozen=True, kw_only=True):
-    """Where `trainmon-tui --alerts-only` runs, for a dashboard on another machine: it shows that daemon's alerts,
-    acknowledges and mutes in it, and sends nothing while it is there."""
+    """Where `trainmon-tui --alerts-only` runs, for a dashboard on another machine. The dashboard shows the alerts of
+    that daemon, acknowledges and mutes there, and sends nothing while the daemon does."""
 
     host: Host | None = None
-    """A host as ssh knows it. Absent: none but this machine."""
+    """A host that ssh knows. Without it: only this machine."""
     command: Argv = ("trainmon-tui",)
-    """How it is called there; with an absolute path where a login without a terminal does not find it."""
+    """The command that starts trainmon-tui there. Use an absolute path if a login without a terminal does not find
+    it."""
     every: Duration = 10.0
-    """How often it is asked."""
+    """The polling period."""
 
 
 class MaintenanceSettings(Table, frozen=True, kw_only=True):
-    """A time in which nothing is told of what is worked on; it is still shown. All of what is given must match; with
-    nothing given it is about everything."""
+    """A maintenance window: matching alerts are shown but not notified. All given conditions must match. Without any,
+    it matches every alert."""
 
     name: Text | None = None
-    """What is done then: shown as why nothing is told."""
+    """The reason, which is shown at the muted alerts."""
     begin: Moment | None = msgspec.field(default=None, name="from")
-    """When it begins, where it happens once."""
+    """The start of a window that happens once."""
     at: TimeOfDay | None = None
-    """When it begins, by this machine's clock, where it comes again."""
+    """The start of a recurring window, by the clock of this machine."""
     days: Days = ()
-    """The days on which it comes again. Absent: every day."""
+    """The days of a recurring window. Without it: every day."""
     lasts: Duration = msgspec.field(name="for")
     """How long it lasts."""
     run: Text | None = None
-    """Only of this run."""
+    """Match only this run."""
     node: Text | None = None
-    """Only of this node."""
+    """Match only this node."""
     rule: Text | None = None
-    """Only by this rule."""
+    """Match only this rule."""
     subject: Text | None = None
-    """Only of this subject, as `trainmon-tui status` calls it."""
+    """Match only this subject, as `trainmon-tui status` names it."""
 
 
 DAY: Seconds = 86_400.0

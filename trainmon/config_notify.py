@@ -31,96 +31,98 @@ from trainmon.model_alerts import Route
 
 
 class Channel(Table, frozen=True, kw_only=True):
-    """Who is told, and of what: settings of every channel."""
+    """Settings of every channel."""
 
     type: Text
-    """Which kind of channel: `ntfy`, `webhook`, `healthchecks`, `command`, `desktop` or `apprise`."""
+    """The type of the channel: `ntfy`, `webhook`, `healthchecks`, `command`, `desktop` or `apprise`."""
     name: Text | None = None
-    """What it is called here. Absent: its type."""
+    """The name of the channel. Without it: its type."""
     severity: Annotated[Literal["critical", "warning", "info"], one_of("critical", "warning", "info")] = "warning"
-    """The least that it is told."""
+    """The minimum severity."""
     after: Duration | None = None
-    """Only what nobody has acknowledged for this long: the next in an escalation."""
+    """Escalation: send only alerts that nobody acknowledged for this long."""
     runs: Texts = ()
-    """Only of these runs, and of what is of no run. Absent: of all."""
+    """Send only alerts of these runs, and alerts without a run. Without it: all."""
     rules: Texts = ()
-    """Only by these rules. Absent: by all."""
+    """Send only alerts of these rules. Without it: all."""
     resolved: Flag = True
-    """Whether it is told that something is over."""
+    """Whether resolved alerts are sent."""
     heartbeat: Flag = True
-    """Whether it is told the sign of life, and tested every week."""
+    """Whether the regular reports and the weekly test are sent."""
     fallback: Flag = False
-    """Told only what another channel could not deliver: within a minute what is critical, else within five; at once
-    where that channel refuses."""
+    """Send only what another channel could not deliver: critical messages within a minute, others within five, and at
+    once if that channel refuses."""
 
 
 # ---- what each kind of them has --------------------------------------------------------------------------------------
 
 
 class NtfySettings(Table, frozen=True, kw_only=True, tag_field="type", tag="ntfy"):
-    """`type = "ntfy"`: push messages by ntfy.sh, or by a server of your own."""
+    """Push notifications by ntfy.sh or your own ntfy server."""
 
     topic: Topic
-    """Its topic. On a public server its name is the only secret there is. Never shown."""
+    """The topic. On a public server its name is the only secret. Never shown."""
     server: Address = "https://ntfy.sh"
     """The server."""
     token: Secret | None = None
     """An access token (`tk_…`). Never shown."""
     user: Text | None = None
-    """Or the name of a user."""
+    """A user name, instead of a token."""
     password: Secret | None = None
-    """That user's password. Never shown."""
+    """The password of that user. Never shown."""
     call: Call | None = None
-    """Of critical alerts the phone rings as well: `"yes"` for the account's first number, or one that it verified."""
+    """Also ring the phone for critical alerts: `"yes"` for the first number of the account, or a number that it has
+    verified."""
     acknowledge: Flag = True
-    """Whether a message has a button that acknowledges it."""
+    """Whether notifications have a button that acknowledges."""
     reply_topic: Topic | None = None
-    """The topic that the button writes to and that is read here. Absent: one that nobody can guess. Never shown."""
+    """The topic that the button writes to, and that trainmon-tui reads. Without it: one that nobody can guess. Never
+    shown."""
     reply_token: Secret | None = None
-    """What the button shows the server, where that lets nobody write without one: a token that may write to the reply
-    topic alone, as all who read the messages see it."""
+    """A token for the button, if the server requires one to write. Everybody who reads the notifications sees it, so it
+    should be allowed to write to the reply topic only."""
     pictures: Flag = True
-    """Whether pictures go with its messages."""
+    """Whether pictures are attached."""
 
 
 class WebhookSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="webhook"):
-    """`type = "webhook"`: a POST with the payload of Alertmanager's webhooks, version 4."""
+    """A POST with the payload of Alertmanager's webhooks, version 4."""
 
     url: Address
-    """Where to. Never shown."""
+    """The address. Never shown."""
     headers: Headers = msgspec.field(default_factory=dict)
-    """Headers that go with it; their values are never shown."""
+    """HTTP headers. Their values are never shown."""
 
 
 class HealthchecksSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="healthchecks"):
-    """`type = "healthchecks"`: a check of healthchecks.io or its like, which is down while a critical alert is open,
-    and keeps a log of all else. Give it the longest period there is: only the end of the last alert turns it up again.
-    It is no dead-man's switch; that is `ping` under `[heartbeat]`, with a check of its own."""
+    """A check of healthchecks.io or a similar service. It is down while a critical alert is open, and logs everything
+    else. Give it the longest period possible: only the end of the last alert turns it up again. It is not a dead-man's
+    switch; use `ping` in `[heartbeat]` with a check of its own for that."""
 
     url: Address
-    """The check's ping address. Never shown."""
+    """The ping address of the check. Never shown."""
 
 
 class CommandSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="command"):
-    """`type = "command"`: a program of yours, which gets the message as JSON on its standard input."""
+    """A program of yours. It gets the notification as JSON on its standard input."""
 
     command: Argv
-    """What is run: no shell, and nothing of the message among its arguments."""
+    """The command. It runs without a shell, and no part of the notification is among its arguments."""
 
 
 class DesktopSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="desktop"):
-    """`type = "desktop"`: a notification of this machine's desktop, by notify-send; where that reaches none, a message
-    and the bell in the dashboard that tells people."""
+    """A desktop notification of this machine, by notify-send. If there is none, a dashboard that sends notifications
+    shows a toast and rings the bell."""
 
 
 class AppriseSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="apprise"):
-    """`type = "apprise"`: e-mail, Slack, Discord, Telegram, PagerDuty, Pushover, Twilio and 160 more, by apprise."""
+    """E-mail, Slack, Discord, Telegram, PagerDuty, Pushover, Twilio and 160 more, by apprise."""
 
     url: AppriseUrl
-    """The service as apprise writes it, such as `mailto://…` or `slack://…`. Never shown. One recipient each: of
-    several, all are told again when one of them cannot be reached."""
+    """The service as apprise writes it, such as `mailto://…` or `slack://…`. Never shown. Use one recipient per
+    channel: if one of several cannot be reached, all are notified again."""
     pictures: Flag = True
-    """Whether pictures go with its messages, where the service takes any."""
+    """Whether pictures are attached, if the service supports them."""
 
 
 Own = NtfySettings | WebhookSettings | HealthchecksSettings | CommandSettings | DesktopSettings | AppriseSettings
@@ -129,8 +131,8 @@ KINDS: dict[str, type[Table]] = {str(kind.__struct_config__.tag): kind for kind 
 
 
 class NotifySettings(Channel, frozen=True, kw_only=True):
-    """Who is told of alerts: one table a channel. Two channels that share nothing, and a dead-man's switch
-    (`[heartbeat] ping`), are what lets people sleep."""
+    """Who is notified of alerts: one table per channel. Use two channels that share nothing, and a dead-man's switch
+    (`[heartbeat] ping`)."""
 
     own: Annotated[Own, Kind("the channel's own settings", shown)]
     """The settings of its type."""

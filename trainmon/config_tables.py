@@ -42,152 +42,155 @@ class ConnectSettings(Table, frozen=True, kw_only=True):
     """How the hosts of a cluster are dialled."""
 
     at_once: Count = 8
-    """Handshakes at the same time: sshd drops what comes beyond its MaxStartups."""
+    """The maximum number of simultaneous logins: sshd drops connections above its MaxStartups."""
     timeout: Duration = 10.0
-    """For connecting, and again for logging in."""
+    """The timeout for connecting, and again for logging in."""
 
 
 class ClusterSettings(Table, frozen=True, kw_only=True):
-    """Machines that are watched together. One or several; `[cluster]` is accepted for one."""
+    """Machines that are watched together. There may be several; `[cluster]` is accepted for one."""
 
     name: Text = "local"
-    """What it is called here."""
+    """The name of the cluster."""
     login: Host | None = None
-    """A host as ssh knows it: shared files are read and Slurm is asked there. Absent: this machine."""
+    """A host that ssh knows. Shared files are read and Slurm is asked there. Without it: this machine."""
     nodes: Nodes = ()
-    """What is watched. Absent: the login host, or this machine. `"slurm"`: the nodes of the runs' own jobs, as they
-    come and go."""
+    """The nodes to watch. Without it: the login host, or this machine. `"slurm"`: the nodes of the runs' jobs while the
+    jobs run."""
     users: Users = ()
-    """Whose jobs are watched. Absent: your own. `"me"` is the user that Slurm's commands run as there."""
+    """The users whose jobs are watched. Without it: you. `"me"` is the user that runs the Slurm commands there."""
     every: Duration = 2.0
-    """The period of the fast numbers."""
+    """The sampling period of GPUs and hosts."""
     slurm_every: SlurmPeriod = 30.0
-    """The period of the queue; longer by itself while Slurm is slow to answer, or has nothing of yours."""
+    """The polling period of Slurm. It grows automatically while Slurm is slow or has no jobs of these users."""
     spares: Whole = 0
-    """Healthy idle nodes wanted, to replace one that fails."""
+    """The number of healthy idle nodes that you want in reserve."""
     connect: ConnectSettings = ConnectSettings()
     """How its hosts are dialled."""
     python: Text = "python3"
-    """The interpreter on the nodes: a name, or an absolute path."""
+    """The Python interpreter on the nodes: a name or an absolute path."""
 
 
 class RunSettings(Table, frozen=True, kw_only=True):
     """A training run."""
 
     name: Text
-    """What it is called here."""
+    """The name of the run."""
     cluster: Text | None = None
-    """Where it trains. Needed only with several clusters."""
+    """The cluster where it trains. Required only if there are several clusters."""
     nodes: Hosts = ()
-    """The nodes it trains on, where no job says it."""
+    """The nodes where it trains, if no Slurm job says it."""
     wandb: Project | None = None
-    """Its W&B project; which runs there are its own is said by `group`, `run`, `display` or `tags`."""
+    """Its W&B project. `group`, `run`, `display` or `tags` say which W&B runs in it belong to this run."""
     group: Text | None = None
-    """Its W&B group: exactly one active run is expected in it, and the next is taken up by itself."""
+    """Its W&B group. Exactly one active W&B run is expected in it; the next one is adopted automatically."""
     run: Text | None = None
     """Its W&B run id: the last part of the address of its page."""
     display: Pattern | None = None
     """A pattern that its W&B display names match."""
     tags: Texts = ()
-    """Its W&B tags: runs that have all of them."""
+    """Its W&B tags. A W&B run must have all of them."""
     restart_grace: Duration = 900.0
-    """How long after one W&B run ended the next may take to appear."""
+    """How long the next W&B run may take to appear after one has ended."""
     charts: Texts = ()
-    """The W&B metrics that are charted, at most 12. Absent: those with the common names."""
+    """The W&B metrics to chart, at most 12. Without it: metrics with the usual names."""
     job: Text | None = None
-    """The name of its Slurm jobs. Absent: its own name."""
+    """The name of its Slurm jobs. Without it: the name of the run."""
     user: User | None = None
-    """Whose its Slurm jobs are; these are watched, too. Absent: you, or the one user whose jobs are watched."""
+    """The user who owns its Slurm jobs; the jobs of this user are then watched too. Without it: you, or the only user in
+    `users`."""
     log: LogPath | None = None
-    """Its log; the newest match of a glob is followed. Absent: what its job prints. `"wandb"`: the
+    """Its log file. With a glob, the newest match is followed. Without it: the output file of its job. `"wandb"`: the
     console log of its W&B run."""
     checkpoints: RemotePath | None = None
-    """The directory of its checkpoints; these and the disk under it are watched."""
+    """The directory of its checkpoints. The checkpoints and the disk below it are watched."""
     kill_switch: RemotePath | None = None
-    """The file that ends it when it appears."""
+    """The trainer saves and exits when this file appears."""
     save_switch: RemotePath | None = None
-    """The file that makes it save a checkpoint when it appears."""
+    """The trainer saves a checkpoint when this file appears."""
     script: RemotePath | None = None
-    """The batch script that submits it: what "queue another" hands to sbatch."""
+    """Its batch script, which `queue` submits with sbatch."""
     stall_after: Duration = 900.0
-    """Without a step for this long it is stalled: the floor, and the value until its own cadence is learnt."""
+    """The run is stalled after this long without a step. It is a minimum, and the value until the run's own step
+    interval is known."""
     target_step: Count | None = None
-    """The step at which it is done; otherwise what its log says."""
+    """The step at which the run is complete. Without it: the target that the log shows."""
     model_family: Text | None = None
-    """What its checkpoints are evaluated as. Not used yet."""
+    """The model family for the evaluation of its checkpoints. Not used yet."""
     labels: Annotated[Mapping[str, str], Kind('texts: { owner = "team-a" }', read_labels)] = {}
-    """Anything worth knowing, carried along."""
+    """Labels of your own. They are carried along."""
 
 
 class WandbSettings(Table, frozen=True, kw_only=True):
-    """How Weights & Biases is asked. Where it is, and the key, are found as its own client finds them."""
+    """How Weights & Biases is polled. The server and the key are found where the W&B client finds them."""
 
     every: WandbPeriod = 60.0
-    """The period; longer by itself while the server is busy or fails."""
+    """The polling period. It grows automatically while the server is busy or fails."""
 
 
 class LogFormatSettings(Table, frozen=True, kw_only=True):
-    """A log format of your own, tried before the built-in ones."""
+    """A log format of your own. It is tried before the built-in formats."""
 
     name: Text
-    """What it is called here."""
+    """The name of the format."""
     pattern: Pattern
-    """Named groups say what is what: `(?P<step>\\d+)` is needed; see "Log formats"."""
+    """A pattern with named groups. `(?P<step>\\d+)` is required; see "Log formats"."""
 
 
 class QuotaSettings(Table, frozen=True, kw_only=True):
-    """The quota of a path: a command that tells it, run niced and with a time limit where the path is looked at."""
+    """The quota of a path: a command that prints it. It runs niced and with a timeout, on the host where the path is
+    read."""
 
     command: Argv
-    """What is run there, without a shell; quiet forms are best: `["lfs", "quota", "-q", "-u", "me", "/fsx"]`."""
+    """The command. It runs without a shell. Quiet forms are best: `["lfs", "quota", "-q", "-u", "me", "/fsx"]`."""
     parser: Annotated[
         Literal["lustre", "gpfs", "beegfs", "quota", "du"], one_of("lustre", "gpfs", "beegfs", "quota", "du")
     ]
-    """Whose output it prints: that of `lfs quota`, `mmlsquota -Y`, `beegfs-ctl --getquota --csv`, `quota -w -p`, or
-    `du -s` where nothing else works."""
+    """The tool whose output the command prints: `lfs quota`, `mmlsquota -Y`, `beegfs-ctl --getquota --csv`, `quota -w
+    -p`, or `du -s` if nothing else works."""
     every: Duration = 600.0
-    """How often it is asked; `du`, which walks through everything, at most every 6 h."""
+    """The polling period. `du` walks the whole tree, so it runs every 6 h at most."""
     limit: Annotated[int | None, NAMED["size"]] = None
-    """What may be used, where the command does not know it: needed for `du`."""
+    """The quota, if the command does not print it. Required for `du`."""
 
 
 class DiskSettings(Table, frozen=True, kw_only=True):
-    """A path whose disk is watched, besides the disks under the runs' own paths."""
+    """A path whose disk is watched, in addition to the disks of the runs' own paths."""
 
     path: RemotePath
-    """The path; its disk is found from it."""
+    """The path. Its disk is found from it."""
     on: Annotated[Literal["login", "nodes", "run"], one_of("login", "nodes", "run")] = "login"
-    """Where it is looked at: once from the login host, on every node, or on every node of the runs."""
+    """Where it is read: once on the login host, on every node, or on every node of the runs."""
     usable: Share = 1.0
-    """How much of it may be used: `"80%"` where 80 % is the new 100 %."""
+    """The share that may be used: `"80%"` treats 80 % as full."""
     lag: Duration | None = None
-    """How old the statistics of this filesystem may be: no change is judged finer than that."""
+    """How old the statistics of this filesystem may be. Changes are not judged at a finer resolution."""
     quota: QuotaSettings | None = None
-    """Its quota: what may still be written is the least of what is free and what it leaves."""
+    """Its quota. What can still be written is the smaller of the free space and the rest of the quota."""
 
 
 class RetryCauseSettings(Table, frozen=True, kw_only=True):
     """When a run that ended by one cause may be started again. Not used yet."""
 
     times: Whole = 0
-    """How often."""
+    """The maximum number of restarts."""
     within: Duration | None = None
-    """Counted over this time."""
+    """The restarts are counted within this time."""
     after_change: Texts = ()
-    """Only after one of these settings of the run has changed."""
+    """Restart only after one of these settings of the run has changed."""
 
 
 class RetrySettings(Table, frozen=True, kw_only=True):
-    """What is done when a run ends early. Not used yet."""
+    """What to do when a run ends early. Not used yet."""
 
     auto_requeue: Annotated[Literal["off", "suggest", "on"], one_of("off", "suggest", "on")] = "off"
-    """Whether it is requeued by itself."""
+    """Whether it is requeued automatically."""
     cuda_oom: RetryCauseSettings | None = msgspec.field(default=None, name="cuda-oom")
-    """After CUDA ran out of memory."""
+    """After CUDA out of memory."""
 
 
 class EvalSettings(Table, frozen=True, kw_only=True):
-    """Where the evaluations of a run are found. Not used yet."""
+    """Where the evaluation results of a run are. Not used yet."""
 
     run: Text
     """The name of the run."""
@@ -196,10 +199,10 @@ class EvalSettings(Table, frozen=True, kw_only=True):
 
 
 class LedgerSettings(Table, frozen=True, kw_only=True):
-    """What is kept of the past: what was asked, done, and what became of it."""
+    """What is kept of the past: actions, alerts and their results."""
 
     copy_to: Secret | None = None
-    """A database that attempts, actions and evaluations are copied to. Never shown. Not used yet."""
+    """A database to copy attempts, actions and evaluations to. Never shown. Not used yet."""
     keep: Duration = 90 * 86_400.0
     """How long it is kept."""
 

@@ -193,7 +193,7 @@ def _expected(node: Node, state: State) -> int:
 
 
 class GpuMissing(Rule, frozen=True, kw_only=True):
-    """A node has fewer GPUs than it should have: by its PCI bus, by what it listed before, or according to Slurm."""
+    """A node has fewer GPUs than it should have, or none: according to its PCI bus, what it listed before, or Slurm."""
 
     name = "gpu-missing"
     family = "gpus"
