@@ -9,15 +9,15 @@ import click
 
 @click.command("ack")
 @click.argument("alert", metavar="ALERT")
-@click.option("--why", default="", metavar="TEXT", help="What is done about it.")
-@click.option("--undo", is_flag=True, help="Nobody takes care of it after all.")
-@click.option("--by", metavar="NAME", help="Who says so, where it is not who calls this.")
+@click.option("--why", default="", metavar="TEXT", help="What you do about it.")
+@click.option("--undo", is_flag=True, help="Remove the acknowledgement.")
+@click.option("--by", metavar="NAME", help="Who asks for it. [default: you]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(alert: str, why: str, undo: bool, by: str | None, as_json: bool) -> int:
-    """Acknowledge an alert: its repeats and its escalation stop until it is over, or gets worse. ALERT is its id, the
-    beginning of it, or its subject.
+    """Acknowledge an alert: repeats and escalation stop until it resolves or gets worse. ALERT is its id, the beginning
+    of the id, or its subject.
 
-    Exit status: 0 done or written down, 2 no such alert, 3 the ledger cannot be written.
+    Exit status: 0 done or recorded, 2 no such alert, 3 the ledger cannot be written.
     """
     from trainmon.commands.ordering import give, named, person, read
     from trainmon.model_alerts import Order

@@ -26,23 +26,23 @@ class Act(NamedTuple):
 
 
 def _switch(kind: str) -> Decorator:
-    return click.option("--switch", metavar="PATH", help=f"Which {kind} switch, where several are armed.")
+    return click.option("--switch", metavar="PATH", help=f"The {kind} switch, if several are armed.")
 
 
 ACTS = (
-    Act("save", "RUN...", "Have runs save a checkpoint: drops their save switch."),
-    Act("kill", "RUN...", "Have runs save and exit: drops their kill switch, which stays armed."),
-    Act("unkill", "RUN...", "Remove the armed kill switch of runs.", (_switch("kill"),)),
-    Act("unsave", "RUN...", "Remove the armed save switch of runs.", (_switch("save"),)),
-    Act("requeue", "RUN|JOB...", "End jobs and have them start again: scontrol requeue Incomplete."),
+    Act("save", "RUN...", "Ask runs to save a checkpoint: create their save switch."),
+    Act("kill", "RUN...", "Ask runs to save and exit: create their kill switch, which stays armed."),
+    Act("unkill", "RUN...", "Remove the armed kill switches of runs.", (_switch("kill"),)),
+    Act("unsave", "RUN...", "Remove the armed save switches of runs.", (_switch("save"),)),
+    Act("requeue", "RUN|JOB...", "End jobs and start them again: scontrol requeue Incomplete."),
     Act("cancel", "RUN|JOB...", "Cancel jobs: scancel."),
-    Act("hold", "RUN|JOB...", "Keep waiting jobs from starting."),
-    Act("release", "RUN|JOB...", "Let held jobs start."),
-    Act("signal", "RUN|JOB... [SIGNAL]", "Send a signal to trainers that save on it; USR1 if none is named."),
+    Act("hold", "RUN|JOB...", "Hold waiting jobs: scontrol hold."),
+    Act("release", "RUN|JOB...", "Release held jobs: scontrol release."),
+    Act("signal", "RUN|JOB... [SIGNAL]", "Send a signal to trainers that save on it. The default is USR1."),
     Act(
         "queue",
         "RUN...",
-        "Queue runs once more behind what they have: sbatch of their script.",
+        "Submit the scripts of runs once more, behind their present jobs: sbatch.",
         (
             click.option(
                 "--count",
@@ -50,20 +50,20 @@ ACTS = (
                 metavar="N",
                 default=1,
                 show_default=True,
-                help="How many more.",
+                help="How many jobs.",
             ),
         ),
     ),
     Act(
         "exclude",
         "NODE...",
-        "Keep waiting jobs off nodes, and drain these where one may.",
-        (click.option("--run", metavar="RUN", help="Only the jobs of this run; otherwise all of one's own."),),
+        "Keep waiting jobs off nodes, and drain the nodes if you may.",
+        (click.option("--run", metavar="RUN", help="Only the jobs of this run. Without it: all your jobs."),),
     ),
 )
 
-EXITS = """Exit status: 0 done, 1 it failed or what should follow did not, 2 a mistake in the call or the config,
-3 nothing could be seen or the outcome is not known, 4 refused."""
+EXITS = """Exit status: 0 done, 1 it failed or its effect did not follow, 2 a mistake in the call or the config,
+3 nothing could be read or the result is unknown, 4 refused."""
 
 
 def command(verb: str) -> click.Command:
@@ -95,13 +95,15 @@ COMMON: tuple[Decorator, ...] = (
         callback=_read_wait,
         metavar="DURATION",
         default=None,
-        help="Follow for so long what comes after: the file taken, a checkpoint committed, the job started again. "
-        "[default: the first sign of it, at most 8s]",
+        help="Wait up to this long for the result: the file consumed, a checkpoint committed, the job started again. "
+        "[default: until the first effect, at most 8s]",
     ),
-    click.option("--why", metavar="TEXT", default="", help="Written into the switch file and the ledger."),
-    click.option("--typed", metavar="ID", help="The id that the plan wants typed; for use with --yes."),
-    click.option("--yes", is_flag=True, help="Skip the question; never the checks."),
-    click.option("--dry-run", is_flag=True, help="Print the plan, and do nothing."),
-    click.option("--read-only", is_flag=True, help="Refuse it, as the dashboard does that was started so."),
+    click.option(
+        "--why", metavar="TEXT", default="", help="The reason. It is written into the switch file and the ledger."
+    ),
+    click.option("--typed", metavar="ID", help="The job id, if the plan asks you to type it; for use with --yes."),
+    click.option("--yes", is_flag=True, help="Skip the question, but never the checks."),
+    click.option("--dry-run", is_flag=True, help="Print the plan only."),
+    click.option("--read-only", is_flag=True, help="Refuse the action, like a read-only dashboard."),
 )
 """Options of every verb, the last first."""

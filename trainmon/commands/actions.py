@@ -23,15 +23,17 @@ HEAD = ("WHEN", "WHAT", "OF", "WHO", "STATUS", "OUTCOME", "THEN")
 
 @click.command("actions")
 @click.argument("subject", required=False, metavar="[RUN|JOB]")
-@click.option("--json", "as_json", is_flag=True, help="A list of objects, one an action.")
-@click.option("--log", "wants_log", is_flag=True, help="The end of the log that was kept before the newest of them.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per action.")
+@click.option(
+    "--log", "wants_log", is_flag=True, help="Print the end of the log that was saved before the newest action."
+)
 @click.option(
     "--since", callback=read_duration, metavar="DURATION", default="7d", show_default=True, help="How far back."
 )
 def command(subject: str | None, as_json: bool, wants_log: bool, since: float) -> int:
-    """List what was asked for from this machine, the newest last.
+    """List the actions that were requested on this machine, the newest last.
 
-    Exit status: 0 read, 2 a mistake in the call, 3 the ledger cannot be read, or has no such log.
+    Exit status: 0 read, 2 a mistake in the call, 3 the ledger cannot be read or has no such log.
     """
     from trainmon.commands.table import plain
     from trainmon.ledger import recorded

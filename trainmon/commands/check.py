@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 @hosts_argument
 @config_option
 @ssh_config_option
-@click.option("--headless", is_flag=True, help="Ask nobody, and count on no agent of this login session.")
-@click.option("--notify", is_flag=True, help="Send a test by every channel, and say what came back.")
+@click.option("--headless", is_flag=True, help="Never ask, and do not use the SSH agent of this login session.")
+@click.option("--notify", is_flag=True, help="Send a test by every channel, and show the answer.")
 def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, headless: bool, notify: bool) -> int:
-    """Check the config, the way to every host, every Slurm, every path, what is named of W&B, and every channel.
+    """Check the config, and test every host, Slurm, path, W&B run and channel that it names.
 
     Exit status: 0 all is well, 2 the config has mistakes, 3 something cannot be reached.
     """

@@ -36,11 +36,11 @@ class Dashboard(click.Command):
     is_flag=False,
     flag_value="",
     metavar="[=STORY]",
-    help="Show a living, simulated cluster of 16 nodes; a STORY such as hot, lost or hang goes wrong first.",
+    help="Show a living, simulated cluster of 16 nodes. A STORY such as hot, lost or hang comes first.",
 )
 @click.option("--read-only", is_flag=True, help="Refuse every action.")
-@click.option("--alerts-only", is_flag=True, help="No dashboard: watch and tell people, for months; see `service`.")
-@click.option("--once", is_flag=True, help="With --alerts-only, for cron: one look at everything, then end.")
+@click.option("--alerts-only", is_flag=True, help="The daemon: watch and notify without a dashboard; see `service`.")
+@click.option("--once", is_flag=True, help="With --alerts-only, for cron: evaluate everything once, then end.")
 @click.version_option(__version__, prog_name="trainmon-tui", message="%(prog)s %(version)s")
 def command(
     hosts: tuple[str, ...],
@@ -53,8 +53,8 @@ def command(
 ) -> int:
     """One terminal for a big training run: its nodes, GPUs, disks and logs.
 
-    With no config it watches this machine; HOSTs (as ssh knows them, or Slurm host lists such as gpu-[001-032]) are
-    watched without one. A host that is called like a command: trainmon-tui -- check
+    Without a config it watches this machine. HOSTs (names that ssh knows, or Slurm host lists such as gpu-[001-032])
+    need no config. If a host has the name of a command: trainmon-tui -- check
     """
     if demo is not None and (hosts or config):
         raise click.UsageError("--demo shows a simulated cluster; it takes no hosts and no --config")

@@ -26,14 +26,14 @@ SHOWN = 20
 
 @click.command("init")
 @click.argument("hosts", nargs=-1, metavar="[HOST]...")
-@click.option("--login", help="The host where shared files are read. [default: the HOST that is named like one]")
-@click.option("--name", default="main", show_default=True, help="What the cluster is called.")
+@click.option("--login", help="The host where shared files are read. [default: the HOST with such a name]")
+@click.option("--name", default="main", show_default=True, help="The name of the cluster.")
 @click.option(
     "--output", type=click.Path(path_type=Path), default="trainmon.toml", show_default=True, metavar="FILE",
     help="The file to write; - prints it.",
 )  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace the file if it is there.")
-@click.option("--offline", is_flag=True, help="Ask no Slurm and no W&B.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+@click.option("--offline", is_flag=True, help="Do not ask Slurm or W&B.")
 @ssh_config_option
 def command(
     hosts: tuple[str, ...],
@@ -46,9 +46,9 @@ def command(
 ) -> int:
     """Write a commented trainmon.toml for HOSTs.
 
-    HOSTs are names of ~/.ssh/config or Slurm host lists: trainmon-tui init login1 gpu-[001-004]. The Slurm of the login
-    host, or of this machine, is asked for its nodes and your running jobs, and W&B whose key lies here. Without HOSTs
-    and Slurm, the names in ~/.ssh/config are offered.
+    HOSTs are names of ~/.ssh/config or Slurm host lists: trainmon-tui init login1 gpu-[001-004]. It asks the Slurm of
+    the login host, or of this machine, for its nodes and your running jobs. If a W&B key is on this machine, it asks W&B who
+    you are. Without HOSTs and without Slurm, it offers the names in ~/.ssh/config.
     """
     given = login or next((host for host in hosts if LOGIN.search(host) and "[" not in host), None)
     found = None if offline else _found(given, ssh_config)

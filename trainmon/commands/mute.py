@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @click.command("mute")
 @click.argument("subject", required=False, metavar="[SUBJECT]")
-@click.option("--rule", metavar="RULE", help="Only what this rule finds.")
-@click.option("--run", metavar="RUN", help="Only what is of this run.")
-@click.option("--node", metavar="NODE", help="Only what is of this node.")
+@click.option("--rule", metavar="RULE", help="Match alerts of this rule.")
+@click.option("--run", metavar="RUN", help="Match alerts of this run.")
+@click.option("--node", metavar="NODE", help="Match alerts of this node.")
 @click.option("--for", "lasts", callback=read_duration, required=True, metavar="DURATION", help="How long: 1h, 2d.")
-@click.option("--why", default="", metavar="TEXT", help="Why; shown to everybody.")
-@click.option("--by", metavar="NAME", help="Who says so, where it is not who calls this.")
+@click.option("--why", default="", metavar="TEXT", help="The reason; everybody sees it.")
+@click.option("--by", metavar="NAME", help="Who asks for it. [default: you]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
     subject: str | None,
@@ -34,10 +34,10 @@ def command(
     by: str | None,
     as_json: bool,
 ) -> int:
-    """Tell nobody of something for a while; it is still shown. SUBJECT is an alert's id or its subject, as `status` has
-    them. All of what is given must match.
+    """Silence an alert, rule, run or node for a while. Muted alerts are still shown. SUBJECT is the id or the subject
+    of an alert, as `status` shows them. All given conditions must match.
 
-    Exit status: 0 done or written down, 2 a mistake in the call, 3 the ledger cannot be written.
+    Exit status: 0 done or recorded, 2 a mistake in the call, 3 the ledger cannot be written.
     """
     from trainmon.commands.ordering import give, person, read
     from trainmon.config_values import nearest, quoted

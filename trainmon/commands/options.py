@@ -21,7 +21,7 @@ def config_option(function: F) -> F:
 def ssh_config_option(function: F) -> F:
     """--ssh-config F, as ssh's own -F."""
     kind = click.Path(path_type=Path, exists=True, dir_okay=False)
-    words = "Read this in place of ~/.ssh/config, as ssh -F does."
+    words = "Read this file instead of ~/.ssh/config, like ssh -F."
     return click.option("--ssh-config", type=kind, metavar="FILE", help=words)(function)
 
 

@@ -20,9 +20,9 @@ HEAD = ("RULE", "FOR", "KEEP FIRING FOR", "OVERRIDES", "DESCRIPTION")
 @click.command("rules")
 @click.argument("rule", required=False, metavar="[RULE]")
 @config_option
-@click.option("--json", "as_json", is_flag=True, help="A list of objects, one a rule.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per rule.")
 def command(rule: str | None, config: Path | None, as_json: bool) -> int:
-    """List the rules as the config sets them; of one, all its settings.
+    """List the rules as the config sets them, or all settings of one RULE.
 
     Exit status: 0 listed, 2 a mistake in the call or the config.
     """

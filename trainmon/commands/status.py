@@ -30,10 +30,10 @@ HEAD = ("ID", "SEVERITY", "PHASE", "SINCE", "RULE", "SUMMARY", "TOLD")
 @click.command("status")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(as_json: bool) -> int:
-    """Say who watches on this machine, when last, how sources and channels do, and what alerts there are.
+    """Show who watches, the last check, source and channel health, and open alerts.
 
-    Exit status: 0 well, 1 a critical alert fires (after a look of `--once`: or is pending, as for `snapshot`), 2 a
-    mistake in the call, 3 nobody has looked lately, or the ledger cannot be read.
+    Exit status: 0 well, 1 a critical alert fires (after `--once` also one that is pending, as for `snapshot`), 2 a mistake
+    in the call, 3 no recent check, or the ledger cannot be read.
     """
     from trainmon.commands.table import plain
     from trainmon.ledger import alerts_now

@@ -9,12 +9,12 @@ import click
 
 @click.command("unmute")
 @click.argument("silence", metavar="ID")
-@click.option("--by", metavar="NAME", help="Who says so, where it is not who calls this.")
+@click.option("--by", metavar="NAME", help="Who asks for it. [default: you]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(silence: str, by: str | None, as_json: bool) -> int:
-    """Take back what `mute` said. ID is what it printed, and what `status` lists.
+    """Remove a mute. ID is what `mute` printed and what `status` lists.
 
-    Exit status: 0 done or written down, 2 there is no such mute, 3 the ledger cannot be written.
+    Exit status: 0 done or recorded, 2 no such mute, 3 the ledger cannot be written.
     """
     from trainmon.commands.ordering import give, person, read
     from trainmon.config_values import nearest, quoted
