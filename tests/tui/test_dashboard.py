@@ -245,7 +245,7 @@ async def test_help_lists_this_panes_keys_first_and_closes_with_escape() -> None
         await pilot.press("2", "question_mark")
         await settled(pilot)
         text = text_of(app)
-        assert text.index("GPUs") < text.index("next number in the cells")
+        assert text.index("GPUs") < text.index("next metric in the cells")
 
         await pilot.press("escape")
         await settled(pilot)

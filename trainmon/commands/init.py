@@ -47,8 +47,8 @@ def command(
     """Write a commented trainmon.toml for HOSTs.
 
     HOSTs are names of ~/.ssh/config or Slurm host lists: trainmon-tui init login1 gpu-[001-004]. It asks the Slurm of
-    the login host, or of this machine, for its nodes and your running jobs. If a W&B key is on this machine, it asks W&B who
-    you are. Without HOSTs and without Slurm, it offers the names in ~/.ssh/config.
+    the login host, or of this machine, for its nodes and your running jobs. If a W&B key is on this machine, it asks
+    W&B who you are. Without HOSTs and without Slurm, it offers the names in ~/.ssh/config.
     """
     given = login or next((host for host in hosts if LOGIN.search(host) and "[" not in host), None)
     found = None if offline else _found(given, ssh_config)
