@@ -134,7 +134,7 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
     interval of the recent checkpoints. It is critical if the very next one does not fit."""
 
     name = "checkpoints-do-not-fit"
-    origin = "our experience: a save that ends with ENOSPC leaves a torn checkpoint and often ends the run"
+    origin = "our choice: a save that ends with ENOSPC leaves a torn checkpoint and often ends the run"
     needs_hold = True
 
     hold: Duration = 600.0

@@ -33,7 +33,7 @@ class GpuMemoryFull(Rule, frozen=True, kw_only=True):
 
     name = "gpu-memory-full"
     family = "gpus"
-    origin = "our experience: caching allocators stay at 95 % for days, so only the last 400 MiB of 80 GB warn"
+    origin = "our choice: caching allocators stay at 95 % for days, so only the last 400 MiB of 80 GB warn"
     needs_hold = True
 
     hold: Duration = 300.0
@@ -85,7 +85,7 @@ class GpuIdle(Rule, frozen=True, kw_only=True):
 
     name = "gpu-idle"
     family = "gpus"
-    origin = "our experience: a healthy training step never leaves a GPU below 5 % for ten minutes"
+    origin = "our choice: a healthy training step never leaves a GPU below 5 % for ten minutes"
     needs_hold = True
 
     hold: Duration = 600.0
@@ -196,7 +196,7 @@ class GpuLeftover(Rule, frozen=True, kw_only=True):
 
     name = "gpu-leftover"
     family = "gpus"
-    origin = "our experience: more than the driver keeps for itself; Meta gcm's check before a job takes 15 MiB"
+    origin = "our choice: more than the driver keeps for itself; Meta gcm's check before a job takes 15 MiB"
     needs_hold = True
 
     hold: Duration = 600.0

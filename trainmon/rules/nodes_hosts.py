@@ -28,7 +28,7 @@ class NodeUnreachable(Rule, frozen=True, kw_only=True):
 
     name = "node-unreachable"
     family = "nodes"
-    origin = "our experience: a lost connection is dialled again within seconds, so a minute is long"
+    origin = "our choice: a lost connection is dialled again within seconds, so a minute is long"
     may_flap = False
 
     hold: Duration = 60.0
@@ -109,7 +109,7 @@ class NodeRebooted(Rule, frozen=True, kw_only=True):
 
     name = "node-rebooted"
     family = "nodes"
-    origin = "our experience: the boot time by both clocks, so that setting a clock is not a reboot"
+    origin = "our choice: the boot time by both clocks, so that setting a clock is not a reboot"
 
     news: Duration = 1_800.0
     """How long it is reported."""
@@ -152,7 +152,7 @@ class ClockSkew(Rule, frozen=True, kw_only=True):
 
     name = "clock-skew"
     family = "nodes"
-    origin = "our experience: over SSH, node_exporter's limit of 0.05 s cannot be told from a slow packet"
+    origin = "our choice: over SSH, node_exporter's limit of 0.05 s cannot be told from a slow packet"
 
     hold: Duration = 60.0
     """How long the condition must hold before the alert fires."""

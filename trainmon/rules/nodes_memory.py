@@ -64,7 +64,7 @@ class MemoryLeak(Rule, frozen=True, kw_only=True):
 
     name = "memory-leak"
     family = "nodes"
-    origin = "our experience: a rising minimum over an hour, at a rate that does not slow down"
+    origin = "our choice: a rising minimum over an hour, at a rate that does not slow down"
 
     keep: Duration = 1_800.0
     """How long the condition must be gone before the alert resolves: three of the ten-minute windows."""

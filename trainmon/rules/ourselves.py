@@ -17,7 +17,7 @@ class MonitorBlind(Rule, frozen=True, kw_only=True):
 
     name = "monitor-blind"
     family = "ourselves"
-    origin = "our experience: all connections are dialled again within 30 s"
+    origin = "our choice: all connections are dialled again within 30 s"
 
     hold: Duration = 45.0
     """How long the condition must hold before the alert fires."""
@@ -49,7 +49,7 @@ class ClusterUnreachable(Rule, frozen=True, kw_only=True):
 
     name = "cluster-unreachable"
     family = "ourselves"
-    origin = "our experience: shorter than `hold` of node-unreachable, so that it fires first"
+    origin = "our choice: shorter than `hold` of node-unreachable, so that it fires first"
 
     hold: Duration = 30.0
     """How long the condition must hold before the alert fires."""
@@ -85,7 +85,7 @@ class SourceLate(Rule, frozen=True, kw_only=True):
 
     name = "source-late"
     family = "ourselves"
-    origin = "our experience: late means 3 periods without an answer; a slow controller takes some more"
+    origin = "our choice: late means 3 periods without an answer; a slow controller takes some more"
     needs_hold = True
 
     hold: Duration = 300.0
@@ -106,7 +106,7 @@ class SourceDown(Rule, frozen=True, kw_only=True):
 
     name = "source-down"
     family = "ourselves"
-    origin = "our experience: a controller that restarts answers again within minutes"
+    origin = "our choice: a controller that restarts answers again within minutes"
 
     hold: Duration = 300.0
     """How long the condition must hold before the alert fires."""
@@ -127,7 +127,7 @@ class ChannelFailing(Rule, frozen=True, kw_only=True):
 
     name = "channel-failing"
     family = "ourselves"
-    origin = "our experience; Alertmanager's own mixin waits 5 minutes"
+    origin = "our choice; Alertmanager's own mixin waits 5 minutes"
 
     patience: Duration = 300.0
     """How long retries may go on before the alert fires. It fires at once if the channel refuses or others deliver for it."""
@@ -168,7 +168,7 @@ class OutboxOld(Rule, frozen=True, kw_only=True):
 
     name = "outbox-old"
     family = "ourselves"
-    origin = "our experience: the longest pause between two retries is 5 minutes; this is three of them"
+    origin = "our choice: the longest pause between two retries is 5 minutes; this is three of them"
 
     age: Duration = 900.0
     """How long a notification may wait."""
@@ -195,7 +195,7 @@ class LedgerStuck(Rule, frozen=True, kw_only=True):
 
     name = "ledger-stuck"
     family = "ourselves"
-    origin = "our experience: a disk may hang for some seconds"
+    origin = "our choice: a disk may hang for some seconds"
 
     hold: Duration = 10.0
     """How long the condition must hold before the alert fires."""
@@ -216,7 +216,7 @@ class RuleRaised(Rule, frozen=True, kw_only=True):
 
     name = RULE_RAISED
     family = "ourselves"
-    origin = "our experience: one State may be odd for a moment"
+    origin = "our choice: one State may be odd for a moment"
 
     hold: Duration = 10.0
     """How long the condition must hold before the alert fires."""
@@ -231,7 +231,7 @@ class ClockJumped(Rule, frozen=True, kw_only=True):
 
     name = "clock-jumped"
     family = "ourselves"
-    origin = "our experience"
+    origin = "our choice"
 
     news: Duration = 600.0
     """How long it is reported."""
@@ -254,7 +254,7 @@ class UnansweredTest(Rule, frozen=True, kw_only=True):
 
     name = "test-unanswered"
     family = "ourselves"
-    origin = "our experience: a day and its night"
+    origin = "our choice: a day and its night"
 
     within: Duration = 86_400.0
     """How long there is to acknowledge it."""

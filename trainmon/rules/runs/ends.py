@@ -192,7 +192,7 @@ class Finished(RunRule, frozen=True, kw_only=True):
     """The run has reached its target step."""
 
     name: ClassVar[str] = "finished"
-    origin: ClassVar[str] = "our experience"
+    origin: ClassVar[str] = "our choice"
 
     new_for: Duration = 43_200.0
     """A daemon that starts later still reports it until this long after the last step."""

@@ -20,7 +20,7 @@ class Restarted(RunRule, frozen=True, kw_only=True):
     back."""
 
     name: ClassVar[str] = "restarted"
-    origin: ClassVar[str] = "our experience"
+    origin: ClassVar[str] = "our choice"
 
     new_for: Duration = 900.0
     """A daemon that starts later still reports it until this long after the restart."""

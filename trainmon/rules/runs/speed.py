@@ -26,7 +26,7 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
     """The run is clearly slower than over the last day on the same number of nodes."""
 
     name: ClassVar[str] = "slow-throughput"
-    origin: ClassVar[str] = "our experience; the baseline is its own: a new speed becomes usual after half a day"
+    origin: ClassVar[str] = "our choice; the baseline is its own: a new speed becomes usual after half a day"
     needs_hold: ClassVar[bool] = True
     unseen_while: ClassVar[frozenset[str]] = BETWEEN
 
@@ -105,7 +105,7 @@ class Straggler(RunRule, frozen=True, kw_only=True):
     """A GPU of a run is slower or colder than its peers, and all others wait for it."""
 
     name: ClassVar[str] = "straggler"
-    origin: ClassVar[str] = "our experience: only the clock shows a GPU at 86 MHz among peers at 1,980 MHz"
+    origin: ClassVar[str] = "our choice: only the clock shows a GPU at 86 MHz among peers at 1,980 MHz"
     needs_hold: ClassVar[bool] = True
 
     slower: Share = 0.15
