@@ -13,6 +13,21 @@ ECC, REMAP, LOST, MISSING = EccUncorrected(), RowRemap(), GpuLost(), GpuMissing(
 RULES = (ECC, REMAP, LOST, MISSING)
 
 
+def lose(scene: Scene) -> Scene:
+    """GPU 3 of n1 falls off the bus."""
+    rows = [GpuSample(3, "GPU is lost", lost=True) if row.index == 3 else row for row in samples(scene.now).g]
+    return scene.say("n1", GpuSamples(1, scene.now, tuple(rows)))
+
+
+TROUBLE = {
+    "ecc-uncorrected": lambda scene: scene.say("n1", facts(scene.now, ecc_uncorrected=1)),
+    "row-remap": lambda scene: scene.say("n1", facts(scene.now, remap_failed=True)),
+    "gpu-lost": lose,
+    "gpu-missing": lambda scene: scene.say("n1", facts(scene.now, gpus=7), samples(scene.now, gpus=7)),
+}
+"""What makes each rule find something on n1, which then falls silent: see test_silent_nodes."""
+
+
 def only(found: dict[str, Finding], subject: str = "gpu:n1/3") -> Finding:
     assert list(found) == [subject]
     return found[subject]

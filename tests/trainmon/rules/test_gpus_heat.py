@@ -13,6 +13,13 @@ from trainmon.rules.gpus_heat import GpuHot, GpuSlowdown, PowerBrake
 HOT, SLOW, BRAKE = GpuHot(), GpuSlowdown(), PowerBrake()
 HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, BRAKE_BIT = 0x8, 0x20, 0x40, 0x80
 
+TROUBLE = {
+    "gpu-hot": lambda scene: scene.say("n1", samples(scene.now, throttle_mask=HW_SLOWDOWN | HW_THERMAL)),
+    "gpu-slowdown": lambda scene: scene.say("n1", samples(scene.now, throttle_mask=HW_SLOWDOWN)),
+    "power-brake": lambda scene: scene.say("n1", samples(scene.now, throttle_mask=BRAKE_BIT)),
+}
+"""What makes each rule find something on n1, which then falls silent: see test_silent_nodes."""
+
 
 def heated(margins: tuple[int | None, ...], temperature_c: int | None = 84, mask: int = 0) -> Scene:
     """GPU 3 of n1 with these margins, 30 s apart, the last just now."""

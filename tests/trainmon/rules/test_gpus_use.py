@@ -8,12 +8,27 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.rules.node_scene import IDLE, NOW, PYTHON, SPEC, Scene, facts, job, samples, slurm
-from trainmon.model import RunsChanged, State
+from trainmon.model import RunsChanged, SourceGone, State
 from trainmon.model_alerts import Finding
 from trainmon.readings import GpuFacts, GpuFactsAll, GpuSample, GpuSamples, Process
 from trainmon.rules.gpus_use import GpuIdle, GpuLeftover, GpuMemoryFull
 
 FULL, UNUSED, LEFT = GpuMemoryFull(), GpuIdle(), GpuLeftover()
+
+
+def leave(scene: Scene) -> Scene:
+    """No job is on n1 any more, and its GPUs are in use."""
+    scene.fold(SourceGone("node:n2"))
+    scene.state = replace(scene.state, runs={}, jobs={})
+    return scene.scheduler(slurm("n1", "IDLE"))
+
+
+TROUBLE = {
+    "gpu-memory-full": lambda scene: scene.say("n1", samples(scene.now, memory_used_mib=81_500)),
+    "gpu-idle": lambda scene: scene.say("n1", samples(scene.now, utilization_pct=0)).steps(),
+    "gpu-leftover": leave,
+}
+"""What makes each rule find something on n1, which then falls silent: see test_silent_nodes."""
 
 
 def only(found: dict[str, Finding]) -> Finding:

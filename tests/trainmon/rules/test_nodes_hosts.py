@@ -7,10 +7,13 @@ from msgspec.structs import replace
 from tests.trainmon.rules.node_scene import NOW, Scene, host, job, slurm
 from trainmon.model import SourceGone
 from trainmon.model_alerts import Finding
-from trainmon.readings import Hello
+from trainmon.readings import Hello, HostSample
 from trainmon.rules.nodes_hosts import ClockSkew, NodeRebooted, NodeUnreachable
 
 AWAY, REBOOTED, SKEW = NodeUnreachable(), NodeRebooted(), ClockSkew()
+
+TROUBLE = {"clock-skew": lambda scene: scene.say("n1", HostSample(1, scene.now + 60))}
+"""What makes each rule find something on n1, which then falls silent: see test_silent_nodes."""
 
 
 def only(found: dict[str, Finding], subject: str = "node:n1") -> Finding:

@@ -13,6 +13,12 @@ from trainmon.rules.nodes_links import InfinibandDown, InfinibandFlapping
 DOWN, FLAPPING = InfinibandDown(), InfinibandFlapping()
 PORT = "node:n1 mlx5_1/1"
 
+TROUBLE = {
+    "infiniband-down": lambda scene: scene.say("n1", host(scene.now, **port(state="DOWN"))),
+    "infiniband-flapping": lambda scene: scene.after(60).say("n1", host(scene.now, **port(link_downed=1))),
+}
+"""What makes each rule find something on n1, which then falls silent: see test_silent_nodes."""
+
 
 def only(found: dict[str, Finding]) -> Finding:
     assert list(found) == [PORT]

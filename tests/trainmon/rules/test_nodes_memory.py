@@ -14,6 +14,20 @@ FULL, LEAK, OOM = MemoryFull(), MemoryLeak(), OomKill()
 HOUR = 3_600.0
 
 
+def leaking(scene: Scene) -> Scene:
+    """The memory of n1 grows without a break."""
+    for minutes in range(0, 200, 5):
+        scene.after(300.0).say("n1", host(scene.now, memory_used_mib=1_100_000 + 3_000 * minutes))
+    return scene
+
+
+TROUBLE = {
+    "memory-full": lambda scene: scene.say("n1", host(scene.now, memory_used_mib=TOTAL)),
+    "memory-leak": leaking,
+}
+"""What makes each rule find something on n1, which then falls silent: see test_silent_nodes."""
+
+
 def only(found: dict[str, Finding]) -> Finding:
     assert list(found) == ["node:n1"]
     return found["node:n1"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from tests.trainmon.rules.node_scene import IDLE, NOW, TOTAL, Scene, facts, host, port, samples, slurm
+from tests.trainmon.rules.node_scene import IDLE, NOW, Scene, facts, slurm
 from trainmon.model import SourceGone
 from trainmon.readings import GpuSample, GpuSamples, HostSample
 from trainmon.rules.gpus import GPUS
@@ -16,46 +18,15 @@ from trainmon.rules.nodes import NODES
 ALL = {rule.name: rule for rule in (*GPUS, *NODES)}
 
 
-def _slowed(scene: Scene, mask: int) -> Scene:
-    return scene.say("n1", samples(scene.now, throttle_mask=mask))
+def _troubles() -> Iterator[tuple[str, Callable[[Scene], Scene]]]:
+    """What makes each rule find something on n1: the test of each rule says it."""
+    for file in sorted(Path(__file__).parent.glob("test_*.py")):
+        if file.name.startswith(("test_gpus_", "test_nodes_")):
+            yield from getattr(importlib.import_module(f"{__package__}.{file.stem}"), "TROUBLE", {}).items()
 
 
-def _lost(scene: Scene) -> Scene:
-    good = samples(scene.now)
-    rows = [GpuSample(3, "GPU is lost", lost=True) if row.index == 3 else row for row in good.g]
-    return scene.say("n1", GpuSamples(1, scene.now, tuple(rows)))
-
-
-def _leaks(scene: Scene) -> Scene:
-    for minutes in range(0, 200, 5):
-        scene.after(300.0).say("n1", host(scene.now, memory_used_mib=1_100_000 + 3_000 * minutes))
-    return scene
-
-
-def _left(scene: Scene) -> Scene:
-    scene.fold(SourceGone("node:n2"))
-    scene.state = replace(scene.state, runs={}, jobs={})
-    return scene.scheduler(slurm("n1", "IDLE"))
-
-
-TROUBLE: dict[str, Callable[[Scene], Scene]] = {
-    "gpu-hot": lambda scene: _slowed(scene, 0x48),
-    "gpu-slowdown": lambda scene: _slowed(scene, 0x8),
-    "power-brake": lambda scene: _slowed(scene, 0x80),
-    "ecc-uncorrected": lambda scene: scene.say("n1", facts(scene.now, ecc_uncorrected=1)),
-    "row-remap": lambda scene: scene.say("n1", facts(scene.now, remap_failed=True)),
-    "gpu-lost": _lost,
-    "gpu-missing": lambda scene: scene.say("n1", facts(scene.now, gpus=7), samples(scene.now, gpus=7)),
-    "gpu-memory-full": lambda scene: scene.say("n1", samples(scene.now, memory_used_mib=81_500)),
-    "gpu-idle": lambda scene: scene.say("n1", samples(scene.now, utilization_pct=0)).steps(),
-    "gpu-leftover": _left,
-    "clock-skew": lambda scene: scene.say("n1", HostSample(1, scene.now + 60)),
-    "memory-full": lambda scene: scene.say("n1", host(scene.now, memory_used_mib=TOTAL)),
-    "memory-leak": _leaks,
-    "infiniband-down": lambda scene: scene.say("n1", host(scene.now, **port(state="DOWN"))),
-    "infiniband-flapping": lambda scene: scene.after(60).say("n1", host(scene.now, **port(link_downed=1))),
-}
-"""What makes each rule find something on n1; those that stay true in silence, and those of Slurm's words, are below."""
+TROUBLE = dict(_troubles())
+"""Those that stay true in silence, and those of Slurm's words, are below."""
 
 
 @pytest.mark.parametrize("name", TROUBLE)
