@@ -97,7 +97,7 @@ class RunSettings(Table, frozen=True, kw_only=True):
     job: Text | None = None
     """The name of its Slurm jobs. Without it: the name of the run."""
     user: User | None = None
-    """The user who owns its Slurm jobs; the jobs of this user are then watched too. Without it: you, or the only user in
+    """The user who owns its Slurm jobs. These jobs are then watched, too. Without it: you, or the only user in
     `users`."""
     log: LogPath | None = None
     """Its log file. With a glob, the newest match is followed. Without it: the output file of its job. `"wandb"`: the

@@ -46,9 +46,11 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     """Print one reading of everything.
 
     Waits until every host, queue and W&B run has answered or failed, at most --wait. Nobody is asked for a password.
-    It cannot wait for holds: what is critical now counts, though its alert is pending still; what only time proves,
-    such as an idle GPU, does not. Exit status: 0 well or warnings only, 1 something is critical, 2 a mistake in the
-    call or the config, 3 a host, a queue or a W&B run does not answer.
+    It cannot wait for hold times: a critical condition counts while its alert is still pending. A condition that only
+    time can prove, such as an idle GPU, does not count.
+
+    Exit status: 0 well or warnings only, 1 something is critical, 2 a mistake in the call or the config, 3 a host, a
+    queue or a W&B run does not answer.
     """
     from trainmon.config import choose
     from trainmon.logfile import log_to_file

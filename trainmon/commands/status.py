@@ -32,8 +32,8 @@ HEAD = ("ID", "SEVERITY", "PHASE", "SINCE", "RULE", "SUMMARY", "TOLD")
 def command(as_json: bool) -> int:
     """Show who watches, the last check, source and channel health, and open alerts.
 
-    Exit status: 0 well, 1 a critical alert fires (after `--once` also one that is pending, as for `snapshot`), 2 a mistake
-    in the call, 3 no recent check, or the ledger cannot be read.
+    Exit status: 0 well, 1 a critical alert fires (after `--once` also one that is pending, as for `snapshot`), 2 a
+    mistake in the call, 3 no recent check, or the ledger cannot be read.
     """
     from trainmon.commands.table import plain
     from trainmon.ledger import alerts_now

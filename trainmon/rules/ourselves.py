@@ -130,7 +130,8 @@ class ChannelFailing(Rule, frozen=True, kw_only=True):
     origin = "our choice; Alertmanager's own mixin waits 5 minutes"
 
     patience: Duration = 300.0
-    """How long retries may go on before the alert fires. It fires at once if the channel refuses or others deliver for it."""
+    """How long retries may go on before the alert fires. It fires at once if the channel refuses, or if others deliver
+    for it."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         has_others = len(state.channels) > 1

@@ -174,10 +174,10 @@ class DataStall(QuietRule, frozen=True, kw_only=True):
 
 
 class LogUnread(RunRule, frozen=True, kw_only=True):
-    """Its log grows, and none of its lines is a known step: whether it trains cannot be told."""
+    """The log of a run grows, but no line is a known step: its progress is unknown."""
 
     name: ClassVar[str] = "log-unread"
-    origin: ClassVar[str] = "ours: a format that is not known is no fault of the run"
+    origin: ClassVar[str] = "our choice: an unknown log format is no fault of the run"
 
     hold: Duration = 10.0
     """How long it must be so: W&B may tell its steps, and is asked meanwhile."""
