@@ -208,10 +208,16 @@ class Supervisor:
         self._specs, self._lent = specs, borrowed
 
     def named_disks(self) -> frozenset[tuple[str, str]]:
-        """The paths that the hosts look at now because the config names them, each with its host; from any thread."""
+        """The paths of the config that hosts look at for themselves, each with its host; from any thread. What hangs on
+        a host that stands in for another is discarded, so nobody can wait for it."""
         named = {path for plan in self._plans for path in (*plan.shared_disks, *plan.node_disks)}
-        specs = self._specs
-        return frozenset((host, path) for host, spec in specs.items() for path in spec.disks if path in named)
+        specs, lent = self._specs, self._lent
+        return frozenset(
+            (host, path)
+            for host, spec in specs.items()
+            for path in spec.disks
+            if path in named and not (host in lent and path in lent[host].disks)
+        )
 
     def _who_sees(self, cluster: str, path: str) -> list[str]:
         """The hosts of a cluster that look at a path now for themselves, and answer: who stands in for another may be

@@ -164,6 +164,7 @@ def test_an_unread_log_is_one_information_while_it_grows_and_code_red_when_it_fa
     log = slurm.log(job_id)
     daemon = watch(
         f'[[run]]\nname = "diary"\nlog = "{log}"\nstall_after = "3s"\n[[rule]]\ntype = "run-stalled"\nhold = "5s"\n'
+        '[[rule]]\ntype = "gpu-missing"\nenabled = false\n'  # the GPUs that Slurm knows of here are plain files
     )
     daemon.start()
     slurm.wait_for(lambda: log.exists() and log.read_text().count("page") >= 100, PATIENCE, "it has printed for 30 s")

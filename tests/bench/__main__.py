@@ -20,7 +20,7 @@ DOCUMENT = ROOT / "docs" / "performance.md"
 
 BENCHMARKS = (
     "startup", "dashboard", "grid", "charts", "log", "laptop", "ssh", "probe", "tails", "checkpoints", "steps", "wandb",
-    "wandb_child", "daemon", "rules", "calm", "sawtooth", "chaos",
+    "wandb_child", "daemon", "takeover", "rules", "calm", "sawtooth", "chaos",
 )  # fmt: skip
 """In the order of the document. `real_gpu` is not among them: it needs a GPU."""
 

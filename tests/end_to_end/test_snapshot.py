@@ -145,10 +145,10 @@ def test_most_nodes_down_and_a_full_disk_are_critical_before_their_holds_are_ove
     ]
 
 
-def test_a_mount_that_hangs_is_waited_for_also_where_another_host_reads_it(
+def test_a_mount_that_hangs_where_a_node_stands_in_for_the_login_host_is_unknown(
     product: Product, cluster: StartCluster
 ) -> None:
-    """The login host is down. Its node has told everything else before it is asked for the mount."""
+    """Only the login host judges it, and that is down."""
     mount = HungMount.at(product.folder / "scratch", product.folder)
     shim = {name: mount.env[name] for name in ("LD_PRELOAD", "HUNG_PREFIX", "HUNG_WHILE")}
     nodes = cluster(1, own={0: shim})
@@ -156,6 +156,20 @@ def test_a_mount_that_hangs_is_waited_for_also_where_another_host_reads_it(
     mount.hang()
     config = product.config(
         f'[cluster]\nlogin = "gone"\nnodes = ["n0"]\n[[disk]]\npath = "{mount.folder}"\n'
+        f'[[run]]\nname = "llm"\ncheckpoints = "{mount.folder}"\n'
+    )
+    told = product.snapshot("--config", str(config), status=3)
+    assert told["verdict"] == "warning"
+    assert told["disks"] == []
+    assert {one["rule"] for one in told["alerts"]} - {"source-late"} == {"node-unreachable"}
+
+
+def test_a_mount_that_hangs_is_waited_for_on_the_host_that_judges_it(product: Product, cluster: StartCluster) -> None:
+    mount = HungMount.at(product.folder / "scratch", product.folder)
+    cluster(1, own={0: {name: mount.env[name] for name in ("LD_PRELOAD", "HUNG_PREFIX", "HUNG_WHILE")}})
+    mount.hang()
+    config = product.config(
+        f'[cluster]\nlogin = "n0"\nnodes = ["n0"]\n[[disk]]\npath = "{mount.folder}"\n'
         f'[[run]]\nname = "llm"\ncheckpoints = "{mount.folder}"\n'
     )
     told = product.snapshot("--config", str(config), status=1)

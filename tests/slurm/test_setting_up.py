@@ -83,7 +83,7 @@ def test_the_nodes_of_a_job_are_watched_over_ssh_while_it_runs(
     run.start("--nodes=2")
     with Sshd.start(tmp_path / "sshd") as sshd:
         config = sshd.ssh_config(4, name="gpu-{}", extra=f"Host gpu-4\n  HostName {sshd.address(4)}\n")
-        product.watch('[[cluster]]\nname = "lab"\nnodes = "slurm"\n')
+        product.watch('[[cluster]]\nname = "lab"\nnodes = "slurm"\n[[rule]]\ntype = "gpu-missing"\nenabled = false\n')
         told = product.snapshot(f"--ssh-config={config}")
         checked = product.run("check", f"--ssh-config={config}")
     health = {source["name"]: source["health"] for source in told["sources"]}
