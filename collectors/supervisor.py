@@ -11,22 +11,23 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from collectors.dialling import Ask, Dialling, here, is_here
-from collectors.following import Following
-from collectors.nodes import Watch
-from collectors.placement import Plan, lent, merged, place
-from collectors.plans import disks_changed, known, plan
-from collectors.queues import MakeQueue, Queues
-from collectors.quota import Quotas
-from collectors.slurm import Poller
-from trainmon.clock import Clock, Seconds, SystemClock
-from trainmon.config import ClusterSettings, Settings
-from trainmon.errors import HostUnreachable
-from trainmon.model import ClustersChanged, Event, RunsChanged, SourceGone
-from trainmon.model_jobs import Job
-from trainmon.reader import Reader, raise_descriptor_limit
-from trainmon.readings import Spec
-from trainmon.shell import Local, Shell
+from collectors.assignment import Plan, lent, merged, place
+from collectors.connections import Ask, Dialling, here, is_here
+from collectors.discovery import Following
+from collectors.nodes.collector import Watch
+from collectors.quota.collector import Quotas
+from collectors.slurm.collector import Poller
+from collectors.slurm.pollers import MakeQueue, Queues
+from collectors.targets import disks_changed, known, plan
+from trainmon.config.load import ClusterSettings, Settings
+from trainmon.lib.clock import Clock, Seconds, SystemClock
+from trainmon.lib.errors import HostUnreachable
+from trainmon.model.job import Job
+from trainmon.model.probe_wire import Spec
+from trainmon.model.state import ClustersChanged, Event, RunsChanged, SourceGone
+from trainmon.transport.event_loop import Reader, raise_descriptor_limit
+from trainmon.transport.local import Local
+from trainmon.transport.shell import Shell
 
 log = logging.getLogger(__name__)
 

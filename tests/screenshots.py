@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from collectors.demo import Demo
 from collectors.demo.channels import ROUTES, channels
 from tests.tui.screen_text import settled
-from trainmon.alerting import Alerting
-from trainmon.clock import Seconds
-from trainmon.commands.joined import Joined
-from trainmon.engine import Engine
-from trainmon.model import Event, State
-from trainmon.model_alerts import (
+from trainmon.alerting.manager import Alerting
+from trainmon.alerting.pipeline.routing import Routing
+from trainmon.alerting.rules.registry import RULES
+from trainmon.engine.engine import Engine
+from trainmon.lib.clock import Seconds
+from trainmon.model.alert import (
     AlertChanges,
     AlertsRecalled,
     ChannelsChanged,
@@ -28,8 +28,8 @@ from trainmon.model_alerts import (
     DutyChanged,
     Recalled,
 )
-from trainmon.routing import Routing
-from trainmon.rules import RULES
+from trainmon.model.state import Event, State
+from trainmon.runtime.backend import Joined
 from tui.app import Dashboard
 
 FOLDER = Path(__file__).parent.parent / "screenshots"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from trainmon import __version__
 
@@ -40,12 +42,41 @@ def test_imports_keep_the_contracts() -> None:
     passes(tool("lint-imports"))
 
 
-def test_every_module_of_the_core_has_its_layer() -> None:
+def contract(name: str) -> dict[str, Any]:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
-    named = {name.strip() for layer in layers for name in layer.replace("|", ":").split(":")}
-    found = {f"trainmon.{path.stem}" for path in (ROOT / "trainmon").iterdir() if path.suffix == ".py" or path.is_dir()}
-    assert found - named - {"trainmon.__init__", "trainmon.__pycache__"} == set()
+    return next(one for one in contracts if one["name"] == name)
+
+
+def test_every_package_of_the_core_has_its_layer() -> None:
+    named = {name.strip() for layer in contract("Imports point down")["layers"] for name in layer.split("|")}
+    folders = {f"trainmon.{path.parent.name}" for path in (ROOT / "trainmon").glob("*/__init__.py")}
+    modules = {path.stem for path in (ROOT / "trainmon").glob("*.py")}
+    assert folders - named == set()
+    assert modules == {"__init__", "__main__"}
+
+
+def test_a_module_that_says_it_is_pure_is_held_to_it() -> None:
+    pure = tuple(contract("Decisions are pure")["source_modules"])
+    says_so = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py") if is_said_pure(path)]
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in says_so}
+    views = {name for name in names if name.startswith("tui.")}  # no I/O by the contract of the whole TUI
+    assert len(names) > 80
+    assert {name for name in names - views if not f"{name}.".startswith(tuple(f"{one}." for one in pure))} == set()
+
+
+def is_said_pure(path: Path) -> bool:
+    return " Pure." in f" {(ast.get_docstring(ast.parse(path.read_text())) or '').partition(chr(10))[0]}"
+
+
+def test_a_folder_is_a_table_of_contents() -> None:
+    """At most 13 entries besides __init__ and __main__."""
+    crowded = {}
+    for package in PACKAGES:
+        for folder in {path.parent for path in (ROOT / package).rglob("*.py")}:
+            entries = {path.name for path in folder.iterdir() if not path.name.startswith("__")}
+            if len(entries) > 13:
+                crowded[str(folder.relative_to(ROOT))] = len(entries)
+    assert crowded == {}
 
 
 def test_the_version_is_the_same_in_both_places() -> None:

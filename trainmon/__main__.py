@@ -1,5 +1,5 @@
 """`python -m trainmon` is `trainmon-tui`."""
 
-from trainmon.cli import main
+from trainmon.cli.main import main
 
 main()

@@ -18,29 +18,27 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.widgets import Input
 
-from trainmon.clock import Clock, SystemClock
-from trainmon.model import Prompt, Source, State
-from trainmon.text import clean
-from tui.acting import Acting
-from tui.alarming import Alarming
+from trainmon.lib.clock import Clock, SystemClock
+from trainmon.lib.text import clean
+from trainmon.model.state import Prompt, Source, State
 from tui.backend import Backend
-from tui.commands import commands
-from tui.hangup import on_hang_up
 from tui.keys import bindings
-from tui.messages import Called, Messages
 from tui.modals.palette import Palette
 from tui.modals.pick import Pick
 from tui.modals.prompt import Ask
-from tui.publish import Mailbox, wait_before_paint
-from tui.screens.alert import AlertScreen
 from tui.screens.base import Shown
 from tui.screens.help import Help
-from tui.screens.job import JobScreen
 from tui.screens.main import MainScreen
-from tui.screens.node import NodeScreen
-from tui.screens.wandb import WandbScreen
-from tui.symbols import Ascii, wants_ascii
-from tui.themes import DARK, THEMES, defaults, fitting
+from tui.screens.registry import screen_for
+from tui.services.actions import Acting
+from tui.services.alert_actions import Alarming
+from tui.services.hangup import on_hang_up
+from tui.services.state_feed import Mailbox, wait_before_paint
+from tui.services.toasts import Called, Messages
+from tui.style.symbols import Ascii, wants_ascii
+from tui.style.themes import DARK, THEMES, defaults, fitting
+from tui.views.palette import commands
+from tui.widgets.links import Link
 
 SILENT_AFTER = 15.0
 """The engine publishes every second or so; when it has said nothing this long, the header must not look well."""
@@ -69,8 +67,8 @@ class Dashboard(App[None], inherit_bindings=False):
         super().__init__()
         self.backend = backend
         self.clock = clock or SystemClock()
-        self.acting = Acting(self)
-        self.alarming = Alarming(self)
+        self.acting = Acting(self, backend, self.clock)
+        self.alarming = Alarming(self, backend, self.clock)
         self.messages = Messages(self)
         self.shown: State | None = None
         self.main = MainScreen(backend)
@@ -277,17 +275,9 @@ class Dashboard(App[None], inherit_bindings=False):
         self.main.runs.lines.move_to(name)
         self.call_after_refresh(self.main.runs.lines.move_to, name)  # a pane that was hidden is drawn by then
 
-    def go_to_node(self, name: str) -> None:
-        self.push_screen(NodeScreen(name))
-
-    def go_to_charts(self, run: str) -> None:
-        self.push_screen(WandbScreen(run, self.backend))
-
-    def go_to_alert(self, name: str) -> None:
-        self.push_screen(AlertScreen(name))
-
-    def go_to_job(self, key: str) -> None:
-        self.push_screen(JobScreen(key))
+    def open(self, link: Link) -> None:
+        """Open the screen about what a link names."""
+        self.push_screen(screen_for(link, self.backend))
 
     def theme_names(self) -> list[str]:
         """Our own first."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from trainmon.clock import Seconds
-from trainmon.model import Series, State
-from trainmon.model_actions import Action, Ask, Plan
-from trainmon.model_alerts import Silence
-from trainmon.model_wandb import Curve
+from trainmon.lib.clock import Seconds
+from trainmon.model.action import Action, Ask, Plan
+from trainmon.model.alert import Silence
+from trainmon.model.state import Series, State
+from trainmon.model.wandb import Curve
 
 
 class Backend(Protocol):

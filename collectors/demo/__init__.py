@@ -26,8 +26,8 @@ story first, and the others after it in the same order.
     wandb-down   555 625  W&B           W&B is unreachable, the curves stand still; it answers again
 """
 
-from collectors.demo.demo import Demo
-from collectors.demo.plan import RUNS
+from collectors.demo.collector import Demo
+from collectors.demo.model.inventory import RUNS
 from collectors.demo.stories import STORIES
 
 __all__ = ["RUNS", "STORIES", "Demo"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from trainmon.clock import Seconds
-from trainmon.model_alerts import Channel, Route
-from trainmon.notify.base import Message, Retry, Sent
+from trainmon.alerting.notify.base import Message, Retry, Sent
+from trainmon.lib.clock import Seconds
+from trainmon.model.alert import Channel, Route
 
 WORDS = "taken by the demo; nobody is told"
 BUSY_EVERY = 4

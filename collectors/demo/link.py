@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from random import Random
 from typing import Literal
 
-from collectors.demo.plan import CLUSTER
-from trainmon.clock import Instant, Seconds
-from trainmon.model import Source
+from collectors.demo.model.inventory import CLUSTER
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.model.state import Source
 
 Cut = Literal["node", "reboot", "login"]
 """Why there is no connection, by the story's name."""

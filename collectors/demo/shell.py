@@ -6,10 +6,11 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
-from collectors.demo.scheduler import Scheduler
-from trainmon.clock import Seconds
-from trainmon.reader import Reader
-from trainmon.shell import Completed, Local, Sink, Stream
+from collectors.demo.slurm.scheduler import Scheduler
+from trainmon.lib.clock import Seconds
+from trainmon.transport.event_loop import Reader
+from trainmon.transport.local import Local
+from trainmon.transport.shell import Completed, Sink, Stream
 
 LOGIN = ("bash", "-lc", 'exec "$@"', "bash")
 

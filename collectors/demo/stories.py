@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from collectors.demo.plan import NODES
-from trainmon.clock import Seconds
-from trainmon.errors import ConfigError
+from collectors.demo.model.inventory import NODES
+from trainmon.lib.clock import Seconds
+from trainmon.lib.errors import ConfigError
 
 WANDB = "W&B"
 STORIES: dict[str, str] = {

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from collectors.demo import past
-from collectors.demo.attempt import Attempt
-from collectors.demo.course import NAMES, row
-from collectors.demo.effects import Effect, Ended, Logged, Validated
-from collectors.demo.loop import Loop
-from collectors.wandb_login import Login
-from collectors.wandb_sidecar import WandbFailed, Wanted
-from collectors.wandb_wire import AnyAnswer, AnyRequest, Fetch, Fetched, Grown, Listed, ListRuns, Packed, ReadHistory
-from trainmon.clock import Instant, Seconds
+from collectors.demo.model import history as past
+from collectors.demo.model.attempt import Attempt
+from collectors.demo.model.effects import Effect, Ended, Logged, Validated
+from collectors.demo.model.metrics import NAMES, row
+from collectors.demo.training.loop import Loop
+from collectors.wandb.child_process import WandbFailed, Wanted
+from collectors.wandb.login import Login
+from collectors.wandb.wire import AnyAnswer, AnyRequest, Fetch, Fetched, Grown, Listed, ListRuns, Packed, ReadHistory
+from trainmon.lib.clock import Instant, Seconds
 
 SWEEP: Seconds = 18.0
 """So long after its last heartbeat a run is called crashed. A real server waits for five minutes."""

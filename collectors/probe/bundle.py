@@ -19,8 +19,8 @@ from pathlib import Path
 import msgspec
 
 from collectors.probe import boot
-from trainmon.errors import TrainmonError
-from trainmon.readings import Spec
+from trainmon.lib.errors import TrainmonError
+from trainmon.model.probe_wire import Spec
 
 LEASE = b"\n"
 """Sent every 20 s; after 60 s without a byte the probe ends, and everything that it started."""
@@ -28,7 +28,8 @@ LEASE = b"\n"
 FOLDER = Path(__file__).parent
 FIRST = "boot"
 HERE_ONLY = {"bundle", "__init__", FIRST}
-FALLBACK = (FOLDER / "fallback_spec.sh", FOLDER / "fallback.sh")
+"""File names of what is not sent as a module."""
+FALLBACK = (FOLDER / "shell" / "fallback_spec.sh", FOLDER / "shell" / "fallback.sh")
 
 GREETING = b"#probe "
 """How the first line from the node begins: a Python says its magic number after it, a shell that it is one."""
@@ -58,7 +59,7 @@ SHELL = (
 NAME = re.compile(r"(?:def|class)\s+(\w+)|(\w+)\s*=[^=]|(?:from [\w.]+ )?import (\w+)$", re.MULTILINE)
 WORD = re.compile(r"\w+")
 LIGHT = ("threading", "string", "wraps")
-"""Taken from our light.py instead of the standard library: the only lines of pynvml that are replaced."""
+"""Taken from our stdlib_stubs.py instead of the standard library: the only lines of pynvml that are replaced."""
 
 BLOCK = re.compile(r"^(?=[^\s#)\]}])", re.MULTILINE)
 ASKED = re.compile(r"\bpynvml\.(\w+)|\bnvml\.(\w+)|\"(nvml\w+)\"")
@@ -88,10 +89,10 @@ def _script() -> bytes:
 @functools.cache
 def _code(is_compiled: bool) -> bytes:
     """The length of a line, and the line: boot, the modules as `name NUL text NUL …` or as boot.unpacked makes them."""
-    modules = {f"collectors.probe.{name}": (FOLDER / f"{name}.py").read_text("utf-8") for name in _sent()}
+    modules = {boot.PREFIX + name: path.read_text("utf-8") for name, path in sent().items()}
     modules["pynvml"] = pruned_pynvml(text for text in modules.values() if "nvml" in text)
     if is_compiled:
-        later = {name: text.encode() for name, text in modules.items() if name.rpartition(".")[2] in boot.LATER}
+        later = {name: text.encode() for name, text in modules.items() if name.removeprefix(boot.PREFIX) in boot.LATER}
         codes = {name: boot.compiled(name, text.encode()) for name, text in modules.items() if name not in later}
         packed = marshal.dumps((codes, later))
     else:
@@ -107,8 +108,10 @@ def spec_line(spec: Spec) -> bytes:
     return msgspec.json.encode(spec) + b"\n"
 
 
-def _sent() -> list[str]:
-    return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in HERE_ONLY)
+def sent() -> dict[str, Path]:
+    """The modules that are sent, by their names inside collectors.probe: `host`, `gpu.nvml`."""
+    paths = (path for path in sorted(FOLDER.rglob("*.py")) if path.stem not in HERE_ONLY)
+    return {".".join(path.relative_to(FOLDER).with_suffix("").parts): path for path in paths}
 
 
 def pruned_pynvml(users: Iterable[str]) -> str:
@@ -146,5 +149,5 @@ def pruned_pynvml(users: Iterable[str]) -> str:
 def _light(block: str) -> str:
     found = NAME.match(block)
     if found and found.group(3) in LIGHT:
-        return f"from collectors.probe.light import {found.group(3)}\n"
+        return f"from collectors.probe.stdlib_stubs import {found.group(3)}\n"
     return block

@@ -6,7 +6,7 @@
 import os
 import sys
 
-from collectors.probe.pci import listed, read
+from collectors.probe.paths import listed, read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

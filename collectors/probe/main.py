@@ -9,7 +9,7 @@ import select
 import time
 
 from collectors.probe import ndjson
-from collectors.probe.child import Child
+from collectors.probe.worker_process import Child
 
 try:
     import _signal as signal  # type: ignore[import-not-found]  # without enum and collections: 1 MiB less
@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from collectors.probe.mark import Mark
+    from collectors.probe.progress_mark import Mark
 
 LEASE = 60.0
 PATIENCE = 5.0
@@ -129,7 +129,7 @@ class Probe:
         spec, memory, stuck = self.spec_line, dict(self.memory), {} if only else self.told()
 
         def work(mark: "Mark") -> None:
-            from collectors.probe import worker  # the parent stays small
+            from collectors.probe import worker
 
             worker.Worker(spec, stuck, memory, only, mark).run()
 

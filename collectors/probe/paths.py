@@ -85,3 +85,19 @@ def small_text(path: bytes) -> str:
         os.close(handle)
     text = data.decode("utf-8", "replace")
     return text[:-1] if len(data) == TEXT_BYTES and text.endswith("\ufffd") else text
+
+
+def read(path: str) -> str:
+    """A small file of /proc or /sys; empty when it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(65536)
+    except OSError:
+        return ""
+
+
+def listed(path: str) -> "list[str]":
+    try:
+        return sorted(os.listdir(path))
+    except OSError:
+        return []

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol  # novm for mypy alone
 
-    from collectors.probe.mark import Mark
+    from collectors.probe.progress_mark import Mark
 
     Line = dict[str, Any]
     Operation = tuple[str, Callable[[], list[Line] | None]]
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 SECTIONS = (
-    ("gpu", "Gpus", None),
-    ("host", "Host", None),
-    ("switches", "Switches", "switches"),
-    ("logs", "Logs", "logs"),
-    ("disks", "Disks", "disks"),
-    ("checkpoints", "Checkpoints", "checkpoints"),
+    ("gpu", "gpu.nvml", "Gpus", None),
+    ("host", "host", "Host", None),
+    ("switches", "files.switches", "Switches", "switches"),
+    ("logs", "files.logs", "Logs", "logs"),
+    ("disks", "files.disks", "Disks", "disks"),
+    ("checkpoints", "files.checkpoints", "Checkpoints", "checkpoints"),
 )
-"""Module, class, and the spec's field without which it is not even loaded."""
+"""Section, its module and class, and the spec's field without which it is not even loaded."""
 
 PARTS = {
     "nvml": "gpu", "gpu": "gpu", "processes": "gpu", "xid": "gpu", "smi": "gpu",
@@ -83,12 +83,12 @@ class Worker:
         self.spec = spec = dict(ndjson.decoded(line.decode("utf-8")))  # type: ignore[call-overload]
         spec["mark"] = self.mark
         self.period, self.slow = float(spec.get("period", 2.0)), float(spec.get("slow", 30.0))
-        for module, name, field in SECTIONS:
-            if module in self.sections:
-                self.sections[module].configure(spec)
+        for section, module, name, field in SECTIONS:
+            if section in self.sections:
+                self.sections[section].configure(spec)
             elif field is None or spec.get(field):
                 code = __import__("collectors.probe." + module, fromlist=[name])
-                self.sections[module] = getattr(code, name)(spec)
+                self.sections[section] = getattr(code, name)(spec)
         self.next_tick = self.next_slow = 0.0
 
     def run(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.end_to_end.product import PROGRAM, environment
 from tests.lab.daemons import Daemon, until
-from trainmon.ledger import alerts_now
+from trainmon.ledger.ledger import alerts_now
 
 PATIENCE = 40.0
 PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)')

@@ -16,14 +16,14 @@ from pathlib import Path
 
 from collectors.demo import Demo
 from collectors.demo.stories import Act, Script
-from tests.trainmon.stories.story import FakeClock, Kept
-from trainmon.alerting import Alerting
-from trainmon.clock import Seconds
-from trainmon.engine import Engine
-from trainmon.model import Event, State
-from trainmon.model_alerts import Alert, AlertsRecalled, Duty, DutyChanged, Notice, Recalled, Route
-from trainmon.routing import HeartbeatSpec, Routing
-from trainmon.rules import RULES
+from tests.trainmon.alerting.stories.story import FakeClock, Kept
+from trainmon.alerting.manager import Alerting
+from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
+from trainmon.alerting.rules.registry import RULES
+from trainmon.engine.engine import Engine
+from trainmon.lib.clock import Seconds
+from trainmon.model.alert import Alert, AlertsRecalled, Duty, DutyChanged, Notice, Recalled, Route
+from trainmon.model.state import Event, State
 
 HOURS = 24.0
 TICK = 2.0

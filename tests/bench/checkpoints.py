@@ -17,11 +17,11 @@ from pathlib import Path
 import click
 
 from collectors.probe import bundle
-from collectors.probe.checkpoints import Checkpoints
+from collectors.probe.files.checkpoints import Checkpoints
 from tests.bench.probe import Agent, measure
 from tests.lab.nvml import Nvml
-from trainmon import checkpoints
-from trainmon.readings import DECODER, CheckpointListing, Spec
+from trainmon.analysis.checkpoints import listing as checkpoints
+from trainmon.model.probe_wire import DECODER, CheckpointListing, Spec
 
 COUNT = 20
 EVERY = 3600.0

@@ -12,7 +12,7 @@ import time
 from tests.bench.replay import fill
 from tests.bench.table import ratio, show
 from tests.lab.terminal import Cost, Terminal
-from trainmon.engine import Engine
+from trainmon.engine.engine import Engine
 
 SETTLE = 20.0
 SPAN = 40.0

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from tests.tui import worlds
 from tests.tui.apps import Alone
-from trainmon.model import Node, State
+from tests.tui.states import worlds
+from trainmon.model.state import Node, State
 from tui.panes.gpus import GpusPane
 
 NODES, GPUS, CHANGING, ROUNDS = 256, 8, 0.05, 60

@@ -27,8 +27,8 @@ PEER = "nvidb==1.9.2"
 APP = """
 import sys
 from pathlib import Path
-from trainmon.commands.wiring import Watching
-from trainmon.config import choose
+from trainmon.runtime.monitor import Watching
+from trainmon.config.load import choose
 from tui.app import Dashboard
 settings, _ = choose(Path(sys.argv[2]), ())
 parts = Watching(settings, prompts=True, ssh_config=Path(sys.argv[1]))
@@ -40,8 +40,8 @@ parts.stop()
 CONNECT = """
 import sys, threading
 from pathlib import Path
-from trainmon.commands.wiring import Watching
-from trainmon.config import choose
+from trainmon.runtime.monitor import Watching
+from trainmon.config.load import choose
 settings, _ = choose(Path(sys.argv[2]), ())
 parts = Watching(settings, ssh_config=Path(sys.argv[1]))
 done = threading.Event()

@@ -36,8 +36,8 @@ APP = """
 import asyncio, json, sys, time
 from pathlib import Path
 from textual.drivers.linux_driver import LinuxDriver
-from trainmon.commands.wiring import Watching
-from trainmon.config import choose
+from trainmon.runtime.monitor import Watching
+from trainmon.config.load import choose
 from tui.app import Dashboard
 
 spent, writes = [], []

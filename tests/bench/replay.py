@@ -10,17 +10,17 @@ import threading
 import time
 from collections.abc import Sequence
 
-from collectors.nodes import Watch
+from collectors.nodes.collector import Watch
 from tests.bench.recording import Recording, cluster
-from trainmon.alerting import Alerting
-from trainmon.clock import Seconds, SystemClock
-from trainmon.commands.joined import Joined
-from trainmon.engine import Engine
-from trainmon.model import Gpu
-from trainmon.readings import Spec
-from trainmon.routing import Routing
-from trainmon.rules import RULES
-from trainmon.shell import Completed, Sink
+from trainmon.alerting.manager import Alerting
+from trainmon.alerting.pipeline.routing import Routing
+from trainmon.alerting.rules.registry import RULES
+from trainmon.engine.engine import Engine
+from trainmon.lib.clock import Seconds, SystemClock
+from trainmon.model.probe_wire import Spec
+from trainmon.model.state import Gpu
+from trainmon.runtime.backend import Joined
+from trainmon.transport.shell import Completed, Sink
 
 PERIOD = 2.0
 

@@ -11,17 +11,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from tests.trainmon.stories.story import BEGIN, FakeClock, Kept
-from trainmon.alerting import Alerting
-from trainmon.clock import Instant
-from trainmon.engine import Engine
-from trainmon.model import NodeReading, RunsChanged, RunSpec, State
-from trainmon.model_alerts import AlertsRecalled, Duty, DutyChanged, Recalled, Route
-from trainmon.readings import GpuFacts, GpuFactsAll, GpuSample, GpuSamples, HostSample, InfinibandPort, Process
-from trainmon.routing import Routing
-from trainmon.rules import RULES
-from trainmon.rules.base import Rule
-from trainmon.rules.evaluating import evaluate
+from tests.trainmon.alerting.stories.story import BEGIN, FakeClock, Kept
+from trainmon.alerting.manager import Alerting
+from trainmon.alerting.pipeline.routing import Routing
+from trainmon.alerting.rules.base import Rule
+from trainmon.alerting.rules.evaluate import evaluate
+from trainmon.alerting.rules.registry import RULES
+from trainmon.engine.engine import Engine
+from trainmon.lib.clock import Instant
+from trainmon.model.alert import AlertsRecalled, Duty, DutyChanged, Recalled, Route
+from trainmon.model.probe_wire import GpuFacts, GpuFactsAll, GpuSample, GpuSamples, HostSample, InfinibandPort, Process
+from trainmon.model.state import NodeReading, RunsChanged, RunSpec, State
 
 NODES, GPUS, ROUNDS = 256, 8, 30
 REACH_MS = 50.0

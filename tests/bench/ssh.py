@@ -16,8 +16,8 @@ from pathlib import Path
 import paramiko
 
 from tests.lab.sshd import Sshd
-from trainmon.reader import Reader, raise_descriptor_limit
-from trainmon.ssh import Dialer
+from trainmon.transport.event_loop import Reader, raise_descriptor_limit
+from trainmon.transport.ssh.client import Dialer
 
 AT_ONCE = 8
 IDLE = 10.0

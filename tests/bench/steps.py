@@ -6,10 +6,10 @@ import re
 import time
 from collections.abc import Callable, Sequence
 
-from tests.trainmon.steps.lines import examples, innocents
-from trainmon.scrub import scrub
-from trainmon.steps import FORMATS, KEEP, parse_line
-from trainmon.text import clean
+from tests.trainmon.analysis.log_formats.lines import examples, innocents
+from trainmon.analysis.log_formats.registry import FORMATS, KEEP, parse_line
+from trainmon.lib.redact import scrub
+from trainmon.lib.text import clean
 
 SECONDS = 0.1
 LINES_PER_S = 1_000

@@ -7,9 +7,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from collectors.probe.logs import Logs
+from collectors.probe.files.logs import Logs
 from tests.bench.table import show
-from trainmon.steps import KEEP
+from trainmon.analysis.log_formats.registry import KEEP
 
 PERIOD = 2.0
 PERIODS = 30

@@ -16,15 +16,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from collectors.wandb import Watcher
-from collectors.wandb_login import find
-from collectors.wandb_sidecar import Client
+from collectors.wandb.child_process import Client
+from collectors.wandb.collector import Watcher
+from collectors.wandb.login import find
 from tests.bench.table import show
 from tests.lab.wandb_server import WandbServer
 from tests.wandb.parts import ShiftedClock
-from trainmon.clock import Seconds
-from trainmon.model import RunSpec
-from trainmon.model_wandb import WandbSpec
+from trainmon.lib.clock import Seconds
+from trainmon.model.state import RunSpec
+from trainmon.model.wandb import WandbSpec
 
 RUNS = 10
 KEYS = ("train/loss", "grad_norm", "lr", "tokens_per_s", "val/loss", "val/accuracy")

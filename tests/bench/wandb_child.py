@@ -11,11 +11,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from collectors.wandb_wire import Grown, Listed, ListRuns, ReadHistory
+from collectors.wandb.wire import Grown, Listed, ListRuns, ReadHistory
 from tests.bench.table import show
 from tests.lab.wandb_asking import Asking, asking, resident_mib
 from tests.lab.wandb_server import WandbServer
-from trainmon.model_wandb import WandbSpec
+from trainmon.model.wandb import WandbSpec
 
 KEYS = ("loss", "grad_norm", "lr", "tokens_per_s", "val/loss", "val/accuracy")
 RUNS = 6

@@ -19,19 +19,19 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from trainmon.alerting import Alerting
-from trainmon.clock import Instant, Seconds, SystemClock
-from trainmon.engine import Engine
-from trainmon.ledger import Ledger
-from trainmon.model import Event, State
-from trainmon.model_alerts import AlertChanges, Channel, Finding, Route
-from trainmon.notify.apprise import Apprise
-from trainmon.notify.base import Message, Sender, Sent
-from trainmon.notify.ntfy import Ntfy
-from trainmon.notify.office import Office
-from trainmon.notify.webhook import Webhook
-from trainmon.routing import Routing
-from trainmon.rules.base import Rule
+from trainmon.alerting.manager import Alerting
+from trainmon.alerting.notify.base import Message, Sender, Sent
+from trainmon.alerting.notify.channels.apprise.sender import Apprise
+from trainmon.alerting.notify.channels.ntfy import Ntfy
+from trainmon.alerting.notify.channels.webhook import Webhook
+from trainmon.alerting.notify.delivery.service import Office
+from trainmon.alerting.pipeline.routing import Routing
+from trainmon.alerting.rules.base import Rule
+from trainmon.engine.engine import Engine
+from trainmon.ledger.ledger import Ledger
+from trainmon.lib.clock import Instant, Seconds, SystemClock
+from trainmon.model.alert import AlertChanges, Channel, Finding, Route
+from trainmon.model.state import Event, State
 
 LOOKS = 20.0
 """Times as many looks at the rules as in the product."""

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from collectors.dialling import here
-from collectors.nodes import Watch
-from collectors.plans import plan
-from collectors.slurm import Watched
+from collectors.connections import here
+from collectors.nodes.collector import Watch
+from collectors.slurm.collector import Watched
 from collectors.supervisor import JOB_ENDED, STAYS, Supervisor
-from trainmon.clock import Clock
-from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings, choose
-from trainmon.errors import HostUnreachable
-from trainmon.model import Event, JobsSeen, RunsChanged, RunSpec, Source, SourceChanged, SourceGone
-from trainmon.model_jobs import Job
-from trainmon.slurm_client import Client
+from collectors.targets import plan
+from trainmon.config.load import ClusterSettings, DiskSettings, RunSettings, Settings, choose
+from trainmon.lib.clock import Clock
+from trainmon.lib.errors import HostUnreachable
+from trainmon.model.job import Job
+from trainmon.model.state import Event, JobsSeen, RunsChanged, RunSpec, Source, SourceChanged, SourceGone
+from trainmon.slurm.client import Client
 
 
 class FakeClock:

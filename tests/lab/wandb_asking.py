@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from collectors.wandb_wire import AnyAnswer, AnyRequest, Began, Failed, Sidecar, answer, line
+from collectors.wandb.wire import AnyAnswer, AnyRequest, Began, Failed, Sidecar, answer, line
 from tests.lab.wandb_server import WandbServer
 
 REPOSITORY = Path(__file__).parents[2]
-COMMAND = (sys.executable, "-m", "collectors.wandb_child")
+COMMAND = (sys.executable, "-m", "collectors.wandb.child")
 ANSWER = TypeVar("ANSWER")
 
 

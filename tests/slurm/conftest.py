@@ -16,8 +16,8 @@ from tests.lab.slurm import Slurm
 from tests.slurm.training import Training
 from tests.slurm.using import Using
 from tests.slurm.watch import Watch
-from trainmon.reader import Reader
-from trainmon.shell import Local
+from trainmon.transport.event_loop import Reader
+from trainmon.transport.local import Local
 
 NUMBERS = itertools.count(1)
 

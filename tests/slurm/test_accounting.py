@@ -9,7 +9,7 @@ import pytest
 from tests.lab.slurm import Slurm
 from tests.slurm.conftest import open_directory
 from tests.slurm.watch import Watch
-from trainmon import jobs
+from trainmon.slurm import reasons as jobs
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from tests.lab.daemons import until
 from tests.lab.slurm import Slurm
 from tests.slurm.training import Training
 from tests.slurm.using import Using
-from trainmon.ledger import recorded
-from trainmon.model_actions import Record
+from trainmon.ledger.ledger import recorded
+from trainmon.model.action import Record
 
 MakeTraining = Callable[..., Training]
 PATIENCE = 40.0

@@ -11,13 +11,13 @@ import pytest
 from tests.lab.daemons import until
 from tests.lab.slurm import Slurm
 from tests.slurm.watch import Watch
-from trainmon.actions import Actor
-from trainmon.fold import fold
-from trainmon.model import ActionChanged, Event, RunSpec
-from trainmon.model_actions import Action, Ask, Plan, Record
-from trainmon.perform import Performer
-from trainmon.reader import Reader
-from trainmon.shell import Local
+from trainmon.actions.execution.executor import Performer
+from trainmon.actions.planning.plan import Actor
+from trainmon.engine.reducers.reduce import fold
+from trainmon.model.action import Action, Ask, Plan, Record
+from trainmon.model.state import ActionChanged, Event, RunSpec
+from trainmon.transport.event_loop import Reader
+from trainmon.transport.local import Local
 
 GPUS = "--gres=gpu:8"
 

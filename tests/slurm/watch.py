@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from collectors.slurm import Poller, Watched
+from collectors.slurm.collector import Poller, Watched
 from tests.lab.daemons import until
-from trainmon.clock import Instant, Seconds
-from trainmon.fold import fold
-from trainmon.model import Event, RunsChanged, RunSpec, Source, State
-from trainmon.model_jobs import Job, SchedulerNode
-from trainmon.shell import Shell
-from trainmon.slurm_client import Client
+from trainmon.engine.reducers.reduce import fold
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.model.job import Job, SchedulerNode
+from trainmon.model.state import Event, RunsChanged, RunSpec, Source, State
+from trainmon.slurm.client import Client
+from trainmon.transport.shell import Shell
 
 LONG: Seconds = 1200.0
 """Longer than the poller ever waits between two looks."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from trainmon.clock import Seconds
-from trainmon.curves import Curves
-from trainmon.model import Series, State
-from trainmon.model_actions import Action, Ask, Plan
-from trainmon.model_alerts import Silence
-from trainmon.model_wandb import Curve
+from trainmon.engine.history import Curves
+from trainmon.lib.clock import Seconds
+from trainmon.model.action import Action, Ask, Plan
+from trainmon.model.alert import Silence
+from trainmon.model.state import Series, State
+from trainmon.model.wandb import Curve
 
 
 class FakeBackend:

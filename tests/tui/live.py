@@ -12,10 +12,10 @@ from functools import partial
 from msgspec.structs import replace
 
 from tests.tui.backend import FakeBackend
-from tests.tui.plans import STATES, planned
-from tests.tui.wandbs import filled
-from trainmon.model import State
-from trainmon.model_actions import Action, Mark, Record
+from tests.tui.states.plans import STATES, planned
+from tests.tui.states.wandb_runs import filled
+from trainmon.model.action import Action, Mark, Record
+from trainmon.model.state import State
 from tui.app import Dashboard
 
 

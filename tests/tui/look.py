@@ -6,8 +6,8 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from tests.tui.plans import STATES, planning
 from tests.tui.screen_text import dashboard, settled
+from tests.tui.states.plans import STATES, planning
 
 
 async def look(size: tuple[int, int], state: str, press: list[str], svg: str | None, theme: str | None) -> str:

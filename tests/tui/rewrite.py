@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.tui.plans import STATES, planning
 from tests.tui.screen_text import dashboard, settled
+from tests.tui.states.plans import STATES, planning
 
-FOLDER = Path(__file__).parent / "screens"
+FOLDER = Path(__file__).parent / "kept"
 
 
 class Kept(NamedTuple):

@@ -10,7 +10,7 @@ from textual.app import App
 from textual.pilot import Pilot
 
 from tests.tui.backend import FakeBackend
-from tests.tui.states import NOW
+from tests.tui.states.states import NOW
 from tui.app import Dashboard
 
 SAME = 4

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tui.footer import chosen, fitting, foot_spans, starts, width_of
 from tui.keys import ACTS, FOOTER_AT_MOST, KEYS, PLACES, Key, bindings, clashes, footer, footer_acts, heard, markdown
-from tui.lines import GUTTER, KeyedLines
+from tui.widgets.footer import chosen, fitting, foot_spans, starts, width_of
+from tui.widgets.keyed_lines import GUTTER, KeyedLines
 
 
 def test_no_key_means_two_things_in_one_place() -> None:

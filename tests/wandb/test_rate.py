@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from collectors.wandb import Watcher
-from collectors.wandb_login import find
-from collectors.wandb_sidecar import Client
+from collectors.wandb.child_process import Client
+from collectors.wandb.collector import Watcher
+from collectors.wandb.login import find
 from tests.lab.wandb_server import WandbServer
 from tests.lab.wandb_store import StoredRun
 from tests.wandb.parts import ShiftedClock
 from tests.wandb.product import pointed_at
-from trainmon.model import Event, RunSpec
-from trainmon.model_wandb import CurvesGrew, WandbSpec
+from trainmon.model.state import Event, RunSpec
+from trainmon.model.wandb import CurvesGrew, WandbSpec
 
 KEYS = ("train/loss", "grad_norm", "lr", "tokens_per_s", "val/loss", "val/accuracy")
 EVERY = 60.0

@@ -101,5 +101,5 @@ def test_without_a_wandb_source_nothing_of_it_is_imported_or_started(product: Pr
     assert not marker.exists()
     assert server.requests == []
     told = snapshot(product, env)
-    assert "wandb_child" in marker.read_text()
+    assert "wandb.child" in marker.read_text()
     assert told.source["health"] != "ok"

@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.clock import Instant, Seconds
-from trainmon.ledger.rows import as_json, storable
-from trainmon.model_alerts import Letter, Notice, Severity
+from trainmon.ledger.actions import as_json, storable
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.model.alert import Letter, Notice, Severity
 
 log = logging.getLogger(__name__)
 

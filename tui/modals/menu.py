@@ -11,18 +11,19 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.widgets import Static
 
-from trainmon.actions import Offer, offered
-from trainmon.clock import Instant
-from trainmon.model import State
-from trainmon.model_actions import Verb
-from trainmon.text import cells, clean, shorten
+from trainmon.actions.planning.plan import Offer, offered
+from trainmon.lib.clock import Instant
+from trainmon.lib.text import cells, clean, shorten
+from trainmon.model.action import Verb
+from trainmon.model.state import State
 from tui.keys import bindings
-from tui.lines import KeyedLines, Row, Span
 from tui.modals.once import Dialog
-from tui.verbs import TITLES, key_of
+from tui.style.spans import Span
+from tui.views.action_requests import TITLES, key_of
+from tui.widgets.keyed_lines import KeyedLines, Row
 
 if TYPE_CHECKING:
-    from tui.panes.base import Subject
+    from tui.views.action_requests import Subject
 
 
 class Entry(NamedTuple):

@@ -11,12 +11,13 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widgets import Input, Static
 
-from trainmon.clock import Seconds
-from trainmon.text import shorten
+from trainmon.lib.clock import Seconds
+from trainmon.lib.text import shorten
 from tui.keys import bindings
-from tui.lines import KeyedLines, Row, Span
 from tui.modals.once import Dialog
-from tui.mutes import USUAL, Choice, read_for
+from tui.style.spans import Span
+from tui.views.mute_choices import USUAL, Choice, read_for
+from tui.widgets.keyed_lines import KeyedLines, Row
 
 
 class Muting(NamedTuple):

@@ -8,13 +8,13 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from trainmon.model import State
-from trainmon.text import clean
-from tui.alert_rows import ORDERS, SILENCE, Lines, head, layout, opened
-from tui.alert_words import broken, matched, standing, summed, telling, who_tells
+from trainmon.lib.text import clean
+from trainmon.model.state import State
 from tui.keys import bindings
-from tui.lines import HEADING, SENTENCE, KeyedLines
 from tui.panes.base import Pane
+from tui.views.alerts.rows import ORDERS, SILENCE, Lines, head, layout, opened
+from tui.views.alerts.words import broken, matched, standing, summed, telling, who_tells
+from tui.widgets.keyed_lines import HEADING, SENTENCE, KeyedLines
 
 
 class AlertsPane(Pane):

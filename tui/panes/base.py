@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -20,19 +20,16 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from trainmon.clock import Instant
-from trainmon.model import State
-from trainmon.text import cells, shorten
-from tui.alerts_about import about_subjects
+from trainmon.lib.clock import Instant
+from trainmon.lib.text import cells, shorten
+from trainmon.model.state import State
 from tui.keys import bindings
-from tui.lines import SENTENCE, STYLE_CSS, STYLES, Heading, KeyedLines, Palette, Row, Span, changed_columns
+from tui.style.spans import Span
+from tui.views.action_requests import Kind, Subject
+from tui.views.alerts.targets import about_subjects
+from tui.widgets.keyed_lines import SENTENCE, STYLE_CSS, STYLES, Heading, KeyedLines, Palette, Row, changed_columns
 
 log = logging.getLogger(__name__)
-
-
-Kind = Literal["run", "job", "node"]
-Subject = tuple[Kind, str]
-"""What a key that acts is about: a run by its name, a job by its key, a node by its name."""
 
 
 class Pane(Vertical):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from trainmon.clock import Instant
-from trainmon.model import State
-from trainmon.model_disks import Quota
-from trainmon.text import clean
-from tui.alert_marks import marked, marks, worst
-from tui.alerts_about import about
-from tui.disk_rows import NETWORK, Lines, Shown, head, layout, ordered, silence
-from tui.format import age, full_in, percent, size
-from tui.lines import KeyedLines
+from trainmon.lib.clock import Instant
+from trainmon.lib.text import clean
+from trainmon.model.disk import Quota
+from trainmon.model.state import State
 from tui.panes.base import Pane
+from tui.style.format import age, full_in, percent, size
+from tui.views.alerts.marks import marked, marks, worst
+from tui.views.alerts.targets import about
+from tui.views.disks import NETWORK, Lines, Shown, head, layout, ordered, silence
+from tui.widgets.keyed_lines import KeyedLines
 
 EMPTY = (
     ("No disk has been read yet. The nodes tell of theirs a few seconds after", ""),

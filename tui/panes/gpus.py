@@ -7,17 +7,18 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from trainmon.clock import Instant
-from trainmon.model import State
-from trainmon.text import clean
-from tui.alert_marks import marked, marks
-from tui.format import UNKNOWN, source_words
-from tui.gpu_cells import METRICS, Metric
-from tui.grid import Grid, node_names
+from trainmon.lib.clock import Instant
+from trainmon.lib.text import clean
+from trainmon.model.state import State
 from tui.keys import bindings
-from tui.lines import KeyedLines
-from tui.panes.base import Kind, Pane
-from tui.survey import DOWN, HOT, LATE, LOST, NO_DRIVER, survey, without_driver
+from tui.panes.base import Pane
+from tui.style.format import UNKNOWN, source_words
+from tui.views.action_requests import Kind
+from tui.views.alerts.marks import marked, marks
+from tui.views.nodes.cells import METRICS, Metric
+from tui.views.nodes.grid import Grid, node_names
+from tui.views.nodes.summary import DOWN, HOT, LATE, LOST, NO_DRIVER, survey, without_driver
+from tui.widgets.keyed_lines import KeyedLines
 
 EMPTY = (
     ("No node is watched yet. Name hosts on the command line:", ""),

@@ -10,13 +10,14 @@ from datetime import UTC, datetime
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from trainmon.clock import Instant, Seconds
-from trainmon.model import Run, Source, State
-from trainmon.text import cells, clean, shorten
-from tui.alert_words import broken, tally, telling
-from tui.format import age
-from tui.lines import Heading, Span
-from tui.verdicts import WORST_FIRST, style
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib.text import cells, clean, shorten
+from trainmon.model.state import Run, Source, State
+from tui.style.format import age
+from tui.style.spans import Span
+from tui.views.alerts.words import broken, tally, telling
+from tui.views.runs import WORST_FIRST, style
+from tui.widgets.keyed_lines import Heading
 
 WORDS = {"node": "ssh"}
 """Kinds of source as the header calls them."""

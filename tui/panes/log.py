@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 
-from trainmon.model import Log, Run, State
-from trainmon.text import cells, clean, keep_end
-from tui.alerts_about import about
-from tui.fact_lines import log_named
-from tui.format import calm_age
-from tui.log_view import LogView
+from trainmon.lib.text import cells, clean, keep_end
+from trainmon.model.state import Log, Run, State
 from tui.panes.base import Pane
+from tui.style.format import calm_age
+from tui.views.alerts.targets import about
+from tui.views.facts import log_named
+from tui.widgets.log_view import LogView
 
 
 class LogPane(Pane):

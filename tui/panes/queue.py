@@ -7,21 +7,23 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from trainmon import jobs
-from trainmon.clock import Instant
-from trainmon.endings import needed_to_save
-from trainmon.model import Source, State
-from trainmon.model_jobs import Job
-from trainmon.spares import spares
-from trainmon.text import clean, duration
-from tui.format import calm_age, since, source_words
-from tui.job_words import is_left_behind, left, why
+from trainmon.analysis.nodes.spares import spares
+from trainmon.analysis.runs.exit_status import needed_to_save
+from trainmon.lib.clock import Instant
+from trainmon.lib.text import clean, duration
+from trainmon.model.job import Job
+from trainmon.model.state import Source, State
+from trainmon.slurm import reasons as jobs
 from tui.keys import bindings
-from tui.lines import SENTENCE, KeyedLines, Row, Span
-from tui.node_words import node_look, node_state
-from tui.panes.base import Pane, Subject
-from tui.queue_nodes import CLUSTER, NODE, clusters, node_rows, reason
-from tui.queue_rows import ORDERS, Entry, Lines, chosen, head, is_mine, layout, run_of
+from tui.panes.base import Pane
+from tui.style.format import calm_age, since, source_words
+from tui.style.spans import Span
+from tui.views.action_requests import Subject
+from tui.views.jobs.node_words import node_look, node_state
+from tui.views.jobs.nodes import CLUSTER, NODE, clusters, node_rows, reason
+from tui.views.jobs.rows import ORDERS, Entry, Lines, chosen, head, is_mine, layout, run_of
+from tui.views.jobs.words import is_left_behind, left, why
+from tui.widgets.keyed_lines import SENTENCE, KeyedLines, Row
 
 NO_SLURM = (
     ("No Slurm is watched: no squeue on this machine, and no", ""),

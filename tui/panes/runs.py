@@ -6,19 +6,21 @@ import math
 from collections.abc import Callable, Iterable
 from typing import ClassVar, NamedTuple
 
-from trainmon.clock import Instant
-from trainmon.endings import needed_to_save
-from trainmon.model import Run, State
-from trainmon.model_jobs import Job
-from trainmon.text import cells, clean, shorten
-from tui.alert_marks import marked, marks
-from tui.format import VERDICTS, calm_age, count, eta, real, short, whole
-from tui.job_words import left, short_wait
-from tui.lines import Row, Span
-from tui.panes.base import Kind, Pane
-from tui.queue_nodes import clusters
-from tui.run_rows import overdue as save_overdue
-from tui.verdicts import GOING, RANK, style
+from trainmon.analysis.runs.exit_status import needed_to_save
+from trainmon.lib.clock import Instant
+from trainmon.lib.text import cells, clean, shorten
+from trainmon.model.job import Job
+from trainmon.model.state import Run, State
+from tui.panes.base import Pane
+from tui.style.format import VERDICTS, calm_age, count, eta, real, short, whole
+from tui.style.spans import Span
+from tui.views.action_requests import Kind
+from tui.views.alerts.marks import marked, marks
+from tui.views.jobs.nodes import clusters
+from tui.views.jobs.words import left, short_wait
+from tui.views.runs import GOING, RANK, style
+from tui.views.runs import overdue as save_overdue
+from tui.widgets.keyed_lines import Row
 
 EMPTY = (
     ("No run is watched yet. Name one in trainmon.toml:", ""),

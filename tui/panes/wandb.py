@@ -11,20 +11,22 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
 
-from trainmon.model import Run, State
-from trainmon.model_wandb import Wandb
-from trainmon.text import clean
+from trainmon.lib.text import clean
+from trainmon.model.state import Run, State
+from trainmon.model.wandb import Wandb
 from tui.backend import Backend
-from tui.chart_axes import Limits
-from tui.chart_places import Layout, layout, places
-from tui.chart_view import View
-from tui.charts import ATTEMPTS_AT_MOST, Charts, legend
+from tui.charts.axes import Limits
+from tui.charts.chart import ATTEMPTS_AT_MOST, Charts, legend
+from tui.charts.grid import Layout, layout, places
+from tui.charts.values import head, notes, rows, state_spans, trouble, why_nothing
+from tui.charts.view import View
 from tui.keys import bindings
-from tui.lines import GUTTER, KeyedLines, Span, width_of
-from tui.panes.base import Pane, Subject
-from tui.picture import Picture
-from tui.symbols import Ascii
-from tui.wandb_rows import head, notes, rows, state_spans, trouble, why_nothing
+from tui.panes.base import Pane
+from tui.style.spans import Span
+from tui.style.symbols import Ascii
+from tui.views.action_requests import Subject
+from tui.widgets.keyed_lines import GUTTER, KeyedLines, width_of
+from tui.widgets.picture import Picture
 
 
 class ChartsView(Picture, can_focus=True):

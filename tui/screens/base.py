@@ -9,20 +9,21 @@ from typing import Any, ClassVar, Protocol, cast
 from textual.binding import BindingType
 from textual.screen import Screen
 
-from trainmon.model import State
-from trainmon.model_actions import Verb
-from trainmon.scrub import scrub
-from tui.acting import Acting
-from tui.alarming import Alarming
+from trainmon.lib.redact import scrub
+from trainmon.model.action import Verb
+from trainmon.model.state import State
 from tui.backend import Backend
-from tui.browser import can_open, is_page, open_page
-from tui.footer import Foot
 from tui.keys import ACTS, PLACES, bindings, heard
 from tui.modals.find import Find
 from tui.modals.once import Once
 from tui.modals.pick import Pick
 from tui.panes.base import Pane
 from tui.panes.header import HeaderLine
+from tui.services.actions import Acting
+from tui.services.alert_actions import Alarming
+from tui.services.browser import can_open, is_page, open_page
+from tui.widgets.footer import Foot
+from tui.widgets.links import Link
 
 
 class Watching(Protocol):
@@ -36,6 +37,8 @@ class Watching(Protocol):
     alarming: Alarming
 
     def show_on(self, screen: Shown) -> None: ...
+
+    def open(self, link: Link) -> None: ...
 
     def place_of(self, screen: Screen[Any]) -> str: ...
 

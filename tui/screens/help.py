@@ -10,9 +10,10 @@ from textual.containers import Vertical
 from textual.widgets import Static
 
 from tui.keys import ACTS, KEYS, PLACES, Key, bindings, heard
-from tui.lines import Row, Span
 from tui.modals.once import Dialog
-from tui.reading import Reading
+from tui.style.spans import Span
+from tui.widgets.keyed_lines import Row
+from tui.widgets.reading import Reading
 
 TITLES = {
     "runs": "Runs", "gpus": "GPUs", "disk": "Disk", "queue": "Queue", "queue-nodes": "Queue, nodes",

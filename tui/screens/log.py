@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from trainmon.model import State
+from trainmon.model.state import State
 from tui.keys import bindings
 from tui.panes.header import HeaderLine
 from tui.panes.log import LogPane

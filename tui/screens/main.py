@@ -9,31 +9,27 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.geometry import Offset
 
-from trainmon.model import State
+from trainmon.model.state import State
 from tui.backend import Backend
 from tui.keys import bindings
-from tui.lines import KeyedLines
-from tui.links import Link
 from tui.modals.jump import Jump, Target
+from tui.panes.alert_strip import Strip
 from tui.panes.alerts import AlertsPane
 from tui.panes.base import Pane
+from tui.panes.details.run import RunPane
 from tui.panes.disk import DiskPane
 from tui.panes.gpus import GpusPane
 from tui.panes.header import HeaderLine
 from tui.panes.log import LogPane
 from tui.panes.queue import QueuePane, watched
-from tui.panes.run import RunPane
 from tui.panes.runs import RunsPane
-from tui.panes.strip import Strip
 from tui.panes.wandb import WandbPane
-from tui.screens.alert import AlertScreen
 from tui.screens.base import PaneScreen
-from tui.screens.body import Body
-from tui.screens.follow import screen_for
+from tui.screens.layout_view import Body
 from tui.screens.log import LogScreen
-from tui.screens.node import NodeScreen
-from tui.screens.run import RunScreen
-from tui.shape import NAMES, Chosen, Shape, is_tiny, shape, what_is_hidden
+from tui.style.layout import NAMES, Chosen, Shape, is_tiny, shape, what_is_hidden
+from tui.widgets.keyed_lines import KeyedLines
+from tui.widgets.links import Link
 
 
 class MainScreen(PaneScreen):
@@ -164,22 +160,22 @@ class MainScreen(PaneScreen):
         if self.app.screen is not self:
             return  # a second Enter, or a plan, was faster
         if event.lines is self.runs.lines:
-            self.app.push_screen(RunScreen(event.key))
+            self.watching.open(Link("run", event.key))
         elif event.lines is self.gpus.lines:
-            self.app.push_screen(NodeScreen(event.key))
+            self.watching.open(Link("node", event.key))
         elif event.lines is self.alerts.lines:
             self.open_alert()
         elif event.lines is self.queue.lines:
             subject = self.queue.subject_of(event.key)
             if subject is not None:
-                self.app.push_screen(screen_for(Link(*subject), self.watching.backend))
+                self.watching.open(Link(*subject))
 
     def open_alert(self) -> None:
         """The alert under the cursor; what is muted may be taken back."""
         if self.alerts.silence() is not None:
             self.action_mute()
         elif self.alerts.selected is not None:
-            self.app.push_screen(AlertScreen(self.alerts.selected))
+            self.watching.open(Link("alert", self.alerts.selected))
 
     def page(self) -> str | None:
         """Of the run under the cursor, among the runs as among its charts."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 
-from trainmon.model import State
+from trainmon.model.state import State
 from tui.backend import Backend
-from tui.links import Link
 from tui.panes.wandb import WandbPane
-from tui.screens.follow import LinkedScreen
+from tui.screens.navigation import LinkedScreen
+from tui.widgets.links import Link
 
 
 class WandbScreen(LinkedScreen):

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from collectors.demo import Demo
-from trainmon.model import Event, NodeReading, Source, SourceChanged
-from trainmon.readings import GpuSample, GpuSamples, LogChunk, Reading
+from trainmon.model.probe_wire import GpuSample, GpuSamples, LogChunk, Reading
+from trainmon.model.state import Event, NodeReading, Source, SourceChanged
 
 STARTED = 1_760_000_000.0
 TICK = 0.2

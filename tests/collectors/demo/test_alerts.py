@@ -7,14 +7,14 @@ from pathlib import Path
 from collectors.demo import Demo
 from collectors.demo.channels import BUSY_EVERY, ROUTES, WORDS, channels
 from collectors.demo.stories import Act, Script
-from trainmon.alerting import Alerting
-from trainmon.clock import Seconds
-from trainmon.engine import Engine
-from trainmon.model import Event
-from trainmon.model_alerts import Alert, AlertChanges, AlertsRecalled, Duty, DutyChanged, Notice, Recalled
-from trainmon.notify.base import Message, Retry
-from trainmon.routing import Routing
-from trainmon.rules import RULES
+from trainmon.alerting.manager import Alerting
+from trainmon.alerting.notify.base import Message, Retry
+from trainmon.alerting.pipeline.routing import Routing
+from trainmon.alerting.rules.registry import RULES
+from trainmon.engine.engine import Engine
+from trainmon.lib.clock import Seconds
+from trainmon.model.alert import Alert, AlertChanges, AlertsRecalled, Duty, DutyChanged, Notice, Recalled
+from trainmon.model.state import Event
 
 STARTED = 1_760_000_000.0
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from collectors.demo import STORIES
-from collectors.demo.gpu import LIMIT_W
 from collectors.demo.stories import Act, Script
+from collectors.demo.world.gpu import LIMIT_W
 from tests.collectors.demo.stage import Stage
-from trainmon.readings import (
+from trainmon.model.probe_wire import (
     DiskSample,
     DiskSamples,
     GpuFactsAll,

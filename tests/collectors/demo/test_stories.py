@@ -7,9 +7,9 @@ from itertools import combinations
 import pytest
 
 from collectors.demo import RUNS, STORIES, stories
-from collectors.demo.plan import NODES, READER
+from collectors.demo.model.inventory import NODES, READER
 from collectors.demo.stories import Act, Script
-from trainmon.errors import ConfigError
+from trainmon.lib.errors import ConfigError
 
 GPU_NAMES = {f"{node}/{gpu}" for node in NODES for gpu in range(8)}
 NODES_OF = {run.name: set(run.nodes) for run in RUNS}

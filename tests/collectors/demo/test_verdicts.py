@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.collectors.demo.stage import Stage
-from trainmon.fold import fold
-from trainmon.model import State
+from trainmon.engine.reducers.reduce import fold
+from trainmon.model.state import State
 
 FINE = {"healthy", "saving"}
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from collectors.demo import RUNS
-from collectors.demo.attempt import ROWS_KEPT, Column
-from collectors.demo.course import NAMES
-from collectors.demo.drawing import HEIGHT, WIDTH, frame
-from collectors.demo.plan import TRAINERS, Trainer
+from collectors.demo.model.attempt import ROWS_KEPT, Column
+from collectors.demo.model.images import HEIGHT, WIDTH, frame
+from collectors.demo.model.inventory import TRAINERS, Trainer
+from collectors.demo.model.metrics import NAMES
 from tests.collectors.demo.stage import Stage
-from trainmon.engine import Engine
-from trainmon.model import Run, State
-from trainmon.model_wandb import Curve, Wandb
-from trainmon.steps import parse_line
+from trainmon.analysis.log_formats.registry import parse_line
+from trainmon.engine.engine import Engine
+from trainmon.model.state import Run, State
+from trainmon.model.wandb import Curve, Wandb
 
 STEP = 0.5
 

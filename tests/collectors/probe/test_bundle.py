@@ -19,12 +19,12 @@ from collectors.probe import bundle
 from tests.collectors.probe import interpreters
 from tests.lab.nvml import Nvml
 from tests.lab.probe import RunningProbe
-from trainmon.readings import DECODER, Bye, DiskSamples, GpuSamples, Hello, HostSample, LogSpec, Spec
+from trainmon.model.probe_wire import DECODER, Bye, DiskSamples, GpuSamples, Hello, HostSample, LogSpec, Spec
 
 OURS = b"#probe " + importlib.util.MAGIC_NUMBER.hex().encode() + b"\n"
 OTHER = b"#probe 00000000\n"
 SHELL = b"#probe sh\n"
-TEXTS = [path.read_text() for path in bundle.FOLDER.glob("*.py")]
+TEXTS = [path.read_text() for path in bundle.sent().values()]
 
 
 def full_pynvml() -> str:
@@ -73,7 +73,7 @@ def test_a_spec_is_one_line_whatever_is_in_it() -> None:
 def test_the_pruned_pynvml_is_nvidias_own_text_line_by_line() -> None:
     pruned, full = bundle.pruned_pynvml(TEXTS), full_pynvml()
     assert "Copyright (c) 2011-2025, NVIDIA Corporation" in pruned or "NVIDIA Corporation" in pruned[:400]
-    ours = [line for line in pruned.splitlines() if line.startswith("from collectors.probe.light import ")]
+    ours = [line for line in pruned.splitlines() if line.startswith("from collectors.probe.stdlib_stubs import ")]
     rest = iter(full.splitlines())
     for line in pruned.splitlines():
         assert line in ours or line in rest, f"not in NVIDIA's file, or not in its order: {line}"
@@ -192,7 +192,7 @@ def test_enough_pythons_are_here_to_mean_something() -> None:
 
 
 def test_nothing_in_it_needs_more_than_python_3_6() -> None:
-    sent = [str(path) for path in bundle.FOLDER.glob("*.py") if path.stem not in ("bundle", "__init__")]
+    sent = [str(bundle.FOLDER / "boot.py"), *map(str, bundle.sent().values())]
     vermin = Path(sys.executable).with_name("vermin")
     done = subprocess.run(
         [str(vermin), "-t=3.6-", "--no-tips", "--violations", *sent],
@@ -231,7 +231,7 @@ def test_without_a_fitting_python_the_shell_script_runs() -> None:
 
 
 def test_the_fallback_script_is_given_the_specs_period_and_disks() -> None:
-    prelude = (bundle.FOLDER / "fallback_spec.sh").read_bytes()
+    prelude = bundle.FALLBACK[0].read_bytes()
     spec = bundle.spec_line(Spec(period=3.0, disks=("/a b", "/it's", '/q"\\x', "/$(id)"), switches=("/s",)))
     script = prelude + b'printf "[%s]" "$@"; cat\n'
     done = subprocess.run(
@@ -253,7 +253,7 @@ def test_the_light_imports_are_what_pynvml_needs_of_the_real_ones() -> None:
     import functools  # noqa: F401
     import string
 
-    from collectors.probe import light
+    from collectors.probe import stdlib_stubs as light
 
     for text in ("GPU_IS_LOST", "UNKNOWN", "a__b"):
         assert light.string.capwords(text, "_") == string.capwords(text, "_")

@@ -16,7 +16,7 @@ import pytest
 from collectors.probe import bundle
 from tests.lab.nvml import GPU_IS_LOST, Nvml
 from tests.lab.probe import RunningProbe, gone, until
-from trainmon.readings import (
+from trainmon.model.probe_wire import (
     Bye,
     DiskSamples,
     GpuFactsAll,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from trainmon import readings
+from trainmon.model import probe_wire as readings
 
 
 class Sense(Protocol):

@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from trainmon.clock import Instant
-from trainmon.ledger import alert_history, alerts_now, kept_texts, recorded
-from trainmon.ledger.alert_rows import read_orders
-from trainmon.ledger.file import NAME
+from trainmon.ledger.actions import read_open
+from trainmon.ledger.alerts import read_orders
+from trainmon.ledger.database import NAME
+from trainmon.ledger.ledger import alert_history, alerts_now, kept_texts, recorded
 from trainmon.ledger.outbox import read_waiting
-from trainmon.ledger.rows import read_open
+from trainmon.lib.clock import Instant
 
 MANY = 10_000
 

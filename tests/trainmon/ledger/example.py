@@ -25,21 +25,21 @@ from msgspec.structs import replace
 from collectors.demo import Demo
 from collectors.demo.channels import DemoChannel
 from tests.trainmon.ledger.contents import contents, restored
-from trainmon.alerting import Alerting
-from trainmon.clock import Instant, Seconds
-from trainmon.commands.joined import Joined
-from trainmon.engine import Engine
-from trainmon.ledger import NAME, Ledger, give_order
-from trainmon.ledger.alert_rows import prune_alerts
+from trainmon.alerting.manager import Alerting
+from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
+from trainmon.alerting.notify.delivery.service import Office
+from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
+from trainmon.alerting.rules.registry import RULES
+from trainmon.engine.engine import Engine
+from trainmon.ledger.alerts import prune_alerts
+from trainmon.ledger.ledger import NAME, Ledger, give_order
 from trainmon.ledger.outbox import prune_outbox
 from trainmon.ledger.schema import VERSION
-from trainmon.model import Event, LedgerTrouble
-from trainmon.model_actions import Action, Ask, Plan
-from trainmon.model_alerts import Alert, Order, Route, Silence
-from trainmon.notify.base import Broken, Message, Retry, Sent
-from trainmon.notify.office import Office
-from trainmon.routing import HeartbeatSpec, Routing
-from trainmon.rules import RULES
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.model.action import Action, Ask, Plan
+from trainmon.model.alert import Alert, Order, Route, Silence
+from trainmon.model.state import Event, LedgerTrouble
+from trainmon.runtime.backend import Joined
 
 BEGIN: Instant = 1_750_000_000.0
 SPEED = 10.0

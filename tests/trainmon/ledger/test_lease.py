@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmon.ledger.duty import Holder
-from trainmon.ledger.lease import LOCK, Lock
+from trainmon.ledger.lease import LOCK, Holder, Lock
 
 Make = Callable[[str], Lock]
 

@@ -19,10 +19,10 @@ from msgspec.structs import replace
 
 from tests.end_to_end.product import QUICK
 from tests.trainmon.ledger.records import DONE, action, record
-from trainmon.ledger import KeptText, Ledger, LedgerStuck
-from trainmon.ledger.mailbox import Mailbox
-from trainmon.ledger.rows import TEXT_AT_MOST
-from trainmon.model_actions import Drop, Record
+from trainmon.ledger.actions import TEXT_AT_MOST
+from trainmon.ledger.ledger import KeptText, Ledger, LedgerStuck
+from trainmon.ledger.queue import Mailbox
+from trainmon.model.action import Drop, Record
 
 Troubles = queue.Queue[str | None]
 
@@ -354,7 +354,7 @@ WRITER = """
 import sys, time
 from pathlib import Path
 from tests.trainmon.ledger.records import record
-from trainmon.ledger import Ledger
+from trainmon.ledger.ledger import Ledger
 ledger = Ledger(Path(sys.argv[1]), print)
 ledger.start()
 for number in range(40):
@@ -413,7 +413,7 @@ def test_a_ledger_where_nothing_may_be_made_is_read_all_the_same(tmp_path: Path)
     argv = [
         sys.executable,
         "-c",
-        "import sys, pathlib, trainmon.ledger as l; print(len(l.recorded(pathlib.Path(sys.argv[1]), 0.0, 9)))",
+        "import sys, pathlib, trainmon.ledger.ledger as l; print(len(l.recorded(pathlib.Path(sys.argv[1]), 0.0, 9)))",
     ]
     if os.getuid() == 0:  # root without its right to write anywhere
         os.chown(folder, 65534, 65534)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from trainmon.model_jobs import Job
+from trainmon.model.job import Job
 from trainmon.slurm import errors
-from trainmon.slurm.texts import (
+from trainmon.slurm.parse_jobs import (
     detailed,
     read_accounting,
     read_configuration,

@@ -1,0 +1,147 @@
+"""Who looks at what: from the settings and the hosts that answer to one Spec a host. Pure.
+
+Shared files are read once: on the login host. When that does not answer, the first node that does stands in for it; not
+while the login host is being connected for the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from posixpath import dirname
+
+import msgspec
+from msgspec.structs import replace
+
+from trainmon.lib.clock import Seconds
+from trainmon.model.probe_wire import AnyReading, CheckpointListing, DiskSamples, LogChunk, LogSpec, Spec, SwitchSamples
+from trainmon.model.state import RunSpec
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What one cluster wants to be watched."""
+
+    cluster: str
+    hosts: tuple[str, ...]
+    """All that are watched, the first choice for shared files first."""
+    nodes: frozenset[str]
+    """Those of them that are nodes; a login host may be none."""
+    period: Seconds = 2.0
+    runs: tuple[RunSpec, ...] = ()
+    shared_disks: tuple[str, ...] = ()
+    node_disks: tuple[str, ...] = ()
+    run_disks: tuple[str, ...] = ()
+    keep: str = ""
+
+    @property
+    def implied_disks(self) -> tuple[str, ...]:
+        """The directories under the runs' own paths: told by their mounts, not by their names."""
+        paths = [
+            path if path == run.checkpoints else _directory(path)
+            for run in self.runs
+            for path in (run.checkpoints, run.log, run.kill_switch, run.save_switch)
+            if path is not None and path.startswith("/")
+        ]
+        return tuple(dict.fromkeys(paths))
+
+
+def place(plan: Plan, up: Collection[str], *, is_awaited: bool = False) -> Mapping[str, Spec]:
+    """One Spec for every host of the plan, given the hosts that answer now, and whether the first is still being
+    connected for the first time."""
+    reader = _reader(plan, up, is_awaited=is_awaited)
+    return {
+        host: merged(_own(plan, host), _shared(plan)) if host == reader else _own(plan, host) for host in plan.hosts
+    }
+
+
+def lent(plan: Plan, up: Collection[str], *, is_awaited: bool = False) -> Mapping[str, Spec]:
+    """Of a host that stands in for the first: the part of its Spec that it would not look at otherwise."""
+    reader = _reader(plan, up, is_awaited=is_awaited)
+    if reader is None or reader == plan.hosts[0]:
+        return {}
+    own, shared = _own(plan, reader), _shared(plan)
+    return {reader: replace(shared, disks=tuple(path for path in shared.disks if path not in own.disks))}
+
+
+def asked_for(reading: AnyReading, spec: Spec, lent: Spec) -> Iterator[tuple[AnyReading, bool]]:
+    """The parts of a reading that its host is asked for, each with whether it stands in there for another. A probe may
+    still tell of what it was asked before."""
+    match reading:
+        case DiskSamples(d=disks):
+            for is_lent in (False, True):
+                own = tuple(d for d in disks if d.path in spec.disks and (d.path in lent.disks) is is_lent)
+                if own:
+                    yield replace(reading, d=own), is_lent
+        case SwitchSamples(s=switches):
+            for is_lent in (False, True):
+                seen = tuple(s for s in switches if s.path in spec.switches and (s.path in lent.switches) is is_lent)
+                if seen:
+                    yield replace(reading, s=seen), is_lent
+        case LogChunk(id=name):
+            if any(log.id == name for log in spec.logs):
+                yield reading, any(log.id == name for log in lent.logs)
+        case CheckpointListing(path=path):
+            if path in spec.checkpoints:
+                yield reading, path in lent.checkpoints
+        case _:
+            yield reading, False
+
+
+def merged(one: Spec, other: Spec) -> Spec:
+    """Both of them: two clusters may share the host that reads their files."""
+    return Spec(
+        period=min(one.period, other.period),
+        slow=min(one.slow, other.slow),
+        disks=tuple(dict.fromkeys((*one.disks, *other.disks))),
+        logs=(*one.logs, *other.logs),
+        switches=tuple(dict.fromkeys((*one.switches, *other.switches))),
+        checkpoints=tuple(dict.fromkeys((*one.checkpoints, *other.checkpoints))),
+        keep=one.keep or other.keep,
+    )
+
+
+def _reader(plan: Plan, up: Collection[str], *, is_awaited: bool) -> str | None:
+    """Who reads the shared files."""
+    first = plan.hosts[0] if plan.hosts else None
+    return first if is_awaited else next((host for host in plan.hosts if host in up), first)
+
+
+def _own(plan: Plan, host: str) -> Spec:
+    """What a host looks at for itself."""
+    training = {node for run in plan.runs for node in run.nodes} or plan.nodes
+    on_nodes = plan.node_disks if host in plan.nodes else ()
+    on_runs = plan.run_disks if host in training else ()
+    return Spec(period=plan.period, disks=tuple(dict.fromkeys((*on_nodes, *on_runs))))
+
+
+def _shared(plan: Plan) -> Spec:
+    """What one host looks at for all."""
+    return Spec(
+        period=plan.period,
+        disks=tuple(dict.fromkeys((*plan.shared_disks, *plan.implied_disks))),
+        logs=_logs(plan.runs),
+        switches=_switches(plan.runs),
+        checkpoints=_checkpoints(plan.runs),
+        keep=plan.keep,
+    )
+
+
+def _logs(runs: tuple[RunSpec, ...]) -> tuple[LogSpec, ...]:
+    return tuple(
+        LogSpec(id=run.name, pattern=run.log) for run in runs if run.log is not None and run.log.startswith("/")
+    )
+
+
+def _switches(runs: tuple[RunSpec, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(path for run in runs for path in (run.kill_switch, run.save_switch) if path is not None))
+
+
+def _checkpoints(runs: tuple[RunSpec, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(run.checkpoints for run in runs if run.checkpoints is not None))
+
+
+def _directory(path: str) -> str:
+    """The nearest directory of a path that holds no wildcard."""
+    directory = dirname(path)
+    while any(mark in directory for mark in "*?["):
+        directory = dirname(directory)
+    return directory or "/"

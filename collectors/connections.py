@@ -1,0 +1,62 @@
+"""How the hosts of a cluster are reached: one Dialer for all of them, and what this machine is called."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainmon.config.load import ClusterSettings, ConnectSettings
+from trainmon.transport.event_loop import Reader
+from trainmon.transport.shell import Shell
+
+if TYPE_CHECKING:
+    from trainmon.transport.ssh.client import Dialer
+import socket
+
+__all__ = ["Ask", "Dialling", "here", "is_here"]
+
+Ask = Callable[[str, str, str, tuple[tuple[str, bool], ...]], tuple[str, ...] | None]
+
+
+class Dialling:
+    """One Dialer a cluster, made (and paramiko imported) when its first host is dialled."""
+
+    def __init__(self, reader: Reader, connect: ConnectSettings, ask: Ask | None, ssh_config: Path | None) -> None:
+        self._reader = reader
+        self._connect = connect
+        self._ask = ask
+        self._ssh_config = ssh_config
+        self._lock = threading.Lock()
+        self._dialer: Dialer | None = None
+
+    def dial(self, host: str) -> Shell:
+        return self._made().dial(host)
+
+    def _made(self) -> Dialer:
+        from trainmon.transport.ssh.client import Dialer
+
+        with self._lock:
+            if self._dialer is None:
+                self._dialer = Dialer(
+                    self._reader,
+                    ask=self._ask,
+                    at_once=self._connect.at_once,
+                    timeout=self._connect.timeout,
+                    config_file=self._ssh_config,
+                )
+            return self._dialer
+
+    def close(self) -> None:
+        if self._dialer is not None:
+            self._dialer.close()
+
+
+def is_here(cluster: ClusterSettings, host: str) -> bool:
+    """Whether a host of a cluster is this machine, to which no connection is needed."""
+    return cluster.login is None and host == here() and host not in (cluster.nodes or ())
+
+
+def here() -> str:
+    return socket.gethostname().partition(".")[0] or "localhost"

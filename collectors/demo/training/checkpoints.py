@@ -1,0 +1,136 @@
+"""Checkpoints as the trainers lay them out: which files, in which order, and the marker that comes last.
+
+The files are real and small; their weight on the demo's /fsx is counted, not stored.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from collectors.demo.model.inventory import Format
+from trainmon.lib.clock import Instant
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """What is written while a save is under way, and what once it is whole. Paths are inside the checkpoint."""
+
+    folder: str
+    shards: tuple[str, ...]
+    markers: tuple[str, ...]
+    pointer: str | None = None
+    """A file beside the checkpoints that names the newest whole one."""
+    linked: bool = False
+    """The pointer is a symbolic link to the checkpoint, not a file with its step."""
+
+
+_DCP = tuple(f"__{rank}_0.distcp" for rank in range(4))
+
+LAYOUTS: dict[Format, Layout] = {
+    "megatron": Layout(
+        folder="iter_{:07d}",
+        shards=("common.pt", *_DCP),
+        markers=(".metadata", "metadata.json"),
+        pointer="latest_checkpointed_iteration.txt",
+    ),
+    "torchtitan": Layout(folder="step-{}", shards=_DCP, markers=(".metadata",)),
+    "hf": Layout(
+        folder="checkpoint-{}",
+        shards=(
+            "model-00001-of-00002.safetensors",
+            "model-00002-of-00002.safetensors",
+            "model.safetensors.index.json",
+            "optimizer.pt",
+            "scheduler.pt",
+            "rng_state_0.pth",
+            "training_args.bin",
+        ),
+        markers=("trainer_state.json",),
+    ),
+    "nanotron": Layout(
+        folder="{}",
+        shards=(
+            "config.yaml",
+            "model/model_weight.safetensors",
+            "optimizer/optimizer_config.json",
+            "lr_scheduler/lr_scheduler.pt",
+            "random/tp-0-of-1.pt",
+            "checkpoint_metadata.json",
+        ),
+        markers=("model_config.json",),
+        pointer="latest.txt",
+    ),
+    "kempnerforge": Layout(
+        folder="step_{}",
+        shards=("train_state.pt", "metadata.json", *_DCP),
+        markers=(".metadata",),
+        pointer="latest",
+        linked=True,
+    ),
+}
+
+
+class Shelf:
+    """The checkpoint directory of one run."""
+
+    def __init__(self, folder: Path, form: Format) -> None:
+        self.folder = folder
+        self.layout = LAYOUTS[form]
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def path(self, step: int) -> Path:
+        return self.folder / self.layout.folder.format(step)
+
+    def begin(self, step: int, at: Instant) -> None:
+        """The shards appear; without the marker the checkpoint is being written, or torn."""
+        for name in self.layout.shards:
+            self._write(self.path(step) / name, _content(name, step), at)
+        self._date(step, at)
+
+    def commit(self, step: int, at: Instant) -> None:
+        """The marker, then the pointer: from now on it counts."""
+        for name in self.layout.markers:
+            self._write(self.path(step) / name, _content(name, step), at)
+        self._date(step, at)
+        if self.layout.pointer is None:
+            return
+        pointer = self.folder / self.layout.pointer
+        if self.layout.linked:
+            fresh = pointer.with_suffix(".tmp")
+            fresh.unlink(missing_ok=True)
+            fresh.symlink_to(self.path(step).name)
+            os.utime(fresh, (at, at), follow_symlinks=False)
+            fresh.replace(pointer)
+        else:
+            self._write(pointer, str(step), at)
+
+    def prune(self, step: int) -> None:
+        shutil.rmtree(self.path(step), ignore_errors=True)
+
+    def sweep(self, keep: list[int]) -> None:
+        """Remove what a crash or an earlier attempt left behind: every checkpoint that is not to be kept."""
+        kept = {self.path(step).name for step in keep}
+        for path in self.folder.iterdir():
+            if path.is_dir() and not path.is_symlink() and path.name not in kept:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _date(self, step: int, at: Instant) -> None:
+        """Directories change as their files come: in the demo's time, not the disk's."""
+        path = self.path(step)
+        for folder in (*(inside for inside in path.rglob("*") if inside.is_dir()), path):
+            os.utime(folder, (at, at))
+
+    def _write(self, path: Path, text: str, at: Instant) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        os.utime(path, (at, at))
+
+
+def _content(name: str, step: int) -> str:
+    if name in ("metadata.json", "trainer_state.json", "checkpoint_metadata.json"):
+        return json.dumps({"step": step, "global_step": step})
+    return f"{name} of step {step}, from the demo\n"

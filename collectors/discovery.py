@@ -1,0 +1,89 @@
+"""What the queues say of the runs: which there are, where they train, and on which nodes we may log in. No I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from trainmon.analysis.runs.job_matching import ENDED_RUNS_STAY, followed, holds_nodes, jobs_of, owner_of
+from trainmon.config.load import Settings, run_specs
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.model.job import Job
+from trainmon.model.state import RunSpec
+
+NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+
+GONE_AT_MOST = 5_000
+"""Jobs that are remembered of one cluster after its queue has forgotten them."""
+
+NODES_AT_MOST = 2_000
+"""Nodes that are followed of one cluster; each is a connection."""
+
+
+class Following:
+    """The runs as the queues of all clusters show them, and the jobs that this is told from."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._configured = run_specs(settings)
+        self.runs: tuple[RunSpec, ...] = self._configured
+        self._names = {cluster.name: _names(cluster.nodes or ()) for cluster in settings.clusters}
+        self._users = {cluster.name: cluster.users for cluster in settings.clusters}
+        self._jobs: dict[str, tuple[Job, ...]] = {}
+        self._me: dict[str, str | None] = {}
+        self._ours: dict[str, frozenset[str]] = {}
+
+    def seen(self, cluster: str, jobs: Sequence[Job], me: str | None, now: Instant) -> bool:
+        """One look at a cluster's queue. Returns whether the runs are others now."""
+        names = self._names.get(cluster, {})
+        listed = [replace(job, nodes=_known(job.nodes, names)) for job in jobs]
+        self._jobs[cluster] = remembered(self._jobs.get(cluster, ()), listed, now)
+        self._me[cluster] = me
+        self._ours[cluster] = frozenset(
+            node for job in listed if me is not None and job.user == me and holds_nodes(job) for node in job.nodes
+        )
+        everyone = [job for jobs in self._jobs.values() for job in jobs]
+        configured = tuple(
+            replace(spec, user=owner_of(spec, self._users.get(spec.cluster, ()), self._me.get(spec.cluster)))
+            for spec in self._configured
+        )
+        runs = followed(configured, self.runs, everyone, self._me, now)
+        is_other = runs != self.runs
+        self.runs = runs
+        return is_other
+
+    def nodes(self, cluster: str) -> tuple[str, ...]:
+        """Where the jobs of a cluster's runs are now."""
+        jobs = self._jobs.get(cluster, ())
+        own = [job for run in self.runs if run.cluster == cluster for job in jobs_of(run, jobs)]
+        nodes = dict.fromkeys(node for job in own if holds_nodes(job) for node in job.nodes)
+        return tuple(nodes)[:NODES_AT_MOST]
+
+    def is_ours(self, cluster: str, node: str) -> bool | None:
+        """Whether a job of ours is on a node, as its queue said last; None where no queue has answered."""
+        ours = self._ours.get(cluster)
+        return None if ours is None or self._me.get(cluster) is None else node in ours
+
+
+def remembered(
+    before: Sequence[Job], listed: Sequence[Job], now: Instant, keep: Seconds = ENDED_RUNS_STAY
+) -> tuple[Job, ...]:
+    """The queue as it is listed, and for a day what it lists no longer: a run outlives its job."""
+    keys = {job.key for job in listed}
+    gone = [
+        job if job.gone_at is not None else replace(job, gone_at=now)
+        for job in before
+        if job.key not in keys and not job.is_waiting_array and now - (job.gone_at or now) < keep
+    ]
+    return (*listed, *gone[:GONE_AT_MOST])
+
+
+def _names(hosts: Sequence[str]) -> dict[str, str]:
+    """By the name that Slurm has for a node: what it is called in the config, such as me@gpu-001."""
+    return {host.rpartition("@")[2]: host for host in hosts if "@" in host}
+
+
+def _known(nodes: Sequence[str], names: dict[str, str]) -> tuple[str, ...]:
+    """Nodes by our names for them. They become arguments of ssh: what is no host's name is left out."""
+    return tuple(names.get(node, node) for node in nodes if NODE.fullmatch(node))

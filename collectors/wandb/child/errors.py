@@ -1,0 +1,161 @@
+"""What the SDK raises → what is wrong, in a sentence with what to do. Pure; the API key is in no error's words.
+
+Where the SDK tells the server's HTTP status, that decides; it tells none of a request that it has tried twice, and
+none of a connection that failed, so that there its words must be read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from collectors.wandb.wire import Failed, Trouble
+from trainmon.lib.errors import TrainmonError
+from trainmon.lib.redact import MASK, scrub
+from trainmon.lib.text import clean, last_state
+
+WORDS_LENGTH = 300
+CAUSES_AT_MOST = 6
+
+RETRIED = re.compile(r"while retrying: HTTP (\d{3})\b")
+STATUS = re.compile(r"\bHTTP (\d{3})\b|\breturned error (\d{3})\b")
+SLOW = re.compile(r"(?i)did not respond in time|timeout|timed out|deadline exceeded")
+UNREACHABLE = re.compile(
+    r"(?i)dial tcp|no such host|connection (?:refused|reset)|broken pipe|\bEOF\b|unreachable|tls:|x509|certificate"
+    r"|proxyconnect|server misbehaving|malformed HTTP"
+)
+ABSENT = re.compile(
+    r"(?i)could not find (?:project|run|entity)|\b(?:project|run|entity|file)\b.{0,200}\b(?:not found|does not exist)"
+)
+REFUSED = re.compile(r"(?i)unauthorized|relogin required|invalid api key|not logged in")
+FORBIDDEN = re.compile(r"(?i)permission denied|not authorized|forbidden")
+KEYLESS = re.compile(
+    r"(?i)no api key|no authentication configured|api key (?:is empty|may only|must have|cannot start)|are set, *which"
+)
+GONE = "the service process is not running"
+FATAL = {"MailboxClosedError", "HandleAbandonedError", "BrokenPipeError", "ConnectionResetError"}
+"""How the SDK says that wandb-core has ended: by its words, by an error of its own without any, or by the socket's.
+It starts no other."""
+
+LOGIN = "log in with `wandb login`, or set WANDB_API_KEY"
+HINTS: dict[Trouble, str] = {
+    "key": LOGIN,
+    "unauthorized": "is this the key of an account of this server? " + LOGIN,
+    "forbidden": "is this the key of an account that may read the project? its team's admin can say",
+    "absent": "are entity, project and run right, and may this account see them?",
+    "unreachable": "can this machine reach it? WANDB_BASE_URL says where a server of your own is",
+}
+
+
+class Absent(TrainmonError):
+    """A project, a run or a file that is not there."""
+
+
+class Odd(TrainmonError):
+    """An answer that cannot be used."""
+
+
+def failed(number: int, error: BaseException, *, key: str | None = None, status: int | None = None) -> Failed:
+    """What the error of the request with this id is to the operator. `status`: what the server is known to answer."""
+    words, status = _words(error), _status(error) or status or 0
+    if is_fatal(error):
+        return Failed(id=number, kind="sdk", words="wandb-core, which asks W&B for the SDK, has ended")
+    kind = _kind(error, words, status)
+    if key and key.strip():
+        words = words.replace(key, MASK)
+    hint = getattr(error, "hint", None) or HINTS.get(kind)
+    return Failed(id=number, kind=kind, words=_sentence(kind, status, _short(words)), hint=hint)
+
+
+def is_fatal(error: BaseException) -> bool:
+    """Whether the SDK is of no use any more."""
+    return any(GONE in str(one) or type(one).__name__ in FATAL for one in _chain(error))
+
+
+def _kind(error: BaseException, words: str, status: int) -> Trouble:
+    if isinstance(error, Absent):
+        return "absent"
+    if isinstance(error, Odd) or (isinstance(error, OSError) and not isinstance(error, TimeoutError)):
+        return "sdk"  # a directory that we may not write to is none of W&B's refusals
+    if status:
+        return _kind_of_status(status)
+    for kind, pattern in _READ:
+        if pattern.search(words):
+            return kind
+    return "sdk"
+
+
+def _kind_of_status(status: int) -> Trouble:
+    if status in (401, 403):
+        return "unauthorized" if status == 401 else "forbidden"
+    if status == 404:
+        return "absent"
+    if status in (408, 504):
+        return "slow"
+    if status == 429:
+        return "busy"
+    return "server" if status >= 500 else "sdk"
+
+
+_READ: tuple[tuple[Trouble, re.Pattern[str]], ...] = (
+    ("key", KEYLESS),
+    ("absent", ABSENT),
+    ("slow", SLOW),
+    ("unreachable", UNREACHABLE),
+    ("unauthorized", REFUSED),
+    ("forbidden", FORBIDDEN),
+)
+
+
+def _status(error: BaseException) -> int:
+    """The server's status: of the first answer, or of that which was tried again."""
+    for one in _chain(error):
+        told = getattr(getattr(one, "response", None), "http_status", 0)
+        if isinstance(told, int) and told:
+            return told
+        found = RETRIED.search(str(one)) or STATUS.search(str(one))
+        if found:
+            return int(next(filter(None, found.groups())))
+    return 0
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it came from; the SDK keeps that in `exc` where it raises from nothing."""
+    one: BaseException | None = error
+    for _ in range(CAUSES_AT_MOST):
+        if one is None:
+            return
+        yield one
+        inner = getattr(one, "exc", None)
+        one = one.__cause__ or (inner if isinstance(inner, BaseException) else None) or one.__context__
+
+
+def _words(error: BaseException) -> str:
+    """The server's own, where it said some: the SDK wraps them in what it meant to do."""
+    told = (getattr(getattr(one, "response", None), "message", "") for one in _chain(error))
+    return next((words for words in told if isinstance(words, str) and words), str(error) or type(error).__name__)
+
+
+def _short(words: str) -> str:
+    """In one line, without the SDK's own story of how often it tried."""
+    line = words.rsplit("while retrying: ", 1)[-1]
+    return scrub(clean(last_state(line.replace("\n", " ")), WORDS_LENGTH)).strip()
+
+
+def _sentence(kind: Trouble, status: int, words: str) -> str:
+    code = f" ({status})" if status else ""
+    if kind == "busy":
+        return f"W&B asks for fewer requests{code}"
+    if kind == "server":
+        return f"W&B's server fails{code}"
+    if kind == "slow":
+        return f"W&B does not answer in time{code}"
+    if kind == "unreachable":
+        return f"W&B cannot be reached: {words}"
+    if kind == "unauthorized":
+        return f"W&B refuses the key{code}: {words}"
+    if kind == "forbidden":
+        return f"W&B does not let this account see it{code}: {words}"
+    if kind == "key":
+        return f"no key for W&B: {words}"
+    return words

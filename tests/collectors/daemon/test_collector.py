@@ -1,0 +1,328 @@
+"""The daemon of another machine: when it tells people, when this machine may, and what is said to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from collectors.daemon.collector import DaemonWatch
+from collectors.daemon.protocol import argv_of
+from tests.tui.states.alerts import ALERTS, SILENCES, alert, channel
+from trainmon.cli.alerts.status import LATELY
+from trainmon.engine.snapshot_alerts import told
+from trainmon.lib.errors import HostUnreachable, LoginNeeded
+from trainmon.model.alert import Alert, AlertsTold, Duty, DutyChanged, Order, Ordered, Silence
+from trainmon.model.state import Event, Source, SourceChanged
+from trainmon.transport.shell import Completed, Shell, Sink, Stream
+
+NOW = 1_790_000_000.0
+
+
+class HandClock:
+    def __init__(self) -> None:
+        self.passed = 0.0
+
+    def now(self) -> float:
+        return NOW + self.passed
+
+    def monotonic(self) -> float:
+        return 100.0 + self.passed
+
+
+class Bastion:
+    """Its shell, and what `trainmon-tui` there answers."""
+
+    prompted = False
+
+    def __init__(self, clock: HandClock) -> None:
+        self.host = "bastion"
+        self.clock = clock
+        self.ran: list[tuple[str, ...]] = []
+        self.answer: Callable[[Sequence[str]], Completed] = lambda argv: (
+            self.well() if "status" in argv else Completed(0, b"{}", b"")
+        )
+        self.down: Exception | None = None
+        self.ahead = 0.0
+        self.alerts: tuple[Alert, ...] = ALERTS[:2]
+
+    def status(self, holder: str = "alerts-only", words: str | None = None, looked: float = 4.0) -> bytes:
+        now = self.clock.now() + self.ahead
+        duty = {"holder": holder, "pid": 7, "host": "bastion", "started_at": now - 900.0, "last_tick_at": now - looked,
+                "words": words}  # fmt: skip
+        said = told(self.alerts, SILENCES, (channel(),))
+        return json.dumps({"version": 1, "at": now, "duty": duty, "sources": [], "outbox": {}, **said}).encode()
+
+    def well(self) -> Completed:
+        return Completed(1, self.status(), b"")
+
+    def nobody(self) -> Completed:
+        return Completed(3, self.status("nobody", "nobody watches: alerts-only ended"), b"")
+
+    def stopped(self, at: float) -> Completed:
+        """Since then it does nothing; it wrote so 10 s before at the earliest."""
+        looked = self.clock.passed - at
+        return Completed(3 if looked > LATELY else 1, self.status(looked=looked, words="it hangs"), b"")
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float) -> Completed:
+        self.ran.append(tuple(argv))
+        if self.down is not None:
+            raise self.down
+        return self.answer(argv)
+
+    def stream(self, argv: Sequence[str], sink: Sink) -> Stream:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Stage:
+    """A watch without its thread; time passes in steps of a second."""
+
+    def __init__(self) -> None:
+        self.clock = HandClock()
+        self.bastion = Bastion(self.clock)
+        self.said: list[Event] = []
+        self.duties: list[tuple[float, str]] = []
+        """When it took the duty of telling back, and when it gave it to us."""
+        self.watch = DaemonWatch(
+            "bastion", ["trainmon-tui"], 10.0, self.dial, self.said.append, self.clock,
+            takes=lambda _: self.duties.append((self.clock.passed, "bastion")),
+            gives=lambda why: self.duties.append((self.clock.passed, f"us: {why}")),
+        )  # fmt: skip
+
+    def dial(self) -> Shell:
+        if self.bastion.down is not None:
+            raise self.bastion.down
+        return self.bastion
+
+    def play(self, seconds: float) -> Stage:
+        until = self.clock.passed + seconds
+        while self.clock.passed < until:
+            self.watch.step()
+            self.clock.passed += 1.0
+        return self
+
+    def last(self, kind: type) -> Any:
+        return next(event for event in reversed(self.said) if isinstance(event, kind))
+
+    @property
+    def duty(self) -> Duty:
+        found: Duty = self.last(DutyChanged).duty
+        return found
+
+    @property
+    def source(self) -> Source:
+        found: Source = self.last(SourceChanged).source
+        return found
+
+
+UNREACHABLE = HostUnreachable("bastion", "bastion: no answer in 10 s")
+
+
+def test_what_it_says_is_shown_and_it_has_the_duty() -> None:
+    stage = Stage().play(1)
+
+    assert stage.duties == [(0.0, "bastion")]
+    assert (stage.duty.holder, stage.duty.where, stage.duty.at) == ("daemon", "bastion", NOW - 4.0)
+    shown = stage.last(AlertsTold)
+    assert [one.id for one in shown.alerts] == ["aaaa0001", "aaaa0002"]
+    assert [one.token for one in shown.alerts] == ["", ""]
+    assert [one.name for one in shown.channels] == ["phone"]
+    assert {one.id for one in shown.silences} == {"s1", "w1"}
+    assert (stage.source.name, stage.source.kind, stage.source.phase) == ("daemon:bastion", "daemon", "up")
+
+
+def test_it_is_asked_once_a_period_and_takes_the_duty_once() -> None:
+    stage = Stage().play(35)
+
+    assert stage.bastion.ran == [("trainmon-tui", "status", "--json")] * 4
+    assert len(stage.duties) == 1
+
+
+def test_times_are_told_by_our_clock_where_theirs_is_off() -> None:
+    stage = Stage()
+    stage.bastion.ahead = 300.0
+    stage.bastion.alerts = (alert(since=NOW + 240.0, fired_at=NOW + 240.0, found_at=NOW + 300.0),)
+    stage.play(1)
+
+    found = stage.last(AlertsTold).alerts[0]
+    assert found.since == pytest.approx(NOW - 60.0)
+    assert stage.duty.at == pytest.approx(NOW - 4.0)
+
+
+def test_one_that_cannot_be_reached_keeps_the_duty_for_a_minute_and_then_we_tell() -> None:
+    stage = Stage().play(1)
+    stage.bastion.down = UNREACHABLE
+    stage.play(58)
+    assert stage.duties == [(0.0, "bastion")]
+    assert (stage.duty.holder, stage.duty.words) == ("daemon", "no answer in 10 s")
+
+    stage.play(10)
+    assert [who for _, who in stage.duties] == ["bastion", "us: no answer in 10 s"]
+    assert 60.0 <= stage.duties[1][0] <= 66.0
+    assert stage.source.error == "bastion: no answer in 10 s"
+
+
+def test_one_that_says_that_nobody_watches_there_is_believed_after_three_periods() -> None:
+    stage = Stage()
+    stage.bastion.answer = lambda argv: stage.bastion.nobody()
+    stage.play(40)
+
+    assert [who for _, who in stage.duties] == ["us: nobody watches: alerts-only ended"]
+    assert 30.0 <= stage.duties[0][0] <= 36.0
+    assert "trainmon-tui service systemd" in (stage.source.hint or "")
+
+
+@pytest.mark.parametrize("phase", range(10))
+def test_one_that_hangs_is_taken_over_from_within_a_minute(phase: int) -> None:
+    stage = Stage().play(phase + 1)
+    stage.bastion.ahead = 300.0  # its clock: its own times are compared
+    began = stage.clock.passed
+    stage.bastion.answer = lambda argv: stage.bastion.stopped(began)
+    stage.play(60)
+
+    assert [who for _, who in stage.duties] == ["bastion", "us: it hangs"]
+    assert LATELY < stage.duties[1][0] - began <= 58.0
+
+
+def test_a_daemon_that_is_started_again_within_its_grace_changes_nothing() -> None:
+    stage = Stage().play(1)
+    stage.bastion.answer = lambda argv: stage.bastion.nobody()
+    stage.play(20)
+    stage.bastion.answer = lambda argv: stage.bastion.well()
+    stage.play(60)
+
+    assert stage.duties == [(0.0, "bastion")]
+
+
+def test_one_that_is_back_takes_the_duty_before_anything_of_it_is_shown() -> None:
+    stage = Stage()
+    stage.bastion.down = UNREACHABLE
+    stage.play(70)
+    before = len(stage.said)
+    stage.bastion.down = None
+    seen: list[int] = []
+    stage.watch._takes = lambda _: seen.append(len(stage.said))
+    stage.play(10)
+
+    assert seen
+    assert not any(isinstance(event, DutyChanged | AlertsTold) for event in stage.said[before : seen[0]])
+    assert stage.duty.holder == "daemon"
+
+
+def test_a_first_answer_is_waited_for_one_period_and_then_our_own_alerts_are_shown() -> None:
+    stage = Stage()
+    stage.bastion.down = UNREACHABLE
+    stage.play(12)
+
+    assert (stage.duty.holder, stage.duty.words) == ("nobody", "bastion: no answer in 10 s")
+    assert stage.duties == []
+
+
+def test_a_login_that_a_person_must_answer_is_not_tried_again_by_itself() -> None:
+    stage = Stage()
+    stage.bastion.down = LoginNeeded("bastion", "bastion: a code is wanted")
+    stage.play(40)
+    assert stage.source.phase == "held"
+    assert stage.bastion.ran == []
+
+    stage.bastion.down = None
+    stage.watch.login()
+    after: Source = stage.play(1).source
+    assert after.phase == "up"
+
+
+def test_a_program_that_only_a_login_shell_finds_is_found_by_one() -> None:
+    stage = Stage()
+    missing = Completed(127, b"", b"bash: line 1: trainmon-tui: command not found")
+    stage.bastion.answer = lambda argv: stage.bastion.well() if argv[0] == "bash" else missing
+    stage.play(12)
+
+    assert stage.duties == [(0.0, "bastion")]
+    assert stage.bastion.ran[1] == ("bash", "-lc", 'exec "$@"', "bash", "trainmon-tui", "status", "--json")
+    assert stage.bastion.ran[2] == stage.bastion.ran[1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Completed(127, b"", b""), "bastion: trainmon-tui is not found there"),
+        (Completed(2, b"", b"Error: the ledger is of a newer version"), "the ledger is of a newer version"),
+        (Completed(0, b'{"version": 2, "at": 1.0}', b""), "bastion: its status is of version 2, not 1"),
+        (Completed(0, b'{"version": "x"}', b""), "bastion: its status is not understood"),
+    ],
+)
+def test_an_answer_that_is_none_is_said_in_words(answer: Completed, words: str) -> None:
+    stage = Stage()
+    stage.bastion.answer = lambda argv: answer
+    stage.play(1)
+
+    assert words in (stage.source.error or "")
+    assert stage.duties == []
+
+
+def test_just_before_we_send_it_is_asked_once_more() -> None:
+    stage = Stage()
+    stage.bastion.down = UNREACHABLE
+    stage.play(70)
+    stage.bastion.down = None
+
+    stage.watch.start()
+    try:
+        assert stage.watch.answers(20.0)
+    finally:
+        stage.watch.stop()
+    assert stage.duties[-1][1] == "bastion"
+
+
+# ---- what is said to it ----------------------------------------------------------------------------------------------
+
+
+def order(verb: Any = "ack", **facts: Any) -> Order:
+    return Order(**({"verb": verb, "at": NOW, "by": "me", "alert": "aaaa0001"} | facts))
+
+
+def test_an_acknowledgement_is_carried_out_there_and_it_is_asked_at_once() -> None:
+    stage = Stage().play(1)
+    stage.watch.order(order(why="on it; rm -rf '$HOME'"))
+    stage.play(1)
+
+    assert stage.bastion.ran[-2:] == [
+        ("trainmon-tui", "ack", "--json", "--by=me", "--why=on it; rm -rf '$HOME'", "--", "aaaa0001"),
+        ("trainmon-tui", "status", "--json"),
+    ]
+
+
+def test_what_did_not_reach_it_is_said() -> None:
+    stage = Stage().play(1)
+    stage.bastion.answer = lambda argv: Completed(2, b"", b"Usage: x\nError: no open alert 'aaaa0001'")
+    stage.watch.order(order())
+    stage.play(1)
+
+    assert "ack did not reach bastion" in (stage.duty.words or "")
+    assert "no open alert" in (stage.duty.words or "")
+
+
+def test_what_is_said_after_we_took_over_is_ours_to_carry_out() -> None:
+    stage = Stage()
+    stage.bastion.down = UNREACHABLE
+    stage.play(70)
+    stage.watch.order(order())
+    stage.play(1)
+
+    assert stage.last(Ordered).order == order()
+
+
+def test_each_order_is_the_same_sub_command_there() -> None:
+    silence = Silence(id="x", rule="gpu-hot", node="-n1", until=NOW + 5_400.0, by="me", why="", made_at=NOW)
+
+    assert argv_of(order("unack")) == ("ack", "--json", "--undo", "--by=me", "--", "aaaa0001")
+    assert argv_of(order("unmute", alert="s1")) == ("unmute", "--json", "--by=me", "--", "s1")
+    assert argv_of(order("mute", alert=None, silence=silence, why="-w")) == (
+        "mute", "--json", "--for=5400s", "--rule=gpu-hot", "--node=-n1", "--by=me", "--why=-w",
+    )  # fmt: skip
+    assert argv_of(order("test")) is None

@@ -1,0 +1,395 @@
+"""One watched host: dialled, fed, lost, held, dialled again."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from collectors.nodes.collector import Watch, by_mount, pause_before
+from collectors.nodes.stream import LONGEST_LINE, Feed
+from collectors.probe import bundle
+from trainmon.lib.clock import Seconds
+from trainmon.lib.errors import HostUnreachable, LoginNeeded, TrainmonError
+from trainmon.model.probe_wire import DiskSample, DiskSamples, GpuSamples, Hello, Spec
+from trainmon.model.state import Event, NodeReading, Source, SourceChanged, StandInEnded
+from trainmon.transport.shell import Completed, Sink
+
+GREETING = b"#probe 00000000\n"
+HELLO = b'{"k":"hello","v":1,"t":1.0,"host":"n1"}\n'
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.at = 1000.0
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+class FakeShell:
+    """A connection whose other end is the test."""
+
+    def __init__(self, *, prompted: bool = False) -> None:
+        self.host = "n1"
+        self.prompted = prompted
+        self.sink: Sink | None = None
+        self.written = b""
+        self.closed = False
+        self.argv: Sequence[str] = ()
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
+        return Completed(0, b"", b"")
+
+    def stream(self, argv: Sequence[str], sink: Sink) -> FakeShell:
+        self.sink, self.argv = sink, argv
+        return self
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Host:
+    """A Watch on a host that answers a dial as the test says."""
+
+    def __init__(self, *answers: FakeShell | TrainmonError) -> None:
+        self.answers = list(answers)
+        self.dials = 0
+        self.clock = FakeClock()
+        self.events: queue.Queue[Event] = queue.Queue()
+        self.watch = Watch("n1", "prod", self.dial, self.events.put, self.clock, python="python3")
+        self.watch.watch(Spec(disks=("/",)), frozenset())
+
+    def dial(self) -> FakeShell:
+        self.dials += 1
+        answer = self.answers.pop(0)
+        if isinstance(answer, TrainmonError):
+            raise answer
+        return answer
+
+    def source(self, phase: str) -> Source:
+        """The next telling of its source in a phase."""
+        while True:
+            event = self.events.get(timeout=40)
+            if isinstance(event, SourceChanged) and event.source.phase == phase:
+                return event.source
+
+    def connected(self, shell: FakeShell) -> Sink:
+        self.watch.tick()
+        until(lambda: shell.sink is not None and self.idle())
+        assert shell.sink is not None
+        assert shell.written == b""
+        shell.sink.received(GREETING)
+        assert shell.written == bundle.payload(GREETING) + bundle.spec_line(Spec(disks=("/",)))
+        return shell.sink
+
+    def ticked(self, seconds: float) -> None:
+        self.clock.at += seconds
+        until(self.idle)
+        self.watch.tick()
+
+    def idle(self) -> bool:
+        return not self.watch._dialling
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 40
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen within 40 s"
+        time.sleep(0.002)
+
+
+def test_a_host_that_answers_is_up_and_its_lines_are_events() -> None:
+    shell = FakeShell()
+    host = Host(shell)
+    sink = host.connected(shell)
+    sink.received(HELLO[:10])
+    sink.received(HELLO[10:] + b'{"k":"gpu","v":1,"t":1.0,"g":[]}\n')
+    host.source("up")
+    kinds = []
+    while not host.events.empty():
+        event = host.events.get()
+        if isinstance(event, NodeReading):
+            kinds.append(type(event.reading))
+    assert kinds == [Hello, GpuSamples]
+
+
+def test_a_greeting_that_comes_before_the_stream_is_there_is_answered() -> None:
+    class Hasty(FakeShell):
+        def stream(self, argv: Sequence[str], sink: Sink) -> FakeShell:
+            sink.received(b"Welcome!\n" + GREETING)
+            return super().stream(argv, sink)
+
+    shell = Hasty()
+    host = Host(shell)
+    host.watch.tick()
+    until(lambda: shell.written == bundle.payload(GREETING) + bundle.spec_line(Spec(disks=("/",))))
+
+
+def test_a_node_that_has_not_greeted_is_told_nothing() -> None:
+    shell = FakeShell()
+    host = Host(shell)
+    host.watch.tick()
+    until(lambda: shell.sink is not None and host.idle())
+    host.watch.watch(Spec(disks=("/fsx",)), frozenset())
+    host.ticked(25.0)
+    assert shell.written == b""
+
+
+def test_a_host_that_does_not_answer_is_dialled_again_after_a_growing_pause() -> None:
+    error = HostUnreachable("n1", "no answer in 40 s", hint="try: ssh n1")
+    shell = FakeShell()
+    host = Host(error, error, shell)
+    host.watch.tick()
+    source = host.source("retrying")
+    assert (source.error, source.hint) == ("no answer in 40 s", "try: ssh n1")
+    assert source.retry_at is not None
+    host.ticked(0.5)
+    assert host.dials == 1
+    host.ticked(2.0)
+    host.source("retrying")
+    assert host.dials == 2
+    host.ticked(3.0)
+    until(lambda: host.dials == 3)
+
+
+def test_a_refresh_ends_the_pause() -> None:
+    host = Host(HostUnreachable("n1", "no"), FakeShell())
+    host.watch.tick()
+    host.source("retrying")
+    host.watch.hurry()
+    host.ticked(0.0)
+    until(lambda: host.dials == 2)
+
+
+def test_a_host_that_needs_a_login_waits_for_a_person() -> None:
+    shell = FakeShell()
+    host = Host(LoginNeeded("n1", "it asks for a one-time code"), shell)
+    host.watch.tick()
+    assert host.source("held").hint == "press L to log in again"
+    for _ in range(20):
+        host.ticked(60.0)
+    assert host.dials == 1
+    host.watch.login()
+    host.ticked(0.0)
+    until(lambda: host.dials == 2)
+
+
+def test_a_host_that_needed_a_prompt_is_not_redialled_when_it_is_lost() -> None:
+    shell = FakeShell(prompted=True)
+    host = Host(shell)
+    sink = host.connected(shell)
+    sink.received(HELLO)
+    host.source("up")
+    sink.ended(None, HostUnreachable("n1", "the connection was lost"))
+    source = host.source("held")
+    assert (source.error, source.hint) == ("the connection was lost", "press L to log in again")
+    assert shell.closed
+    host.ticked(600.0)
+    assert host.dials == 1
+
+
+def test_a_host_that_was_asked_and_then_failed_is_not_redialled() -> None:
+    failed = HostUnreachable("n1", "its server did not answer in time")
+    failed.prompted = True
+    host = Host(failed, FakeShell())
+    host.watch.tick()
+    assert host.source("held").hint == "press L to log in again"
+    host.ticked(600.0)
+    assert host.dials == 1
+
+
+def test_a_command_that_ends_before_its_start_has_returned_is_lost_at_once() -> None:
+    class Refusing(FakeShell):
+        def stream(self, argv: Sequence[str], sink: Sink) -> FakeShell:
+            super().stream(argv, sink)
+            sink.complained(b"This account is not available\n")
+            sink.ended(1, None)
+            return self
+
+    shell = Refusing()
+    host = Host(shell)
+    host.watch.tick()
+    assert host.source("retrying").error == "its probe ended with status 1: This account is not available"
+    assert shell.closed
+
+
+def test_a_probe_that_ends_says_why() -> None:
+    shell = FakeShell()
+    host = Host(shell)
+    sink = host.connected(shell)
+    sink.complained(b"bash: python3: command not found\n")
+    sink.ended(127, None)
+    assert host.source("retrying").error == "its probe ended with status 127: bash: python3: command not found"
+
+
+def test_an_interpreter_that_ends_without_a_word_is_as_good_as_none() -> None:
+    first, second = FakeShell(), FakeShell()
+    host = Host(first, second)
+    host.connected(first).ended(1, None)
+    host.source("retrying")
+    assert first.argv == bundle.command("python3")
+    host.ticked(3.0)
+    until(lambda: second.argv == bundle.command(bundle.NO_PYTHON))
+
+
+def test_an_interpreter_that_was_killed_is_tried_again() -> None:
+    first, second = FakeShell(), FakeShell()
+    host = Host(first, second)
+    host.connected(first).ended(137, None)
+    host.source("retrying")
+    host.ticked(3.0)
+    until(lambda: second.argv == bundle.command("python3"))
+
+
+def test_what_a_probe_complains_of_is_told_while_it_runs() -> None:
+    shell = FakeShell()
+    host = Host(shell)
+    sink = host.connected(shell)
+    sink.received(HELLO)
+    sink.complained(b"a warning\n")
+    host.ticked(1.0)
+    assert host.source("up").stderr is None
+    assert host.source("up").stderr == "a warning"
+
+
+def test_a_probe_without_python_is_no_reader_of_shared_files() -> None:
+    shell = FakeShell()
+    host = Host(shell)
+    sink = host.connected(shell)
+    sink.received(b'{"k":"hello","v":1,"t":1.0,"host":"n1","probe":"sh"}\n')
+    assert not host.watch.reads_files
+    sink.received(b'{"k":"hello","v":1,"t":1.0,"host":"n1","python":"3.9.1"}\n')
+    assert host.watch.reads_files
+
+
+def test_a_silent_probe_is_started_anew() -> None:
+    shell = FakeShell()
+    host = Host(shell, FakeShell())
+    host.connected(shell)
+    host.ticked(46.0)
+    assert "silent" in (host.source("retrying").error or "")
+    assert shell.closed
+
+
+def test_the_lease_is_renewed_every_twenty_seconds() -> None:
+    shell = FakeShell()
+    host = Host(shell)
+    sink = host.connected(shell)
+    before = len(shell.written)
+    for _ in range(5):
+        host.ticked(10.0)
+        sink.received(HELLO)
+    assert shell.written[before:] == bundle.LEASE * 2
+
+
+def test_a_new_spec_is_told_to_the_running_probe_once() -> None:
+    shell = FakeShell()
+    host = Host(shell)
+    host.connected(shell)
+    before = len(shell.written)
+    spec = Spec(disks=("/", "/fsx"))
+    host.watch.watch(spec, frozenset())
+    host.watch.watch(spec, frozenset())
+    assert shell.written[before:] == bundle.spec_line(spec)
+
+
+def test_a_stopped_watch_lets_go_even_of_a_dial_under_way() -> None:
+    shell = FakeShell()
+    host = Host(shell)
+    host.watch.tick()
+    host.watch.stop()
+    until(lambda: shell.closed or host.dials == 0)
+    host.ticked(600.0)
+    assert host.dials <= 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"Welcome to the cluster!", b'{"k":"gpu","v":2,"t":1.0,"g":[]}', b'{"k":"new","v":1,"t":1.0}', b"\xff\xfe", b"[]"],
+)
+def test_a_line_that_is_not_understood_is_counted_and_the_next_is_read(line: bytes) -> None:
+    shell = FakeShell()
+    host = Host(shell)
+    sink = host.connected(shell)
+    sink.received(line + b"\n" + HELLO)
+    host.source("up")
+    host.ticked(1.0)
+    assert host.source("up").bad_lines == 1
+
+
+def test_a_line_without_an_end_costs_no_memory() -> None:
+    host = Host()
+    feed = Feed(host.watch)
+    for _ in range(5):
+        feed.received(b"x" * (LONGEST_LINE // 2))
+    feed.received(b"x\n" + HELLO)
+    assert feed.bad_lines >= 1
+    assert len(feed._rest) == 0
+
+
+def test_disks_under_the_runs_are_called_by_their_mounts() -> None:
+    reading = DiskSamples(
+        1,
+        1.0,
+        (
+            DiskSample("/fsx/ckpt", mount="/fsx", free_bytes=7),
+            DiskSample("/fsx/logs", mount="/fsx", free_bytes=7),
+            DiskSample("/home/ann", mount="/home"),
+            DiskSample("/gone", "error"),
+            DiskSample("/home", mount="/home"),
+        ),
+    )
+    implied = frozenset({"/fsx/ckpt", "/fsx/logs", "/home/ann", "/gone"})
+    told = by_mount(reading, implied, Spec(disks=("/fsx/ckpt", "/fsx/logs", "/home/ann", "/gone", "/home")))
+    assert [disk.path for disk in told.d] == ["/fsx", "/gone", "/home"]
+
+
+def test_a_host_is_awaited_until_it_has_answered_or_failed_once() -> None:
+    shell, broken = FakeShell(), HostUnreachable("n1", "no route")
+    host = Host(shell, broken)
+    assert host.watch.is_awaited
+    sink = host.connected(shell)
+    assert host.watch.is_awaited
+    sink.received(HELLO)
+    assert not host.watch.is_awaited
+    failing = Host(broken, FakeShell())
+    failing.watch.tick()
+    failing.source("retrying")
+    assert not failing.watch.is_awaited
+    failing.ticked(60.0)
+    failing.source("connecting")
+    assert not failing.watch.is_awaited
+
+
+def test_what_it_reads_in_the_place_of_another_is_marked_and_handed_back() -> None:
+    shell = FakeShell()
+    host = Host(shell)
+    sink = host.connected(shell)
+    host.watch.watch(Spec(disks=("/", "/fsx/a", "/fsx/b")), frozenset({"/fsx/a"}), Spec(disks=("/fsx/a", "/fsx/b")))
+    line = b'{"k":"disk","v":1,"t":1.0,"d":[{"path":"/"},{"path":"/fsx/a","mount":"/fsx"},{"path":"/fsx/b"}]}\n'
+    sink.received(HELLO + line)
+    host.watch.watch(Spec(disks=("/",)), frozenset())
+    sink.received(line)
+    told: list[tuple[str, ...] | StandInEnded] = []
+    while not host.events.empty():
+        event = host.events.get()
+        if isinstance(event, NodeReading) and isinstance(event.reading, DiskSamples):
+            told.append(("stands in" if event.is_stand_in else "own", *(disk.path for disk in event.reading.d)))
+        elif isinstance(event, StandInEnded):
+            told.append(event)
+    assert told == [("own", "/"), ("stands in", "/fsx", "/fsx/b"), StandInEnded("n1", ("/fsx", "/fsx/b")), ("own", "/")]
+
+
+def test_pauses_grow_to_a_minute_and_never_coincide() -> None:
+    assert 1.0 <= pause_before(0) <= 1.5
+    assert all(30 <= pause_before(20) <= 60.5 for _ in range(50))
+    assert len({pause_before(3) for _ in range(20)}) == 20

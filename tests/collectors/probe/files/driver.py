@@ -1,0 +1,20 @@
+"""Runs the file senses of the probe as a node's worker does; for any Python from 3.6.
+
+Reads lines {"sense", "spec"} or {"sense", "slow"}: makes that sense or runs its operations, and prints what each says.
+"""
+
+import json
+import sys
+
+from collectors.probe.files import disks, logs, switches
+
+SENSES = {"disks": disks.Disks, "logs": logs.Logs, "switches": switches.Switches}
+made = {}
+for line in iter(sys.stdin.readline, ""):
+    asked = json.loads(line)
+    if "spec" in asked:
+        made[asked["sense"]] = SENSES[asked["sense"]](asked["spec"])
+        continue
+    for name, operation in made[asked["sense"]].operations(asked["slow"]):
+        print(json.dumps({"name": name, "said": operation() or []}), flush=True)
+    print("{}", flush=True)

@@ -1,0 +1,354 @@
+"""Checkpoint directories: what is told of them, when, at what cost, and what goes wrong with them in words."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectors.probe.files.checkpoint_files import MOST_GROUPS
+from collectors.probe.files.checkpoints import BUDGET, MOST_ENTRIES, SLICE, Checkpoints
+from tests.collectors.probe import interpreters
+from tests.collectors.probe.wire import Watch, said
+from tests.lab.checkpoints import SAVES, made
+from tests.lab.hung_mount import HungMount
+from tests.lab.nvml import Nvml
+from tests.lab.probe import RunningProbe, enterable
+from trainmon.model.probe_wire import CheckpointListing, GpuSamples, HostSample
+
+ROOT = Path(__file__).parents[4]
+NOW = 1_700_000_000.0
+
+
+def sense(folder: Path, watch: Watch | None = None, now: float = NOW) -> Checkpoints:
+    return Checkpoints({"checkpoints": [str(folder)]}, watch or Watch(), lambda: now)
+
+
+def listing(folder: Path) -> Any:
+    [reading] = said(sense(folder))
+    return reading
+
+
+def entry(folder: Path, name: str) -> Any:
+    return next(one for one in listing(folder).entries if one.name == name)
+
+
+def test_shards_are_one_group_with_count_size_times_and_folders(tmp_path: Path):
+    for rank in range(20):
+        shard = tmp_path / "step_500" / f"pp{rank % 2}" / f"__{rank}_0.distcp"
+        shard.parent.mkdir(parents=True, exist_ok=True)
+        shard.write_bytes(b"x" * 100)
+        os.utime(shard, (NOW - rank, NOW - rank))
+    (tmp_path / "step_500" / "train_state.pt").write_bytes(b"y" * 7)
+    [one] = listing(tmp_path).entries
+    assert (one.name, one.kind, one.bytes, one.cut, one.error) == ("step_500", "dir", 2007, False, None)
+    shards, state = one.groups
+    assert (shards.pattern, shards.count, shards.bytes, shards.folders) == ("pp#/__#_#.distcp", 20, 2000, 2)
+    assert (shards.oldest, shards.newest, shards.example) == (NOW - 19, NOW, "pp1/__9_0.distcp")
+    assert (state.pattern, state.count, state.folders) == ("train_state.pt", 1, 1)
+
+
+def test_pointers_are_read_and_nothing_else_is_opened(tmp_path: Path):
+    (tmp_path / "latest").write_text("global_step500\n" + "x" * 600)
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("500")
+    (tmp_path / "secret.txt").write_text("no")
+    (tmp_path / "last.ckpt").symlink_to("epoch=1.ckpt")
+    os.mkfifo(tmp_path / "latest.txt")
+    told = {one.name: one for one in listing(tmp_path).entries}
+    assert told["latest"].text == "global_step500\n" + "x" * 485
+    assert told["latest_checkpointed_iteration.txt"].text == "500"
+    assert (told["secret.txt"].text, told["secret.txt"].bytes) == (None, 2)
+    assert (told["last.ckpt"].kind, told["last.ckpt"].target) == ("link", "epoch=1.ckpt")
+    assert (told["latest.txt"].kind, told["latest.txt"].text) == ("other", None)
+
+
+def test_a_pointer_is_read_again_when_it_changes(tmp_path: Path):
+    watch = Watch()
+    probe = sense(tmp_path, watch)
+    (tmp_path / "latest").write_text("global_step500")
+    assert said(probe)[0].entries[0].text == "global_step500"
+    watch.at += 30
+    (tmp_path / "latest").write_text("global_step1000")
+    assert said(probe)[0].entries[0].text == "global_step1000"
+
+
+def test_links_are_not_followed(tmp_path: Path):
+    outside, inside = tmp_path / "outside", tmp_path / "inside"
+    (outside / "data").mkdir(parents=True)
+    (outside / "data" / "big").write_bytes(b"x" * 1000)
+    (inside / "checkpoint-1").mkdir(parents=True)
+    (inside / "checkpoint-1" / "data").symlink_to(outside / "data")
+    (inside / "checkpoint-2").symlink_to(outside)
+    (inside / "checkpoint-1" / "loop").symlink_to(".")
+    two, one = listing(inside).entries
+    assert (two.kind, two.target, two.groups) == ("link", str(outside), ())
+    assert {group.pattern for group in one.groups} == {"data", "loop"}
+    assert one.bytes < 1000
+    assert len(listing_through(tmp_path, inside).entries) == 2
+
+
+def listing_through(tmp_path: Path, target: Path) -> Any:
+    """The watched path itself may be a link."""
+    (tmp_path / "link").symlink_to(target)
+    return listing(tmp_path / "link")
+
+
+def test_a_missing_directory_names_the_nearest_parent(tmp_path: Path):
+    found = listing(tmp_path / "no" / "ckpt")
+    assert found.error == f"does not exist; the nearest parent that does is {tmp_path}"
+    assert found.entries == ()
+    (tmp_path / "file").touch()
+    assert listing(tmp_path / "file").error == "not a directory"
+    assert listing(tmp_path / "file" / "x").error == f"does not exist; the nearest parent that does is {tmp_path}/file"
+    assert "embedded null" in listing(Path("/tmp/a\0b")).error
+
+
+AS_NOBODY = """
+import json, os, sys
+from collectors.probe.files.checkpoints import Checkpoints
+if os.getuid() == 0:
+    os.setgid(65534); os.setuid(65534)
+print(json.dumps([line for _, op in Checkpoints({"checkpoints": sys.argv[1:]}).operations(False) for line in op()]))
+"""
+
+
+def test_what_may_not_be_read_is_told(tmp_path: Path):
+    enterable(tmp_path)
+    closed, part = tmp_path / "closed", tmp_path / "part"
+    closed.mkdir(mode=0)
+    (part / "step-1").mkdir(parents=True)
+    (part / "step-1").chmod(0)
+    (part / "latest").touch(mode=0)
+    argv = [sys.executable, "-c", AS_NOBODY, str(closed), str(part)]
+    done = subprocess.run(argv, capture_output=True, check=True, timeout=20, cwd=ROOT)
+    hidden, half = json.loads(done.stdout)
+    assert hidden["error"] == "no permission"
+    told = {one["name"]: one["error"] for one in half["entries"]}
+    assert told == {"step-1": "cannot be listed: no permission", "latest": "cannot be read: no permission"}
+
+
+def test_names_of_any_bytes_are_told(tmp_path: Path):
+    folder = tmp_path / os.fsdecode(b"step-1\n\x1b[31m\xff")
+    folder.mkdir()
+    (folder / os.fsdecode(b"a\xfe\n1")).touch()
+    [one] = listing(tmp_path).entries
+    assert one.name == "step-1\n\x1b[31m\ufffd"
+    assert one.groups[0].pattern == "a\ufffd\n#"
+
+
+# -- when it is told ------------------------------------------------------------------------------------------------
+
+
+def test_it_is_told_when_it_changes_and_the_rest_now_and_then(tmp_path: Path):
+    watch = Watch()
+    made(tmp_path, SAVES["torchtitan"], 500, at=NOW - 9000)
+    probe = sense(tmp_path, watch)
+    assert len(said(probe)) == 1
+    watch.at += 9.9
+    assert said(probe) == []
+    watch.at += 0.1
+    assert probe.operations(False), "something changed: it is new"
+    assert said(probe) == []
+    watch.at += 29.9
+    assert probe.operations(False) == []
+    made(tmp_path, SAVES["torchtitan"], 1000, at=NOW - 9000, stop=3)
+    watch.at += 0.1
+    [changed] = said(probe)
+    assert [one.name for one in changed.entries] == ["step-1000", "step-500"]
+    watch.at += 10
+    assert said(probe) == []
+    watch.at += 300
+    assert len(said(probe)) == 1, "unchanged, and told again after 5 minutes"
+
+
+def test_what_was_written_lately_is_told_at_every_look(tmp_path: Path):
+    watch = Watch()
+    made(tmp_path, SAVES["torchtitan"], 500, at=NOW - 500, stop=3)
+    probe = sense(tmp_path, watch)
+    for _ in range(4):
+        assert len(said(probe)) == 1
+        watch.at += 30
+
+
+def test_a_new_spec_tells_at_once(tmp_path: Path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    probe = sense(tmp_path / "a")
+    assert len(said(probe)) == 1
+    assert said(probe) == []
+    probe.configure({"checkpoints": [str(tmp_path / "a"), str(tmp_path / "b")]})
+    assert [name for name, _ in probe.operations(False)] == [f"ckpt:{tmp_path}/a", f"ckpt:{tmp_path}/b"]
+    assert [reading.path for reading in said(probe)] == [f"{tmp_path}/a", f"{tmp_path}/b"]
+    probe.configure({})
+    assert probe.operations(True) == []
+
+
+class Counting:
+    """How many times the kernel is asked for a path's state."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+
+@pytest.fixture
+def lstats(monkeypatch: pytest.MonkeyPatch) -> Counting:
+    counting = Counting()
+    real = os.lstat
+
+    def counted(path: Any) -> os.stat_result:
+        counting.asked += 1
+        return real(path)
+
+    monkeypatch.setattr("os.lstat", counted)
+    return counting
+
+
+def test_what_has_long_been_still_is_not_walked_again(tmp_path: Path, lstats: Counting):
+    shards = [tmp_path / "step-500" / f"__{rank}_0.distcp" for rank in range(300)]
+    (tmp_path / "step-500").mkdir()
+    for shard in [*shards, tmp_path / "step-500" / ".metadata"]:
+        shard.touch()
+        os.utime(shard, (NOW - 5000, NOW - 5000))
+    os.utime(tmp_path / "step-500", (NOW - 5000, NOW - 5000))
+    watch = Watch()
+    probe = sense(tmp_path, watch)
+    assert said(probe)[0].entries[0].groups[1].count == 300
+    assert lstats.asked > 300
+    lstats.asked = 0
+    watch.at += 1000
+    assert len(said(probe)) == 1
+    assert lstats.asked < 6
+    shards[7].unlink()
+    watch.at += 1000
+    assert said(probe)[0].entries[0].groups[1].count == 299, "its folder changed"
+    os.utime(tmp_path / "step-500", (NOW - 5000, NOW - 5000))
+    watch.at += 1000
+    said(probe)
+    for shard in shards[8:]:
+        shard.write_text("again")
+    os.utime(tmp_path / "step-500", (NOW - 5000, NOW - 5000))
+    shards[0].write_text("again")
+    watch.at += 1000
+    assert said(probe)[0].entries[0].bytes > 1000, "its folder is as it was, but a shard is not"
+
+
+class Slow:
+    """A clock on which everything that is looked at takes some time."""
+
+    def __init__(self, each: float) -> None:
+        self.at, self.each = 100.0, each
+
+    def __call__(self) -> float:
+        self.at += self.each
+        return self.at
+
+
+def test_a_slow_directory_is_looked_at_in_slices_and_says_what_it_has_after_five_seconds(tmp_path: Path):
+    for step in range(40):
+        made(tmp_path, SAVES["torchtitan"], 500 * step, at=NOW - 9000)
+    clock = Slow(0.05)
+    probe = Checkpoints({"checkpoints": [str(tmp_path)]}, clock, lambda: NOW)
+    slices, lines = 0, []
+    while not lines:
+        before = clock.at
+        lines = said(probe)
+        slices += 1
+        assert clock.at - before < SLICE + 0.3
+    [first] = lines
+    assert slices >= BUDGET / SLICE - 2
+    assert BUDGET <= first.took_s < BUDGET + 1
+    assert first.left_out + len(first.entries) == 40
+    assert first.left_out > 10
+    assert first.entries[0].name == "step-19500"
+    assert first.entries[0].groups
+    assert first.entries[-1].cut
+    for _ in range(200):
+        lines += said(probe)
+    assert lines[-1].left_out == 0
+    assert len(lines[-1].entries) == 40
+    assert not any(one.cut for one in lines[-1].entries)
+
+
+def test_after_a_slow_look_comes_a_long_pause(tmp_path: Path):
+    made(tmp_path, SAVES["torchtitan"], 500, at=NOW - 9000)
+    clock = Slow(0.1)
+    probe = Checkpoints({"checkpoints": [str(tmp_path)]}, clock, lambda: NOW)
+    while not (lines := said(probe)):
+        continue
+    ended = clock.at
+    while not probe.operations(False):
+        clock.at += 1
+    assert clock.at - ended >= 10 * lines[0].took_s - 1
+
+
+def test_too_many_names_are_counted_and_the_newest_stay(tmp_path: Path):
+    for number in range(MOST_ENTRIES + 30):
+        (tmp_path / f"epoch=0-step={number}.ckpt").touch()
+    (tmp_path / "last.ckpt").touch()
+    found = listing(tmp_path)
+    assert (len(found.entries), found.left_out) == (MOST_ENTRIES, 31)
+    assert found.entries[0].name == "last.ckpt"
+    assert found.entries[1].name == f"epoch=0-step={MOST_ENTRIES + 29}.ckpt"
+
+
+def test_names_that_differ_in_more_than_numbers_do_not_fill_the_line(tmp_path: Path):
+    folder = tmp_path / "500" / "d"
+    folder.mkdir(parents=True)
+    for number in range(300):
+        (folder / "".join(chr(ord("a") + int(digit)) for digit in str(number))).touch()
+    [one] = listing(tmp_path).entries
+    assert len(one.groups) == MOST_GROUPS + 1
+    assert sum(group.count for group in one.groups) == 300
+    assert next(group.count for group in one.groups if group.pattern == "d/*") == 300 - MOST_GROUPS
+
+
+def test_a_line_is_bounded(tmp_path: Path):
+    for step in range(100):
+        folder = tmp_path / f"step-{step}"
+        folder.mkdir()
+        for letter in "abcdefghij":
+            (folder / (letter * 200)).touch()
+    found = listing(tmp_path)
+    assert found.left_out > 10
+    assert len(json.dumps([[one.name, [group.pattern for group in one.groups]] for one in found.entries])) < 256 * 1024
+
+
+# -- in the whole probe ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", interpreters.found())
+def test_the_probe_lists_under_this_python(version: str, tmp_path: Path):
+    folder = tmp_path / "läufe"
+    made(folder, SAVES["deepspeed"], 500, at=NOW)
+    environment = {**Nvml(tmp_path).environment(), "LANG": "C", "LC_ALL": "C"}
+    with RunningProbe(environment, python=interpreters.found()[version], checkpoints=[str(folder)]) as running:
+        found = running.wait(CheckpointListing)
+        assert (found.path, found.error) == (str(folder), None)
+        [latest] = [one for one in found.entries if one.name == "latest"]
+        assert latest.text == "global_step500"
+        [step] = [one for one in found.entries if one.name == "global_step500"]
+        assert [group.count for group in step.groups] == [4, 1]
+        made(folder, SAVES["deepspeed"], 1000, at=NOW, stop=3)
+        running.wait(CheckpointListing, lambda line: len(line.entries) == 4)
+
+
+def test_a_hung_checkpoint_directory_says_so_and_disturbs_nothing(tmp_path: Path):
+    mount = HungMount.at(tmp_path / "fsx", tmp_path)
+    made(mount.folder, SAVES["torchtitan"], 500, at=NOW)
+    (tmp_path / "other").mkdir()
+    mount.hang()
+    environment = {**Nvml(tmp_path).environment(), **mount.env}
+    dead, alive = str(mount.folder), str(tmp_path / "other")
+    with RunningProbe(environment, python=sys.executable, patience=0.5, retry=0.5, checkpoints=[dead, alive]) as probe:
+        hung = probe.wait(CheckpointListing, lambda line: line.path == dead)
+        assert (hung.error or "").startswith("no answer for ")
+        probe.wait(CheckpointListing, lambda line: line.path == alive and line.error is None)
+        probe.wait_anew(GpuSamples, lambda line: len(line.g) == 8)
+        probe.wait_anew(HostSample)
+        mount.recover()
+        probe.wait_anew(CheckpointListing, lambda line: line.path == dead and len(line.entries) == 1)

@@ -1,0 +1,63 @@
+"""Processes on GPUs: which signals they catch, for whoever wants to send one."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from collectors.probe.gpu.processes import Processes
+from tests.lab.nvml import Nvml
+from tests.lab.probe import RunningProbe
+from trainmon.model.probe_wire import GpuFactsAll
+
+USR1 = 1 << signal.SIGUSR1 - 1
+CATCHES = "import signal, sys; input(); signal.signal(signal.SIGUSR1, print); print('set', flush=True); input()"
+
+
+def test_the_signals_that_a_process_catches_are_told_as_they_are_now():
+    card: Any = SimpleNamespace(index=0, running=[])
+    processes = Processes()
+    with subprocess.Popen([sys.executable, "-c", CATCHES], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as trainer:
+        assert trainer.stdin is not None
+        assert trainer.stdout is not None
+        card.running.append(SimpleNamespace(pid=trainer.pid, usedGpuMemory=1))
+        processes.see(card)
+        processes.look_up([card])
+        assert not processes.of(card)[0]["caught"] & USR1
+        trainer.stdin.write(b"\n")
+        trainer.stdin.flush()
+        assert trainer.stdout.readline() == b"set\n"
+        processes.look_up([card])
+        assert processes.of(card)[0]["caught"] & USR1
+        trainer.communicate(b"\n")
+    processes.look_up([card])
+    assert processes.of(card)[0]["caught"] is None, "it is gone"
+
+
+def test_a_status_without_the_line_tells_nothing(tmp_path: Path):
+    folder = tmp_path / "proc" / "7"
+    folder.mkdir(parents=True)
+    (folder / "status").write_text("Name:\tx\n")
+    assert Processes(str(tmp_path)).caught(7) is None
+    (folder / "status").write_text("Name:\tSigCgt:\nSigCgt:\tfffffffe7ffbfeff\n")
+    assert Processes(str(tmp_path)).caught(7) == 0xFFFFFFFE7FFBFEFF
+
+
+def test_the_mask_crosses_the_wire(tmp_path: Path):
+    with subprocess.Popen([sys.executable, "-c", CATCHES], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as trainer:
+        assert trainer.stdin is not None
+        assert trainer.stdout is not None
+        trainer.stdin.write(b"\n")
+        trainer.stdin.flush()
+        assert trainer.stdout.readline() == b"set\n"
+        nvml = Nvml(tmp_path).process(0, trainer.pid, 100).process(0, 4_190_000, 100)
+        with RunningProbe(nvml.environment(), python=sys.executable) as probe:
+            facts = probe.wait(GpuFactsAll, lambda line: any(one.user for one in line.g[0].processes))
+        trainer.communicate(b"\n")
+    masks = {one.pid: one.caught for one in facts.g[0].processes}
+    assert masks[4_190_000] is None
+    assert (masks[trainer.pid] or 0) & USR1

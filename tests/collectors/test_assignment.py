@@ -1,0 +1,135 @@
+"""Who looks at what."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from collectors.assignment import Plan, asked_for, lent, merged, place
+from trainmon.model.probe_wire import (
+    AnyReading,
+    CheckpointListing,
+    DiskSample,
+    DiskSamples,
+    HostSample,
+    LogChunk,
+    LogSpec,
+    Spec,
+    SwitchSample,
+    SwitchSamples,
+)
+from trainmon.model.state import RunSpec
+
+RUN = RunSpec(
+    name="llm",
+    cluster="prod",
+    log="/fsx/logs/*/x.out",
+    checkpoints="/fsx/ckpt",
+    kill_switch="/home/kill",
+    nodes=("n2",),
+)
+PLAN = Plan(
+    cluster="prod",
+    hosts=("login", "n1", "n2"),
+    nodes=frozenset({"n1", "n2"}),
+    runs=(RUN,),
+    shared_disks=("/fsx",),
+    node_disks=("/",),
+    run_disks=("/tmp",),
+    keep="step",
+)
+
+
+def test_shared_files_are_read_once_on_the_login_host() -> None:
+    specs = place(PLAN, {"login", "n1", "n2"})
+    assert specs["login"].logs == (LogSpec("llm", "/fsx/logs/*/x.out"),)
+    assert specs["login"].switches == ("/home/kill",)
+    assert specs["login"].checkpoints == ("/fsx/ckpt",)
+    assert specs["login"].disks == ("/fsx", "/fsx/ckpt", "/fsx/logs", "/home")
+    assert (specs["n1"].logs, specs["n1"].switches, specs["n1"].checkpoints) == ((), (), ())
+    assert specs["n1"].disks == ("/",)
+
+
+def test_a_runs_own_nodes_look_at_their_local_disks() -> None:
+    assert place(PLAN, {"login"})["n2"].disks == ("/", "/tmp")
+
+
+def test_a_login_host_that_is_down_is_stood_in_for_by_a_node_that_answers() -> None:
+    specs = place(PLAN, {"n2"})
+    assert specs["login"].logs == ()
+    assert specs["n2"].logs == (LogSpec("llm", "/fsx/logs/*/x.out"),)
+    assert specs["n2"].keep == "step"
+
+
+def test_before_anyone_answers_the_first_choice_is_asked() -> None:
+    assert place(PLAN, ())["login"].logs != ()
+
+
+def test_nobody_stands_in_for_a_login_host_that_is_being_connected_for_the_first_time() -> None:
+    specs = place(PLAN, {"n1", "n2"}, is_awaited=True)
+    assert [host for host, spec in specs.items() if spec.logs] == ["login"]
+    assert lent(PLAN, {"n1", "n2"}, is_awaited=True) == {}
+
+
+def test_who_stands_in_has_lent_what_it_would_not_look_at_for_itself() -> None:
+    assert lent(PLAN, {"login", "n1"}) == {}
+    own = msgspec.structs.replace(PLAN, node_disks=("/", "/fsx"))
+    (host,), (spec,) = zip(*lent(own, {"n2"}).items(), strict=True)
+    assert (host, spec.disks) == ("n2", ("/fsx/ckpt", "/fsx/logs", "/home"))
+    assert (spec.logs, spec.switches, spec.checkpoints) == (
+        (LogSpec("llm", "/fsx/logs/*/x.out"),),
+        ("/home/kill",),
+        ("/fsx/ckpt",),
+    )
+
+
+SPEC = Spec(disks=("/", "/fsx"), logs=(LogSpec("llm", "/l"),), switches=("/kill", "/save"), checkpoints=("/ckpt",))
+LENT = Spec(disks=("/fsx",), logs=(LogSpec("llm", "/l"),), switches=("/save",), checkpoints=("/ckpt",))
+
+
+def disks(*paths: str) -> DiskSamples:
+    return DiskSamples(1, 1.0, tuple(DiskSample(path) for path in paths))
+
+
+def switches(*paths: str) -> SwitchSamples:
+    return SwitchSamples(1, 1.0, tuple(SwitchSample(path) for path in paths))
+
+
+@pytest.mark.parametrize(
+    ("reading", "parts"),
+    [
+        (disks("/", "/fsx", "/old"), [(disks("/"), False), (disks("/fsx"), True)]),
+        (disks("/old"), []),
+        (switches("/kill", "/save"), [(switches("/kill"), False), (switches("/save"), True)]),
+        (LogChunk(1, 1.0, "llm"), [(LogChunk(1, 1.0, "llm"), True)]),
+        (LogChunk(1, 1.0, "gone"), []),
+        (CheckpointListing(1, 1.0, "/ckpt"), [(CheckpointListing(1, 1.0, "/ckpt"), True)]),
+        (CheckpointListing(1, 1.0, "/old"), []),
+        (HostSample(1, 1.0), [(HostSample(1, 1.0), False)]),
+    ],
+)
+def test_of_a_reading_counts_what_was_asked_for_and_for_whom(
+    reading: AnyReading, parts: list[tuple[AnyReading, bool]]
+) -> None:
+    assert list(asked_for(reading, SPEC, LENT)) == parts
+    assert [is_lent for _, is_lent in asked_for(reading, SPEC, Spec())] == [False] * bool(parts)
+
+
+def test_no_hosts_are_no_specs() -> None:
+    assert place(Plan(cluster="c", hosts=(), nodes=frozenset()), ()) == {}
+
+
+def test_a_host_that_two_clusters_share_reads_for_both() -> None:
+    one = Spec(disks=("/", "/fsx"), logs=(LogSpec("a", "/a"),), checkpoints=("/fsx/a",), keep="step")
+    other = Spec(
+        period=1.0,
+        disks=("/",),
+        logs=(LogSpec("b", "/b"),),
+        switches=("/kill",),
+        checkpoints=("/fsx/b", "/fsx/a"),
+    )
+    both = merged(one, other)
+    assert both.disks == ("/", "/fsx")
+    assert both.logs == (LogSpec("a", "/a"), LogSpec("b", "/b"))
+    assert both.checkpoints == ("/fsx/a", "/fsx/b")
+    assert (both.period, both.switches, both.keep) == (1.0, ("/kill",), "step")

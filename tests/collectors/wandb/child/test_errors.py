@@ -1,0 +1,102 @@
+"""The errors of W&B's client as the operator reads them: which kind, which words, what to do; the key in none."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from collectors.wandb.child.errors import Absent, failed, is_fatal
+
+
+class Told(Exception):
+    """As the SDK raises it: what wandb-core answered is in `response`."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.response = SimpleNamespace(message=message, http_status=status)
+
+
+@pytest.mark.parametrize(
+    ("message", "status", "kind", "words"),
+    [
+        ("user is not logged in", 401, "unauthorized", "W&B refuses the key (401): user is not logged in"),
+        ("permission denied", 403, "forbidden", "W&B does not let this account see it (403): permission denied"),
+        ("permission denied", 0, "forbidden", "W&B does not let this account see it: permission denied"),
+        (
+            "API key cannot start or end with whitespace", 0, "key",
+            "no key for W&B: API key cannot start or end with whitespace",
+        ),
+        ("run not found", 404, "absent", "run not found"),
+        (
+            "POST http://w/graphql giving up after 2 attempt(s)\nwhile retrying: HTTP 429: rate limit exceeded", 0,
+            "busy", "W&B asks for fewer requests (429)",
+        ),
+        (
+            "POST http://w/graphql giving up after 2 attempt(s)\nwhile retrying: HTTP 502: <html>", 0,
+            "server", "W&B's server fails (502)",
+        ),
+        (
+            "POST http://w/graphql giving up after 2 attempt(s)\nwhile retrying: dial tcp: lookup w: no such host", 0,
+            "unreachable", "W&B cannot be reached: dial tcp: lookup w: no such host",
+        ),
+        (
+            "tls: failed to verify certificate: x509: certificate signed by unknown authority", 0, "unreachable",
+            "W&B cannot be reached: tls: failed to verify certificate: x509: certificate signed by unknown authority",
+        ),
+        (
+            "Failed to execute API request: the service process is busy and did not respond in time.", 0, "slow",
+            "W&B does not answer in time",
+        ),
+        ("upstream took too long", 504, "slow", "W&B does not answer in time (504)"),
+        ("Could not find project timeout", 0, "absent", "Could not find project timeout"),
+        ("Cannot query field \"x\" on type \"Run\".", 400, "sdk", 'Cannot query field "x" on type "Run".'),
+    ],
+)  # fmt: skip
+def test_the_status_decides_and_else_the_words(message: str, status: int, kind: str, words: str) -> None:
+    told = failed(7, Told(message, status))
+    assert (told.id, told.kind, told.words) == (7, kind, words)
+
+
+def test_what_came_from_another_error_is_told_by_that_one() -> None:
+    error = RuntimeError("Failed to verify credentials with http://w: user is not logged in")
+    error.__cause__ = Told("user is not logged in", 401)
+    told = failed(1, error)
+    assert (told.kind, told.words) == ("unauthorized", "W&B refuses the key (401): user is not logged in")
+
+
+def test_an_error_of_our_own_says_what_it_says() -> None:
+    told = failed(1, Absent("team/video/ab12 has no file a.png, or has not sent it yet"))
+    assert told.kind == "absent"
+    assert told.words == "team/video/ab12 has no file a.png, or has not sent it yet"
+
+
+def test_a_directory_that_may_not_be_written_to_is_no_refusal_of_w_and_b() -> None:
+    told = failed(1, PermissionError(13, "Permission denied", "/samples"))
+    assert (told.kind, told.words) == ("sdk", "[Errno 13] Permission denied: '/samples'")
+
+
+def test_the_key_and_control_characters_are_in_no_words() -> None:
+    told = failed(1, ValueError("odd \x1b[31mkey 0123456789secret"), key="0123456789secret")
+    assert told.words == "odd key ***"
+
+
+def test_words_are_short() -> None:
+    assert len(failed(1, ValueError("x" * 10_000)).words) == 300
+
+
+def test_a_status_that_is_known_otherwise_decides_where_the_error_has_none() -> None:
+    silent = TimeoutError("no answer in time: timeout")
+    assert failed(1, silent).kind == "slow"
+    assert failed(1, silent, status=429).kind == "busy"
+    assert failed(1, Told("gone", 404), status=429).kind == "absent"
+
+
+def test_an_sdk_without_its_own_process_is_of_no_use() -> None:
+    assert is_fatal(Told("Failed to execute API request: the service process is not running."))
+    assert is_fatal(BrokenPipeError())
+    assert not is_fatal(Told("permission denied", 403))
+
+
+def test_a_key_of_blanks_is_no_word_to_mask() -> None:
+    assert failed(1, Told("two words"), key=" ").words == "two words"

@@ -1,0 +1,230 @@
+"""How the W&B child begins and ends: nothing of it is left, whoever is killed; nothing hangs; nothing tells the key."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from collectors.wandb.child.__main__ import environment
+from collectors.wandb.wire import Began, Failed, Listed, ListRuns, ReadConsole, Sidecar, answer, line
+from tests.lab.wandb_asking import COMMAND, REPOSITORY, Asking, asking, environ_of, is_running, resident_mib
+from tests.lab.wandb_server import WandbServer
+from trainmon.model.wandb import WandbSpec
+
+LIST = ListRuns(id=1, spec=WandbSpec(project="tester/video", group="final"))
+
+PATIENT = 10.0
+"""Seconds for a request; the first has the SDK's start in it, which takes one, and four on a busy machine."""
+
+PARENT = """
+import subprocess, sys, time
+child = subprocess.Popen(sys.argv[2:], stdin=subprocess.PIPE)
+child.stdin.write(sys.argv[1].encode() + b"\\n")
+child.stdin.flush()
+time.sleep(120)
+"""
+"""Somebody who starts the child, asks it one thing, and is killed; the child's answers go where its own would."""
+
+
+@pytest.fixture(scope="module")
+def running_server() -> Iterator[WandbServer]:
+    with WandbServer.start() as running:
+        running.add_run("ab12", group="final")
+        yield running
+
+
+@pytest.fixture
+def server(running_server: WandbServer) -> Iterator[WandbServer]:
+    running_server.well()
+    running_server.requests.clear()
+    yield running_server
+    running_server.well()
+
+
+def until(fact: Callable[[], bool], what: str, within: float = 40.0) -> None:
+    deadline = time.monotonic() + within
+    while not fact():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def nothing_is_left(child: Asking) -> bool:
+    assert child.sidecar is not None
+    return not is_running(child.process.pid) and not is_running(child.sidecar) and not child.directory.exists()
+
+
+def test_at_the_end_of_its_input_the_child_its_sidecar_and_its_directory_go(
+    server: WandbServer, tmp_path: Path
+) -> None:
+    with asking(server, tmp_path) as child:
+        child.expect(Listed, LIST)
+        assert child.sidecar is not None
+        assert is_running(child.sidecar)
+        assert (child.directory / "wandb").is_dir(), "what the SDK writes lies there"
+        child.leave()
+        assert child.process.wait(40) == 0
+        until(lambda: nothing_is_left(child), "something of it is left")
+        assert list(tmp_path.iterdir()) == [], "nothing was written into the home directory"
+
+
+def test_all_goes_when_it_is_told_to_end(server: WandbServer, tmp_path: Path) -> None:
+    with asking(server, tmp_path) as child:
+        child.expect(Listed, LIST)
+        child.process.send_signal(signal.SIGINT)
+        child.expect(Listed, LIST)
+        child.process.send_signal(signal.SIGTERM)
+        child.process.wait(40)
+        until(lambda: nothing_is_left(child), "something of it is left")
+
+
+def test_a_signal_that_wakes_another_of_its_threads_ends_it_too(server: WandbServer, tmp_path: Path) -> None:
+    """As one does that comes just before the main thread begins to wait."""
+    with asking(server, tmp_path) as child:
+        child.expect(Listed, LIST)
+        pid = child.process.pid
+        threads = sorted(int(task.name) for task in Path(f"/proc/{pid}/task").iterdir())
+        until(lambda: Path(f"/proc/{pid}/task/{pid}/stat").read_text().split()[2] == "S", "it does not wait")
+        assert ctypes.CDLL(None).tgkill(pid, threads[1], signal.SIGTERM) == 0
+        child.process.wait(40)
+        until(lambda: nothing_is_left(child), "something of it is left")
+
+
+@pytest.mark.parametrize("is_hanging", [False, True], ids=["well", "hanging"])
+def test_nothing_is_left_when_its_parent_is_killed(server: WandbServer, tmp_path: Path, is_hanging: bool) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, line(LIST).decode().strip(), *COMMAND],
+        stdout=subprocess.PIPE, cwd=REPOSITORY, env=environ_of(server, tmp_path),
+    )  # fmt: skip
+    assert parent.stdout is not None
+    try:
+        if is_hanging:
+            server.hang()
+        began, sidecar = answer(parent.stdout.readline()), answer(parent.stdout.readline())
+        assert isinstance(began, Began)
+        assert isinstance(sidecar, Sidecar)
+        until(lambda: len(server.requests) > 0, "it asks nothing")
+        parent.kill()
+        until(lambda: not is_running(began.pid), "the child lives on")
+        until(lambda: not is_running(sidecar.pid), "the sidecar lives on")
+        assert not Path(began.directory).exists()
+    finally:
+        parent.kill()
+        parent.wait(40)
+        parent.stdout.close()
+
+
+def test_when_the_child_itself_is_killed_its_sidecar_goes(server: WandbServer, tmp_path: Path) -> None:
+    with asking(server, tmp_path) as child:
+        child.expect(Listed, LIST)
+        child.process.kill()
+        child.process.wait(40)
+        sidecar = child.sidecar
+        assert sidecar is not None
+        until(lambda: not is_running(sidecar), "the sidecar lives on")
+        for path in sorted(child.directory.rglob("*"), reverse=True):  # its parent's duty, who knows of the directory
+            path.unlink() if not path.is_dir() else path.rmdir()
+        child.directory.rmdir()
+
+
+def test_an_answer_that_does_not_come_is_told_and_where_the_sdk_waits_for_ever_the_child_ends(
+    server: WandbServer, tmp_path: Path
+) -> None:
+    with asking(server, tmp_path, PATIENT) as one, asking(server, tmp_path, PATIENT) as other:
+        one.expect(Listed, LIST)
+        other.expect(Listed, LIST)
+        server.hang()
+        other.say(line(ReadConsole(id=2, path="tester/video/ab12")))
+        told = one.refused(LIST)
+        assert (told.kind, told.words) == ("slow", "W&B does not answer in time")
+        overdue = other.hear()
+        assert isinstance(overdue, Failed)
+        assert (overdue.id, overdue.kind) == (2, "slow")
+        assert other.process.wait(40) == 1
+        until(lambda: nothing_is_left(other), "something of it is left")
+        server.well()
+        one.expect(Listed, LIST)
+
+
+def test_a_server_that_asks_to_be_left_alone_for_long_is_busy_not_slow(server: WandbServer, tmp_path: Path) -> None:
+    with asking(server, tmp_path, PATIENT) as child:
+        child.expect(Listed, LIST)
+        server.requests.clear()
+        server.answer_with(429, retry_after=60)
+        told = child.refused(LIST)
+        assert (told.kind, told.words) == ("busy", "W&B asks for fewer requests (429)")
+        assert len(server.requests) == 1
+
+
+def test_when_the_sidecar_is_killed_the_child_tells_so_and_ends(server: WandbServer, tmp_path: Path) -> None:
+    with asking(server, tmp_path, PATIENT) as child:
+        child.expect(Listed, LIST)
+        assert child.sidecar is not None
+        os.kill(child.sidecar, signal.SIGKILL)
+        told = child.refused(LIST)
+        assert (told.kind, told.words) == ("sdk", "wandb-core, which asks W&B for the SDK, has ended")
+        child.process.wait(40)
+        assert not child.directory.exists()
+
+
+def test_without_a_key_it_says_so_at_once_and_asks_nobody(server: WandbServer, tmp_path: Path) -> None:
+    with asking(server, tmp_path, WANDB_API_KEY="") as child:
+        told = child.refused(LIST)
+        assert (told.kind, told.hint) == ("key", "log in with `wandb login`, or set WANDB_API_KEY")
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("place", ["netrc", "settings"])
+def test_a_login_of_the_usual_kind_is_found(server: WandbServer, tmp_path: Path, place: str) -> None:
+    if place == "netrc":
+        (tmp_path / ".netrc").write_text(f"machine {server.url[7:]}\n login user\n password {server.key}\n", "utf-8")
+        (tmp_path / ".netrc").chmod(0o600)
+    else:
+        (tmp_path / ".config" / "wandb").mkdir(parents=True)
+        settings = f"[default]\nbase_url = {server.url}\napi_key = {server.key}\n"
+        (tmp_path / ".config" / "wandb" / "settings").write_text(settings, "utf-8")
+    url = server.url if place == "netrc" else ""
+    with asking(server, tmp_path, WANDB_API_KEY="", WANDB_BASE_URL=url) as child:
+        child.expect(Listed, LIST)
+
+
+def test_a_key_that_is_refused_is_in_no_word_of_the_answer(server: WandbServer, tmp_path: Path) -> None:
+    wrong = "local-" + "f" * 40
+    with asking(server, tmp_path, WANDB_API_KEY=wrong) as child:
+        told = child.refused(LIST)
+        assert told.kind == "unauthorized"
+        assert wrong not in line(told).decode()
+        child.leave()
+        child.process.wait(40)
+        assert child.process.stderr is not None
+        assert wrong.encode() not in child.process.stderr.read()
+
+
+def test_what_is_set_for_a_training_does_not_reach_the_sdk() -> None:
+    before = {
+        "WANDB_API_KEY": "k", "WANDB_BASE_URL": "https://w", "WANDB_MODE": "offline", "WANDB_SERVICE": "2-1-unix",
+        "WANDB_RUN_ID": "x", "WANDB_DIR": "/fsx", "PATH": "/bin", "HTTPS_PROXY": "p", "TMPDIR": "/fsx/tmp",
+    }  # fmt: skip
+    after = environment(before, "/tmp/own")
+    assert {name for name in after if name in before} == {
+        "WANDB_API_KEY", "WANDB_BASE_URL", "WANDB_DIR", "PATH", "HTTPS_PROXY", "TMPDIR",
+    }  # fmt: skip
+    assert after["WANDB_DIR"] == after["TMPDIR"] == "/tmp/own"
+
+
+def test_its_memory_stays_what_it_is(server: WandbServer, tmp_path: Path) -> None:
+    with asking(server, tmp_path) as child:
+        for _ in range(40):
+            child.expect(Listed, LIST)
+        assert child.sidecar is not None
+        before = resident_mib(child.process.pid)
+        for _ in range(160):
+            child.expect(Listed, LIST)
+        assert resident_mib(child.process.pid) - before < 1.5

@@ -1,0 +1,57 @@
+"""The wire of the W&B child: what goes in comes out, nan and infinities included."""
+
+import math
+
+import msgspec
+import pytest
+
+from collectors.wandb.wire import Failed, Fetch, Grown, Listed, ListRuns, Packed, answer, line, request
+from trainmon.model.wandb import Points, Sample, WandbRun, WandbSpec
+
+
+def a_run(**fields: object) -> WandbRun:
+    return WandbRun(entity="team", project="video", id="ab12", name="first", state="running", **fields)  # type: ignore[arg-type]
+
+
+def test_a_request_comes_out_as_it_went_in() -> None:
+    asked = ListRuns(id=3, spec=WandbSpec(project="team/video", group="final", tags=("a", "b")), limit=4)
+    assert request(line(asked)) == asked
+    fetch = Fetch(id=4, path="team/video/ab12", file="media/images/a_1_x.png", directory="/tmp/samples")
+    assert request(line(fetch)) == fetch
+
+
+def test_a_listed_run_keeps_its_nan_and_its_infinities() -> None:
+    summary = {"loss": math.nan, "grad_norm": math.inf, "lowest": -math.inf, "lr": 1e-4, "note": "warm"}
+    told = Listed(id=1, runs=(a_run(summary=summary),), samples={"ab12": (Sample(key="v", kind="image", file="f"),)})
+    heard = answer(line(told))
+    assert isinstance(heard, Listed)
+    back = heard.runs[0].summary
+    assert math.isnan(float(back["loss"]))
+    assert (back["grad_norm"], back["lowest"], back["lr"], back["note"]) == (math.inf, -math.inf, 1e-4, "warm")
+    assert heard.samples == told.samples
+
+
+def test_points_come_out_as_they_went_in() -> None:
+    points = Points((1.0, 2.0, 3.0), (10.5, 11.5, 12.5), (0.5, math.inf, -math.inf))
+    heard = answer(line(Grown(id=2, path="team/video/ab12", points={"loss": Packed.of(points)})))
+    assert isinstance(heard, Grown)
+    back = heard.points["loss"].points()
+    assert (tuple(back.steps), tuple(back.times), tuple(back.values)) == (points.steps, points.times, points.values)
+
+
+def test_a_point_that_is_nan_stays_nan() -> None:
+    back = Packed.of(Points((1.0,), (2.0,), (math.nan,))).points()
+    assert math.isnan(back.values[0])
+
+
+def test_every_answer_is_one_line() -> None:
+    told = line(Failed(id=1, kind="server", words="two\nlines"))
+    assert told.count(b"\n") == 1
+    assert told.endswith(b"\n")
+
+
+def test_a_line_that_says_nothing_is_refused() -> None:
+    with pytest.raises(msgspec.DecodeError):
+        answer(b'{"is":"listed"}')
+    with pytest.raises(msgspec.DecodeError):
+        request(b"wandb: Currently logged in as")

@@ -1,0 +1,198 @@
+"""The generated parts of docs/, made from the code: `python -m tests.docs --check` or `--write`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import click
+import msgspec
+
+from trainmon.cli import main as cli
+from trainmon.cli.act.command import COMMON, EXITS
+from trainmon.cli.alerts.reference import cell, channels, default_of, grid, rules
+from trainmon.config.decode import find_kind, table_of
+from trainmon.config.schema import Settings
+from trainmon.config.table import Table
+from trainmon.lib.field_docs import notes, words
+
+FOLDER = Path(__file__).parent.parent / "docs"
+UNUSED = "Not used yet."
+ELSEWHERE = {
+    "rule": "See [alerts and rules](alerts-and-rules.md#rules) for the settings of each rule.",
+    "notify": "See [alerts and rules](alerts-and-rules.md#channel-settings) for the settings of each channel type.",
+}
+"""Tables of several kinds, each of which has settings of its own."""
+
+
+def parts() -> dict[str, dict[str, Callable[[], str]]]:
+    """Every generated part, by the page it is on and the name in its markers."""
+    return {
+        "alerts-and-rules.md": {"rules": rules, "channels": channels},
+        "commands.md": {"commands": commands},
+        "configuration.md": {"config": config, "formats": formats},
+        "keys.md": {"keys": keys},
+    }
+
+
+def renewed(page: str, text: str) -> str:
+    """A page with its generated parts made anew. A part without its markers is an error."""
+    for name, make in parts()[page].items():
+        part = make().strip()
+        marked = re.compile(rf"(<!-- {name}: made by tests.docs -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        text, found = marked.subn(lambda match, part=part: f"{match[1]}\n{part}\n\n{match[2]}", text)  # type: ignore[misc]
+        if found != 1:
+            raise SystemExit(f"{page}: there must be one <!-- {name}: made by tests.docs --> part, not {found}")
+    return text
+
+
+# ---- commands and keys ----------------------------------------------------------------------------------------------
+
+
+def commands() -> str:
+    """Every command: how it is called, what it does, and its options."""
+    sections = [_section(cli.command(name), name) for name in cli.COMMANDS if name not in cli.VERBS]
+    acting = [cli.command(name) for name in cli.VERBS]
+    shared = acting[0].params[-len(COMMON) :]
+    rows = [
+        f"| `{cell(_usage(command.name or '', command.params[: -len(COMMON)]))}` | {cell(command.short_help or '')} |"
+        for command in acting
+    ]
+    own = {row: None for command in acting for row in _options(command.params[: -len(COMMON)])}
+    sections.append(
+        "### Commands that act\n\n"
+        + "\n".join(["| command | what it does |", "|---|---|", *rows])
+        + f"\n\n{_flat(EXITS)}\n\n"
+        + "\n".join(["| option | meaning |", "|---|---|", *own, *_options(shared)])
+    )
+    return "\n\n".join(sections)
+
+
+def _section(command: click.Command, name: str) -> str:
+    usage = _usage("" if name == cli.DASHBOARD else name, command.params)
+    title = "trainmon-tui" if name == cli.DASHBOARD else f"trainmon-tui {name}"
+    text = "\n\n".join(map(_flat, (command.help or "").split("\n\n")))
+    options = [*_options(command.params)]
+    table = "\n".join(["| option | meaning |", "|---|---|", *options])
+    return f"### `{title}`\n\n```\n{usage}\n```\n\n{text}" + (f"\n\n{table}" if options else "")
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _usage(name: str, params: Iterable[click.Parameter]) -> str:
+    return " ".join(word for word in ("trainmon-tui", name, *map(_parameter, params)) if word)
+
+
+def _parameter(param: click.Parameter) -> str:
+    if isinstance(param, click.Argument):
+        return (param.metavar or "").replace("]...", "…]").replace("...", "…")
+    return f"[{_option(param)}]"
+
+
+def _option(param: click.Parameter) -> str:
+    if param.metavar and param.metavar.startswith("[="):
+        return f"{param.opts[0]}{param.metavar}"
+    takes = "" if isinstance(param, click.Option) and param.is_flag else f" {param.metavar or param.type.name.upper()}"
+    return f"{param.opts[0]}{takes}"
+
+
+def _options(params: Iterable[click.Parameter]) -> Iterator[str]:
+    """A row for each option; the default is named where the help names it."""
+    for param in params:
+        if isinstance(param, click.Option):
+            shown = f" [default: {param.default}]" if param.show_default else ""
+            yield f"| `{cell(_option(param))}` | {cell(_flat(param.help or ''))}{shown} |"
+
+
+def keys() -> str:
+    """The keys of the dashboard as a table."""
+    from tui.keys import markdown
+
+    return markdown()
+
+
+def formats() -> str:
+    """The built-in log formats, and the named groups of a custom one."""
+    from trainmon.analysis.log_formats.custom import COUNTS, NUMBERS
+    from trainmon.analysis.log_formats.registry import FORMATS
+
+    known = ", ".join(f"`{a_format.name}`" for a_format in FORMATS)
+    groups = ", ".join(f"`{name}`" for name in COUNTS + NUMBERS)
+    return (
+        f"Built-in formats, tried in this order: {known}.\n\n"
+        f"Named groups of a `[[log_format]]`: {groups}. Only `step` is required."
+    )
+
+
+# ---- the config -----------------------------------------------------------------------------------------------------
+
+
+def config() -> str:
+    """Every table of the config; those that are only read and checked come last, in short."""
+    used: list[str] = []
+    idle: list[str] = []
+    top: list[str] = []
+    for field in msgspec.structs.fields(Settings):
+        table, many = table_of(field.type)
+        title = f"`[[{field.encode_name}]]`" if many else f"`[{field.encode_name}]`"
+        if table is None:
+            top += _rows(Settings, field, "")
+        elif UNUSED in words(table):
+            names = ", ".join(f"`{name}`" for name in _names(table))
+            idle.append(f"- {title} {words(table).replace(UNUSED, '').strip()} Settings: {names}.")
+        elif field.encode_name in ELSEWHERE:
+            used.append(f"### {title}\n\n{words(table)} {ELSEWHERE[field.encode_name]}")
+        else:
+            used.append(f"### {title}\n\n{words(table)}\n\n{grid(_all_rows(table, ''))}")
+    later = "### Not used yet\n\nThis version reads and checks these tables, but does not use them:\n\n" + "\n".join(
+        idle
+    )
+    return "\n\n".join([f"### Top level\n\n{grid(top)}", *used, later])
+
+
+def _all_rows(table: type[Table], prefix: str) -> Iterator[str]:
+    for field in msgspec.structs.fields(table):
+        yield from _rows(table, field, prefix)
+
+
+def _rows(table: type[Table], field: msgspec.structs.FieldInfo, prefix: str) -> Iterator[str]:
+    inner, _ = table_of(field.type)
+    name = prefix + field.encode_name
+    if inner is not None:
+        yield from _all_rows(inner, f"{name}.")
+        return
+    kind = find_kind(field.type)
+    assert kind is not None
+    yield f"| `{name}` | {default_of(kind, field)} | {cell(kind.words)} | {cell(notes(table)[field.name])} |"
+
+
+def _names(table: type[Table]) -> list[str]:
+    return [field.encode_name for field in msgspec.structs.fields(table)]
+
+
+@click.command()
+@click.option("--write", is_flag=True, help="Write the generated parts anew.")
+@click.option("--check", is_flag=True, help="Exit with 1 if they differ.")
+def main(write: bool, check: bool) -> None:
+    """Make the generated parts of docs/ from the code."""
+    stale = False
+    for page in parts():
+        file = FOLDER / page
+        old = file.read_text()
+        new = renewed(page, old)
+        stale |= new != old
+        if write:
+            file.write_text(new)
+        elif not check:
+            click.echo(new)
+    if check and stale:
+        click.echo("docs/ differs from the code; try: python -m tests.docs --write", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,331 @@
+"""Switch files on a host, by the real sh: on this machine, over a real sshd, and on filesystems that fail."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.lab import failing_files
+from tests.lab.hung_mount import HungMount
+from tests.lab.sshd import Sshd
+from trainmon.actions.execution import switch_files
+from trainmon.actions.execution.switch_files import Result
+from trainmon.actions.planning.plan import Sight
+from trainmon.lib.errors import CommandFailed
+from trainmon.transport.event_loop import Reader
+from trainmon.transport.local import Local
+from trainmon.transport.shell import Completed, Shell
+from trainmon.transport.ssh.client import Dialer
+
+NASTY = (
+    "plain", "a'; echo foo", "two\nlines", "ends with a line feed\n", "-rf", "--", "$(id)", "`id`", "with  spaces ",
+    "*", "?", "\\", "\\n", '"', "!!", "~", "#", "%s%n", "ü漢", "é", "\t", "..hidden", "a" * 255,
+)  # fmt: skip
+TEXT = "trainmon-tui kill by ana from laptop at 2026-11-21T12:00:00Z: it's $(late) `now` \\n %s (0123456789ab)"
+
+
+class Before:
+    """A shell whose commands run under a prefix, such as another user or a failing filesystem."""
+
+    prompted = False
+
+    def __init__(self, shell: Shell, prefix: Sequence[str]) -> None:
+        self.host = shell.host
+        self._shell = shell
+        self._prefix = prefix
+
+    def run(self, argv: Sequence[str], *, timeout: float) -> Completed:
+        return self._shell.run([*self._prefix, *argv], timeout=timeout)
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[Reader]:
+    made = Reader()
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def local(reader: Reader) -> Iterator[Local]:
+    made = Local(reader)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def remote(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    with Sshd.start(tmp_path_factory.mktemp("sshd")) as sshd:
+        dialer = Dialer(reader, config_file=sshd.ssh_config())
+        yield dialer.dial("n0")
+        dialer.close()
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return failing_files.build(tmp_path_factory.mktemp("failing"))
+
+
+def names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+def look(shell: Shell | Before, path: str) -> Sight:
+    return switch_files.seen(path, shell.run(switch_files.look(path), timeout=10))
+
+
+def create(shell: Shell | Before, path: str, text: str = TEXT) -> Result:
+    return switch_files.created(path, shell.run(switch_files.create(path, text, "0123456789ab"), timeout=10))
+
+
+def remove(shell: Shell | Before, path: str, mark: str = "") -> Result:
+    return switch_files.removed(path, shell.run(switch_files.remove(path, mark), timeout=10))
+
+
+def come_and_go(shell: Shell, path: Path) -> None:
+    name = str(path)
+    assert look(shell, name).exists is False
+    assert create(shell, name).done
+    assert path.read_text() == TEXT + "\n"
+    sight = look(shell, name)
+    assert (sight.exists, sight.text, sight.armed_at) == (True, TEXT, int(path.stat().st_mtime))
+    assert names(path.parent) == [path.name]
+    assert remove(shell, name, sight.mark).done
+    assert names(path.parent) == []
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_a_nasty_name_is_a_name(local: Local, tmp_path: Path, name: str) -> None:
+    come_and_go(local, tmp_path / name)
+
+
+def test_a_nasty_name_is_a_name_over_ssh(remote: Shell, tmp_path: Path) -> None:
+    for name in ("a'; echo foo", "two\nlines\n", "-rf", "$(id)", '`id` \\ "', "!!", "ü漢"):
+        come_and_go(remote, tmp_path / name)
+
+
+def test_a_nasty_directory_is_a_directory(local: Local, tmp_path: Path) -> None:
+    for name in ("$(id)", "-d", "two\nlines\n"):
+        folder = tmp_path / name
+        folder.mkdir()
+        come_and_go(local, folder / "kill")
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.text(st.characters(exclude_characters="\0\n", exclude_categories=["Cs"]), max_size=200))
+def test_any_text_arrives_as_it_is(local: Local, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "kill"
+    assert create(local, str(path), text).done
+    assert path.read_bytes() == text.encode() + b"\n"
+    path.unlink()
+
+
+def test_a_name_that_is_no_utf_8_is_one_too(local: Local, tmp_path: Path) -> None:
+    come_and_go(local, tmp_path / os.fsdecode(b"\xff\xfe"))
+
+
+def test_the_group_may_remove_it_whatever_the_umask_is(local: Local, tmp_path: Path) -> None:
+    path = tmp_path / "kill"
+    for mask in ("0077", "0000", "0777"):
+        shell = Before(local, ["sh", "-c", f'umask {mask}; exec "$@"', "sh"])
+        assert create(shell, str(path)).done
+        assert path.stat().st_mode & 0o777 == 0o664
+        path.unlink()
+
+
+def test_one_that_is_there_is_left_as_it_is(local: Local, tmp_path: Path) -> None:
+    path = tmp_path / "kill"
+    path.write_text("by ben\n")
+    answer = create(local, str(path))
+    assert not answer.done
+    assert answer.words.startswith(f"{path} exists already, by ")
+    assert answer.words.endswith(": “by ben”: it was left as it is")
+    assert path.read_text() == "by ben\n"
+    assert names(tmp_path) == ["kill"]
+
+
+def test_a_link_to_nowhere_counts_as_there(local: Local, tmp_path: Path) -> None:
+    path = tmp_path / "kill"
+    path.symlink_to("nowhere")
+    assert look(local, str(path)).exists
+    assert "exists already" in create(local, str(path)).words
+    assert names(tmp_path) == ["kill"]
+
+
+def test_of_many_at_once_one_wins_and_its_text_is_whole(local: Local, tmp_path: Path) -> None:
+    path = tmp_path / "kill"
+    answers: list[Result] = []
+
+    def drop(number: int) -> None:
+        argv = switch_files.create(str(path), f"line of {number}", f"{number:012x}")
+        answers.append(switch_files.created(str(path), local.run(argv, timeout=10)))
+
+    threads = [threading.Thread(target=drop, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert sorted(answer.done for answer in answers) == [False] * 7 + [True]
+    assert path.read_text().startswith("line of ")
+    assert names(tmp_path) == ["kill"]
+
+
+def test_another_file_than_the_one_seen_is_left(local: Local, tmp_path: Path) -> None:
+    path = tmp_path / "kill"
+    path.write_text("mine\n")
+    mark = look(local, str(path)).mark
+    path.unlink()
+    path.write_text("of somebody else\n")
+    answer = remove(local, str(path), mark)
+    assert not answer.done
+    assert "is another file than the one that was seen" in answer.words
+    assert path.exists()
+
+
+def test_one_that_is_gone_is_as_wanted(local: Local, tmp_path: Path) -> None:
+    assert remove(local, str(tmp_path / "kill"), "1 2 3 ana") == Result(True, f"{tmp_path}/kill was gone already")
+
+
+def test_a_missing_directory_is_a_sentence(local: Local, tmp_path: Path) -> None:
+    path = f"{tmp_path}/none/kill"
+    assert look(local, path) == Sight(path=path, error="its directory is missing")
+    assert create(local, path) == Result(False, f"{path} was not created: its directory is missing")
+    assert remove(local, path) == Result(False, f"{path} was not removed: its directory is missing")
+
+
+def test_a_directory_that_is_a_file_is_a_sentence(local: Local, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    path = f"{tmp_path}/file/kill"
+    assert create(local, path).words == f"{path} was not created: what should be its directory is none"
+
+
+def test_a_switch_that_is_a_directory_is_a_sentence(local: Local, tmp_path: Path) -> None:
+    assert create(local, str(tmp_path)).words == f"{tmp_path} was not created: it is a directory"
+    assert remove(local, str(tmp_path)).words == f"{tmp_path} was not removed: it is a directory"
+    assert names(tmp_path) == []
+
+
+def nobody(shell: Shell) -> Shell | Before:
+    """Somebody who is not root, who may do everything."""
+    if os.getuid() != 0:
+        return shell
+    return Before(shell, ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"])
+
+
+def test_a_directory_that_is_not_ours_is_a_sentence(local: Local, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("closed")
+    for parent in (folder, folder.parent, folder.parent.parent):
+        parent.chmod(0o755 if parent != folder else 0o555)
+    path = f"{folder}/kill"
+    assert create(nobody(local), path) == Result(False, f"{path} was not created: no permission in its directory")
+    folder.chmod(0o000)
+    assert look(nobody(local), path).error == "no permission in its directory"
+    folder.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("call", "number", "words"),
+    [
+        ("create", errno.EROFS, "its filesystem is read-only"),
+        ("create", errno.ENOSPC, "no space is left on its filesystem, or no inodes (df -h, df -i)"),
+        ("create", errno.EDQUOT, "the disk quota is used up"),
+        ("create", errno.EIO, "its filesystem gives I/O errors"),
+        ("create", errno.ESTALE, "its directory was removed or remounted on the server (stale file handle)"),
+        ("create", errno.ENOTCONN, "its filesystem has lost its server"),
+        ("write", errno.ENOSPC, "no space is left on its filesystem, or no inodes (df -h, df -i)"),
+        ("write", errno.EDQUOT, "the disk quota is used up"),
+        ("write", errno.EIO, "its filesystem gives I/O errors"),
+    ],
+)
+def test_a_failing_filesystem_is_a_sentence_and_leaves_nothing(
+    local: Local, tmp_path: Path, library: Path, call: str, number: int, words: str
+) -> None:
+    shell = Before(local, failing_files.prefix(library, tmp_path, call, number))
+    path = tmp_path / "kill"
+    assert create(shell, str(path)) == Result(False, f"{path} was not created: {words}")
+    assert names(tmp_path) == []
+
+
+def test_it_is_created_where_there_are_no_hard_links(local: Local, tmp_path: Path, library: Path) -> None:
+    shell = Before(local, failing_files.prefix(library, tmp_path, "link", errno.EPERM))
+    path = tmp_path / "kill"
+    assert create(shell, str(path)).done
+    assert (path.read_text(), path.stat().st_mode & 0o777) == (TEXT + "\n", 0o664)
+    assert names(tmp_path) == ["kill"]
+
+
+def test_a_server_that_says_it_exists_of_what_it_has_just_linked_has_done_it(local: Local, tmp_path: Path) -> None:
+    commands, folder = tmp_path / "bin", tmp_path / "nfs"
+    commands.mkdir()
+    folder.mkdir()
+    (commands / "ln").write_text('#!/bin/sh\n/bin/ln "$@"\necho "ln: File exists" >&2\nexit 1\n')
+    (commands / "ln").chmod(0o755)
+    shell = Before(local, ["env", f"PATH={commands}:{os.environ['PATH']}"])
+    assert create(shell, str(folder / "kill")) == Result(True, f"{folder}/kill is there")
+    assert names(folder) == ["kill"]
+
+
+def test_a_file_that_cannot_be_removed_is_a_sentence(local: Local, tmp_path: Path, library: Path) -> None:
+    path = tmp_path / "kill"
+    path.touch()
+    shell = Before(local, failing_files.prefix(library, tmp_path, "unlink", errno.EROFS))
+    assert remove(shell, str(path)) == Result(False, f"{path} was not removed: its filesystem is read-only")
+
+
+def test_a_hung_mount_times_out_and_no_switch_appears_when_it_comes_back(tmp_path: Path) -> None:
+    mount = HungMount.at(tmp_path / "dead", tmp_path)
+    mount.hang()
+    path = mount.folder / "kill"
+    # The script's own clock is a command: this one says that 20 s more have gone by each time.
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    clock = tools / "date"
+    clock.write_text('#!/bin/sh\necho x >>"$0.calls"; echo $(($(wc -l <"$0.calls") * 21))\n')
+    clock.chmod(0o755)
+    argv = switch_files.create(str(path), TEXT, "0123456789ab")
+    process = subprocess.Popen(
+        argv, env=mount.env | {"PATH": f"{tools}:{os.environ['PATH']}"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.3)
+    mount.recover()
+    out, err = process.communicate(timeout=10)
+    answer = switch_files.created(str(path), Completed(process.returncode, out, err))
+    assert answer == Result(False, f"{path} was not created: its filesystem took longer than 20 s to answer")
+    assert names(mount.folder) == []
+
+
+def test_a_shell_that_does_not_answer_is_an_error(local: Local) -> None:
+    slow = Before(local, ["sh", "-c", "sleep 30", "sh"])
+    with pytest.raises(CommandFailed, match="did not end"):
+        slow.run(switch_files.look("/tmp"), timeout=0.1)
+
+
+def test_the_scripts_are_one_line_each() -> None:
+    for script in (switch_files.LOOK, switch_files.CREATE, switch_files.REMOVE):
+        assert "\n" not in script
+
+
+@pytest.mark.parametrize("shell", ["bash", "busybox"])
+def test_other_shells_do_the_same(local: Local, tmp_path: Path, shell: str) -> None:
+    # sh is dash on Debian, bash on Red Hat, busybox on Alpine.
+    prefix = {"bash": ["bash", "--posix"], "busybox": ["busybox", "sh"]}[shell]
+    path = str(tmp_path / "kill -x 'y'")
+
+    def run(argv: tuple[str, ...]) -> Completed:
+        return local.run([*prefix, *argv[1:]], timeout=10)
+
+    assert switch_files.created(path, run(switch_files.create(path, TEXT, "abc"))).done
+    sight = switch_files.seen(path, run(switch_files.look(path)))
+    assert sight.text == TEXT
+    assert not switch_files.created(path, run(switch_files.create(path, TEXT, "abc"))).done
+    assert switch_files.removed(path, run(switch_files.remove(path, sight.mark))).done
+    assert names(tmp_path) == []

@@ -1,0 +1,278 @@
+"""Plans with jobs: requeue, cancel, hold, release."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.actions.cluster import (  # fmt: skip
+    CLUSTER,
+    DONE,
+    KILL,
+    NOW,
+    RUN,
+    RUNNING,
+    WAITING,
+    fresh,
+    only,
+    planned,
+    refused,
+    sight,
+    source,
+    state,
+)
+from trainmon.model.action import Execute, Expected, Verb
+from trainmon.model.job import Job
+from trainmon.model.state import Switch
+
+HELD = replace(WAITING, priority=0, reason="JobHeldUser")
+JOB_VERBS: tuple[Verb, ...] = ("requeue", "cancel", "hold", "release", "signal", "queue")
+
+
+def test_a_requeue_shows_what_it_costs_and_what_follows() -> None:
+    action = only(planned("requeue"))
+    assert action.title == "Requeue job 88_3 of llm"
+    assert action.deed == Execute(("scontrol", "requeue", "Incomplete", "88_3"))
+    assert ("command", "scontrol requeue Incomplete 88_3") in action.facts
+    assert ("restarts so far", "0") in action.facts
+    assert action.consequences == (
+        "Slurm ends it now: SIGTERM, and SIGKILL to what is left 30 s later. Nothing is saved first (S would).",
+        "880 steps (59m of training) since the last checkpoint are lost.",
+        "The same job id waits again: its begin time (BeginTime) holds it for 2 min, then it waits for its nodes.",
+        "The elements that wait (88_[4-10%1]) take its place meanwhile: it goes to the end of its array.",
+        "It resumes from the checkpoint of step 12,000, if its trainer takes the last one.",
+        "The end of /fsx/llm.out is copied first: a new attempt may begin it anew.",
+    )
+    assert action.keep_log == "login:/fsx/llm.out"
+    assert action.expected == Expected(
+        id="88_3", submitted_at=NOW - 9000, stages=("running",), user="ana", restarts=0, switch_absent=KILL
+    )
+
+
+@pytest.mark.parametrize("stderr", [None, "/fsx/llm.out", "/dev/null"])
+def test_errors_that_go_into_the_log_are_not_kept_twice(stderr: str | None) -> None:
+    of = state(replace(RUNNING, stderr=stderr))
+    assert only(planned("requeue", of=of, seen=fresh(replace(RUNNING, stderr=stderr)))).keep_errors is None
+
+
+def test_errors_in_a_file_of_their_own_are_kept_before_a_requeue() -> None:
+    apart = replace(RUNNING, stderr="/fsx/llm.err")
+    action = only(planned("requeue", of=state(apart), seen=fresh(apart)))
+    assert (action.keep_log, action.keep_errors) == ("login:/fsx/llm.out", "login:/fsx/llm.err")
+    assert action.consequences[-1] == (
+        "The ends of /fsx/llm.out and /fsx/llm.err are copied first: a new attempt may begin them anew."
+    )
+
+
+def test_a_requeue_is_refused_while_the_kill_switch_is_armed_and_the_way_out_is_told() -> None:
+    run = replace(RUN, kill=Switch(path=KILL, exists=True, armed_at=NOW - 240, by="ben"))
+    one = refused(planned("requeue", of=state(run=run)))
+    assert one.why == "kill switch, armed 4m ago by ben: the next attempt would end at once"
+    assert one.hint == "first take it back: U, or trainmon-tui unkill llm"
+    seen = fresh(RUNNING, switches=sight(KILL, exists=True, by="ben"))
+    assert "kill switch, armed by ben" in refused(planned("requeue", seen=seen)).why
+
+
+def test_a_kill_switch_that_cannot_be_seen_is_a_warning() -> None:
+    run = replace(RUN, kill=Switch(path=KILL, error="no permission in its directory"))
+    action = only(planned("requeue", of=state(run=run)))
+    assert action.warnings == ("Whether its kill switch is armed cannot be told: no permission in its directory.",)
+    assert action.expected.switch_absent is None, "what a person was told of does not abort it afterwards"
+    unread = fresh(RUNNING, errors={f"login:{KILL}": "login: sh did not end in 8 s"})
+    action = only(planned("requeue", seen=unread))
+    assert action.warnings == ("Whether its kill switch is armed cannot be told: login: sh did not end in 8 s.",)
+
+
+@pytest.mark.parametrize(
+    ("job", "why", "hint"),
+    [
+        (replace(WAITING, id="88_3", tasks="3", state="PENDING", reason="BeginTime", starts_at=NOW + 60),
+         "job 88_3 waits already: starts in 60s", ""),
+        (HELD, "job 88_[4-10%1] waits already: held", "H releases it"),
+        (WAITING, "job 88_[4-10%1] waits already: waits for the element of its array before it", ""),
+        (DONE, "job 80 has ended (its script failed (exit 1)): Slurm requeues nothing that has ended",
+         "queue another: N, or trainmon-tui queue llm"),
+        (replace(RUNNING, requeue=False), "job 88_3 may not be requeued (it was submitted so: --no-requeue)",
+         "queue another: N, or trainmon-tui queue llm"),
+        (replace(RUNNING, batch=False), "job 88_3 is no batch job (salloc or srun): Slurm cannot start it anew", ""),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_requeued_is_refused_in_words(job: object, why: str, hint: str) -> None:
+    one = refused(planned("requeue", of=state(job)))
+    assert (one.why, one.hint) == (why, hint)
+
+
+def test_no_committed_checkpoint_is_said_in_full() -> None:
+    assert RUN.checkpoints is not None
+    bare = replace(RUN, checkpoints=replace(RUN.checkpoints, list=(), problem="no committed checkpoint"))
+    action = only(planned("requeue", of=state(run=bare)))
+    assert action.consequences[1] == "No committed checkpoint was found: all 12,880 steps are lost."
+    assert action.consequences[4] == "What it would resume from: no committed checkpoint."
+    assert ("last checkpoint", "none is committed") in action.facts
+    blind = only(planned("requeue", of=state(run=replace(RUN, checkpoints=None))))
+    assert blind.consequences[1].startswith("What was trained since the last checkpoint is lost")
+
+
+def test_a_job_with_several_nodes_is_cancelled_by_its_id() -> None:
+    plan = planned("cancel")
+    action = only(plan)
+    assert action.deed == Execute(("scancel", "88_3"))
+    assert (plan.typed, plan.because) == ("88_3", "job 88_3 holds 2 nodes")
+    assert action.consequences[2] == (
+        "7 wait behind it and start then: cancel or hold 88_[4-10%1] too, if the run is to end."
+    )
+    assert action.expected.switch_absent is None
+
+
+def test_a_job_of_one_node_needs_no_typing() -> None:
+    plan = planned("cancel", of=state(replace(RUNNING, node_count=1, nodes=("n1",))))
+    assert (plan.typed, plan.because) == (None, "")
+
+
+def test_another_s_job_is_cancelled_by_its_id_and_slurm_may_refuse() -> None:
+    plan = planned("cancel", of=state(replace(RUNNING, user="ben", node_count=1)))
+    assert (plan.typed, plan.because) == ("88_3", "job 88_3 is ben's")
+    assert only(plan).warnings == ("It is ben's: Slurm refuses this to all but ben and its operators.",)
+    operator = {"prod": replace(CLUSTER, may_operate=True)}
+    plan = planned("cancel", of=state(replace(RUNNING, user="ben", node_count=1), clusters=operator))
+    assert (plan.typed, only(plan).warnings) == ("88_3", ())
+
+
+def test_the_waiting_elements_of_an_array_are_cancelled_without_those_that_run() -> None:
+    plan = planned("cancel", "prod/88_[]")
+    action = only(plan)
+    assert action.deed == Execute(("scancel", "88_[4-10]"))
+    assert action.consequences == ("All 7 elements that wait leave the queue.",)
+    assert (plan.typed, action.job, action.keep_log) == ("88_[4-10%1]", "prod/88_[]", None)
+
+
+def test_several_that_must_be_typed_are_typed_together() -> None:
+    two = replace(RUNNING, id="90", number=90, array=None, tasks=None, name="vlm")
+    plan = planned("cancel", "prod/88_3", "prod/90", of=state(RUNNING, two))
+    assert (plan.typed, len(plan.actions)) == ("88_3 90", 2)
+    assert plan.because == "job 88_3 holds 2 nodes; job 90 holds 2 nodes"
+
+
+def test_an_ended_job_cannot_be_cancelled() -> None:
+    assert refused(planned("cancel", of=state(DONE))).why == "job 80 has ended already: its script failed (exit 1)"
+
+
+def test_one_plan_over_several_rows_acts_and_refuses() -> None:
+    plan = planned("cancel", "prod/88_3", "prod/80")
+    assert [action.job for action in plan.actions] == ["prod/88_3"]
+    assert [refusal.subject for refusal in plan.refusals] == ["prod/80"]
+
+
+def test_hold_takes_the_waiting_jobs_of_a_run() -> None:
+    action = only(planned("hold"))
+    assert action.deed == Execute(("scontrol", "hold", "88_[4-10]"))
+    assert action.consequences == ("It stays in the queue and is not started until it is released (H).",)
+
+
+def test_hold_of_a_running_job_takes_effect_at_its_requeue() -> None:
+    action = only(planned("hold", "prod/88_3"))
+    assert action.consequences == ("It runs on; if it is requeued, it waits until it is released (H).",)
+    assert action.expected.stages == ("running",)
+
+
+def test_what_is_held_is_released_and_not_held_again() -> None:
+    assert refused(planned("hold", "prod/88_[]", of=state(HELD))).why == "job 88_[4-10%1] is held already"
+    action = only(planned("release", of=state(RUNNING, HELD)))
+    assert action.deed == Execute(("scontrol", "release", "88_[4-10]"))
+    assert refused(planned("release")).why == "no job of llm is held"
+    assert refused(planned("release", "prod/88_3")).why == "job 88_3 is not held"
+
+
+def test_what_an_administrator_holds_only_an_operator_releases() -> None:
+    held = replace(HELD, reason="JobHeldAdmin")
+    one = refused(planned("release", of=state(held)))
+    assert one.why == "job 88_[4-10%1] is held by an administrator, who alone can release it"
+    operator = {"prod": replace(CLUSTER, may_operate=True)}
+    assert only(planned("release", of=state(held, clusters=operator))).verb == "release"
+
+
+def test_release_under_an_armed_kill_switch_is_warned_of() -> None:
+    run = replace(RUN, kill=Switch(path=KILL, exists=True))
+    assert only(planned("release", of=state(HELD, run=run))).warnings == (
+        "kill switch, armed: it will exit as soon as it starts.",
+    )
+
+
+def test_while_slurm_is_silent_nothing_is_done_to_jobs() -> None:
+    down = {"slurm:prod": source("slurm:prod", health="down", error="login: Unable to contact slurm controller")}
+    for verb in JOB_VERBS:
+        one = refused(planned(verb, of=state(sources=down)))
+        assert one.why == "login: Unable to contact slurm controller"
+        assert one.hint == "nothing is known of its jobs until Slurm answers: nothing is done to them"
+
+
+def test_a_job_that_could_not_be_read_just_now_is_not_acted_upon() -> None:
+    seen = fresh(errors={"prod/88_3": "login: scontrol did not answer in 8 s"})
+    for verb in ("requeue", "cancel", "signal"):
+        assert refused(planned(verb, seen=seen)).why == "login: scontrol did not answer in 8 s"
+
+
+def test_what_was_read_just_now_is_believed_although_the_poller_is_silent() -> None:
+    down = {"slurm:prod": source("slurm:prod", health="down", error="silent")}
+    assert only(planned("requeue", of=state(sources=down), seen=fresh(RUNNING))).verb == "requeue"
+
+
+def test_a_job_that_slurm_forgot_is_refused() -> None:
+    one = refused(planned("cancel", "prod/88_3", seen=fresh(gone=frozenset({"prod/88_3"}))))
+    assert one.why == "Slurm no longer knows job 88_3: it has ended"
+    gone = replace(RUNNING, gone_at=NOW - 120)
+    assert refused(planned("cancel", "prod/88_3", of=state(gone))).why == (
+        "job 88_3 is no longer in the queue (since 2m ago)"
+    )
+
+
+def test_a_cluster_without_slurm_says_so() -> None:
+    one = refused(planned("requeue", of=state(sources={"node:login": source("node:login")})))
+    assert one.why == "no Slurm is known for prod"
+
+
+def test_a_name_that_nobody_has_is_refused() -> None:
+    assert refused(planned("cancel", "prod/4711")).why == "no run and no job is called prod/4711"
+    assert refused(planned("cancel", "x\x1b[2Jy")).why == "no run and no job is called xy"
+
+
+def test_a_number_that_is_a_part_of_another_job_is_not_called_unknown() -> None:
+    whole = replace(RUNNING, id="90", number=90, array=None, tasks=None, components=(90, 91))
+    for job, number, why in ((whole, "91", "91 is a part of job 90"), (RUNNING, "91", "91 is a part of job 88_3")):
+        key = f"prod/{number}"
+        one = refused(planned("cancel", key, of=state(DONE), seen=fresh(job, gone=frozenset({key}))))
+        assert (one.why, one.hint) == (why, f"name {job.id}")
+
+
+PLAIN = replace(RUNNING, id="88", number=88, array=None, tasks=None, node_count=1, nodes=("n1",))
+
+
+@pytest.mark.parametrize(
+    ("verb", "job"),
+    [
+        ("requeue", PLAIN), ("cancel", PLAIN), ("hold", PLAIN), ("signal", PLAIN), ("save", PLAIN), ("kill", PLAIN),
+        ("hold", replace(PLAIN, state="PENDING")), ("release", replace(PLAIN, state="PENDING", priority=0)),
+        ("exclude", replace(PLAIN, state="PENDING")),
+    ],
+)  # fmt: skip
+def test_whatever_is_done_to_another_users_job_wants_its_id_typed(verb: Verb, job: Job) -> None:
+    subject = "n9" if verb == "exclude" else "llm"
+    run = "llm" if verb == "exclude" else None
+    bens = replace(job, user="ben")
+    for may_operate in (False, True):
+        clusters = {"prod": replace(CLUSTER, may_operate=may_operate)}
+        plan = planned(verb, subject, of=state(bens, clusters=clusters), run=run)
+        assert (plan.typed, plan.because) == ("88", "job 88 is ben's")
+        assert planned(verb, subject, of=state(job, clusters=clusters), run=run).typed is None
+    nobody = {"prod": replace(CLUSTER, me=None)}
+    assert planned(verb, subject, of=state(job, clusters=nobody), run=run).typed == "88", "whose it is is not known"
+
+
+@pytest.mark.parametrize("verb", JOB_VERBS)
+def test_of_several_jobs_that_train_under_the_name_of_a_run_none_is_chosen(verb: Verb) -> None:
+    other = replace(PLAIN, id="90", number=90, started_at=NOW - 60)
+    one = refused(planned(verb, of=state(PLAIN, other)))
+    assert one.why == "2 jobs may be meant by llm: 90 (ana, RUNNING) and 88 (ana, RUNNING)"
+    assert one.hint == "name one by its id; log, nodes or user in the [[run]] tell them apart"
+    if verb in ("requeue", "cancel", "hold", "signal"):
+        assert only(planned(verb, "prod/88", of=state(PLAIN, other))).job == "prod/88"

@@ -1,0 +1,102 @@
+"""The plan of a signal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.actions.cluster import DONE, RUNNING, USR1, WAITING, fresh, node, only, planned, refused, state
+from trainmon.model.action import Execute, Plan
+from trainmon.model.state import State
+
+STEPS = {"prod/88_3": ("extern", "batch", "0")}
+
+
+def signalled(*, of: State | None = None, steps: Any = STEPS, **fields: Any) -> Plan:
+    return planned("signal", of=of, seen=fresh(RUNNING, steps=steps), **fields)
+
+
+def with_masks(*masks: int | None) -> State:
+    return state(nodes={f"n{1 + i}": node(f"n{1 + i}", caught=mask) for i, mask in enumerate(masks)})
+
+
+def test_a_job_with_steps_gets_it_in_its_steps() -> None:
+    plan = signalled()
+    action = only(plan)
+    assert action.deed == Execute(("scancel", "--signal=USR1", "88_3"))
+    assert ("who gets it", "its step 0, and not the batch shell") in action.facts
+    assert ("caught", "by 16 of 16 GPU processes") in action.facts
+    assert (plan.typed, action.warnings) == (None, ())
+    assert action.consequences == (
+        "A trainer that catches USR1 writes an emergency checkpoint at its next iteration "
+        "(a save takes about 90s, as usual); many then exit.",
+        "Then it is watched for: a new checkpoint is committed.",
+    )
+
+
+def test_a_job_without_steps_gets_it_in_its_batch_shell() -> None:
+    for steps in ({}, {"prod/88_3": ("batch", "extern")}):
+        action = only(signalled(steps=steps))
+        assert action.deed == Execute(("scancel", "--signal=USR1", "--batch", "88_3"))
+        assert ("who gets it", "the batch shell alone, as it runs no steps (no srun)") in action.facts
+        assert "must trap USR1 and hand it on" in action.consequences[-1]
+        assert ("caught", "by 16 of 16 GPU processes, which the shell must hand it on to") in action.facts
+        assert action.warnings == (
+            "Whether the batch script traps USR1 is not known: a shell without a trap is ended, and its job with it.",
+        )
+
+
+def test_a_signal_that_nobody_catches_kills_and_must_be_typed() -> None:
+    plan = signalled(of=with_masks(0, 0))
+    assert (plan.typed, plan.because) == ("88_3", "USR1 ends all 16 GPU processes of job 88_3")
+    assert only(plan).consequences[:2] == (
+        "Nobody catches USR1: it kills. Nothing is saved.",
+        "880 steps (59m of training) since the last checkpoint are lost.",
+    )
+
+
+def test_a_signal_that_some_do_not_catch_must_be_typed_too() -> None:
+    plan = signalled(of=with_masks(USR1, 0))
+    assert (plan.typed, plan.because) == ("88_3", "USR1 ends 8 of 16 GPU processes of job 88_3")
+    assert only(plan).warnings == ("USR1 ends 8 of 16 GPU processes: they do not catch it.",)
+
+
+def test_masks_that_are_not_known_are_said_to_be_unknown() -> None:
+    for of in (with_masks(None, None), state(nodes={})):
+        plan = signalled(of=of)
+        assert plan.typed is None
+        assert only(plan).warnings == (
+            "Whether anybody catches USR1 is not known: a signal that nobody catches kills.",
+        )
+    assert only(signalled(of=with_masks(USR1, None))).warnings == ("Of 8 more GPU processes it is not known.",)
+
+
+def test_processes_of_others_on_the_same_gpus_do_not_count() -> None:
+    other = replace(RUNNING, user="ben")
+    plan = planned("signal", of=state(other, nodes={"n1": node("n1", caught=0)}), seen=fresh(other, steps=STEPS))
+    assert plan.because == "job 88_3 is ben's", "and not that it ends processes"
+
+
+@pytest.mark.parametrize(("name", "mask"), [("TERM", 1 << 14), ("sigusr2", 1 << 11), ("HUP", 1), ("INT", 2)])
+def test_the_bit_of_the_signal_counts(name: str, mask: int) -> None:
+    assert signalled(of=with_masks(mask, mask), signal=name).typed is None
+    assert signalled(of=with_masks(~mask & 0xFFFF, 0), signal=name).typed == "88_3"
+
+
+@pytest.mark.parametrize("name", ["KILL", "STOP", "USR3", "9", "", "--batch"])
+def test_a_signal_that_no_trainer_catches_is_refused(name: str) -> None:
+    one = refused(signalled(signal=name))
+    assert one.why == f"{name} is no signal that a trainer can catch"
+    assert one.hint == "one of HUP, INT, QUIT, USR1, USR2, TERM; C cancels the job"
+
+
+def test_only_a_running_job_gets_a_signal() -> None:
+    assert refused(planned("signal", of=state(WAITING))).why.startswith("job 88_[4-10%1] waits: nothing of it runs")
+    assert refused(planned("signal", of=state(DONE))).why == "job 80 has ended: its script failed (exit 1)"
+
+
+def test_steps_that_could_not_be_read_are_no_reason_to_guess() -> None:
+    seen = fresh(RUNNING, errors={"prod/88_3": "login: squeue did not answer in 8 s"})
+    assert "did not answer" in refused(planned("signal", seen=seen)).why

@@ -1,0 +1,247 @@
+"""Plans with switch files."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tests.trainmon.actions.cluster import (  # fmt: skip
+    DONE,
+    KILL,
+    NOW,
+    RUN,
+    RUNNING,
+    SAVE,
+    SPEC,
+    WAITING,
+    fresh,
+    only,
+    planned,
+    refused,
+    sight,
+    source,
+    state,
+)
+from trainmon.actions.planning.plan import armed
+from trainmon.model.action import Drop, Remove
+from trainmon.model.state import Switch
+
+ARMED = Switch(path=KILL, exists=True, armed_at=NOW - 240, by="ben", why="trainmon-tui kill by ben (aaaaaaaaaaaa)")
+
+
+def test_a_save_shows_everything_before_it_is_done() -> None:
+    action = only(planned("save"))
+    assert action.title == "Save a checkpoint of llm now"
+    assert action.facts == (
+        ("run", "llm"),
+        ("job", "88_3 (RUNNING on 2 nodes)"),
+        ("row", "prod/88_3"),
+        ("owner", "ana"),
+        ("host", "login"),
+        ("file", SAVE),
+        ("last step", "12,880, 6s ago"),
+        ("last checkpoint", "step 12,000, 14m ago; 880 steps since"),
+    )
+    assert action.consequences == (
+        "The trainer removes the file at its next iteration (about 4s) and saves (about 90s, as usual); "
+        "training goes on.",
+        "Then it is watched: the file appears, is taken, a new checkpoint is committed.",
+    )
+    assert (action.warnings, action.host, action.step, action.checkpoint) == ((), "login", 12_880, 12_000)
+
+
+def test_the_file_says_who_from_where_when_why_and_which_action() -> None:
+    action = only(planned("save"))
+    assert action.deed == Drop(
+        SAVE, f"trainmon-tui save by ana from laptop at 2026-11-21T12:00:00Z: loss spike ({action.id})"
+    )
+    assert len(action.id) == 12
+    assert int(action.id, 16) >= 0
+
+
+def test_what_a_person_writes_stays_one_line() -> None:
+    deed = only(planned("kill", why="first\nsecond\x1b[31m" + "x" * 1000)).deed
+    assert isinstance(deed, Drop)
+    assert deed.text.isprintable()
+    assert len(deed.text) < 500
+
+
+def test_two_plans_have_two_ids_and_the_same_plan_one() -> None:
+    assert only(planned("kill")).id == only(planned("kill")).id
+    assert only(planned("kill")).id != only(planned("save")).id
+    assert only(planned("kill")).id != only(planned("kill", asked_at=NOW + 1)).id
+
+
+def test_a_kill_says_that_it_stays_and_what_it_burns() -> None:
+    action = only(planned("kill"))
+    assert action.consequences == (
+        "The trainer saves (about 90s, as usual) and exits at its next iteration (about 4s).",
+        "The file stays until somebody removes it (U); until then a requeue (R) is refused.",
+        "While it is armed it burns the 7 jobs and array elements that wait (88_[4-10%1]): "
+        "each starts, reads the file and exits at once.",
+    )
+
+
+def test_a_kill_burns_later_jobs_even_where_none_waits() -> None:
+    action = only(planned("kill", of=state(RUNNING)))
+    assert action.consequences[2] == "While it is armed, every job of the run that starts exits at once."
+
+
+def test_a_silent_run_will_not_read_it_and_c_is_offered() -> None:
+    silent = replace(RUN, progress=replace(RUN.progress, at=NOW - 13))
+    for verb in ("kill", "save"):
+        action = only(planned(verb, of=state(run=silent)))
+        assert action.warnings == (
+            "It looks hung or stopped: no step for 13s. A hung trainer does not read the file; C cancels its job.",
+        )
+
+
+def test_a_run_that_saves_or_evaluates_is_not_called_hung() -> None:
+    busy = replace(RUN, verdict="evaluating", progress=replace(RUN.progress, at=NOW - 300))
+    assert only(planned("save", of=state(run=busy))).warnings == ()
+
+
+def test_what_the_verdict_knows_is_said_as_well() -> None:
+    hung = replace(RUN, verdict="hung", progress=replace(RUN.progress, at=None))
+    assert "It looks hung or stopped." in only(planned("kill", of=state(run=hung))).warnings[0]
+
+
+def test_a_run_without_a_running_job_leaves_it_to_the_next() -> None:
+    action = only(planned("kill", of=state(WAITING, DONE)))
+    assert action.warnings == ("No job of it runs now: the next that starts reads the file first.",)
+    assert action.job is None
+
+
+def test_one_that_is_armed_is_refused_with_who_and_since() -> None:
+    run = replace(RUN, kill=ARMED, save=Switch(path=SAVE, exists=True, armed_at=NOW - 60, by="ana"))
+    one = refused(planned("kill", of=state(run=run)))
+    assert one.why == f"{KILL} is armed already, since 4m ago by ben (“trainmon-tui kill by ben (aaaaaaaaaaaa)”)"
+    assert one.hint == "U takes it back"
+    two = refused(planned("save", of=state(run=run)))
+    assert two.why == f"{SAVE} is armed already, since 60s ago by ana, and the trainer has not taken it yet"
+
+
+def test_what_was_read_just_now_counts_more_than_the_last_look() -> None:
+    seen = fresh(switches=sight(KILL, exists=True, armed_at=NOW - 30, by="ben", text="mine"))
+    assert refused(planned("kill", seen=seen)).why == f"{KILL} is armed already, since 30s ago by ben (“mine”)"
+    gone = fresh(switches=sight(KILL, exists=False))
+    assert only(planned("kill", of=state(run=replace(RUN, kill=ARMED)), seen=gone)).deed == Drop(
+        KILL,
+        only(planned("kill")).deed.text,
+    )
+
+
+def test_a_run_without_a_switch_is_told_how_to_have_one() -> None:
+    bare = replace(RUN, spec=replace(SPEC, save_switch=None), save=None)
+    one = refused(planned("save", of=state(run=bare)))
+    assert one.why == "no save switch is configured for llm"
+    assert one.hint == "set save_switch in the [[run]] of llm, as its trainer has it"
+
+
+def test_a_directory_that_cannot_be_seen_is_refused_in_words() -> None:
+    run = replace(RUN, kill=Switch(path=KILL, error="its directory is missing"))
+    assert refused(planned("kill", of=state(run=run))).why == f"{KILL}: its directory is missing"
+    seen = fresh(errors={f"login:{KILL}": "login has not answered in 10 s"})
+    assert refused(planned("kill", seen=seen)).why == f"{KILL}: login has not answered in 10 s"
+
+
+def test_no_switch_needs_slurm() -> None:
+    down = {
+        "slurm:prod": source("slurm:prod", health="down", error="no controller"),
+        "node:login": source("node:login"),
+    }
+    for verb in ("save", "kill"):
+        assert only(planned(verb, of=state(sources=down))).verb == verb
+
+
+def test_a_job_s_row_means_its_run() -> None:
+    action = only(planned("save", "prod/88_3"))
+    assert (action.run, action.subject) == ("llm", "prod/88_3")
+    stranger = replace(RUNNING, id="99", number=99, array=None, tasks=None, name="other")
+    one = refused(planned("save", "prod/99", of=state(stranger)))
+    assert one.why == "it belongs to no run, and only runs have switches"
+
+
+def test_a_run_and_its_job_marked_together_are_one_action() -> None:
+    assert len(planned("kill", "llm", "prod/88_3").actions) == 1
+
+
+def test_two_runs_are_two_actions_and_a_shared_file_is_said() -> None:
+    other = replace(RUN, spec=replace(SPEC, name="vlm", job="vlm", save_switch="/fsx/vlm/save"))
+    both = state(runs={"llm": RUN, "vlm": other})
+    plan = planned("save", "llm", "vlm", of=both)
+    assert [action.run for action in plan.actions] == ["llm", "vlm"]
+    assert only(planned("kill", of=both)).warnings[-1] == "The same file is a switch of vlm, too."
+
+
+def test_a_save_of_a_run_that_is_about_to_end_says_so() -> None:
+    action = only(planned("save", of=state(run=replace(RUN, kill=ARMED))))
+    assert action.warnings[0].startswith("It is about to end: kill switch, armed 4m ago by ben")
+
+
+def test_u_removes_the_only_one_if_it_is_still_the_one_seen() -> None:
+    seen = fresh(switches=sight(KILL, exists=True, armed_at=NOW - 240, by="ben", text="x", mark="7 2 1795262160 ben"))
+    action = only(planned("unkill", seen=seen))
+    assert action.deed == Remove(KILL, NOW - 240, "7 2 1795262160 ben")
+    assert action.title == "Take back the kill switch of llm"
+    assert ("armed", "kill switch, armed 4m ago by ben: “x”") in action.facts
+
+
+def test_u_asks_which_where_both_are_armed() -> None:
+    run = replace(RUN, kill=ARMED, save=Switch(path=SAVE, exists=True, armed_at=NOW - 60, by="ana"))
+    plan = planned("unkill", of=state(run=run))
+    assert plan.actions == plan.refusals == ()
+    assert [path for path, _ in plan.choices] == [KILL, SAVE]
+    assert plan.choices[1][1] == "save switch, armed 60s ago by ana"
+    assert [path for path, _ in planned("unsave", of=state(run=run)).choices] == [SAVE, KILL]
+    chosen = only(planned("unkill", of=state(run=run), switch=SAVE))
+    assert (chosen.verb, chosen.deed) == ("unsave", Remove(SAVE, NOW - 60))
+
+
+def test_a_command_takes_back_what_it_names_and_nothing_else() -> None:
+    save = Switch(path=SAVE, exists=True, armed_at=NOW - 60, by="ana")
+    only_kill, both = replace(RUN, kill=ARMED), replace(RUN, kill=ARMED, save=save)
+    one = refused(planned("unsave", of=state(run=only_kill), is_exact=True))
+    assert one.why.startswith("no save switch is armed, but kill switch, armed 4m ago by ben")
+    assert only(planned("unkill", of=state(run=both), is_exact=True)).title == "Take back the kill switch of llm"
+    assert only(planned("unsave", of=state(run=both), is_exact=True)).title == "Take back the save switch of llm"
+    chosen = planned("unsave", of=state(run=both), is_exact=True, switch=KILL)
+    assert only(chosen).title == "Take back the kill switch of llm"
+    assert refused(planned("unkill", is_exact=True)).why == "no switch is armed"
+
+
+def test_u_without_an_armed_switch_says_so() -> None:
+    assert refused(planned("unkill")).why == "no switch is armed"
+    blind = replace(RUN, kill=Switch(path=KILL, error="no permission in its directory"))
+    why = refused(planned("unkill", of=state(run=blind))).why
+    assert why == "cannot tell whether a switch is armed: no permission in its directory"
+
+
+def test_the_clock_of_the_host_does_not_change_the_age() -> None:
+    skewed = replace(ARMED, armed_at=NOW - 240)
+    seen = fresh(switches=sight(KILL, exists=True, armed_at=NOW - 240 + 3600, by="ben"))
+    assert (
+        "armed 4m ago"
+        in dict(only(planned("unkill", of=state(run=replace(RUN, kill=skewed)), seen=seen)).facts)["armed"]
+    )
+
+
+def test_armed_lists_what_is_there() -> None:
+    run = replace(RUN, kill=ARMED)
+    assert [(one.kind, one.undo) for one in armed(run)] == [("kill", "unkill")]
+    assert armed(RUN) == ()
+
+
+def test_read_only_refuses_everything() -> None:
+    for verb in ("save", "kill", "unkill", "requeue", "cancel", "hold", "release", "signal", "queue", "exclude"):
+        one = refused(planned(verb, of=state(read_only=True)))
+        assert one.why == "read-only: nothing is changed from here"
+
+
+def test_files_are_touched_where_somebody_answers() -> None:
+    down = {"slurm:prod": source("slurm:prod"), "node:login": source("node:login", health="down")}
+    up = down | {"node:n1": source("node:n1")}
+    assert only(planned("save", of=state(sources=up))).host == "n1"
+    assert only(planned("save", of=state(sources=down))).host == "login"
+    nowhere = replace(RUN, spec=replace(SPEC, nodes=()), log=None)
+    one = refused(planned("save", of=state(run=nowhere, clusters={})))
+    assert one.why == f"no host is known that sees {SAVE}"

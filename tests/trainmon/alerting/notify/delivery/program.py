@@ -1,0 +1,87 @@
+"""A program that delivers notifications, for tests that kill it; its arguments: DIRECTORY FILE.
+
+What it tells goes into FILE, a line a notice; it says `us` or `other` on standard output whenever its duty changes. It
+evaluates ten times a second, each line of its input is an alert, and `hang` ends the evaluating, but no thread besides.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+from pathlib import Path
+
+from tests.trainmon.alerting.notify.delivery.scene import fire
+from trainmon.alerting.notify.base import Message, Sent
+from trainmon.alerting.notify.delivery.service import Office
+from trainmon.ledger.ledger import Ledger
+from trainmon.lib.clock import Seconds
+from trainmon.model.alert import AlertChanges, Channel, DutyChanged
+from trainmon.model.state import Event, State
+
+
+class Lines:
+    """A channel that is a file."""
+
+    health = Channel(name="phone", type="lines")
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def send(self, message: Message, timeout: Seconds) -> Sent:
+        with self._file.open("a") as stream:
+            stream.writelines(f"{told.key}\n" for told in message.notices)
+        return Sent()
+
+    def close(self) -> None:
+        """The file is closed after each message."""
+
+
+PERIOD: Seconds = 0.1
+
+
+def lines() -> queue.SimpleQueue[str | None]:
+    """What it is told; None at the end."""
+    told: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            told.put(line.strip())
+        told.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    return told
+
+
+def main(directory: Path, file: Path, is_network: bool, lease: Seconds, patience: Seconds) -> None:
+    ledger = Ledger(directory, lambda _: None, is_network=is_network)
+
+    def submit(event: Event) -> None:
+        if isinstance(event, DutyChanged):
+            print(event.duty.holder, event.duty.where, event.duty.words or "", sep="|", flush=True)
+
+    office = Office(ledger, (Lines(file),), submit, patience=patience, program="alerts-only", lease=lease)
+    ledger.start()
+    office.start()
+    orders = lines()
+    while True:
+        now = time.time()
+        office.tick(State(at=now, started_at=now, looked_at=now))
+        try:
+            line = orders.get(timeout=PERIOD)
+        except queue.Empty:
+            continue
+        if line is None:
+            break
+        if line == "hang":
+            threading.Event().wait()
+        told = fire(line)
+        office.hand_over(AlertChanges(at=now, alerts=told.alerts, notices=(told,)))
+    office.stop()
+    ledger.stop()
+
+
+if __name__ == "__main__":
+    disk, lease, patience = sys.argv[3:]
+    main(Path(sys.argv[1]), Path(sys.argv[2]), disk == "network", float(lease), float(patience))

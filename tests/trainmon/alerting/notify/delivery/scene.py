@@ -1,0 +1,159 @@
+"""An office for tests: a real ledger in a directory, channels that answer as scripted, and what the engine was told."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.trainmon.alerting.notify.samples import alert, notice
+from trainmon.alerting.notify.base import Message, Sender, Sent
+from trainmon.alerting.notify.delivery.service import Office
+from trainmon.ledger.ledger import Ledger
+from trainmon.lib.clock import Instant, Seconds, SystemClock
+from trainmon.model.alert import AlertChanges, Channel, Delivered, DutyChanged, Notice, Severity
+from trainmon.model.state import Event
+
+PATIENT = 40.0
+"""How long a test waits for what must come; a hang, if it does not."""
+
+
+def until(fact: Callable[[], object], what: str = "it") -> None:
+    deadline = time.monotonic() + PATIENT
+    pause = threading.Event()
+    while not fact():
+        assert time.monotonic() < deadline, f"{what} did not come true in {PATIENT:g} s"
+        pause.wait(0.01)
+
+
+class Shifted(SystemClock):
+    """The machine's clocks, set forward or back by a test."""
+
+    def __init__(self, by: Seconds = 0.0) -> None:
+        self.by = by
+        self.passed: Seconds = 0.0
+        """By both clocks."""
+
+    def passes(self) -> bool:
+        """While a test waits, time passes quickly."""
+        self.passed += 0.1
+        return True
+
+    def now(self) -> Instant:
+        return super().now() + self.by + self.passed
+
+    def monotonic(self) -> Seconds:
+        return super().monotonic() + self.passed
+
+
+class Phone:
+    """A channel that takes everything, but for what its script says."""
+
+    def __init__(self, name: str = "phone", severity: Severity = "info") -> None:
+        self.health = Channel(name=name, type="phone", target="+49***", severity=severity)
+        self.script: deque[Exception | threading.Event] = deque()
+        """The next messages meet these, one each: an error, or they hang until the event is set."""
+        self.always: Exception | None = None
+        self.tried: list[Message] = []
+        self.taken: list[Message] = []
+        self.is_closed = False
+
+    def send(self, message: Message, timeout: Seconds) -> Sent:
+        self.tried.append(message)
+        met = self.script.popleft() if self.script else self.always
+        if isinstance(met, threading.Event):
+            assert met.wait(PATIENT), "the test never let it go"
+        elif met is not None:
+            raise met
+        self.taken.append(message)
+        return Sent("taken")
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    @property
+    def keys(self) -> list[str]:
+        """Of all notices that were told, in order."""
+        return [told.key for message in self.taken for told in message.notices]
+
+
+class Scene:
+    """An office and what it told the engine."""
+
+    def __init__(self, directory: Path, *phones: Sender, **options: Any) -> None:
+        self.events: list[Event] = []
+        self.troubles: list[str | None] = []
+        parts = {name: options.pop(name) for name in ("factory", "is_network", "keep") if name in options}
+        self.clock = options.pop("clock", None) or SystemClock()
+        self.ledger = Ledger(directory, self.troubles.append, self.clock, **parts)
+        self.office = Office(self.ledger, phones, self.events.append, self.clock, **{"patience": PATIENT, **options})
+
+    def start(self) -> None:
+        self.ledger.start()
+        self.office.start()
+
+    def stop(self, flush: Seconds = 5.0) -> None:
+        self.office.stop(flush)
+        self.ledger.stop()
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def holder(self) -> str:
+        duties = self.of(DutyChanged)
+        return duties[-1].duty.holder if duties else "nobody"
+
+    @property
+    def deliveries(self) -> list[tuple[str, str, str | None]]:
+        return [(one.delivery.channel, one.delivery.state, one.delivery.words) for one in self.of(Delivered)]
+
+    def hand_over(self, *notices: Notice, **facts: Any) -> None:
+        now = self.clock.now()
+        alerts = tuple(one for told in notices for one in told.alerts)
+        history = tuple((one.id, "fired", "it began") for one in alerts)
+        self.office.hand_over(AlertChanges(at=now, alerts=alerts, notices=notices, history=history, **facts))
+
+    def until_noted(self) -> None:
+        """It is written down who has the duty."""
+        until(lambda: self.rows("SELECT 1 FROM duty"), "the note of the duty")
+
+    def until_marked(self) -> None:
+        """Nothing is sent again by the next program."""
+        query = "SELECT count(*) FROM outbox WHERE state IN ('waiting', 'leased')"
+        until(lambda: self.rows(query) == [(0,)], "the marks of what was sent")
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        return plain(self.ledger.file, query)
+
+
+@contextmanager
+def opened(directory: Path, *phones: Sender, **options: Any) -> Iterator[Scene]:
+    """On duty when the test begins."""
+    scene = Scene(directory, *phones, **options)
+    scene.start()
+    try:
+        until(lambda: scene.holder == "us", "the duty")
+        yield scene
+    finally:
+        scene.stop(0.0)
+
+
+def plain(file: Path, query: str) -> list[tuple[Any, ...]]:
+    connection = sqlite3.connect(file)
+    try:
+        return connection.execute(query).fetchall()
+    finally:
+        connection.close()
+
+
+def fire(name: str = "a", *channels: str, at: Instant | None = None, **facts: Any) -> Notice:
+    """That an alert began, for these channels."""
+    at = time.time() if at is None else at
+    one = alert(id=name, subject=f"run:{name}", since=at, found_at=at, fired_at=at)
+    return notice(one, key=f"{name}-fire", channels=channels or ("phone",), at=at, **facts)

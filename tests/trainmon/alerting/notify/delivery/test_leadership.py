@@ -1,0 +1,261 @@
+"""Several programs on one ledger: one of them tells, the others show, and one takes over when it dies."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.alerting.notify.delivery.running import program
+from tests.trainmon.alerting.notify.delivery.scene import PATIENT, Phone, Scene, Shifted, fire, opened, plain, until
+from trainmon.alerting.notify.delivery.leader import QUIET
+from trainmon.alerting.notify.delivery.worker import Ticket
+from trainmon.ledger.lease import LOCK, DutyNote, Holder, Lock, is_locked, ourselves, write_duty
+from trainmon.ledger.ledger import alerts_now, duty_now, give_order
+from trainmon.lib.clock import Instant
+from trainmon.model.alert import AlertsRecalled, AlertsTold, Duty, DutyChanged, Order, Ordered
+from trainmon.model.state import Health, Source, State
+
+ACK = Order(verb="ack", at=time.time(), by="ana", alert="a", via="command")
+
+
+@contextmanager
+def standing_by(directory: Path, *phones: Phone, **options: object) -> Iterator[Scene]:
+    scene = Scene(directory, *phones, **options)
+    scene.start()
+    try:
+        until(lambda: scene.holder == "other")
+        yield scene
+    finally:
+        scene.stop(0.0)
+
+
+@pytest.mark.parametrize("disk", ["local", "network"])
+def test_of_two_programs_one_tells_and_the_other_takes_over_when_it_is_killed(tmp_path: Path, disk: str) -> None:
+    phone = Phone()
+    with program(tmp_path, disk) as first:
+        assert ("network file system" in first.says("us")) == (disk == "network")
+        with standing_by(tmp_path, phone, is_network=disk == "network") as second:
+            first.fire("a")
+            until(lambda: first.came == ["a-fire"])
+            until(lambda: [one.id for event in second.of(AlertsTold)[-1:] for one in event.alerts] == ["a"])
+            until(lambda: second.of(DutyChanged)[-1].duty.at is not None)
+            duty = second.of(DutyChanged)[-1].duty
+            assert (duty.holder, duty.where) == ("other", f"pid {first.process.pid}")
+            second.hand_over(fire("mine"))
+            second.until_marked()
+            first.kill()
+            until(lambda: second.holder == "us")
+            (recalled,) = [event.recalled for event in second.of(AlertsRecalled)]
+            assert [one.id for one in recalled.alerts] == ["a"]
+            second.hand_over(fire("b"))
+            until(lambda: phone.keys == ["b-fire"])
+    assert first.came == ["a-fire"]
+
+
+def test_what_a_killed_program_was_sending_is_sent_by_the_next(tmp_path: Path) -> None:
+    hangs, go = Phone(), threading.Event()
+    hangs.script.append(go)
+    with opened(tmp_path, hangs) as first:
+        first.hand_over(fire())
+        until(lambda: first.rows("SELECT state FROM outbox") == [("leased",)])
+        copy = tmp_path / "copy"
+        copy.mkdir()
+        plain(first.ledger.file, f"VACUUM INTO '{copy / 'ledger.sqlite'}'")  # as it would be if it were killed now
+        phone = Phone()
+        with opened(copy, phone) as second:
+            until(lambda: phone.keys == ["a-fire"])
+            until(lambda: second.rows("SELECT state, attempts FROM outbox") == [("sent", 2)])
+        go.set()
+
+
+def seize(scene: Scene, written_at: Instant) -> None:
+    """A program of another machine has the duty, on a network file system."""
+    there = Holder(pid=1, host="elsewhere", name="theirs")
+    with sqlite3.connect(scene.ledger.file, timeout=PATIENT) as connection:
+        write_duty(connection, DutyNote(holder=there, started_at=written_at, written_at=written_at))
+    connection.close()
+
+
+def test_what_another_program_took_over_meanwhile_is_not_sent_by_one_that_was_stopped(tmp_path: Path) -> None:
+    phone, go = Phone(), threading.Event()
+    phone.script.append(go)
+    with opened(tmp_path, phone, is_network=True) as first:
+        first.hand_over(fire("a"))
+        until(lambda: len(phone.tried) == 1)
+        first.hand_over(fire("b"))
+        until(lambda: len(first.rows("SELECT 1 FROM outbox WHERE state = 'waiting'")) == 1)
+        seize(first, first.clock.now())
+        go.set()
+        until(lambda: first.holder == "other")
+        assert phone.keys == ["a-fire"]
+        seize(first, 0.0)
+        until(lambda: first.holder == "us")
+        until(lambda: "b-fire" in phone.keys)
+        assert len(first.of(AlertsRecalled)) == 2, "what the other did meanwhile is known"
+        first.hand_over(fire("c"))
+        until(lambda: "c-fire" in phone.keys)
+        first.until_marked()
+
+
+def test_the_duty_comes_back_to_one_that_did_not_hear_of_its_loss(tmp_path: Path) -> None:
+    phone = Phone()
+    with opened(tmp_path, phone, is_network=True) as first:
+        first.hand_over(fire("first"))
+        until(lambda: phone.keys == ["first-fire"])
+        first.until_marked()
+        seize(first, 0.0)
+        first.hand_over(fire("a"))
+        until(lambda: len(first.of(AlertsRecalled)) == 2)
+        until(lambda: first.holder == "us")
+        first.hand_over(fire("b"))
+        until(lambda: phone.keys == ["first-fire", "b-fire"])
+        first.until_marked()
+
+
+def test_a_void_ticket_sends_nothing_and_one_that_is_not_answered_does() -> None:
+    ticket = Ticket()
+    assert ticket.may_send(0.0), "nothing is heard of the ledger"
+    ticket.is_ours = False
+    ticket.set()
+    assert not ticket.may_send(PATIENT)
+
+
+@pytest.mark.parametrize("is_network", [False, True], ids=["local", "network"])
+def test_an_orderly_end_leaves_the_duty_to_the_other(tmp_path: Path, is_network: bool) -> None:
+    how = {"is_network": is_network}
+    with opened(tmp_path, Phone(), **how) as first, standing_by(tmp_path, Phone(), **how) as second:
+        first.stop(0.0)
+        until(lambda: second.holder == "us")
+
+
+def test_orders_of_a_program_without_the_duty_reach_the_one_that_has_it(tmp_path: Path) -> None:
+    with opened(tmp_path, Phone()) as first, standing_by(tmp_path, Phone()) as second:
+        second.office.order(ACK)
+        until(lambda: [event.order for event in first.of(Ordered)] == [ACK])
+        one = first.of(Ordered)[0].number
+        mute = replace(ACK, verb="unmute", alert="s1")
+        assert give_order(tmp_path, mute) == one + 1
+        until(lambda: first.of(Ordered) == [Ordered(ACK, one), Ordered(mute, one + 1)])
+        first.office.order(replace(ACK, by="bob"))
+        until(lambda: first.of(Ordered)[-1] == Ordered(replace(ACK, by="bob"), None))
+        assert second.of(Ordered) == []
+        first.hand_over(orders_until=one + 1)
+        until(lambda: alerts_now(tmp_path, first.clock.now()).recalled.orders_until == one + 1)
+    with opened(tmp_path, Phone()) as third:
+        give_order(tmp_path, ACK)
+        until(lambda: third.of(Ordered) == [Ordered(ACK, one + 2)])
+
+
+def test_an_order_can_be_left_before_anybody_has_the_duty(tmp_path: Path) -> None:
+    number = give_order(tmp_path / "new", ACK)
+    with opened(tmp_path / "new", Phone()) as scene:
+        until(lambda: scene.of(Ordered) == [Ordered(ACK, number)])
+
+
+def test_others_read_who_has_the_duty_and_how_it_is(tmp_path: Path) -> None:
+    assert duty_now(tmp_path, 0.0) is None
+    with opened(tmp_path, Phone(), program="alerts-only") as scene:
+        now = scene.clock.now()
+        scene.office.tick(State(at=now, started_at=now, looked_at=now))
+        scene.office.say(None)
+        until(lambda: (found := duty_now(tmp_path, now)) is not None and found.note.last_tick_at == now)
+        found = duty_now(tmp_path, now)
+        assert found is not None
+        assert (found.is_held, found.note.program, found.note.holder.pid) == (True, "alerts-only", os.getpid())
+        assert [one.name for one in found.note.channels] == ["phone"]
+    found = duty_now(tmp_path, now)
+    assert found is not None
+    assert not found.is_held
+
+
+def test_a_source_that_changed_is_read_within_seconds_and_not_at_the_next_regular_note(tmp_path: Path) -> None:
+    with opened(tmp_path, Phone(), program="alerts-only") as scene:
+        now = scene.clock.now()
+
+        def health() -> list[str]:
+            found = duty_now(tmp_path, now)
+            return [one.health for one in found.note.sources] if found is not None else []
+
+        def tick(health: Health) -> None:
+            sources = {"node:n0": Source(name="node:n0", kind="node", cluster="c", health=health)}
+            scene.office.tick(State(at=now, started_at=now, looked_at=now, sources=sources))
+
+        tick("late")
+        until(lambda: health() == ["late"])
+        scene.office._next_note = float("inf")  # the regular one does not come
+        tick("ok")
+        until(lambda: health() == ["ok"])
+
+
+def test_one_that_no_longer_goes_round_is_told_of(tmp_path: Path) -> None:
+    with opened(tmp_path, Phone()) as first:
+        now = first.clock.now()
+        first.office.tick(State(at=now, started_at=now, looked_at=now))
+        first.office.say(None)
+        with standing_by(tmp_path, Phone(), clock=Shifted(QUIET * 3)) as second:
+
+            def duty() -> Duty:
+                duties: list[DutyChanged] = second.of(DutyChanged)
+                return duties[-1].duty
+
+            until(lambda: duty().words is not None)
+            assert duty().words == "it has written nothing down for 3m"
+
+
+def test_a_lock_is_one_programs_and_says_whose(tmp_path: Path) -> None:
+    us, others = ourselves(), Holder(pid=1, host="elsewhere", name="x")
+    first, second = Lock(tmp_path, us), Lock(tmp_path, others)
+    assert not is_locked(tmp_path)
+    assert first.take() is None
+    assert first.take() is None, "again"
+    assert second.take() == us
+    assert is_locked(tmp_path)
+    assert (tmp_path / LOCK).stat().st_mode & 0o777 == 0o600
+    first.release()
+    assert not is_locked(tmp_path)
+    assert second.take() is None
+    assert first.take() == others
+
+
+def test_a_lock_whose_file_somebody_removed_is_taken_anew(tmp_path: Path) -> None:
+    first, second = Lock(tmp_path, ourselves()), Lock(tmp_path, ourselves())
+    assert first.take() is None
+    (tmp_path / LOCK).unlink()
+    assert second.take() is None
+    assert first.take() is not None, "one of them stands back at its next look"
+
+
+def test_a_child_of_the_holder_does_not_keep_the_lock(tmp_path: Path) -> None:
+    lock = Lock(tmp_path, ourselves())
+    assert lock.take() is None
+    child = subprocess.Popen(["sleep", "30"])
+    lock.release()
+    assert not is_locked(tmp_path)
+    child.kill()
+    child.wait()
+
+
+def test_a_lock_that_cannot_be_taken_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / LOCK).mkdir()
+    with opened(tmp_path, Phone()) as scene:
+        assert scene.of(DutyChanged)[0].duty.words == f"the ledger {tmp_path / LOCK}: is a directory"
+
+
+def test_the_readers_of_a_lock_do_not_take_it(tmp_path: Path) -> None:
+    lock = Lock(tmp_path, ourselves())
+    assert lock.take() is None
+    lock.release()
+    other = Lock(tmp_path, ourselves())
+    assert not is_locked(tmp_path)
+    assert other.take() is None
+    assert is_locked(tmp_path)
+    other.release()

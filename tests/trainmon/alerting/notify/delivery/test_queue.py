@@ -1,0 +1,434 @@
+"""The letters of one channel: in which order, how many in a message, how long between tries, and never lost."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.trainmon.alerting.notify.samples import alert, beat, notice, over
+from trainmon.alerting.notify.delivery.held import Pack
+from trainmon.alerting.notify.delivery.queue import (
+    ASKED_AT_MOST,
+    GIVEN_UP_AFTER,
+    LATE,
+    LONGEST_PAUSE,
+    REFILL,
+    REFUSED_PAUSE,
+    ROOM,
+    TOGETHER,
+    Tray,
+)
+from trainmon.model.alert import Letter, Notice
+
+DAY = 86_400.0
+
+
+def letter(told: Notice, **facts: Any) -> Letter:
+    return Letter(id=0, channel="phone", notice=told, made_at=told.at, **facts)
+
+
+def about(name: str, **facts: Any) -> Notice:
+    return notice(alert(id=name), key=f"{name}-fire", **facts)
+
+
+def tray(*notices: Notice, at: float = 1_000.0) -> Tray:
+    made = Tray(Random(7))
+    for told in notices:
+        made.add(letter(told), at)
+    return made
+
+
+def picked(made: Tray, at: float, **how: Any) -> list[str]:
+    """The keys of what is told now; none, if nothing is."""
+    return [one.notice.key for one in pack(made, at, **how).letters]
+
+
+def pack(made: Tray, at: float, **how: Any) -> Pack:
+    found = made.pick(at, **how)
+    if not isinstance(found, Pack):
+        return Pack(())
+    made.lease(found)
+    return found
+
+
+def waits(made: Tray, at: float) -> float:
+    found = made.pick(at)
+    assert isinstance(found, float), found
+    return found
+
+
+def test_the_worst_goes_first_and_then_the_oldest() -> None:
+    made = tray(about("a", severity="info"), about("b", severity="warning"), about("c"), about("d"))
+    told = []
+    for _ in range(4):
+        found = pack(made, 1_000.0)
+        told += [one.notice.key for one in found.letters]
+        made.sent(found)
+    assert told == ["c-fire", "d-fire", "b-fire", "a-fire"]
+    assert made.pick(1_000.0) is None
+
+
+def test_the_same_notice_is_never_twice_in_one_tray() -> None:
+    made = tray(about("a"), about("a"))
+    made.sent(pack(made, 1_000.0))
+    assert made.pick(1_000.0) is None
+
+
+def test_that_it_is_over_is_told_with_the_news_that_it_began() -> None:
+    made = tray(about("a"))
+    first = pack(made, 1_000.0)
+    made.failed(first, 1_000.0, None)
+    made.add(letter(over(alert(id="a"))), 1_001.0)
+    assert sorted(picked(made, 1_001.0)) == ["a-fire", "a-resolve"], "though the first try of it is not due again"
+
+
+def test_what_waited_through_an_outage_is_one_message() -> None:
+    made = tray(*(about(name, severity="warning") for name in "abc"))
+    now = 1_000.0
+    for _ in range(5):
+        found = made.pick(now)
+        if isinstance(found, Pack):
+            made.lease(found)
+            assert len(found.held) == 1, "what is fresh goes alone"
+            made.failed(found, now, None)
+        else:
+            now += found or 0.0
+    later = 1_000.0 + LATE + LONGEST_PAUSE
+    made.add(letter(about("d")), later)
+    found = pack(made, later)
+    assert [one.notice.key for one in found.letters] == ["d-fire"], "what is new and critical goes before, alone"
+    made.sent(found)
+    assert sorted(picked(made, later)) == ["a-fire", "b-fire", "c-fire"]
+
+
+def test_more_than_a_few_at_once_are_one_message() -> None:
+    made = tray(*(about(f"a{number}") for number in range(10_000)))
+    found = pack(made, 1_000.0)
+    assert len(found.held) == 10_000
+    made.sent(found)
+    assert len(made) == 0
+    few = tray(*(about(f"a{number}") for number in range(TOGETHER)))
+    assert len(pack(few, 1_000.0).held) == 1
+
+
+def test_a_channel_is_told_no_faster_than_it_bears() -> None:
+    made = tray()
+    sent, now = 0, 1_000.0
+    while now < 1_000.0 + 100 * REFILL:
+        made.add(letter(about(f"a{now}")), now)
+        found = made.pick(now)
+        if isinstance(found, Pack):
+            made.lease(found)
+            made.sent(found)
+            sent += 1
+        now += 0.5
+    assert ROOM + 95 <= sent <= ROOM + 101
+    assert len(made) < 2 * TOGETHER, "what had no room went together"
+
+
+def test_pauses_grow_and_are_drawn_by_lot() -> None:
+    made = tray(about("a", severity="warning"))
+    now, pauses = 1_000.0, []
+    for _ in range(40):
+        made.failed(pack(made, now), now, None)
+        pauses.append(waits(made, now))
+        now += pauses[-1]
+    assert pauses[0] <= 1.0
+    assert all(pause <= min(LONGEST_PAUSE, 2.0**number) for number, pause in enumerate(pauses))
+    assert max(pauses) > LONGEST_PAUSE / 2
+    assert len(set(pauses)) == 40
+
+
+def test_news_that_are_critical_do_not_wait_for_the_pause_of_others() -> None:
+    made = tray(about("a", severity="warning"))
+    now = 1_000.0
+    for _ in range(12):
+        made.failed(pack(made, now), now, None)
+        now += waits(made, now)
+    made.failed(pack(made, now), now, None)
+    made.add(letter(about("b", severity="warning")), now)
+    assert waits(made, now) > 0.0
+    made.add(letter(about("c")), now)
+    assert picked(made, now) == ["c-fire"]
+
+
+@pytest.mark.parametrize(("asked", "waited"), [(30.0, 30.0), (10 * DAY, ASKED_AT_MOST)])
+def test_a_receiver_that_asks_to_be_left_alone_is(asked: float, waited: float) -> None:
+    made = tray(about("a", severity="warning"))
+    made.failed(pack(made, 1_000.0), 1_000.0, asked)
+    made.add(letter(about("b", severity="warning")), 1_000.0)
+    assert waits(made, 1_000.0) == waited, "whatever comes, but what is critical"
+    assert picked(made, 1_000.0 + waited) != []
+
+
+def test_a_receiver_that_asks_to_be_left_alone_is_asked_again_with_each_critical_message() -> None:
+    made = tray(about("a"))
+    made.failed(pack(made, 1_000.0), 1_000.0, 99_999_999.0)
+    assert waits(made, 1_000.0) == 900.0, "and with the same one every quarter of an hour"
+    made.add(letter(about("b")), 1_240.0)
+    assert picked(made, 1_240.0) == ["b-fire"]
+
+
+# ---- what others are to deliver --------------------------------------------------------------------------------------
+
+
+def overdue(made: Tray, at: float) -> list[str]:
+    return [one.notice.key for one in made.overdue(at)]
+
+
+def tried(made: Tray, at: float, key: str) -> Pack:
+    """The message with this key; those before it fail."""
+    found = pack(made, at)
+    while key not in [one.notice.key for one in found.letters]:
+        assert found.held, f"{key} does not go at {at}"
+        made.failed(found, at, None)
+        found = pack(made, at)
+    return found
+
+
+@pytest.mark.parametrize(("severity", "limit"), [("critical", 60.0), ("warning", 300.0), ("info", 300.0)])
+def test_a_message_is_overdue_in_time_to_be_delivered_by_others(severity: str, limit: float) -> None:
+    """With 15 s to write it down and to send it: what a stuck ledger, and a slow channel take."""
+    made, now = tray(about("a", severity=severity)), 1_000.0
+    while not overdue(made, now):
+        found = made.pick(now)
+        if isinstance(found, Pack):
+            made.lease(found)
+            made.failed(found, now, None)
+        now += 1.0
+    assert 0.6 * limit <= now - 1_000.0 <= limit - 15.0, "nor at the first blip"
+
+
+def test_a_try_that_hangs_counts_from_its_beginning() -> None:
+    made = tray(about("a"))
+    found = pack(made, 1_000.0)
+    assert overdue(made, 1_030.0) == []
+    made.failed(found, 1_030.0, None)
+    pack(made, 1_040.0)
+    assert overdue(made, 1_045.0) == ["a-fire"], "in the middle of the second"
+
+
+def test_a_new_message_for_a_channel_that_is_down_is_overdue_after_its_first_try() -> None:
+    made = tray(about("a"))
+    made.failed(pack(made, 1_000.0), 1_000.0, None)
+    made.add(letter(about("b")), 1_100.0)
+    assert overdue(made, 1_100.0) == ["a-fire"]
+    made.failed(tried(made, 1_100.0, "b-fire"), 1_101.0, None)
+    made.passed_on("a-fire")
+    assert overdue(made, 1_101.0) == ["b-fire"]
+    made.passed_on("b-fire")
+    made.add(letter(about("c")), 1_200.0)
+    pack(made, 1_200.0)
+    assert overdue(made, 1_205.0) == []
+    assert overdue(made, 1_210.0) == ["c-fire"], "a first try that hangs is not waited for"
+
+
+def test_what_cannot_go_because_the_receiver_asks_for_a_pause_is_overdue_at_once() -> None:
+    made = tray(about("a"))
+    made.failed(pack(made, 1_000.0), 1_000.0, 99_999_999.0)
+    assert overdue(made, 1_000.0) == ["a-fire"]
+
+
+def test_a_channel_that_works_now_and_then_delays_nothing() -> None:
+    made = tray(about("a"))
+    made.failed(pack(made, 1_000.0), 1_000.0, None)
+    for at in range(1_008, 1_045, 9):
+        made.add(letter(about(f"b{at}")), float(at))
+        made.sent(tried(made, float(at), f"b{at}-fire"))
+    assert overdue(made, 1_045.0) == ["a-fire"]
+
+
+def test_what_follows_a_message_that_others_were_given_goes_the_same_way_at_once() -> None:
+    made = tray(about("a", severity="warning"))
+    made.failed(pack(made, 1_000.0), 1_000.0, None)
+    assert overdue(made, 1_240.0) == ["a-fire"]
+    made.passed_on("a-fire")
+    made.add(letter(over(alert(id="a"))), 1_250.0)
+    assert overdue(made, 1_250.0) == ["a-resolve"]
+
+
+def test_signs_of_life_are_each_channels_own() -> None:
+    made = tray(beat())
+    made.failed(pack(made, 1_000.0), 1_000.0, None)
+    assert overdue(made, 9_000.0) == []
+
+
+def down(*names: str) -> Tray:
+    """A channel that is down; what it should have delivered another one has."""
+    made = tray(*(about(name) for name in names))
+    for _ in names:
+        made.failed(pack(made, 1_000.0), 1_000.0, None)
+    for one in made.overdue(1_050.0):
+        made.passed_on(one.notice.key)
+        made.told_by(one.notice.key, "spare")
+    return made
+
+
+def test_what_others_have_delivered_is_tried_as_one_summary_and_does_not_wait() -> None:
+    made = down("a", "b", "c")
+    assert (len(made), made.oldest_at, made.overdue_count) == (0, None, 3)
+    for at in range(2_000, 6_000, 400):
+        found = pack(made, float(at))
+        assert sorted(one.notice.key for one in found.letters) == ["a-fire", "b-fire", "c-fire"]
+        assert found.is_summary
+        made.failed(found, float(at), None)
+
+
+def test_the_summary_follows_the_first_message_that_a_channel_takes_again() -> None:
+    made = down("a", "b")
+    made.failed(pack(made, 2_000.0), 2_000.0, None)
+    made.add(letter(about("c")), 2_001.0)
+    first = pack(made, 2_001.0)
+    assert [one.notice.key for one in first.letters] == ["c-fire"], "what is new goes before, and alone"
+    made.sent(first)
+    assert sorted(picked(made, 2_001.0)) == ["a-fire", "b-fire"]
+
+
+def test_that_it_is_over_is_told_in_the_summary() -> None:
+    made = down("a", "b")
+    made.add(letter(over(alert(id="a"))), 2_000.0)
+    assert sorted(picked(made, 2_000.0)) == ["a-fire", "a-resolve", "b-fire"]
+
+
+def test_a_summary_is_for_a_week() -> None:
+    made, now = down("a"), 2_000.0
+    while isinstance(found := made.pick(now), Pack | float):
+        if isinstance(found, Pack):
+            made.lease(found)
+            if made.failed(found, now, None):
+                break
+        now += found if isinstance(found, float) else 0.0
+    assert 7 * DAY <= now - 1_000.0 <= 7 * DAY + LONGEST_PAUSE
+
+
+def test_a_stand_in_that_fails_as_well_tells_nothing_late() -> None:
+    made = tray()
+    made.add(Letter(id=0, channel="spare", notice=about("a"), made_at=1_000.0), 1_000.0)
+    made.failed(pack(made, 1_000.0), 1_000.0, None)
+    assert overdue(made, 1_050.0) == ["a-fire"]
+    made.passed_on("a-fire")
+    made.told_by("a-fire", "mail")
+    found = pack(made, 2_000.0)
+    assert made.withdraw(lambda one: bool(one.told_by)) == [], "it is being sent"
+    made.failed(found, 2_000.0, None)
+    assert [one.notice.key for one in made.withdraw(lambda one: bool(one.told_by))] == ["a-fire"]
+    assert made.pick(9e9) is None
+
+
+def test_another_channel_of_the_same_message_that_works_needs_no_summary() -> None:
+    made = tray(about("a"))
+    made.told_by("a-fire", "spare")
+    found = pack(made, 1_000.0)
+    assert not found.is_summary
+
+
+def test_one_that_spoils_every_message_holds_up_no_other() -> None:
+    made = tray(*(about(name, severity="warning") for name in "abcde"))
+    now, told = 2_000.0 + LATE, []
+    for _ in range(200):
+        found = made.pick(now)
+        if found is None or told[4:]:
+            break
+        if not isinstance(found, Pack):
+            now += found
+            continue
+        made.lease(found)
+        keys = [one.notice.key for one in found.letters]
+        if "a-fire" in keys:
+            made.failed(found, now, None)
+        else:
+            made.sent(found)
+            told += keys
+        if len(told) == 4:
+            break
+    assert sorted(told) == ["b-fire", "c-fire", "d-fire", "e-fire"]
+    assert len(made) == 1
+
+
+def test_a_day_of_failures_gives_a_letter_up_and_it_is_tried_all_the_same() -> None:
+    made = tray(about("a"))
+    now, tries, given_up = 1_000.0, 0, []
+    while now < 1_000.0 + 3 * DAY:
+        found = made.pick(now)
+        if isinstance(found, Pack):
+            made.lease(found)
+            tries += 1
+            if given := made.failed(found, now, None):
+                given_up.append(now - 1_000.0)
+                assert [one.notice.key for one in given] == ["a-fire"]
+        else:
+            now += found or 1.0
+    assert len(given_up) == 1
+    assert GIVEN_UP_AFTER < given_up[0] < GIVEN_UP_AFTER + LONGEST_PAUSE
+    assert len(made) == 0, "it does not count as waiting"
+    assert 3 * DAY / LONGEST_PAUSE < tries < 8 * DAY / LONGEST_PAUSE
+    assert picked(made, now + LONGEST_PAUSE) == ["a-fire"]
+
+
+def test_what_is_old_by_the_clock_alone_is_not_given_up() -> None:
+    made = Tray(Random(7))
+    made.add(letter(about("a")), 1_000.0, waited=30 * DAY)
+    assert made.failed(pack(made, 1_000.0), 1_000.0, None) == []
+    assert len(made) == 1
+
+
+def test_three_days_without_network_end_in_one_message() -> None:
+    made, now, tries = Tray(Random(3)), 1_000.0, 0
+    for number in range(60):
+        made.add(letter(about(f"a{number}", severity="critical" if number % 3 else "warning")), now)
+        until = now + 3 * DAY / 60
+        while now < until:
+            found = made.pick(now)
+            if isinstance(found, Pack):
+                made.lease(found)
+                made.failed(found, now, None)
+                tries += 1
+            now += min(until - now, found if isinstance(found, float) else 1.0) or 0.001
+    made.hurry(now)
+    messages: list[int] = []
+    while isinstance(found := made.pick(now), Pack):
+        made.sent(found)
+        messages.append(len(found.held))
+    assert sum(messages) == 60, "nothing is dropped"
+    assert len(messages) <= 2, "one may be tried alone first"
+    assert tries < 60 + 4 * 3 * DAY / LONGEST_PAUSE
+
+
+def test_what_is_refused_is_given_up_and_asked_for_again_every_hour() -> None:
+    made = tray(about("a"))
+    assert [one.notice.key for one in made.refused(pack(made, 1_000.0), 1_000.0)] == ["a-fire"]
+    assert waits(made, 1_000.0) == REFUSED_PAUSE
+    assert made.refused(pack(made, 1_000.0 + REFUSED_PAUSE), 1_000.0 + REFUSED_PAUSE) == [], "once"
+    made.forget("a-fire")
+    assert made.pick(9e9) is None, "somebody was told by another channel"
+
+
+def test_a_letter_that_waits_is_not_forgotten_because_another_channel_told_it() -> None:
+    made = tray(about("a"))
+    made.forget("a-fire")
+    assert picked(made, 1_000.0) == ["a-fire"]
+
+
+def test_an_old_sign_of_life_is_not_told() -> None:
+    made = tray(beat(expires_at=2_000.0), about("a"))
+    assert made.expired(1_999.0) == []
+    assert [one.notice.kind for one in made.expired(2_000.0)] == ["heartbeat"]
+    assert picked(made, 3_000.0) == ["a-fire"]
+
+
+def test_at_the_end_all_that_can_go_goes_in_one_message() -> None:
+    made = tray(*(about(name) for name in "abc"))
+    assert sorted(picked(made, 1_000.0, is_last=True)) == ["a-fire", "b-fire", "c-fire"]
+    made = tray(about("a"))
+    made.failed(pack(made, 1_000.0), 1_000.0, 60.0)
+    assert picked(made, 1_001.0, is_last=True) == [], "a receiver that wants to be left alone is"
+
+
+def test_what_is_being_sent_is_not_taken_out() -> None:
+    made = tray(about("a"), about("b"))
+    found = pack(made, 1_000.0)
+    assert [one.notice.key for one in made.clear()] == ["b-fire"]
+    made.failed(found, 1_000.0, None)
+    assert [one.notice.key for one in made.clear()] == ["a-fire"]

@@ -1,0 +1,234 @@
+"""The office with a ledger that hangs, is full, locked or damaged: it stops nothing, and nothing is told twice."""
+
+from __future__ import annotations
+
+import resource
+import sqlite3
+import threading
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tests.trainmon.alerting.notify.delivery.running import program
+from tests.trainmon.alerting.notify.delivery.scene import Phone, Scene, Shifted, fire, opened, plain, until
+from trainmon.alerting.notify.base import Broken
+from trainmon.model.alert import Channel, ChannelsChanged, DutyChanged
+
+PATIENCE = 1.0
+
+
+class Stuck(sqlite3.Connection):
+    """A disk whose commits hang while a test has them hang."""
+
+    hung: ClassVar[threading.Event] = threading.Event()
+    go: ClassVar[threading.Event] = threading.Event()
+    waits: ClassVar[threading.Event] = threading.Event()
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        if sql == "COMMIT" and self.hung.is_set():
+            self.waits.set()
+            assert self.go.wait(30)
+        return super().execute(sql, *values)
+
+    @classmethod
+    def hang(cls) -> None:
+        cls.go.clear()
+        cls.waits.clear()
+        cls.hung.set()
+
+    @classmethod
+    def let_go(cls) -> None:
+        cls.hung.clear()
+        cls.go.set()
+
+
+class Full(sqlite3.Connection):
+    """A disk with room for the tables only, until a test makes some."""
+
+    pages: ClassVar[int] = 10_000
+
+    def __init__(self, *values: Any, **options: Any) -> None:
+        super().__init__(*values, **options)
+        self.execute(f"PRAGMA max_page_count = {self.pages}")
+
+
+def fires(phone: Phone) -> list[str]:
+    return [key for key in phone.keys if key.endswith("-fire")]
+
+
+def test_a_ledger_that_hangs_stops_nothing_and_nothing_is_told_twice(tmp_path: Path) -> None:
+    phone = Phone()
+    with opened(tmp_path, phone, factory=Stuck, patience=PATIENCE) as scene:
+        scene.hand_over(fire("before"))
+        until(lambda: scene.rows("SELECT state FROM outbox") == [("sent",)])
+        Stuck.hang()
+        started = time.monotonic()
+        for number in range(3):
+            scene.hand_over(fire(f"a{number}"))
+        assert time.monotonic() - started < 5.0, "handing over waits for no disk"
+        until(lambda: len(fires(phone)) == 4)
+        (told,) = [told for message in phone.taken for told in message.notices if told.kind == "direct"]
+        assert (told.title, told.reason) == ("Ledger stuck: alerts are told directly", "ledger stuck")
+        assert told.lines[0].endswith("did not answer in 1 s")
+        (one,) = [told for message in phone.taken for told in message.notices if told.key == "a1-fire"]
+        assert one.reason == "fired; told directly: ledger stuck"
+        scene.hand_over(fire("later"))
+        until(lambda: "later-fire" in phone.keys)
+        Stuck.let_go()
+        query = "SELECT count(*) FROM outbox WHERE state IN ('sent', 'merged')"
+        until(lambda: scene.rows(query) == [(6,)], "the marks of what went directly")
+        scene.hand_over(fire("after"))
+        until(lambda: scene.rows(query) == [(7,)])
+        assert sorted(fires(phone)) == sorted(set(fires(phone)))
+    with opened(tmp_path, phone) as scene:
+        scene.hand_over(fire("next"))
+        until(lambda: "next-fire" in phone.keys)
+    assert sorted(fires(phone)) == sorted(set(fires(phone))), "nor by the next program"
+
+
+def test_a_full_disk_stops_nothing_and_what_happened_is_written_when_there_is_room(tmp_path: Path) -> None:
+    phone = Phone()
+    with opened(tmp_path, phone) as scene:
+        scene.hand_over(fire("before"))
+        until(lambda: scene.rows("SELECT state FROM outbox") == [("sent",)])
+    ((Full.pages,),) = plain(tmp_path / "ledger.sqlite", "PRAGMA page_count")
+    try:
+        with opened(tmp_path, phone, factory=Full, patience=PATIENCE) as scene:
+            scene.hand_over(fire("a", lines=("x" * 100_000,)))
+            until(lambda: fires(phone) == ["before-fire", "a-fire"])
+            until(lambda: scene.troubles[-1:] == [f"the ledger {scene.ledger.file}: its disk is full"])
+            Full.pages = 10_000
+            until(lambda: scene.rows("SELECT state FROM outbox WHERE key = 'a-fire'") == [("sent",)])
+            until(lambda: scene.troubles[-1] is None)
+    finally:
+        Full.pages = 10_000
+    assert fires(phone) == ["before-fire", "a-fire"]
+
+
+def test_a_program_that_may_write_no_more_goes_on_telling(tmp_path: Path) -> None:
+    with program(tmp_path, patience=1.0) as made:
+        made.says("us")
+        made.fire("before")
+        query = "SELECT key FROM outbox WHERE state = 'sent' AND key LIKE '%-fire' ORDER BY key"
+        until(lambda: plain(tmp_path / "ledger.sqlite", query) == [("before-fire",)])
+        resource.prlimit(made.process.pid, resource.RLIMIT_FSIZE, (4_096, resource.RLIM_INFINITY))
+        made.fire("a")
+        until(lambda: "a-fire" in made.came)
+        resource.prlimit(made.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        until(lambda: plain(tmp_path / "ledger.sqlite", query) == [("a-fire",), ("before-fire",)])
+        assert [key for key in made.came if key.endswith("-fire")] == ["before-fire", "a-fire"]
+
+
+def test_a_ledger_that_another_program_keeps_locked_stops_nothing(tmp_path: Path) -> None:
+    phone = Phone()
+    with opened(tmp_path, phone, patience=PATIENCE) as scene:
+        other = sqlite3.connect(scene.ledger.file, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        scene.hand_over(fire())
+        until(lambda: fires(phone) == ["a-fire"])
+        other.execute("COMMIT")
+        other.close()
+        until(lambda: scene.rows("SELECT state FROM outbox WHERE key = 'a-fire'") == [("sent",)])
+    assert fires(phone) == ["a-fire"]
+
+
+def test_a_damaged_ledger_is_told_kept_and_stops_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.sqlite"
+    damaged = b"no database at all, and long enough to be looked at" * 40
+    file.write_bytes(damaged)
+    phone = Phone()
+    with opened(tmp_path, phone, patience=PATIENCE) as scene:
+        words = f"the ledger {file}: it is no ledger, or damaged; move it away, and a new one is begun"
+        assert scene.of(DutyChanged)[0].duty.words == words
+        assert scene.troubles == [words]
+        scene.hand_over(fire())
+        until(lambda: fires(phone) == ["a-fire"])
+        assert file.read_bytes() == damaged
+        file.rename(tmp_path / "kept")
+        until(lambda: file.exists() and plain(file, "PRAGMA user_version") == [(2,)])
+        until(lambda: scene.rows("SELECT state FROM outbox WHERE key = 'a-fire'") == [("sent",)])
+    assert (tmp_path / "kept").read_bytes() == damaged
+    assert fires(phone) == ["a-fire"]
+
+
+def test_a_ledger_damaged_in_its_middle_is_kept_as_it_is(tmp_path: Path) -> None:
+    phone = Phone()
+    with opened(tmp_path, phone) as scene:
+        scene.hand_over(*(fire(f"a{number}") for number in range(30)))
+        until(lambda: scene.rows("SELECT count(*) FROM outbox WHERE state IN ('sent', 'merged')") == [(30,)])
+    file = tmp_path / "ledger.sqlite"
+    with file.open("r+b") as stream:
+        stream.seek(4_096)
+        stream.write(b"\xa5" * 4_096 * 12)
+    damaged = file.read_bytes()
+    with opened(tmp_path, phone, patience=PATIENCE) as scene:
+        scene.hand_over(fire("b"))
+        until(lambda: "b-fire" in phone.keys)
+        assert any(words and "it is damaged; move it away, and a new one is begun" in words for words in scene.troubles)
+    assert file.read_bytes() == damaged
+
+
+def test_a_ledger_that_hangs_from_the_start_on_is_not_waited_for(tmp_path: Path) -> None:
+    with opened(tmp_path, Phone()) as scene:
+        scene.hand_over(fire("before"))
+        until(lambda: scene.rows("SELECT state FROM outbox") == [("sent",)])
+    phone = Phone()
+    Stuck.hang()
+    scene = Scene(tmp_path, phone, factory=Stuck, patience=PATIENCE)
+    scene.start()
+    until(lambda: scene.holder == "us")
+    scene.hand_over(fire())
+    until(lambda: fires(phone) == ["a-fire"])
+    Stuck.let_go()
+    until(lambda: scene.rows("SELECT count(*) FROM outbox WHERE state = 'sent' AND key LIKE '%-fire'") == [(2,)])
+    scene.stop()
+    assert fires(phone) == ["a-fire"]
+
+
+def test_a_ledger_that_was_away_at_the_start_gives_what_waits_in_it_later(tmp_path: Path) -> None:
+    phone = Phone()
+    phone.always = Broken("401: unauthorized")
+    with opened(tmp_path, phone) as scene:
+        scene.hand_over(fire("old"))
+        until(lambda: scene.rows("SELECT state FROM outbox") == [("dead",)])
+    phone.always = None
+    (tmp_path / "ledger.sqlite").rename(tmp_path / "away")
+    (tmp_path / "ledger.sqlite").mkdir()
+    with opened(tmp_path, phone, patience=PATIENCE) as scene:
+        scene.hand_over(fire("new"))
+        until(lambda: fires(phone) == ["new-fire"])
+        (tmp_path / "ledger.sqlite").rmdir()
+        (tmp_path / "away").rename(tmp_path / "ledger.sqlite")
+        until(lambda: fires(phone) == ["new-fire", "old-fire"])
+        until(lambda: scene.rows("SELECT count(*) FROM outbox WHERE state = 'sent' AND key LIKE '%-fire'") == [(2,)])
+
+
+def test_a_program_that_was_stopped_blames_no_ledger(tmp_path: Path) -> None:
+    phone, clock = Phone(), Shifted()
+    with opened(tmp_path, phone, factory=Stuck, clock=clock) as scene:
+        Stuck.hang()
+        scene.hand_over(fire())
+        until(Stuck.waits.is_set)
+        clock.passed = 3_600.0
+        phone.health = Channel(name="phone", type="phone", target="+50***")
+        scene.office.renew((phone,), ())
+        until(lambda: "+50***" in repr(scene.of(ChannelsChanged)), "a turn of the office")
+        Stuck.let_go()
+        until(lambda: phone.keys == ["a-fire"])
+        (told,) = phone.taken[0].notices
+        assert (told.kind, told.reason) == ("fire", "fired")
+        scene.until_marked()
+        assert phone.keys == ["a-fire"], "no ledger was blamed"
+
+
+def test_ten_thousand_at_once_are_written_and_told(tmp_path: Path) -> None:
+    phone, mail = Phone(), Phone("mail")
+    with opened(tmp_path, phone, mail) as scene:
+        notices = [fire(f"a{number}", "phone", "mail") for number in range(10_000)]
+        started = time.monotonic()
+        scene.hand_over(*notices)
+        assert time.monotonic() - started < 5.0
+        until(lambda: scene.rows("SELECT count(*) FROM outbox WHERE state IN ('sent', 'merged')") == [(20_000,)])
+        assert len(phone.taken) == len(mail.taken) == 1
+        assert len(phone.taken[0].body.encode()) <= 60_000
+        assert not any(told.kind == "direct" for message in phone.taken for told in message.notices)

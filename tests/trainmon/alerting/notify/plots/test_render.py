@@ -1,0 +1,216 @@
+"""Pictures: drawn by a real child, read after their message, and never a reason for no message."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from array import array
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainmon.alerting.notify.samples import alert, beat, notice, over
+from trainmon.alerting.notify.plots.child import POINTS, drawn
+from trainmon.alerting.notify.plots.render import POINTS_KEPT, Pictures, Track
+from trainmon.alerting.notify.plots.wire import Drawing, Line
+from trainmon.model.state import Progress, Run, RunSpec, State
+from trainmon.model.wandb import Curve, Sample, Wandb, WandbRun
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def curve(count: int = 100) -> Curve:
+    steps = array("d", range(count))
+    return Curve(1, 0, steps, steps, array("d", [2 + math.exp(-step / 50) for step in steps]))
+
+
+def wandb(**facts: Any) -> Wandb:
+    attempt = WandbRun(entity="t", project="p", id="a1", name="calm-$1-river$", state="running")
+    return Wandb(runs=(attempt,), active=("a1",), keys=("train/loss",), **facts)
+
+
+def state(name: str = "video-2b", step: int = 12_345, loss: float | None = 2.3, **facts: Any) -> State:
+    run = Run(spec=RunSpec(name=name, cluster="prod"), progress=Progress(step=step, loss=loss), **facts)
+    return State(runs={name: run})
+
+
+class Asked:
+    """A curve that is always the same, and who asked for it."""
+
+    def __init__(self, answer: Curve | None = None) -> None:
+        self.answer = answer or curve()
+        self.keys: list[tuple[str, str]] = []
+
+    def __call__(self, path: str, key: str) -> Curve:
+        self.keys.append((path, key))
+        return self.answer
+
+
+class Counting:
+    """A clock on which nothing passes unless a test says so."""
+
+    at = 0.0
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+def script(text: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", text)
+
+
+FAKE = script(
+    f"import sys; sys.stdin.buffer.read(); sys.stdout.buffer.write({PNG!r} + str(__import__('os').getpid()).encode())"
+)
+
+
+def test_the_loss_of_a_run_is_a_picture(tmp_path: Path) -> None:
+    asked = Asked(curve(20_000))
+    pictures = Pictures(asked, cache=tmp_path)
+    pictures.observe(state(wandb=wandb()))
+    (file,) = pictures((beat(),))
+    assert (file.name, file.media_type, asked.keys) == ("video-2b-loss.png", "image/png", [("t/p/a1", "train/loss")])
+    picture = file.read(20)
+    assert picture.startswith(PNG)
+    assert len(picture) > 5_000
+
+
+def test_a_run_without_wandb_is_drawn_from_its_log() -> None:
+    pictures = Pictures(Asked(), argv=FAKE)
+    for step in range(10):
+        pictures.observe(state(step=step, loss=2.0 - step / 10))
+    (file,) = pictures((beat(),))
+    assert file.read(20).startswith(PNG)
+
+
+def test_a_run_of_which_nothing_is_known_has_no_picture() -> None:
+    pictures = Pictures(Asked(), argv=FAKE)
+    pictures.observe(state(loss=None))
+    assert pictures((beat(),)) == ()
+
+
+@pytest.mark.parametrize(
+    ("told", "count"),
+    [
+        (notice(), 1),
+        (notice(alert(subject="gpu:gpu-001/3", rule="gpu-hot")), 0),
+        (notice(alert(), alert(id="b", subject="node:n1", run=None), kind="digest"), 1),
+        (over(alert()), 0),
+        (notice(kind="acknowledged"), 0),
+        (notice(alert(subject="run:other", run="other")), 0),
+    ],
+    ids=["run", "gpu", "digest", "over", "acknowledged", "unknown-run"],
+)
+def test_pictures_go_with_what_they_explain(told: Any, count: int) -> None:
+    pictures = Pictures(Asked(), argv=FAKE)
+    pictures.observe(state(wandb=wandb()))
+    assert len(pictures((told,))) == count
+
+
+def test_two_channels_share_one_drawing_until_it_is_old() -> None:
+    clock = Counting()
+    pictures = Pictures(Asked(), clock, argv=FAKE)
+    pictures.observe(state(wandb=wandb()))
+    (one,), (two,) = pictures((beat(),)), pictures((beat(),))
+    first = one.read(20)
+    assert two.read(20) == first
+    clock.at = 61.0
+    assert one.read(20) != first
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        script("import time; time.sleep(300)"),
+        script("import sys; sys.exit('no font')"),
+        script("print('hello')"),
+        script("import os; os.kill(os.getpid(), 9)"),
+        ("/nowhere/python",),
+    ],
+    ids=["hangs", "fails", "babbles", "dies", "missing"],
+)
+def test_a_drawing_that_fails_is_no_picture_and_no_error(argv: tuple[str, ...]) -> None:
+    pictures = Pictures(Asked(), argv=argv, within=1.0 if "sleep" in argv[-1] else 20.0)
+    pictures.observe(state(wandb=wandb()))
+    (file,) = pictures((beat(),))
+    assert file.read(20) == b""
+
+
+def test_who_waits_for_anothers_drawing_does_not_wait_for_ever() -> None:
+    pictures = Pictures(Asked(), argv=FAKE)
+    pictures.observe(state(wandb=wandb()))
+    (file,) = pictures((beat(),))
+    with pictures._drawing:
+        told: list[bytes] = []
+        thread = threading.Thread(target=lambda: told.append(file.read(0.1)))
+        thread.start()
+        thread.join(20)
+    assert told == [b""]
+
+
+def test_the_newest_sample_goes_along(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.png", tmp_path / "new.mp4"
+    old.write_bytes(b"old")
+    new.write_bytes(b"new")
+    samples = (
+        Sample(key="a", kind="image", file="a.png", step=10, kept=str(old)),
+        Sample(key="b", kind="video", file="b.mp4", step=20, kept=str(new)),
+        Sample(key="c", kind="image", file="c.png", step=30),
+        Sample(key="d", kind="table", file="d.json", step=40, kept=str(tmp_path / "d.json")),
+    )
+    pictures = Pictures(Asked(), argv=FAKE)
+    pictures.observe(state(wandb=wandb(samples=samples)))
+    _, sample = pictures((beat(),))
+    assert (sample.name, sample.media_type, sample.read(1)) == ("video-2b-sample-step-20.mp4", "video/mp4", b"new")
+    new.unlink()
+    assert sample.read(1) == b"", "meanwhile another took its place"
+
+
+def test_the_name_of_a_run_makes_no_path() -> None:
+    pictures = Pictures(Asked(), argv=FAKE)
+    pictures.observe(state("../../etc/ä $(id)", wandb=wandb()))
+    (file,) = pictures((beat(),))
+    assert file.name == "..-..-etc-----id--loss.png"
+
+
+def test_what_is_remembered_of_a_log_is_bounded_and_reaches_back_to_the_start() -> None:
+    track = Track()
+    for step in range(100_000):
+        track.add(step, 1.0)
+    assert POINTS_KEPT / 2 <= len(track.steps) <= POINTS_KEPT
+    assert (track.steps[0] < 64, track.steps[-1] > 99_900) == (True, True)
+
+
+def test_a_run_that_is_gone_is_forgotten() -> None:
+    pictures = Pictures(Asked(), argv=FAKE)
+    pictures.observe(state())
+    pictures.observe(State())
+    assert not pictures._tracks
+
+
+# ---- the child itself
+
+
+def test_a_spike_and_a_hole_among_a_million_points_stay() -> None:
+    import numpy as np
+
+    from trainmon.alerting.notify.plots.child import _points
+
+    y = np.ones(1_000_000)
+    y[654_321], y[700_000] = 9.0, np.nan
+    line = Line(name="x", x=np.arange(1_000_000.0).tobytes(), y=y.tobytes())
+    x, kept = _points(line)
+    assert len(x) <= POINTS * 1.5
+    assert (np.nanmax(kept), int(np.isnan(kept).sum())) == (9.0, 1)
+
+
+@pytest.mark.parametrize("values", [[1.0, 1.0], [math.nan, 1.0, math.inf], [0.0, 0.0, 0.0], [1e300, -1e300]])
+def test_odd_numbers_are_drawn(values: list[float]) -> None:
+    y = array("d", values).tobytes()
+    line = Line(name="_$x$", x=array("d", range(len(values))).tobytes(), y=y)
+    assert drawn(Drawing(title="$\\frac{", across="step", up="$", lines=(line, line))).startswith(PNG)

@@ -1,0 +1,258 @@
+"""What a message says, and that nothing in it is another's markup or secret."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.trainmon.alerting.notify.samples import NOW, TOKEN, alert, beat, message, notice, over
+from trainmon.alerting.heartbeat import notices as bulletins
+from trainmon.alerting.notify.message import BODY_BYTES, fit, fitted, is_good_news, render
+from trainmon.model.alert import Delivery, Notice
+
+BODY = """\
+no process of video-2b is left on 4 nodes; its last step was 12,345, 31m ago
+since 2027-01-15 07:29:00 UTC (31m ago)
+2027-01-15 08:00:00 UTC: fired
+  | step 12344 loss 2.31
+  | step 12345 loss 2.30
+told before: phone sent 2027-01-15 07:43:20 UTC; mail dead 2027-01-15 07:43:20 UTC (550 no such user)
+→ trainmon-tui requeue video-2b starts it again
+acknowledge: trainmon-tui ack k3v9x2ab (a in pane 5)
+mute: trainmon-tui mute run:video-2b --for 1h (m in pane 5)"""
+
+
+def test_a_message_says_what_since_when_by_what_what_was_tried_and_what_to_do() -> None:
+    tried = (
+        Delivery(channel="phone", kind="fire", state="sent", at=NOW - 1_000, words="id 7"),
+        Delivery(channel="mail", kind="fire", state="dead", at=NOW - 1_000, words="550 no such user"),
+    )
+    told = message(notice(alert(delivery=tried)))
+    assert told.title == "CODE RED video-2b: run-dead"
+    assert told.body == BODY
+    assert (told.key, told.severity, told.acknowledge) == ("k3v9x2ab-fire", "critical", (("k3v9x2ab", TOKEN),))
+
+
+def test_what_was_stopped_by_a_person_is_an_information_and_no_code_red() -> None:
+    stopped = alert(rule="run-stopped", severity="info", summary="ann stopped video-2b by its kill switch", event=True)
+    told = message(notice(stopped, severity="info", kind="event", reason="happened"))
+    assert told.title == "INFO video-2b: run-stopped"
+    assert "CODE RED" not in told.title + told.body
+    assert told.acknowledge == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "title"),
+    [
+        ("repeat", "STILL CODE RED video-2b: run-dead"),
+        ("worse", "NOW CODE RED video-2b: run-dead"),
+        ("escalate", "UNACKNOWLEDGED CODE RED video-2b: run-dead"),
+        ("flapping", "FLAPPING CODE RED video-2b: run-dead"),
+        ("direct", "CODE RED video-2b: run-dead"),
+    ],
+)
+def test_the_title_says_why_it_is_told_again(kind: str, title: str) -> None:
+    assert message(notice(kind=kind, reason="nobody has acknowledged it for 4h")).title == title
+
+
+def test_eight_gpus_of_a_node_are_one_message_that_one_button_acknowledges() -> None:
+    gpus = [
+        alert(id=f"gpu{i}", rule="gpu-hot", subject=f"gpu:gpu-001/{i}", severity="warning", token=f"{TOKEN}{i}")
+        for i in range(8)
+    ]
+    told = message(notice(*gpus, severity="warning"))
+    assert told.title == "WARNING video-2b: gpu-hot gpu-001/0 and 7 more"
+    assert told.acknowledge == tuple((f"gpu{i}", f"{TOKEN}{i}") for i in range(8))
+    first, second, *_ = told.body.split("\n\n")
+    assert first.endswith("mute: trainmon-tui mute gpu:gpu-001/0 --for 1h (m in pane 5)")
+    assert second.split("\n") == [
+        "no process of video-2b is left on 4 nodes; its last step was 12,345, 31m ago",
+        "  | step 12344 loss 2.31",
+        "  | step 12345 loss 2.30",
+        "acknowledge: trainmon-tui ack gpu1",
+    ]
+    assert told.body.count("acknowledge: trainmon-tui ack gpu") == 8
+
+
+def test_what_is_over_says_after_how_long_and_asks_for_nothing() -> None:
+    told = message(over(alert(), NOW))
+    assert told.title == "RESOLVED video-2b: run-dead"
+    assert "began 2027-01-15 07:29:00 UTC; over since 2027-01-15 08:00:00 UTC, after 31m" in told.body
+    assert "trainmon-tui ack" not in told.body
+    assert (told.severity, told.acknowledge) == ("info", ())
+    assert is_good_news(told)
+
+
+def test_what_is_no_longer_watched_is_not_called_over() -> None:
+    gone = alert(phase="resolved", resolved_at=NOW, ended="no longer watched")
+    told = message(notice(gone, kind="resolve", reason="no longer watched"))
+    assert told.title == "NO LONGER WATCHED video-2b: run-dead"
+    assert "; no longer watched since 2027-01-15 08:00:00 UTC" in told.body
+    assert "over since" not in told.body
+    assert not is_good_news(told)
+
+
+def test_after_an_outage_one_message_tells_all_with_their_own_times() -> None:
+    fired = notice(at=NOW - 20_000)
+    ended = over(alert(), NOW - 18_000)
+    other = notice(alert(id="other", rule="disk-full", subject="disk:login:/fsx", run=None), key="b", at=NOW - 19_000)
+    told = message(ended, other, fired, now=NOW)
+    assert told.title == "CODE RED disk-full login:/fsx and 1 more [5h 33m late]"
+    first, second = told.body.split("\n\n")
+    assert "2027-01-15 02:43:20 UTC, told 5h 16m late: fired" in first
+    assert "2027-01-15 02:26:40 UTC, told 5h 33m late: fired" in second
+    assert "2027-01-15 03:00:00 UTC, told 5h late: over for 1m" in second
+    assert told.key.startswith("several-")
+
+
+def test_the_same_notices_make_the_same_key() -> None:
+    one, two = notice(), over(alert(), NOW + 1)
+    assert message(one, two).key == message(two, one).key != message(one).key
+
+
+def test_of_signs_of_life_that_were_late_the_newest_is_told() -> None:
+    told = message(beat(at=NOW - 9_000, key="a", title="old", lines=("an old line",)), beat())
+    assert told.title == "video-2b alive: step 12,345 [2h 30m late]"
+    assert "an old line" not in told.body
+
+
+def test_a_sign_of_life_is_its_lines() -> None:
+    told = message(beat())
+    assert (told.title, told.body) == ("video-2b alive: step 12,345", "video-2b: alive\n  step 12,345, loss 2.314")
+
+
+def test_ten_thousand_alerts_are_a_message_of_a_size_that_can_be_sent() -> None:
+    many = [alert(id=f"a{i}", subject=f"node:n{i}", summary=f"n{i} is gone", token=TOKEN) for i in range(10_000)]
+    told = message(notice(*many))
+    assert len(told.body.encode()) <= BODY_BYTES
+    assert told.title == "CODE RED video-2b: run-dead n0 and 9,999 more"
+    assert told.body.endswith("… and 9,560 alerts more: trainmon-tui status")
+    assert len(told.acknowledge) == 16
+
+
+def test_alerts_that_a_notice_only_counts_are_counted() -> None:
+    told = message(notice(alert(), kind="digest", more=211, lines=("212 alerts at once", "212 × run-dead (critical)")))
+    assert told.title == "CODE RED video-2b: run-dead and 211 more"
+    assert told.body.startswith("212 alerts at once\n212 × run-dead (critical)\n\nno process of video-2b")
+    assert told.body.endswith("\n\nand 211 alerts more: trainmon-tui status")
+
+
+def test_what_is_about_to_be_told_was_not_told_before() -> None:
+    waiting = Delivery(channel="phone", kind="fire", state="waiting", at=NOW)
+    assert "told before" not in message(notice(alert(delivery=(waiting,)))).body
+
+
+def test_secrets_and_control_characters_of_logs_do_not_leave() -> None:
+    nasty = alert(
+        run="a\x1b[31mb\nc",
+        summary="died\x00 with --api-key hunter2hunter2\nCODE GREEN",
+        evidence=("HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz", f"\x1b]0;\x07wandb login {'0123456789abcdef' * 2}01234567"),
+        advice="https://u:hunter2@host/x",
+        acknowledged_by="ann\x1b[2J",
+    )  # fmt: skip
+    told = message(notice(nasty, reason="x\x07y"))
+    said = told.title + told.body
+    assert not [word for word in ("hunter2", "hf_abc", "0123456789abcdef", "\x1b", "\x00", "\x07") if word in said]
+    assert "\nCODE GREEN" not in told.body
+
+
+def test_evidence_of_a_megabyte_is_cut() -> None:
+    assert len(message(notice(alert(evidence=("x" * 1_000_000,) * 20))).body) < 6_000
+
+
+def test_the_regular_test_asks_to_be_acknowledged() -> None:
+    asked = bulletins.tested({}, NOW, lambda: TOKEN)
+    told = message(notice(*asked.values(), severity="info"))
+    assert told.title == "INFO test of trainmon-tui: please acknowledge it"
+    assert [token for _, token in told.acknowledge] == [TOKEN]
+    assert "mute" not in told.body
+
+
+def test_missing_data_is_told_with_its_reason() -> None:
+    body = message(notice(alert(data="stale", data_why="node:gpu-001 does not answer"))).body
+    assert "it cannot be seen now: node:gpu-001 does not answer" in body
+
+
+def test_a_text_is_cut_at_a_line_and_says_so() -> None:
+    text = "\n".join(f"line {i} ä" for i in range(100))
+    short, is_whole = fit(text, 100, "… more")
+    assert not is_whole
+    assert len(short.encode()) <= 100
+    assert short.split("\n")[-2:] == ["line 8 ä", "… more"]
+    assert fit("whole", 100, "…") == ("whole", True)
+
+
+def test_a_single_line_that_is_too_long_is_cut_between_characters() -> None:
+    short, _ = fit("ä" * 100, 20, "…")
+    assert short == "ä" * 8 + "\n…"
+
+
+def test_every_kind_of_notice_can_be_told() -> None:
+    kinds = next(field.type for field in msgspec.structs.fields(Notice) if field.name == "kind")
+    for kind in kinds.__args__:
+        for about in (notice(kind=kind), notice(kind=kind, alerts=(), title="a title", lines=("a line",))):
+            told = render((about,), NOW)
+            assert told.title
+            assert told.body
+
+
+def test_a_log_of_any_length_leaves_room_for_what_is_to_be_done() -> None:
+    long = tuple(f"Traceback {number} " + "x" * 480 for number in range(10))
+    told = message(notice(alert(evidence=long)))
+    text, is_whole = fitted(told, 4_096, "… more in the file")
+    assert not is_whole
+    assert len(text.encode()) <= 4_096
+    assert "Traceback 9" in text, "the newest line is kept"
+    assert text.split("\n")[-4:] == [*BODY.split("\n")[-3:], "… more in the file"]
+
+
+def test_a_pager_is_told_the_worst_alert_and_what_to_do_before_all_else() -> None:
+    many = [alert(id=f"d{number}", subject=f"run:r{number}", run=f"r{number}") for number in range(30)]
+    text, _ = fitted(message(notice(*many)), 1_000, "…")
+    assert len(text.encode()) <= 1_000
+    assert "→ trainmon-tui requeue video-2b" in text
+    assert "acknowledge: trainmon-tui ack d0 " in text
+
+
+def test_what_is_wrong_comes_before_a_sign_of_life_that_was_late() -> None:
+    told = message(beat(at=NOW - 7_200), notice(at=NOW - 7_000))
+    assert told.title == "CODE RED video-2b: run-dead and 1 more [2h late]"
+    assert told.body.startswith("no process of video-2b is left")
+    assert told.body.endswith(
+        "video-2b alive: step 12,345\nwritten 2027-01-15 06:00:00 UTC, told 2h late\nvideo-2b: alive\n"
+        "  step 12,345, loss 2.314"
+    )
+
+
+def test_a_long_name_hides_neither_how_many_nor_how_late() -> None:
+    long = alert(run="r" * 200, subject="run:" + "r" * 200)
+    title = message(notice(long, more=7, at=NOW - 7_200)).title
+    assert title.startswith("CODE RED rrrr")
+    assert title.endswith("… and 7 more [2h late]")
+    assert len(title) <= 120
+
+
+def test_an_event_has_a_time_and_who_acknowledged_is_told_once() -> None:
+    restarted = alert(rule="restarted", severity="info", event=True, since=NOW - 5)
+    told = message(notice(restarted, kind="event", reason="happened", severity="info"))
+    assert "at 2027-01-15 07:59:55 UTC (5s ago)" in told.body
+    taken = alert(acknowledged_by="phone", acknowledged_at=NOW)
+    body = message(notice(taken, kind="acknowledged", reason="acknowledged by phone", severity="info")).body
+    assert body.count("acknowledged by phone") == 1
+    assert "acknowledged by phone" in message(notice(taken, kind="escalate", reason="x")).body
+
+
+def test_the_page_of_the_run_goes_with_it() -> None:
+    assert message(notice(link="https://wandb.example/a/b")).link == "https://wandb.example/a/b"
+    assert message().link is None
+
+
+def test_what_was_over_before_it_was_told_gets_nobody_up() -> None:
+    told = message(notice(at=NOW - 7_200), over(alert(), NOW - 3_600))
+    assert (told.title, told.severity) == ("RESOLVED video-2b: run-dead [2h late]", "warning")
+    assert message(notice(at=NOW - 7_200), over(alert(id="b"), NOW - 3_600)).severity == "critical"
+
+
+def test_a_title_of_its_own_says_how_bad_it_is() -> None:
+    stuck = beat(kind="direct", severity="warning", title="Ledger stuck: alerts are told directly")
+    assert message(stuck).title == "WARNING Ledger stuck: alerts are told directly"

@@ -1,0 +1,87 @@
+"""What makes an episode of an alert."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from trainmon.alerting.pipeline.flapping import SLOT, STATES, flapped, flapping, name_of, resumed
+from trainmon.model.alert import Alert
+
+NOW = 1_750_000_000.0
+HOT = Alert(
+    id="a", rule="gpu-hot", subject="gpu:n1/0", severity="warning", summary="hot", since=NOW, found_at=NOW,
+    pending_since=NOW,
+)  # fmt: skip
+
+
+def nagios(changed: list[bool]) -> float:
+    """base/flapping.c, over the states oldest first: each change weighs 0.75 (oldest) to 1.25 (newest)."""
+    total = 0.0
+    for place in range(1, 21):
+        if changed[place - 1]:
+            total += (place - 1) * (1.25 - 0.75) / 19 + 0.75
+    return total * 100 / 20
+
+
+def episodes(minutes: list[int]) -> list[Alert]:
+    """One that fired so many minutes ago, each."""
+    return [
+        replace(HOT, id=str(minute), phase="resolved", fired_at=NOW - 60 * minute - 1, resolved_at=NOW - 9_999)
+        for minute in minutes
+    ]
+
+
+@pytest.mark.parametrize(
+    "minutes", [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [5, 9, 13, 17], [16, 17, 18, 19], [0, 6, 12]]
+)
+def test_it_flaps_by_the_weighted_share_of_nagios(minutes: list[int]) -> None:
+    changed = [STATES - 2 - place in minutes for place in range(STATES - 1)]
+    assert bool(flapping(episodes(minutes), NOW)) == (nagios(changed) >= 20.0)
+
+
+def test_what_flaps_is_stable_again_when_the_share_is_small() -> None:
+    still = [replace(alert, flapping=True) for alert in episodes([1, 12])]
+    assert flapping(still, NOW) == {HOT.key: True}
+    assert flapping(still, NOW + 8 * SLOT) == {HOT.key: True}
+    assert flapping(still, NOW + 10 * SLOT) == {HOT.key: False}
+
+
+def test_another_episode_of_what_flaps_inherits_who_was_told() -> None:
+    before = replace(episodes([1])[0], flapping=True, told_on=("phone",), told="warning")
+    newest = replace(episodes([0])[0], phase="firing", resolved_at=None)
+    others = episodes([3, 5, 7])
+    changed = flapped({alert.id: alert for alert in (before, newest, *others)}, NOW).changed
+    assert (changed[newest.id].flapping, changed[newest.id].told_on) == (True, ("phone",))
+    assert (changed[before.id].flapping, changed[before.id].told_on) == (False, ())
+
+
+@pytest.mark.parametrize(
+    ("stood", "outage", "counts"),
+    [
+        (1_800, 60, 1_800),  # goes on where it stood
+        (20, 3_600, 20),
+        (1_800, 3_700, 0),  # too long away: anew
+        (-5, 60, 0),  # dated ahead: its clock was set back meanwhile
+    ],
+)
+def test_what_a_hold_has_stood_counts_after_an_outage(stood: float, outage: float, counts: float) -> None:
+    again = resumed(replace(HOT, pending_since=NOW - outage - stood), outage, NOW)
+    assert again.pending_since is not None
+    assert NOW - again.pending_since == counts
+
+
+def test_what_recovers_when_nobody_looks_is_firing_again() -> None:
+    recovering = replace(HOT, phase="recovering", clear_since=NOW - 50)
+    assert resumed(recovering, 60, NOW).phase == "firing"
+
+
+def test_the_same_happening_has_the_same_name_everywhere_and_no_other_has_it() -> None:
+    name = name_of("run-dead", "run:llm", NOW, {})
+    assert name == name_of("run-dead", "run:llm", NOW + 0.4, {})
+    assert len(name) == 8
+    assert name.isalnum()
+    others = {name_of("run-dead", "run:llm", NOW, {name}), name_of("run-dead", "run:llm", NOW + 5, {}),
+              name_of("run-dead", "run:video", NOW, {}), name_of("run-hung", "run:llm", NOW, {})}  # fmt: skip
+    assert name not in others
+    assert len(others) == 4

@@ -1,0 +1,340 @@
+"""The end of a run: what is a CODE RED, what was a person, what is done; and its restarts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.alerting.rules.runs.states import (
+    LOG,
+    NOW,
+    PROGRESS,
+    READER,
+    SLURM,
+    SPEC,
+    STEP,
+    WITH_WANDB,
+    after,
+    alert,
+    blind,
+    changed,
+    ended,
+    found,
+    job,
+    lines,
+    said,
+    state,
+    wandb,
+    watched,
+    without,
+)
+from trainmon.alerting.rules.registry import RUNS
+from trainmon.alerting.rules.runs.crash_loop import Restarted
+from trainmon.alerting.rules.runs.exit import EndedEarly, Finished, RunDead, RunStopped
+from trainmon.analysis.runs.context import Scene
+from trainmon.analysis.runs.status import judge
+from trainmon.engine.reducers.reduce import fold
+from trainmon.model.action import Action, Execute, Record
+from trainmon.model.alert import Finding
+from trainmon.model.job import Job
+from trainmon.model.state import State, Switch
+from trainmon.model.wandb import WandbRun
+
+DEAD = state(ended(), verdict="dead", why="no job: job 88: its script failed (exit 1) 12m ago, at step 12,880")
+COMPLETED = state(ended("COMPLETED", exit_code="0:0"), verdict="dead", why="job 88: its script ended with status 0")
+
+
+def judged(*jobs: Job, **changes: Any) -> State:
+    """A state whose verdict is the one that its own facts give, once its steps have ended."""
+    seen = state(*jobs, **{"progress": replace(PROGRESS, at=NOW - 730)} | changes)
+    run = seen.runs["llm"]
+    told = judge(run, Scene(seen.nodes, seen.sources, seen.jobs, seen.actions), NOW)
+    return changed(seen, verdict=told.verdict, why=told.why)
+
+
+def test_a_dead_run_is_critical_at_once_when_slurm_says_how_it_ended() -> None:
+    finding = found(RunDead(), DEAD)
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert finding.summary.startswith("llm is dead: job 88: its script failed (exit 1) 12m ago")
+    assert finding.since == NOW - 720
+    assert finding.proven, "its hold is not waited for"
+    assert finding.evidence == LOG.lines
+    assert finding.advice == "N queues another: trainmon-tui queue llm", "Slurm requeues nothing that has ended"
+
+
+def test_a_job_that_is_gone_and_of_which_nobody_says_how_it_ended_waits_for_accounting() -> None:
+    gone = state(job(state="RUNNING", gone_at=NOW - 20), verdict="dead", why="nobody says how it ended")
+    finding = found(RunDead(), gone)
+    assert finding is not None
+    assert not finding.proven, "sacct may still name the person who cancelled it"
+
+
+def test_a_run_that_lives_or_waits_is_not_dead() -> None:
+    assert found(RunDead(), state(job())) is None
+    assert found(RunDead(), judged(job(88, state="PENDING", started_at=None, restarts=1))) is None
+
+
+def test_a_run_that_failed_and_whose_next_job_waits_is_a_warning_after_a_minute() -> None:
+    waiting = job(89, state="PENDING", reason="Resources", started_at=None)
+    finding = found(RunDead(), judged(waiting, ended()))
+    assert finding is not None
+    assert (finding.severity, finding.proven, finding.since) == ("warning", False, NOW - 720)
+    assert finding.summary == (
+        "llm has failed, and does not train until its next job starts: job 89 waits for free nodes; "
+        "before it, job 88: its script failed (exit 1) 12m ago"
+    )
+    for usual in ("TIMEOUT", "PREEMPTED", "COMPLETED"):
+        assert found(RunDead(), judged(waiting, ended(usual))) is None, "a chain of jobs is made for that"
+    armed = Switch(path="/fsx/kill", exists=True, armed_at=NOW - 900, by="ann")
+    assert found(RunDead(), judged(waiting, ended(), kill=armed)) is None, "a person did that"
+
+
+def test_a_job_that_slurm_has_requeued_and_that_waits_is_a_warning_after_a_quarter_of_an_hour() -> None:
+    """It is neither dead nor held: a node of it failed, and the cluster is full."""
+    waiting = job(state="PENDING", reason="Resources", nodes=(), started_at=None, restarts=1)
+    quiet = replace(PROGRESS, at=NOW - 1_200)
+    finding = found(RunDead(), judged(waiting, progress=quiet))
+    assert finding is not None
+    assert (finding.severity, finding.since) == ("warning", NOW - 1_200)
+    assert finding.summary == (
+        "llm does not train: Slurm has requeued its job, for the 1st time; job 88 waits for free nodes; "
+        "its last step was 20m ago, step 12,880"
+    )
+    assert found(RunDead(), judged(waiting)) is None, "it may start any moment"
+    for fine in (replace(waiting, restarts=0), replace(waiting, priority=0)):
+        assert found(RunDead(), judged(fine, progress=quiet)) is None, "it is its first wait, or a person holds it"
+    action = Action(id="a1", verb="requeue", subject="llm", cluster="prod", host="login", title="Requeue job 88",
+                    run="llm", job="prod/88", deed=Execute(("scontrol", "requeue", "88")))  # fmt: skip
+    asked = {"a1": Record(action=action, status="done", done_at=NOW - 1_199)}
+    assert found(RunDead(), judged(waiting, progress=quiet, actions=asked)) is None, "a person did that"
+
+
+def test_attempts_that_fail_one_after_another_are_critical_though_the_next_has_begun() -> None:
+    def failed(number: int, age: float, **changes: Any) -> Job:
+        return ended(number=number, started_at=NOW - age - 90, ends_at=NOW - age, **changes)
+
+    burnt = tuple(failed(90 - place, 10.0 + 120 * place) for place in range(3))
+    present = job(91, started_at=NOW - 5)
+    finding = found(RunDead(), judged(present, *burnt))
+    assert finding is not None
+    assert (finding.severity, finding.proven, finding.since) == ("critical", True, NOW - 250)
+    assert finding.summary.startswith(
+        "llm dies again and again: 3 attempts in a row failed in 5m; the last, job 90: its script failed (exit 1) 10s "
+        "ago; now it is starting: job 91"
+    )
+    assert "trainmon-tui cancel llm" in finding.advice
+    steps = replace(PROGRESS, at=NOW - 2)
+    assert found(RunDead(), judged(job(91, started_at=NOW - 600), *burnt, progress=steps)) is not None
+    assert found(RunDead(), judged(job(91, started_at=NOW - 1_900), *burnt, progress=steps)) is None, "it trains"
+    usual = (burnt[0], failed(89, 130.0, state="TIMEOUT"), burnt[2])
+    assert found(RunDead(), judged(present, *usual)) is None, "not in a row"
+    old = tuple(failed(90 - place, 10.0 + 20_000 * place) for place in range(3))
+    assert found(RunDead(), judged(present, *old)) is None
+
+
+def test_a_job_of_mine_that_never_trained_is_no_code_red() -> None:
+    mine = replace(SPEC, found=True)
+    assert found(RunDead(), changed(DEAD, spec=mine)).severity == "critical"  # type: ignore[union-attr]
+    never = changed(DEAD, spec=mine, progress=replace(PROGRESS, step=None, at=None))
+    assert found(RunDead(), never).severity == "info"  # type: ignore[union-attr]
+
+
+def test_a_dead_run_stays_dead_while_its_witnesses_are_silent() -> None:
+    lost = without(changed(DEAD, verdict="unknown", why="Slurm does not answer"), SLURM)
+    assert blind(RunDead(), DEAD, lost) == f"{SLURM}: no answer in 10 s"
+    unknown = changed(DEAD, verdict="unknown", why="its log is not read")
+    assert blind(RunDead(), DEAD, unknown) == "llm is unknown: its log is not read"
+    gone = replace(DEAD, runs={})
+    assert blind(RunDead(), DEAD, gone) == "the run llm is no longer watched"
+
+
+def test_a_dead_run_that_trains_again_is_over_though_its_log_is_read_from_another_host() -> None:
+    again = changed(DEAD, verdict="healthy", log=replace(LOG, host="n2"))
+    assert blind(RunDead(), DEAD, without(again, READER)) is None
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        judged(ended("CANCELLED", cancelled_by="ana")),
+        judged(ended("FAILED"), kill=Switch(path="/fsx/kill", exists=True, armed_at=NOW - 900, by="ana")),
+    ],
+)
+def test_what_a_person_ended_is_an_information_that_names_who(seen: State) -> None:
+    finding = found(RunStopped(), seen)
+    assert finding is not None
+    assert (finding.severity, finding.person, finding.event) == ("info", True, False)
+    assert "ana" in finding.summary
+    critical = [one for rule in RUNS for one in rule().check(seen, NOW) if one.severity == "critical"]
+    assert critical == [], "never CODE RED"
+
+
+def test_a_run_that_was_stopped_is_not_resolved_by_silence_and_is_by_training() -> None:
+    stopped = state(ended("CANCELLED"), verdict="stopped", why="cancelled by ana")
+    unknown = without(changed(stopped, verdict="unknown"), SLURM)
+    assert blind(RunStopped(), stopped, unknown) == f"{SLURM}: no answer in 10 s"
+    assert blind(RunStopped(), stopped, changed(stopped, verdict="healthy")) is None
+    assert found(RunStopped(), DEAD) is None
+
+
+def test_a_job_that_ends_well_short_of_its_target_is_critical_and_no_second_alert_says_dead() -> None:
+    finding = found(EndedEarly(), COMPLETED)
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert "at step 12,880 of 20,000" in finding.summary
+    assert found(RunDead(), COMPLETED) is None
+    assert found(EndedEarly(), DEAD) is None, "it failed: that is dead"
+
+
+def test_w_and_b_that_says_finished_short_of_the_target_is_the_same() -> None:
+    done = WandbRun(entity="e", project="p", id="a1", name="llm-1", state="finished")
+    told = wandb("ended", runs=(done,), active=())
+    assert "12,880 of 20,000" in said(EndedEarly(), state(spec=WITH_WANDB, wandb=told, verdict="dead", why="ended"))
+
+
+def test_an_early_end_is_not_resolved_by_a_scheduler_that_does_not_answer() -> None:
+    lost = without(changed(COMPLETED, verdict="unknown"), SLURM)
+    assert blind(EndedEarly(), COMPLETED, lost) == f"{SLURM}: no answer in 10 s"
+    assert found(EndedEarly(), state(job())) is None
+
+
+def test_a_run_that_has_reached_its_target_is_told_once_with_its_loss() -> None:
+    progress = replace(PROGRESS, step=20_000, at=NOW - 120)
+    done = state(verdict="finished", why="reached step 20,000 of 20,000", progress=progress)
+    finding = found(Finished(), done)
+    assert finding is not None
+    assert (finding.severity, finding.event, finding.since) == ("info", True, NOW - 120)
+    assert finding.summary == "llm has finished: reached step 20,000 of 20,000, loss 1.87; its last step was 2m ago"
+    assert found(Finished(), done, NOW + 46_800) is None, "it is no news any more"
+    assert found(Finished(), state()) is None
+    assert Finished().blind(without(done, READER), alert(finding), NOW) == f"{READER}: no answer in 10 s"
+
+
+def test_a_job_that_takes_over_is_a_restart_and_names_how_the_last_ended() -> None:
+    queue = (job(89, started_at=NOW - 300), ended(ends_at=NOW - 400))
+    finding = found(Restarted(), state(*queue))
+    assert finding is not None
+    assert (finding.severity, finding.event, finding.since) == ("info", True, NOW - 300)
+    assert finding.summary == (
+        "llm was restarted 5m ago: job 89 has taken over; job 88: its script failed (exit 1) 7m ago; "
+        "the last that was seen is step 12,880"
+    )
+    assert found(Restarted(), state(*queue), NOW + 900) is None
+    assert Restarted().blind(without(state(*queue), SLURM), alert(finding), NOW) == f"{SLURM}: no answer in 10 s"
+
+
+def test_a_requeued_job_is_a_restart_and_a_first_job_is_none() -> None:
+    assert "job 88 was requeued, for the 2nd time" in said(Restarted(), state(job(started_at=NOW - 60, restarts=2)))
+    assert found(Restarted(), state(job(started_at=NOW - 60))) is None
+    assert found(Restarted(), state(job(started_at=NOW - 60), ended(ends_at=NOW - 10))) is None, "a sweep's other job"
+
+
+def test_steps_that_go_back_are_a_restart_where_no_job_is_known() -> None:
+    seen = after(watched(), [lines(NOW, STEP.format(100))], NOW)
+    seen = after(seen, [lines(NOW + 10, STEP.format(110))], NOW + 10)
+    assert found(Restarted(), seen, NOW + 10) is None
+    seen = after(seen, [lines(NOW + 400, STEP.format(51))], NOW + 400)
+    assert "its steps went back from 110" in said(Restarted(), seen, NOW + 410)
+
+
+def test_the_next_run_of_a_group_is_a_restart_where_no_job_is_known() -> None:
+    first = WandbRun(entity="e", project="p", id="a1", name="llm-1", state="crashed", created_at=NOW - 9_000)
+    second = WandbRun(entity="e", project="p", id="a2", name="llm-2", state="running", created_at=NOW - 60)
+    told = wandb(runs=(second, first), active=("a2",), attempts=("a2", "a1"))
+    assert "W&B shows llm-2 (a2) after llm-1 (a1)" in said(Restarted(), state(spec=WITH_WANDB, wandb=told))
+
+
+# ---- a person had ended it, and took the switch back ----
+
+ARMED = Switch(path="/fsx/kill", exists=True, armed_at=NOW - 900, by="ann")
+BACK = Switch(path="/fsx/kill", exists=False, taken_at=NOW + 60)
+
+
+def folded(seen: State, now: float = NOW) -> State:
+    """The state once time has passed: verdicts are judged, and what they were is remembered."""
+    return fold(replace(seen, sources={name: replace(one, phase="up") for name, one in seen.sources.items()}), [], now)
+
+
+def stopped_by_switch(*jobs: Job, **changes: Any) -> State:
+    quiet = replace(PROGRESS, at=NOW - 730)
+    seen = folded(state(*jobs, **{"progress": quiet, "kill": ARMED, "verdict": "unknown"} | changes))
+    assert seen.runs["llm"].verdict == "stopped"
+    return seen
+
+
+def test_a_run_whose_kill_switch_is_taken_back_stays_stopped_and_is_no_code_red() -> None:
+    seen = folded(changed(stopped_by_switch(ended("COMPLETED")), kill=BACK), NOW + 2)
+    finding = found(RunStopped(), seen)
+    assert finding is not None
+    assert finding.summary == (
+        "llm was stopped by a person: the kill switch was armed by ann; nothing of it has run since, last step 12,880"
+    )
+    assert found(RunDead(), seen) is None
+    assert found(EndedEarly(), seen) is None
+    later = folded(changed(seen, log=replace(LOG, at=NOW + 2)), NOW + 4)
+    assert later.runs["llm"].verdict == "stopped"
+
+
+def test_a_run_without_slurm_that_was_stopped_does_not_become_stalled_when_its_switch_is_taken_back() -> None:
+    alone = stopped_by_switch(spec=replace(SPEC, job=None), progress=replace(PROGRESS, at=NOW - 1_000))
+    back = folded(changed(alone, kill=BACK), NOW + 2)
+    assert back.runs["llm"].verdict == "stopped"
+    anew = changed(back, log=replace(LOG, began_at=NOW + 1))
+    assert folded(anew, NOW + 3).runs["llm"].verdict == "stalled", "another log has begun"
+
+
+def test_an_attempt_that_fails_after_the_switch_was_taken_back_is_dead() -> None:
+    seen = changed(stopped_by_switch(ended("COMPLETED")), kill=BACK)
+    again = ended("FAILED", started_at=NOW + 10, ends_at=NOW + 40)
+    seen = replace(seen, jobs={again.key: again})
+    assert folded(seen, NOW + 60).runs["llm"].verdict == "dead"
+
+
+def test_accounting_that_knows_better_is_believed_over_what_looked_like_a_person() -> None:
+    seen = folded(state(ended("CANCELLED"), progress=replace(PROGRESS, at=NOW - 730), verdict="unknown"))
+    assert seen.runs["llm"].verdict == "stopped"
+    better = ended("NODE_FAIL")
+    assert folded(replace(seen, jobs={better.key: better}), NOW + 30).runs["llm"].verdict == "dead"
+
+
+def test_a_person_who_was_named_before_this_program_began_anew_is_believed() -> None:
+    stopped = state(ended("COMPLETED"), verdict="stopped", why="the kill switch is armed since 15m by ann")
+    finding = found(RunStopped(), stopped)
+    assert finding is not None
+    told = replace(COMPLETED, alerts={"a1b2c3d4": replace(alert(finding), since=NOW - 720)})
+    assert "by ann" in said(RunStopped(), told)
+    assert found(EndedEarly(), told) is None
+    failed = replace(DEAD, alerts=told.alerts)
+    assert found(RunDead(), failed) is None
+    later = ended(ends_at=NOW - 100)
+    another = replace(DEAD, jobs={later.key: later}, alerts=told.alerts)
+    assert found(RunDead(), another) is not None, "that is another end"
+
+
+def test_an_event_keeps_the_time_at_which_it_was_told_first() -> None:
+    progress = replace(PROGRESS, step=20_000, at=NOW - 120)
+    done = state(verdict="finished", why="reached step 20,000 of 20,000", progress=progress)
+    finding = found(Finished(), done)
+    assert finding is not None
+    read_anew = changed(done, progress=replace(progress, at=NOW - 110))
+    known = replace(read_anew, alerts={"a1b2c3d4": replace(alert(finding), since=NOW - 120)})
+    assert found(Finished(), known).since == NOW - 120  # type: ignore[union-attr]
+    ahead = state(job(started_at=NOW + 50, restarts=1))
+    assert found(Restarted(), ahead).since == NOW, "its clock is ahead"  # type: ignore[union-attr]
+
+
+def test_a_person_who_has_it_requeued_again_and_again_knows_of_it() -> None:
+    restart = Finding(rule="restarted", subject="run:llm", severity="info", summary="again", run="llm", event=True)
+    told = {
+        name: replace(alert(restart), id=name, since=NOW - 700 + place, fired_at=NOW - 700 + place)
+        for place, name in enumerate(("a", "b", "c"))
+    }
+    present = job(started_at=NOW - 5, restarts=3)
+    assert found(RunDead(), judged(present, alerts=told)).severity == "critical"  # type: ignore[union-attr]
+    action = Action(id="a1", verb="requeue", subject="llm", cluster="prod", host="login", title="Requeue job 88",
+                    run="llm", job="prod/88", deed=Execute(("scontrol", "requeue", "88")))  # fmt: skip
+    asked = {"a1": Record(action=action, status="done", done_at=NOW - 699)}
+    assert found(RunDead(), judged(present, alerts=told, actions=asked)) is None

@@ -1,0 +1,86 @@
+"""All rules about runs together: what they say of a run of which hardly anything is known, and what they are called."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, get_args
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.alerting.rules.runs.states import (
+    NOW,
+    PROGRESS,
+    SPEC,
+    WITH_WANDB,
+    alert,
+    checkpoint,
+    checkpoints,
+    ended,
+    job,
+    state,
+    wandb,
+)
+from trainmon.alerting.rules.base import Rule
+from trainmon.alerting.rules.registry import RUNS
+from trainmon.model.alert import SEVERITIES, Finding
+from trainmon.model.state import Log, Progress, Run, State, Switch, Verdict
+from trainmon.model.wandb import Wandb
+
+SPARSE: tuple[dict[str, Any], ...] = (
+    {"progress": Progress(), "log": None},
+    {"progress": Progress(step=5), "log": Log(host="gone")},
+    {"progress": replace(PROGRESS, at=None, cadence_s=None), "kill": Switch(path="/k"), "save": Switch(path="/s")},
+    {"kill": Switch(path="/k", exists=True), "save": Switch(path="/s", exists=True)},
+    {"checkpoints": checkpoints(), "spec": WITH_WANDB, "wandb": Wandb()},
+    {"checkpoints": checkpoints(checkpoint(None, 99_999, at=None), save_s=None, every_s=None, every_steps=None)},
+    {"spec": replace(WITH_WANDB, job=None, target_step=None, log=None), "wandb": wandb("several", active=("x", "y"))},
+    {"spec": replace(SPEC, found=True, nodes=()), "wandb": wandb("overdue", active=(), runs=())},
+)
+QUEUES = ((), (job(started_at=None),), (ended(ends_at=None, exit_code=None),), (job(89, state="PENDING"), ended()))
+
+
+def everything(seen: State) -> list[tuple[Rule, Finding]]:
+    return [(rule, finding) for rule in (kind() for kind in RUNS) for finding in rule.check(seen, NOW)]
+
+
+@pytest.mark.parametrize("verdict", get_args(Verdict))
+def test_no_rule_raises_on_a_run_of_which_hardly_anything_is_known(verdict: Verdict) -> None:
+    looked = 0
+    for known, jobs in itertools.product(SPARSE, QUEUES):
+        seen = state(*jobs, verdict=verdict, why="it is so", **known)
+        bare = replace(seen, sources={}, jobs={})
+        for one in (seen, bare):
+            for rule, finding in everything(one):
+                assert finding.severity in SEVERITIES
+                assert finding.summary
+                rule.blind(bare, alert(finding), NOW)
+                rule.blind(replace(seen, runs={}), alert(finding), NOW)
+            looked += 1
+    assert looked == 2 * len(SPARSE) * len(QUEUES)
+
+
+def test_of_a_run_that_was_just_named_nothing_is_said() -> None:
+    assert everything(State(at=NOW, runs={"llm": Run(spec=SPEC)})) == []
+
+
+def test_the_rules_have_their_names_and_say_where_their_defaults_are_from() -> None:
+    assert [rule.name for rule in RUNS] == [
+        "run-dead", "ended-early", "not-scheduled", "run-stopped", "finished", "restarted", "run-hung", "run-stalled",
+        "data-stall", "log-unread", "loss-nan", "loss-spike", "skipped-steps", "loss-scale-floor", "slow-throughput",
+        "straggler",
+        "no-job-queued", "time-limit-near", "wandb-several-active", "wandb-heartbeat-lost", "kill-switch-left",
+        "save-switch-ignored", "checkpoint-overdue", "checkpoint-torn", "checkpoint-pointer",
+    ]  # fmt: skip
+    for rule in RUNS:
+        assert rule.origin
+        assert rule.family == "runs"
+
+
+@pytest.mark.parametrize("verdict", ["stopped", "finished"])
+def test_what_a_person_ended_and_what_is_done_is_never_critical(verdict: Verdict) -> None:
+    wreck = checkpoints(checkpoint(12_500, 99, state="torn"), problem="latest is empty", every_steps=1)
+    quiet = replace(PROGRESS, at=NOW - 90_000, skipped_in_row=90)
+    for jobs in ((), (ended("FAILED"),), (ended("COMPLETED"),), (ended("CANCELLED"),)):
+        seen = state(*jobs, verdict=verdict, why="ann", progress=quiet, checkpoints=wreck)
+        assert [finding for _, finding in everything(seen) if finding.severity == "critical"] == []

@@ -1,0 +1,339 @@
+"""Much at once: what hides what, what is told together, and what comes and goes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.trainmon.alerting.stories.story import Story, mail, parts, phone, rule
+from trainmon.alerting.pipeline.inhibit import INHIBITIONS
+from trainmon.alerting.rules.monitoring import ClusterUnreachable
+from trainmon.alerting.rules.registry import RULES
+
+RUN = "run:llm"
+
+
+def gpus(node: int, count: int = 8) -> list[str]:
+    return [f"gpu:gpu-{node:03}/{index}" for index in range(count)]
+
+
+def test_eight_hot_gpus_of_a_node_are_one_message_and_one_end() -> None:
+    with Story(rule("gpu-hot", hold=300)) as story:
+        for gpu in gpus(1):
+            story.at(story.elapsed + 1).wrong("gpu-hot", gpu)
+        story.at(400).expect("fire", *gpus(1))
+        story.at(500).well().at(600).expect("resolve", *gpus(1))
+
+
+def test_a_gpu_that_gets_hot_after_its_neighbours_were_told_is_told_soon_after() -> None:
+    with Story(rule("gpu-hot")) as story:
+        story.at(10).wrong("gpu-hot", gpus(1)[0]).at(11).expect("fire", gpus(1)[0])
+        story.wrong("gpu-hot", gpus(1)[1]).at(13).expect_nothing_else().at(16).expect("fire", gpus(1)[1])
+
+
+def test_many_nodes_of_a_cluster_that_go_one_after_the_other_are_few_messages() -> None:
+    with Story(rule("node-unreachable")) as story:
+        for number in range(60):
+            story.at(10 + number).wrong("node-unreachable", f"node:gpu-{number:03}", sources=())
+        story.at(600)
+        sent = story.new()
+        assert len(sent) <= 8 + 4, "eight at once in a minute, the others together"
+        assert len({alert.subject for notice in sent for alert in notice.alerts}) == 60
+        for _ in range(len(sent)):
+            story.expect("fire")
+
+
+def test_ten_thousand_findings_at_once_are_a_few_messages_and_every_one_is_counted() -> None:
+    with Story(rule("gpu-hot"), rule("xid"), rule("gpu-lost"), phone(), mail()) as story:
+        story.at(10)
+        for number in range(10_000):
+            name = ("gpu-hot", "xid", "gpu-lost")[number % 3]
+            story.wrong(name, f"gpu:gpu-{number // 8:04}/{number % 8}", "warning" if name == "gpu-hot" else "critical")
+        story.at(15).at(100, tick=20)
+        sent = story.new()
+        assert len(sent) <= 4
+        assert sum(len(notice.alerts) + notice.more for notice in sent) == 10_000
+        assert all(notice.alerts[0].severity == notice.severity for notice in sent)
+        assert sum(alert.told is not None for alert in story.state.alerts.values()) == 10_000
+        story.well().at(400, tick=20)
+        assert sum(len(one.alerts) + one.more for one in story.new() if one.kind == "resolve") == 10_000
+        assert len(story.new()) <= 8
+        for notice in story.new():
+            story.expected.add(notice.key)
+
+
+def test_a_storm_that_goes_on_is_told_together_every_half_minute_and_nothing_of_it_is_dropped() -> None:
+    rules = [rule(f"rule-{index}") for index in range(20)]
+    with Story(*rules) as story:
+        for second in range(600):
+            story.at(10 + second).wrong(f"rule-{second % 20}", f"disk:n{second}:/")
+        story.at(1_200, tick=10)
+        assert len(story.new()) <= 60
+        assert sum(len(notice.alerts) + notice.more for notice in story.new()) == 600
+        for notice in story.new():
+            story.expected.add(notice.key)
+
+
+def test_a_node_that_goes_down_hides_its_gpus_and_they_are_told_when_it_is_back_and_they_are_not() -> None:
+    with Story(rule("node-unreachable"), rule("gpu-hot")) as story:
+        story.at(10).wrong("node-unreachable", "node:gpu-001", sources=()).at(11).expect("fire", "node:gpu-001")
+        story.at(20).wrong("gpu-hot", gpus(1)[3]).at(100)
+        hidden = story.alert("gpu-hot")
+        assert hidden.inhibited_by == story.alert("node-unreachable").id
+        assert story.why_not_told(hidden) == f"hidden by {hidden.inhibited_by}"
+        story.expect_nothing_else().well("node:gpu-001").at(170).expect("resolve", "node:gpu-001")
+        story.expect("fire", gpus(1)[3])
+
+
+def test_a_gpu_that_is_lost_is_not_also_hot_nor_an_xid() -> None:
+    with Story(rule("gpu-lost"), rule("gpu-hot"), rule("gpu-missing"), rule("xid")) as story:
+        story.at(10).wrong("gpu-lost", gpus(1)[3]).wrong("gpu-hot", gpus(1)[3]).wrong("gpu-hot", gpus(1)[4])
+        story.wrong("gpu-missing", "node:gpu-001").wrong("xid", f"{gpus(1)[3]} xid 79").at(20)
+        story.expect("digest", gpus(1)[3], gpus(1)[4])
+
+
+def test_a_run_that_a_person_stopped_is_an_information_and_nothing_of_it_is_an_alarm() -> None:
+    follows = ("run-dead", "gpu-idle", "node-unreachable", "run-stalled", "wandb-heartbeat-lost")
+    with Story(rule("run-stopped"), *(rule(name) for name in follows)) as story:
+        story.at(10).wrong("run-stopped", RUN, "info", person=True, summary="stopped by ann (kill switch)")
+        for name in follows:
+            story.wrong(name, "node:gpu-001" if name == "node-unreachable" else RUN, run="llm", sources=())
+        story.at(100)
+        notice = story.expect("fire", RUN)
+        assert (notice.severity, notice.alerts[0].summary) == ("info", "stopped by ann (kill switch)")
+
+
+def test_a_dead_run_hides_its_pace_and_its_idle_gpus_and_not_those_of_another_run() -> None:
+    with Story(rule("run-dead"), rule("gpu-idle"), rule("slow-throughput")) as story:
+        story.at(10).wrong("run-dead", RUN).wrong("slow-throughput", RUN).wrong("gpu-idle", gpus(1)[0], run="llm")
+        story.wrong("gpu-idle", gpus(2)[0], run="video").at(20)
+        story.expect("fire", RUN)
+        story.expect("fire", gpus(2)[0])
+
+
+def test_one_that_was_told_and_is_hidden_later_is_over_where_it_was_told() -> None:
+    with Story(rule("run-dead"), rule("gpu-idle")) as story:
+        story.at(10).wrong("gpu-idle", gpus(1)[0], run="llm").at(11).expect("fire", gpus(1)[0])
+        story.at(100).wrong("run-dead", RUN).at(101).expect("fire", RUN)
+        story.at(200).well(gpus(1)[0]).at(300).expect("resolve", gpus(1)[0])
+
+
+def test_what_waits_for_its_hold_waits_a_little_for_the_worse_that_explains_it() -> None:
+    nodes = [f"node:gpu-{number:03}" for number in range(8)]
+    with Story(rule("node-unreachable", hold=40), ClusterUnreachable(hold=60), sources=nodes) as story:
+        story.at(10).fall_silent(*nodes).at(101)
+        for name in nodes:
+            story.wrong("node-unreachable", name, sources=())
+        story.at(200).expect("fire", "cluster:prod")
+
+
+def test_a_cluster_that_is_cut_off_is_one_message_and_not_one_a_node() -> None:
+    nodes = [f"node:gpu-{number:03}" for number in range(32)]
+    with Story(rule("node-unreachable", hold=60), ClusterUnreachable(), sources=nodes) as story:
+        story.at(10).fall_silent(*nodes).at(101)
+        for name in nodes:
+            story.wrong("node-unreachable", name, sources=())
+        story.at(400)
+        notice = story.expect("fire", "cluster:prod")
+        assert "32 of 32 nodes of prod do not answer" in notice.alerts[0].summary
+        assert all(alert.inhibited_by for alert in story.state.alerts.values() if alert.rule == "node-unreachable")
+        story.speak(*nodes).well().at(600).expect("resolve", "cluster:prod")
+
+
+def test_what_comes_and_goes_is_told_as_that_once_until_it_is_stable() -> None:
+    with Story(rule("infiniband-flapping", keep=0)) as story:
+        story.at(5)
+        for minute in range(60):
+            story.at(10 + 120 * minute).wrong("infiniband-flapping", "node:gpu-001 mlx5_0/1")
+            story.at(70 + 120 * minute).well()
+        kinds = parts(story.new())
+        assert kinds == {"fire": 2, "resolve": 1, "flapping": 1}
+        assert story.alert("infiniband-flapping").flapping
+        for kind in ("fire", "fire", "resolve", "flapping"):
+            story.expect(kind)
+        story.at(60 * 120 + 1_500, tick=5).expect("resolve")
+
+
+def test_thousands_of_happenings_that_are_found_again_are_no_long_look() -> None:
+    with Story(rule("restarted")) as story:
+        for number in range(3_000):
+            story.wrong("restarted", f"run:r{number}", "info", event=True, since=5)
+        story.at(10).well().at(12)
+        for number in range(3_000):
+            story.wrong("restarted", f"run:r{number}", "info", event=True, since=5)
+        story.at(14)
+        assert sum(len(one.alerts) + one.more for one in story.new()) == 3_000
+        story.expected |= {one.key for one in story.new()}
+
+
+def test_what_comes_and_goes_and_then_stays_is_told_as_firing() -> None:
+    with Story(rule("gpu-slowdown", keep=0)) as story:
+        story.at(5)
+        for minute in range(6):
+            story.at(10 + 120 * minute).wrong("gpu-slowdown", gpus(1)[0]).at(70 + 120 * minute).well()
+        story.at(730).wrong("gpu-slowdown", gpus(1)[0]).at(4_000, tick=5)
+        for kind in ("fire", "fire", "resolve", "flapping"):
+            story.expect(kind)
+        story.expect("fire", gpus(1)[0], reason="flapping no more, and it still fires")
+
+
+def test_what_flaps_is_taken_to_the_next_channel_when_nobody_acknowledges_it() -> None:
+    with Story(rule("run-hung", keep=0), mail(), phone(after=600)) as story:
+        story.at(5)
+        for minute in range(20):
+            story.at(10 + 120 * minute).wrong("run-hung", RUN)
+            story.at(70 + 120 * minute).well()
+        for kind in ("fire", "fire", "resolve", "flapping"):
+            story.expect(kind, RUN, on=["mail"])
+        story.expect("escalate", RUN, on=["phone"], reason="nobody has acknowledged it for 1")
+        story.at(20 * 120 + 1_500, tick=5).expect("resolve", RUN, on=["mail", "phone"])
+
+
+def test_what_flaps_and_is_acknowledged_stays_so_when_it_comes_back() -> None:
+    with Story(rule("run-hung", keep=0), mail(), phone(after=600)) as story:
+        story.at(5)
+        for minute in range(20):
+            story.at(10 + 120 * minute).wrong("run-hung", RUN).at(20 + 120 * minute)
+            if minute == 4:
+                story.order("ack", story.alert("run-hung").id)
+            story.at(70 + 120 * minute).well()
+        for kind in ("fire", "fire", "resolve", "flapping"):
+            story.expect(kind, RUN, on=["mail"])
+        story.at(20 * 120 + 1_500, tick=5).expect("resolve", RUN, on=["mail"])
+
+
+def test_what_began_to_flap_under_a_mute_is_told_when_the_mute_ends() -> None:
+    with Story(rule("run-hung", keep=0)) as story:
+        story.at(5).mute(900, run="llm")
+        for minute in range(10):
+            story.at(10 + 120 * minute).wrong("run-hung", RUN)
+            story.at(70 + 120 * minute).well()
+        story.expect("flapping", RUN)
+        story.at(10 * 120 + 1_500, tick=5).expect("resolve", RUN)
+
+
+def test_each_death_wakes_somebody_however_often_it_comes_and_a_mild_one_may_flap() -> None:
+    with Story(rule("run-dead", keep=0, may_flap=False), phone("warning")) as story:
+        story.at(5)
+        for minute in range(8):
+            story.at(10 + 300 * minute).wrong("run-dead", RUN).at(15 + 300 * minute).expect("fire", RUN)
+            story.at(130 + 300 * minute).well().at(140 + 300 * minute).expect("resolve", RUN)
+    with Story(rule("run-dead", keep=0, may_flap=False), phone("warning")) as story:
+        story.at(5)
+        for minute in range(6):
+            story.at(10 + 120 * minute).wrong("run-dead", RUN, "warning").at(70 + 120 * minute).well()
+        story.at(730).wrong("run-dead", RUN).at(735)
+        for kind in ("fire", "fire", "resolve", "flapping"):
+            story.expect(kind, RUN)
+        assert story.expect("fire", RUN).severity == "critical"
+        story.at(900).well().at(905).expect("resolve", RUN)
+
+
+def test_a_mild_one_that_flaps_and_gets_worse_is_told_at_once() -> None:
+    with Story(rule("run-dead", keep=0, may_flap=False), phone("warning")) as story:
+        story.at(5)
+        for minute in range(6):
+            story.at(10 + 120 * minute).wrong("run-dead", RUN, "warning").at(70 + 120 * minute).well()
+        story.at(730).wrong("run-dead", RUN, "warning").at(760)
+        for kind in ("fire", "fire", "resolve", "flapping"):
+            story.expect(kind, RUN)
+        story.wrong("run-dead", RUN).at(763).expect("fire", RUN, reason="flapping no more")
+        story.at(2_000, tick=5)
+
+
+@pytest.mark.parametrize("cause", ["power-brake", "gpu-slowdown", "gpu-hot"])
+def test_a_gpu_that_is_slowed_down_is_why_its_node_holds_the_run_up(cause: str) -> None:
+    with Story(rule(cause), rule("straggler"), phone("warning")) as story:
+        story.at(10).wrong(cause, gpus(1)[3], "warning").at(15).expect("fire", gpus(1)[3])
+        for node in ("gpu-001", "gpu-002"):
+            story.wrong("straggler", f"node:{node}", "warning", run="llm")
+        story.at(400).expect("fire", "node:gpu-002")
+        assert story.alert("straggler", "node:gpu-001").inhibited_by == story.alert(cause).id
+
+
+def test_each_inhibition_names_rules_that_there_are() -> None:
+    names = {rule.name for rule in RULES}
+    for hides in INHIBITIONS:
+        assert {hides.by, *hides.hidden} <= names, hides
+        assert hides.by not in hides.hidden
+
+
+def test_no_two_rules_hide_each_other() -> None:
+    pairs = {(hides.by, hidden) for hides in INHIBITIONS for hidden in hides.hidden}
+    assert not {(by, hidden) for by, hidden in pairs if (hidden, by) in pairs}
+
+
+@pytest.mark.parametrize("size", [1, 5, 50])
+def test_a_message_never_tells_of_one_alert_twice(size: int) -> None:
+    with Story(rule("gpu-hot")) as story:
+        story.at(10)
+        for number in range(size):
+            story.wrong("gpu-hot", f"gpu:gpu-{number:03}/0")
+        story.at(60)
+        told = [alert.id for notice in story.new() for alert in notice.alerts]
+        assert len(told) == len(set(told)) == size
+        for notice in story.new():
+            story.expected.add(notice.key)
+
+
+def test_what_recovers_as_what_hid_it_ends_is_not_told_to_have_fired() -> None:
+    with Story(rule("node-unreachable", keep=60), rule("gpu-hot", keep=300)) as story:
+        story.at(10).wrong("node-unreachable", "node:gpu-001", sources=()).at(11).expect("fire", "node:gpu-001")
+        story.at(20).wrong("gpu-hot", gpus(1)[3]).at(100).well().at(170).expect("resolve", "node:gpu-001")
+        story.at(900)
+        assert story.alert("gpu-hot").ended == "over"
+
+
+def test_what_recovers_as_what_hid_it_ends_and_is_then_not_seen_is_told() -> None:
+    with Story(rule("gpu-lost", keep=300), rule("node-unreachable", keep=0)) as story:
+        story.at(10).wrong("node-unreachable", "node:gpu-001", sources=()).at(11).expect("fire", "node:gpu-001")
+        story.at(20).wrong("gpu-lost", gpus(1)[3]).at(100).well().at(110).expect("resolve", "node:gpu-001")
+        story.at(200).expect_nothing_else().fall_silent("node:gpu-001").at(320).expect("fire", gpus(1)[3])
+
+
+def test_a_dead_run_does_not_hide_that_its_node_is_gone() -> None:
+    """Who queues it again must know which node to leave out."""
+    with Story(rule("run-dead"), rule("node-unreachable")) as story:
+        story.at(10).wrong("run-dead", RUN).wrong("node-unreachable", "node:gpu-001", run="llm", sources=()).at(20)
+        story.expect("fire", RUN)
+        story.expect("fire", "node:gpu-001")
+
+
+def test_a_second_node_that_dies_soon_after_the_first_is_told_at_once_and_so_is_the_eighth() -> None:
+    with Story(rule("node-unreachable")) as story:
+        for number in range(8):
+            at = 10 + 6 * number
+            story.at(at).wrong("node-unreachable", f"node:gpu-{number:03}", sources=()).at(at + 2)
+            story.expect("fire", f"node:gpu-{number:03}")
+
+
+def test_the_first_fault_of_a_node_or_a_run_does_not_wait_in_a_storm_of_another() -> None:
+    rules = [rule(f"rule-{index}") for index in range(20)]
+    with Story(*rules, rule("gpu-lost"), rule("run-dead")) as story:
+        for second in range(120):
+            story.at(10 + second).wrong(f"rule-{second % 20}", f"gpu:gpu-009/{second}", "warning")
+        assert len(story.new()) < 20
+        story.wrong("gpu-lost", gpus(1)[0]).at(132).expect("fire", gpus(1)[0])
+        story.wrong("run-dead", RUN).at(134).expect("fire", RUN)
+        story.wrong("gpu-lost", "gpu:gpu-009/0").at(136).expect("fire", "gpu:gpu-009/0")
+        story.at(600)
+        assert {alert.id for notice in story.kept.notices for alert in notice.alerts} == set(story.state.alerts)
+        for notice in story.new():
+            story.expected.add(notice.key)
+
+
+def test_what_befalls_one_node_at_once_is_one_message_whatever_the_rules() -> None:
+    with Story(rule("gpu-lost"), rule("xid"), rule("ecc-uncorrected"), group_wait=0.5) as story:
+        story.at(10).wrong("gpu-lost", gpus(1)[3]).wrong("xid", f"{gpus(1)[4]} xid 95").at(11)
+        story.wrong("ecc-uncorrected", gpus(1)[4]).wrong("gpu-lost", gpus(2)[0]).at(13)
+        notice = story.expect("digest", gpus(1)[3], f"{gpus(1)[4]} xid 95", gpus(1)[4])
+        assert (notice.severity, notice.alerts[0].subject) == ("critical", gpus(1)[3])
+        story.expect("fire", gpus(2)[0])
+
+
+def test_that_slurm_drains_a_node_whose_gpu_is_lost_is_no_news_and_that_it_is_down_under_a_run_is() -> None:
+    node = "node:gpu-001"
+    with Story(rule("gpu-lost"), rule("node-drained")) as story:
+        story.at(10).wrong("gpu-lost", gpus(1)[3]).at(11).expect("fire", gpus(1)[3])
+        story.at(40).wrong("node-drained", node, "warning").at(100).expect_nothing_else()
+        story.wrong("node-drained", node, "critical").at(110).expect("fire", node)
+        story.wrong("node-drained", node, "warning").at(120).well(gpus(1)[3]).at(300).expect("resolve", gpus(1)[3])

@@ -1,0 +1,250 @@
+"""What watches is watched: sources, channels, the ledger, the way to people; and what is told when nothing is wrong."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.alerting.stories.story import BEGIN, Story, mail, phone, rule
+from trainmon.alerting.heartbeat.notices import HEARTBEAT, sign_of_life
+from trainmon.alerting.heartbeat.self_check import unwell
+from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
+from trainmon.alerting.rules.monitoring import (
+    ChannelFailing,
+    ClusterUnreachable,
+    LedgerStuck,
+    MonitorBlind,
+    OutboxOld,
+    SourceDown,
+    SourceLate,
+    UnansweredTest,
+)
+from trainmon.model.alert import AlertsRecalled, Channel, ChannelsChanged, Duty, DutyChanged, Recalled, Route
+from trainmon.model.state import LedgerTrouble, Run, RunSpec, State
+
+HOUR, DAY = 3_600.0, 86_400.0
+PHONE = Channel(name="phone", type="ntfy", state="ok")
+MAIL = Channel(name="mail", type="apprise", state="ok")
+QUIET = HeartbeatSpec(every=None, test_every=None, start=False)
+
+
+def test_a_queue_that_fails_is_told_after_a_while_and_one_that_restarts_is_not() -> None:
+    with Story(SourceDown(), SourceLate(), sources=("slurm:prod", "node:gpu-001")) as story:
+        story.at(10).fail("slurm:prod", "slurmctld does not answer").at(200).speak("slurm:prod").at(600)
+        story.fail("slurm:prod", "slurmctld does not answer").at(930)
+        notice = story.expect("fire", "source:slurm:prod")
+        assert notice.alerts[0].summary == "slurm:prod fails: slurmctld does not answer"
+        story.speak("slurm:prod").at(1_100).expect("resolve", "source:slurm:prod")
+
+
+def test_a_source_that_fails_and_then_only_falls_silent_is_not_well() -> None:
+    with Story(SourceDown(), sources=("slurm:prod", "node:gpu-001")) as story:
+        story.at(10).fail("slurm:prod", "no route").at(330).expect("fire", "source:slurm:prod")
+        story.sources["slurm:prod"] = replace(story.sources["slurm:prod"], error=None, phase="connecting")
+        story.at(2_000, tick=10)
+        assert story.alert("source-down").data == "stale"
+
+
+def test_when_nothing_at_all_answers_that_is_the_one_thing_told() -> None:
+    names = ("slurm:prod", "node:gpu-001", "node:gpu-002", "node:gpu-003")
+    others = (ClusterUnreachable(hold=60), SourceDown(), SourceLate(), rule("node-unreachable", hold=60))
+    with Story(MonitorBlind(), *others, sources=names) as story:
+        story.at(10).fall_silent(*names).at(110)
+        for name in names[1:]:
+            story.wrong("node-unreachable", name, sources=())
+        story.at(1_000)
+        notice = story.expect("fire", "self")
+        assert notice.alerts[0].summary.startswith("nothing is seen: none of 4 sources answers; the last word came")
+        assert (unwell(story.state, story.clock.wall) or "").startswith("none of 4 sources has answered for")
+        story.speak(*names).well().at(1_200).expect("resolve", "self")
+
+
+def test_a_channel_that_refuses_is_told_by_the_others_at_once() -> None:
+    with Story(ChannelFailing(), OutboxOld(), phone(), mail()) as story:
+        story.hear(ChannelsChanged((PHONE, MAIL))).at(10)
+        broken = replace(PHONE, state="broken", words="401 unauthorized", since=BEGIN + 10, waiting=2)
+        story.hear(ChannelsChanged((broken,))).at(12)
+        notice = story.expect("fire", "channel:phone", on=["mail"])
+        assert notice.alerts[0].summary == "the channel phone (ntfy) refuses: 401 unauthorized; 2 messages waiting"
+        story.hear(ChannelsChanged((PHONE,))).at(100).expect("resolve", "channel:phone", on=["mail"])
+
+
+def test_a_channel_that_is_tried_again_is_told_after_five_minutes_and_its_outbox_is_not_told_too() -> None:
+    with Story(ChannelFailing(), OutboxOld(), phone(), mail()) as story:
+        late = replace(PHONE, state="retrying", words="no route", since=BEGIN + 10, waiting=1, oldest_at=BEGIN + 10)
+        story.hear(ChannelsChanged((late, MAIL))).at(300).expect_nothing_else()
+        story.at(312).expect("fire", "channel:phone", on=["mail"])
+        story.at(2_000, tick=10)
+        assert story.alert("outbox-old").inhibited_by == story.alert("channel-failing").id
+
+
+@pytest.mark.parametrize("later", [0.0, 600.0])
+def test_that_messages_are_overdue_is_told_at_once_by_every_other_channel(later: float) -> None:
+    pager = Route(channel="pager", severity="critical", rules=("run-dead",), after=later)
+    with Story(ChannelFailing(), rule("run-dead"), phone(), mail(), pager) as story:
+        late = replace(PHONE, state="retrying", words="503", since=BEGIN + 10, overdue=1)
+        story.hear(ChannelsChanged((late, MAIL))).at(57).expect("fire", "channel:phone", on=["mail", "pager"])
+        story.hear(ChannelsChanged((PHONE,))).at(200).expect("resolve", "channel:phone", on=["mail", "pager"])
+
+
+def test_with_a_fallback_it_is_told_that_a_channel_fails_and_others_as_usual() -> None:
+    pager = Route(channel="pager", severity="critical")
+    with Story(ChannelFailing(), OutboxOld(), phone(), pager, mail(fallback=True)) as story:
+        broken = replace(PHONE, state="broken", words="401 unauthorized", since=BEGIN + 10)
+        story.hear(ChannelsChanged((broken, MAIL))).at(12).expect("fire", "channel:phone", on=["mail"])
+        story.hear(ChannelsChanged((PHONE, replace(MAIL, oldest_at=BEGIN - 900)))).at(200)
+        story.expect("fire", "channel:mail", on=["phone", "pager"])
+        story.expect("resolve", "channel:phone", on=["mail"])
+
+
+def test_an_only_channel_is_not_told_at_once_that_it_is_late() -> None:
+    with Story(ChannelFailing(), phone()) as story:
+        late = replace(PHONE, state="retrying", words="503", since=BEGIN + 10, overdue=1)
+        story.hear(ChannelsChanged((late,))).at(300).expect_nothing_else()
+        story.at(312).expect("fire", "channel:phone", on=["phone"])
+
+
+def test_when_no_channel_works_that_is_code_red_on_all_of_them() -> None:
+    with Story(ChannelFailing(), phone(), mail()) as story:
+        broken = (replace(PHONE, state="broken", words="gone"), replace(MAIL, state="broken", words="gone"))
+        story.hear(ChannelsChanged(broken)).at(10)
+        story.expect("fire", "channel:phone", on=["phone", "mail"])
+        story.expect("fire", "channel:mail", on=["phone", "mail"])
+        assert unwell(story.state, story.clock.wall) == "every channel refuses what it is given"
+
+
+def test_a_ledger_that_cannot_be_written_is_told_and_starves_the_dead_mans_switch() -> None:
+    with Story(LedgerStuck()) as story:
+        story.at(10).hear(LedgerTrouble("the disk is full")).at(22).expect("fire", "self")
+        assert unwell(story.state, story.clock.wall) == "the ledger cannot be written: the disk is full"
+        story.hear(LedgerTrouble(None)).at(100).expect("resolve", "self")
+        assert unwell(story.state, story.clock.wall) is None
+
+
+def test_a_loop_that_stands_still_starves_the_dead_mans_switch() -> None:
+    with Story() as story:
+        story.at(10)
+        assert unwell(story.state, story.clock.wall) is None
+        assert unwell(story.state, story.clock.wall + 90) == "the rules were not gone through for 1m"
+
+
+# ---- when nothing is wrong -------------------------------------------------------------------------------------------
+
+
+def test_a_quiet_day_is_six_heartbeats_and_nothing_else() -> None:
+    spec = HeartbeatSpec(test_every=None, start=False, host="bastion1")
+    with Story(phone(), mail(), phone_only_red := mail(heartbeat=False), heartbeat=spec) as story:
+        assert phone_only_red.heartbeat is False
+        story.at(DAY + 60, tick=20)
+        assert [notice.kind for notice in story.new()] == ["heartbeat"] * 6
+        for _ in range(6):
+            notice = story.expect("heartbeat", reason="the regular sign of life, every 4h")
+            assert notice.title
+            assert notice.lines[-1] == "told by trainmon-tui on bastion1"
+            assert notice.expires_at == notice.at + 4 * HOUR
+
+
+def test_a_restart_neither_repeats_nor_forgets_the_heartbeat() -> None:
+    spec = HeartbeatSpec(test_every=None, start=False)
+    with Story(phone(), heartbeat=spec) as story:
+        story.at(3 * HOUR, tick=20).restart(down_for=60).at(4 * HOUR - 60, tick=20).expect_nothing_else()
+        story.at(4 * HOUR + 60).expect("heartbeat")
+
+
+def test_a_heartbeat_that_was_due_while_nobody_watched_waits_until_something_was_seen() -> None:
+    spec = HeartbeatSpec(test_every=None, start=False)
+    with Story(phone(), heartbeat=spec) as story:
+        story.at(3 * HOUR, tick=20).fall_silent("node:gpu-001").restart(down_for=2 * HOUR).at(
+            5 * HOUR + 10
+        ).expect_nothing_else()
+        story.speak("node:gpu-001").at(5 * HOUR + 12)
+        assert "not seen" not in "".join(story.expect("heartbeat").lines)
+
+
+def test_a_heartbeat_waits_for_nobody_who_never_answers() -> None:
+    spec = HeartbeatSpec(test_every=None, start=False)
+    with Story(phone(), heartbeat=spec) as story:
+        story.at(3 * HOUR, tick=20).fall_silent("node:gpu-001").restart(down_for=2 * HOUR).at(5 * HOUR + 30)
+        story.expect("heartbeat")
+
+
+def test_the_beginning_and_the_end_of_watching_are_told() -> None:
+    spec = HeartbeatSpec(every=None, test_every=None, switch=False, host="bastion1")
+    with Story(phone(), heartbeat=spec) as story:
+        story.at(30)
+        notice = story.expect("start", reason="it has started")
+        assert notice.title == "trainmon-tui on bastion1 watches from now on"
+        assert notice.lines[0] == "0 runs, 0 nodes, 0 disks; 1 of 1 source answering"
+        assert "this is the only channel" in notice.lines[1]
+        assert "no dead-man's switch" in notice.lines[2]
+        story.alerting.goodbye("SIGTERM")
+        assert story.expect("goodbye", reason="SIGTERM").title == "trainmon-tui on bastion1 watches no more"
+
+
+def test_a_program_that_is_started_again_and_again_says_so_once_and_for_how_long_nobody_looked() -> None:
+    spec = HeartbeatSpec(every=None, test_every=None)
+    with Story(phone(), mail(), heartbeat=spec) as story:
+        story.at(30).expect("start")
+        for _ in range(5):
+            story.restart(down_for=5).at(story.elapsed + 30)
+        story.expect_nothing_else().restart(down_for=3 * HOUR).at(story.elapsed + 30)
+        assert "nobody had looked for 3h" in story.expect("start").lines
+
+
+def test_the_weekly_test_that_somebody_acknowledges_is_over_in_silence() -> None:
+    spec = HeartbeatSpec(every=None, start=False)
+    with Story(UnansweredTest(), phone(), mail(), heartbeat=spec) as story:
+        story.at(7 * DAY + 60, tick=25)
+        notice = story.expect("test", "self", on=["phone", "mail"])
+        alert = notice.alerts[0]
+        story.order("ack", alert.id, token=alert.token, via="phone", by="phone").at(7 * DAY + 200)
+        story.expect("acknowledged", "self")
+        assert story.alert("test").ended == "answered"
+        story.at(13 * DAY, tick=29)
+
+
+def test_a_test_that_nobody_answers_within_a_day_is_told() -> None:
+    spec = HeartbeatSpec(every=None, start=False)
+    with Story(UnansweredTest(), phone(), mail(), heartbeat=spec) as story:
+        story.order("test").at(10)
+        asked = story.expect("test", "self").alerts[0]
+        story.at(DAY + 60, tick=25)
+        notice = story.expect("fire", "self", on=["mail"])
+        assert notice.alerts[0].summary == "nobody has acknowledged the test message of 1d ago"
+        story.order("ack", asked.id).at(DAY + 61)
+        story.expect("acknowledged", "self")
+        story.at(DAY + 200).expect("resolve", "self", on=["mail"])
+
+
+def test_a_sign_of_life_that_cannot_be_put_together_says_so() -> None:
+    """It was made before the alerts of the same look were told: its fault cost them all."""
+    run = Run(spec=RunSpec(name="llm", cluster="prod"), verdict="healthy", eta_at=float("inf"))
+    state, routing = State(at=BEGIN, started_at=BEGIN - DAY, runs={"llm": run}), Routing(routes=(phone(),))
+    (notice,) = sign_of_life(HeartbeatSpec(), routing, state, {HEARTBEAT: str(BEGIN - DAY)}, BEGIN).notices
+    assert notice.lines == ("what there is to say cannot be put together (OverflowError): a fault of this program",)
+
+
+def test_a_finding_since_no_time_at_all_is_found_since_now() -> None:
+    with Story(rule("run-dead"), rule("disk-full")) as story:
+        story.at(10).wrong("run-dead", "run:llm", since=float("-inf")).wrong("disk-full", "disk:a:/").at(12)
+        story.expect("fire", "run:llm")
+        story.expect("fire", "disk:a:/")
+
+
+def test_a_look_that_fails_forgets_nothing_that_it_was_told() -> None:
+    with Story(rule("run-dead")) as story:
+        story.hear(DutyChanged(Duty(holder="other"))).at(10)
+        story.hear(DutyChanged(Duty(holder="us")), AlertsRecalled(Recalled()))
+        story.wrong("run-dead", "run:llm", "loud").at(12)  # type: ignore[arg-type]
+        assert story.state.duty.holder == "us"
+        story.wrong("run-dead", "run:llm").at(14).expect("fire", "run:llm")
+
+
+def test_a_test_that_is_asked_anew_is_not_answered() -> None:
+    spec = HeartbeatSpec(every=None, test_every=7 * DAY, start=False)
+    with Story(UnansweredTest(), heartbeat=spec) as story:
+        story.at(10).order("test").at(12).expect("test")
+        story.at(DAY + 60, tick=20).expect("fire", "self")
+        story.at(7 * DAY + 600, tick=20).expect("test")
+        assert story.alert("test-unanswered").data_why == "nor was the newer one acknowledged yet"
+        story.order("ack", story.alert("test").id).at(story.elapsed + 120).expect("resolve", "self")

@@ -1,0 +1,279 @@
+"""A run from its first step to the message, with all rules on: it trains, hangs, dies, is stopped by a person."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from msgspec.structs import replace
+
+from tests.trainmon.alerting.stories.story import Story, phone
+from trainmon.alerting.rules.registry import RULES
+from trainmon.model.alert import Route
+from trainmon.model.job import Job
+from trainmon.model.probe_wire import (
+    GpuFacts,
+    GpuFactsAll,
+    GpuSample,
+    GpuSamples,
+    LogChunk,
+    Process,
+    SwitchSample,
+    SwitchSamples,
+)
+from trainmon.model.state import JobsSeen, NodeReading, RunsChanged, RunSpec
+
+NODES = ("gpu-001", "gpu-002")
+SPEC = RunSpec(
+    name="llm", cluster="prod", job="llm", log="/fsx/llm.out", kill_switch="/fsx/kill", target_step=90_000, nodes=NODES
+)
+STEP = " iteration {:8d}/   90000 | elapsed time per iteration (ms): 4000.0 | lm loss: {:.4E} |"
+PROSE = "page {:d} of the diary: flour for {:.2f} pounds, and rain again"
+PULSE = "[2026-05-01 03:56:11] PULSE: llm is running for 7:27:33 since 2026-04-30T20:28:38 (88 on 'gpu' partition)"
+
+
+class Training(Story):
+    """A run on two nodes of eight GPUs, under Slurm, with all rules on."""
+
+    def __init__(self, *routes: Route) -> None:
+        super().__init__(*(rule() for rule in RULES), *(routes or (phone("warning"),)), sources=())
+        self.speak("slurm:prod")
+        self.job: Job | None = Job(
+            cluster="prod", id="88", number=88, name="llm", user="ana", state="RUNNING", nodes=NODES,
+            started_at=self.clock.wall,
+        )  # fmt: skip
+        self.steps, self.trains, self.use, self.power, self.pulses = 0, True, 98, 650.0, False
+        self.line = STEP
+        self.kill: float | None = None
+        self.rise = 0.0
+        self.hear(RunsChanged((SPEC,)))
+
+    def live(self, until: float) -> Self:
+        """Let time pass, with samples, lines and the queue every four seconds."""
+        while self.elapsed < until - 1e-6:
+            at = self.clock.wall + 4.0
+            self.hear(*(reading for name in NODES for reading in self._sampled(name, at)))
+            self.hear(NodeReading("gpu-001", "prod", at, self._switch(at)))
+            if self.trains:
+                self.steps += 1
+                self._write(self.line.format(self.steps, 3.0 + self.rise - self.steps / 10_000), at)
+            elif self.pulses:
+                self._write(PULSE, at)
+            if "slurm:prod" not in self.silent:
+                self.hear(JobsSeen("prod", at, () if self.job is None else (self.job,)))
+            self.at(self.elapsed + 4.0, tick=4.0)
+        return self
+
+    def end(self, state: str, **more: str) -> Self:
+        """The job ends now, and its processes are gone."""
+        assert self.job is not None
+        ended = replace(self.job, state=state, ends_at=self.clock.wall, detail_at=self.clock.wall)
+        self.job = replace(ended, **more)
+        self.trains, self.use, self.power = False, 0, 90.0
+        return self
+
+    def _write(self, line: str, at: float) -> None:
+        chunk = LogChunk(1, at, "llm", "/fsx/llm.out", None, at, (line,), seen=1)
+        self.hear(NodeReading("gpu-001", "prod", at, chunk))
+
+    def _switch(self, at: float) -> SwitchSamples:
+        is_armed = self.kill is not None
+        return SwitchSamples(1, at, (SwitchSample("/fsx/kill", exists=is_armed, mtime=self.kill, owner="ann"),))
+
+    def _sampled(self, name: str, at: float) -> list[NodeReading]:
+        used = 70_000 if self.use else 4
+        gpus = tuple(
+            GpuSample(i, temperature_c=60, memory_used_mib=used, utilization_pct=self.use, power_w=self.power)
+            for i in range(8)
+        )
+        owners = (Process(100, user="ana", memory_mib=70_000),) if self.use else ()
+        facts = tuple(
+            GpuFacts(i, uuid=f"{name}-{i}", memory_total_mib=81_559, power_limit_w=700.0, processes=owners)
+            for i in range(8)
+        )
+        return [
+            NodeReading(name, "prod", at, one)
+            for one in (GpuFactsAll(1, at, facts, expected=8), GpuSamples(1, at, gpus))
+        ]
+
+
+def test_a_run_that_trains_says_nothing_for_an_hour() -> None:
+    with Training() as story:
+        story.live(3_600)
+        assert story.state.runs["llm"].verdict == "healthy"
+        assert story.steps == 900
+
+
+def test_a_hang_is_one_critical_message_though_a_watchdog_writes_and_slurm_says_running() -> None:
+    with Training() as story:
+        story.live(600)
+        story.trains, story.pulses, story.use, story.power = False, True, 100, 140.0
+        story.live(600 + 890)
+        assert story.new() == []
+        notice = story.live(600 + 1_200).expect("fire", "run:llm")
+        assert (notice.severity, notice.alerts[0].rule) == ("critical", "run-hung")
+        assert "spin at 100 %" in notice.alerts[0].summary
+        story.live(3_000)
+        story.trains, story.use, story.power = True, 98, 650.0
+        story.live(3_300).expect("resolve", "run:llm")
+
+
+def test_a_log_of_which_no_line_is_known_is_one_information_until_it_falls_silent() -> None:
+    with Training(phone("info")) as story:
+        story.line = PROSE
+        notice = story.live(1_000).expect("event", "run:llm")
+        assert (notice.severity, notice.alerts[0].rule) == ("info", "log-unread")
+        story.live(9_000)
+        assert story.new() == []
+        assert story.state.runs["llm"].verdict == "unknown"
+        story.trains, story.use, story.power = False, 0, 90.0
+        story.live(9_000 + 890)
+        assert story.new() == []
+        notice = story.live(9_000 + 900 + 75).expect("fire", "run:llm")
+        assert notice.severity == "critical"
+        assert "no step has come" not in notice.alerts[0].summary
+        story.trains, story.use, story.power = True, 98, 650.0
+        story.live(10_200).expect("resolve", "run:llm")
+
+
+def test_a_job_that_is_requeued_again_and_again_is_code_red_once_until_it_steps() -> None:
+    """It is never dead for long, and leaves no ended jobs behind."""
+    with Training() as story:
+        story.live(1_200)
+        for times in range(1, 8):
+            assert story.job is not None
+            away = {"state": "PENDING", "reason": "BeginTime", "nodes": (), "started_at": None, "restarts": times}
+            story.job = replace(story.job, **away, detail_at=story.clock.wall)
+            story.trains, story.use, story.power = False, 0, 90.0
+            story.live(story.elapsed + 120)
+            story.job = replace(story.job, state="RUNNING", reason=None, nodes=NODES, started_at=story.clock.wall)
+            story.use, story.power = 30, 200.0
+            story.live(story.elapsed + 60)
+        notice = story.expect("fire", "run:llm")
+        assert (notice.severity, notice.alerts[0].rule) == ("critical", "run-dead")
+        assert "llm is restarted again and again, and has made no step since step 300" in notice.alerts[0].summary
+        story.expect_nothing_else()
+        story.trains, story.use, story.power = True, 98, 650.0
+        story.live(story.elapsed + 300).expect("resolve", "run:llm")
+
+
+def test_a_run_that_dies_again_and_again_is_code_red_each_time_and_at_the_last_at_once() -> None:
+    with Training(phone("critical")) as story:
+        story.live(600)
+        for number in range(89, 94):
+            story.end("FAILED", exit_code="1:0").live(story.elapsed + 120)
+            story.job = Job(
+                cluster="prod", id=str(number), number=number, name="llm", user="ana", state="RUNNING", nodes=NODES,
+                started_at=story.clock.wall,
+            )  # fmt: skip
+            story.trains, story.use, story.power = True, 98, 650.0
+            story.live(story.elapsed + 180)
+        died = story.clock.wall
+        story.end("FAILED", exit_code="1:0").live(story.elapsed + 12)
+        dead = story.alert("run-dead")
+        assert dead.is_firing
+        assert not dead.flapping
+        assert dead.told_on == ("phone",)
+        told = [notice for notice in story.new() if notice.kind in ("fire", "worse", "repeat") and notice.at >= died]
+        began = dead.fired_at or 0.0
+        assert told or began < died, "it was told, and nobody was told that it is over"
+        story.expected |= {notice.key for notice in story.new()}
+
+
+def test_what_may_be_an_evaluation_is_a_warning_and_a_hang_that_follows_is_code_red() -> None:
+    with Training() as story:
+        story.live(600)
+        story.trains = False
+        notice = story.live(600 + 1_200).expect("fire", "run:llm")
+        assert (notice.severity, notice.alerts[0].rule) == ("warning", "run-stalled")
+        story.use, story.power = 100, 140.0
+        notice = story.live(600 + 1_400).expect("fire", "run:llm")
+        assert (notice.severity, notice.alerts[0].rule) == ("critical", "run-hung")
+        story.trains, story.use, story.power = True, 98, 650.0
+        story.live(600 + 1_800)
+        story.expected |= {one.key for one in story.new() if one.kind == "resolve"}
+
+
+def test_a_job_that_fails_is_code_red_with_the_look_that_shows_it_and_silence_does_not_resolve_it() -> None:
+    with Training() as story:
+        story.live(600).end("FAILED", exit_code="1:0").live(608)
+        notice = story.expect("fire", "run:llm")
+        assert (notice.severity, notice.alerts[0].rule) == ("critical", "run-dead")
+        assert "its script failed (exit 1)" in notice.alerts[0].summary
+        story.fall_silent("slurm:prod").live(1_200)
+        assert story.alert("run-dead").is_firing
+        story.expected |= {one.key for one in story.new() if one.alerts[0].rule == "source-late"}
+        story.speak("slurm:prod")
+        story.job = Job(cluster="prod", id="89", number=89, name="llm", user="ana", state="RUNNING", nodes=NODES,
+                        started_at=story.clock.wall)  # fmt: skip
+        story.trains, story.use, story.power = True, 98, 650.0
+        story.live(1_500).expect("resolve", "run:llm")
+        story.expected |= {one.key for one in story.new() if one.alerts[0].rule == "source-late"}
+
+
+def test_what_a_person_stops_wakes_nobody_not_even_when_they_take_their_switch_back() -> None:
+    with Training(phone("warning")) as story:
+        story.live(600)
+        story.kill = story.clock.wall
+        story.live(660).end("COMPLETED", exit_code="0:0").live(1_500)
+        assert story.alert("run-stopped").is_firing
+        assert "ann" in story.alert("run-stopped").summary
+        story.kill = None
+        story.live(7_200)
+        assert story.state.runs["llm"].verdict == "stopped"
+
+
+def test_a_kill_switch_that_its_trainer_never_read_does_not_hide_that_the_run_died() -> None:
+    with Training() as story:
+        story.live(600)
+        story.kill = story.clock.wall
+        story.live(600 + 7_200)
+        assert story.expect("fire", "run:llm").alerts[0].rule == "kill-switch-left"
+        story.end("FAILED", exit_code="1:0").live(600 + 7_300)
+        notice = story.expect("fire", "run:llm")
+        assert (notice.severity, notice.alerts[0].rule) == ("critical", "run-dead")
+        assert notice.alerts[0].advice.startswith("U takes the kill switch back: trainmon-tui unkill llm; then ")
+
+
+def test_a_loss_that_rises_and_stays_is_not_told_to_be_over() -> None:
+    with Training() as story:
+        story.live(1_200)
+        story.rise = 5.0
+        notice = story.live(1_400).expect("fire", "run:llm")
+        assert notice.alerts[0].rule == "loss-spike"
+        story.live(5_000)
+        assert story.alert("loss-spike").phase == "firing"
+        story.rise = 0.0
+        story.live(5_800).expect("resolve", "run:llm")
+
+
+def test_who_wants_to_know_all_is_told_once_who_stopped_it() -> None:
+    with Training(phone("info")) as story:
+        story.live(600).end("CANCELLED", cancelled_by="ann").live(1_500)
+        notice = story.expect("fire", "run:llm")
+        assert (notice.severity, notice.alerts[0].rule, notice.alerts[0].person) == ("info", "run-stopped", True)
+        assert "cancelled by ann" in notice.alerts[0].summary
+
+
+def test_who_cancelled_it_is_waited_for_as_long_as_accounting_takes() -> None:
+    with Training(phone("info")) as story:
+        story.live(600).end("CANCELLED").live(640)
+        assert story.new() == []
+        story.end("CANCELLED", cancelled_by="ann").live(660)
+        assert "cancelled by ann" in story.expect("fire", "run:llm").alerts[0].summary
+    with Training(phone("info")) as story:
+        story.live(600).end("CANCELLED").live(700)
+        assert "somebody cancelled it" in story.expect("fire", "run:llm").alerts[0].summary
+
+
+def test_a_restart_of_ours_forgets_neither_who_stopped_a_run_nor_that_one_is_dead() -> None:
+    with Training() as story:
+        story.live(600)
+        story.kill = story.clock.wall
+        story.live(660).end("COMPLETED", exit_code="0:0").live(1_000)
+        story.kill = None
+        story.live(1_100).restart(60).hear(RunsChanged((SPEC,))).live(4_000)
+        assert story.alert("run-stopped").is_firing
+    with Training() as story:
+        story.live(600).end("FAILED", exit_code="1:0").live(700).expect("fire", "run:llm")
+        story.restart(60).hear(RunsChanged((SPEC,))).live(4_000)
+        assert story.alert("run-dead").is_firing, "and it is told once"

@@ -1,0 +1,116 @@
+"""What a run is really doing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from trainmon.analysis.runs.context import Scene
+from trainmon.analysis.runs.status import judge
+from trainmon.lib.text import duration
+from trainmon.model.state import Gpu, Log, Node, Progress, Run, RunSpec, Source, Switch
+
+NOW = 100_000.0
+SPEC = RunSpec(name="llm", cluster="prod", log="/fsx/llm.out", target_step=20_000, stall_after=900, nodes=("n1",))
+PROGRESS = Progress(step=12_880, loss=1.87, at=NOW - 6, cadence_s=4.1)
+
+
+def run(spec: RunSpec = SPEC, progress: Progress = PROGRESS, **log: Any) -> Run:
+    return Run(spec=spec, progress=progress, log=Log(**{"host": "login", "path": "/fsx/llm.out", "at": NOW - 6} | log))
+
+
+def node(utilization: int, power: float) -> dict[str, Node]:
+    gpus = tuple(Gpu(index=i, utilization_pct=utilization, power_w=power, power_limit_w=700) for i in range(8))
+    return {"n1": Node(name="n1", cluster="prod", gpus=gpus)}
+
+
+def silent(minutes: float) -> Run:
+    return run(progress=replace(PROGRESS, at=NOW - 60 * minutes))
+
+
+def test_steps_that_come_are_healthy() -> None:
+    assert judge(run(), Scene(), NOW) == ("healthy", "step 12,880 6s ago, usually every 4.1s")
+
+
+def test_a_pause_shorter_than_the_floor_is_healthy() -> None:
+    assert judge(silent(14), Scene(), NOW).verdict == "healthy"
+
+
+def test_no_step_for_longer_is_stalled_and_says_the_usual_pace() -> None:
+    verdict, why = judge(silent(16), Scene(), NOW)
+    assert verdict == "stalled"
+    assert why == "no step for 16m (usually every 4.1s), the last was step 12,880"
+
+
+def test_a_slow_run_is_given_ten_of_its_own_steps() -> None:
+    slow = run(progress=replace(PROGRESS, at=NOW - 3000, cadence_s=400))
+    assert judge(slow, Scene(), NOW).verdict == "healthy"
+
+
+def test_gpus_that_spin_without_power_are_a_hang() -> None:
+    verdict, why = judge(silent(60), Scene(node(100, 140), {}), NOW)
+    assert verdict == "hung"
+    assert "spin at 100 % with 20 % of their power" in why
+
+
+def test_idle_gpus_are_a_data_stall() -> None:
+    assert judge(silent(60), Scene(node(0, 90), {}), NOW).verdict == "data-stall"
+
+
+def test_busy_gpus_with_power_are_only_stalled() -> None:
+    assert judge(silent(60), Scene(node(99, 650), {}), NOW).verdict == "stalled"
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_is_diverged(loss: float) -> None:
+    assert judge(run(progress=replace(PROGRESS, loss=loss)), Scene(), NOW).verdict == "diverged"
+
+
+def test_the_target_reached_is_finished_even_when_silent() -> None:
+    done = run(progress=replace(PROGRESS, step=20_000, at=NOW - 9000))
+    assert judge(done, Scene(), NOW) == ("finished", "reached step 20,000 of 20,000")
+
+
+def test_a_silent_run_under_a_kill_switch_was_stopped_and_says_by_whom() -> None:
+    armed = replace(silent(60), kill=Switch(path="/k", exists=True, armed_at=NOW - 3600, by="ann"))
+    assert judge(armed, Scene(), NOW) == ("stopped", "the kill switch is armed since 60m by ann; last step 12,880")
+
+
+def test_a_run_that_says_it_evaluates_or_saves_is_given_time_for_it() -> None:
+    doing = replace(PROGRESS, at=NOW - 1000, doing="eval", doing_at=NOW - 600)
+    assert judge(run(progress=doing), Scene(), NOW) == ("evaluating", "evaluating for 10m after step 12,880")
+    saving = replace(doing, doing="save")
+    assert judge(run(progress=saving), Scene(), NOW).verdict == "saving"
+    assert judge(run(progress=replace(saving, doing_at=NOW - 901)), Scene(), NOW).verdict == "stalled"
+
+
+def test_an_epoch_that_grows_is_progress_where_no_step_is_printed() -> None:
+    epochs = Progress(epoch=0.61, loss=0.5, at=NOW - 6)
+    assert judge(run(progress=epochs), Scene(), NOW) == ("healthy", "epoch 0.61 6s ago")
+
+
+def test_what_cannot_be_seen_is_unknown_and_never_dead() -> None:
+    down = {"node:login": Source(name="node:login", kind="node", cluster="prod", health="down", seen_at=NOW - 42)}
+    assert judge(silent(60), Scene({}, down), NOW) == (
+        "unknown",
+        "login, where its log is read, has not answered for 42s",
+    )
+    assert judge(Run(spec=SPEC), Scene(), NOW).verdict == "unknown"
+    assert judge(Run(spec=replace(SPEC, log=None)), Scene(), NOW).why == "no log is configured for it"
+    assert judge(run(error="no such file"), Scene(), NOW) == ("unknown", "no such file")
+
+
+def test_a_growing_log_without_a_step_is_starting_and_a_quiet_one_idle() -> None:
+    assert judge(run(progress=Progress()), Scene(), NOW).verdict == "starting"
+    assert judge(run(progress=Progress(), at=NOW - 3600), Scene(), NOW).verdict == "idle"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(4.1, "4.1s"), (4.0, "4s"), (42.3, "42s"), (660, "11m"), (11_400, "3h10m"), (187_200, "2d4h"), (9.97, "10s")],
+)
+def test_durations_are_said_as_a_person_says_them(seconds: float, said: str) -> None:
+    assert duration(seconds) == said

@@ -1,0 +1,136 @@
+"""What W&B says for or against the verdict of a run whose log is read."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.analysis.runs.wandb_runs import BUSY, NOW, SPEC, SPINS, heard, logged, source, told, with_job, wrun
+from trainmon.analysis.runs.context import Scene
+from trainmon.analysis.runs.status import judge
+from trainmon.model.state import Switch
+
+
+def test_a_run_that_w_and_b_hears_too_is_simply_healthy() -> None:
+    assert judge(logged(told(wrun())), heard(), NOW) == ("healthy", "step 12,880 6s ago, usually every 4.1s")
+
+
+@pytest.mark.parametrize("state", ["crashed", "killed", "failed", "running"])
+def test_a_lost_heartbeat_while_the_log_steps_is_no_crash(state: str) -> None:
+    verdict, why = judge(logged(told(wrun(state, NOW - 660))), heard(), NOW)
+    assert verdict == "healthy"
+    assert "; W&B heartbeat lost (llm-r1 " in why
+    assert why.endswith("), training goes on")
+
+
+def test_a_crash_that_the_log_has_not_outlived_is_told_and_not_believed_yet() -> None:
+    verdict, why = judge(logged(told(wrun("crashed", NOW - 400)), quiet=400), heard(), NOW)
+    assert verdict == "healthy"
+    assert why.endswith(
+        "; W&B: waiting for the restart: llm-r1 (a1) crashed at step 12,880, the next is expected within 15m"
+    )
+
+
+def test_a_crash_is_believed_once_the_log_is_silent_and_no_job_runs() -> None:
+    crashed = logged(told(wrun("crashed", NOW - 1000)), quiet=1000)
+    verdict, why = judge(crashed, heard(), NOW)
+    assert verdict == "dead"
+    assert why.startswith("W&B says that llm-r1 crashed at step 12,880; no step for 17m")
+    assert judge(crashed, heard(BUSY), NOW).verdict == "stalled"
+    assert judge(replace(crashed, jobs=("prod/88",)), with_job(started=NOW - 9000), NOW).verdict == "stalled"
+
+
+def test_a_script_that_failed_is_dead_at_once_unless_its_log_its_job_or_its_gpus_go_on() -> None:
+    failed = logged(told(wrun("failed", NOW - 30)), quiet=40)
+    assert judge(failed, heard(), NOW) == (
+        "dead",
+        "W&B says that llm-r1 failed at step 12,880; step 12,880 40s ago, usually every 4.1s",
+    )
+    assert judge(failed, heard(BUSY), NOW).verdict == "healthy"
+    assert judge(replace(failed, jobs=("prod/88",)), with_job(started=NOW - 9000), NOW).verdict == "healthy"
+    assert judge(logged(told(wrun("failed", NOW - 300)), quiet=6), heard(), NOW).verdict == "healthy"
+
+
+def test_a_run_that_finished_in_w_and_b_is_finished_as_its_target_says() -> None:
+    done = logged(told(wrun("finished", NOW - 30)), quiet=40)
+    assert judge(done, heard(), NOW).verdict == "finished"
+    early = replace(done, spec=replace(SPEC, target_step=20_000))
+    verdict, why = judge(early, heard(), NOW)
+    assert (verdict, why.split(";")[0]) == (
+        "dead",
+        "W&B says that llm-r1 finished at step 12,880 of 20,000: not finished",
+    )
+
+
+def test_a_loss_that_is_no_number_in_w_and_b_alone_is_diverged_with_key_and_step() -> None:
+    nan = told(wrun(), loss_state="nan", loss_why="train/loss is NaN since step 12,870")
+    verdict, why = judge(logged(nan), heard(), NOW)
+    assert verdict == "diverged"
+    assert why.startswith("W&B: train/loss is NaN since step 12,870; step 12,880 6s ago")
+    borrowed = logged(nan, loss=math.nan, borrowed=("loss",))
+    assert judge(borrowed, heard(), NOW) == ("diverged", "W&B: train/loss is NaN since step 12,870")
+    both = logged(nan, loss=math.nan)
+    assert judge(both, heard(), NOW) == ("diverged", "the loss is NaN at step 12,880")
+    gone = told(wrun("crashed"), loss_state="nan", loss_why="train/loss is NaN since step 12,870")
+    assert judge(logged(gone), heard(), NOW).verdict == "healthy"
+
+
+def test_a_spike_is_told_of_a_healthy_run() -> None:
+    spike = told(wrun(), loss_state="spike", loss_why="spike: 9.1 at step 12,870, usually 2.1 to 2.4")
+    verdict, why = judge(logged(spike), heard(), NOW)
+    assert verdict == "healthy"
+    assert why.endswith("; spike: 9.1 at step 12,870, usually 2.1 to 2.4")
+
+
+def test_several_active_runs_are_named() -> None:
+    both = told(wrun(id="b2", name="llm-r2"), wrun())
+    verdict, why = judge(logged(both), heard(), NOW)
+    assert verdict == "healthy"
+    assert "; W&B: 2 runs are active where one is expected: llm-r2 (b2), llm-r1 (a1) (t/p, group g)" in why
+
+
+def test_a_hang_with_a_heartbeat_says_so() -> None:
+    verdict, why = judge(logged(told(wrun()), quiet=3600), heard(SPINS), NOW)
+    assert verdict == "hung"
+    assert why.endswith("; W&B heard its heartbeat 20s ago")
+
+
+def test_while_w_and_b_does_not_answer_us_the_verdict_is_as_without_it() -> None:
+    crashed = logged(told(wrun("crashed", NOW - 400)), quiet=400)
+    for health in ("late", "down"):
+        deaf = Scene({}, {"wandb:llm": source(health, 1200)})
+        assert judge(crashed, deaf, NOW) == judge(replace(crashed, wandb=None), deaf, NOW)
+
+
+def test_a_stopped_or_finished_run_is_not_argued_with() -> None:
+    stopped = replace(logged(told(wrun("crashed", NOW - 3000)), quiet=3000), kill=Switch(path="/k", exists=True))
+    assert judge(stopped, heard(), NOW).verdict == "stopped"
+    done = logged(told(wrun("crashed", NOW - 3000)), quiet=3000, spec=replace(SPEC, target_step=12_880))
+    assert judge(done, heard(), NOW) == ("finished", "reached step 12,880 of 12,880")
+
+
+def test_a_dead_job_says_that_no_run_has_followed_in_w_and_b() -> None:
+    gone = replace(logged(told(wrun("crashed", NOW - 3600)), quiet=3600), jobs=("prod/88",))
+    scene = with_job("FAILED", NOW - 9000, ends_at=NOW - 3500, nodes=("n1",))
+    verdict, why = judge(gone, scene, NOW)
+    assert verdict == "dead"
+    assert why.endswith("; W&B: llm-r1 (a1) crashed at step 12,880, and none has followed in 15m")
+
+
+def test_steps_that_are_w_and_bs_because_the_log_shows_none_are_said_to_be() -> None:
+    run = logged(told(wrun()), format="wandb")
+    assert judge(run, heard(), NOW).why.endswith("; the steps are W&B's")
+    lost = judge(logged(told(wrun("crashed", NOW - 400)), quiet=6, format="wandb"), heard(), NOW)
+    assert lost.verdict == "healthy"
+    assert lost.why.endswith("), its log still grows")
+
+
+def test_steps_that_only_w_and_b_counts_do_not_stall_when_our_network_fails() -> None:
+    run = logged(told(wrun()), quiet=1800, format="wandb")
+    verdict, why = judge(run, Scene({}, {"wandb:llm": source("down", 1790)}), NOW)
+    assert (verdict, why) == (
+        "unknown",
+        "W&B has not answered for 30m, and no log of it shows a step; the last was step 12,880",
+    )

@@ -1,0 +1,212 @@
+"""The commands that act: the plan is printed, somebody agrees or nothing is done, and the exit status is honest."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.cli.act.parts import Parts, state
+from tests.trainmon.cli.test_main import trainmon
+from tests.trainmon.ledger.records import action, record
+from trainmon.cli.act.follow import Seen
+from trainmon.cli.act.format import in_commands, lines
+from trainmon.cli.act.run import Options, carry_out
+from trainmon.model.action import Ask, Drop, Execute, Mark, Plan, Refusal
+from trainmon.model.state import Source
+
+ASK = Ask(verb="requeue", subjects=("video-2b",), asked_at=1000.0)
+REFUSED = Refusal(subject="sweep", why="its kill switch is armed", hint="take it back first: U")
+REQUEUE = action(
+    facts=(("run", "video-2b"), ("command", "scontrol requeue Incomplete 88")),
+    consequences=("It ends.", "C takes it away for good."),
+    warnings=("12 steps are lost.",),
+    keep_log="login1:/fsx/log",
+)
+PLAN = Plan(ask=ASK, actions=(REQUEUE,))
+OPEN = replace(record(), action=REQUEUE, status="done", done_at=1001.0, outcome="requeued")
+DONE = replace(OPEN, settled_at=1002.0)
+WAITS, RUNS = Mark("it waits again"), Mark("it runs again")
+
+
+def result(parts: Parts, *words: str, **options: Any) -> int:
+    seen = Seen(parts.subscribe)
+    try:
+        return carry_out(parts, seen, "requeue", words or ("video-2b",), Options(**options))
+    finally:
+        seen.close()
+
+
+def test_a_plan_reads_as_a_person_needs_it() -> None:
+    assert list(lines(replace(PLAN, refusals=(REFUSED,)))) == [
+        "Requeue job 88 of video-2b",
+        "  ◆ 12 steps are lost.",
+        "  run      video-2b",
+        "  command  scontrol requeue Incomplete 88",
+        "  first    the end of login1:/fsx/log is copied to the ledger",
+        "  then     It ends.",
+        "           `cancel` takes it away for good.",
+        "✗ refused: sweep: its kill switch is armed",
+        "    → take it back first: `unkill`",
+    ]
+
+
+def test_a_plan_shows_the_line_of_a_switch_and_a_login_shell() -> None:
+    drop = action(deed=Drop("/fsx/kill", "trainmon-tui kill by ana\x1b[2J"), title="Kill")
+    submit = action("a2", deed=Execute(("sbatch", "x"), login_shell=True), title="Queue")
+    assert list(lines(Plan(ask=ASK, actions=(drop, submit)))) == [
+        "Kill",
+        "  its line  trainmon-tui kill by ana",
+        "",
+        "Queue",
+        "  how  in a login shell, for its modules",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("U takes it back", "`unkill` takes it back"),
+        ("look first; K, then wait", "look first; `kill`, then wait"),
+        ("61 C is hot: GPU-X of Node K-1", "61 C is hot: GPU-X of Node K-1"),
+        ("SIGTERM ends it", "SIGTERM ends it"),
+        ("first take it back: U, or trainmon-tui unkill r", "first take it back: trainmon-tui unkill r"),
+        (
+            "armed by ana (“plan C failed; see S”); U takes it back",
+            "armed by ana (“plan C failed; see S”); `unkill` takes it back",
+        ),
+        ("not started until it is released (H).", "not started until it is released (`release`)."),
+    ],
+)
+def test_keys_of_the_dashboard_are_told_as_commands(sentence: str, expected: str) -> None:
+    assert in_commands(sentence) == expected
+
+
+def test_a_dry_run_prints_the_plan_and_does_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    parts = Parts(PLAN)
+    assert result(parts, dry_run=True) == 0
+    assert capsys.readouterr().out.startswith("Requeue job 88 of video-2b\n")
+    assert parts.acted == []
+    assert result(Parts(Plan(ask=ASK, refusals=(REFUSED,))), dry_run=True) == 4
+
+
+def test_the_ask_has_what_the_line_says() -> None:
+    parts = Parts(PLAN)
+    result(parts, "88", dry_run=True, why="slow", count=3, switch="/s", run="video-2b")
+    (ask,) = parts.asked
+    assert (ask.verb, ask.subjects, ask.why, ask.count, ask.switch, ask.run, ask.signal) == (
+        "requeue", ("prod/88",), "slow", 3, "/s", "video-2b", "USR1",
+    )  # fmt: skip
+    assert ask.is_exact, "unsave in a script takes no kill switch back"
+
+
+def test_nobody_at_a_terminal_and_no_yes_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    parts = Parts(PLAN)
+    assert result(parts) == 4
+    assert parts.acted == []
+    told = capsys.readouterr()
+    assert told.out.startswith("Requeue job 88 of video-2b\n")
+    assert told.err == (
+        "trainmon-tui: nothing was done: nobody is at a terminal to agree; --yes goes on without asking\n"
+    )
+
+
+def test_yes_does_it_and_tells_how_it_went(capsys: pytest.CaptureFixture[str]) -> None:
+    parts = Parts(PLAN, [replace(DONE, status="asked", done_at=None, outcome=""), DONE])
+    assert result(parts, yes=True) == 0
+    assert parts.acted == [REQUEUE]
+    assert capsys.readouterr().out.splitlines()[-1].endswith("  Requeue job 88 of video-2b: done: requeued")
+
+
+@pytest.mark.parametrize(("typed", "code"), [(None, 4), ("87", 4), ("88", 0)])
+def test_what_must_be_typed_is_not_skipped_by_yes(
+    typed: str | None, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = Parts(replace(PLAN, typed="88", because="it holds 4 nodes"), [DONE])
+    assert result(parts, yes=True, typed=typed) == code
+    assert bool(parts.acted) == (code == 0)
+    told = capsys.readouterr().err
+    expected = {
+        None: "nothing was done: it holds 4 nodes; to go on without asking: --yes --typed 88",
+        "87": "nothing was done: --typed 87 is not 88",
+        "88": "",
+    }
+    assert told == (f"trainmon-tui: {expected[typed]}\n" if code else "")
+
+
+@pytest.mark.parametrize(("status", "code"), [("failed", 1), ("refused", 4), ("unknown", 3)])
+def test_how_it_went_is_the_exit_status(status: Any, code: int) -> None:
+    assert result(Parts(PLAN, [replace(DONE, status=status, settled_at=1001.0)]), yes=True) == code
+
+
+def test_the_worst_of_several_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    second = replace(REQUEUE, id="a2")
+    becomes = [DONE, replace(DONE, action=second, status="failed", outcome="Access/permission denied")]
+    assert result(Parts(replace(PLAN, actions=(REQUEUE, second)), becomes), yes=True) == 1
+    assert result(Parts(replace(PLAN, refusals=(REFUSED,)), [DONE]), yes=True) == 4
+
+
+def test_what_follows_is_waited_for_and_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    steps = [
+        replace(OPEN, marks=(WAITS, RUNS)),
+        replace(OPEN, marks=(replace(WAITS, at=1003.0), RUNS)),
+        replace(OPEN, marks=(replace(WAITS, at=1003.0), replace(RUNS, at=1130.0)), settled_at=1130.0),
+    ]
+    assert result(Parts(PLAN, steps), yes=True, wait=5.0) == 0
+    told = capsys.readouterr().out.splitlines()[-3:]
+    assert [line[8:] for line in told] == [
+        "  Requeue job 88 of video-2b: done: requeued",
+        "  Requeue job 88 of video-2b: it waits again",
+        "  Requeue job 88 of video-2b: it runs again",
+    ]
+
+
+def test_what_does_not_follow_in_time_is_not_done(capsys: pytest.CaptureFixture[str]) -> None:
+    late = replace(OPEN, marks=(replace(WAITS, at=1003.0), RUNS))
+    assert result(Parts(PLAN, [late]), yes=True, wait=0.05) == 3
+    assert capsys.readouterr().out.endswith("  Requeue job 88 of video-2b: still to come: it runs again\n")
+    missed = replace(OPEN, marks=(replace(WAITS, missed="it ended instead"),), settled_at=1009.0)
+    assert result(Parts(PLAN, [missed]), yes=True, wait=5.0) == 1
+    assert capsys.readouterr().out.endswith("  Requeue job 88 of video-2b: not: it waits again: it ended instead\n")
+
+
+def test_an_unknown_run_is_a_mistake_in_the_call_unless_the_queue_was_not_seen(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert result(Parts(PLAN), "vidoe-2b") == 2
+    assert capsys.readouterr().err == (
+        'trainmon-tui: no run and no job "vidoe-2b"; did you mean "video-2b"? (runs: "video-2b"; a job is named by its'
+        " id)\n"
+    )
+    down = Source(name="slurm:prod", kind="slurm", cluster="prod", health="down", error="no controller answers")
+    assert result(Parts(PLAN, now=state(sources={"slurm:prod": down})), "vidoe-2b") == 3
+    assert capsys.readouterr().err.endswith("trainmon-tui: slurm:prod: no controller answers\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["requeue"], "Missing argument"),
+        (["queue", "r", "--count", "0"], "0 is not in the range"),
+        (["save", "r", "--wait", "2"], "--wait"),
+        (["kill", "r", "--count", "2"], "No such option"),
+    ],
+)
+def test_a_mistake_in_the_call_is_exit_2(argv: list[str], sentence: str) -> None:
+    done = trainmon(*argv)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence in done.stderr
+
+
+def test_help_of_a_verb_imports_nothing_heavy() -> None:
+    import subprocess
+
+    from tests.trainmon.cli.test_main import HEAVY
+
+    code = (
+        "import sys; from trainmon.cli.main import run; run(['kill', '--help']); print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert {name.partition(".")[0] for name in done.stderr.split()} & set(HEAVY) == set()

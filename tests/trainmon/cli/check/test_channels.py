@@ -1,0 +1,107 @@
+"""`check`, of channels: each is told with what came back of a test, whatever the others do; no secret is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab.ntfy_server import NtfyServer, error
+from tests.lab.receiver import DIE, Receiver
+from trainmon.cli.check.channels import check_channels
+from trainmon.cli.check.row import Row
+from trainmon.config.load import Settings, load
+
+ONE = "one channel only (phone): when it fails, nobody hears of it; add one that shares nothing with it"
+SWITCH = "no dead-man's switch: when this machine or this program dies, nobody is told; set [heartbeat] ping"
+
+
+@pytest.fixture
+def ntfy() -> Iterator[NtfyServer]:
+    with NtfyServer.start() as server:
+        yield server
+
+
+@pytest.fixture
+def other() -> Iterator[Receiver]:
+    with Receiver.start() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("TOPIC", "a-topic-of-chance-0b1c2d")
+
+
+def settings(folder: Path, text: str) -> Settings:
+    (folder / "c.toml").write_text(text)
+    return load(folder / "c.toml")
+
+
+def phone(ntfy: NtfyServer, topic: str = "env:TOPIC") -> str:
+    return f'[[notify]]\ntype = "ntfy"\nname = "phone"\nserver = "{ntfy.url}"\ntopic = "{topic}"\n'
+
+
+def said(rows: list[Row]) -> list[tuple[str, str, str]]:
+    return [(row.mark, row.what, row.said) for row in rows]
+
+
+def test_with_nothing_configured_it_is_said_who_is_told_nothing() -> None:
+    assert said(list(check_channels(Settings(), test=True))) == [
+        ("note", "", "nobody is told of anything: the config has no [[notify]]"), ("note", "", SWITCH),
+    ]  # fmt: skip
+
+
+def test_without_notify_nothing_is_sent(tmp_path: Path, ntfy: NtfyServer) -> None:
+    rows = said(list(check_channels(settings(tmp_path, phone(ntfy)), test=False)))
+    assert rows[0] == ("ok", "phone", f"ntfy, 127.0.0.1:{ntfy.port}/***")
+    assert ("note", "", ONE) in rows
+    assert ("note", "", SWITCH) in rows
+    assert ntfy.messages == []
+
+
+def test_each_channel_gets_a_test_and_says_what_came_back(tmp_path: Path, ntfy: NtfyServer, other: Receiver) -> None:
+    hook = f'[[notify]]\ntype = "webhook"\nurl = "{other.url}/hook"\n[heartbeat]\nping = "{other.url}/switch"\n'
+    found = settings(tmp_path, phone(ntfy) + hook)
+    rows = said(list(check_channels(found, test=True)))
+    (message,) = ntfy.messages
+    assert message.title.endswith("a test of trainmon-tui")
+    assert "That you read this shows that the channel phone reaches you." in message.message
+    assert ("ok", "phone", f"ntfy, 127.0.0.1:{ntfy.port}/***: took the test ({message.id})") in rows
+    assert [row[0] for row in rows if row[1] == "webhook"] == ["ok"]
+    assert ("ok", "ping", "took the test") in rows
+    assert {request.path for request in other.taken} == {"/hook", "/switch/log"}
+    assert not [row for row in rows if "dead-man" in row[2] or "one channel" in row[2]]
+    assert rows[-1][2].startswith("a channel that takes a message may still deliver nothing")
+
+
+def test_one_that_refuses_or_dies_says_so_and_the_others_are_told(
+    tmp_path: Path, ntfy: NtfyServer, other: Receiver
+) -> None:
+    ntfy.always(error(40301))
+    other.always(DIE)
+    hook = f'[[notify]]\ntype = "webhook"\nurl = "{other.url}/hunter2"\n[[notify]]\ntype = "command"\n'
+    rows = list(check_channels(settings(tmp_path, f'{phone(ntfy)}{hook}command = ["true"]\n'), test=True))
+    marks = {row.what: row.mark for row in rows if row.subject == "channel"}
+    assert marks == {"phone": "bad", "webhook": "bad", "command": "ok"}
+    refused = next(row for row in rows if row.what == "phone")
+    assert "forbidden" in refused.said
+    assert refused.mend == "mend its [[notify]] in the config"
+    assert "hunter2" not in repr(rows)
+    assert "a-topic-of-chance" not in repr(rows)
+
+
+def test_a_secret_that_is_not_there_is_told_by_its_name_and_the_other_channels_are_tested(
+    tmp_path: Path, ntfy: NtfyServer
+) -> None:
+    other = phone(ntfy).replace('"phone"', '"other"')
+    rows = said(list(check_channels(settings(tmp_path, phone(ntfy, "env:NO_SUCH") + other), test=True)))
+    assert rows[0] == (
+        "bad", "",
+        '[[notify]] #1 (phone): "topic" names the environment variable NO_SUCH, and it is not set',
+    )  # fmt: skip
+    assert [row[:2] for row in rows[:2]] == [("bad", ""), ("ok", "other")]
+    assert len(ntfy.messages) == 1

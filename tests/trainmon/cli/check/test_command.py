@@ -1,0 +1,192 @@
+"""check, on real hosts: every step is told, the first that fails says what to do, and the others are still told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab.sshd import Sshd, keygen
+from tests.trainmon.cli.test_main import trainmon
+from trainmon.cli.check.hosts import look_at_all
+from trainmon.cli.check.row import Row
+from trainmon.config.load import ClusterSettings, ConnectSettings, DiskSettings, RunSettings, Settings
+from trainmon.config.schema import QuotaSettings
+
+HERE = Settings(disks=(DiskSettings(path="/"),))
+
+
+def look(settings: Settings, ssh_config: Path | None = None) -> list[list[Row]]:
+    told: list[int] = []
+    rows = list(
+        look_at_all(settings, is_person_there=False, progress=lambda done, _: told.append(done), ssh_config=ssh_config)
+    )
+    assert told == list(range(1, len(told) + 1))
+    return rows
+
+
+def of(rows: list[Row]) -> list[tuple[str, str]]:
+    return [(row.mark, row.what) for row in rows]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its own: where squeue is installed, a login shell is asked for its Slurm, and reads a profile there."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    with Sshd.start(tmp_path_factory.mktemp("sshd")) as running:
+        yield running
+
+
+def cluster(*nodes: str) -> ClusterSettings:
+    return ClusterSettings(name="lab", nodes=nodes, connect=ConnectSettings(timeout=5.0))
+
+
+def test_this_machine_needs_no_connection() -> None:
+    (rows,) = look(HERE)
+    assert ("ok", "probe") in of(rows)
+    assert ("ok", "/") in of(rows)
+    assert not [row for row in rows if row.what in ("name", "connection", "host key", "login")]
+
+
+def test_every_step_to_a_host_is_told(sshd: Sshd) -> None:
+    settings = Settings(clusters=(cluster("n0", "n1"),), disks=(DiskSettings(path="/", on="nodes"),))
+    first, second = look(settings, sshd.ssh_config(2))
+    steps = [("ok", "name"), ("ok", "connection"), ("ok", "host key"), ("ok", "login"), ("ok", "probe")]
+    assert of(first)[:5] == steps
+    assert of(second)[:5] == steps
+    assert {row.subject for row in first} == {"n0"}
+    assert ("ok", "/") in of(second)
+
+
+def test_an_unknown_host_key_stops_there_and_says_how_to_add_it(sshd: Sshd, tmp_path: Path) -> None:
+    extra = f"Host n0\n  UserKnownHostsFile {tmp_path}/none\n"
+    bad, good = look(Settings(clusters=(cluster("n0", "n1"),)), sshd.ssh_config(2, extra=extra))
+    assert of(bad) == [("ok", "name"), ("ok", "connection"), ("bad", "host key")]
+    assert "SHA256:" in bad[-1].said + bad[-1].mend
+    assert ("ok", "probe") in of(good)
+
+
+def test_a_refused_login_says_what_to_do(sshd: Sshd, tmp_path: Path) -> None:
+    stranger = keygen(tmp_path / "stranger")
+    extra = f"Host n0\n  IdentityFile {stranger}\n  IdentitiesOnly yes\n"
+    config = sshd.ssh_config(1, extra=extra, path=tmp_path / "config")
+    config.write_text(config.read_text().replace(f"IdentityFile {sshd.key}", ""))
+    (rows,) = look(Settings(clusters=(cluster("n0"),)), config)
+    assert of(rows) == [("ok", "name"), ("ok", "connection"), ("ok", "host key"), ("bad", "login")]
+    assert rows[-1].mend
+
+
+def test_a_name_without_an_address_and_a_closed_port_are_told_apart(sshd: Sshd, tmp_path: Path) -> None:
+    extra = "Host n0\n  HostName no-such-host.invalid\nHost n1\n  Port 1\n"
+    nameless, closed = look(Settings(clusters=(cluster("n0", "n1"),)), sshd.ssh_config(2, extra=extra))
+    assert of(nameless) == [("bad", "name")]
+    assert nameless[0].said.startswith("no-such-host.invalid has no address: ")
+    assert nameless[0].mend == "set HostName for n0 in ~/.ssh/config, or mend the name in the config"
+    assert of(closed) == [("ok", "name"), ("bad", "connection")]
+
+
+def test_every_path_of_a_run_is_looked_at_where_it_is_read(sshd: Sshd, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "1.out").write_text("step 1\n")
+    (tmp_path / "kill").touch()
+    good = RunSettings(
+        name="good",
+        log=f"{tmp_path}/logs/*.out",
+        checkpoints=str(tmp_path / "logs"),
+        kill_switch=str(tmp_path / "kill"),
+        save_switch=str(tmp_path / "save"),
+    )
+    bad = RunSettings(name="bad", log=f"{tmp_path}/none/*.out", checkpoints=f"{tmp_path}/nowhere")
+    lab = ClusterSettings(name="lab", login="n0", nodes=("n1",))
+    reader, other = look(Settings(clusters=(lab,), runs=(good, bad)), sshd.ssh_config(2))
+    said = {(row.mark, row.what, row.said) for row in reader}
+    assert ("ok", f"{tmp_path}/logs/*.out", f"followed: {tmp_path}/logs/1.out") in said
+    assert ("ok", str(tmp_path / "logs"), "can be searched") in said
+    assert ("ok", str(tmp_path), "switches can be made") in said
+    assert ("ok", str(tmp_path / "kill"), "armed") in said
+    assert ("ok", str(tmp_path / "save"), "not armed") in said
+    assert ("bad", f"{tmp_path}/nowhere", "not there, or no directory") in said
+    (lost,) = [row for row in reader if row.mark == "bad" and row.what == f"{tmp_path}/none/*.out"]
+    assert lost.mend == "start the run bad, or mend its `log` in the config"
+    assert not [row for row in other if row.what.startswith(str(tmp_path))]
+
+
+# ---- the answer on the terminal -------------------------------------------------------------------------------------
+
+
+def test_all_mistakes_of_a_config_are_listed(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text('readonly = 1\n[[run]]\nname = "a"\nlogg = "/l"\n')
+    done = trainmon("check", "--config", "c.toml", cwd=tmp_path, LC_ALL="C.UTF-8")
+    assert (done.returncode, done.stderr) == (2, "")
+    first, second = done.stdout.splitlines()
+    assert first == '✗ config       c.toml: no setting "readonly"; did you mean "read_only"?'
+    assert second == '✗ config       c.toml: [[run]] #1 (a): no setting "logg"; did you mean "log"?'
+
+
+def test_a_missing_config_says_what_writes_one(tmp_path: Path) -> None:
+    done = trainmon("check", "--config", "c.toml", cwd=tmp_path, LC_ALL="C.UTF-8")
+    assert done.returncode == 2
+    assert done.stdout.splitlines() == [
+        "✗ config       c.toml: there is no such file",
+        "    → trainmon-tui init --output c.toml writes one",
+    ]
+
+
+def test_this_machine_is_well_and_plain_ascii_where_it_must_be(tmp_path: Path) -> None:
+    done = trainmon("check", cwd=tmp_path, TRAINMON_CONFIG="", HOME=str(tmp_path), TRAINMON_ASCII="1")
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.isascii()
+    assert done.stdout.startswith("v config       no file: 1 cluster, 0 runs\n")
+    assert done.stdout.endswith("all is well\n")
+
+
+def test_headless_does_not_count_on_an_agent(tmp_path: Path) -> None:
+    environ = {"TRAINMON_CONFIG": "", "HOME": str(tmp_path), "SSH_AUTH_SOCK": "/run/agent", "LC_ALL": "C.UTF-8"}
+    done = trainmon("check", "--headless", cwd=tmp_path, **environ)
+    assert "the agent of this login session was not used: a service started without you has none" in done.stdout
+    assert "    → give it a key file of its own, without a passphrase: IdentityFile in ~/.ssh/config" in done.stdout
+
+
+def test_tables_and_settings_that_are_not_used_yet_are_told(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(
+        '[[notify]]\ntype = "ntfy"\ntopic = "hunter2"\n[[disk]]\npath = "/"\nlag = "30m"\n'
+        '[[run]]\nname = "r"\nmodel_family = "reasoning"\n'
+    )
+    done = trainmon("check", "--config", "c.toml", cwd=tmp_path, HOME=str(tmp_path), LC_ALL="C.UTF-8")
+    assert "◆ config       [[run]] #1 model_family read, and not used by this version" in done.stdout
+    assert done.stdout.count("not used by this version") == 1
+    assert "hunter2" not in done.stdout + done.stderr
+
+
+def test_a_machine_without_an_ssh_command_is_told(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "sh").symlink_to("/bin/sh")
+    environ = {"TRAINMON_CONFIG": "", "HOME": str(tmp_path), "PATH": str(tmp_path / "bin"), "LC_ALL": "C.UTF-8"}
+    done = trainmon("check", cwd=tmp_path, **environ)
+    assert "◆ ssh          no ssh command here: its config is read by paramiko, which ignores Include" in done.stdout
+    assert "    → install OpenSSH's client" in done.stdout
+
+
+def test_a_quota_is_asked_and_told(tmp_path: Path) -> None:
+    script = tmp_path / "lfs"
+    script.write_text(f"#!/bin/sh\necho '{tmp_path} 5242880* 4194304 6291456 6d 12 0 100 -'\n")
+    script.chmod(0o755)
+    asked = QuotaSettings(command=(str(script), "quota", "-q", "-u", "me"), parser="lustre")
+    (rows,) = look(Settings(disks=(DiskSettings(path=str(tmp_path), quota=asked),)))
+    row = next(row for row in rows if row.what == f"quota {tmp_path}")
+    assert (row.mark, row.said) == ("ok", "user me: 5.0G of 6.0G, 12 files of 100")
+
+
+def test_a_quota_command_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:
+    asked = QuotaSettings(command=("mmlsquota-of-nowhere", "-Y"), parser="gpfs")
+    counted = QuotaSettings(command=("du", "-s", str(tmp_path)), parser="du", limit=10**12)
+    disks = (DiskSettings(path=str(tmp_path), quota=asked), DiskSettings(path="/", quota=counted))
+    (rows,) = look(Settings(disks=disks))
+    quotas = [row for row in rows if row.what.startswith("quota ")]
+    assert [(row.mark, row.mend) for row in quotas] == [("bad", "name it with its whole path"), ("note", "")]
+    assert quotas[1].said == "du walks through all of it: it is run every 6 h at most, and not by check"

@@ -1,0 +1,68 @@
+"""`check`, of the machine that `[daemon]` names: each way in which nobody may be told has its sentence and its mend."""
+
+from __future__ import annotations
+
+from tests.collectors.daemon.test_collector import UNREACHABLE, Bastion, HandClock
+from trainmon.cli.check.daemon import START, ask, check_daemon
+from trainmon.cli.check.row import Row
+from trainmon.config.alerts import DaemonSettings
+from trainmon.config.load import Settings
+from trainmon.transport.shell import Completed
+
+SETTINGS = Settings(daemon=DaemonSettings(host="bastion"))
+
+
+def rows(bastion: Bastion, clock: HandClock) -> list[Row]:
+    def dial() -> Bastion:
+        if bastion.down is not None:
+            raise bastion.down
+        return bastion
+
+    return list(ask(SETTINGS, "bastion", dial, clock))
+
+
+def told(answer: Completed) -> list[Row]:
+    clock = HandClock()
+    bastion = Bastion(clock)
+    bastion.answer = lambda argv: answer
+    return rows(bastion, clock)
+
+
+def test_without_a_daemon_nothing_is_said() -> None:
+    assert list(check_daemon(Settings(), None, is_person_there=False)) == []
+
+
+def test_one_that_watches_says_who_and_by_how_many_channels() -> None:
+    clock = HandClock()
+
+    assert rows(Bastion(clock), clock) == [
+        Row("ok", "daemon", "bastion", "pid 7 tells people by 1 channel, looked 4s ago")
+    ]
+
+
+def test_one_that_nobody_has_started_says_how() -> None:
+    clock = HandClock()
+
+    assert told(Bastion(clock).nobody()) == [
+        Row("bad", "daemon", "bastion", "nobody watches: alerts-only ended", START)
+    ]
+
+
+def test_a_host_that_is_not_reached_and_a_program_that_is_not_found_are_told_apart() -> None:
+    clock = HandClock()
+    bastion = Bastion(clock)
+    bastion.down = UNREACHABLE
+    assert rows(bastion, clock) == [
+        Row("bad", "daemon", "bastion", "no answer in 10 s", "try: ssh bastion trainmon-tui status")
+    ]  # fmt: skip
+
+    assert told(Completed(127, b"", b"not found")) == [
+        Row("bad", "daemon", "bastion", "trainmon-tui is not found there",
+            'say where it is: [daemon] command = ["/path/on/bastion/trainmon-tui"]')
+    ]  # fmt: skip
+
+
+def test_another_version_is_said() -> None:
+    (row,) = told(Completed(0, b'{"version":9,"at":1.0}', b""))
+
+    assert (row.mark, row.said) == ("bad", "its status is of version 9, not 1")

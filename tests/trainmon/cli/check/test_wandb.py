@@ -1,0 +1,89 @@
+"""check, of W&B: whose key, which runs, and what to do; with the real client against a server on loopback."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from collectors.wandb.child_process import Client
+from collectors.wandb.login import find
+from tests.lab.wandb_asking import environ_of
+from tests.lab.wandb_server import WandbServer
+from trainmon.cli.check.row import Row
+from trainmon.cli.check.wandb import check_wandb
+from trainmon.model.state import RunSpec
+from trainmon.model.wandb import WandbSpec
+
+
+def a_run(name: str, group: str = "final", project: str = "tester/video") -> RunSpec:
+    return RunSpec(name=name, cluster="prod", wandb=WandbSpec(project=project, group=group))
+
+
+@dataclasses.dataclass
+class Checked:
+    server: WandbServer
+    home: Path
+
+    def rows(self, *runs: RunSpec, **environ: str) -> list[Row]:
+        told = environ_of(self.server, self.home, **environ)
+        rows = check_wandb(runs, partial(find, told), partial(Client, told))
+        assert self.server.key not in str(rows)
+        return rows
+
+
+@pytest.fixture
+def checked(tmp_path: Path) -> Iterator[Checked]:
+    with WandbServer.start() as server:
+        yield Checked(server, tmp_path)
+
+
+def test_nothing_is_asked_where_no_run_names_a_project(checked: Checked) -> None:
+    assert checked.rows(RunSpec(name="llm", cluster="prod")) == []
+    assert checked.server.requests == []
+
+
+def test_without_a_key_it_says_how_to_get_one(checked: Checked) -> None:
+    host = checked.server.url.removeprefix("http://")
+    (row,) = checked.rows(a_run("llm"), WANDB_API_KEY="")
+    hint = "log in with `wandb login`, or set WANDB_API_KEY"
+    assert row == Row("bad", "W&B", "key", f"there is no key for {host}", hint)
+    assert checked.server.requests == []
+
+
+def test_the_key_the_account_and_each_run_are_told(checked: Checked) -> None:
+    server = checked.server
+    host = server.url.removeprefix("http://")
+    server.add_run("one", group="final")
+    for number in (1, 2):
+        server.add_run(f"twin-{number}", group="twins")
+    server.add_run("gone", group="done", state="finished")
+    runs = (
+        a_run("llm"),
+        a_run("two", "twins"),
+        a_run("old", "done"),
+        a_run("new", "next"),
+        a_run("bad", "x", "tester/vdeo"),
+    )
+    key, account, llm, two, old, new, bad = checked.rows(*runs)
+    assert key == Row("ok", "W&B", "key", f"in WANDB_API_KEY, for {host}")
+    assert account == Row("ok", "W&B", "server", f"{host} answers tester")
+    assert (llm.mark, llm.what) == ("ok", "run llm")
+    assert llm.said.startswith("tester/video, group final: ")
+    assert "is running, heartbeat" in llm.said
+    assert (two.mark, two.mend) == ("note", "end all but one, or give each a run of its own in the config")
+    assert "2 runs are active where one is expected" in two.said
+    assert (old.mark, "none is active" in old.said) == ("ok", True)
+    assert (new.mark, "W&B has no run of tester/video, group next" in new.said) == ("note", True)
+    assert (bad.mark, bad.what, bool(bad.mend)) == ("bad", "run bad", True)
+
+
+def test_a_server_that_does_not_answer_is_told_once(checked: Checked) -> None:
+    checked.server.answer_with(401)
+    key, server = checked.rows(a_run("llm"), a_run("two"))
+    assert (key.mark, server.mark, server.what) == ("ok", "bad", "server")
+    assert "refuses the key" in server.said
+    assert server.mend

@@ -1,0 +1,79 @@
+"""init writes a config that loads, privately, and never over another."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.trainmon.cli.test_main import trainmon
+from trainmon.cli.init.slurm import Found
+from trainmon.cli.init.template import text
+from trainmon.config import load as config
+from trainmon.model.job import SchedulerNode
+
+
+def test_what_it_writes_loads_and_is_private(tmp_path: Path) -> None:
+    done = trainmon("init", "login1", "gpu-[001-004]", cwd=tmp_path, HOME=str(tmp_path))
+    assert (done.returncode, done.stdout) == (0, "wrote trainmon.toml; next: trainmon-tui check\n")
+    file = tmp_path / "trainmon.toml"
+    assert file.stat().st_mode & 0o777 == 0o600
+    cluster = config.load(file).clusters[0]
+    assert (cluster.login, cluster.nodes) == ("login1", ("gpu-001", "gpu-002", "gpu-003", "gpu-004"))
+
+
+def test_every_comment_is_a_setting_that_loads(tmp_path: Path) -> None:
+    file = tmp_path / "t.toml"
+    file.write_text(re.sub(r"(?m)^# (?=\[|\w+ = )", "", text("main", "login1", ["gpu-[001-004]"])))
+    settings = config.load(file)
+    assert settings.read_only
+    assert settings.runs[0].nodes == ("gpu-001", "gpu-002", "gpu-003", "gpu-004")
+    assert (settings.log_formats[0].name, [disk.path for disk in settings.disks]) == ("mine", ["/", "/shared"])
+
+
+@pytest.mark.parametrize("table", [config.ClusterSettings, config.RunSettings, config.DiskSettings])
+def test_every_setting_that_is_used_is_in_it(table: type) -> None:
+    from tests.docs import notes
+
+    used = {name for name, note in notes(table).items() if "Not used yet." not in note}
+    assert {name for name in used if f"{name} = " not in text("main", "login1", ["gpu-001"])} == set()
+
+
+def test_an_old_file_stays_unless_forced(tmp_path: Path) -> None:
+    file = tmp_path / "trainmon.toml"
+    file.write_text("read_only = true\n")
+    done = trainmon("init", "gpu-001", cwd=tmp_path, HOME=str(tmp_path))
+    assert done.returncode == 2
+    assert "Error: trainmon.toml is there already; --force replaces it" in done.stderr
+    assert file.read_text() == "read_only = true\n"
+    assert trainmon("init", "gpu-001", "--force", cwd=tmp_path, HOME=str(tmp_path)).returncode == 0
+    assert config.load(file).clusters[0].nodes == ("gpu-001",)
+    assert [path.name for path in tmp_path.iterdir()] == ["trainmon.toml"]
+
+
+def test_a_directory_that_others_can_write_is_told_at_once(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    done = trainmon("init", "gpu-001", cwd=tmp_path, HOME=str(tmp_path))
+    assert done.stderr == (
+        "trainmon-tui will not read it by itself here: others may write its directory; "
+        "chmod go-w ., or name it with --config\n"
+    )
+
+
+@pytest.mark.parametrize("host", ["gpu-[001-", "a b", "-oProxyCommand=id", "a\x1b[2J", '"\n[daemon]'])
+def test_a_bad_host_is_refused_and_nothing_is_written(tmp_path: Path, host: str) -> None:
+    done = trainmon("init", "--", host, cwd=tmp_path, HOME=str(tmp_path))
+    assert (done.returncode, list(tmp_path.iterdir())) == (2, [])
+    assert "\x1b" not in done.stderr
+
+
+def test_it_can_be_printed(tmp_path: Path) -> None:
+    done = trainmon("init", "gpu-001", "--output", "-", cwd=tmp_path, HOME=str(tmp_path))
+    assert 'nodes = ["gpu-001"]' in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_slurm_of_one_node_has_one_node() -> None:
+    alone = SchedulerNode(name="gpu-1", cluster="main", state="IDLE")
+    assert Found("me", "22.05.8", (alone,), ()).summary == "Slurm 22.05.8: 1 node, gpu-1; 1 IDLE"

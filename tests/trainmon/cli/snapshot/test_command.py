@@ -1,0 +1,202 @@
+"""snapshot: one reading of everything, for people and for scripts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from collectors.connections import here
+from tests.trainmon.cli.test_main import trainmon
+from trainmon.cli.act.run import have_spoken
+from trainmon.cli.snapshot.command import are_read, asked_for, has_spoken
+from trainmon.cli.snapshot.tables import lines
+from trainmon.cli.table import table
+from trainmon.config.load import ClusterSettings, DiskSettings, RunSettings, Settings
+from trainmon.engine.snapshot import exit_status, verdict
+from trainmon.model.job import Cluster
+from trainmon.model.state import Disk, Gpu, Log, Node, Progress, Run, RunSpec, Source, State
+
+MEGATRON = (
+    " [2026-01-02 03:04:05] iteration      120/    1000 | consumed samples:        30720 |"
+    " elapsed time per iteration (ms): 4100.0 | learning rate: 1.000000E-04 | global batch size:   256 |"
+    " lm loss: 2.113000E+00 | loss scale: 1.0 | grad norm: 0.310 | number of skipped iterations:   0 |"
+    " number of nan iterations:   0 |\n"
+)
+
+
+def test_this_machine_and_its_run_as_json(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(MEGATRON)
+    (tmp_path / "c.toml").write_text(
+        f'[[run]]\nname = "r"\nlog = "{tmp_path}/train.log"\ntarget_step = 1000\n[[disk]]\npath = "/"\n'
+    )
+    done = trainmon("snapshot", "--json", "--config", "c.toml", "--wait", "30s", cwd=tmp_path, HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["version"], told["verdict"]) == (1, "well")
+    assert [source["health"] for source in told["sources"]] == ["ok"]
+    assert told["nodes"][0]["memory_total_mib"] > 0
+    assert "/" in [disk["path"] for disk in told["disks"]]
+    (run,) = told["runs"]
+    assert (run["name"], run["step"], run["target_step"], run["loss"]) == ("r", 120, 1000, 2.113)
+    assert run["log"]["path"] == str(tmp_path / "train.log")
+
+
+def test_a_quota_of_the_config_is_asked_and_told(tmp_path: Path) -> None:
+    script = tmp_path / "lfs"
+    script.write_text(f"#!/bin/sh\necho '{tmp_path} 9437184 0 10485760 - 12 0 100 -'\n")
+    script.chmod(0o755)
+    (tmp_path / "c.toml").write_text(
+        f'[[disk]]\npath = "{tmp_path}"\nlag = "5m"\n'
+        f'quota = {{ command = ["{script}", "quota", "-q", "-u", "me"], parser = "lustre" }}\n'
+    )
+    done = trainmon("snapshot", "--json", "--config", "c.toml", "--wait", "30s", cwd=tmp_path, HOME=str(tmp_path))
+    told = json.loads(done.stdout)
+    assert [source["health"] for source in told["sources"] if source["name"].startswith("quota:")] == ["ok"]
+    (disk,) = [disk for disk in told["disks"] if disk["path"] == str(tmp_path)]
+    assert (disk["lag"], disk["quota"]["left_bytes"], disk["quota"]["left_inodes"]) == (300.0, 2**30, 88)
+
+
+def test_a_log_format_of_the_config_is_understood(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text("@7 of 9 :: 1.5\n")
+    (tmp_path / "c.toml").write_text(
+        "[[log_format]]\nname = 'mine'\n"
+        "pattern = '^@(?P<step>[0-9]+) of (?P<target_step>[0-9]+) :: (?P<loss>[0-9.]+)'\n"
+        f'[[run]]\nname = "r"\nlog = "{tmp_path}/train.log"\n'
+    )
+    done = trainmon("snapshot", "--json", "--config", "c.toml", "--wait", "30s", cwd=tmp_path, HOME=str(tmp_path))
+    (run,) = json.loads(done.stdout)["runs"]
+    assert (run["step"], run["target_step"], run["loss"]) == (7, 9, 1.5)
+
+
+def test_nothing_that_can_be_seen_is_exit_3_and_says_why(tmp_path: Path) -> None:
+    argv = ("snapshot", "no-such-host.invalid", "--wait", "30s")
+    done = trainmon(*argv, cwd=tmp_path, HOME=str(tmp_path), LC_ALL="C.UTF-8")
+    assert done.returncode == 3, done.stderr
+    assert done.stdout.splitlines()[0].endswith("  blind")
+    assert "no-such-host.invalid" in done.stdout
+
+
+def test_a_terminal_without_unicode_gets_question_marks(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text('[[run]]\nname = "漢r"\n')
+    done = trainmon("snapshot", "--config", "c.toml", cwd=tmp_path, HOME=str(tmp_path), PYTHONIOENCODING="latin-1")
+    assert done.returncode == 0, done.stderr
+    assert "\n??r  unknown" in done.stdout
+
+
+def test_a_source_has_spoken_with_its_first_facts_or_its_failure() -> None:
+    source = Source(name="node:n1", kind="node", cluster="c", phase="up")
+    node = Node(name="n1", cluster="c", probe="nvml", host_at=1.0)
+    assert not has_spoken(State(), source)
+    assert not has_spoken(State(nodes={"n1": node}), source)
+    assert has_spoken(State(nodes={"n1": Node(name="n1", cluster="c", probe="nvml", host_at=1.0, gpus_at=1.0)}), source)
+    assert has_spoken(State(nodes={"n1": Node(name="n1", cluster="c", host_at=1.0)}), source)
+    assert has_spoken(State(), Source(name="node:n1", kind="node", cluster="c", phase="held"))
+    assert has_spoken(State(), Source(name="node:n1", kind="node", cluster="c", phase="retrying"))
+
+
+def test_a_queue_has_spoken_with_its_first_look_or_when_its_host_cannot_be_reached() -> None:
+    source = Source(name="slurm:c", kind="slurm", cluster="c", phase="waiting")
+    login = Source(name="node:login1", kind="node", cluster="c", phase="retrying", health="down")
+    clusters = {"c": Cluster(name="c", login="login1")}
+    assert not has_spoken(State(clusters=clusters), source)
+    assert has_spoken(State(clusters=clusters, sources={"node:login1": login}), source)
+    assert has_spoken(State(), Source(name="slurm:c", kind="slurm", cluster="c", phase="up", seen_at=1.0))
+    assert has_spoken(State(), Source(name="slurm:c", kind="slurm", cluster="c", phase="retrying"))
+
+
+def test_files_are_read_once_each_host_that_answers_has_told_of_its_own() -> None:
+    up = Source(name="node:n1", kind="node", cluster="c", phase="up", health="ok", seen_at=1.0)
+    run = Run(spec=RunSpec(name="r", cluster="c", log="/logs/r.out"))
+    node = Node(name="n1", cluster="c", probe="nvml")
+    state = State(nodes={"n1": node}, sources={"node:n1": up}, runs={"r": run})
+    seen = replace(run, log=Log(host="n1", error="/logs/r.out does not exist"))
+    assert not are_read(state, ())
+    state = replace(state, runs={"r": seen})
+    assert are_read(state, ())
+    assert not are_read(state, {("n1", "/fsx")})
+    assert are_read(state, {("n2", "/fsx")}), "n2 does not answer"
+    assert are_read(
+        replace(state, disks={"n1:/fsx": Disk(host="n1", cluster="c", path="/fsx", at=1.0)}), {("n1", "/fsx")}
+    )
+    assert are_read(replace(state, nodes={"n1": replace(node, probe="sh")}), {("n1", "/fsx")}), "it cannot read all"
+
+
+def test_the_table_says_what_is_known_and_what_is_not() -> None:
+    gpus = (
+        Gpu(index=0, temperature_c=61, utilization_pct=90, memory_used_mib=1024, memory_total_mib=4096),
+        Gpu(index=1, state="lost", error="GPU is lost"),
+    )
+    node = Node(name="n1", cluster="c", probe="nvml", gpus=gpus, gpus_at=99.0, host_at=99.0, load1=1.5)
+    down = Source(name="node:n2", kind="node", cluster="c", health="down", error="no route", hint="try: ssh n2")
+    state = State(
+        at=100.0,
+        sources={
+            "node:n1": Source(name="node:n1", kind="node", cluster="c", health="ok", seen_at=99.0),
+            "node:n2": down,
+        },
+        nodes={"n1": node},
+        runs={
+            "r": Run(spec=RunSpec(name="r", cluster="c"), progress=Progress(step=12880, at=94.0), why="steps advance")
+        },
+    )
+    told = list(lines(state))
+    assert told[0].endswith("  warning")
+    assert told[2:4] == [
+        "RUN  VERDICT  JOB  STEP    LOSS  STEP TIME  LAST STEP  CHECKPOINT  WHY",
+        "r    unknown  -    12,880  ?     ?          6s         -           steps advance",
+    ]
+    assert told[6:] == [
+        "n1    ok      nvml   2, 1 bad  61 C     90%   1.0G / 4.0G  1.5   ?       1s   GPU 1: GPU is lost",
+        "n2    down    none   ?         ?        ?     ?            ?     ?       ?    no route; try: ssh n2",
+    ]
+
+
+def test_what_strangers_wrote_is_printed_harmlessly() -> None:
+    assert list(table(("A", "B"), [("\x1b[2Jx\ny", "\u202eb"), ("漢", "c")])) == ["A    B", "x y  b", "漢   c"]
+
+
+def test_wandb_has_spoken_with_its_first_list_or_its_failure() -> None:
+    source = Source(name="wandb:llm", kind="wandb", cluster="c", period=60.0)
+    assert not has_spoken(State(), source)
+    assert has_spoken(State(), replace(source, seen_at=1.0, phase="up"))
+    assert has_spoken(State(), replace(source, phase="retrying"))
+
+
+def test_an_act_does_not_wait_for_wandb() -> None:
+    host = Source(name="node:n1", kind="node", cluster="c", phase="held")
+    site = Source(name="wandb:llm", kind="wandb", cluster="c", period=60.0)
+    assert have_spoken(State(sources={"node:n1": host, "wandb:llm": site}))
+    assert not have_spoken(State(sources={"wandb:llm": site}))
+
+
+def test_this_machine_counts_where_something_of_it_is_asked_for() -> None:
+    run = RunSettings(name="r", wandb="team/video", group="g")
+    alone = Settings(runs=(run,))
+    assert asked_for(alone) == {"wandb:r"}
+    state = State(
+        sources={
+            f"node:{here()}": Source(name=f"node:{here()}", kind="node", cluster="local", health="ok", seen_at=1.0),
+            "wandb:r": Source(name="wandb:r", kind="wandb", cluster="local", health="down"),
+        }
+    )
+    assert (verdict(state, asked_for(alone)), verdict(state)) == ("blind", "warning")
+    assert asked_for(Settings(runs=(replace(run, log="/logs/r.log"),))) is None
+    assert asked_for(Settings(runs=(run, RunSettings(name="other")))) is None
+    assert asked_for(replace(alone, disks=(DiskSettings(path="/"),))) is None
+    assert asked_for(replace(alone, clusters=(ClusterSettings(nodes=("n1",)),))) is None
+    assert asked_for(Settings()) is None
+
+
+def test_a_host_that_is_asked_for_is_not_hidden_by_what_is_watched_beside_it() -> None:
+    """Its login host and its Slurm answer: of the host itself nothing is seen."""
+    asked = asked_for(Settings(clusters=(ClusterSettings(login="login1", nodes=("n1",)),)), ("n1",))
+    assert asked == {"node:n1"}
+    down = Source(name="node:n1", kind="node", cluster="local", health="down")
+    login = Source(name="node:login1", kind="node", cluster="local", health="ok", seen_at=1.0)
+    queue = Source(name="slurm:local", kind="slurm", cluster="local", health="ok", seen_at=1.0)
+    state = State(sources={source.name: source for source in (down, login, queue)})
+    assert (verdict(state, asked), exit_status(state, asked)) == ("blind", 3)
+    seen = State(sources={**state.sources, "node:n1": replace(down, health="ok", seen_at=1.0)})
+    assert (verdict(seen, asked), exit_status(seen, asked)) == ("well", 0)

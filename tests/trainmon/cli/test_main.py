@@ -1,0 +1,145 @@
+"""Which words mean what on the command line, how it answers, and what it leaves unimported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.lab.terminal import Terminal
+from trainmon import __version__
+from trainmon.cli.main import COMMANDS, route
+
+HEAVY = ("msgspec", "paramiko", "textual", "rich", "wandb", "plotext", "ClusterShell", "asyncio", "pynvml", "tui")
+
+
+def trainmon(*argv: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "trainmon", *argv]
+    root = str(Path(__file__).parents[3])
+    env = {**os.environ, "PYTHONPATH": root, "NO_COLOR": "1", **environ}
+    return subprocess.run(
+        command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "command", "rest"),
+    [
+        ("", "dashboard", ""),
+        ("gpu-001 gpu-002", "dashboard", "gpu-001 gpu-002"),
+        ("--demo", "dashboard", "--demo"),
+        ("check", "check", ""),
+        ("check --headless gpu-001", "check", "--headless gpu-001"),
+        ("--config c.toml check", "check", "--config c.toml"),
+        ("--config check", "dashboard", "--config check"),
+        ("-- check", "dashboard", "-- check"),
+        ("gpu-001 check", "dashboard", "gpu-001 check"),
+        ("dashboard", "dashboard", "dashboard"),
+        ("kill video-2b --dry-run", "kill", "video-2b --dry-run"),
+        ("--config c.toml requeue 88", "requeue", "--config c.toml 88"),
+        ("-- save", "dashboard", "-- save"),
+        ("actions --json", "actions", "--json"),
+        ("--read-only snapshot", "snapshot", "--read-only"),
+    ],
+)
+def test_words_are_a_command_or_hosts(line: str, command: str, rest: str) -> None:
+    assert route(line.split()) == (command, rest.split())
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_what_answers_at_once_imports_nothing_heavy(option: str) -> None:
+    code = f"import sys; from trainmon.cli.main import run; run([{option!r}]); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert {name.partition(".")[0] for name in done.stderr.split()} & set(HEAVY) == set()
+    assert done.stdout
+
+
+def test_the_version_is_told() -> None:
+    done = trainmon("--version")
+    assert (done.returncode, done.stdout) == (0, f"trainmon-tui {__version__}\n")
+
+
+def test_the_help_names_every_command() -> None:
+    done = trainmon("--help")
+    assert done.returncode == 0
+    listed = [line.split()[0] for line in done.stdout.partition("Commands:\n")[2].splitlines() if line[2] != " "]
+    assert listed == list(COMMANDS[1:])
+
+
+@pytest.mark.parametrize(
+    "argv", [["--nonsense"], ["check", "--demo"], ["snapshot", "--wait", "2"], ["init", "--offline"]]
+)
+def test_a_mistake_in_the_call_is_exit_2_with_the_mend(argv: list[str]) -> None:
+    done = trainmon(*argv)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Error: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_dashboard_without_a_terminal_says_what_has_none() -> None:
+    done = trainmon()
+    assert done.returncode == 2
+    assert "Error: the dashboard needs a terminal; `trainmon-tui snapshot` prints one reading" in done.stderr
+
+
+def test_the_demo_takes_no_hosts() -> None:
+    done = trainmon("--demo=hot", "gpu-001")
+    assert done.returncode == 2
+    assert "Error: --demo shows a simulated cluster; it takes no hosts and no --config" in done.stderr
+
+
+def test_a_story_that_the_demo_lacks_is_told_with_those_it_has() -> None:
+    with Terminal([sys.executable, "-m", "trainmon", "--demo=flood"]) as terminal:
+        assert terminal.wait() == 2
+        assert b"trainmon-tui: --demo=flood: no such story\r\ntry: stories: hot, lost, hang," in terminal.screen
+
+
+def test_a_mistake_in_the_config_is_exit_2_and_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "trainmon.toml").write_text('[[run]]\nname = "a"\nchekpoints = "/c"\n')
+    (tmp_path / "trainmon.toml").chmod(0o600)
+    done = trainmon("snapshot", cwd=tmp_path, TRAINMON_CONFIG="")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        'trainmon-tui: trainmon.toml: [[run]] #1 (a): no setting "chekpoints"; did you mean "checkpoints"?\n'
+    )
+
+
+def test_several_mistakes_show_the_first_and_where_the_others_are(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text("every = 1\nread_onyl = true\n[legder]\n")
+    done = trainmon("snapshot", "--config", "c.toml", cwd=tmp_path)
+    assert done.stderr.splitlines()[1:] == ["trainmon-tui: and 2 more: `trainmon-tui check` lists them all"]
+    assert done.returncode == 2
+
+
+def test_a_config_that_others_can_write_stops_the_start_in_words(tmp_path: Path) -> None:
+    (tmp_path / "trainmon.toml").touch()
+    (tmp_path / "trainmon.toml").chmod(0o666)
+    done = trainmon("snapshot", cwd=tmp_path, TRAINMON_CONFIG="")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "trainmon-tui: trainmon.toml: was not read: others may write it, and a config may name commands to run\n"
+        "try: chmod go-w trainmon.toml, or --config trainmon.toml if you trust it\n"
+    )
+
+
+def test_a_closed_pipe_is_no_complaint(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "trainmon", "--help"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_ctrl_c_at_a_question_ends_without_a_traceback(tmp_path: Path) -> None:
+    output = str(tmp_path / "t.toml")
+    with Terminal([sys.executable, "-m", "trainmon", "init", "--offline", "--output", output]) as terminal:
+        terminal.wait_for(b"Hosts to watch")
+        terminal.keys("\x03")
+        assert terminal.wait() == 130
+        assert b"Traceback" not in terminal.screen
+    assert not Path(output).exists()

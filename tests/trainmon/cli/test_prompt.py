@@ -1,0 +1,27 @@
+"""Questions of a login on a plain terminal."""
+
+from __future__ import annotations
+
+import sys
+
+from tests.lab.terminal import Terminal
+
+SCRIPT = """
+from trainmon.cli.prompt import ask_on_terminal
+fields = (("Passcode: ", True), ("Password:", False))
+answers = ask_on_terminal("login1", "Two-factor", "push sent\\x1b[2J to 7", fields)
+print("got", len(answers[0]), len(answers[1]) if answers else None)
+"""
+
+
+def test_a_secret_is_not_echoed_and_the_hosts_words_are_made_safe() -> None:
+    with Terminal([sys.executable, "-c", SCRIPT]) as terminal:
+        terminal.wait_for(b"Passcode: ")
+        terminal.keys("123456\n")
+        terminal.wait_for(b"Password: ")
+        terminal.keys("hunter2\n")
+        terminal.wait_for(b"got 6 7")
+        assert terminal.wait() == 0
+        assert b"login1: Two-factor\r\n  push sent to 7\r\n" in terminal.screen
+        assert b"123456" in terminal.screen
+        assert b"hunter2" not in terminal.screen

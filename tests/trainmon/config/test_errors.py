@@ -1,0 +1,286 @@
+"""Every mistake in a config has one sentence, word for word: file, table, setting, and the nearest valid one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainmon.config import load as config
+from trainmon.lib.errors import ConfigError
+
+
+def problems(folder: Path, text: str) -> list[str]:
+    file = folder / "trainmon.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        config.load(file)
+    return [problem.replace(str(file), "trainmon.toml") for problem in caught.value.problems]
+
+
+RUN = '[[run]]\nname = "video-2b"\n'
+
+ONE_MISTAKE = {
+    "unknown-setting": (
+        f'[[run]]\nname = "a"\n{RUN}chekpoints = "/fsx"\n',
+        '[[run]] #2 (video-2b): no setting "chekpoints"; did you mean "checkpoints"?',
+    ),
+    "unknown-setting-like-no-other": (
+        "[wandb]\nzzz = 1\n",
+        '[wandb]: no setting "zzz"; there is every',
+    ),
+    "unknown-table": ('[[runs]]\nname = "a"\n', 'no setting "runs"; did you mean "run"?'),
+    "unknown-setting-in-a-plain-table": (
+        '[heartbeat]\nevry = "4h"\n',
+        '[heartbeat]: no setting "evry"; did you mean "every"?',
+    ),
+    "unknown-setting-in-an-inner-table": (
+        '[cluster]\nname = "prod"\nconnect = { timout = "10s" }\n',
+        '[cluster] (prod): no setting "connect.timout"; did you mean "connect.timeout"?',
+    ),
+    "missing-setting": ('[[run]]\nlog = "/l"\n', '[[run]] #1: "name" is missing'),
+    "text-for-a-number": (
+        f'{RUN}target_step = "many"\n',
+        '[[run]] #1 (video-2b): "target_step" must be a whole number, not the text "many"',
+    ),
+    "number-for-a-text": ("[[run]]\nname = 7\n", '[[run]] #1: "name" must be text in quotes, not the number 7'),
+    "fraction-for-a-whole-number": (
+        "[cluster]\nspares = 1.5\n",
+        '[cluster]: "spares" must be a whole number, not the number 1.5',
+    ),
+    "true-for-a-number": ("[cluster]\nspares = true\n", '[cluster]: "spares" must be a whole number, not true'),
+    "too-small-a-number": (
+        "[cluster]\nconnect = { at_once = 0 }\n",
+        '[cluster]: "connect.at_once" must be 1 or more, not 0',
+    ),
+    "text-for-true": ('read_only = "yes"\n', '"read_only" must be true or false, not the text "yes"'),
+    "number-for-a-table": ("[[cluster]]\nconnect = 3\n", '[[cluster]] #1: "connect" must be a table, not the number 3'),
+    "text-for-a-list-of-tables": ('run = "a"\n', '"run" must be a table, [[run]], not the text "a"'),
+    "empty-name": ('[[run]]\nname = " "\n', '[[run]] #1 ( ): "name" must not be empty'),
+    "control-characters": (
+        '[[run]]\nname = "a\\u001b[2J"\n',
+        '[[run]] #1 (a?[2J): "name" must not hold control characters, as "a?[2J" does',
+    ),
+    "bare-number-for-a-duration": (
+        '[[cluster]]\nname = "prod"\nevery = 2\n',
+        '[[cluster]] #1 (prod): "every" must say its unit: "2s" or "2m", not the bare number 2',
+    ),
+    "bad-duration": (
+        f'{RUN}stall_after = "15 minutes"\n',
+        '[[run]] #1 (video-2b): "stall_after" must be a duration such as "2s", "15m" or "1h30m", '
+        'not the text "15 minutes"',
+    ),
+    "no-duration-at-all": (
+        '[cluster]\nevery = "0s"\n',
+        '[cluster]: "every" must be between "100ms" and a hundred years, not the text "0s"',
+    ),
+    "a-queue-asked-too-often": (
+        '[cluster]\nslurm_every = "5s"\n',
+        '[cluster]: "slurm_every" must be "15s" or more, not the text "5s": '
+        "every look costs the controller of the whole site",
+    ),
+    "user-that-is-an-option": (
+        '[cluster]\nusers = ["me", "--clear"]\n',
+        '[cluster]: "users" has "--clear", which is not the name of a user',
+    ),
+    "two-users-in-one": (
+        '[cluster]\nusers = ["ana,bob"]\n',
+        '[cluster]: "users" has "ana,bob", which is not the name of a user',
+    ),
+    "user-of-a-run-that-is-none": (
+        f'{RUN}user = "ana,bob"\n',
+        '[[run]] #1 (video-2b): "user" must be the name of a user, not "ana,bob"',
+    ),
+    "job-of-two-runs": (
+        f'{RUN}job = "train"\n[[run]]\nname = "other"\njob = "train"\n',
+        '[[run]] #2 (other): jobs called "train" are those of [[run]] #1 (video-2b)',
+    ),
+    "job-called-as-another-run": (
+        f'{RUN}[[run]]\nname = "other"\njob = "video-2b"\n',
+        '[[run]] #2 (other): jobs called "video-2b" are those of [[run]] #1 (video-2b)',
+    ),
+    "bad-host-list": (
+        '[[cluster]]\nname = "prod"\nnodes = ["gpu-[001-"]\n',
+        '[[cluster]] #1 (prod): "nodes" has a bad host list "gpu-[001-" (missing bracket): '
+        'write it as Slurm does, such as "gpu-[001-032]"',
+    ),
+    "host-list-as-text": (
+        '[cluster]\nnodes = "gpu-[001-032]"\n',
+        '[cluster]: "nodes" must be "slurm" or a list of Slurm host lists such as ["gpu-[001-032]"], '
+        'not the text "gpu-[001-032]"',
+    ),
+    "host-list-of-a-whole-planet": (
+        '[cluster]\nnodes = ["gpu-[0-99999999]"]\n',
+        '[cluster]: "nodes" has a bad host list "gpu-[0-99999999]": at most 20000 hosts can be watched',
+    ),
+    "login-that-is-an-option": (
+        '[cluster]\nlogin = "-oProxyCommand=id"\n',
+        '[cluster]: "login" must be one host as ssh knows it, such as "login1", not "-oProxyCommand=id"',
+    ),
+    "relative-path": (
+        f'{RUN}log = "logs/*.out"\n',
+        '[[run]] #1 (video-2b): "log" must be an absolute path such as "/fsx/video", not "logs/*.out"',
+    ),
+    "bad-choice": (
+        '[[disk]]\npath = "/fsx"\non = "head"\n',
+        '[[disk]] #1 (/fsx): "on" must be "login", "nodes" or "run", not the text "head"',
+    ),
+    "bad-share": (
+        '[[disk]]\npath = "/fsx"\nusable = 80\n',
+        '[[disk]] #1 (/fsx): "usable" must be a share such as "80%", not the number 80',
+    ),
+    "share-of-more-than-all": (
+        '[[disk]]\npath = "/fsx"\nusable = "120%"\n',
+        '[[disk]] #1 (/fsx): "usable" must be more than "0%" and at most "100%", not the text "120%"',
+    ),
+    "bad-labels": (
+        f"{RUN}labels = {{ owner = 1 }}\n",
+        '[[run]] #1 (video-2b): "labels" must be a table of texts such as { owner = "team-a" }',
+    ),
+    "bad-list": (
+        '[cluster]\nusers = ["me", 3]\n',
+        '[cluster]: "users" must hold texts only, not the number 3',
+    ),
+    "empty-command": (
+        '[[disk]]\npath = "/fsx"\nquota = { command = [], parser = "lustre" }\n',
+        '[[disk]] #1 (/fsx): "quota.command" must name a command',
+    ),
+    "du-without-a-limit": (
+        '[[disk]]\npath = "/fsx"\nquota = { command = ["du", "-s", "/fsx/me"], parser = "du" }\n',
+        '[[disk]] #1 (/fsx): quota by du knows no limit; say it: limit = "10TB"',
+    ),
+    "bad-quota-limit": (
+        '[[disk]]\npath = "/fsx"\nquota = { command = ["lfs"], parser = "lustre", limit = 10 }\n',
+        '[[disk]] #1 (/fsx): "quota.limit" must be a size such as "50GB" or "1.5TiB", not the number 10',
+    ),
+    "secret-that-is-no-text": (
+        '[[notify]]\ntype = "ntfy"\ntopic = 31337\n',
+        '[[notify]] #1 (ntfy): "topic" must be "env:NAME", "file:/path" or text in quotes',
+    ),
+    "secret-from-a-bad-name": (
+        '[[notify]]\ntype = "ntfy"\ntopic = "env:hunter-2"\n',
+        '[[notify]] #1 (ntfy): "topic" must name an environment variable after "env:", such as "env:NTFY_TOPIC"',
+    ),
+    "secret-under-an-unknown-setting": (
+        '[[notify]]\ntype = "desktop"\nsecret = "hunter2"\n',
+        '[[notify]] #1 (desktop): no setting "secret"; there is type, name, severity, after, runs, rules, resolved, '
+        "heartbeat, fallback",
+    ),
+    "run-name-twice": (
+        f"{RUN}{RUN}",
+        '[[run]] #2 (video-2b): the name "video-2b" is taken by [[run]] #1',
+    ),
+    "cluster-name-twice": (
+        '[[cluster]]\nname = "p"\nnodes = ["a"]\n[[cluster]]\nname = "p"\nnodes = ["b"]\n',
+        '[[cluster]] #2 (p): the name "p" is taken by [[cluster]] #1',
+    ),
+    "node-twice-in-a-cluster": (
+        '[cluster]\nname = "p"\nnodes = ["n[1-2]", "n2"]\n',
+        '[[cluster]] #1 (p): node "n2" is listed already',
+    ),
+    "nodes-in-two-clusters": (
+        '[[cluster]]\nname = "p"\nnodes = ["n[1-9]"]\n[[cluster]]\nname = "q"\nnodes = ["n[1-5]"]\n',
+        '[[cluster]] #2 (q): nodes "n1", "n2", "n3" and 2 more are listed already in [[cluster]] #1 (p)',
+    ),
+    "one-login-of-two-clusters": (
+        '[[cluster]]\nname = "p"\nlogin = "l"\nnodes = ["a"]\n[[cluster]]\nname = "q"\nlogin = "l"\nnodes = ["b"]\n',
+        '[[cluster]] #2 (q): node "l" is listed already in [[cluster]] #1 (p)',
+    ),
+    "two-clusters-whose-files-are-read-here": (
+        '[[disk]]\npath = "/fsx"\n[[cluster]]\nname = "p"\nnodes = ["a"]\n[[cluster]]\nname = "q"\nnodes = ["b"]\n',
+        '[[cluster]] #2 (q): a "login" is needed, because this machine is listed already in [[cluster]] #1 (p)',
+    ),
+    "unknown-cluster": (
+        f'[cluster]\nname = "prod"\n{RUN}cluster = "prd"\n',
+        '[[run]] #1 (video-2b): no cluster "prd"; did you mean "prod"?',
+    ),
+    "which-of-several-clusters": (
+        f'[[cluster]]\nname = "p"\nnodes = ["a"]\n[[cluster]]\nname = "q"\nnodes = ["b"]\n{RUN}',
+        '[[run]] #1 (video-2b): "cluster" is missing; there are several: p, q',
+    ),
+    "run-on-a-node-that-is-not-there": (
+        f'[cluster]\nname = "p"\nnodes = ["gpu-[001-002]"]\n{RUN}nodes = ["gpu-003"]\n',
+        '[[run]] #1 (video-2b): "nodes" has "gpu-003", no node of cluster "p"; did you mean "gpu-002"?',
+    ),
+    "disk-twice": (
+        '[[disk]]\npath = "/fsx"\n[[disk]]\npath = "/fsx"\non = "login"\n',
+        "[[disk]] #2 (/fsx): the same path on the same hosts as [[disk]] #1",
+    ),
+    "no-clusters": ("cluster = []\n", '"cluster" is empty; leave it out to watch this machine'),
+    "eval-of-an-unknown-run": (
+        f'{RUN}[[eval]]\nrun = "video"\nresults = "/r"\n',
+        '[[eval]] #1 (video): no run "video"; did you mean "video-2b"?',
+    ),
+    "bad-regular-expression": (
+        '[[log_format]]\nname = "mine"\npattern = "step (?P<step"\n',
+        '[[log_format]] #1 (mine): "pattern" is not a regular expression: missing >, unterminated name at position 9',
+    ),
+    "log-format-without-a-step": (
+        '[[log_format]]\nname = "mine"\npattern = "loss (?P<loss>\\\\S+)"\n',
+        "[[log_format]] #1 (mine): the expression has no group (?P<step>…), so it would never advance",
+    ),
+    "broken-toml": ("[[run]\n", "line 1, column 6: Expected ']]' at the end of an array declaration"),
+}
+
+
+@pytest.mark.parametrize(("text", "problem"), ONE_MISTAKE.values(), ids=ONE_MISTAKE.keys())
+def test_a_mistake_has_its_own_sentence(tmp_path: Path, text: str, problem: str) -> None:
+    assert problems(tmp_path, text) == [f"trainmon.toml: {problem}"]
+
+
+def test_every_mistake_is_told_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
+    assert problems(tmp_path, f'{RUN}stall_after = 5\nlogg = "/l"\n[daemon]\nhost = 3\n[legder]\n') == [
+        'trainmon.toml: [[run]] #1 (video-2b): "stall_after" must say its unit: "5s" or "5m", not the bare number 5',
+        'trainmon.toml: [[run]] #1 (video-2b): no setting "logg"; did you mean "log"?',
+        'trainmon.toml: [daemon]: "host" must be text in quotes, not the number 3',
+        'trainmon.toml: no setting "legder"; did you mean "ledger"?',
+    ]
+
+
+def test_an_unknown_setting_does_not_hide_a_name_that_is_taken(tmp_path: Path) -> None:
+    assert problems(tmp_path, f"{RUN}logg = 1\n{RUN}") == [
+        'trainmon.toml: [[run]] #1 (video-2b): no setting "logg"; did you mean "log"?',
+        'trainmon.toml: [[run]] #2 (video-2b): the name "video-2b" is taken by [[run]] #1',
+    ]
+
+
+def test_a_literal_secret_is_in_no_message(tmp_path: Path) -> None:
+    text = '[[notify]]\ntype = "ntfy"\ntopic = "env:tk_hunter2!"\nurl = "https://u:hunter2@x"\ntoken = "hunter2"\n'
+    assert not [problem for problem in problems(tmp_path, text) if "hunter2" in problem]
+
+
+def test_a_missing_file_says_what_writes_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.load(tmp_path / "no.toml")
+    file = tmp_path / "no.toml"
+    assert str(caught.value) == f"{file}: there is no such file (trainmon-tui init --output {file} writes one)"
+
+
+def test_a_directory_is_no_config(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.load(tmp_path)
+    assert str(caught.value) == f"{tmp_path}: cannot be read: is a directory"
+
+
+def test_a_file_of_another_encoding_names_the_line(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_bytes(b"read_only = true\n# caf\xe9\n")
+    with pytest.raises(ConfigError) as caught:
+        config.load(file)
+    assert str(caught.value) == f"{file}: line 2: is not UTF-8 text"
+
+
+def test_a_huge_file_is_not_read_to_its_end(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_bytes(b"#" * 2_000_000)
+    with pytest.raises(ConfigError) as caught:
+        config.load(file)
+    assert str(caught.value) == f"{file}: is larger than 1 MiB; is it a config?"
+
+
+def test_a_bad_value_does_not_hide_that_two_tables_disagree(tmp_path: Path) -> None:
+    text = f'[cluster]\nevery = "2x"\n{RUN}{RUN}'
+    assert problems(tmp_path, text) == [
+        'trainmon.toml: [cluster]: "every" must be a duration such as "2s", "15m" or "1h30m", not the text "2x"',
+        'trainmon.toml: [[run]] #2 (video-2b): the name "video-2b" is taken by [[run]] #1',
+    ]

@@ -1,0 +1,291 @@
+"""What a good config becomes, and which file is taken."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from trainmon.config import load as config
+from trainmon.config.load import ClusterSettings, Settings
+from trainmon.config.notify import NtfySettings
+from trainmon.lib.errors import ConfigError
+
+DESIGNED = """
+read_only = false
+[[cluster]]
+name = "prod"
+login = "login1"
+nodes = ["gpu-[001-032]"]
+users = ["me"]
+every = "2s"
+slurm_every = "30s"
+spares = 2
+connect = { at_once = 8, timeout = "10s" }
+python = "python3"
+[[run]]
+name = "video-2b"
+cluster = "prod"
+wandb = "team/project"
+group = "video-2b-final"
+restart_grace = "15m"
+job = "video-2b"
+log = "/fsx/video/logs/*.out"
+checkpoints = "/fsx/video/ckpt"
+kill_switch = "/fsx/video/kill-switch"
+save_switch = "/fsx/video/save-switch"
+script = "/fsx/video/train.slurm"
+stall_after = "15m"
+target_step = 100_000
+model_family = "reasoning"
+labels = { owner = "team-a" }
+[[disk]]
+path = "/fsx"
+on = "login"
+usable = "80%"
+lag = "30m"
+quota = { command = ["lfs", "quota", "-u", "me", "/fsx"], parser = "lustre" }
+[[rule]]
+type = "gpu-hot"
+hold = "5m"
+[[notify]]
+type = "ntfy"
+topic = "env:NTFY_TOPIC"
+severity = "critical"
+[heartbeat]
+every = "4h"
+ping = "env:HEALTHCHECK_URL"
+[daemon]
+host = "bastion"
+[retry]
+auto_requeue = "off"
+cuda-oom = { times = 1, within = "1d", after_change = ["batch", "checkpointing", "placement"] }
+[[eval]]
+run = "video-2b"
+results = "/fsx/video/evals/*.jsonl"
+[ledger]
+copy_to = "env:LEDGER_COPY"
+keep = "90d"
+"""
+
+
+def load(folder: Path, text: str) -> Settings:
+    file = folder / "trainmon.toml"
+    file.write_text(text)
+    return config.load(file)
+
+
+def test_every_table_of_the_design_becomes_a_value(tmp_path: Path) -> None:
+    settings = load(tmp_path, DESIGNED)
+    cluster = settings.clusters[0]
+    assert (cluster.login, len(cluster.nodes or ()), (cluster.nodes or ())[31]) == ("login1", 32, "gpu-032")
+    assert (cluster.every, cluster.slurm_every, cluster.connect.at_once, cluster.connect.timeout) == (2, 30, 8, 10)
+    run = settings.runs[0]
+    assert (run.restart_grace, run.target_step, run.labels) == (900, 100_000, {"owner": "team-a"})
+    disk = settings.disks[0]
+    assert disk.quota is not None
+    assert (disk.usable, disk.lag, disk.quota.command[0], disk.quota.parser) == (0.8, 1800, "lfs", "lustre")
+    assert (settings.rules[0].settings, settings.notify[0].own) == ({"hold": 300}, NtfySettings(topic="env:NTFY_TOPIC"))
+    assert settings.retry is not None
+    assert settings.retry.cuda_oom is not None
+    assert settings.ledger is not None
+    assert (settings.heartbeat.every, settings.daemon.host) == (14_400, "bastion")
+    assert (settings.retry.cuda_oom.times, settings.retry.cuda_oom.within) == (1, 86_400)
+    assert (settings.evals[0].run, settings.ledger.keep) == ("video-2b", 90 * 86_400)
+
+
+def test_a_run_keeps_what_the_engine_needs_of_it(tmp_path: Path) -> None:
+    (spec,) = config.run_specs(load(tmp_path, DESIGNED))
+    assert (spec.name, spec.cluster, spec.log) == ("video-2b", "prod", "/fsx/video/logs/*.out")
+    assert (spec.kill_switch, spec.target_step, spec.stall_after) == ("/fsx/video/kill-switch", 100_000, 900)
+
+
+def test_the_jobs_of_a_run_may_be_anothers_and_are_watched_then(tmp_path: Path) -> None:
+    run, alices = '[[run]]\nname = "r"\n', '[[run]]\nname = "a"\njob = "r"\nuser = "alice"\n'
+    for users, whose, watched in (
+        ("", [None, "alice"], ("me", "alice")),
+        ('users = ["bob"]\n', ["bob", "alice"], ("bob", "alice")),
+        ('users = ["me", "alice"]\n', [None, "alice"], ("me", "alice")),
+    ):
+        settings = load(tmp_path, f'[cluster]\nname = "prod"\n{users}{run}{alices}')
+        assert [spec.user for spec in config.run_specs(settings)] == whose
+        assert config.queue_users(settings, settings.clusters[0]) == watched
+    settings = load(tmp_path, run)
+    assert config.queue_users(settings, settings.clusters[0]) == ()
+
+
+def test_one_cluster_may_be_a_plain_table_and_owns_the_runs(tmp_path: Path) -> None:
+    settings = load(tmp_path, '[cluster]\nname = "prod"\nnodes = ["n1"]\n[[run]]\nname = "r"\n')
+    assert settings.clusters == (ClusterSettings(name="prod", nodes=("n1",)),)
+    assert config.run_specs(settings)[0].cluster == "prod"
+
+
+def test_an_empty_file_watches_this_machine(tmp_path: Path) -> None:
+    assert load(tmp_path, "").clusters == (ClusterSettings(name="local", login=None, nodes=()),)
+
+
+def test_clusters_without_a_login_and_without_shared_files_stand_side_by_side(tmp_path: Path) -> None:
+    text = '[[cluster]]\nname = "p"\nnodes = ["a"]\n[[cluster]]\nname = "q"\nlogin = "b"\nnodes = ["b"]\n'
+    assert [cluster.name for cluster in load(tmp_path, text).clusters] == ["p", "q"]
+
+
+def test_the_nodes_of_slurm_jobs_are_not_a_list(tmp_path: Path) -> None:
+    assert load(tmp_path, '[cluster]\nnodes = "slurm"\n').clusters[0].nodes is None
+
+
+def test_a_console_log_at_wandb_is_no_path(tmp_path: Path) -> None:
+    settings = load(tmp_path, '[[run]]\nname = "r"\nlog = "wandb"\nwandb = "team/project"\ngroup = "g"\n')
+    assert settings.runs[0].log == "wandb"
+    assert config.run_specs(settings)[0].log is None
+
+
+@pytest.mark.parametrize(
+    ("lists", "hosts"),
+    [
+        (["gpu-[001-003]"], ("gpu-001", "gpu-002", "gpu-003")),
+        (["b", "a"], ("b", "a")),
+        (["n[1-2,7]", "x"], ("n1", "n2", "n7", "x")),
+        (["rack[1-2]-n[1-2]"], ("rack1-n1", "rack1-n2", "rack2-n1", "rack2-n2")),
+        (["me@gpu-[1-2]"], ("me@gpu-1", "me@gpu-2")),
+        (["10.0.0.1", "fe80::1"], ("10.0.0.1", "fe80::1")),
+    ],
+)
+def test_host_lists_are_read_as_slurm_writes_them(lists: list[str], hosts: tuple[str, ...]) -> None:
+    assert config.embedded(lists).clusters[0].nodes == hosts
+
+
+def test_hosts_of_the_command_line_are_watched_once_each() -> None:
+    assert config.embedded(["n1", "n[1-2]"]).clusters[0].nodes == ("n1", "n2")
+
+
+def test_a_host_that_looks_like_an_option_is_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.embedded(["-oProxyCommand=id"])
+    assert caught.value.problems == [
+        'the command line has a bad host list "-oProxyCommand=id": write it as Slurm does, such as "gpu-[001-032]"'
+    ]
+
+
+def test_hosts_narrow_a_config_that_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(
+        '[cluster]\nname = "p"\nnodes = ["n[1-4]"]\n'
+        '[[run]]\nname = "a"\nnodes = ["n[1-2]"]\n[[run]]\nname = "b"\nnodes = ["n[3-4]"]\n'
+    )
+    settings, found = config.choose(file, ["n2"])
+    assert found == file
+    assert settings.clusters[0].nodes == ("n2",)
+    assert [(run.name, run.nodes) for run in settings.runs] == [("a", ("n2",))]
+
+
+def test_a_host_that_the_named_config_lacks_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('[cluster]\nnodes = ["gpu-[001-004]"]\n')
+    with pytest.raises(ConfigError) as caught:
+        config.choose(file, ["gpu-0O1"])
+    assert caught.value.problems == ['no node "gpu-0O1" in the config; did you mean "gpu-001"?']
+
+
+# ---- which file -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    own = tmp_path / "home" / ".config" / "trainmon-tui"
+    own.mkdir(parents=True)
+    (own / "config.toml").touch()
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    folder = tmp_path / "here"
+    folder.mkdir(mode=0o755)
+    return folder
+
+
+def test_the_environment_wins_over_the_working_directory(home: Path, here: Path) -> None:
+    (here / "trainmon.toml").touch(mode=0o644)
+    environ = {"TRAINMON_CONFIG": "/etc/t.toml", "HOME": str(home)}
+    assert config.find(environ, here, os.getuid()) == Path("/etc/t.toml")
+
+
+def test_the_working_directory_wins_over_the_home(home: Path, here: Path) -> None:
+    (here / "trainmon.toml").touch(mode=0o644)
+    assert config.find({"HOME": str(home)}, here, os.getuid()) == Path("trainmon.toml")
+
+
+def test_the_users_own_config_is_the_last_place(home: Path, here: Path) -> None:
+    own = home / ".config" / "trainmon-tui" / "config.toml"
+    assert config.find({"HOME": str(home)}, here, os.getuid()) == own
+    assert config.find({"HOME": "/x", "XDG_CONFIG_HOME": str(home / ".config")}, here, os.getuid()) == own
+    assert config.find({"HOME": str(here)}, here, os.getuid()) is None
+
+
+def refusal(here: Path, user: int) -> str:
+    with pytest.raises(ConfigError) as caught:
+        config.find({}, here, user)
+    return str(caught.value)
+
+
+def test_a_config_here_that_others_can_write_is_refused(here: Path) -> None:
+    file = here / "trainmon.toml"
+    file.touch()
+    file.chmod(0o664)
+    assert refusal(here, os.getuid()) == (
+        "trainmon.toml: was not read: others may write it, and a config may name commands to run "
+        "(chmod go-w trainmon.toml, or --config trainmon.toml if you trust it)"
+    )
+
+
+def test_a_config_in_a_directory_that_others_can_write_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(here)
+    (here / "trainmon.toml").touch(mode=0o644)
+    here.chmod(0o777)
+    assert refusal(here, os.getuid()) == (
+        "trainmon.toml: was not read: others may write its directory, and a config may name commands to run "
+        "(chmod go-w ., or --config trainmon.toml if you trust it)"
+    )
+
+
+def test_a_config_of_somebody_else_is_refused(here: Path) -> None:
+    (here / "trainmon.toml").touch(mode=0o644)
+    assert refusal(here, os.getuid() + 1) == (
+        "trainmon.toml: was not read: it belongs to another user, and a config may name commands to run "
+        "(cp trainmon.toml to a directory of your own, or --config trainmon.toml if you trust it)"
+    )
+
+
+def test_a_link_to_a_config_in_an_open_directory_is_refused(here: Path, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "t.toml").touch(mode=0o644)
+    shared.chmod(0o777)
+    (here / "trainmon.toml").symlink_to(shared / "t.toml")
+    assert refusal(here, os.getuid()).startswith("trainmon.toml: was not read: others may write its directory")
+
+
+def test_a_pipe_named_as_the_config_here_is_refused_without_opening_it(here: Path) -> None:
+    os.mkfifo(here / "trainmon.toml")
+    assert refusal(here, os.getuid()).startswith("trainmon.toml: was not read: it is not a plain file")
+
+
+def test_a_config_that_is_named_is_read_wherever_it_lies(here: Path) -> None:
+    file = here / "trainmon.toml"
+    file.touch()
+    file.chmod(0o666)
+    assert config.choose(file, [])[1] == file
+
+
+def test_a_runs_jobs_are_called_as_it_is_unless_it_says_otherwise(tmp_path: Path) -> None:
+    text = '[[run]]\nname = "a"\n[[run]]\nname = "b"\njob = "train-b"\nscript = "/fsx/b.slurm"\n'
+    first, second = config.run_specs(load(tmp_path, text))
+    assert (first.job, first.script) == ("a", None)
+    assert (second.job, second.script) == ("train-b", "/fsx/b.slurm")
+
+
+def test_the_same_job_name_on_two_clusters_is_two_runs(tmp_path: Path) -> None:
+    clusters = '[[cluster]]\nname = "x"\nlogin = "lx"\n[[cluster]]\nname = "y"\nlogin = "ly"\n'
+    runs = '[[run]]\nname = "a"\ncluster = "x"\njob = "t"\n[[run]]\nname = "b"\ncluster = "y"\njob = "t"\n'
+    assert len(load(tmp_path, clusters + runs).runs) == 2

@@ -1,0 +1,169 @@
+"""[[notify]] in the config: what is read, and each mistake in its own words."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from trainmon.config.decode import decode
+from trainmon.config.notify import KINDS
+from trainmon.config.secrets import secret
+from trainmon.config.types import Wrong
+
+NTFY = '[[notify]]\ntype = "ntfy"\ntopic = "env:TOPIC"\n'
+HOOK = '[[notify]]\ntype = "webhook"\nurl = "env:HOOK"\n'
+
+MISTAKES = {
+    "no-type": ('[[notify]]\nname = "x"', '[[notify]] #1 (x): "type" is missing: it says which kind of channel'),
+    "type-no-text": (
+        "[[notify]]\ntype = 3",
+        '[[notify]] #1: "type" must be the name of a kind of channel in quotes, not the number 3',
+    ),
+    "type-like-one": (
+        '[[notify]]\ntype = "ntfi"',
+        '[[notify]] #1 (ntfi): "type" is "ntfi", and there is no such kind of channel; did you mean "ntfy"?',
+    ),
+    "type-of-apprise": (
+        '[[notify]]\ntype = "slack"',
+        '[[notify]] #1 (slack): "type" is "slack", and there is no such kind of channel; there is '
+        f"{', '.join(KINDS)}, and apprise speaks to all else",
+    ),
+    "setting-like-one": (
+        NTFY + "pictres = true",
+        '[[notify]] #1 (ntfy): no setting "pictres"; did you mean "pictures"?',
+    ),
+    "setting-of-another-type": (
+        HOOK + 'topic = "x"',
+        '[[notify]] #1 (webhook): no setting "topic"; there is type, name, severity, after, runs, rules, resolved, '
+        "heartbeat, fallback, url, headers",
+    ),
+    "own-is-no-setting": (
+        '[[notify]]\ntype = "desktop"\nown = 3',
+        '[[notify]] #1 (desktop): no setting "own"; there is type, name, severity, after, runs, rules, resolved, '
+        "heartbeat, fallback",
+    ),
+    "no-topic": ('[[notify]]\ntype = "ntfy"', '[[notify]] #1 (ntfy): "topic" is missing'),
+    "no-command": ('[[notify]]\ntype = "command"', '[[notify]] #1 (command): "command" is missing'),
+    "bad-topic": (
+        '[[notify]]\ntype = "ntfy"\ntopic = "hunter2/x"',
+        '[[notify]] #1 (ntfy): "topic" must be 1 to 64 letters, figures, - or _ as ntfy wants them',
+    ),
+    "bad-server": (
+        NTFY + 'server = "ntfy.hunter2.org"',
+        '[[notify]] #1 (ntfy): "server" must be an address such as "https://host/path"',
+    ),
+    "bad-url": (
+        '[[notify]]\ntype = "webhook"\nurl = "https://hunter2 x"',
+        '[[notify]] #1 (webhook): "url" must be an address such as "https://host/path"',
+    ),
+    "bad-apprise-url": (
+        '[[notify]]\ntype = "apprise"\nurl = "hunter2"',
+        '[[notify]] #1 (apprise): "url" must be an address as apprise writes it, such as "slack://…" or "mailto://…"',
+    ),
+    "bad-call": (
+        NTFY + 'call = "0049 30"',
+        '[[notify]] #1 (ntfy): "call" must be "yes" or a telephone number such as "+4930123456", not the text '
+        '"0049 30"',
+    ),
+    "bad-severity": (
+        NTFY + 'severity = "fatal"',
+        '[[notify]] #1 (ntfy): "severity" must be "critical", "warning" or "info", not the text "fatal"',
+    ),
+    "bad-after": (
+        NTFY + "after = 5",
+        '[[notify]] #1 (ntfy): "after" must say its unit: "5s" or "5m", not the bare number 5',
+    ),
+    "bad-header": (
+        HOOK + 'headers = { "X Y" = "a" }',
+        '[[notify]] #1 (webhook): "headers" has "X Y", which is not the name of a header',
+    ),
+    "bad-header-value": (
+        HOOK + 'headers = { A = "env:1" }',
+        '[[notify]] #1 (webhook): "headers" has a "A" that must name an environment variable after "env:", such as '
+        '"env:NTFY_TOPIC"',
+    ),
+    "headers-no-table": (
+        HOOK + 'headers = "A: hunter2"',
+        '[[notify]] #1 (webhook): "headers" must be a table of texts such as { Authorization = "env:HOOK_LOGIN" }',
+    ),
+    "name-twice": (NTFY + NTFY, '[[notify]] #2 (ntfy): the name "ntfy" is taken by [[notify]] #1; set "name"'),
+    "token-and-user": (
+        NTFY + 'token = "env:A"\nuser = "ann"\npassword = "env:B"',
+        '[[notify]] #1 (ntfy): "token" logs in by itself; leave out "user" and "password"',
+    ),
+    "user-alone": (
+        NTFY + 'user = "ann"',
+        '[[notify]] #1 (ntfy): "password" is missing: "user" and "password" go together',
+    ),
+    "answers-in-its-own-topic": (
+        NTFY + 'reply_topic = "env:TOPIC"',
+        '[[notify]] #1 (ntfy): "reply_topic" must be another than "topic": what is told there would be read as an '
+        "answer",
+    ),
+    "unknown-run": (
+        '[[run]]\nname = "video-2b"\n' + NTFY + 'runs = ["video-2c"]',
+        '[[notify]] #1 (ntfy): "runs" has "video-2c", and there is no such run; did you mean "video-2b"?',
+    ),
+    "nobody-at-once": (
+        NTFY + 'after = "5m"\n' + HOOK + "fallback = true",
+        'every [[notify]] waits for another to fail ("fallback", "after"); one must be told at once',
+    ),
+}
+
+
+def problems(text: str) -> list[str]:
+    return decode(tomllib.loads(text), "trainmon.toml")[1]
+
+
+@pytest.mark.parametrize(("text", "problem"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_mistake_has_its_own_sentence(text: str, problem: str) -> None:
+    assert problems(text) == [f"trainmon.toml: {problem}"]
+    assert "hunter2" not in problem
+
+
+def test_a_rule_that_is_not_there_is_told_with_the_nearest() -> None:
+    (problem,) = problems(NTFY + 'rules = ["gpu-hto"]')
+    assert problem == (
+        'trainmon.toml: [[notify]] #1 (ntfy): "rules" has "gpu-hto", and there is no such rule; did you mean "gpu-hot"?'
+    )
+
+
+def test_one_channel_may_be_a_plain_table() -> None:
+    settings, _ = decode(tomllib.loads('[notify]\ntype = "desktop"'), "trainmon.toml")
+    assert settings is not None
+    assert [entry.called for entry in settings.notify] == ["desktop"]
+
+
+# ---- where secrets are
+
+
+def test_a_secret_is_from_the_environment_a_file_or_the_config(tmp_path: Path) -> None:
+    (tmp_path / "topic").write_text("from-file\n")
+    assert secret("env:TOPIC", {"TOPIC": " from-environment\n"}) == "from-environment"
+    assert secret(f"file:{tmp_path}/topic", {}) == "from-file"
+    assert secret("plain", {}) == "plain"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "names a file that is not there"),
+        (b" \n", "names a file that is empty"),
+        (b"\xff\xfe", "names a file that is no text"),
+        (b"x" * 70_000, "names a file that is too large for a secret"),
+        (b"hunter2\nhunter3", "holds control characters; a secret is one line"),
+    ],
+)
+def test_a_file_that_holds_no_secret_is_told_in_words(tmp_path: Path, content: bytes | None, words: str) -> None:
+    if content is not None:
+        (tmp_path / "secret").write_bytes(content)
+    with pytest.raises(Wrong) as caught:
+        secret(f"file:{tmp_path}/secret", {})
+    assert str(caught.value) == words
+
+
+def test_a_directory_is_no_secret(tmp_path: Path) -> None:
+    with pytest.raises(Wrong, match="names a file that cannot be read: is a directory"):
+        secret(f"file:{tmp_path}", {})

@@ -1,0 +1,125 @@
+"""A host that reads shared files in the place of the one that should: what it sees counts, what it misses does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainmon.engine.reducers.reduce import fold
+from trainmon.model.job import Cluster
+from trainmon.model.probe_wire import (
+    AnyReading,
+    CheckpointEntry,
+    CheckpointListing,
+    DiskSample,
+    DiskSamples,
+    LogChunk,
+    SwitchSample,
+    SwitchSamples,
+)
+from trainmon.model.state import (
+    ClustersChanged,
+    Event,
+    NodeReading,
+    Run,
+    RunsChanged,
+    RunSpec,
+    Source,
+    SourceChanged,
+    StandInEnded,
+    State,
+)
+
+NOW = 1_750_000_000.0
+SPEC = RunSpec(name="llm", cluster="prod", log="/fsx/llm.out", checkpoints="/fsx/ckpt", kill_switch="/fsx/kill")
+STEP = CheckpointEntry("step_100", "dir", NOW - 60, 10)
+
+
+class Scene:
+    """What the login host and n1 tell of the run's files, through the fold."""
+
+    def __init__(self) -> None:
+        self.state = State(at=NOW)
+        source = Source(name="node:login", kind="node", cluster="prod", phase="connecting")
+        self.say(ClustersChanged((Cluster(name="prod", login="login"),)), RunsChanged((SPEC,)), SourceChanged(source))
+
+    def say(self, *events: Event) -> None:
+        self.state = fold(self.state, events, NOW)
+
+    def reads(self, host: str, reading: AnyReading, **more: Any) -> None:
+        self.say(NodeReading(host, "prod", NOW, reading, **more))
+
+    @property
+    def run(self) -> Run:
+        return self.state.runs["llm"]
+
+
+def disks(**changes: Any) -> DiskSamples:
+    return DiskSamples(1, NOW, (DiskSample("/fsx", **{"mount": "/fsx", "free_bytes": 7, "total_bytes": 9, **changes}),))
+
+
+def switch(exists: bool | None, error: str | None = None) -> SwitchSamples:
+    return SwitchSamples(1, NOW, (SwitchSample("/fsx/kill", exists, NOW if exists else None, error=error),))
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        disks(state="error", error="no permission", mount=None),
+        disks(state="error", error="does not exist", mount=None),
+        disks(state="hung", mount=None),
+        LogChunk(1, NOW, "llm", error="no permission"),
+        LogChunk(1, NOW, "llm", error="no file matches"),
+        CheckpointListing(1, NOW, "/fsx/ckpt", error="no permission"),
+        CheckpointListing(1, NOW, "/fsx/ckpt"),
+        CheckpointListing(1, NOW, "/fsx/ckpt", (CheckpointEntry("step_100", "dir", NOW - 60, error="no permission"),)),
+        switch(None, "no permission"),
+        switch(False),
+    ],
+)
+def test_what_it_must_not_read_or_does_not_find_stays_unknown(reading: AnyReading) -> None:
+    scene = Scene()
+    scene.reads("n1", reading, is_stand_in=True)
+    assert scene.state.disks == {}
+    assert (scene.run.log, scene.run.checkpoints, scene.run.kill) == (None, None, None)
+    scene.reads("login", reading)
+    known = (scene.run.log, scene.run.checkpoints, scene.run.kill, *scene.state.disks.values())
+    assert any(one is not None for one in known), "who should read it judges it"
+
+
+def test_what_it_reads_well_counts() -> None:
+    scene = Scene()
+    for reading in (
+        disks(read_only=True),
+        LogChunk(1, NOW, "llm", "/fsx/llm.out", 9, NOW, ("step",), seen=1),
+        CheckpointListing(1, NOW, "/fsx/ckpt", (STEP,)),
+        switch(True),
+    ):
+        scene.reads("n1", reading, is_stand_in=True)
+    assert (scene.state.disks["n1:/fsx"].free_bytes, scene.state.disks["n1:/fsx"].read_only) == (7, None)
+    assert scene.run.log is not None
+    assert scene.run.log.host == "n1"
+    assert scene.run.checkpoints is not None
+    assert scene.run.kill is not None
+    assert scene.run.kill.exists
+
+
+def test_a_switch_that_the_login_host_saw_is_not_gone_because_another_host_does_not_see_it() -> None:
+    scene = Scene()
+    scene.reads("login", switch(True))
+    scene.reads("n1", switch(False), is_stand_in=True)
+    assert scene.run.kill is not None
+    assert (scene.run.kill.exists, scene.run.kill.taken_at) == (True, None)
+    scene.reads("n1", switch(True), is_stand_in=True)
+    scene.reads("n1", switch(False), is_stand_in=True)
+    assert (scene.run.kill.exists, scene.run.kill.taken_at) == (False, NOW)
+
+
+def test_what_it_told_of_disks_is_gone_when_it_hands_them_back() -> None:
+    scene = Scene()
+    scene.reads("n1", disks(), is_stand_in=True)
+    scene.say(StandInEnded("n1", ("/fsx",)))
+    assert (scene.state.disks, set(scene.state.handed_back)) == ({}, {"n1:/fsx"})
+    scene.reads("n1", disks(), is_stand_in=True)
+    assert (set(scene.state.disks), scene.state.handed_back) == ({"n1:/fsx"}, {})

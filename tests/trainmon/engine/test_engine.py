@@ -1,0 +1,139 @@
+"""The one thread that owns State."""
+
+from __future__ import annotations
+
+import queue
+
+import pytest
+
+from tests.trainmon.ledger.records import DONE, record
+from trainmon.engine.engine import Engine
+from trainmon.model.action import Record
+from trainmon.model.probe_wire import AnyReading, DiskSample, DiskSamples, GpuSample, GpuSamples
+from trainmon.model.state import (
+    ActionChanged,
+    DisksChanged,
+    NodeReading,
+    RunsChanged,
+    RunSpec,
+    Series,
+    SourceGone,
+    State,
+)
+
+
+class FakeClock:
+    """A clock that a test sets."""
+
+    def __init__(self, at: float = 1000.0) -> None:
+        self.at = at
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+def said(reading: AnyReading, at: float) -> NodeReading:
+    return NodeReading("n1", "prod", at, reading)
+
+
+def gpu(temperature: int, at: float) -> NodeReading:
+    return said(GpuSamples(1, at, (GpuSample(0, temperature_c=temperature, utilization_pct=99),)), at)
+
+
+def test_a_step_folds_and_records() -> None:
+    clock = FakeClock()
+    engine = Engine(clock)
+    for i in range(5):
+        clock.at = 1000.0 + 2 * i
+        state = engine.step([gpu(60 + i, clock.at)], clock.at)
+    assert state.nodes["n1"].gpus[0].temperature_c == 64
+    assert engine.history("n1/0", "temperature", 60) == Series(
+        offsets=(-8.0, -6.0, -4.0, -2.0, 0.0), values=(60.0, 61.0, 62.0, 63.0, 64.0)
+    )
+
+
+def test_a_node_that_is_gone_takes_its_history_along() -> None:
+    engine = Engine(FakeClock())
+    engine.step([gpu(60, 1000.0)], 1000.0)
+    engine.step([SourceGone("node:n1")], 1001.0)
+    assert engine.history("n1/0", "temperature", 60).values == ()
+
+
+def test_a_disk_that_fills_says_when_it_is_full() -> None:
+    clock = FakeClock()
+    engine = Engine(clock)
+    engine.step([DisksChanged({"/fsx": 0.8})], clock.at)
+    for i in range(90):
+        clock.at = 1000.0 + 10 * i
+        sample = DiskSample("/fsx", total_bytes=10**13, free_bytes=5 * 10**12 - 10**9 * i, free_inodes=10**6)
+        state = engine.step([said(DiskSamples(1, clock.at, (sample,)), clock.at)], clock.at)
+    disk = state.disks["n1:/fsx"]
+    assert disk.bytes_per_day == pytest.approx(10**8 * 86_400, rel=0.02)
+    assert disk.full_at == pytest.approx(clock.at + 2.92e12 / 1e8, rel=0.03)
+    assert disk.inodes_full_at is None
+
+
+def test_a_subscriber_is_told_the_present_and_then_the_next() -> None:
+    engine = Engine()
+    states: queue.Queue[State] = queue.Queue()
+    cancel = engine.subscribe(states.put)
+    assert states.get(timeout=40).runs == {}
+    engine.start()
+    engine.submit(RunsChanged((RunSpec(name="llm", cluster="prod"),)))
+    state = states.get(timeout=40)
+    while "llm" not in state.runs:
+        state = states.get(timeout=40)
+    cancel()
+    engine.stop()
+    assert state.runs["llm"].why == "no log is configured for it"
+
+
+def test_one_bad_event_and_one_bad_subscriber_stop_nothing() -> None:
+    engine = Engine()
+    states: queue.Queue[State] = queue.Queue()
+
+    def broken(_: State) -> None:
+        if engine.state.runs:
+            raise RuntimeError("a broken pane")
+
+    engine.subscribe(broken)
+    engine.subscribe(states.put)
+    engine.start()
+    engine.submit(RunsChanged((RunSpec(name="llm", cluster="prod"),)))
+    engine.submit(RunsChanged(None))  # type: ignore[arg-type]
+    told = [states.get(timeout=40) for _ in range(3)]
+    engine.stop()
+    assert "llm" in told[-1].runs
+
+
+def test_ages_move_on_with_no_event() -> None:
+    engine = Engine()
+    states: queue.Queue[State] = queue.Queue()
+    engine.subscribe(states.put)
+    engine.start()
+    first = states.get(timeout=40)
+    second = states.get(timeout=40)
+    engine.stop()
+    assert second.at > first.at
+
+
+class Notebook:
+    """A ledger that a test reads."""
+
+    def __init__(self) -> None:
+        self.kept: list[Record] = []
+
+    def keep(self, record: Record) -> None:
+        self.kept.append(record)
+
+
+def test_what_became_of_an_action_is_written_down_once_a_change() -> None:
+    notebook = Notebook()
+    engine = Engine(FakeClock(), ledger=notebook)
+    engine.step([ActionChanged(record())], 1000.0)
+    engine.step([DisksChanged({})], 1001.0)
+    engine.step([ActionChanged(record(**DONE))], 1002.0)
+    assert [(kept.action.id, kept.status) for kept in notebook.kept] == [("a1", "asked"), ("a1", "done")]

@@ -1,0 +1,280 @@
+"""Alerts, outbox, silences, orders and the duty in the ledger: a page whole or not at all, read as it was written."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.alerting.notify.samples import alert, notice
+from tests.trainmon.ledger.test_ledger import opened, plain
+from trainmon.ledger.alerts import Happening, prune_alerts, read_orders, read_recalled
+from trainmon.ledger.database import LedgerStuck, open_to_write
+from trainmon.ledger.lease import (
+    ROW_LEASE,
+    DutyNote,
+    Holder,
+    SourceNote,
+    claim,
+    is_row_held,
+    is_row_of,
+    read_duty,
+    release_row,
+    sign_of,
+)
+from trainmon.ledger.ledger import alert_history, alerts_now, duty_now, give_order, recorded
+from trainmon.ledger.outbox import Extra, Mark, count, prune_outbox, read_overdue, read_waiting, take_over
+from trainmon.ledger.reader import AlertsNow
+from trainmon.ledger.schema import MIGRATIONS
+from trainmon.ledger.transaction import Page, write_page
+from trainmon.model.alert import AlertChanges, Notice, Order, Silence
+
+NOW = 1_800_000_000.0
+DAY = 86_400.0
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    connection = open_to_write(tmp_path / "ledger.sqlite", is_network=False)
+    yield connection
+    connection.close()
+
+
+def fire(name: str = "a", *channels: str, **facts: Any) -> Notice:
+    return notice(alert(id=name), key=f"{name}-fire", channels=channels or ("phone",), **facts)
+
+
+def write(connection: sqlite3.Connection, at: float = NOW, **facts: Any) -> Any:
+    return write_page(connection, Page(AlertChanges(at=at, **facts)), at, None)
+
+
+def mark(name: str, state: Any, channel: str = "phone", at: float = NOW, **facts: Any) -> Mark:
+    return Mark(f"{name}-fire", channel, state, at, 1, at, **facts)
+
+
+def silence(name: str = "s1", **facts: Any) -> Silence:
+    return Silence(id=name, until=NOW + DAY, by="ana", made_at=NOW, rule="gpu-hot", **facts)
+
+
+def order(**facts: Any) -> Order:
+    return Order(**{"verb": "mute", "at": NOW, "by": "ana", "silence": silence(), **facts})
+
+
+def test_what_is_written_is_recalled_whole(ledger: sqlite3.Connection) -> None:
+    nasty = alert(id="b", summary="\x1b[2J 'quoted' \udcff", evidence=("é" * 300,))
+    write(ledger, alerts=(alert(), nasty), silences=(silence(),), memory={"heartbeat": "17"}, orders_until=4)
+    found = read_recalled(ledger, NOW)
+    assert found.alerts[0] == alert()
+    assert found.alerts[1].summary == "\x1b[2J 'quoted' ?"
+    assert (found.silences, found.memory, found.orders_until) == ((silence(),), {"heartbeat": "17"}, 4)
+    assert found.at == NOW
+
+
+def test_what_is_long_over_is_not_recalled_and_what_is_open_always_is(ledger: sqlite3.Connection) -> None:
+    over = alert(id="over", phase="resolved", resolved_at=NOW - DAY - 1)
+    fresh = alert(id="fresh", phase="resolved", resolved_at=NOW - DAY + 1)
+    old = alert(id="old", since=NOW - 300 * DAY)
+    ended = silence("s2", ended_at=NOW - 1)
+    write(ledger, alerts=(over, fresh, old), silences=(replace(silence(), until=NOW - 1), ended))
+    assert [one.id for one in read_recalled(ledger, NOW).alerts] == ["old", "fresh"]
+    assert read_recalled(ledger, NOW).silences == ()
+
+
+def test_of_another_version_one_alert_hides_no_other(ledger: sqlite3.Connection) -> None:
+    write(ledger, alerts=(alert(id="a"), alert(id="b")), notices=(fire(), fire("b")))
+    ledger.execute("UPDATE alerts SET alert = replace(alert, 'firing', 'dreaming') WHERE id = 'b'")
+    ledger.execute("UPDATE notices SET notice = replace(notice, 'critical', 'purple') WHERE key = 'a-fire'")
+    assert [one.id for one in read_recalled(ledger, NOW).alerts] == ["a"]
+    letters = {one.notice.key: one.notice.severity for one in read_waiting(ledger)}
+    assert letters == {"a-fire": "critical", "b-fire": "critical"}
+
+
+def test_a_notice_is_a_row_for_each_channel_once(ledger: sqlite3.Connection) -> None:
+    assert write(ledger, notices=(fire("a", "phone", "mail"),)) == {("a-fire", "phone"), ("a-fire", "mail")}
+    assert write(ledger, notices=(fire("a", "phone", "pager"),)) == {("a-fire", "pager")}
+    extra = Page(extras=(Extra(fire(), "phone", "why"), Extra(fire(), "spare", "mail could not tell it")))
+    assert write_page(ledger, extra, NOW, None) == frozenset({("a-fire", "spare")})
+    letters = {one.channel: one.notice.reason for one in read_waiting(ledger)}
+    assert letters == dict.fromkeys(("phone", "mail", "pager"), "fired") | {"spare": "fired; mail could not tell it"}
+
+
+def test_what_another_channel_has_delivered_is_known_by_who_has_and_is_not_counted(ledger: sqlite3.Connection) -> None:
+    write(ledger, notices=(fire("a", "phone", "mail"), fire("b", "phone", "mail"), fire("c", "phone")))
+    extras = [Extra(fire(name), channel, "phone is down") for name in "ac" for channel in ("spare", "pager")]
+    marks = (mark("a", "sent", "spare"), mark("a", "merged", "pager"), mark("b", "sent", "mail"))
+    write_page(ledger, Page(extras=tuple(extras), marks=(*marks, mark("c", "leased", "spare"))), NOW, None)
+    known = {(one.notice.key, one.channel): sorted(one.told_by) for one in read_waiting(ledger)}
+    told = {("a-fire", "phone"): ["pager", "spare"], ("a-fire", "mail"): ["pager", "spare"]}
+    waits = [("b-fire", "phone"), ("c-fire", "phone"), ("c-fire", "spare"), ("c-fire", "pager")]
+    assert known == {**told, **{address: [] for address in waits}}
+    assert count(ledger, NOW).waiting == len(waits)
+
+
+def test_a_letter_of_another_version_is_told_in_short_and_not_left(ledger: sqlite3.Connection) -> None:
+    write(ledger, notices=(fire(), fire("b", severity="info")))
+    ledger.execute("UPDATE notices SET notice = '{\"kind\": \"sung\"}' WHERE key = 'b-fire'")
+    whole, short = (one.notice for one in read_waiting(ledger))
+    assert whole == fire()
+    assert (short.key, short.severity, short.channels) == ("b-fire", "info", ("phone",))
+    assert short.title == "An alert in words of another version"
+    assert "b-fire: fired" in short.lines[0]
+
+
+def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    broken = AlertChanges(at=NOW, alerts=(alert(),), notices=(fire(), fire("b", at=None)))
+    with opened(tmp_path) as (made, _):
+        answer = made.transact(lambda work: write_page(work, Page(broken), NOW, None), lambda: None)
+        assert answer.done.wait(40)
+        assert answer.error is not None
+        assert (
+            plain(made.file, "SELECT count(*) FROM alerts") == plain(made.file, "SELECT count(*) FROM outbox") == [(0,)]
+        )
+        good = made.transact(lambda work: write_page(work, Page(replace(broken, notices=())), NOW, None), lambda: None)
+        assert good.done.wait(40)
+        assert good.error is None
+        assert plain(made.file, "SELECT count(*) FROM alerts") == [(1,)]
+
+
+def test_what_was_being_sent_and_what_reached_nobody_waits_again(ledger: sqlite3.Connection) -> None:
+    write(ledger, notices=tuple(fire(name, "phone", "mail") for name in "abcd"))
+    marks = (
+        mark("a", "leased"), mark("a", "sent", "mail"),
+        mark("b", "dead"), mark("b", "merged", "mail"),
+        mark("c", "dead"), mark("c", "dead", "mail"),
+        mark("d", "stopped"), mark("d", "sent", "mail"),
+    )  # fmt: skip
+    write_page(ledger, Page(marks=marks), NOW, None)
+    assert count(ledger, NOW - DAY) == (1, NOW, 3)
+    waiting = [(one.notice.key, one.channel) for one in take_over(ledger, NOW + 300 * DAY)]
+    assert sorted(waiting) == [("a-fire", "phone"), ("c-fire", "mail"), ("c-fire", "phone")]
+    assert read_overdue(ledger, NOW + 300 * DAY, 60.0) == []
+    assert len(read_overdue(ledger, NOW + 300 * DAY + 61, 60.0)) == 3
+
+
+def test_what_is_old_is_forgotten_but_never_what_is_open_or_waits(ledger: sqlite3.Connection) -> None:
+    over = alert(id="over", phase="resolved", resolved_at=NOW)
+    write(ledger, alerts=(alert(), over), notices=(fire(), fire("b")), silences=(silence(),))
+    write_page(ledger, Page(history=(Happening(NOW, "a", "fired", "it began"),), marks=(mark("b", "sent"),)), NOW, None)
+    for prune in (prune_alerts, prune_outbox):
+        prune(ledger, NOW + 2 * DAY)
+    tables = ("alerts", "alert_history", "outbox", "notices", "silences")
+    left = {name: ledger.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables}
+    assert left == {"alerts": 1, "alert_history": 0, "outbox": 1, "notices": 1, "silences": 0}
+    assert [one.notice.key for one in read_waiting(ledger)] == ["a-fire"]
+
+
+def test_a_ledger_from_before_alerts_is_brought_up_and_keeps_what_it_had(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.sqlite"
+    before = sqlite3.connect(file, isolation_level=None)
+    for statement in MIGRATIONS[0]:
+        before.execute(statement)
+    before.execute("PRAGMA user_version = 1")
+    before.execute("INSERT INTO action_texts VALUES ('a1', 'log', 'h', '/l', 1.0, 'the end')")
+    assert alerts_now(tmp_path, NOW) == AlertsNow()
+    assert recorded(tmp_path, 0.0, 9) == []
+    assert give_order(tmp_path, order()) > 0
+    assert before.execute("SELECT text FROM action_texts").fetchall() == [("the end",)]
+    before.close()
+
+
+def test_orders_are_numbered_and_never_given_a_number_twice(tmp_path: Path, ledger: sqlite3.Connection) -> None:
+    first, second = give_order(tmp_path, order()), give_order(tmp_path, order(via="phone"))
+    assert second == first + 1
+    assert read_orders(ledger, first) == [(second, order(via="phone"))]
+    prune_alerts(ledger, NOW + DAY)
+    assert give_order(tmp_path, order()) == second + 1
+    assert give_order(tmp_path / "anew", order(at=NOW + 60.0)) > second + 1, "orders to a ledger begun anew are new"
+
+
+def test_a_month_of_flapping_is_bounded_and_takes_nothing_that_is_open_or_waits(ledger: sqlite3.Connection) -> None:
+    write(ledger, alerts=(alert(id="open"),), notices=(fire("open"),))
+    for number in range(300):
+        name, at = f"f{number:03d}", NOW + number * 60
+        over = alert(id=name, phase="resolved", resolved_at=at)
+        line = Happening(at, name, "fired", "it began")
+        page = Page(AlertChanges(at=at, alerts=(over,), notices=(fire(name),)), (line,), (), (mark(name, "sent"),))
+        write_page(ledger, page, at, None)
+    prune_alerts(ledger, NOW - 90 * DAY, resolved=100, lines=100)
+    prune_outbox(ledger, NOW - 90 * DAY, told=100)
+    tables = ("alerts", "alert_history", "outbox", "notices")
+    left = {name: ledger.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables}
+    assert left == {"alerts": 101, "alert_history": 100, "outbox": 101, "notices": 101}
+    assert [one.notice.key for one in read_waiting(ledger)] == ["open-fire"]
+    assert ledger.execute("SELECT min(id) FROM alerts WHERE phase = 'resolved'").fetchone() == ("f200",)
+
+
+def test_what_a_desk_has_is_in_a_ledger_that_was_begun_anew_as_soon_as_it_is_marked(ledger: sqlite3.Connection) -> None:
+    write_page(ledger, Page(marks=(mark("a", "waiting", notice=fire()), mark("b", "sent"))), NOW, None)
+    assert [(one.notice, one.channel, one.attempts) for one in read_waiting(ledger)] == [(fire(), "phone", 1)]
+    assert ledger.execute("SELECT count(*) FROM outbox").fetchone() == (1,)
+
+
+def test_an_order_to_a_ledger_that_cannot_be_written_is_an_error_in_words(tmp_path: Path) -> None:
+    (tmp_path / "ledger.sqlite").write_bytes(b"no database at all, and long enough to be looked at" * 40)
+    with pytest.raises(LedgerStuck, match="it is no ledger, or damaged; move it away, and a new one is begun"):
+        give_order(tmp_path, order())
+    with pytest.raises(LedgerStuck, match="it is no ledger, or damaged"):
+        alerts_now(tmp_path, NOW)
+
+
+def test_others_see_alerts_with_what_became_of_their_letters(tmp_path: Path, ledger: sqlite3.Connection) -> None:
+    write(ledger, alerts=(alert(id="a"),), notices=(fire("a", "phone", "mail", "pager"),))
+    marks = (mark("a", "sent", sent_at=NOW + 1, words="200"), mark("a", "waiting", "mail", words="no route to host"))
+    write_page(ledger, Page(marks=marks, history=(Happening(NOW, "a", "fired", "it began"),)), NOW, None)
+    found = alerts_now(tmp_path, NOW + 5)
+    delivery = {one.channel: (one.state, one.at, one.words) for one in found.recalled.alerts[0].delivery}
+    assert delivery == {
+        "phone": ("sent", NOW + 1, "200"),
+        "mail": ("retrying", NOW, "no route to host"),
+        "pager": ("waiting", NOW, None),
+    }
+    assert (found.outbox.waiting, found.outbox.oldest_at, found.outbox.dead) == (2, NOW, 0)
+    assert alert_history(tmp_path, 0.0, 9) == [Happening(NOW, "a", "fired", "it began")]
+
+
+def note(name: str, at: float, *, host: str = "bastion", pid: int = 1, boot_id: str = "b1") -> DutyNote:
+    holder = Holder(pid=pid, host=host, boot_id=boot_id, name=name)
+    source = SourceNote(name="node:gpu-001", kind="node", health="ok")
+    return DutyNote(holder=holder, started_at=at, written_at=at, sources=(source,))
+
+
+def test_a_row_is_one_programs_for_as_long_as_it_is_renewed(ledger: sqlite3.Connection) -> None:
+    first, second = note("first", NOW), note("second", NOW + 1, host="laptop")
+    assert claim(ledger, first) is None
+    assert claim(ledger, second) == first
+    renewed = replace(first, last_tick_at=NOW + 9)
+    assert claim(ledger, renewed) is None
+    assert claim(ledger, second, sign_of(first)) == renewed, "it has evaluated meanwhile"
+    assert (is_row_of(ledger, "first"), is_row_of(ledger, "second")) == (True, False)
+    assert claim(ledger, second, sign_of(renewed)) is None, "it has not"
+    assert read_duty(ledger) == second
+    assert claim(ledger, first, sign_of(renewed)) == second, "only one takes it over"
+    assert write_page(ledger, Page(duty=first), NOW, "first") is None, "nothing is written for one that lost it"
+    release_row(ledger, "second")
+    assert claim(ledger, first) is None
+
+
+def test_no_clock_of_another_machine_is_believed(ledger: sqlite3.Connection) -> None:
+    first = note("first", NOW - 86_400)
+    assert claim(ledger, first) is None
+    assert claim(ledger, note("second", NOW, host="laptop")) == first
+
+
+def test_a_process_of_this_machine_that_is_gone_holds_no_row() -> None:
+    asker = Holder(pid=1, host="bastion", boot_id="b1", name="x")
+    assert is_row_held(note("y", NOW, pid=1), asker, NOW + 1)
+    assert not is_row_held(note("y", NOW, pid=2**22 - 1), asker, NOW + 1)
+    assert not is_row_held(note("y", NOW, pid=1, boot_id="b0"), asker, NOW + 1), "another start of the machine"
+    assert is_row_held(note("y", NOW, pid=2**22 - 1, host="laptop", boot_id="b2"), asker, NOW + 1)
+    assert not is_row_held(note("y", NOW, host="laptop", boot_id="b2"), asker, NOW + ROW_LEASE + 1)
+    assert not is_row_held(note("y", NOW, host="laptop", boot_id="b2"), asker, NOW - ROW_LEASE - 1), "clocks differ"
+
+
+def test_nobody_has_the_duty_of_a_ledger_that_is_not_there(tmp_path: Path) -> None:
+    assert duty_now(tmp_path / "none", NOW) is None
+    assert alerts_now(tmp_path / "none", NOW) == AlertsNow()
+    assert not (tmp_path / "none").exists()

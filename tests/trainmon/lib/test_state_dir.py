@@ -1,0 +1,105 @@
+"""Where our own files are: a disk of this machine first, a network's with a warning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainmon.lib.state_dir import Found, Mount, Place, choose, filesystem_of, find, is_network, read_mounts
+
+OWN, COMMON = Path("/home/me/.local/state/trainmon-tui"), Path("/var/lib/trainmon-tui")
+
+
+@pytest.mark.parametrize(
+    ("home", "home_writable", "common", "common_writable", "taken", "on_network"),
+    [
+        ("ext4", True, "ext4", True, OWN, False),
+        (None, True, None, False, OWN, False),
+        ("nfs4", True, "ext4", True, COMMON, False),
+        ("nfs4", True, "ext4", False, OWN, True),
+        ("lustre", True, "nfs", True, OWN, True),
+        ("ext4", False, "ext4", True, COMMON, False),
+        ("ext4", False, "ext4", False, OWN, False),
+        ("fuse.sshfs", True, "xfs", True, COMMON, False),
+    ],
+)
+def test_a_disk_of_this_machine_comes_first(
+    home: str | None, home_writable: bool, common: str | None, common_writable: bool, taken: Path, on_network: bool
+) -> None:
+    found = choose(Place(OWN, home, home_writable), Place(COMMON, common, common_writable))
+    assert (found.path, found.is_network, found.warning is not None) == (taken, on_network, on_network)
+
+
+def test_a_network_home_is_warned_of_in_words() -> None:
+    found = choose(Place(OWN, "nfs4", True), Place(COMMON, "ext4", False))
+    assert found.warning == (
+        "/home/me/.local/state/trainmon-tui is on a network file system (nfs4): what is written down there is slower, "
+        "and lost while its server is away; set XDG_STATE_HOME to a directory on a disk of this machine"
+    )
+
+
+@pytest.mark.parametrize(
+    ("filesystem", "expected"),
+    [
+        ("ext4", False), ("xfs", False), ("overlay", False), ("tmpfs", False), ("zfs", False), ("apfs", False),
+        ("fuseblk", False), ("fuse.gocryptfs", False), (None, False), ("nfs", True), ("nfs4", True), ("lustre", True),
+        ("gpfs", True), ("beegfs", True), ("ceph", True), ("cifs", True), ("smb3", True), ("afs", True), ("9p", True),
+        ("autofs", True), ("fuse.sshfs", True), ("fuse.juicefs", True), ("fuse.ceph-fuse", True), ("fuse", True),
+    ],
+)  # fmt: skip
+def test_file_systems_of_a_network_are_known(filesystem: str | None, expected: bool) -> None:
+    assert is_network(filesystem) is expected
+
+
+MOUNTINFO = """\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+40 22 0:35 / /home rw shared:20 master:3 - autofs systemd-1 rw,fd=41
+41 40 0:52 / /home rw shared:21 - nfs4 server:/export rw,vers=4.2
+50 22 8:2 / /my\\040disk rw - xfs /dev/sdb rw
+a torn line
+"""
+
+
+def test_mounts_are_read_with_escapes_and_the_last_of_one_place_counts() -> None:
+    mounts = tuple(read_mounts(MOUNTINFO))
+    assert mounts[-1] == Mount("/my disk", "xfs")
+    assert [filesystem_of(path, mounts) for path in ("/home/me/x", "/homes", "/my disk/x", "/home", "/")] == [
+        "nfs4", "ext4", "xfs", "nfs4", "ext4",
+    ]  # fmt: skip
+    assert filesystem_of("/x", ()) is None
+
+
+def told(tmp_path: Path, kind: str) -> Path:
+    file = tmp_path / "mountinfo"
+    file.write_text(
+        f"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n41 22 0:52 / {tmp_path.resolve()}/home rw - {kind} s:/e rw\n"
+    )
+    return file
+
+
+def test_the_directory_is_found_by_what_the_kernel_says(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    environ = {"HOME": str(tmp_path / "home")}
+    own, common = tmp_path / "home" / ".local" / "state" / "trainmon-tui", tmp_path / "var" / "trainmon-tui"
+    (tmp_path / "var").mkdir()
+    assert find(environ, mountinfo=told(tmp_path, "xfs"), system=tmp_path / "var") == Found(own)
+    assert find(environ, mountinfo=told(tmp_path, "nfs"), system=tmp_path / "var") == Found(common)
+    found = find(environ, mountinfo=told(tmp_path, "nfs"), system=tmp_path / "mountinfo")
+    assert (found.path, found.is_network) == (own, True)
+    assert find(environ, mountinfo=tmp_path / "none", system=tmp_path / "var") == Found(own)
+
+
+def test_a_link_into_a_network_home_is_seen_through(tmp_path: Path) -> None:
+    (tmp_path / "home" / "real").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "home" / "real")
+    environ = {"XDG_STATE_HOME": str(tmp_path / "link")}
+    found = find(environ, mountinfo=told(tmp_path, "lustre"), system=tmp_path / "mountinfo")
+    assert (found.path, found.is_network) == (tmp_path / "link" / "trainmon-tui", True)
+
+
+def test_a_relative_state_home_is_ignored(tmp_path: Path) -> None:
+    (tmp_path / "mountinfo").touch()
+    environ = {"XDG_STATE_HOME": "state", "HOME": str(tmp_path)}
+    found = find(environ, mountinfo=tmp_path / "none", system=tmp_path / "mountinfo")
+    assert found.path == tmp_path / ".local" / "state" / "trainmon-tui"

@@ -1,0 +1,115 @@
+"""Untrusted text is safe to show, and its width is known."""
+
+import time
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainmon.lib.text import cells, clean, counted, shorten
+
+HOSTILE = st.text(
+    alphabet=st.one_of(
+        st.sampled_from("\x1b[]\\;0123m\x07\x9b\x9c\x9d\x90P_^X\r\n\t\x00\u202e\u2066\u200b\u2028\ufe0fA b"),
+        st.characters(categories=None),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("step 1", "step 1"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b[38;2;1;2;3mtrue colour\x1b[m", "true colour"),
+        ("\x9b31m8-bit\x9b0m", "8-bit"),
+        ("\x1b]0;pwned\x07title", "title"),
+        ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x9d0;pwned\x9ctitle", "title"),
+        ("\x1bPq#0;2;0;0;0\x1b\\sixel", "sixel"),
+        ("\x1b_Gf=100;AAAA\x1b\\kitty", "kitty"),
+        ("cut \x1b[38;5", "cut "),
+        ("cut \x1b]52;c;cm0gLXJm", "cut "),
+        ("lone \x1b", "lone "),
+        ("\x1b\x1b[0m[31m", "[31m"),
+        ("reset\x1bc\x1b(B", "reset"),
+        ("nul\x00bell\x07del\x7f", "nulbelldel"),
+        ("back\x08space", "backspace"),
+        ("\u202egpj.exe\u202c", "gpj.exe"),
+        ("iso\u2066late\u2069", "isolate"),
+        ("zero\u200bwidth\ufeff", "zerowidth"),
+        ("lone \ud800 surrogate", "lone  surrogate"),
+        ("line\u2028paragraph\u2029", "line paragraph "),
+        ("no\xa0break", "no break"),
+        ("a\nb", "a b"),
+        ("a\tb", "a       b"),
+        (" 1%|▏ | 1/100\r 2%|▎ | 2/100", " 2%|▎ | 2/100"),
+        (" 2%|▎ | 2/100\r", " 2%|▎ | 2/100"),
+        ("bar\r      \rdone", "done"),
+        ("bar\r      ", "bar"),
+        ("\r\r", ""),
+        ("損失 █▉", "損失 █▉"),
+        ("private \ue000", "private \ufffd"),
+    ],
+)
+def test_what_is_shown_of_untrusted_text(raw: str, shown: str) -> None:
+    assert clean(raw) == shown
+
+
+@settings(deadline=None)
+@given(HOSTILE)
+def test_clean_text_is_printable_whatever_came(raw: str) -> None:
+    shown = clean(raw)
+    assert shown.isprintable()
+    assert not any(unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") for character in shown)
+
+
+@settings(deadline=None)
+@given(HOSTILE, st.integers(0, 40))
+def test_cleaning_twice_is_cleaning_once_and_is_bounded(raw: str, limit: int) -> None:
+    once = clean(raw, limit)
+    assert clean(once, limit) == once
+    assert len(once) <= limit
+
+
+def test_a_long_bar_keeps_its_last_state_and_a_long_line_its_start() -> None:
+    assert clean("\r".join(f"{n}/900000" for n in range(100_000))) == "99999/900000"
+    assert clean("first " + "x" * 1_000_000).startswith("first x")
+
+
+def test_hostile_lines_take_no_more_than_their_length() -> None:
+    for attack in ("\x1b[", "\x1b]", "\x1b[0", "\x1bP\x1b", "\r", "\x9b;", "\u202e"):
+        started = time.process_time()
+        clean(attack * 8_000)
+        assert time.process_time() - started < 0.25
+
+
+@pytest.mark.parametrize(("text", "width"), [("", 0), ("abc", 3), ("損失", 4), ("e\u0301", 1), ("█▉", 2), ("🔥", 2)])
+def test_width_in_cells(text: str, width: int) -> None:
+    assert cells(text) == width
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "short"),
+    [
+        ("video-2b", 8, "video-2b"),
+        ("video-2b", 5, "vide…"),
+        ("損失函数", 5, "損失…"),
+        ("損失函数", 4, "損…"),
+        ("abc", 1, "…"),
+        ("abc", 0, ""),
+    ],
+)
+def test_a_long_text_is_cut_with_a_mark(text: str, width: int, short: str) -> None:
+    assert shorten(text, width) == short
+
+
+@settings(deadline=None)
+@given(HOSTILE, st.integers(0, 30))
+def test_a_shortened_text_always_fits(raw: str, width: int) -> None:
+    assert cells(shorten(clean(raw), width)) <= width
+
+
+def test_one_of_a_thing_is_not_several() -> None:
+    assert [counted(number, "node") for number in (0, 1, 2, 1_200)] == ["0 nodes", "1 node", "2 nodes", "1,200 nodes"]

@@ -1,0 +1,60 @@
+"""Questions of logins, asked once and one after the other."""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+from trainmon.model.state import PromptsChanged
+from trainmon.runtime.login_prompts import Prompts
+
+
+def asked(prompts: Prompts, host: str, answers: queue.Queue[tuple[str, ...] | None]) -> threading.Thread:
+    ask = threading.Thread(
+        target=lambda: answers.put(prompts.ask(host, "Password", "", (("Password: ", False),))), daemon=True
+    )
+    ask.start()
+    return ask
+
+
+def test_an_answer_reaches_the_one_who_asked_and_no_event() -> None:
+    told: queue.Queue[PromptsChanged] = queue.Queue()
+    answers: queue.Queue[tuple[str, ...] | None] = queue.Queue()
+    prompts = Prompts(told.put)
+    asked(prompts, "login1", answers)
+    (prompt,) = told.get(timeout=40).prompts
+    assert (prompt.host, prompt.title, prompt.fields) == ("login1", "Password", (("Password: ", False),))
+    prompts.answer(prompt.id, ("secret",))
+    assert answers.get(timeout=40) == ("secret",)
+    last = told.get(timeout=40)
+    assert last.prompts == ()
+    assert "secret" not in repr(last)
+
+
+def test_questions_come_one_at_a_time() -> None:
+    told: queue.Queue[PromptsChanged] = queue.Queue()
+    answers: queue.Queue[tuple[str, ...] | None] = queue.Queue()
+    prompts = Prompts(told.put)
+    asked(prompts, "a", answers)
+    first = told.get(timeout=40).prompts
+    asked(prompts, "b", answers)
+    prompts.answer(first[0].id, None)
+    assert answers.get(timeout=40) is None
+    assert told.get(timeout=40).prompts == ()
+    assert [prompt.host for prompt in told.get(timeout=40).prompts] == ["b"]
+
+
+def test_nobody_answers_in_time() -> None:
+    prompts = Prompts(lambda _: None, patience=0.01)
+    assert prompts.ask("a", "Password", "", ()) is None
+
+
+def test_closing_declines_what_is_open_and_what_follows() -> None:
+    told: queue.Queue[PromptsChanged] = queue.Queue()
+    answers: queue.Queue[tuple[str, ...] | None] = queue.Queue()
+    prompts = Prompts(told.put)
+    asked(prompts, "a", answers)
+    told.get(timeout=40)
+    prompts.close()
+    assert answers.get(timeout=40) is None
+    assert prompts.ask("b", "Password", "", ()) is None

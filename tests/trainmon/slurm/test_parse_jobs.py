@@ -1,0 +1,218 @@
+"""What Slurm answers, from 20.02 to 25."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from trainmon.model.job import Job
+from trainmon.slurm import commands
+from trainmon.slurm.parse_jobs import detailed, read_accounting, read_configuration, read_job, read_queue, read_steps
+
+WRITTEN = Path(__file__).parents[2] / "written" / "slurm"
+VERSIONS = sorted(path.name for path in WRITTEN.iterdir() if path.is_dir())
+
+
+def at(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+def written(version: str, name: str) -> str:
+    return (WRITTEN / version / name).read_text()
+
+
+def by_id(jobs: tuple[Job, ...]) -> dict[str, Job]:
+    return {job.id: job for job in jobs}
+
+
+def row(**fields: str) -> str:
+    values = {
+        "A": "88", "i": "88", "F": "88", "K": "N/A", "T": "RUNNING", "u": "ana", "P": "h100", "a": "llm", "q": "high",
+        "D": "1", "Q": "10", "V": "2026-03-02T08:00:00", "S": "2026-03-02T08:00:00", "e": "2026-03-03T08:00:00",
+        "l": "1-00:00:00", "N": "gpu-1", "E": "(null)", "r": "None", "Z": "/fsx", "j": "run", **fields,
+    }  # fmt: skip
+    return "".join(f"|3fa9#{values[letter]}" for letter in commands.QUEUE) + "\n"
+
+
+def test_all_versions_that_are_promised_are_here() -> None:
+    assert VERSIONS == ["20.02", "20.11", "21.08", "23.02", "23.11", "24.05", "24.11", "25.05"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_queue_tells_of_every_kind_of_job(version: str) -> None:
+    jobs = by_id(read_queue(written(version, "queue.txt"), "prod"))
+    assert list(jobs) == ["418190", "418191_[2-5%1]", "418200_7", "418250", "418251", "418180", "418260"]
+    running = jobs["418190"]
+    assert (running.state, running.stage, running.reason, running.array) == ("RUNNING", "running", None, None)
+    assert running.nodes == ("gpu-001", "gpu-002", "gpu-003", "gpu-004", "gpu-006", "gpu-007")
+    assert running.started_at == at("2026-03-02T08:16:40")
+    assert running.ends_at == at("2026-03-04T08:16:40")
+    assert (running.time_limit_s, running.starts_at) == (172_800.0, None)
+    behind = jobs["418191_[2-5%1]"]
+    assert (behind.key, behind.elements, behind.target) == ("prod/418191_[]", 4, "418191_[2-5]")
+    assert (behind.reason, behind.dependency) == ("Dependency", "afterany:418190(unfulfilled)")
+    assert (behind.nodes, behind.started_at, behind.starts_at) == ((), None, None)
+    element = jobs["418200_7"]
+    assert (element.number, element.array, element.tasks) == (418207, 418200, "7")
+    assert (element.name, element.workdir) == ("sweep lr=1e-3 Restarts=5", "/home/ana/my sweeps")
+    begins = jobs["418250"]
+    assert (begins.reason, begins.starts_at, begins.time_limit_s) == ("BeginTime", at("2026-03-02T10:02:01"), None)
+    assert (jobs["418251"].priority, jobs["418251"].reason) == (0, "JobHeldUser")
+    assert jobs["418180"].stage == "ended"
+    assert jobs["418260"].account is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_scontrol_adds_what_only_it_knows(version: str) -> None:
+    shown = by_id(read_job(written(version, "jobs.txt"), "prod"))
+    queued = by_id(read_queue(written(version, "queue.txt"), "prod"))
+    assert list(shown) == list(queued)
+    jobs = {name: detailed(job, shown[name]) for name, job in queued.items()}
+    running = jobs["418190"]
+    assert (running.restarts, running.requeue, running.batch, running.exit_code) == (2, True, True, "0:0")
+    assert running.stdout == "/fsx/video/logs/video-2b-000418190-gpu-001.out"
+    assert running.command == "/fsx/video/train.slurm --lr=3e-4 WANDB_API_KEY=***"
+    assert running.comment == "resume=auto Restarts=9"
+    sweep = jobs["418200_7"]
+    assert (sweep.name, sweep.restarts) == ("sweep lr=1e-3 Restarts=5", 0)
+    assert (sweep.command, sweep.stdout) == ("/home/ana/my sweeps/run.sh", "/home/ana/my sweeps/logs/418200_7.out")
+    assert (jobs["418250"].restarts, jobs["418250"].excluded) == (1, ("gpu-005", "gpu-012"))
+    assert jobs["418251"].requeue is False
+    assert jobs["418180"].exit_code == "0:9"
+    shell = jobs["418260"]
+    assert (shell.batch, shell.command, shell.stdout) == (False, None, None)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_both_commands_say_the_same_of_a_job(version: str) -> None:
+    shown = by_id(read_job(written(version, "jobs.txt"), "prod"))
+    for name, job in by_id(read_queue(written(version, "queue.txt"), "prod")).items():
+        other = shown[name]
+        for field in ("number", "array", "tasks", "name", "user", "state", "nodes", "submitted_at", "started_at",
+                      "time_limit_s", "dependency", "reason", "priority", "workdir"):  # fmt: skip
+            assert getattr(job, field) == getattr(other, field), (name, field)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_accounting_tells_of_every_attempt_oldest_first(version: str) -> None:
+    attempts = read_accounting(written(version, "accounting.txt"), "prod")
+    assert [(job.state, job.cancelled_by) for job in attempts if job.number == 418180] == [
+        ("NODE_FAIL", None),
+        ("CANCELLED", "1002"),
+    ]
+    jobs = by_id(attempts)
+    assert (jobs["418200_7"].number, jobs["418200_7"].state) == (418207, "TIMEOUT")
+    assert (jobs["418250"].state, jobs["418250"].exit_code) == ("FAILED", "1:0")
+    assert jobs["418250"].ends_at == at("2026-03-02T08:20:00")
+    never = jobs["418191_[2-5]"]
+    assert (never.cancelled_by, never.started_at, never.nodes) == ("1001", None, ())
+    assert (jobs["418260"].stage, jobs["418260"].ends_at) == ("running", None)
+
+
+def test_a_name_cannot_forge_another_row() -> None:
+    forged = row(A="1", i="1", j="mine").replace("|3fa9#", "|#")
+    jobs = read_queue(row(j=f"evil\n{forged}|#end") + row(A="89", i="89"), "prod")
+    assert [job.id for job in jobs] == ["88", "89"]
+    assert jobs[0].name.startswith("evil |#1|#1")
+
+
+def test_the_mark_is_not_to_be_guessed_and_asks_for_no_details() -> None:
+    assert commands.MARK.startswith("|")
+    assert commands.MARK.endswith("#")
+    assert len(commands.MARK) == 8
+    assert "C" not in "".join(commands.queue())[len("squeue") :]
+
+
+def test_text_of_strangers_is_made_printable() -> None:
+    (job,) = read_queue(row(j="a\x1b[31mb\u202ec\x07", r="why\x1b]0;x\x07 not"), "prod")
+    assert (job.name, job.reason) == ("abc", "why not")
+
+
+@pytest.mark.parametrize(
+    "broken", ["", "\n", "CLUSTER: prod\n", "|3fa9#88|3fa9#88|3fa9#88\n", row(i="x; rm -rf"), row(A="?")]
+)
+def test_what_is_no_row_is_left_out(broken: str) -> None:
+    assert read_queue(broken, "prod") == ()
+
+
+def test_lines_before_the_first_row_are_passed_over() -> None:
+    (job,) = read_queue("CLUSTER: prod\n" + row(), "prod")
+    assert job.id == "88"
+
+
+def test_an_answer_that_was_cut_off_keeps_its_whole_rows() -> None:
+    text = row() + row(A="89", i="89")
+    assert [job.id for job in read_queue(text[:-40], "prod")] == ["88"]
+
+
+def test_a_job_of_unknown_state_is_neither_running_nor_ended() -> None:
+    (job,) = read_queue(row(T="TELEPORTING"), "prod")
+    assert (job.state, job.stage) == ("TELEPORTING", "unknown")
+
+
+def test_a_comment_that_looks_like_fields_changes_none() -> None:
+    text = written("23.02", "jobs.txt").replace(
+        "Comment=resume=auto Restarts=9", "Comment=x StdOut=/etc/passwd Restarts=9"
+    )
+    job = by_id(read_job(text, "prod"))["418190"]
+    assert (job.restarts, job.stdout) == (2, "/fsx/video/logs/video-2b-000418190-gpu-001.out")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_line_of_its_submission_is_no_part_of_a_command(version: str) -> None:
+    text = written(version, "jobs.txt")
+    newer = text.replace(" WorkDir=", " SubmitLine=sbatch -J x /fsx/video/train.slurm WorkDir=")
+    assert read_job(newer, "prod") == read_job(text, "prod")
+
+
+def test_a_line_feed_in_a_name_does_not_end_the_answer() -> None:
+    text = written("25.05", "jobs.txt").replace("JobName=held", "JobName=two\nlines UserId=root(0) Restarts=7")
+    job = by_id(read_job(text, "prod"))["418251"]
+    assert (job.user, job.restarts, job.reason) == ("ana", 0, "JobHeldUser")
+
+
+def test_details_of_another_job_are_not_taken() -> None:
+    (job,) = read_queue(row(), "prod")
+    other = by_id(read_job(written("25.05", "jobs.txt"), "prod"))["418190"]
+    assert detailed(job, other) is job
+
+
+def test_steps_are_known_by_their_names() -> None:
+    assert read_steps("|3fa9#88.batch\n|3fa9#88.extern\n|3fa9#88_3.0\n") == ("batch", "extern", "0")
+    assert read_steps("") == ()
+
+
+def test_the_configuration_says_whether_it_accounts() -> None:
+    lines = (
+        "Configuration data as of x",
+        "AccountingStorageType   = accounting_storage/{}",
+        "SLURM_VERSION           = 22.05.8",
+        "SlurmUser               = slurm(64030)",
+        "Cgroup Support Configuration:",
+        "SLURM_VERSION = 1",
+    )
+    text = "\n".join(lines)
+    found = read_configuration(text.format("slurmdbd"))
+    assert (found.version, found.accounting, found.administrator) == ("22.05.8", True, "slurm")
+    assert read_configuration(text.format("none")).accounting is False
+    assert read_configuration("").accounting is None
+
+
+@pytest.mark.parametrize(
+    ("told", "gpus"),
+    [
+        (" TRES=cpu=96,mem=1800G,node=1,billing=96,gres/gpu=8", 8),
+        (" TRES=cpu=96,gres/gpu:h100=6,gres/gpu:a100=2", 8),
+        (" ReqTRES=cpu=96,gres/gpu=16 AllocTRES=cpu=96,gres/gpu=8,gres/gpu:h100=8", 8),
+        (" ReqTRES=cpu=96,gres/gpu=16 AllocTRES=(null)", None),
+        (" TRES=cpu=96,node=1", None),
+    ],
+)
+def test_how_many_gpus_a_job_was_given(told: str, gpus: int | None) -> None:
+    head = "JobId=88 JobName=llm UserId=ana(1000) GroupId=ana(1000) MCS_label=N/A JobState=RUNNING"
+    (job,) = read_job(f"{head}{told} Command=/fsx/train.slurm WorkDir=/fsx", "prod")
+    assert job.gpus == gpus
+    assert detailed(replace(job, gpus=None), job).gpus == gpus

@@ -1,0 +1,97 @@
+"""Settings of a host: OpenSSH's own answer, and paramiko's where there is no ssh command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainmon.lib.errors import HostUnreachable
+from trainmon.transport.ssh.config import FALLBACK_NOTE, effective
+
+CONFIG = """
+Include {include}
+Host a
+  HostName %h.example
+  User u
+  Port 2200
+  IdentityFile ~/.ssh/%r@%h
+  IdentityFile "{dir}/with space"
+  CertificateFile /x/%n-cert.pub
+  ProxyCommand nc %h %p
+  UserKnownHostsFile "{dir}/known hosts" /k2
+  GlobalKnownHostsFile none
+  IdentityAgent $MY_AGENT
+  ServerAliveInterval 7
+  ServerAliveCountMax 2
+  ConnectTimeout 3
+  PasswordAuthentication no
+Host b
+  ProxyJump u@j1:2222,j2
+  HostKeyAlias alias
+  IdentitiesOnly yes
+  IdentityAgent none
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    (tmp_path / "with space").touch()
+    (tmp_path / "known hosts").touch()
+    include = tmp_path / "include"
+    include.write_text("Match host c exec true\n  HostName from-match\n")
+    path = tmp_path / "config"
+    path.write_text(CONFIG.format(include=include, dir=tmp_path))
+    return path
+
+
+def test_everything_is_read_and_expanded(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_AGENT", "/run/agent")
+    found = effective("a", config)
+    assert (found.hostname, found.user, found.port) == ("a.example", "u", 2200)
+    assert found.identity_files == (str(Path.home() / ".ssh/u@a.example"), f"{tmp_path}/with space")
+    assert found.certificate_files == ("/x/a-cert.pub",)
+    assert found.proxy_command == "nc a.example 2200"
+    assert found.known_hosts == (f"{tmp_path}/known hosts", "/k2")
+    assert (found.identity_agent, found.alive_interval, found.alive_count) == ("/run/agent", 7, 2)
+    assert (found.connect_timeout, found.note) == (3.0, None)
+    assert found.methods == {"publickey", "keyboard-interactive"}
+
+
+def test_jumps_aliases_and_no_agent(config: Path) -> None:
+    found = effective("b", config)
+    assert found.proxy_jump == ("u@j1:2222", "j2")
+    assert (found.host_key_alias, found.identities_only, found.identity_agent) == ("alias", True, None)
+    assert found.proxy_command is None
+
+
+def test_include_and_match_are_openssh_s_own(config: Path) -> None:
+    assert effective("c", config).hostname == "from-match"
+
+
+def test_a_user_and_port_given_in_a_jump_win(config: Path) -> None:
+    found = effective("a", config, user="root", port=22)
+    assert (found.user, found.port) == ("root", 22)
+    assert effective("joe@b", config).user == "joe"
+
+
+@pytest.mark.parametrize("name", ["", "-oProxyCommand=id", "a b", "a\nb", "$(id)", "a;id", "a|b", "`id`"])
+def test_names_that_a_shell_would_act_on_are_refused(name: str, config: Path) -> None:
+    with pytest.raises(HostUnreachable, match="is not a host name"):
+        effective(name, config)
+
+
+def test_a_broken_config_is_quoted_in_openssh_s_words(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("Host a\n  Colour blue\n")
+    with pytest.raises(HostUnreachable, match=r"a: ssh refuses its own config: .*line 2: Bad configuration option"):
+        effective("a", path)
+
+
+def test_without_an_ssh_command_paramiko_reads_it_and_says_so(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = effective("a", config)
+    assert (found.hostname, found.user, found.port, found.note) == ("a.example", "u", 2200, FALLBACK_NOTE)
+    assert effective("b", config).proxy_jump == ("u@j1:2222", "j2")

@@ -1,0 +1,138 @@
+"""The one reader thread: many descriptors, timers, broken callbacks, and its children at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from tests.end_to_end.product import QUICK
+from tests.lab.sshd import until
+from trainmon.transport.event_loop import WRITE, Reader, raise_descriptor_limit
+
+
+def wait_for(gate: threading.Event) -> None:
+    gate.wait(10)
+
+
+@pytest.fixture
+def reader() -> Iterator[Reader]:
+    running = Reader()
+    running.start()
+    yield running
+    running.stop()
+
+
+def test_more_than_1024_descriptors_are_read(reader: Reader) -> None:
+    raise_descriptor_limit()
+    heard: set[int] = set()
+
+    def hear(number: int, fd: int, _events: int) -> None:
+        os.read(fd, 1)
+        heard.add(number)
+
+    pipes = [os.pipe() for _ in range(1_100)]
+    try:
+        assert max(write for _, write in pipes) > 2_000
+        for number, (read, _) in enumerate(pipes):
+            reader.watch(read, partial(hear, number, read))
+        for _, write in pipes:
+            os.write(write, b"!")
+        until(lambda: len(heard) == len(pipes), "every pipe is heard")
+    finally:
+        for ends in pipes:
+            reader.forget(ends[0])
+            for end in ends:
+                os.close(end)
+
+
+def test_the_descriptor_limit_is_raised_to_the_hard_one() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
+    try:
+        assert raise_descriptor_limit() == before[1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_task_asked_for_many_times_runs_once(reader: Reader) -> None:
+    ran: list[int] = []
+    gate = threading.Event()
+    reader.soon(partial(wait_for, gate))
+
+    def task() -> None:
+        ran.append(1)
+
+    for _ in range(100):
+        reader.soon(task)
+    gate.set()
+    until(lambda: ran, "it runs")
+    done = threading.Event()
+    reader.soon(done.set)
+    assert done.wait(40)
+    assert ran == [1]
+
+
+def test_timers_ring_in_order_and_a_cancelled_one_does_not(reader: Reader) -> None:
+    rang: list[str] = []
+    reader.later(0.06, lambda: rang.append("late"))
+    reader.later(0.02, lambda: rang.append("soon"))
+    reader.later(0.04, lambda: rang.append("never")).cancel()
+    until(lambda: "late" in rang, "the last one rings")
+    assert rang == ["soon", "late"]
+
+
+def test_a_broken_callback_does_not_stop_the_others(reader: Reader) -> None:
+    done = threading.Event()
+
+    def broken() -> None:
+        raise ValueError
+
+    reader.soon(broken)
+    reader.soon(done.set)
+    assert done.wait(40)
+
+
+def test_a_full_pipe_is_told_when_it_has_room(reader: Reader) -> None:
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(write, bytes(65_536))
+    room = threading.Event()
+
+    def ready(_events: int) -> None:
+        reader.forget(write)
+        room.set()
+
+    reader.watch(write, ready, WRITE)
+    os.read(read, 1 << 20)
+    assert room.wait(40)
+    os.close(read)
+    os.close(write)
+
+
+def test_no_adopted_child_outlives_the_reader() -> None:
+    running = Reader()
+    running.start()
+    child = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    running.adopt(child)
+    before = time.monotonic()
+    running.stop()
+    assert child.returncode is not None
+    assert time.monotonic() - before < QUICK
+
+
+def test_an_idle_reader_does_nothing(reader: Reader) -> None:
+    rang = threading.Event()
+    reader.later(0.3, rang.set)
+    before = time.process_time()
+    assert rang.wait(40)
+    assert time.process_time() - before < 0.05

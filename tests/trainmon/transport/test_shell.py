@@ -1,0 +1,121 @@
+"""This machine as a Shell."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab.sshd import until
+from trainmon.lib.errors import CommandFailed, TrainmonError
+from trainmon.transport.event_loop import Reader
+from trainmon.transport.local import Local
+from trainmon.transport.shell import Shell
+
+NASTY = ("a'; echo foo", "$(id)", "two\nlines", "-rf", "", "`id`")
+
+
+class Heard:
+    """A sink that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.out, self.err = b"", b""
+        self.ends: list[tuple[int | None, TrainmonError | None]] = []
+        self.done = threading.Event()
+
+    def received(self, data: bytes) -> None:
+        self.out += data
+
+    def complained(self, data: bytes) -> None:
+        self.err += data
+
+    def ended(self, status: int | None, error: TrainmonError | None) -> None:
+        self.ends.append((status, error))
+        self.done.set()
+
+
+@pytest.fixture
+def local() -> Iterator[Local]:
+    reader = Reader()
+    reader.start()
+    made = Local(reader)
+    yield made
+    made.close()
+    reader.stop()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_it_is_a_shell(local: Local) -> None:
+    shell: Shell = local
+    assert (shell.host, shell.prompted) == ("localhost", False)
+
+
+def test_nasty_arguments_arrive_as_they_are(local: Local) -> None:
+    done = local.run(["printf", "[%s]", *NASTY], timeout=10)
+    assert done.stdout.decode() == "".join(f"[{argument}]" for argument in NASTY)
+
+
+def test_status_output_and_complaints_come_apart(local: Local) -> None:
+    assert local.run(["sh", "-c", "echo out; echo err >&2; exit 3"], timeout=10) == (3, b"out\n", b"err\n")
+    assert local.run(["sh", "-c", "kill -TERM $$"], timeout=10).status == -signal.SIGTERM
+
+
+def test_much_input_and_output_pass_together(local: Local) -> None:
+    sent = os.urandom(3_000_000)
+    assert local.run(["cat"], stdin=sent, timeout=20).stdout == sent
+
+
+def test_input_that_nobody_reads_is_let_go(local: Local) -> None:
+    assert local.run(["true"], stdin=bytes(1_000_000), timeout=10).status == 0
+
+
+def test_what_cannot_start_says_so(local: Local) -> None:
+    with pytest.raises(CommandFailed, match="localhost: 'no-such-command' cannot be started"):
+        local.run(["no-such-command"], timeout=1)
+
+
+def test_a_command_that_takes_too_long_is_ended(local: Local) -> None:
+    with pytest.raises(CommandFailed, match=r"localhost: sh did not end in 0\.2 s"):
+        local.run(["sh", "-c", "echo $$; exec sleep 30"], timeout=0.2)
+
+
+def test_a_closed_stream_sees_the_end_of_its_input(local: Local) -> None:
+    heard = Heard()
+    stream = local.stream(["sh", "-c", "cat; echo bye"], heard)
+    stream.write(b"hello\n")
+    stream.close()
+    until(heard.done.is_set, "it ends")
+    assert (heard.out, heard.ends) == (b"hello\nbye\n", [(0, None)])
+
+
+def test_a_closed_stream_that_will_not_end_is_killed(local: Local) -> None:
+    heard = Heard()
+    script = (
+        "import os, signal, time; signal.signal(15, signal.SIG_IGN); print(os.getpid(), flush=True); time.sleep(60)"
+    )
+    stream = local.stream([sys.executable, "-c", script], heard)
+    until(lambda: heard.out, "it speaks")
+    stream.close()
+    until(heard.done.is_set, "it ends")
+    assert heard.ends == [(-signal.SIGKILL, None)]
+
+
+def test_nothing_is_left_behind_when_closed(local: Local) -> None:
+    heard = Heard()
+    local.stream(["sh", "-c", "sleep 60 & echo $$ $!; wait"], heard)
+    until(lambda: b"\n" in heard.out, "it speaks")
+    pids = [int(pid) for pid in heard.out.split()]
+    local.close()
+    until(lambda: not any(map(alive, pids)), "the command and its own children are gone")
+    until(heard.done.is_set, "the sink is told")

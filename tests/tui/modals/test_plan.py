@@ -1,0 +1,338 @@
+"""The plan dialog: what it shows, what it takes to act, and that no slip does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from textual.pilot import Pilot
+
+from tests.tui.apps import Desk
+from tests.tui.backend import FakeBackend
+from tests.tui.screen_text import settled, text_of
+from tests.tui.states import plans
+from tests.tui.states.states import NASTY, NOW
+from trainmon.model.action import Action, Ask, Drop, Execute, Plan, Refusal, Remove
+from tui.modals.plan import PlanScreen
+from tui.views.action_requests import button
+from tui.views.plan import command, described, rows, summary, visible, wrapped
+
+KILL = Ask(verb="kill", subjects=("llm-7b-a",), asked_at=NOW)
+
+
+@asynccontextmanager
+async def planning(
+    ask: Ask = KILL, backend: FakeBackend | None = None, size: tuple[int, int] = (80, 24)
+) -> AsyncIterator[tuple[Desk, Pilot[None], FakeBackend, PlanScreen]]:
+    """The plan of an Ask is open."""
+    backend = backend or FakeBackend(plans.with_jobs())
+    app = Desk(backend)
+    async with app.run_test(size=size) as pilot:
+        app.acting.open(ask)
+        await settled(pilot)
+        assert isinstance(app.screen, PlanScreen)
+        yield app, pilot, backend, app.screen
+
+
+def is_closed(app: Desk) -> bool:
+    return not isinstance(app.screen, PlanScreen)
+
+
+def answering(maker: object) -> FakeBackend:
+    backend = FakeBackend(plans.with_jobs())
+    backend.plan = maker  # type: ignore[assignment]
+    return backend
+
+
+# ---- before the plan is there ----
+
+
+async def test_it_opens_at_once_says_whom_it_asks_and_has_nothing_to_press_but_close() -> None:
+    async with planning() as (app, _, backend, screen):
+        text = text_of(app)
+
+        assert "Kill: llm-7b-a" in text
+        assert "looking at llm-7b-a on login1 … 0 s" in text
+        assert screen.act_door.disabled
+        assert screen.close_door.has_focus
+        assert backend.asked == [("prepare", "kill", ("llm-7b-a",))]
+
+
+async def test_a_host_that_does_not_answer_is_named_after_ten_seconds_and_escape_still_closes() -> None:
+    async with planning() as (app, pilot, backend, screen):
+        app.clock.at += 12.0
+        screen.wait()
+        await settled(pilot)
+        assert "login1 has not answered for 12 s" in text_of(app)
+
+        await pilot.press("escape")
+        await settled(pilot)
+        assert is_closed(app)
+        assert backend.acted == []
+
+
+async def test_the_plan_comes_from_another_thread() -> None:
+    async with planning() as (app, pilot, backend, _):
+        ask, reply = backend.replies[0]
+        thread = threading.Thread(target=reply, args=(plans.kills(ask),))
+        thread.start()
+        thread.join(5.0)
+        await settled(pilot)
+
+        assert "End llm-7b-a by its kill switch" in text_of(app)
+
+
+async def test_a_plan_that_comes_after_escape_is_not_shown() -> None:
+    async with planning() as (app, pilot, backend, _):
+        await pilot.press("escape")
+        ask, reply = backend.replies[0]
+        reply(plans.kills(ask))
+        await settled(pilot)
+
+        assert is_closed(app)
+
+
+async def test_a_plan_that_is_looked_at_for_long_says_how_old_it_is() -> None:
+    async with planning(backend=answering(plans.kills)) as (app, pilot, _, screen):
+        app.clock.at += 300.0
+        screen.wait()
+        await pilot.pause()
+
+        assert "Kill: llm-7b-a      read 5m ago" in text_of(app)
+
+
+# ---- what it takes to act ----
+
+
+async def test_the_same_capital_again_enter_and_escape_do_not_act() -> None:
+    async with planning(backend=answering(plans.kills)) as (app, pilot, backend, _):
+        await pilot.press("K", "K", "y", "space", "enter")
+        await settled(pilot)
+
+        assert is_closed(app)
+        assert backend.acted == []
+
+
+@pytest.mark.parametrize("way", ["tab", "right"])
+async def test_the_button_that_acts_is_reached_by_tab_or_an_arrow(way: str) -> None:
+    async with planning(backend=answering(plans.kills)) as (app, pilot, backend, screen):
+        await pilot.press(way)
+        await settled(pilot)
+        assert screen.act_door.has_focus
+        assert "›[ Kill ]" in text_of(app)
+
+        await pilot.press("enter")
+        await settled(pilot)
+        assert [action.subject for action in backend.acted] == ["llm-7b-a"]
+        assert app.told == [("asked", "End llm-7b-a by its kill switch", "information")]
+
+
+async def test_the_mouse_presses_the_buttons() -> None:
+    async with planning(backend=answering(plans.kills)) as (_, pilot, backend, _screen):
+        await pilot.click("#act")
+        await settled(pilot)
+
+        assert len(backend.acted) == 1
+
+
+async def test_what_is_refused_can_only_be_closed_and_says_the_way_out() -> None:
+    async with planning(backend=answering(plans.refuses)) as (app, pilot, backend, screen):
+        text = text_of(app)
+        assert "✗ refused: llm-7b-a" in text
+        assert "the kill switch is armed since 4m ago by ana" in text
+        assert "remove it first: U" in text
+        assert not screen.act_door.display
+
+        await pilot.press("right", "tab", "enter")
+        await settled(pilot)
+        assert backend.acted == []
+
+
+async def test_a_job_of_several_nodes_opens_its_button_only_when_its_id_is_typed() -> None:
+    async with planning(backend=answering(plans.cancels)) as (app, pilot, backend, screen):
+        assert "job 418223 holds 2 nodes: type 418223 to go on" in text_of(app)
+        assert screen.act_door.disabled
+
+        await pilot.click("#typed")
+        await pilot.press(*"41822", "enter")
+        assert screen.typed.has_focus
+        assert screen.act_door.disabled
+
+        await pilot.press("3", "enter")
+        await settled(pilot)
+        assert screen.act_door.has_focus
+        assert backend.acted == []
+
+        await pilot.press("enter")
+        await settled(pilot)
+        assert len(backend.acted) == 1
+
+
+# ---- what a person adds ----
+
+
+async def test_a_reason_is_asked_into_the_plan_before_it_can_be_acted_on() -> None:
+    async with planning(backend=answering(plans.kills)) as (app, pilot, backend, screen):
+        await pilot.click("#why")
+        await pilot.press(*"ev")
+        backend.plan = None
+        await pilot.press("enter")
+        await settled(pilot)
+        assert screen.close_door.has_focus
+        assert screen.act_door.disabled, "what it would write is not on the screen yet"
+
+        ask, reply = backend.replies[-1]
+        assert ask.why == "ev"
+        reply(plans.kills(ask))
+        await settled(pilot)
+        assert "trainmon-tui kill by me: ev" in text_of(app)
+
+        await pilot.press("tab", "enter")
+        await settled(pilot)
+        assert [action.why for action in backend.acted] == ["ev"]
+
+
+async def test_what_an_earlier_look_brings_too_late_is_dropped() -> None:
+    async with planning() as (_app, pilot, backend, screen):
+        await pilot.click("#why")
+        await pilot.press("x", "enter")
+        await settled(pilot)
+        first, second = backend.replies
+
+        second[1](plans.kills(second[0]))
+        first[1](plans.kills(first[0]))
+        await settled(pilot)
+        assert screen.plan is not None
+        assert screen.plan.ask.why == "x"
+
+
+async def test_queue_asks_how_many_first() -> None:
+    ask = Ask(verb="queue", subjects=("llm-7b-a",), asked_at=NOW)
+    async with planning(ask, answering(plans.kills)) as (_, pilot, backend, screen):
+        assert screen.count.has_focus
+        await pilot.press("backspace", *"4x", "enter")
+        await settled(pilot)
+
+        assert backend.replies[-1][0].count == 4
+        assert screen.close_door.has_focus
+
+
+async def test_of_several_armed_switches_one_is_chosen_and_then_planned() -> None:
+    ask = Ask(verb="unkill", subjects=("llm-7b-a",), asked_at=NOW)
+    async with planning(ask, answering(plans.switches)) as (app, pilot, backend, _):
+        assert "kill switch, armed 4m ago by ana" in text_of(app)
+        await pilot.press("j", "enter")
+        await settled(pilot)
+        assert backend.replies[-1][0].switch == "/fsx/save"
+        assert "Take back /fsx/save" in text_of(app)
+
+        await pilot.press("tab", "enter")
+        await settled(pilot)
+        assert len(backend.acted) == 1
+
+
+async def test_a_hung_run_is_offered_the_cancel_of_its_job() -> None:
+    async with planning(backend=answering(plans.kills)) as (app, pilot, backend, _):
+        await pilot.click("#instead")
+        await settled(pilot)
+
+        assert isinstance(app.screen, PlanScreen)
+        assert app.screen.ask.verb == "cancel"
+        assert backend.asked[-1] == ("prepare", "cancel", ("llm-7b-a",))
+
+
+async def test_a_run_that_steps_is_not() -> None:
+    ask = Ask(verb="kill", subjects=("llm-70b",), asked_at=NOW)
+    async with planning(ask, answering(plans.kills)) as (_app, _pilot, _backend, screen):
+        assert not screen.instead_door.display
+
+
+async def test_several_are_counted_and_everything_can_be_scrolled_to_in_a_small_terminal() -> None:
+    def mixed(ask: Ask) -> Plan:
+        made = plans.kills(ask)
+        return Plan(ask=ask, actions=made.actions[1:], refusals=(Refusal(subject="a", why="it is armed already"),))
+
+    ask = Ask(verb="kill", subjects=("a", "b", "c", "last"), asked_at=NOW)
+    async with planning(ask, answering(mixed)) as (app, pilot, _, screen):
+        text = text_of(app)
+        assert "3 actions, 1 refused" in text
+        assert "[ Kill (3 actions) ]" in text
+        assert f"{len(screen.body.rows) - screen.body.size.height} more lines below (j)" in text
+        assert "End last" not in text
+
+        await pilot.press("G")
+        await settled(pilot)
+        assert "/fsx/last/kill-switch" in text_of(app)
+        assert "below" not in text_of(app)
+        assert screen.close_door.has_focus
+
+
+# ---- the lines of a plan ----
+
+
+def test_a_command_is_shown_to_its_last_character_however_narrow_it_is() -> None:
+    argv = ("sbatch", "--array=1-4%1", "--chdir=" + "/fsx/very/long" * 12, "a b.slurm")
+    made = plans.action(KILL, "x", deed=Execute(argv), facts=())
+    lines = ["".join(span.text for span in line) for line in described(made, 40)]
+
+    assert max(map(len, lines)) <= 40
+    joined = "".join(line.strip() for line in lines).replace(" ", "")
+    assert command(made.deed).replace(" ", "") in joined
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        ("plain", "plain"),
+        ("a b", "'a b'"),
+        ("it's", "'it'\"'\"'s'"),
+        ("a\nb", "$'a\\x0ab'"),
+        ("\x1b[31m'", "$'\\x1b[31m\\x27'"),
+        ("a\u202eb", "$'a\\xe2\\x80\\xaeb'"),
+        ("-rf", "-rf"),
+        ("$(id)", "'$(id)'"),
+    ],
+)
+def test_a_word_of_a_command_is_quoted_and_nothing_in_it_is_unseen(word: str, shown: str) -> None:
+    assert visible(word) == shown
+
+
+def lines_of(made: Action) -> list[str]:
+    return ["".join(span.text for span in line).strip() for line in described(made, 80)]
+
+
+def test_a_file_says_what_becomes_of_it_and_what_is_written_into_it() -> None:
+    created = plans.action(KILL, "x", deed=Drop("/fsx/kill", "by me"), facts=(("file", "/fsx/kill"),))
+    removed = plans.action(KILL, "x", deed=Remove("/fsx/a b", None), facts=())
+
+    assert "creates        /fsx/kill" in lines_of(created)
+    assert "with the line  by me" in lines_of(created)
+    assert "removes  '/fsx/a b'" in lines_of(removed)
+    assert f"host     {plans.LOGIN}" in lines_of(removed)
+
+
+def test_strangers_words_in_a_plan_are_plain_text() -> None:
+    made = plans.action(KILL, NASTY, title=NASTY, warnings=(NASTY,), facts=((NASTY, NASTY),), consequences=(NASTY,))
+    text = "\n".join(row.text for row in rows(Plan(ask=KILL, actions=(made,)), 70))
+
+    assert text.replace("\n", "").isprintable()
+    assert "[bold red]not markup[/]" in text
+
+
+def test_wide_characters_wrap_by_their_cells() -> None:
+    assert list(wrapped("日本語日本語日本 ab", 8)) == ["日本語日", "本語日本", "ab"]
+
+
+def test_an_answer_with_nothing_in_it_says_so() -> None:
+    assert [row.text for row in rows(Plan(ask=KILL), 40)] == ["There is nothing to do."]
+    assert summary(Plan(ask=KILL)) == "nothing to do"
+
+
+def test_the_button_for_several_says_of_how_many_what_and_no_bare_number() -> None:
+    assert button("cancel", 1) == "Cancel the job"
+    assert [button(verb, 3) for verb in ("cancel", "requeue", "hold", "save", "exclude", "unkill")] == [
+        "Cancel 3 jobs", "Requeue 3 jobs", "Hold 3 jobs", "Save (3 actions)", "Exclude (3 actions)",
+        "Remove them (3 actions)",
+    ]  # fmt: skip

@@ -1,0 +1,247 @@
+"""The detail of one run, as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from tests.tui.states.states import NOW, calm, checkpoints, job, queued, record, run, slurm_down, troubled
+from trainmon.lib.text import cells
+from trainmon.model.action import Mark
+from trainmon.model.checkpoint import Checkpoint
+from trainmon.model.state import Node, Progress, RunSpec, State, Switch
+from tui.panes.details.run import lines
+from tui.panes.log import title, why_nothing
+from tui.views.action_news import told
+from tui.views.runs import checkpoint_lines, job_lines, record_lines, switch
+from tui.widgets.keyed_lines import width_of
+from tui.widgets.links import Line, Link, Linked, sentence
+
+
+def text_of(name: str, state: State, width: int = 60) -> list[str]:
+    return said(lines(state.runs[name], state, NOW, width))
+
+
+def said(found: Iterable[Line | Linked]) -> list[str]:
+    spans = (line.spans if isinstance(line, Linked) else line for line in found)
+    return ["".join(span.text for span in line) for line in spans]
+
+
+def links(name: str, state: State) -> list[Link]:
+    return [line.link for line in lines(state.runs[name], state, NOW, 60) if isinstance(line, Linked)]
+
+
+def saved(**more: object) -> list[str]:
+    return said(checkpoint_lines(run("x", checkpoints=checkpoints(**more)), State(at=NOW), 70))
+
+
+def test_it_says_verdict_why_numbers_switches_log_and_nodes() -> None:
+    text = text_of("llm-7b-a", troubled())
+
+    assert text[0] == "▲ hung"
+    assert "step          81,204 of 120,000" in text
+    assert "last step     11m ago, usually every 4.1s" in text
+    assert "kill switch   not armed" in text
+    assert any(line.startswith("log         → gpu-001:/scratch") for line in text)
+    assert "nodes       → gpu-001  8 GPUs  max 64°C" in text
+
+
+def test_a_node_that_is_silent_is_said_to_be() -> None:
+    lost = run("x")
+    state = troubled()
+    on_silent = State(
+        at=NOW, runs={"x": lost}, sources={"node:gpu-001": state.sources["node:gpu-005"]}, nodes=state.nodes
+    )
+
+    text = text_of("x", on_silent)
+
+    assert "nodes       → gpu-001  heard 42s ago" in text
+    assert "            → gpu-002  not heard" in text
+
+
+def test_skipped_and_nan_iterations_show_only_when_there_are_some() -> None:
+    bad = run("x", progress=Progress(step=5, skipped=3, nan_iterations=2))
+    state = State(at=NOW, runs={"x": bad, "y": run("y")})
+
+    assert "skipped       3 iterations!" in text_of("x", state)
+    assert "nan           2 iterations!" in text_of("x", state)
+    assert not any(line.startswith(("skipped", "nan  ")) for line in text_of("y", state))
+
+
+def test_each_state_of_a_switch_has_its_words() -> None:
+    def words(found: Switch | None) -> str:
+        return said(switch("kill", found, NOW, 80))[0][14:]
+
+    armed = Switch(path="k", exists=True, armed_at=NOW - 600.0, by="ann", why="wrong data")
+
+    assert words(None) == "not configured"
+    assert words(Switch(path="k", exists=False)) == "not armed"
+    assert words(Switch(path="k", exists=False, taken_at=NOW - 30.0)) == "taken 30s ago"
+    assert words(Switch(path="k", exists=None, error="permission denied")) == "? permission denied"
+    assert words(armed) == "ARMED 10m ago by ann: wrong data"
+
+
+def test_a_long_reason_goes_over_several_lines_none_too_wide() -> None:
+    pieces = said(sentence("no step for 11 m (usual 4.1 s), GPUs at 100 % and low power", 20))
+
+    assert len(pieces) > 2
+    assert all(cells(piece) <= 20 for piece in pieces)
+
+
+def test_no_line_of_a_calm_run_is_wider_than_the_pane() -> None:
+    for state in (calm(), queued(), slurm_down()):
+        for width in (44, 60, 90):
+            found = lines(state.runs["llm-70b"], state, NOW, width)
+            assert all(width_of(line.spans if isinstance(line, Linked) else line) <= width for line in found)
+
+
+def test_a_log_without_lines_says_why() -> None:
+    assert why_nothing(None, None) == "No run is selected."
+    assert why_nothing(None, "gone") == "gone is not watched any more."
+    assert why_nothing(run("x", log=None), "x") == "x has no log: set `log` in its [[run]] table."
+    unread = replace(run("x", log=None), spec=RunSpec(name="x", cluster="c", log="/scratch/x/*.out"))
+    assert why_nothing(unread, "x") == "x's log, /scratch/x/*.out, has not been read yet."
+    assert why_nothing(calm().runs["llm-70b"], "llm-70b") is None
+
+
+def test_the_title_of_a_log_names_run_host_and_path() -> None:
+    one = calm().runs["llm-70b"]
+    assert one.log is not None
+
+    assert title(one, one.log, 60) == "llm-70b  gpu-001:/scratch/llm-70b/slurm-418190.out"
+    assert title(one, one.log, 40) == "llm-70b  gpu-001:…m-70b/slurm-418190.out"
+
+
+# ---- its job, its checkpoints, what was done to it -----------------------------------------------------------------
+
+
+def test_the_lines_lead_to_its_jobs_its_log_and_its_nodes() -> None:
+    assert links("llm-70b", queued()) == [
+        Link("job", "prod/418190"), Link("job", "prod/418191_[]"), Link("log", "llm-70b"),
+        *(Link("node", f"gpu-{number:03}") for number in range(1, 5)),
+    ]  # fmt: skip
+
+
+def test_the_job_says_what_is_left_and_whether_that_suffices_to_save() -> None:
+    def told(name: str) -> list[str]:
+        return said(job_lines(queued().runs[name], queued(), 60))
+
+    assert told("llm-70b") == [
+        "job         → 418190  R  on gpu-[001-004]",
+        "time left     21h00m; to save it needs 88s",
+        "restarts      1",
+        "behind it   → 418191_[2-10%1]  PD  waits for the element of…",
+        "queued behind 10",
+    ]
+    assert told("llm-7b-a")[1:] == ["time left     70s: to save it needs 88s!", "queued behind nothing"]
+    assert told("sft-1b")[0] == "job         → 418301  PD  starts in 2m"
+    assert told("abl-3")[0] == "job         → 418100  F  its script failed (exit 1) 2h ago"
+
+
+def test_a_run_without_a_job_says_so_only_where_there_is_a_scheduler() -> None:
+    lost = run("x")
+
+    assert said(job_lines(lost, queued(), 60)) == ["job           none of its name in the queue"]
+    assert said(job_lines(lost, calm(), 60)) == []
+
+
+def test_many_jobs_are_cut_with_their_number() -> None:
+    many = {one.key: one for number in range(20) for one in [job(f"88_{number}", "COMPLETED")]}
+    state = msgspec.structs.replace(queued(), jobs=many)
+
+    assert "              and 14 more" in said(job_lines(run("x", jobs=tuple(many)), state, 60))
+
+
+def test_checkpoints_say_what_is_safe_what_is_at_risk_and_what_saving_costs() -> None:
+    assert saved() == [
+        "checkpoint    step 12,500 committed 20m ago",
+        "at risk       380 steps, about 26m of work",
+        "would resume  /scratch/llm-70b/ckpt/iter_0012500",
+        "torn          step 11,700: no metadata, and nobody writes it",
+        "saving        takes 40s every 34m (500 steps) = 1.95 % of the time",
+        "size          1.2T each",
+        "looked at     20s ago on login1",
+    ]
+
+
+def test_a_save_that_is_overdue_is_marked_with_what_is_usual() -> None:
+    assert saved(every_s=500.0)[0] == "checkpoint    step 12,500 committed 20m ago, usually every 8m!"
+
+
+def test_no_committed_checkpoint_is_an_alarm_and_never_a_silent_fresh_start() -> None:
+    found = list(checkpoint_lines(
+        run("x", checkpoints=checkpoints(list=(), resumes=None, problem="no committed checkpoint found")),
+        State(at=NOW), 70
+    ))  # fmt: skip
+
+    assert said(found)[:3] == [
+        "checkpoint    none is committed",
+        "at risk       all 12,880 steps",
+        "problem       no committed checkpoint found",
+    ]
+    assert [line[-1].style for line in found[:3]] == ["crit", "warn", "crit"]
+
+
+def test_a_host_without_python_reads_no_checkpoints_and_says_so() -> None:
+    asked = run("x", spec=replace(run("x").spec, checkpoints="/ckpt"))
+    mute = Node(name="login1", cluster=asked.spec.cluster, probe="sh", note="no usable python3: the main numbers only")
+
+    assert said(checkpoint_lines(asked, State(at=NOW), 70)) == ["checkpoint    not read yet"]
+    assert said(checkpoint_lines(asked, State(at=NOW, nodes={"login1": mute}), 80)) == [
+        "checkpoint    not read: no host that answers has a usable python3"
+    ]
+
+
+def test_a_directory_that_cannot_be_listed_says_why_and_claims_nothing() -> None:
+    assert saved(list=(), error="permission denied", resumes=None, save_s=None, every_s=None, bytes=None) == [
+        "checkpoint    permission denied", "looked at     20s ago on login1",
+    ]  # fmt: skip
+
+
+def test_a_checkpoint_that_is_being_written_says_for_how_long() -> None:
+    whole = checkpoints()
+    writing = Checkpoint(step=13_000, state="writing", path="/x/iter_0013000", layout="megatron", began_at=NOW - 25.0)
+
+    assert "writing       step 13,000 for 25s, usually 40s" in saved(list=(writing, *whole.list))
+
+
+def test_what_was_done_to_it_is_told_with_what_followed() -> None:
+    marks = (
+        Mark("the file appears", NOW - 118.0), Mark("the file is taken"),
+        Mark("a checkpoint is committed", missed="nothing came within 2m"),
+    )  # fmt: skip
+
+    assert said(record_lines(record("save", *marks), NOW, 70)) == [
+        "save, 2m ago by me, done",
+        "  ✓ the file appears after 1s",
+        "  ◌ the file is taken",
+        "  ✗ a checkpoint is committed: nothing came within 2m",
+    ]
+    failed = record("requeue", status="failed", outcome="Invalid job id", note="not written down")
+    assert said(record_lines(failed, NOW, 70)) == [
+        "requeue, 2m ago by me, failed: Invalid job id",
+        "  not written down",
+    ]
+
+
+def test_the_run_and_the_message_say_the_same_of_how_long_a_mark_took() -> None:
+    asked_long_before = record("save", done_at=NOW - 100.0)
+    taken = Mark("the file is taken", NOW - 96.7)
+
+    lines = said(record_lines(replace(asked_long_before, marks=(taken,)), NOW, 70))
+    message = told(
+        State(at=NOW, actions={"a": replace(asked_long_before, marks=(Mark(taken.name),))}),
+        State(at=NOW, actions={"a": replace(asked_long_before, marks=(taken,))}),
+    )
+
+    assert lines[1] == "  ✓ the file is taken after 3.3s"
+    assert [one.words for one in message] == ["the file is taken after 3.3s"]
+
+
+def test_nothing_that_strangers_wrote_reaches_the_terminal_as_it_is() -> None:
+    bad = "\x1b[31mred\x07 \x9b2J"
+    found = saved(problem=bad, note=bad, error=bad, host=bad, resumes=bad)
+
+    assert all(line.isprintable() for line in found)

@@ -1,0 +1,301 @@
+"""The pane of alerts, the strip, the marks and the header, as text."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.tui.states.alerts import (
+    ALERTS,
+    SILENCES,
+    alarmed,
+    alert,
+    at_ease,
+    channel,
+    sent,
+    told_elsewhere,
+    with_alerts,
+)
+from tests.tui.states.states import NOW
+from trainmon.lib.text import cells
+from trainmon.model.alert import Alert, Duty
+from trainmon.model.state import State
+from tui.panes.alert_strip import alerts as strip
+from tui.panes.alerts import story
+from tui.panes.header import duty, header
+from tui.views.alerts.detail import alert_lines, alerts_of
+from tui.views.alerts.marks import marks, worst
+from tui.views.alerts.rows import ORDERS, SHOWN, Lines, layout, opened, rows
+from tui.views.alerts.words import duty_words, standing, urgent
+from tui.views.mute_choices import choices, made, read_for
+from tui.widgets.links import Linked
+
+
+def texts(width: int = 110, wanted: str = "", sort: str = "worst") -> list[str]:
+    return [row.text for row in rows(alarmed(), layout(width), sort, wanted)]
+
+
+def test_what_nobody_has_taken_on_comes_first_and_of_that_the_worst_and_the_oldest() -> None:
+    assert [one.id for one in opened(alarmed(), "worst")] == [
+        "aaaa0001", "aaaa0002", "aaaa0007", "aaaa0003", "aaaa0004", "aaaa0005", "aaaa0006", "aaaa0008"
+    ]  # fmt: skip
+    assert [standing(one, NOW) for one in opened(alarmed(), "worst")][3:] == [
+        "open", "acknowledged", "muted", "hidden", "pending"
+    ]  # fmt: skip
+
+
+def test_a_row_says_how_bad_since_when_what_and_who_was_told() -> None:
+    found = texts()
+
+    assert found[0].startswith("▲ CRIT  11m llm-7b-a takes no step for 11m")
+    assert found[1].rstrip().endswith("sent phone 14:07:40")
+    assert "retrying mail 14:11:40" in found[0]
+    assert "ack ana" in found[4]
+    assert "muted 43m" in found[5]
+    assert "hidden by node-unreachable  not seen now" in found[6]
+    assert "pending" in found[7]
+
+
+def test_what_is_muted_and_what_is_over_stand_below() -> None:
+    found = texts()
+
+    assert found[8].strip() == "MUTED, shown all the same; m takes one back"
+    assert "43m left  rule gpu-idle on gpu:gpu-007/1  by ana: being mended" in found[9]
+    assert "maintenance window of trainmon.toml" in found[10]
+    assert found[11].strip() == "THE LAST DAY"
+    assert found[12].startswith("✓ WARN  16m sft-1b's loss was 4.1")
+    assert "over 1h  sent phone 12:16:50" in found[12]
+
+
+@pytest.mark.parametrize("width", [20, 46, 51, 71, 72, 78, 103, 104, 160, 197])
+def test_no_row_is_wider_than_its_pane(width: int) -> None:
+    assert max(cells(text) for text in texts(width)) <= width
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ids"),
+    [
+        ("crit open", ["aaaa0001", "aaaa0002", "aaaa0007"]),
+        ("acknowledged", ["aaaa0004"]),
+        ("muted", ["aaaa0005"]),
+        ("gpu-006 hidden", ["aaaa0006"]),
+        ("mail retrying", ["aaaa0001"]),
+        ("llm-7b-a", ["aaaa0001"]),
+        ("nothing of the kind", []),
+    ],
+)
+def test_the_filter_takes_words_about_everything_that_is_known(wanted: str, ids: list[str]) -> None:
+    assert [one.id for one in opened(alarmed(), "worst", wanted)] == ids
+
+
+@pytest.mark.parametrize("sort", ORDERS)
+def test_every_order_keeps_all_alerts(sort: str) -> None:
+    assert len(opened(alarmed(), sort)) == 8
+
+
+def test_of_ten_thousand_alerts_a_screen_is_shown_and_the_rest_counted() -> None:
+    many = with_alerts(*(alert(f"{n:08}", "gpu-hot", f"gpu:gpu-{n}/0") for n in range(10_000)))
+
+    found = rows(many, layout(110))
+
+    assert len(found) == SHOWN + 1
+    assert found[-1].text == "and 9,800 more; / filters"
+    assert "".join(span.text for span in strip(many)).endswith("+9997  a ack")
+
+
+def test_the_rows_are_kept_until_something_changes_and_ages_move_every_ten_seconds() -> None:
+    state, drawn = alarmed(), Lines()
+    first = drawn.rows(state, 80, "worst", "")
+    older = msgspec.structs.replace(ALERTS[0], summary="the same, a second later", found_at=NOW)
+    acked = msgspec.structs.replace(older, acknowledged_by="me")
+
+    assert drawn.rows(msgspec.structs.replace(state, at=state.at + 1), 80, "worst", "") is first
+    assert drawn.rows(with_one(state, older), 80, "worst", "") is first
+    assert drawn.rows(with_one(state, acked), 80, "worst", "") is not first
+    later = msgspec.structs.replace(with_one(state, older), at=NOW + 10)
+    assert "a second later" in drawn.rows(later, 80, "worst", "")[0].text
+    assert drawn.rows(state, 81, "worst", "") is not first
+
+
+def with_one(state: State, one: Alert) -> State:
+    return msgspec.structs.replace(state, alerts={**state.alerts, one.id: one})
+
+
+def test_a_delivery_that_fails_stays_in_sight_where_there_is_room_for_one_word() -> None:
+    failing = alert(delivery=(sent(ago=10.0), sent("mail", "dead", 5.0)), acknowledged_by="ana")
+
+    assert rows(with_alerts(failing), layout(50))[0].text.rstrip().endswith("dead mail")
+    assert rows(with_alerts(failing), layout(80))[0].text.rstrip().endswith("dead mail 14:13:15")
+
+
+def test_a_name_from_outside_cannot_reach_the_terminal() -> None:
+    evil = alert(summary="a\x1b[31m b", subject="run:x\x07", acknowledged_by="\x1b]0;x\x07me", evidence=("\x1b[2Jz",))
+    state = with_alerts(evil)
+    shown = [row.text for row in rows(state, layout(110))]
+    lines = [one.spans if isinstance(one, Linked) else one for one in alert_lines(evil.id, state, 80)]
+
+    assert all(text.isprintable() for text in shown)
+    assert all(span.text.isprintable() for line in lines for span in line)
+
+
+# ---- the strip -------------------------------------------------------------------------------------------------------
+
+
+def line(width: int) -> str:
+    return "".join(span.text for span in strip(alarmed(), width))
+
+
+def test_the_strip_shows_the_worst_two_or_three_that_nobody_has_taken_on_and_counts_the_rest() -> None:
+    assert line(78).count("▲ CRIT") == 2
+    assert line(78).endswith("+2  a ack")
+    assert line(118).count("▲ CRIT") == 3
+    assert line(118).endswith("+1  a ack")
+    assert all(cells(line(width)) <= width for width in range(30, 220))
+
+
+def test_the_strip_is_blank_when_all_is_well_or_taken_care_of() -> None:
+    assert strip(at_ease()) == ()
+    assert strip(with_alerts(*ALERTS[3:6], ALERTS[7])) == ()
+
+
+def test_the_age_stays_whatever_is_cut() -> None:
+    assert "11m" in line(40)
+    assert "6m" in line(78)
+
+
+# ---- the header ------------------------------------------------------------------------------------------------------
+
+
+def test_the_header_says_who_tells_and_that_its_loop_goes_round() -> None:
+    assert duty(at_ease()).text == "  alerts: here ok"
+    assert duty(with_alerts(duty=Duty())).text == "  alerts: nobody tells"
+    assert duty(msgspec.structs.replace(at_ease(), channels={})) == ("  alerts: no channel", "")
+    assert duty(msgspec.structs.replace(alarmed(), channels={})) == ("  alerts: no channel", "warn")
+    assert duty_words(Duty(holder="daemon", where="bastion", at=NOW - 9.0), NOW).text == "bastion 5s ok"
+    assert duty_words(Duty(holder="other", where="pid 4711", at=NOW - 2.0), NOW).text == "pid 4711 0s ok"
+
+
+def test_one_whose_loop_stands_still_is_not_well() -> None:
+    assert duty_words(Duty(holder="us", where="here", at=NOW - 75.0), NOW) == ("here silent 1m", "crit")
+    assert duty_words(Duty(holder="daemon", where="bastion", at=NOW, words="outbox waits"), NOW) == (
+        "bastion 0s !",
+        "warn",
+    )
+
+
+def test_a_broken_channel_is_named_in_the_header_and_under_the_pane() -> None:
+    state = told_elsewhere()
+
+    assert duty(state).text == "  alerts: phone broken"
+    assert story(state, "aaaa0001") == (
+        "channel phone (ntfy) delivers nothing: 403: the topic is reserved",
+        "crit",
+    )
+    assert "phone broken" in "".join(span.text for span in header(state, 100, ()))
+
+
+def test_the_counts_of_the_header_are_what_somebody_must_look_at() -> None:
+    assert "".join(span.text for span in header(alarmed(), 110, ())).startswith("trainmon  3 CRIT  1 WARN")
+    assert "CRIT" not in "".join(span.text for span in header(at_ease(), 110, ()))
+
+
+# ---- the marks -------------------------------------------------------------------------------------------------------
+
+
+def test_runs_nodes_and_disks_with_an_alert_are_marked_with_the_worst() -> None:
+    found = marks(alarmed())
+
+    assert found.runs == {"llm-7b-a": "critical"}
+    assert found.nodes == {"gpu-003": "critical", "gpu-006": "critical"}
+    assert found.disks == {"login1:/scratch": "warning"}
+    assert worst(["warning", None, "critical"]) == "critical"
+    assert worst([None]) is None
+
+
+# ---- an alert's own screen -------------------------------------------------------------------------------------------
+
+
+def said(name: str) -> str:
+    lines = alert_lines(name, alarmed(), 100)
+    return "\n".join("".join(s.text for s in (one.spans if isinstance(one, Linked) else one)) for one in lines)
+
+
+def test_its_screen_says_what_to_do_who_was_told_and_by_what_it_was_seen() -> None:
+    text = said("aaaa0001")
+
+    assert "what to do    look at the stack of rank 0 with py-spy" in text
+    assert "told          retrying mail 14:11:40, that it fires: 421 try again later" in text
+    assert "sent phone 14:02:50, that it fires" in text
+    assert "14:02:19 step 81204 loss 2.113" in text
+    assert "geheim" not in text
+
+
+def test_its_screen_says_why_it_was_told_to_nobody() -> None:
+    assert "to nobody: what hides it is told in its stead" in said("aaaa0006")
+    assert "hidden by   → node-unreachable: gpu-006 does not answer" in said("aaaa0006")
+    assert "to nobody: it is muted" in said("aaaa0005")
+    assert "for 43m more: being mended" in said("aaaa0005")
+    assert "to nobody: it is not sure yet" in said("aaaa0008")
+    assert "hides       → gpu-lost" in said("aaaa0007")
+    assert "is over for more than a day" in said("gone")
+
+
+def test_a_runs_own_screen_leads_to_its_alerts() -> None:
+    found = [one for one in alerts_of("llm-7b-a", alarmed(), 90) if isinstance(one, Linked)]
+
+    assert [one.link.name for one in found] == ["aaaa0001"]
+    assert "".join(span.text for span in found[0].spans).startswith("alerts      → ▲ CRIT run-hung: llm-7b-a takes no")
+    assert list(alerts_of("sft-1b", alarmed(), 90)) == []
+
+
+# ---- muting ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_may_be_muted_goes_from_the_narrowest_to_the_widest() -> None:
+    assert [one.words for one in choices([ALERTS[1]])] == [
+        "gpu-hot on gpu:gpu-003/5",
+        "rule gpu-hot, wherever it fires",
+        "all alerts on gpu:gpu-003/5",
+        "all alerts of node gpu-003",
+    ]
+    assert [one.key for one in choices([ALERTS[0]])] == ["these", "rule", "run"]
+
+
+def test_of_several_alerts_each_is_muted_by_its_rule_and_subject() -> None:
+    these = choices(ALERTS[:2])[0]
+
+    assert these.words == "these 2 alerts"
+    assert [(one.rule, one.subject, one.until, one.why) for one in made(these, NOW + 60, "why")] == [
+        ("run-hung", "run:llm-7b-a", NOW + 60, "why"),
+        ("gpu-hot", "gpu:gpu-003/5", NOW + 60, "why"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("1h", 3_600.0), ("90m", 5_400.0), ("2d 4h", 187_200.0), ("1w", 604_800.0)]
+)
+def test_how_long_is_read_as_people_write_it(text: str, seconds: float) -> None:
+    assert read_for(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "1", "h", "5s", "1y", "90d", "1h!"])
+def test_how_long_that_makes_no_sense_is_answered_with_a_sentence(text: str) -> None:
+    assert isinstance(read_for(text), str)
+
+
+def test_what_is_ending_stands_after_what_fires_and_not_in_the_strip() -> None:
+    ending = alert("end", phase="recovering", clear_since=NOW - 60.0)
+    state = with_alerts(ending, alert("warn", severity="warning"))
+
+    assert [one.id for one in opened(state, "worst")] == ["warn", "end"]
+    assert "CRIT" not in "".join(span.text for span in strip(state))
+    assert rows(state, layout(80))[1].text.startswith("◐ CRIT")
+
+
+def test_urgent_leaves_out_what_only_informs() -> None:
+    assert urgent([alert(severity="info")], NOW) == []
+
+
+def test_a_window_of_the_config_and_a_channel_have_their_own_words() -> None:
+    assert SILENCES[1].window
+    assert channel().target == "ntfy.sh/****"

@@ -1,0 +1,207 @@
+"""The disks: what a line says, which comes first, what is shared."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from tests.tui.apps import Alone
+from tests.tui.states import worlds
+from tests.tui.states.worlds import GIB, NOW, TIB, disk, source, state
+from trainmon.model.disk import Allowance, Forecast, Quota
+from trainmon.model.state import Disk, State
+from tui.panes.disk import DiskPane, story
+from tui.views.disks import Lines, gather, head, layout, ordered, row
+
+
+def lines(found: State, width: int = 118, sort: str = "severity", text: str = "") -> list[str]:
+    shown = ordered(found, sort, text)
+    shape = layout(width, (each.name for each in shown), usable=any(each.usable for each in shown))
+    return [row(each, shape, found.at).text.rstrip() for each in shown]
+
+
+def one(found: Disk, width: int = 70) -> str:
+    return lines(state(disks=(found,)), width)[0]
+
+
+def test_a_calm_disk_says_what_is_free_and_how_fast_it_goes() -> None:
+    assert one(disk("/home", full_at=NOW + 200 * 86_400)) == "  login:/home     40T  40%     12%   +205G     >30d"
+
+
+async def test_one_path_is_not_called_paths() -> None:
+    pane = DiskPane(id="disk")
+    async with Alone(pane).run_test(size=(60, 10)) as pilot:
+        pane.show(state(disks=(disk("/home"),)))
+        await pilot.pause()
+        assert "1 path " in "".join(span.text for span in pane.top.spans)
+
+
+def test_heads_stand_over_their_columns() -> None:
+    found = state(disks=(disk("/home", full_at=NOW + 200 * 86_400),))
+    shown = gather(found)
+    shape = layout(70, (each.name for each in shown), usable=False)
+    names, text = head(shape)[0].text, row(shown[0], shape, NOW).text
+    for name, value in (("free", "40T"), ("inodes", "12%"), ("a day", "+205G"), ("full in", ">30d")):
+        assert names.index(name) + len(name) == text.index(value) + len(value)
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        ({"free_inodes": 30_000}, "97%!"),
+        ({"free_bytes": int(2 * TIB), "usable_free_bytes": int(2 * TIB)}, "2.0T!"),
+        ({"full_at": NOW + 5 * 3600}, "5h!"),
+        ({"inodes_full_at": NOW + 5 * 3600, "full_at": NOW + 90_000}, "inodes first"),
+        ({"read_only": True}, "READ-ONLY"),
+        ({"total_inodes": None, "free_inodes": None}, " - "),
+        ({"bytes_per_day": None}, " ? "),
+        ({"bytes_per_day": -3 * GIB}, "-3.0G"),
+        ({"at": NOW - 700}, "11m old"),
+    ],
+)
+def test_what_matters_is_marked_or_said(facts: dict[str, object], says: str) -> None:
+    assert says in one(disk("/data", **facts), 100)
+
+
+def test_an_old_look_is_dim() -> None:
+    shown = gather(state(disks=(disk("/data", at=NOW - 700, free_inodes=0),)))[0]
+    drawn = row(shown, layout(100, ["login:/data"], usable=False), NOW)
+    assert {span.style for span in drawn.spans[1:]} == {"dim"}
+
+
+def test_a_disk_of_a_silent_host_is_dim_at_once() -> None:
+    found = state(sources=(source("n1", health="down"),), disks=(disk("/data", "n1"),))
+    assert gather(found)[0].stale
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        ({"state": "hung", "at": NOW - 120}, "✗ login:/data hung: no answer for 2m"),
+        ({"state": "error", "error": "Permission denied"}, "✗ login:/data Permission denied"),
+        ({"state": "error", "error": "\x1b[31mno\x07"}, "✗ login:/data no"),
+    ],
+)
+def test_a_disk_that_does_not_answer_says_why(facts: dict[str, object], says: str) -> None:
+    assert one(disk("/data", free_bytes=None, total_bytes=None, **facts)) == says
+
+
+def test_the_usable_share_is_what_counts_where_there_is_one() -> None:
+    found = disk("/fsx", filesystem="lustre", free_bytes=int(25 * TIB), usable_free_bytes=int(5 * TIB))
+    shown = gather(state(disks=(found,)))[0]
+    assert shown.usable
+    assert shown.used == pytest.approx(75 / 80)
+    assert "25T  25%    5.0T!" in one(found)
+
+
+def test_a_network_filesystem_that_many_see_is_one_line() -> None:
+    many = tuple(disk("/scratch", f"n{i}", filesystem="lustre", at=NOW - i) for i in range(64))
+    local = tuple(disk("/tmp", f"n{i}") for i in range(2))
+    shown = ordered(state(disks=(*many, *local)), "name")
+    assert [each.name for each in shown] == ["/scratch", "n0:/tmp", "n1:/tmp"]
+    assert len(shown[0].hosts) == 64
+    assert "seen by 64 hosts" in story(shown[0], NOW)
+    assert shown[0].disk.at == NOW
+
+
+def test_a_host_where_the_shared_one_hangs_has_its_own_line() -> None:
+    well = tuple(disk("/scratch", f"n{i}", filesystem="lustre") for i in range(3))
+    hung = disk("/scratch", "n9", filesystem=None, state="hung", at=NOW - 60, total_bytes=None, free_bytes=None)
+    assert lines(state(disks=(*well, hung)), 60)[0] == "✗ n9:/scratch hung: no answer for 1m"
+
+
+def test_the_worst_comes_first() -> None:
+    found = [each.name for each in ordered(worlds.rough(), "severity")]
+    assert found == [
+        "node08:/mnt/nfs",
+        "node09:/data/archive/2026",
+        "/scratch",
+        "node07:/tmp",
+        "node09:/opt",
+        "login:/home",
+    ]
+
+
+def test_other_orders() -> None:
+    found = worlds.rough()
+    assert [each.name for each in ordered(found, "free")][:2] == ["node07:/tmp", "/scratch"]
+    assert [each.name for each in ordered(found, "full in")][:2] == ["/scratch", "node07:/tmp"]
+    assert [each.name for each in ordered(found, "name", "node09")] == ["node09:/data/archive/2026", "node09:/opt"]
+
+
+@pytest.mark.parametrize("width", [20, 34, 40, 50, 58, 66, 77, 90, 118, 190])
+def test_no_line_is_wider_than_its_room(width: int) -> None:
+    found = worlds.rough()
+    long = disk("/a/very/long/path/to/somewhere/where/checkpoints/are/kept", "a-host-with-a-long-name")
+    assert [
+        text for text in lines(replace(found, disks={**found.disks, long.key: long}), width) if len(text) > width
+    ] == []
+
+
+def test_a_disk_keeps_its_row_until_it_is_looked_at_again_and_its_age_moves() -> None:
+    drawn, found = Lines(), state(disks=(disk("/data", state="hung", at=NOW - 60),))
+    shape = layout(80, ["login:/data"], usable=False)
+    first = drawn.rows(gather(found), shape, NOW)[0]
+    assert drawn.rows(gather(found), shape, NOW + 1)[0] is first
+    assert drawn.rows(gather(found), shape, NOW + 61)[0].text.endswith("hung: no answer for 2m")
+
+
+async def test_the_pane_copies_a_path_and_tells_the_story() -> None:
+    pane = DiskPane(id="disk")
+    async with Alone(pane).run_test(size=(120, 30)) as pilot:
+        pane.show(worlds.rough())
+        await pilot.pause()
+        pane.lines.focus()
+        pane.lines.move_to("login:/scratch")
+        await pilot.pause()
+        assert pane.copy_text() == "/scratch"
+        foot = "".join(span.text for span in pane.bottom.spans)
+        assert "lustre at /scratch on login; 4.1T of 10T free; 2.0T until its usable share is used" in foot
+
+
+async def test_with_no_disk_it_says_how_to_name_one() -> None:
+    pane = DiskPane(id="disk")
+    async with Alone(pane).run_test(size=(120, 30)) as pilot:
+        pane.show(State(at=NOW))
+        await pilot.pause()
+        assert pane.lines.rows[0].text.startswith("No disk has been read yet.")
+
+
+# ---- quotas and forecasts ------------------------------------------------------------------------------------------
+
+
+def quota(used: float, **facts: object) -> Quota:
+    """Of 10 TB, asked a minute ago."""
+    mine = Allowance(whose="user me", used_bytes=int(used * TIB), hard_bytes=int(10 * TIB), **facts)  # type: ignore[arg-type]
+    return Quota(cluster="prod", host="login", path="/fsx", at=NOW - 60, allowances=(mine,))
+
+
+def test_a_quota_that_is_nearly_used_is_told_in_the_line_and_always_in_the_frame() -> None:
+    found = disk("/fsx", quota=quota(9.8))
+    assert one(found, 100).endswith("quota 98%")
+    assert next(shown.name for shown in ordered(state(disks=(found, disk("/home"))), "severity")) == "login:/fsx"
+    assert "quota" not in one(disk("/fsx", quota=quota(5.0)), 100)
+    (shown,) = gather(state(disks=(disk("/fsx", quota=quota(5.0, bytes_grace="6d23h")),)))
+    assert "quota: user me 5.0T of 10T, soft limit: 6d23h, asked 1m ago" in story(shown, NOW)
+
+
+def test_no_quota_is_said_to_be_none() -> None:
+    none = Quota(cluster="prod", host="login", path="/fsx", at=NOW - 60)
+    (shown,) = gather(state(disks=(disk("/fsx", quota=none),)))
+    assert "quota: none is set, asked 1m ago" in story(shown, NOW)
+
+
+def test_a_forecast_says_what_it_assumes_and_where_others_write_how_wide_it_is() -> None:
+    end = NOW + 5 * 3600
+    told = Forecast(full_at=end, basis="stopped", span=90_000.0, earliest=end - 3600, fit=0.42)
+    (local,) = gather(state(disks=(disk("/data", full_at=end, forecast=told),)))
+    assert "full in 5h, deletions seem to have stopped" in story(local, NOW)
+    (shared,) = gather(state(disks=(disk("/fsx", filesystem="lustre", full_at=end, forecast=told),)))
+    assert "full in 5h (4h to never, R² 0.42), deletions seem to have stopped" in story(shared, NOW)
+    assert shared.full_at is None  # no time in the line without its doubt
+    assert (local.full_at, row(local, layout(70, ["login:/data"], usable=False), NOW).text.count("5h!")) == (end, 1)
+
+
+def test_a_shared_one_that_hangs_on_one_host_is_named_with_it() -> None:
+    hung = disk("/scratch", "n9", filesystem="lustre", state="hung", at=NOW - 60, total_bytes=None, free_bytes=None)
+    assert one(hung, 60) == "✗ n9:/scratch hung: no answer for 1m"

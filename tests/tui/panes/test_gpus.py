@@ -1,0 +1,337 @@
+"""The GPU grid: what a line says, which line comes first, and what a change paints."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+from textual.geometry import Region
+
+from tests.tui.apps import Alone
+from tests.tui.states import worlds
+from tests.tui.states.worlds import NOW, node, source, state
+from tests.tui.still import StillBackend
+from trainmon.lib.text import natural
+from trainmon.model.state import Node, Source, State
+from tui.app import Dashboard
+from tui.panes.gpus import GpusPane, caption, story
+from tui.style.spans import Span
+from tui.views.nodes.cells import METRICS, Metric
+from tui.views.nodes.grid import Grid
+from tui.views.nodes.summary import survey
+from tui.widgets.keyed_lines import GUTTER, Row
+
+TEMPERATURE, MEMORY, UTILIZATION, POWER, ERRORS = METRICS
+
+
+def line(made: Node, *sources: Source, metric: Metric = TEMPERATURE, width: int = 110) -> str:
+    """The one line of a State with this node."""
+    return rows(state(made, sources=sources), metric, width)[0].text.rstrip()
+
+
+def rows(found: State, metric: Metric = TEMPERATURE, width: int = 110, **how: str) -> list[Row]:
+    return Grid().rows(found, metric, width, **how)
+
+
+def names(found: State, **how: str) -> list[str]:
+    return [row.key for row in rows(found, **how)]
+
+
+def spans(row: Row, text: str) -> list[Span]:
+    return [span for span in row.spans if span.text.strip() == text]
+
+
+def test_a_calm_node_shows_its_cells_and_two_numbers() -> None:
+    assert line(node("node01")) == "  node01  60  61  62  63  60  61  62  63      78G   98%"
+
+
+def test_the_columns_have_heads_over_their_values() -> None:
+    grid = Grid()
+    found = grid.rows(worlds.calm(1), TEMPERATURE, 110)[0].text
+    head = "".join(span.text for span in grid.head)
+    assert head == "  NODE     0   1   2   3   4   5   6   7  mem max  util"
+    assert head.index("util") + 4 == found.index("98%") + 3
+    assert head.index("mem max") + 7 == found.index("78G") + 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({5: {"temperature_c": 94, "temperature_margin_c": -1, "throttle": ("hw_thermal",)}},
+         "▲ node01  60  61  62  63  60  94! 62  63      78G   98%  HOT  THROTTLE hw_thermal"),
+        ({1: {"temperature_margin_c": 4}}, "◆ node01  60  61! 62  63  60  61  62  63      78G   98%  warm"),
+        ({2: {"state": "lost", "error": "GPU is lost", "last_xid": 79, "last_xid_at": NOW - 400}},
+         "▲ node01  60  61   ✗  63  60  61  62  63      78G   98%  LOST gpu2  XID 79 6m"),
+        ({2: {"state": "error", "error": "Unknown Error"}},
+         "▲ node01  60  61   E! 63  60  61  62  63      78G   98%  ERROR gpu2"),
+        ({0: {"throttle": ("hw_slowdown", "hw_power_brake", "sw_power_cap")}},
+         "◆ node01  60  61  62  63  60  61  62  63      78G   98%  THROTTLE hw_slowdown,hw_power_brake"),
+        ({7: {"ecc_uncorrected": 2, "remap_failed": True}},
+         "▲ node01  60  61  62  63  60  61  62  63      78G   98%  ECC 2  REMAP failed"),
+        ({0: {"temperature_c": None}}, "  node01   ?  61  62  63  60  61  62  63      78G   98%"),
+        ({0: {"temperature_c": 104, "temperature_margin_c": -9}},
+         "▲ node01 104! 61  62  63  60  61  62  63      78G   98%  HOT"),
+    ],
+)  # fmt: skip
+def test_trouble_is_said_in_words(changed: dict[int, dict[str, object]], says: str) -> None:
+    assert line(node("node01", changed=changed)) == says
+
+
+def test_a_gpu_that_the_driver_promises_and_nobody_saw_is_lost() -> None:
+    made = node("node01")
+    made = replace(made, gpus=made.gpus[:7])
+    assert line(made) == "▲ node01  60  61  62  63  60  61  62   ✗      78G   98%  LOST 1 GPU"
+
+
+def test_a_slot_that_only_other_nodes_have_is_a_dot() -> None:
+    small = rows(state(node("a", 4), node("b", 8)), sort="name")[0]
+    assert small.text.rstrip().startswith("  a     60  61  62  63   ·   ·   ·   ·")
+
+
+@pytest.mark.parametrize(
+    ("metric", "changed", "cell"),
+    [
+        (MEMORY, {}, "77"),
+        (MEMORY, {"memory_used_mib": 81_500}, "79!"),
+        (UTILIZATION, {}, "98"),
+        (UTILIZATION, {"mig": True, "utilization_pct": None}, "-"),
+        (POWER, {"power_w": 1_401.6}, "1402"),
+        (POWER, {"throttle": ("hw_power_brake",)}, "690!"),
+        (ERRORS, {}, "0"),
+        (ERRORS, {"ecc_uncorrected": None}, "-"),
+        (ERRORS, {"ecc_uncorrected": 3}, "e3!"),
+        (ERRORS, {"last_xid": 63, "last_xid_at": NOW}, "x63!"),
+        (ERRORS, {"remap_pending": True}, "map!"),
+    ],
+)
+def test_what_each_metric_shows(metric: Metric, changed: dict[str, object], cell: str) -> None:
+    assert rows(state(node("n", changed={0: dict(changed)})), metric)[0].spans[2].text.strip() == cell
+
+
+def test_the_mean_of_a_node_cut_by_mig_does_not_apply() -> None:
+    made = node("n", changed={i: {"mig": True, "utilization_pct": None} for i in range(8)})
+    assert line(made).endswith("78G     -")
+
+
+def test_a_late_node_is_dim_and_says_how_old_it_is() -> None:
+    found = rows(state(node("n"), sources=(source("n", health="late", seen_at=NOW - 9),)))[0]
+    assert found.text.rstrip().endswith("late 9s")
+    assert {span.style for span in found.spans if span.text.strip()} == {"dim"}
+
+
+def test_a_late_age_moves_though_the_node_does_not() -> None:
+    grid, found = Grid(), state(node("n"), sources=(source("n", health="late", seen_at=NOW - 9),))
+    assert "late 9s" in grid.rows(found, TEMPERATURE, 110)[0].text
+    assert "late 10s" in grid.rows(replace(found, at=NOW + 2), TEMPERATURE, 110)[0].text
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        ({"phase": "retrying", "error": "no answer in 10 s", "seen_at": NOW - 42},
+         "✗ n      ?   ?   ?   ?   ?   ?   ?   ?  silent 40s: no answer in 10 s"),
+        ({"phase": "held", "error": None}, "✗ n      ?   ?   ?   ?   ?   ?   ?   ?  login needed: press L"),
+    ],
+)  # fmt: skip
+def test_a_node_that_is_down_says_why_and_shows_no_old_number(facts: dict[str, object], says: str) -> None:
+    assert line(node("n"), source("n", health="down", **facts)) == says
+
+
+def test_a_long_error_takes_the_place_of_the_cells_when_narrow() -> None:
+    words = line(node("n"), source("n", health="down", error="Permission denied (publickey)", seen_at=None), width=46)
+    assert words == "✗ n     ?  Permission denied (publickey)"
+
+
+def test_a_node_that_never_answered_has_a_line() -> None:
+    found = state(sources=(source("n1", health="late", phase="connecting", seen_at=None),))
+    assert rows(found)[0].text.split() == ["n1", "?", "connecting"]
+
+
+def test_the_worst_comes_first_and_calm_nodes_by_their_natural_names() -> None:
+    order = names(worlds.rough(2))
+    assert order == [
+        "node08", "node16",  # down
+        "node03", "node09",  # lost
+        "node07", "node18",  # hot
+        "node11",  # throttled
+        "node12", "node17",  # ECC, a part of the probe
+        "node15", "node19",  # late
+        "node13", "node14", "node20", "node21",
+    ]  # fmt: skip
+    assert natural("gpu-2") < natural("gpu-10") < natural("login")
+
+
+def test_other_orders() -> None:
+    found = worlds.rough(2)
+    assert names(found, sort="name")[:3] == ["node03", "node07", "node08"]
+    assert names(found, sort="temperature")[:2] == ["node07", "node18"]
+    assert names(found, sort="utilization")[0] == "node13"
+
+
+def test_a_node_that_is_hot_now_and_then_keeps_its_place_for_a_while() -> None:
+    grid, hot = Grid(), state(node("a"), node("b", changed={0: {"temperature_c": 94, "temperature_margin_c": 0}}))
+
+    def order(found: State, at: float) -> list[str]:
+        return [row.key for row in grid.rows(replace(found, at=at), TEMPERATURE, 110)]
+
+    calm = state(node("a"), node("b"))
+    assert order(calm, NOW) == ["a", "b"]
+    assert order(hot, NOW + 2) == ["b", "a"]
+    assert order(calm, NOW + 4) == ["b", "a"]
+    assert order(calm, NOW + 18) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("temp>90", ["node07"]), ("temp<40", ["node13"]), ("util<5", ["node13"]), ("lost", ["node03", "node09"]),
+        ("node1 temp>80", ["node18"]), ("XID", ["node03"]), ("press", ["node16"]), ("nothing-like-it", []),
+        ("prod hot", ["node07"]),
+    ],
+)  # fmt: skip
+def test_the_filter_knows_words_and_comparisons(wanted: str, found: list[str]) -> None:
+    assert names(worlds.rough(2), wanted=wanted) == found
+
+
+@pytest.mark.parametrize("width", [14, 20, 30, 40, 50, 58, 77, 118, 190])
+@pytest.mark.parametrize("metric", METRICS)
+def test_no_line_is_wider_than_its_room(width: int, metric: Metric) -> None:
+    for found in (worlds.rough(2), worlds.calm(2, 16), state(node("a-very-long-name.of.a.cluster.example", 16))):
+        assert [row.text for row in rows(found, metric, width) if len(row.text) > width] == []
+
+
+def test_sixteen_gpus_fit_half_a_screen() -> None:
+    assert rows(worlds.calm(1, 16), width=57)[0].text.split()[1:] == [str(60 + i % 4) for i in range(16)]
+
+
+def test_a_wide_name_keeps_the_columns() -> None:
+    found = rows(state(node("日本"), node("ab")), sort="name")
+    assert [row.spans[1].text for row in found] == ["ab   ", "日本 "]
+
+
+def test_an_error_text_is_made_safe() -> None:
+    evil = source("n", health="down", error="bad\x1b]0;title\x07 \x1b[31mred\n", seen_at=None)
+    text = line(node("n"), evil)
+    assert text.isprintable()
+    assert text.endswith("bad red")
+
+
+def test_the_frame_counts_what_is_in_trouble() -> None:
+    found = worlds.rough(2)
+    grid = Grid()
+    grid.rows(found, TEMPERATURE, 110)
+    assert caption(found, grid.ranks()) == "15 nodes, 112 GPUs  2 down  2 lost  2 hot  2 late"
+    calm = worlds.calm(3)
+    grid.rows(calm, TEMPERATURE, 110)
+    assert caption(calm, grid.ranks()) == "3 × 8"
+
+
+def test_the_story_of_a_node_has_what_its_line_had_to_cut() -> None:
+    found = worlds.rough(2)
+    assert story(found, "node08", NOW) == ("node08: silent 40s: no answer in 10 s; try: ssh node08", "crit")
+    assert story(found, "node03", NOW) == ("node03: LOST gpu2  XID 79 6m  gpu2: GPU is lost", "crit")
+    assert story(found, "node20", NOW) == ("", "dim")
+
+
+async def test_one_warmer_gpu_paints_its_cell_and_nothing_else() -> None:
+    pane = GpusPane(id="gpus")
+    app = Alone(pane)
+    async with app.run_test(size=(120, 40)) as pilot:
+        found = worlds.calm(30)
+        pane.show(found)
+        await pilot.pause()
+        await pilot.pause()
+        assert pane.lines.rows[3].key == "node04"
+        pane.show(replace(worlds.changed_temperature(found, "node04", 2, 77), at=NOW + 2))
+        height = pane.lines.scrollable_content_region.height
+        dirty = {region for region in pane.lines._repaint_regions if region.height < height}
+        assert pane.lines._repaint_regions == dirty
+        assert {(region.y - pane.lines.content_offset.y, region.width) for region in dirty} == {(3, 4)}
+        x = GUTTER + pane.lines.rows[3].text.index("77") - 1 + pane.lines.content_offset.x
+        assert dirty == {Region(x, 3 + pane.lines.content_offset.y, 4, 1)}
+
+
+async def test_the_same_numbers_again_paint_nothing() -> None:
+    pane = GpusPane(id="gpus")
+    app = Alone(pane)
+    async with app.run_test(size=(120, 40)) as pilot:
+        found = worlds.calm(30)
+        pane.show(found)
+        await pilot.pause()
+        await pilot.pause()
+        again = {name: replace(made, gpus_at=NOW + 1) for name, made in found.nodes.items()}
+        pane.show(replace(found, nodes=again, at=NOW + 2))
+        assert pane.lines._repaint_regions == set()
+
+
+async def test_v_goes_round_the_metrics_and_the_cursor_stays() -> None:
+    pane = GpusPane(id="gpus")
+    app = Alone(pane)
+    async with app.run_test(size=(120, 40)) as pilot:
+        pane.show(worlds.rough())
+        await pilot.pause()
+        pane.lines.focus()
+        pane.lines.move_to("node07")
+        seen = []
+        for _ in METRICS:
+            await pilot.press("v")
+            seen.append(pane.metric.name)
+        assert seen == ["memory", "utilization", "power", "errors", "temperature"]
+        assert pane.lines.cursor_key == "node07"
+
+
+async def test_with_no_node_it_says_how_to_name_one() -> None:
+    pane = GpusPane(id="gpus")
+    app = Alone(pane)
+    async with app.run_test(size=(80, 24)) as pilot:
+        pane.show(State(at=NOW))
+        await pilot.pause()
+        assert pane.lines.rows[0].text.startswith("No node is watched yet.")
+
+
+def test_a_node_without_gpus_has_no_memory_and_no_use_of_them_to_be_unknown() -> None:
+    read = survey(Node(name="login", cluster="prod", probe="none", host_at=NOW), NOW)
+    unread = survey(Node(name="login", cluster="prod", probe="none"), NOW)
+    assert (read.no_memory, read.no_utilization) == ("-", "-")
+    assert (unread.no_memory, unread.no_utilization) == ("?", "?")
+
+
+async def test_with_nodes_and_no_run_the_screen_starts_with_the_gpus() -> None:
+    app = Dashboard(StillBackend(worlds.calm(1, 0)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        assert app.main.current == "2"
+        assert app.main.gpus.display
+        assert "1 node, no GPU" in "".join(span.text for span in app.main.gpus.top.spans)
+
+
+# ---- what the scheduler says of a node -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("told", "reason", "flag", "style"),
+    [
+        ("IDLE+DRAIN", "fan 3 broken", "DRAINED fan 3 broken", "warn"),
+        ("MIXED+DRAIN", None, "DRAINING", "warn"),
+        ("ALLOCATED+DRAIN", "gres/gpu count reported lower than configured (7 < 8)",
+         "DRAINING gres/gpu count reported lower than configured (7 < 8)", "crit"),
+        ("DOWN+NOT_RESPONDING", "Not responding", "DOWN does not respond; Not responding", "warn"),
+    ],
+)  # fmt: skip
+def test_a_node_that_gets_no_jobs_says_so_and_why(told: str, reason: str | None, flag: str, style: str) -> None:
+    drained = node("n", scheduler_state=told, scheduler_reason=reason)
+
+    assert (flag, style) in survey(drained, NOW).flags
+    assert survey(drained, NOW).rank < survey(node("n"), NOW).rank
+
+
+@pytest.mark.parametrize("told", [None, "IDLE", "MIXED", "ALLOCATED", "IDLE+CLOUD"])
+def test_a_node_that_works_for_its_scheduler_has_no_flag(told: str | None) -> None:
+    assert survey(node("n", scheduler_state=told), NOW).flags == ()
+
+
+def test_a_node_whose_clock_is_off_says_so_in_its_line() -> None:
+    ahead, behind = node("n", clock_skew_s=437.0), node("n", clock_skew_s=-75.0)
+
+    assert Span("CLOCK 7m ahead", "warn") in survey(ahead, NOW).flags
+    assert Span("CLOCK 75s behind", "warn") in survey(behind, NOW).flags
+    assert survey(ahead, NOW).rank < survey(node("n", clock_skew_s=1.0), NOW).rank

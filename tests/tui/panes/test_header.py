@@ -1,0 +1,151 @@
+"""The first line, as text."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tests.tui.states.states import NOW, calm, empty, slurm, source, state, troubled
+from trainmon.lib.text import cells
+from trainmon.model.alert import Channel, Duty
+from trainmon.model.state import Source
+from tui.panes.alert_strip import alerts
+from tui.panes.header import clock, facts, flags, header, source_words
+
+
+def text(width: int) -> str:
+    return "".join(span.text for span in header(troubled(), width, ()))
+
+
+def test_it_counts_verdicts_worst_first_and_sources_by_kind() -> None:
+    assert (
+        text(112)
+        == "trainmon  prod  1 hung  1 diverged  2 healthy  1 finished  ssh 6/8 gpu-006 never  alerts: nobody tells"
+    )
+
+
+def test_it_stays_within_its_width_and_drops_the_least_first() -> None:
+    assert all(cells(text(width)) <= width for width in range(10, 120))
+    assert "ssh 6/8" in text(40)
+    assert "gpu-006" not in text(40)
+    assert text(26) == "trainmon  1 hung  ssh 6/8"
+
+
+def test_where_not_all_has_room_runs_that_are_well_give_way_to_ages() -> None:
+    assert text(60) == "trainmon  prod  1 hung  1 diverged  ssh 6/8 gpu-006 never"
+    assert "2 healthy" in text(112)
+
+
+def test_that_another_tells_is_said_on_eighty_columns_before_what_files_are_read() -> None:
+    shown = state(sources={"node:gpu-001": source(1), "slurm:prod": slurm(), "files:x": Source(
+        name="files:x", kind="files", cluster="", health="ok")})  # fmt: skip
+    for duty, words in (
+        (Duty(holder="daemon", where="bastion", at=NOW - 5.0), "alerts: bastion 5s ok"),
+        (Duty(holder="other", where="pid 4711", at=NOW - 5.0), "alerts: pid 4711 5s ok"),
+        (Duty(holder="us", where="here", at=NOW), "alerts: here ok"),
+    ):
+        shown = msgspec.structs.replace(shown, channels={"phone": Channel(name="phone", type="ntfy", state="ok")})
+        line = "".join(
+            span.text for span in header(msgspec.structs.replace(shown, duty=duty, alerts=calm().alerts), 69, ())
+        )
+        assert line.endswith(words), line
+        assert "slurm 0s" in line
+
+
+def test_the_time_is_utc_and_says_so() -> None:
+    assert clock(NOW) == "14:13:20Z"
+    assert clock(0.0) == ""
+
+
+def test_the_source_that_was_silent_longest_is_named_with_its_age() -> None:
+    late = {"node:gpu-001": source(1), "node:gpu-002": source(2, health="late", seen_at=NOW - 42.0)}
+
+    spans = source_words(msgspec.structs.replace(empty(), sources=late), 80)
+
+    assert [span.text for span in spans] == ["  ssh 1/2 gpu-002 42s"]
+
+
+def test_a_source_that_is_off_is_no_fault() -> None:
+    off = {"node:gpu-001": source(1, health="off"), "node:gpu-002": source(2)}
+
+    assert source_words(msgspec.structs.replace(empty(), sources=off), 80)[0].text == "  ssh 1/1"
+
+
+def told(*sources: Source, room: int = 80) -> tuple[str, str]:
+    spans = source_words(state(sources={source.name: source for source in sources}), room)
+    return "".join(span.text for span in spans), spans[-1].style
+
+
+def test_the_age_of_the_queue_is_told_in_steps_of_five_seconds() -> None:
+    assert told(source(1), slurm()) == ("  ssh 1/1  slurm 0s", "")
+    assert told(slurm(seen_at=NOW - 29.0)) == ("  slurm 25s", "")
+    assert told(slurm(seen_at=NOW - 130.0)) == ("  slurm 2m", "")
+
+
+def test_a_scheduler_that_does_not_answer_is_said_to_be_late_or_down() -> None:
+    assert told(slurm(seen_at=NOW - 100.0, health="late")) == ("  slurm late 1m", "warn")
+    assert told(slurm(seen_at=NOW - 190.0, health="down")) == ("  slurm down 3m", "warn")
+    assert told(slurm(seen_at=None, health="late", phase="connecting")) == ("  slurm connecting", "warn")
+    assert told(slurm(seen_at=None, health="down")) == ("  slurm never", "warn")
+
+
+def test_several_clusters_are_told_by_name_and_counted_where_there_is_no_room() -> None:
+    both = slurm(seen_at=NOW - 9.0), slurm(name="slurm:lab", cluster="lab", seen_at=NOW - 200.0, health="down")
+
+    assert told(*both) == ("  slurm lab down 3m, prod 5s", "warn")
+    assert told(*both, room=12) == ("  slurm 1/2", "warn")
+
+
+def test_other_kinds_of_source_are_counted() -> None:
+    other = Source(name="files:login1", kind="files", cluster="", health="ok")
+
+    assert told(other) == ("  files 1/1", "")
+
+
+def wandb(name: str = "video-2b", **more: object) -> Source:
+    return slurm(name=f"wandb:{name}", kind="wandb", period=60.0, **more)
+
+
+def test_of_wandb_the_age_of_the_oldest_answer_is_told() -> None:
+    assert told(source(1), wandb(seen_at=NOW - 14.0)) == ("  ssh 1/1  wandb 10s", "")
+    assert told(wandb(seen_at=NOW - 14.0), wandb("sft", seen_at=NOW - 50.0)) == ("  wandb 50s", "")
+
+
+def test_a_run_that_wandb_does_not_answer_is_named_among_others() -> None:
+    lost = wandb("sft", seen_at=NOW - 310.0, health="down")
+
+    assert told(lost) == ("  wandb down 5m", "warn")
+    assert told(wandb(), lost) == ("  wandb 1/2 sft 5m", "warn")
+    assert told(wandb(), lost, room=14) == ("  wandb 1/2", "warn")
+    assert told(wandb(seen_at=None, health="late", phase="connecting")) == ("  wandb connecting", "warn")
+
+
+def test_a_ledger_that_fails_is_said_on_every_screen_and_in_full_on_the_first() -> None:
+    failing = msgspec.structs.replace(calm(), ledger="no action is written down: the disk is full")
+
+    assert flags(failing, paused=False, silent_for=None) == ("LEDGER FAILS",)
+    assert "".join(span.text for span in alerts(failing)) == "◆ ledger  no action is written down: the disk is full"
+    assert alerts(calm()) == ()
+
+
+def test_demo_read_only_paused_and_a_silent_engine_are_said_in_words() -> None:
+    shown = msgspec.structs.replace(calm(), demo=True, read_only=True)
+
+    assert flags(shown, paused=True, silent_for=20.0) == ("DEMO", "READ-ONLY", "PAUSED", "NO NEWS FROM THE ENGINE 20s")
+    assert flags(calm(), paused=False, silent_for=None) == ()
+
+
+def test_the_clusters_name_does_not_come_and_go_with_the_age_of_the_queue() -> None:
+    for width in range(20, 60):
+        shown = {
+            "".join(span.text for span in header(state(sources={"slurm:prod": slurm(seen_at=NOW - ago)}), width, ()))
+            .count("  prod")
+            for ago in (0.0, 5.0, 10.0, 55.0)
+        }  # fmt: skip
+        assert len(shown) == 1, width
+
+
+def test_the_time_moves_only_when_facts_do() -> None:
+    first = calm()
+
+    assert facts(msgspec.structs.replace(first, at=NOW + 5)) == facts(first)
+    assert facts(msgspec.structs.replace(first, runs={})) != facts(first)

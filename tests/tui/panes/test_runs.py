@@ -1,0 +1,188 @@
+"""The Runs pane's lines, as values."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.tui.states.states import NOW, calm, checkpoints, job, queued, run, source, troubled
+from trainmon.lib.text import cells
+from trainmon.model.state import Progress, Run, State, Switch
+from tui.panes.runs import COLUMNS, JOB, head, layout, ordered, overdue, row
+from tui.style.spans import Span
+
+
+def line(name: str, state: State, width: int = 77) -> str:
+    return row(state.runs[name], state, NOW, layout(width, state.runs.values(), state)).text
+
+
+def alone(one: Run, state: State, width: int = 77) -> str:
+    return row(one, state, NOW, layout(width, [one], state)).text
+
+
+def cell(column: str, one: Run, state: State | None = None) -> Span:
+    return next(each for each in COLUMNS if each.name.strip() == column).cell(one, state or queued(), NOW)
+
+
+def test_a_run_that_saves_or_evaluates_keeps_its_place_among_the_healthy() -> None:
+    runs = calm().runs
+    first, *rest = [one.name for one in ordered(calm(), "worst")]
+
+    for verdict in ("saving", "evaluating"):
+        busy = {
+            name: msgspec.structs.replace(run, verdict=verdict) if name in rest[-1:] else run
+            for name, run in runs.items()
+        }
+        assert [one.name for one in ordered(msgspec.structs.replace(calm(), runs=busy), "worst")] == [first, *rest]
+
+
+def test_worst_first_and_names_settle_what_is_equal() -> None:
+    assert [one.name for one in ordered(troubled(), "worst")] == ["llm-7b-a", "abl-3", "llm-70b", "sft-1b", "tok-test"]
+
+
+@pytest.mark.parametrize(("sort", "first"), [("name", "abl-3"), ("last", "llm-70b"), ("step", "llm-7b-a")])
+def test_other_orders(sort: str, first: str) -> None:
+    assert ordered(troubled(), sort)[0].name == first
+
+
+def test_the_filter_looks_at_names_verdicts_nodes_and_reasons() -> None:
+    assert [one.name for one in ordered(troubled(), "worst", "hung")] == ["llm-7b-a"]
+    assert [one.name for one in ordered(troubled(), "worst", "nan loss")] == ["abl-3"]
+    assert ordered(troubled(), "worst", "absent") == []
+
+
+def test_a_healthy_run_shows_its_numbers_and_what_is_left() -> None:
+    assert line("llm-70b", troubled()).split() == [
+        "●",
+        "llm-70b",
+        "2",
+        "12,880",
+        "1.874",
+        "1.9M",
+        "6s",
+        "17h44",
+        "SAVE",
+    ]
+
+
+def test_a_hung_run_shows_its_verdict_in_words_and_its_age_with_a_sign() -> None:
+    assert line("llm-7b-a", troubled()).split() == [
+        "▲",
+        "llm-7b-a",
+        "2",
+        "81,204",
+        "2.113",
+        "412k",
+        "11m!",
+        "hung",
+        "-",
+    ]
+
+
+def test_nan_is_marked_by_more_than_colour() -> None:
+    assert "nan!" in line("abl-3", troubled())
+
+
+@pytest.mark.parametrize("width", [26, 40, 56, 65, 77, 100, 140])
+@pytest.mark.parametrize("state", [troubled(), queued()], ids=["troubled", "queued"])
+def test_every_line_is_as_wide_as_the_heads_and_the_pane(width: int, state: State) -> None:
+    lines = [line(name, state, width) for name in state.runs]
+
+    assert {cells(text) for text in (*lines, head(layout(width, state.runs.values(), state)))} == {width}
+
+
+def test_nothing_known_is_a_question_mark_never_a_zero() -> None:
+    new = run("new", "unknown", "nothing has been read yet", progress=Progress(), log=None, eta_at=None)
+
+    text = alone(new, calm())
+
+    assert text.split() == ["?", "new", "2", "?", "?", "-", "-", "unknown", "-"]
+
+
+def test_a_step_is_overdue_by_the_runs_own_cadence_or_by_the_config() -> None:
+    assert not overdue(run("a"), NOW)
+    assert overdue(run("a"), NOW + 20.0)
+    assert not overdue(run("a", progress=Progress(at=NOW - 800.0)), NOW)
+    assert overdue(run("a", progress=Progress(at=NOW - 901.0)), NOW)
+    assert not overdue(run("a", "finished"), NOW + 1e6)
+
+
+def test_numbers_from_a_silent_host_are_dim() -> None:
+    state = calm()
+    late = msgspec.structs.replace(state, sources={"node:gpu-001": source(1, health="late", seen_at=NOW - 30.0)})
+
+    spans = row(late.runs["llm-70b"], late, NOW, layout(77, late.runs.values(), late)).spans
+
+    assert {span.style for span in spans[2:]} == {"dim"}
+
+
+def test_switches_are_words() -> None:
+    both = run("a", kill=Switch(path="k", exists=True), save=Switch(path="s", exists=True))
+    unknown = run("a", kill=Switch(path="k", exists=None))
+
+    assert alone(both, calm()).endswith(" K+S")
+    assert alone(unknown, calm()).endswith(" ?")
+
+
+def test_without_slurm_and_checkpoints_their_columns_are_not_there() -> None:
+    assert head(layout(90, calm().runs.values(), calm())).split() == [
+        "RUN", "N", "STEP", "LOSS", "TOK/S", "LAST", "LEFT", "SW",
+    ]  # fmt: skip
+    assert head(layout(90, queued().runs.values(), queued())).split() == [
+        "RUN", "JOB", "N", "STEP", "LOSS", "TOK/S", "CK", "LAST", "LEFT", "SW",
+    ]  # fmt: skip
+
+
+def test_names_keep_their_room_and_an_armed_switch_outlives_most_columns() -> None:
+    assert head(layout(56, queued().runs.values(), queued())).split() == [
+        "RUN", "STEP", "LOSS", "LAST", "LEFT", "SW",
+    ]  # fmt: skip
+
+
+def test_the_job_is_its_id_with_how_many_wait_behind_it() -> None:
+    assert cell("JOB", queued().runs["llm-70b"]) == ("418190+10", "")
+    assert cell("JOB", queued().runs["abl-3"]) == ("418100", "dim")
+    assert cell("JOB", run("x")) == ("-", "dim")
+    assert cell("JOB", run("x", "queued", jobs=("prod/418191_[]",))).text == "418191"
+    assert cell("JOB", run("x", jobs=("prod/9_3",))) == ("9_3", "dim")
+
+
+def test_the_age_of_the_last_committed_checkpoint_and_what_is_wrong_with_it() -> None:
+    def of(**more: object) -> Span:
+        return cell("CK", run("x", checkpoints=checkpoints(**more)))
+
+    assert of() == ("20m ", "")
+    assert of(every_s=500.0) == ("20m!", "warn")
+    assert of(problem="the pointer names a step that is torn") == ("20m!", "crit")
+    assert of(list=(), problem="no committed checkpoint found") == ("none!", "crit")
+    assert of(list=(), error="permission denied") == ("? ", "dim")
+    assert of(list=()) == ("- ", "dim")
+    assert cell("CK", run("x")) == ("- ", "dim")
+    assert cell("CK", run("x", "finished", checkpoints=checkpoints(every_s=500.0))) == ("20m ", "")
+
+
+def test_what_is_left_is_the_jobs_time_when_that_ends_first() -> None:
+    def of(ends_in: float, **more: object) -> Span:
+        one = job("5", ends_at=NOW + ends_in)
+        state = msgspec.structs.replace(queued(), jobs={one.key: one})
+        return cell("LEFT", run("x", jobs=(one.key,), checkpoints=checkpoints(), **more), state)
+
+    assert of(21 * 3600.0) == ("17h44", "")
+    assert of(3600.0) == ("job 1h00", "")
+    assert of(80.0) == ("job 80s!", "crit")
+    assert of(21 * 3600.0, eta_at=None) == ("job 21h00", "")
+    assert of(3600.0, verdict="stalled") == ("stalled", "warn")
+
+
+def test_a_queued_run_says_when_it_starts_in_place_of_the_age_of_its_last_step() -> None:
+    assert line("sft-1b", queued()).split() == [
+        "◌", "sft-1b", "418301", "2", "12,880", "1.874", "1.9M", "-", "starts", "in", "2m", "-",
+    ]  # fmt: skip
+    gone = msgspec.structs.replace(queued(), jobs={})
+    assert cell("LEFT", queued().runs["sft-1b"], gone) == ("queued", "dim")
+
+
+def test_the_width_of_the_job_column_is_that_of_its_longest() -> None:
+    narrow = next(column for column in layout(90, [run("x")], queued()).columns if column.name == JOB.name)
+
+    assert narrow.width == 4

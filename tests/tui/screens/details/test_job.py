@@ -1,0 +1,269 @@
+"""One job in full, and the way from a run to its job, its node and its log."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+from textual.pilot import Pilot
+
+from tests.tui.backend import FakeBackend
+from tests.tui.screen_text import dashboard, settled, text_of
+from tests.tui.states.states import NOW, job, queue_jobs, queued, slurm_down
+from trainmon.model.state import State
+from tui.app import Dashboard
+from tui.screens.details.job import JobScreen
+from tui.screens.details.node import NodeScreen
+from tui.screens.details.run import RunScreen
+from tui.screens.log import LogScreen
+from tui.screens.main import MainScreen
+from tui.style.spans import Span
+from tui.views.jobs.detail import NODES_SHOWN, job_lines
+from tui.widgets.keyed_lines import Row, width_of
+from tui.widgets.links import Link, Linked, first_link, link_of, rows
+
+
+def told(key: str, state: State | None = None, width: int = 70) -> list[str]:
+    lines = job_lines(key, state or queued(), width)
+    return ["".join(span.text for span in (line.spans if isinstance(line, Linked) else line)) for line in lines]
+
+
+def with_job(**more: object) -> State:
+    one = job("5", **more)  # type: ignore[arg-type]
+    return msgspec.structs.replace(queued(), jobs={one.key: one})
+
+
+# ---- lines ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_running_job_says_where_it_runs_what_is_left_and_what_slurm_knows() -> None:
+    text = told("prod/418190")
+
+    assert text[:2] == ["● running", "on gpu-[001-004]"]
+    for line in (
+        "run         → llm-70b  ● healthy",
+        "nodes       → gpu-001  8 GPUs  max 64°C",
+        "log         → /scratch/llm-70b/slurm-418190.out",
+        "started       2026-09-21 11:13 UTC, 3h ago",
+        "time left     21h00m; to save it needs 88s",
+        "partition     gpu, QOS normal, priority 4,294",
+        "restarts      1",
+        "may requeue   yes",
+        "details       asked 1m ago",
+    ):
+        assert line in text
+
+
+def test_a_waiting_job_says_why_in_words_and_as_slurm_writes_it() -> None:
+    text = told("prod/418302")
+
+    assert text[:2] == ["◌ pending", "waits for the end of 418190"]
+    assert "nodes         4 wanted" in text
+    assert "dependency    afterany:418190(unfulfilled): waits for the end of" in text
+    assert "reason        Dependency" in text
+    assert not any(line.startswith("runs for") for line in text)
+
+
+def test_the_waiting_elements_of_an_array_are_counted() -> None:
+    assert "elements      9 wait" in told("prod/418191_[]")
+
+
+def test_an_ended_job_says_how_and_how_long_it_ran() -> None:
+    text = told("prod/418100")
+
+    assert text[:2] == ["▲ failed", "its script failed (exit 1) 2h ago"]
+    assert "ran           7h00" in text
+    assert "exit code     1:0" in text
+
+
+def test_a_job_that_the_queue_lost_is_not_said_to_have_ended() -> None:
+    assert told("prod/418097")[:2] == ["? not in the queue any more", "gone from the queue 10m ago; was RUNNING"]
+
+
+def test_what_was_not_asked_yet_is_a_question_mark() -> None:
+    text = told("prod/5", with_job(restarts=None, requeue=None, detail_at=None, priority=None))
+
+    assert {"restarts      ?", "may requeue   ?", "details       not asked yet"} <= set(text)
+    assert "partition     gpu, QOS normal, priority ?" in text
+
+
+def test_a_scheduler_that_does_not_answer_is_said_before_the_old_facts() -> None:
+    text = told("prod/418190", slurm_down())
+
+    assert text[1].startswith("Slurm has not answered for 3m; this is what was: ")
+
+
+def test_a_job_that_is_forgotten_says_so() -> None:
+    assert told("prod/1") == ["Job 1 is not known any more."]
+
+
+def test_a_job_of_a_thousand_nodes_keeps_its_own_fields_in_reach() -> None:
+    text = told("prod/5", with_job(nodes=tuple(f"n{number:04}" for number in range(1_000))))
+
+    assert f"              and {1_000 - NODES_SHOWN} more" in text
+    assert len(text) < NODES_SHOWN + 40
+
+
+@pytest.mark.parametrize("width", [44, 60, 110])
+def test_no_line_is_wider_than_the_pane(width: int) -> None:
+    for one in queue_jobs():
+        for line in job_lines(one.key, queued(), width):
+            assert width_of(line.spans if isinstance(line, Linked) else line) <= width
+
+
+def test_text_from_slurm_cannot_reach_the_terminal() -> None:
+    bad = "\x1b[31mred\x07 \x9b2J"
+    text = told("prod/5", with_job(name=bad, user=bad, comment=bad, command=bad, workdir=bad, stdout=bad, nodes=(bad,)))
+
+    assert all(line.isprintable() for line in text)
+
+
+def test_a_secret_in_a_command_line_is_not_shown() -> None:
+    assert not any("hunter2" in line for line in told("prod/5", with_job(command="/x/train.sh --api-key=hunter2")))
+
+
+# ---- links ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_link_keeps_its_key_whatever_is_written_above_it() -> None:
+    link = Linked(Link("job", "prod/88_[]"), (Span("88"),))
+
+    few, many = rows([link]), rows([(), (Span("more"),), link])
+
+    assert few[0].key == many[2].key
+    assert link_of(few[0].key) == Link("job", "prod/88_[]")
+
+
+def test_keys_are_unique_also_when_two_lines_lead_to_the_same() -> None:
+    link = Linked(Link("node", "a:b"), ())
+
+    found = rows([link, link, ()])
+
+    assert len({row.key for row in found}) == 3
+    assert link_of(found[0].key) == Link("node", "a:b")
+    assert link_of(found[1].key) is None
+
+
+def test_plain_lines_lead_nowhere() -> None:
+    assert link_of(None) is None
+    assert link_of("3") is None
+    assert link_of(">other:x") is None
+    assert first_link([Row("0", ()), Row(">node:x", ())]) == ">node:x"
+    assert first_link([Row("0", ())]) is None
+
+
+# ---- screens -------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def showing(size: tuple[int, int] = (100, 40)) -> AsyncIterator[tuple[Dashboard, Pilot[None], FakeBackend]]:
+    backend = FakeBackend(queued())
+    app = dashboard(backend)
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot)
+        yield app, pilot, backend
+
+
+async def press(pilot: Pilot[None], *keys: str) -> None:
+    for key in keys:
+        await pilot.press(key)
+        await settled(pilot)
+
+
+async def test_enter_leads_from_the_run_to_its_job_and_a_node_and_escape_goes_back_one_at_a_time() -> None:
+    async with showing() as (app, pilot, backend):
+        await press(pilot, "j", "enter")
+        assert isinstance(app.screen, RunScreen)
+
+        await press(pilot, "enter")
+        assert isinstance(app.screen, JobScreen)
+        assert backend.asked == [("look at job", "prod/418190")]
+        assert "Job 418190  llm-70b  of me on prod" in text_of(app)
+
+        await press(pilot, "j", "j", "enter")
+        assert isinstance(app.screen, NodeScreen)
+        assert app.screen.node == "gpu-002"
+
+        for screen in (JobScreen, RunScreen, MainScreen):
+            await press(pilot, "escape")
+            assert isinstance(app.screen, screen)
+
+
+async def test_enter_leads_to_the_log() -> None:
+    async with showing() as (app, pilot, _):
+        await press(pilot, "j", "enter", "enter")
+        app.screen.query_one("#job-full").lines.move_to(">log:llm-70b")  # type: ignore[attr-defined]
+        await press(pilot, "enter")
+
+        assert isinstance(app.screen, LogScreen)
+        assert app.screen.log_pane.run == "llm-70b"
+
+
+async def test_a_link_back_to_where_one_came_from_goes_back_and_piles_nothing_up() -> None:
+    async with showing() as (app, pilot, _):
+        await press(pilot, "j", "enter", "enter")
+        depth = len(app.screen_stack)
+        assert isinstance(app.screen, JobScreen)
+
+        await press(pilot, "enter")
+
+        assert isinstance(app.screen, RunScreen)
+        assert len(app.screen_stack) == depth - 1
+
+
+async def test_enter_in_the_queue_opens_the_job_or_the_node() -> None:
+    async with showing((120, 60)) as (app, pilot, _):
+        await press(pilot, "7", "enter")
+        assert isinstance(app.screen, JobScreen)
+        assert app.screen.about == Link("job", "prod/418223")
+
+        await press(pilot, "escape", "G", "enter")
+        assert isinstance(app.screen, NodeScreen)
+        assert app.screen.node == "gpu-008"
+        assert "scheduler     draining: fan 3 broken (root 25h ago)" in text_of(app)
+        assert "jobs        → sweep  418230 of ana, S" in text_of(app)
+
+
+async def test_a_node_leads_to_the_jobs_that_run_there() -> None:
+    async with showing((120, 60)) as (app, pilot, _):
+        await press(pilot, "2")
+        assert app.main.gpus.lines.move_to("gpu-001")
+        await press(pilot, "enter")
+        assert isinstance(app.screen, NodeScreen)
+
+        app.screen.facts.focus_body()
+        assert app.screen.facts.lines.move_to(">job:prod/418190")
+        await press(pilot, "enter")
+
+        assert isinstance(app.screen, JobScreen)
+        assert app.screen.about.name == "prod/418190"
+
+
+async def test_the_cursor_stays_on_its_link_when_the_job_changes() -> None:
+    async with showing() as (app, pilot, backend):
+        await press(pilot, "j", "enter", "enter", "j", "j")
+        assert isinstance(app.screen, JobScreen)
+        lines = app.screen.job_pane.lines
+        assert lines.cursor_key == ">node:gpu-002"
+
+        jobs = dict(queued().jobs)
+        jobs["prod/418190"] = job("418190", nodes=("gpu-002", "gpu-003"), restarts=2)
+        app.clock.at += 2.0  # type: ignore[attr-defined]
+        backend.publish(msgspec.structs.replace(queued(), at=NOW + 2.0, jobs=jobs))
+        await settled(pilot)
+
+        assert "restarts      2" in text_of(app)
+        assert lines.cursor_key == ">node:gpu-002"
+
+
+async def test_keys_that_act_mean_what_the_screen_is_about() -> None:
+    async with showing() as (app, pilot, _):
+        await press(pilot, "j", "enter")
+        assert isinstance(app.screen, RunScreen)
+        assert app.screen.run_pane.subjects() == (("run", "llm-70b"),)
+
+        await press(pilot, "enter")
+        assert isinstance(app.screen, JobScreen)
+        assert app.screen.job_pane.subjects() == (("job", "prod/418190"),)

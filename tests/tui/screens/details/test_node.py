@@ -1,0 +1,333 @@
+"""A node in full: its table, its facts, its plots, and the screen that holds them."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import pytest
+from msgspec.structs import replace
+
+from tests.tui.states import worlds
+from tests.tui.states.states import NOW as STATES_NOW
+from tests.tui.states.states import job, scheduler_node
+from tests.tui.states.worlds import NOW, node, source
+from tests.tui.still import StillBackend
+from trainmon.engine.history import History
+from trainmon.model.probe_wire import InfinibandPort, Process
+from trainmon.model.state import Gpu, Node, Series, Source
+from tui.app import Dashboard
+from tui.charts.sparkline import Axis, picture, side_by_side, stretches
+from tui.panes.details.node import axes
+from tui.screens.details.node import NodeScreen, heights
+from tui.style.spans import Span
+from tui.views.facts import said
+from tui.views.nodes.detail import PROCESSES, Scheduled, facts, gpu_head, gpu_rows
+from tui.widgets.keyed_lines import width_of
+
+DEGREES = Axis("temperature", "temperature °C", 110.0, ((0, "0"), (50, "50"), (100, "100")))
+
+
+def table(made: Node, width: int = 118, *, stale: bool = False) -> list[str]:
+    return [row.text.rstrip() for row in gpu_rows(made, NOW, width, stale=stale)]
+
+
+def told(made: Node | None, found: Source | None = None, width: int = 78) -> list[str]:
+    return [row.text.rstrip() for row in facts("n", made, found, NOW, width)]
+
+
+# ---- the table -----------------------------------------------------------------------------------------------------
+
+
+def test_every_number_of_a_gpu_stands_in_its_column() -> None:
+    head = gpu_head(118)[0].text
+    line = table(node("n", 1))[0]
+    assert line.split() == [
+        "0", "60", "70", "26", "78G/80G", "98%", "690/700", "1755", "0/0", "no", "off", "none", "sw_power_cap",
+    ]  # fmt: skip
+    for name, value in (("memory", "78G/80G"), ("watt", "690/700"), ("ECC u/c", "0/0"), ("Xid", "none")):
+        assert head.index(name) + len(name) == line.index(value) + len(value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"temperature_c": 94, "temperature_margin_c": -1}, "94!"),
+        ({"mig": True, "utilization_pct": None}, " on "),
+        ({"ecc_uncorrected": 3}, "3/0!"),
+        ({"remap_pending": True}, "pending!"),
+        ({"last_xid": 63, "last_xid_at": NOW - 7_300}, "63 2h!"),
+        ({"throttle": ("idle", "hw_slowdown", "sw_power_cap")}, "  hw_slowdown"),
+        (
+            {"state": "lost", "error": "GPU is lost", "last_xid": 79, "last_xid_at": NOW - 60},
+            "LOST  GPU is lost  Xid 79 1m",
+        ),
+        ({"state": "error", "error": "Unknown \x1b[31mError"}, "ERROR  Unknown Error"),
+    ],
+)  # fmt: skip
+def test_trouble_of_a_gpu_is_marked_or_said(changed: dict[str, object], says: str) -> None:
+    assert says in table(node("n", 1, {0: changed}))[0]
+
+
+def test_what_a_driver_refuses_is_unknown() -> None:
+    bare = node("n", gpus_expected=1)
+    bare = replace(bare, gpus=(Gpu(index=0),))
+    assert table(bare)[0].split() == ["0", "?", "?", "?", "?/?", "?", "?", "?", "-", "-", "-", "none"]
+
+
+def test_a_gpu_that_never_came_has_a_line() -> None:
+    assert table(node("n", 2, gpus_expected=3))[2].split(maxsplit=1) == ["✗", "promised by the driver, never seen"]
+
+
+def test_old_numbers_are_dim() -> None:
+    row = gpu_rows(node("n", 1), NOW, 118, stale=True)[0]
+    assert {span.style for span in row.spans} == {"dim"}
+
+
+@pytest.mark.parametrize("width", [30, 40, 50, 60, 78, 100, 118, 198])
+def test_no_line_is_wider_than_its_room(width: int) -> None:
+    for made in worlds.rough().nodes.values():
+        rows = (*gpu_rows(made, NOW, width, stale=False), *facts(made.name, made, source("n"), NOW, width))
+        assert [row.text for row in rows if width_of(row.spans) > width] == []
+        assert width_of(gpu_head(width)) <= width
+
+
+# ---- the facts -----------------------------------------------------------------------------------------------------
+
+
+def test_the_facts_of_a_host() -> None:
+    found = told(node("n"), source("n"))
+    assert "load          41.2 on 192 CPUs" in found
+    assert "memory        596G of 2.0T used (30%)" in found
+    assert "booted        12d ago" in found
+    assert "InfiniBand    8 of 8 ports active without errors" in found
+    assert "GPUs          8 × NVIDIA H100 80GB HBM3" in found
+    assert "read by       nvml, driver 580.95.05" in found
+    assert "clock         agrees with ours" in found
+
+
+def test_a_bad_port_has_a_line_of_its_own() -> None:
+    ports = (InfinibandPort("mlx5_0/1", "ACTIVE", 0, 0), InfinibandPort("mlx5_1/1", "DOWN", 4, None))
+    found = told(node("n", infiniband=ports))
+    assert "InfiniBand    1 of 2 ports active without errors" in found
+    assert "InfiniBand    mlx5_1/1 DOWN, link down 4×, errors ?" in found
+
+
+def test_troubles_skew_and_the_scheduler_are_told() -> None:
+    made = node("n", troubles={"disk": "hangs"}, clock_skew_s=-75.25, scheduler_state="drain",
+                scheduler_reason="bad PSU", note="no NVML here")  # fmt: skip
+    found = told(made)
+    assert "disk fails    hangs" in found
+    assert "clock         75.2 s behind ours" in found
+    assert "scheduler     drain: bad PSU" in found
+    assert "note          no NVML here" in found
+
+
+def test_a_source_that_is_down_says_what_to_do() -> None:
+    down = source("n", health="down", phase="retrying", error="no answer in 10 s", hint="try: ssh n", seen_at=NOW - 42,
+                  retry_at=NOW + 8, bad_lines=3, stderr="bash: warning")  # fmt: skip
+    assert told(None, down) == [
+        "connection    silent 40s: no answer in 10 s",
+        "what to do    try: ssh n",
+        "next try      in 8s",
+        "bad lines     3 of the probe were not understood",
+        "stderr        bash: warning",
+    ]
+
+
+def test_a_node_that_left_says_so() -> None:
+    assert told(None) == ["n is not watched any more."]
+
+
+def test_a_command_cannot_break_the_screen_nor_tell_its_secrets() -> None:
+    evil = Process(1, "e\x07ve", 100, "train\x1b]0;x\x07 --api-key=sk-ant-REDACTED \x1b[2J[red]x")
+    made = replace(node("n", 1), gpus=(worlds.gpu(0, processes=(evil,)),))
+    line = next(text for text in told(made) if " 1  eve" in text)
+    assert line.isprintable()
+    assert "sk-ant-secret-value" not in line
+    assert "[red]x" in line
+
+
+def test_more_processes_than_fit_are_counted() -> None:
+    many = tuple(Process(pid, "me", 1, "python3") for pid in range(PROCESSES + 9))
+    made = replace(node("n", 1), gpus=(worlds.gpu(0, processes=many),))
+    assert "and 9 more" in told(made)
+
+
+def test_a_node_without_processes_says_so() -> None:
+    made = replace(node("n", 1), gpus=(worlds.gpu(0, processes=()),))
+    assert "No process holds GPU memory, as far as the driver tells." in told(made)
+
+
+# ---- plots ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_axis_never_moves() -> None:
+    flat = [Series((-100.0, -50.0, 0.0), (value,) * 3) for value in (5.0, 95.0)]
+    low, high = (picture(DEGREES, "", series, NOW, 40, 12) for series in flat)
+    texts = [["".join(span.text for span in line) for line in lines] for lines in (low, high)]
+    ticks = [[text[:4].strip("┤│└ ") for text in lines[1:]] for lines in texts]
+    assert ticks[0] == ticks[1]
+    assert {"0", "50", "100"} <= set(ticks[0])
+    rows_with_curve = [[y for y, line in enumerate(lines) if y and any(s.style == "accent" for s in line[1:])]
+                       for lines in (low, high)]  # fmt: skip
+    assert min(rows_with_curve[0]) > max(rows_with_curve[1])
+
+
+@pytest.mark.parametrize(("width", "height"), [(26, 7), (40, 12), (60, 16)])
+@pytest.mark.parametrize("series", [Series((), ()), Series((0.0,), (50.0,)), Series((-1.0, 0.0), (math.nan, math.nan)),
+                                    Series((-3_500.0, 0.0), (0.0, 500.0))])  # fmt: skip
+def test_a_picture_is_exactly_as_large_as_asked(width: int, height: int, series: Series) -> None:
+    lines = picture(DEGREES, "94", series, NOW, width, height)
+    assert len(lines) == height
+    assert {width_of(line) for line in lines} == {width}
+
+
+def test_what_the_engine_keeps_is_drawn_from_an_hour_ago_to_now() -> None:
+    history = History()
+    for second in range(0, 3_600, 2):
+        history.record_gpus("n1", NOW - 3_600 + second, [worlds.gpu(0)], period=2.0)
+    (line,) = stretches(history.series("n1/0", "temperature", 3_600, NOW), NOW, 60)
+    assert line[0][0] < -58
+    assert -2 < line[-1][0] <= 0
+
+
+def test_a_gap_is_not_bridged() -> None:
+    offsets = tuple(float(at) for at in range(-3_000, 1, 10) if not -2_000 < at < -1_000)
+    found = stretches(Series(offsets, (60.0,) * len(offsets)), NOW, 60)
+    assert len(found) == 2
+    assert found[0][-1][0] < -33
+    assert found[1][0][0] > -18
+
+
+def test_an_old_slice_keeps_its_mean_when_time_goes_on() -> None:
+    start = 1_000 * 60.0
+    offsets = tuple(float(at) for at in range(-1_800, 1, 10))
+    values = tuple(float(at % 97) for at in offsets)
+    before = stretches(Series(offsets, values), start, 60)[0]
+    later = stretches(Series((*(at - 20.0 for at in offsets), -10.0, 0.0), (*values, 1.0, 2.0)), start + 20, 60)[0]
+    assert before[1:-1] == later[1:-1]
+
+
+def test_plain_pictures_have_no_braille() -> None:
+    lines = picture(DEGREES, "61", Series((-100.0, -50.0, 0.0), (61.0,) * 3), NOW, 40, 12, plain=True)
+    text = "".join(span.text for line in lines for span in line)
+    assert "*" in text
+    assert not any("\u2800" <= char <= "\u28ff" for char in text)
+
+
+def test_pictures_stand_side_by_side() -> None:
+    left, right = [(Span("ab"),), (Span("cd"),)], [(Span("ef"),), (Span("gh"),)]
+    assert ["".join(s.text for s in line) for line in side_by_side([left, right])] == ["ab  ef", "cd  gh"]
+
+
+def test_a_gpu_s_own_limits_are_the_tops_of_its_axes() -> None:
+    tops = {axis.metric: axis.top for axis, _ in axes(worlds.gpu(0))}
+    assert tops == {"temperature": 110.0, "utilization": 100.0, "power": 700.0, "memory": 81_559.0}
+
+
+def test_plotext_is_not_loaded_before_the_first_plot() -> None:
+    code = "import sys, tui.app; sys.exit('plotext' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0
+
+
+# ---- the screen ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("screen", "gpus", "wanted"),
+    [(24, 8, (11, 0)), (40, 8, (11, 13)), (60, 8, (11, 16)), (60, 16, (19, 16)), (24, 16, (11, 0)), (24, 0, (4, 0))],
+)
+def test_plots_come_where_there_is_room(screen: int, gpus: int, wanted: tuple[int, int]) -> None:
+    assert heights(screen, gpus) == wanted
+
+
+async def test_the_screen_plots_the_selected_gpu_and_esc_goes_back() -> None:
+    backend = StillBackend(worlds.rough())
+    app = Dashboard(backend)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await app.push_screen(NodeScreen("node07"))
+        await pilot.pause()
+        await pilot.pause()
+        screen = app.screen
+        assert isinstance(screen, NodeScreen)
+        assert len(screen.table.lines.rows) == 8
+        assert screen.table.lines.scrollable_content_region.height >= 8
+        assert ("node07/0", "temperature") in backend.asked
+        await pilot.press("j", "j")
+        await pilot.pause()
+        assert ("node07/2", "power") in backend.asked
+        await pilot.press("escape")
+        await pilot.pause()
+        assert app.screen is app.main
+
+
+async def test_plots_are_drawn_again_only_every_few_seconds() -> None:
+    backend = StillBackend(worlds.rough())
+    app = Dashboard(backend)
+    async with app.run_test(size=(120, 40)) as pilot:
+        screen = NodeScreen("node07")
+        await app.push_screen(screen)
+        await pilot.pause()
+        await pilot.pause()
+        backend.asked.clear()
+        screen.show(replace(backend.state, at=NOW + 1))
+        screen.show(replace(backend.state, at=NOW + 4))
+        assert backend.asked == []
+        screen.show(replace(backend.state, at=NOW + 6))
+        assert len(backend.asked) == 4
+
+
+async def test_a_small_screen_has_table_and_facts_and_draws_no_plot() -> None:
+    backend = StillBackend(worlds.rough())
+    app = Dashboard(backend)
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = NodeScreen("node08")
+        await app.push_screen(screen)
+        await pilot.pause()
+        await pilot.pause()
+        assert not screen.plots.display
+        assert backend.asked == []
+        assert screen.facts.lines.rows[0].text.rstrip() == "connection    silent 40s: no answer in 10 s"
+
+
+async def test_y_copies_the_node_or_the_whole_fact_under_the_cursor() -> None:
+    hint = "compare the fingerprint with the owner of the host, then: " + "ssh-keyscan -H n1 >> ~/.ssh/known_hosts " * 3
+    made = worlds.state(node("n1"), sources=(source("n1", health="down", error="unknown host key", hint=hint),))
+    app = Dashboard(StillBackend(made))
+    async with app.run_test(size=(100, 40)) as pilot:
+        app.push_screen(NodeScreen("n1"))
+        await pilot.pause()
+        await pilot.press("y")
+        assert app.clipboard == "n1"
+        await pilot.press("tab", "j", "j", "y")
+        await pilot.pause()
+        assert app.clipboard == hint.strip()
+
+
+# ---- its scheduler -------------------------------------------------------------------------------------------------
+
+
+def test_the_scheduler_says_why_it_gives_no_jobs_and_which_run() -> None:
+    told = Scheduled(
+        scheduler_node(7, "ALLOCATED", "DRAIN", reason="fan 3 broken", reason_by="root", reason_at=STATES_NOW - 60.0),
+        (job("418223", name="llm-7b-a", user="ana"), job("88_3")),
+    )
+
+    text = [row.text for row in facts("gpu-007", None, None, STATES_NOW, 78, told)]
+
+    assert text == [
+        "scheduler     draining: fan 3 broken (root 1m ago)",
+        "partitions    gpu",
+        "jobs        → llm-7b-a  418223 of ana, R, 21h00m left",
+        "            → llm-70b  88_3 of me, R, 21h00m left",
+    ]
+
+
+def test_a_fact_of_several_lines_is_copied_whole_below_a_link() -> None:
+    down = source("n", health="down", error="no answer", hint=f"try: ssh {'-v ' * 40}n")
+    rows = facts("n", None, down, STATES_NOW, 60, Scheduled(jobs=(job("1"),)))
+
+    assert len({row.key for row in rows}) == len(rows)
+    assert said([row.text for row in rows], 2).startswith("try: ssh -v")

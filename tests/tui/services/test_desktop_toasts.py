@@ -1,0 +1,75 @@
+"""What the channel `desktop` shows in a running dashboard."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import tui.app
+from tests.trainmon.alerting.notify.samples import message, notice
+from tests.tui.backend import FakeBackend
+from tests.tui.screen_text import settled
+from tests.tui.states.alerts import alarmed, alert, with_alerts
+from tests.tui.states.states import NOW
+from trainmon.alerting.notify.channels.desktop import Desktop, Face
+from trainmon.model.alert import Channel
+from tui.app import Dashboard
+
+
+class Ringing(Dashboard):
+    """Counts its bell."""
+
+    CSS_PATH = str(Path(tui.app.__file__).with_name("trainmon.tcss"))
+    rung = 0
+
+    def bell(self) -> None:
+        self.rung += 1
+
+
+async def test_where_there_is_no_desktop_a_channels_message_is_shown_and_rings() -> None:
+    app, face = Ringing(FakeBackend(alarmed())), Face()
+    face.toast = app.toast
+    channel = Desktop(Channel(name="desktop", type="desktop"), face=face, find=lambda _: None)
+    async with app.run_test(size=(100, 30), notifications=True) as pilot:
+        await settled(pilot)
+        said: list[str] = []
+        sending = threading.Thread(target=lambda: said.append(channel.send(message(), 10).words))
+        sending.start()
+        screen = ""
+        while "CODE RED video-2b" not in screen:
+            screen = await settled(pilot)
+        sending.join(10)
+        assert said == ["in the dashboard: there is no notify-send here"]
+        assert "no process of video-2b is left" in screen
+        assert app.rung >= 1
+    assert not app.toast("t", "w", "info", ()), "it is gone"
+
+
+@pytest.mark.parametrize("is_channel_first", [True, False])
+async def test_a_critical_alert_is_shown_once_whichever_is_first_channel_or_state(is_channel_first: bool) -> None:
+    new = alert("aaaa0001", fired_at=NOW)
+    backend, face = FakeBackend(with_alerts()), Face()
+    app = Ringing(backend)
+    face.toast = app.toast
+    channel = Desktop(Channel(name="desktop", type="desktop"), face=face, find=lambda _: None)
+    async with app.run_test(size=(100, 30), notifications=True) as pilot:
+        await settled(pilot)
+        steps: list[Callable[[], object]] = [
+            lambda: channel.send(message(notice(new)), 10),
+            lambda: backend.publish(with_alerts(new)),
+        ]
+        for step in steps if is_channel_first else steps[::-1]:
+            step()
+            await settled(pilot)
+        assert (app.rung, len(app._notifications)) == (1, 1)
+
+        channel.send(message(notice(new, key="again", kind="repeat")), 10)
+        await settled(pilot)
+        assert (app.rung, len(app._notifications)) == (2, 2), "that it is still so is told"
+
+        channel.send(message(notice(new)), 10)
+        await settled(pilot)
+        assert app.rung == 3, "told anew after a mute, which no State shows"

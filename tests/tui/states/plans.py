@@ -1,0 +1,145 @@
+"""Plans: made by hand, and by the real planner; States with jobs to ask them of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from tests.tui.backend import FakeBackend
+from tests.tui.states import alerts as alert_states
+from tests.tui.states import states
+from tests.tui.states import wandb as wandb_states
+from tests.tui.states.states import NOW, queued, run, source, troubled
+from tests.tui.states.wandb_runs import filled
+from trainmon.actions.planning import plan as actions
+from trainmon.actions.planning.plan import Actor, Fresh
+from trainmon.model.action import Action, Ask, Drop, Execute, Mark, Plan, Record, Refusal
+from trainmon.model.job import Cluster, Job
+from trainmon.model.state import Run, State
+
+LOGIN = "login1"
+
+
+def job(number: int, state: str = "RUNNING", **facts: object) -> Job:
+    plain: dict[str, object] = {
+        "cluster": "prod", "id": str(number), "number": number, "name": f"job-{number}", "user": "me", "state": state,
+        "nodes": ("gpu-001", "gpu-002") if state == "RUNNING" else (), "node_count": 2, "submitted_at": NOW - 9_000.0,
+        "started_at": NOW - 8_000.0 if state == "RUNNING" else None,
+    }  # fmt: skip
+    return Job(**{**plain, **facts})  # type: ignore[arg-type]
+
+
+def with_jobs(read_only: bool = False) -> State:
+    """The troubled cluster; its hung run and a calm one have jobs, and one job waits for nobody's run."""
+    jobs = (job(418223), job(418190), job(418500, "PENDING", reason="Priority", nodes=()))
+    state = troubled()
+    runs = {
+        **state.runs,
+        "llm-7b-a": msgspec.structs.replace(state.runs["llm-7b-a"], jobs=("prod/418223",)),
+        "llm-70b": run("llm-70b", jobs=("prod/418190",)),
+    }
+    return msgspec.structs.replace(
+        state,
+        runs=runs,
+        jobs={one.key: one for one in jobs},
+        clusters={"prod": Cluster(name="prod", login=LOGIN, me="me")},
+        sources={**state.sources, f"node:{LOGIN}": source(0, name=f"node:{LOGIN}")},
+        read_only=read_only,
+    )
+
+
+def acting() -> State:
+    """The cluster with a queue; its runs have switches and a script."""
+    state = queued()
+    return msgspec.structs.replace(state, runs={name: _switched(one) for name, one in state.runs.items()})
+
+
+def _switched(one: Run) -> Run:
+    folder = f"/fsx/{one.name}"
+    spec = msgspec.structs.replace(
+        one.spec, kill_switch=f"{folder}/kill-switch", save_switch=f"{folder}/save-switch", script=f"{folder}/train.sl"
+    )
+    return msgspec.structs.replace(one, spec=spec)
+
+
+def planned(state: State) -> Callable[[Ask], Plan]:
+    """The real plans, as if everything that the State says had been read just now."""
+    fresh = Fresh(at=NOW, jobs=state.jobs)
+    return lambda ask: actions.plan(ask, state, fresh, Actor("me", "laptop"), NOW)
+
+
+STATES = {**states.STATES, **wandb_states.STATES, **alert_states.STATES, "acting": acting}
+
+
+def planning(state: State) -> FakeBackend:
+    """A backend of this State that answers with the real plans, and has the curves of its runs."""
+    backend = filled(state) if any(one.wandb for one in state.runs.values()) else FakeBackend(state)
+    backend.plan = planned(state)
+    return backend
+
+
+def action(ask: Ask, subject: str, **facts: object) -> Action:
+    """Drops a kill switch; or what the facts say."""
+    plain: dict[str, object] = {
+        "id": f"{abs(hash((ask.verb, subject))):012x}"[:12], "verb": ask.verb, "subject": subject, "cluster": "prod",
+        "host": LOGIN, "deed": Drop(f"/fsx/{subject}/kill-switch", f"trainmon-tui kill by me: {ask.why}"),
+        "title": f"End {subject} by its kill switch", "run": subject, "job": "prod/418223",
+        "facts": (
+            ("run", subject), ("job", "418223 (RUNNING on 2 nodes)"), ("owner", "me"), ("host", LOGIN),
+            ("file", f"/fsx/{subject}/kill-switch"), ("last checkpoint", "step 81,200, 12m ago; 4 steps since"),
+        ),
+        "consequences": (
+            "The trainer saves (about 95s, as usual) and exits at its next iteration (about 4s).",
+            "The file stays until somebody removes it (U); until then a requeue (R) is refused.",
+        ),
+        "why": ask.why, "asked_at": ask.asked_at,
+    }  # fmt: skip
+    return Action(**{**plain, **facts})  # type: ignore[arg-type]
+
+
+def kills(ask: Ask) -> Plan:
+    """One action for each row."""
+    return Plan(ask=ask, actions=tuple(action(ask, subject) for subject in ask.subjects))
+
+
+def cancels(ask: Ask) -> Plan:
+    """Of a job on several nodes: its id must be typed."""
+    made = tuple(
+        action(
+            ask, subject, deed=Execute(("scancel", "418223")), title="Cancel job 418223 of llm-7b-a",
+            facts=(("job", "418223 (RUNNING on 2 nodes)"), ("host", LOGIN), ("command", "scancel 418223")),
+            consequences=("Slurm ends it within 30 s. 4 steps since the last checkpoint are lost.",),
+        )
+        for subject in ask.subjects
+    )  # fmt: skip
+    return Plan(ask=ask, actions=made, typed="418223", because="job 418223 holds 2 nodes")
+
+
+def refuses(ask: Ask) -> Plan:
+    return Plan(
+        ask=ask,
+        refusals=tuple(
+            Refusal(
+                subject=subject, why="the kill switch is armed since 4m ago by ana", hint="remove it first: U"
+            ) for subject in ask.subjects
+        ),
+    )  # fmt: skip
+
+
+SWITCHES = (("/fsx/kill", "kill switch, armed 4m ago by ana"), ("/fsx/save", "save switch, armed 9s ago by me"))
+
+
+def switches(ask: Ask) -> Plan:
+    """Two armed switches: one is to be chosen first."""
+    if ask.switch is None:
+        return Plan(ask=ask, choices=SWITCHES)
+    return Plan(ask=ask, actions=(action(ask, ask.subjects[0], title=f"Take back {ask.switch}"),))
+
+
+def record(status: str = "asked", *marks: Mark, **facts: object) -> Record:
+    """What became of a save of llm-70b."""
+    made = action(Ask(verb="save", subjects=("llm-70b",), asked_at=NOW), "llm-70b", title="Save llm-70b", id="a1")
+    done = NOW + 1.0 if status == "done" else None
+    plain: dict[str, object] = {"action": made, "status": status, "marks": marks, "done_at": done}
+    return Record(**{**plain, **facts})  # type: ignore[arg-type]

@@ -1,0 +1,108 @@
+"""What fits at which size."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tui.style.layout import NAMES, Chosen, places, shape, what_is_hidden
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "columns"),
+    [
+        (59, 40, (("1",),)),
+        (120, 15, (("1",),)),
+        (60, 24, (("1", "4"),)),
+        (80, 24, (("1", "4"),)),
+        (119, 40, (("1", "4"),)),
+        (120, 40, (("1", "4"), ("2", "3", "5"))),
+        (179, 40, (("1", "4"), ("2", "3", "5"))),
+        (180, 60, (("1", "4"), ("2", "3", "5"), ("run",))),
+    ],
+)
+def test_each_width_has_its_shape(width: int, height: int, columns: tuple[tuple[str, ...], ...]) -> None:
+    assert shape(width, height, Chosen()).columns == columns
+
+
+def test_gpus_disks_and_queue_take_the_lower_half_when_there_is_one_column() -> None:
+    for number in "23567":
+        assert shape(80, 24, Chosen().go_to(number)).columns == (("1", number),)
+
+
+def test_disks_and_alerts_share_a_place_where_there_is_no_room_for_both() -> None:
+    low = Chosen()
+
+    assert shape(120, 29, low).columns == (("1", "4"), ("2", "3"))
+    assert shape(120, 29, low.go_to("5").go_to("1")).columns == (("1", "4"), ("2", "5"))
+    assert shape(200, 29, low.go_to("5").go_to("3")).columns == (("1", "4"), ("2", "3"), ("run",))
+    assert shape(120, 30, low).columns == (("1", "4"), ("2", "3", "5"))
+
+
+def test_the_queue_and_the_log_share_a_place_and_other_panes_leave_it_as_it_is() -> None:
+    queue = Chosen().go_to("7")
+
+    assert shape(120, 40, queue).columns == (("1", "7"), ("2", "3", "5"))
+    assert shape(120, 40, queue.go_to("3").go_to("1")).columns == (("1", "7"), ("2", "3", "5"))
+    assert shape(120, 40, queue.go_to("4")).columns == (("1", "4"), ("2", "3", "5"))
+
+
+def test_a_tall_screen_shows_both_when_there_is_a_queue() -> None:
+    assert shape(120, 50, Chosen(), queue=True).columns == (("1", "7", "4"), ("2", "3", "5"))
+    assert shape(120, 50, Chosen()).columns == (("1", "4"), ("2", "3", "5"))
+    assert shape(120, 50, Chosen().go_to("7")).columns == (("1", "7", "4"), ("2", "3", "5"))
+
+
+def test_zoom_leaves_one_pane_at_any_size() -> None:
+    assert shape(200, 60, Chosen("3"), zoomed=True).panes == ("3",)
+
+
+def test_a_small_screen_says_what_it_hides() -> None:
+    hidden = shape(50, 12, Chosen()).hidden
+
+    assert what_is_hidden(hidden, 100) == "one pane fits here; also: 2 GPUs  3 Disk  4 Log  5 Alerts  6 W&B  7 Queue"
+    assert what_is_hidden(hidden, 58) == "also 2 GPUs  3 Disk  4 Log  5 Alerts  6 W&B  7 Queue"
+    assert what_is_hidden(hidden, 50) == "also 2 3 4 5 6 7"
+
+
+def test_the_charts_take_the_place_of_the_log_where_they_have_no_column() -> None:
+    charts = Chosen().go_to("6")
+
+    assert shape(60, 16, charts).columns == (("1", "6"),)
+    assert shape(120, 40, charts).columns == (("1", "6"), ("2", "3", "5"))
+    assert shape(120, 40, charts.go_to("2")).columns == (("1", "6"), ("2", "3", "5"))
+    assert shape(120, 40, charts.go_to("4")).columns == (("1", "4"), ("2", "3", "5"))
+    assert shape(120, 50, charts, queue=True).columns == (("1", "7", "6"), ("2", "3", "5"))
+    assert shape(120, 50, charts.go_to("7"), queue=True).columns == (("1", "7", "4"), ("2", "3", "5"))
+
+
+def test_the_charts_have_the_third_column_where_a_run_has_some_or_somebody_asks() -> None:
+    log, queue = Chosen(), Chosen().go_to("7").go_to("6")
+
+    assert shape(180, 40, log).columns[2] == ("run",)
+    assert shape(180, 40, log, charts=True).columns[2] == ("6", "run")
+    assert shape(180, 40, queue).columns == (("1", "7"), ("2", "3", "5"), ("6", "run"))
+    assert "6" in shape(180, 40, log).hidden
+
+
+@given(st.integers(1, 400), st.integers(1, 120), st.sampled_from(sorted(NAMES)), st.booleans(), st.booleans())
+def test_the_panes_fill_the_body_and_none_is_over_another(
+    width: int, height: int, number: str, queue: bool, charts: bool
+) -> None:
+    found = shape(width, height, Chosen().go_to(number), queue=queue, charts=charts)
+    stand = places(found.columns, width, height)
+
+    assert set(stand) == set(found.panes)
+    assert number in stand
+    assert sum(place.width * place.height for place in stand.values()) == width * height
+    cells = [(place.x, place.y) for place in stand.values() if place.width and place.height]
+    assert len(cells) == len(set(cells))
+
+
+def test_runs_and_what_is_under_them_share_the_column_as_they_ever_did() -> None:
+    stand = places((("1", "4"), ("2", "3"), ("run",)), 200, 56)
+
+    assert stand["1"] == (0, 0, 78, 22)
+    assert stand["4"] == (0, 22, 78, 34)
+    assert stand["run"] == (142, 0, 58, 56)

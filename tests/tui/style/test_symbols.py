@@ -1,0 +1,44 @@
+"""ASCII where Unicode cannot be shown."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.segment import Segment
+from textual.color import Color
+
+from tui.style.symbols import TO_ASCII, Ascii, ascii_text, wants_ascii
+
+
+def test_every_symbol_is_as_wide_in_ascii() -> None:
+    assert all(len(sign) == cell_len(sign) == len(form) == 1 and form.isascii() for sign, form in TO_ASCII.items())
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=("Cc", "Cs", "Mn", "Me", "Cf")), max_size=30))
+def test_any_text_keeps_its_width_in_ascii(text: str) -> None:
+    plain = ascii_text(text)
+
+    assert plain.isascii()
+    assert len(plain) == cell_len(text)
+
+
+def test_the_last_step_before_the_terminal_leaves_ascii_alone_and_replaces_the_rest() -> None:
+    plain, drawn = Segment("step 5"), Segment("╭─ ● 日 ─╮")
+
+    assert [segment.text for segment in Ascii().apply([plain, drawn], Color(0, 0, 0))] == ["step 5", "+- * ?? -+"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "encoding", "wanted"),
+    [
+        ({}, "UTF-8", False),
+        ({}, "ANSI_X3.4-1968", True),
+        ({"TERM": "dumb"}, "utf-8", True),
+        ({"TRAINMON_ASCII": "1"}, "utf-8", True),
+        ({"TRAINMON_ASCII": "0"}, "ascii", False),
+    ],
+)
+def test_ascii_is_asked_for_or_follows_from_the_locale(environ: dict[str, str], encoding: str, wanted: bool) -> None:
+    assert wants_ascii(environ, encoding) is wanted

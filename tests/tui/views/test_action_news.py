@@ -1,0 +1,89 @@
+"""What became of actions, from two States: said once, in words, the bad before the good."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tests.tui.states.plans import record
+from tests.tui.states.states import NASTY, NOW
+from trainmon.model.action import Mark, Record
+from trainmon.model.state import State
+from tui.views.action_news import AT_ONCE, Toast, in_flight, told
+
+
+def of(*records: Record) -> State:
+    return State(at=NOW, actions={one.action.id: one for one in records})
+
+
+def words(before: State | None, after: State) -> list[str]:
+    return [f"{toast.title}: {toast.words}" for toast in told(before, after)]
+
+
+def test_what_is_asked_for_is_not_said_again_and_what_is_done_is() -> None:
+    assert told(of(), of(record("asked"))) == []
+    assert told(of(record("asked")), of(record("done"))) == [Toast("Save llm-70b", "done")]
+    assert told(of(record("done")), of(record("done"))) == []
+
+
+def test_the_first_state_tells_of_nothing_that_was_before() -> None:
+    assert told(None, of(record("failed", outcome="no space left"))) == []
+
+
+def test_a_failure_and_a_refusal_are_told_with_their_reason() -> None:
+    failed = told(of(record()), of(record("failed", outcome="/fsx/save: permission denied")))
+    refused = told(of(record()), of(record("refused", outcome="job 88 was requeued meanwhile (restart 1)")))
+
+    assert failed == [Toast("Save llm-70b", "failed: /fsx/save: permission denied", "error")]
+    assert refused == [Toast("Save llm-70b", "refused: job 88 was requeued meanwhile (restart 1)", "warning")]
+
+
+def test_marks_are_told_as_they_come_with_how_long_they_took() -> None:
+    taken = Mark("the file is taken", NOW + 13.0)
+    saved = Mark("checkpoint 81,300 is committed", NOW + 96.0)
+    before = of(record("done", Mark("the file is taken"), Mark(saved.name)))
+
+    assert words(before, of(record("done", taken, Mark(saved.name)))) == ["Save llm-70b: the file is taken after 12s"]
+    assert words(of(record("done", taken, Mark(saved.name))), of(record("done", taken, saved))) == [
+        "Save llm-70b: checkpoint 81,300 is committed after 95s"
+    ]
+
+
+def test_what_does_not_follow_is_a_warning_once() -> None:
+    missed = Mark("a checkpoint is committed", missed="no checkpoint was committed within 20m")
+    after = of(record("done", missed))
+
+    assert told(of(record("done", Mark(missed.name))), after) == [
+        Toast("Save llm-70b", "no checkpoint was committed within 20m", "warning")
+    ]
+    assert told(after, of(record("done", missed, settled_at=NOW + 9.0))) == []
+
+
+def test_an_action_that_could_not_be_written_down_says_so() -> None:
+    note = "not written down: the ledger does not answer"
+
+    assert words(of(record()), of(record("done", note=note))) == ["Save llm-70b: done", f"Save llm-70b: {note}"]
+
+
+def test_a_plan_over_fifty_rows_shows_the_worst_and_counts_the_rest() -> None:
+    many = [record("failed" if n == 40 else "done") for n in range(50)]
+    named = [replace(one, action=replace(one.action, id=str(n))) for n, one in enumerate(many)]
+    toasts = told(of(), of(*named))
+
+    assert len(toasts) == AT_ONCE
+    assert toasts[0].severity == "error"
+    assert toasts[-1].words == "46 other things happened to actions"
+
+
+def test_strangers_words_are_plain() -> None:
+    (toast,) = told(of(record()), of(record("failed", outcome=NASTY)))
+
+    assert toast.words.isprintable()
+
+
+def test_in_flight_is_what_is_asked_and_not_known_to_be_done() -> None:
+    assert in_flight(None) == []
+    assert in_flight(of(record("done"))) == []
+    assert in_flight(of(record("asked"))) == [record("asked")]
+    asked = record("asked")
+    anew = replace(of(asked), started_at=asked.action.asked_at + 60)
+    assert in_flight(anew) == [], "a program that was ended in the middle of it does it no more"

@@ -1,0 +1,96 @@
+"""The window on a log, as values."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from tui.widgets.log_window import Place, Text, View, clamped, cut, end_place, find, marks, moved, parts, rows_of, shown
+
+LOG = Text(tuple(f"line {number}" for number in range(100, 120)), 100)
+
+
+def test_the_end_of_the_log_is_on_the_last_row() -> None:
+    view = View(20, 5)
+
+    rows = shown(LOG, end_place(LOG, view), view)
+
+    assert [row.text for row in rows] == [f"line {number}" for number in range(115, 120)]
+
+
+def test_a_log_shorter_than_the_screen_starts_at_its_top() -> None:
+    assert end_place(LOG, View(20, 50)) == Place(100, 0)
+
+
+def test_the_view_stays_on_its_line_while_old_lines_go() -> None:
+    later = Text(LOG.lines[5:], 105)
+
+    assert shown(later, Place(110), View(20, 2))[0].text == "line 110"
+
+
+def test_a_line_that_is_gone_gives_way_to_the_oldest_that_is_left() -> None:
+    assert shown(Text(LOG.lines[5:], 105), Place(101), View(20, 1))[0].text == "line 105"
+
+
+def test_wrapped_lines_take_several_rows_and_scrolling_goes_by_rows() -> None:
+    text = Text(("short", "a" * 25, "end"), 0)
+    view = View(10, 2, wrap=True)
+
+    assert [row.text for row in shown(text, Place(1, 1), view)] == ["a" * 10, "a" * 5]
+    assert moved(text, Place(0), 2, view) == Place(1, 1)
+    assert moved(text, Place(1, 1), -2, view) == Place(0, 0)
+
+
+def test_scrolling_past_the_end_stops_there_and_follows() -> None:
+    assert clamped(LOG, Place(119), View(20, 5)) == (Place(115, 0), True)
+    assert clamped(LOG, Place(110), View(20, 5)) == (Place(110, 0), False)
+
+
+def test_cut_lines_can_be_seen_sideways_and_wide_characters_are_not_halved() -> None:
+    assert cut("abcdef", 2, 3) == "cde"
+    assert cut("日本語", 1, 4) == " 本 "[:-1]
+
+
+def test_a_search_goes_round_and_finds_nothing_where_nothing_is() -> None:
+    assert find(LOG, "LINE 117", 119, -1) == 117
+    assert find(LOG, "line 117", 110, -1) == 117
+    assert find(LOG, "absent", 119, -1) is None
+
+
+def test_errors_and_warnings_are_marked_unless_matches_are() -> None:
+    assert marks("CUDA error: out of memory", "") == [(5, 10, "crit"), (12, 25, "crit")]
+    assert marks("a warning here", "") == [(2, 9, "warn")]
+    assert marks("an error here", "here") == [(9, 13, "match")]
+    assert marks("finance information nanny", "") == []
+
+
+@given(st.text(max_size=60), st.integers(2, 20))
+def test_parts_lose_nothing_and_never_exceed_the_width(text: str, width: int) -> None:
+    pieces = parts(text, width)
+
+    assert "".join(pieces) == text
+    assert all(cell_len(piece) <= width for piece in pieces)
+
+
+@given(st.lists(st.text(alphabet="ab本", max_size=30), min_size=1, max_size=12), st.integers(-40, 40), st.booleans())
+def test_no_move_leaves_the_log(lines: list[str], by: int, wrap: bool) -> None:
+    text, view = Text(tuple(lines), 7), View(9, 4, wrap)
+
+    place = moved(text, end_place(text, view), by, view)
+
+    assert text.first <= place.line < text.end
+    assert 0 <= place.part < rows_of(text[place.line], view)
+
+
+TITAN = "[rank0]:[titan] 2026-01-02 03:04:05,678 - root - INFO - step: 12  loss:  2.0  grad_norm:  0.3  tps: 7,900"
+
+
+def test_a_step_line_too_long_starts_at_its_step_and_left_shows_who_wrote_it() -> None:
+    text = Text((TITAN, TITAN.replace("INFO - step: 12", "WARNING - watchdog")), 0)
+    rows = [row.text for row in shown(text, Place(0), View(40, 2))]
+    assert rows[0] == "…step: 12  loss:  2.0  grad_norm:  0.3  "
+    assert rows[1] == text[1][:40]
+    assert shown(text, Place(0), View(40, 1, left=-80))[0].text == TITAN[:40]
+    assert shown(text, Place(0), View(200, 1))[0].text == TITAN
+    assert shown(text, Place(0), View(40, 1, whole=True))[0].text == TITAN[:40]

@@ -1,0 +1,226 @@
+"""Rules about disks that fill: by their history, and by the checkpoints that come next."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+
+from trainmon.alerting.rules.base import Duration, Share, ago
+from trainmon.alerting.rules.disks.shared import DiskRule, Place, age, run_on, well
+from trainmon.analysis.disks.capacity import Fit, Save, fit, is_shared, saved_on
+from trainmon.analysis.disks.forecast import DAY, ENOUGH
+from trainmon.lib.clock import Instant
+from trainmon.lib.text import counted, size
+from trainmon.model.alert import Alert, Finding, Severity
+from trainmon.model.disk import Forecast
+from trainmon.model.state import Disk, Run, State
+
+SOON = 4 * 3_600.0
+"""A forecast that ends later says that the saves until then fit."""
+
+IMMINENT = 120.0
+"""Seconds before a save from which on nothing is waited for any more."""
+
+INODES = " inodes"
+"""The end of a subject that is about files and not bytes."""
+
+SAVES = 24
+"""Saves without a deletion that are waited for, a day at most: a pruner that keeps a dozen comes after twelve."""
+
+WIDE = 4.0
+"""Times the time that is left which the latest of a forecast may be away: a filesystem that others write to as well
+has no line."""
+
+
+class DiskForecast(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A disk will be full soon. Checkpoints that are written and deleted again do not count as growth; what remains
+    after each deletion does. On a shared filesystem only nearly linear growth counts."""
+
+    name = "disk-forecast"
+    origin = "24 h and 4 h: node_exporter's mixin, without its straight line, which a pruned checkpoint directory fools"
+
+    hold: Duration = 120.0
+    """How long the condition must hold before the alert fires: two forecasts."""
+    keep: Duration = 600.0
+    """How long the condition must be gone before the alert resolves."""
+    warn: Duration = 86_400.0
+    """It is a warning if the disk is full within this time."""
+    critical: Duration = 14_400.0
+    """It is critical if the disk is full within this time."""
+    history: Duration = 28_800.0
+    """The minimum history for a forecast."""
+    fit: Share = 0.9
+    """On a shared filesystem, the share of the change that linear growth must explain (R²)."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        for place in well(state, now, lambda disk: _ends(disk, now + self.warn)):
+            for what, forecast in (("", place.disk.forecast), (INODES, place.disk.inodes_forecast)):
+                if forecast is None or forecast.full_at is None:
+                    continue
+                left = forecast.full_at - now
+                if left < self.warn and self._is_believed(forecast, place, state, left):
+                    severity: Severity = "critical" if left < self.critical else "warning"
+                    yield self._finding(place, state, now, severity, forecast, what)
+
+    def lacks(self, state: State, disk: Disk, alert: Alert) -> str | None:
+        forecast = disk.inodes_forecast if alert.subject.endswith(INODES) else disk.forecast
+        if forecast is None or not self._is_told(forecast, disk, state):
+            return "there is not enough history of it yet"
+        return None
+
+    def _is_told(self, forecast: Forecast, disk: Disk, state: State) -> bool:
+        """Whether the history is long enough to say anything, be it that nothing grows. Where checkpoints are saved
+        the first deletion may be many saves away."""
+        if forecast.basis == "cycles":
+            return forecast.cycles > ENOUGH and forecast.span >= self.history
+        rhythms = [
+            run.checkpoints.every_s for run in saved_on(disk, state.disks, state.runs.values()) if run.checkpoints
+        ]
+        slowest = max((every for every in rhythms if every is not None), default=0.0)
+        return forecast.span >= max(self.history, min(DAY, SAVES * slowest))
+
+    def _is_believed(self, forecast: Forecast, place: Place, state: State, left: float) -> bool:
+        if not self._is_told(forecast, place.disk, state):
+            return False
+        if not is_shared(place.disk) or forecast.of == "quota":
+            return True
+        latest = None if forecast.latest is None or forecast.full_at is None else forecast.latest - forecast.full_at
+        return forecast.fit >= self.fit and latest is not None and latest <= (WIDE - 1) * max(left, 60.0)
+
+    def _finding(
+        self, place: Place, state: State, now: Instant, severity: Severity, forecast: Forecast, what: str
+    ) -> Finding:
+        disk = place.disk
+        ends = "has no inode left" if what else "is full"
+        if forecast.of == "quota":
+            ends = f"has no {'inodes' if what else 'bytes'} of its quota left"
+        in_ = ago((forecast.full_at or now) - now)
+        per_day = disk.inodes_per_day if what else disk.bytes_per_day
+        pace = "" if per_day is None or forecast.of == "quota" else _pace(per_day, is_files=bool(what))
+        return Finding(
+            rule=self.name,
+            subject=place.subject + what,
+            severity=severity,
+            summary=f"{place.name} {ends} in {in_}{pace}, {forecast.words}; {age(disk, now)}",
+            evidence=(
+                f"{ago(forecast.span)} of history, R² {forecast.fit:.2f}, {width(forecast, now)}",
+                f"{size(disk.left_bytes or 0)} may still be written",
+            ),
+            advice="3 shows the disks; delete old checkpoints, or see whether what deletes them still runs",
+            cluster=disk.cluster,
+            run=run_on(place, state),
+            node=place.node,
+            sources=place.sources,
+        )
+
+
+def _ends(disk: Disk, before: Instant) -> bool:
+    return any(at is not None and at < before for at in (disk.full_at, disk.inodes_full_at))
+
+
+def width(forecast: Forecast, now: Instant) -> str:
+    """How far a forecast can be believed: half of what was seen says so."""
+    first = "?" if forecast.earliest is None else ago(forecast.earliest - now)
+    last = "never" if forecast.latest is None else ago(forecast.latest - now)
+    return f"between {first} and {last}"
+
+
+def _pace(per_day: float, *, is_files: bool) -> str:
+    return f" at {counted(round(per_day), 'file')} a day" if is_files else f" at {size(max(0.0, per_day))} a day"
+
+
+class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The next checkpoints of the runs that save there do not fit. The rule needs no history: it uses the sizes and the
+    interval of the recent checkpoints. It is critical if the very next one does not fit."""
+
+    name = "checkpoints-do-not-fit"
+    origin = "our choice: a save that ends with ENOSPC leaves a torn checkpoint and often ends the run"
+    needs_hold = True
+
+    hold: Duration = 600.0
+    """How long the condition must hold before the alert fires: an old checkpoint is deleted minutes after a save. It
+    fires at once if the next save is about to begin."""
+    keep: Duration = 120.0
+    """How long the condition must be gone before the alert resolves."""
+    wanted: int = 2
+    """How many of the next checkpoints of each run must fit."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        hosts = {run.checkpoints.host for run in state.runs.values() if run.checkpoints is not None}
+        if not hosts:
+            return
+        for place in well(state, now, lambda disk: disk.host in hosts or is_shared(disk)):
+            found = fit(place.disk, state, self.wanted, now)
+            if found is None or found.first is None:
+                continue
+            keeps_few = _keeps_few(state.runs[found.first.run])
+            if found.first.number > 1 and (keeps_few or _is_pruned(place.disk.forecast, now)):
+                continue  # before it comes, something is deleted again, as so often
+            yield self._finding(place, found, state, now)
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        run = state.runs.get(alert.run or "")
+        if run is not None and run.spec.checkpoints is not None and run.checkpoints is None:
+            return f"the checkpoints of {run.name} have not been listed yet"
+        return super().blind(state, alert, now)
+
+    def lacks(self, state: State, disk: Disk, alert: Alert) -> str | None:
+        return None if disk.left_bytes is not None else "what is left is not known"
+
+    def _finding(self, place: Place, found: Fit, state: State, now: Instant) -> Finding:
+        disk, save = place.disk, found.first
+        assert save is not None
+        is_due = save.number == 1 and save.at is not None and save.at - now <= IMMINENT
+        nth = "the checkpoint after the next" if save.number == 2 else f"the {save.number}th checkpoint from now"
+        which = "the next checkpoint" if save.number == 1 else nth
+        before = f"; {found.fitting} before it {'does' if found.fitting == 1 else 'do'}" if found.fitting else ""
+        before += "" if save.number == 1 else "; assuming nothing is deleted"
+        left = size(disk.left_bytes or 0)
+        quota = " of its quota" if disk.quota is not None and disk.left_bytes == disk.quota.left_bytes else ""
+        next_at = "" if found.next_at is None else f"; the next begins {_in(found.next_at, now)}"
+        return Finding(
+            rule=self.name,
+            subject=place.subject,
+            severity="critical" if save.number == 1 else "warning",
+            summary=f"{place.name} has {left}{quota} left: {which} of {save.run} ({size(found.bytes)})"
+            f"{_due(save, now)} does not fit{before}; {age(disk, now)}",
+            evidence=(
+                f"recent checkpoints take up to {size(found.bytes)}{next_at}",
+                f"{disk.left_bytes or 0:,} bytes may still be written at {disk.mount or disk.path}",
+            ),
+            advice="delete old checkpoints before it comes; Enter on the run (1) shows them",
+            cluster=disk.cluster,
+            run=save.run,
+            node=place.node,
+            sources=place.sources,
+            proven=is_due,
+            by_age=is_due,
+        )
+
+
+def _due(save: Save, now: Instant) -> str:
+    if save.at is None:
+        return ""
+    return ", which is being written," if save.at < now else f", due {_in(save.at, now)},"
+
+
+def _in(at: Instant, now: Instant) -> str:
+    """With its time: who reads it on a phone may read it much later."""
+    return "now" if at <= now else f"in {ago(at - now)} (at {dt.datetime.fromtimestamp(at, dt.UTC):%H:%M} UTC)"
+
+
+def _keeps_few(run: Run) -> bool:
+    """Whether its first checkpoints are gone by now: it makes room for the one after the next as it did before, also
+    where we have not seen that yet. The very next still needs its own."""
+    found = run.checkpoints
+    if found is None or not found.every_steps:
+        return False
+    steps = [one.step for one in found.list if one.is_whole and one.step is not None]
+    return len(steps) > 1 and min(steps) > 1.5 * found.every_steps
+
+
+def _is_pruned(forecast: Forecast | None, now: Instant) -> bool:
+    """Whether the past shows that room is made again and again, and nothing that grows under it fills it soon."""
+    if forecast is None or forecast.basis != "cycles" or forecast.cycles <= ENOUGH:
+        return False
+    return forecast.full_at is None or forecast.full_at - now > SOON

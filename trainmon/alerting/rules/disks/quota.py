@@ -1,0 +1,138 @@
+"""The rule about quotas: what is allowed is nearly used, writes stop soon, or a server that counts is away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainmon.alerting.rules.base import Duration, Share, Size, ago, is_seen, unseen
+from trainmon.alerting.rules.disks.shared import DiskRule
+from trainmon.analysis.disks.capacity import largest
+from trainmon.analysis.disks.quota_tables import EXPIRED
+from trainmon.lib.clock import Instant
+from trainmon.lib.text import clean, size
+from trainmon.model.alert import Alert, Finding, Severity
+from trainmon.model.disk import Allowance, Quota
+from trainmon.model.state import State
+
+SERVERS = " servers"
+"""The end of a subject about who counts, not about what is used."""
+
+
+class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A quota is nearly used up, in bytes or in files. Or more than its soft limit is used, so writes fail when the
+    grace period ends. Or a server was missing when it was counted."""
+
+    name = "quota"
+    origin = "90 % and 97 % of the hard limit: our choice, one poll in ten minutes"
+
+    keep: Duration = 300.0
+    """How long the condition must be gone before the alert resolves."""
+    warn: Share = 0.90
+    """The share of the hard limit from which on it is a warning."""
+    critical: Share = 0.97
+    """The share of the hard limit from which on it is critical."""
+    checkpoints: int = 20
+    """No alert while this many of the largest recent checkpoint fit."""
+    little: Size = 100_000_000_000
+    """Below this much the size of the checkpoints does not matter."""
+    plenty: Size = 10_000_000_000_000
+    """On a disk without checkpoints: no alert while this much is left."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        for where, quota in state.quotas.items():
+            if not is_seen(state.sources.get(quota.source)):
+                continue
+            enough = self._enough(quota, state)
+            for one in quota.allowances:
+                yield from self._used(where, quota, one, enough, now)
+                yield from self._grace(where, quota, one, now)
+            if quota.trouble is not None:
+                yield _finding(
+                    where, quota, SERVERS, "warning", f"the quota of {quota.path} is not exact: {quota.trouble}",
+                    "a storage server may be away: lfs check servers, or tell who runs it", now,
+                )  # fmt: skip
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        why = unseen(state, alert)
+        quota = next(
+            (q for where, q in state.quotas.items() if alert.subject.startswith(clean(f"disk:{where} "))), None
+        )
+        if why is not None or quota is None or alert.subject.endswith(SERVERS):
+            return why
+        if quota.trouble is not None:
+            return f"the quota of {quota.path} is not exact: {quota.trouble}"
+        about = alert.subject + " "
+        if quota.allowances and not any(f" {one.whose} " in about for one in quota.allowances):
+            return f"the quota command of {quota.path} no longer tells of it"
+        return None
+
+    def _enough(self, quota: Quota, state: State) -> int:
+        disks = [disk for disk in state.disks.values() if disk.quota is quota]
+        sizes = [largest(disk, state.disks, state.runs.values()) for disk in disks]
+        known = max((found for found in sizes if found is not None), default=None)
+        return self.plenty if known is None else max(self.little, self.checkpoints * known)
+
+    def _used(self, where: str, quota: Quota, one: Allowance, enough: int, now: Instant) -> Iterator[Finding]:
+        if one.left_bytes is not None and one.left_bytes < enough:
+            severity = self._graded(one.used_bytes, one.hard_bytes)
+            if severity is not None:
+                words = f"{size(one.used_bytes or 0)} of {size(one.hard_bytes or 0)}, {size(one.left_bytes)} left"
+                yield _finding(where, quota, f" {one.whose}", severity,
+                               f"{_of(quota, one)} used to {_percent(one.used_bytes, one.hard_bytes)}: {words}",
+                               MEND, now)  # fmt: skip
+        severity = self._graded(one.used_inodes, one.hard_inodes)
+        if severity is not None:
+            words = f"{one.used_inodes:,} of {one.hard_inodes:,} files"
+            yield _finding(where, quota, f" {one.whose} inodes", severity,
+                           f"{_of(quota, one)} used to {_percent(one.used_inodes, one.hard_inodes)}: {words}",
+                           MEND, now)  # fmt: skip
+
+    def _graded(self, used: int | None, limit: int | None) -> Severity | None:
+        if used is None or not limit or used < self.warn * limit:
+            return None
+        return "critical" if used >= self.critical * limit else "warning"
+
+    def _grace(self, where: str, quota: Quota, one: Allowance, now: Instant) -> Iterator[Finding]:
+        for what, grace, used, soft in (
+            ("bytes", one.bytes_grace, size(one.used_bytes or 0), size(one.soft_bytes or 0)),
+            ("files", one.inodes_grace, f"{one.used_inodes or 0:,}", f"{one.soft_inodes or 0:,}"),
+        ):
+            if grace is None:
+                continue
+            fails = "writes fail now: its grace is over" if grace == EXPIRED else f"writes fail in {grace}"
+            yield _finding(
+                where, quota, f" {one.whose} {what} grace", "critical" if grace == EXPIRED else "warning",
+                f"{one.whose} uses {used} of {quota.path}, more than the soft limit of {soft} ({what}): {fails}",
+                "get below the soft limit, which ends it", now,
+            )  # fmt: skip
+
+
+MEND = "delete what is no longer needed, or ask for more; 3 shows the disks"
+
+
+def _of(quota: Quota, one: Allowance) -> str:
+    return f"the quota of {one.whose} on {quota.path} is"
+
+
+def _percent(used: int | None, limit: int | None) -> str:
+    return f"{100.0 * (used or 0) / (limit or 1):.1f}%"
+
+
+def _finding(where: str, quota: Quota, what: str, severity: Severity, words: str, advice: str, now: Instant) -> Finding:
+    return Finding(
+        rule=QuotaUsed.name,
+        subject=f"disk:{where}{what}",
+        severity=severity,
+        summary=f"{words}; asked {ago(now - quota.at)} ago",
+        evidence=tuple(_line(one) for one in quota.allowances[:10]),
+        advice=advice,
+        cluster=quota.cluster,
+        sources=(quota.source,),
+    )
+
+
+def _line(one: Allowance) -> str:
+    limits = f"soft {size(one.soft_bytes)}, " if one.soft_bytes else ""
+    hard = f"hard {size(one.hard_bytes)}" if one.hard_bytes else "no hard limit"
+    files = "" if one.used_inodes is None else f"; {one.used_inodes:,} files of {one.hard_inodes or 'no limit'}"
+    return f"{one.whose}: {size(one.used_bytes or 0)} used, {limits}{hard}{files}"

@@ -1,0 +1,227 @@
+"""GPUs that slow themselves down: by heat, by their hardware, or because power is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from trainmon.alerting.rules.base import Duration, Rule, ago
+from trainmon.alerting.rules.visibility import EXCLUDE, Whose, gpu_unseen, gpus_seen, lasted, not_ok
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.model.alert import Alert, Finding
+from trainmon.model.node_history import Past
+from trainmon.model.state import Gpu, Node, State
+
+COOL_C = 60
+"""No GPU that is cooler than this is near its limit: such a margin is a slip of the driver (some H100s tell 0)."""
+
+NEW = Past()
+
+
+class GpuHot(Rule, frozen=True, kw_only=True):
+    """A GPU is at or near its slowdown temperature. The rule uses the margin that the GPU reports (T.Limit), in two
+    samples or with a thermal throttle reason. It uses degrees only if the GPU reports no margin."""
+
+    name = "gpu-hot"
+    family = "gpus"
+    origin = "margins: NVIDIA's T.Limit on Hopper; durations: nvidia_gpu_exporter; degrees: common DCGM rules"
+    needs_hold = True
+
+    hold: Duration = 300.0
+    """How long the condition must hold before the alert fires."""
+    margin_c: int = 5
+    """The alert fires at this many degrees before slowdown, or fewer."""
+    critical_margin_c: int = 0
+    """The same for critical: the GPU is at its slowdown temperature."""
+    critical_hold: Duration = 60.0
+    """How long a critical margin must last, or `hold` if that is shorter."""
+    temperature_c: int = 85
+    """For a GPU without a margin: the temperature from which on it is hot."""
+    critical_temperature_c: int = 90
+    """The same for critical."""
+    memory_temperature_c: int = 95
+    """For a GPU without a margin: the memory temperature from which on it is hot."""
+    absolute: bool = False
+    """Use degrees even if the GPU reports a margin."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        whose = Whose(state)
+        for node in gpus_seen(state, now):
+            past = state.pasts.get(node.name, NEW)
+            for gpu in node.gpus:
+                if self._may_be_hot(gpu):
+                    finding = self._found(node, gpu, past, whose, state, now)
+                    if finding is not None:
+                        yield finding
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        return gpu_unseen(state, alert, now, _tells_no_heat)
+
+    def _may_be_hot(self, gpu: Gpu) -> bool:
+        """Cheap, and never wrong about one that is hot."""
+        margin = gpu.temperature_margin_c
+        if margin is not None and margin <= self.margin_c:
+            return gpu.state == "ok"
+        if (margin is None or self.absolute) and self._degrees(gpu):
+            return True
+        return bool(gpu.throttle) and "hw_thermal" in gpu.throttle
+
+    def _degrees(self, gpu: Gpu) -> bool:
+        return (gpu.temperature_c or 0) >= self.temperature_c or (
+            gpu.memory_temperature_c or 0
+        ) >= self.memory_temperature_c
+
+    def _found(self, node: Node, gpu: Gpu, past: Past, whose: Whose, state: State, now: Instant) -> Finding | None:
+        slowed_at = past.slowed.get((gpu.index, "hw_thermal"))
+        since = self._since(gpu, past, self.margin_c)
+        worse = self._since(gpu, past, self.critical_margin_c)
+        by_degrees = gpu.temperature_margin_c is None or self.absolute
+        is_critical = worse is not None
+        if since is None and by_degrees and self._degrees(gpu):
+            is_critical = is_critical or (gpu.temperature_c or 0) >= self.critical_temperature_c
+        elif since is None and slowed_at is None:
+            return None
+        return Finding(
+            rule=self.name,
+            subject=f"gpu:{node.name}/{gpu.index}",
+            severity="critical" if is_critical else "warning",
+            summary=_hot(node, gpu, slowed_at, now),
+            evidence=_heat(gpu, past.margins.get(gpu.index, ()), now),
+            advice=f"look at its fans, its air and its neighbours' heat; {EXCLUDE}",
+            cluster=node.cluster,
+            run=whose.name(node.name),
+            node=node.name,
+            sources=(f"node:{node.name}",),
+            since=_first(since, slowed_at),
+            proven=worse is not None and lasted(worse, state, now) >= self.critical_hold,
+        )
+
+    def _since(self, gpu: Gpu, past: Past, most: int) -> Instant | None:
+        """Since when its margin is that small; None if it is not, or only one cool reading says so."""
+        if gpu.temperature_margin_c is None or gpu.temperature_margin_c > most:
+            return None
+        low: list[Instant] = []
+        for at, margin in reversed(past.margins.get(gpu.index, ())):
+            if margin > most:
+                break
+            low.append(at)
+        if "hw_thermal" in gpu.throttle or "sw_thermal" in gpu.throttle:
+            bits = [past.slowed[key] for key in ((gpu.index, "hw_thermal"), (gpu.index, "sw_thermal"))
+                    if key in past.slowed]  # fmt: skip
+            return min([*low, *bits], default=None)
+        is_cool = gpu.temperature_c is not None and gpu.temperature_c < COOL_C
+        return low[-1] if len(low) > 1 and not is_cool else None
+
+
+def _first(*known: Instant | None) -> Instant | None:
+    return min((at for at in known if at is not None), default=None)
+
+
+def _tells_no_heat(gpu: Gpu) -> str | None:
+    if gpu.state == "ok" and gpu.temperature_margin_c is None and gpu.temperature_c is None:
+        return f"GPU {gpu.index} does not tell its temperature"
+    return not_ok(gpu)
+
+
+def _hot(node: Node, gpu: Gpu, slowed_at: Instant | None, now: Instant) -> str:
+    known = [] if gpu.temperature_c is None else [f"{gpu.temperature_c} °C"]
+    if gpu.temperature_margin_c is not None:
+        left = gpu.temperature_margin_c
+        known.append(f"{left} °C below the heat at which it slows down" if left > 0 else f"a margin of {left} °C")
+    elif gpu.memory_temperature_c is not None:
+        known.append(f"its memory {gpu.memory_temperature_c} °C")
+    words = f"GPU {gpu.index} of {node.name} is hot: {', '.join(known) or 'by its throttle bits'}"
+    return words if slowed_at is None else f"{words}; heat has slowed it down for {ago(now - slowed_at)}"
+
+
+def _heat(gpu: Gpu, margins: tuple[tuple[Instant, int], ...], now: Instant) -> tuple[str, ...]:
+    before = [f"margin {margin} °C {ago(now - at)} ago" for at, margin in margins[-4:]]
+    return (*before, _values(gpu))
+
+
+def _values(gpu: Gpu) -> str:
+    """The numbers that tell a sick GPU from a well one, on one line."""
+    parts = [
+        f"{gpu.temperature_c} °C" if gpu.temperature_c is not None else "",
+        f"{gpu.sm_clock_mhz} MHz" if gpu.sm_clock_mhz is not None else "",
+        f"{gpu.power_w:.0f} W" + (f" of {gpu.power_limit_w:.0f} W" if gpu.power_limit_w else "")
+        if gpu.power_w is not None
+        else "",
+        f"{gpu.utilization_pct} % busy" if gpu.utilization_pct is not None else "",
+        f"slowed by {', '.join(gpu.throttle)}" if gpu.throttle else "",
+        f"{gpu.ecc_uncorrected} uncorrected ECC errors" if gpu.ecc_uncorrected is not None else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+class Slowed(Rule, frozen=True, kw_only=True):
+    """What both kinds of a slowdown without heat have in common."""
+
+    needs_hold = True
+
+    hold: Duration = 300.0
+    """How long the condition must hold before the alert fires."""
+    crawl_mhz: int = 600
+    """A busy GPU with a clock below this is critical: it holds up the whole training."""
+    critical_hold: Duration = 60.0
+    """How long the clock must be so low, or `hold` if that is shorter."""
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        return gpu_unseen(state, alert, now, not_ok)
+
+    def found(self, state: State, now: Instant, bit: str, but: tuple[str, ...], words: str) -> Iterator[Finding]:
+        """Those that are slowed down for one reason and for none of others."""
+        whose = Whose(state)
+        for node in gpus_seen(state, now):
+            for gpu in node.gpus:
+                if not gpu.throttle or bit not in gpu.throttle or any(other in gpu.throttle for other in but):
+                    continue
+                slowed: Mapping[tuple[int, str], Instant] = state.pasts.get(node.name, NEW).slowed
+                since = slowed.get((gpu.index, bit))
+                crawls = gpu.sm_clock_mhz is not None and gpu.sm_clock_mhz < self.crawl_mhz
+                crawls = crawls and "idle" not in gpu.throttle
+                yield Finding(
+                    rule=self.name,
+                    subject=f"gpu:{node.name}/{gpu.index}",
+                    severity="critical" if crawls else "warning",
+                    summary=f"GPU {gpu.index} of {node.name} {words}{_lasts(since, now)}: {_values(gpu)}",
+                    evidence=(_values(gpu),),
+                    advice=f"the node's power or board is at fault, not the job: tell its administrators; {EXCLUDE}",
+                    cluster=node.cluster,
+                    run=whose.name(node.name),
+                    node=node.name,
+                    sources=(f"node:{node.name}",),
+                    since=since,
+                    proven=crawls and since is not None and lasted(since, state, now) >= self.critical_hold,
+                )
+
+
+def _lasts(since: Seconds | None, now: Instant) -> str:
+    return "" if since is None or now - since < 1.0 else f" for {ago(now - since)}"
+
+
+class GpuSlowdown(Slowed, frozen=True, kw_only=True):
+    """The hardware slows a GPU down, and neither heat nor a power brake is the reason."""
+
+    name = "gpu-slowdown"
+    family = "gpus"
+    origin = (
+        "NVML's throttle bit 0x8; duration: nvidia_gpu_exporter; H100s were seen at 86 MHz under load, and idle at 345"
+    )
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        return self.found(
+            state, now, "hw_slowdown", ("hw_thermal", "hw_power_brake"), "is slowed down by its hardware, without heat"
+        )
+
+
+class PowerBrake(Slowed, frozen=True, kw_only=True):
+    """A power brake holds a GPU back: the power supply of the node asks for it. All other numbers look normal."""
+
+    name = "power-brake"
+    family = "gpus"
+    origin = (
+        "NVML's throttle bit 0x80; duration: nvidia_gpu_exporter; H100s were seen at 86 MHz under load, and idle at 345"
+    )
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        return self.found(state, now, "hw_power_brake", (), "is held back by its power brake")

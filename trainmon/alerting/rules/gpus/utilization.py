@@ -1,0 +1,257 @@
+"""GPUs that are used too much, too little, or by nobody who should: full memory, idle in a job, left-overs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainmon.alerting.rules.base import Duration, Rule, Share, is_seen
+from trainmon.alerting.rules.visibility import Whose, gpu_unseen, gpus_seen, has_slurm, is_fresh, not_ok, place
+from trainmon.analysis.gpus.activity import EMPTY_MIB
+from trainmon.analysis.runs.job_matching import holds_nodes, is_running
+from trainmon.lib.clock import Instant
+from trainmon.model.alert import Alert, Finding
+from trainmon.model.job import Job
+from trainmon.model.node_history import Past
+from trainmon.model.state import Gpu, Node, Run, State
+
+NEW = Past()
+
+TRAINS = frozenset({"healthy", "diverged"})
+"""Runs that step: their GPUs have work. Of one that hangs or starves its own alert tells."""
+
+PAUSES = frozenset({"starting", "saving", "evaluating", "unknown", "stalled", "hung", "data-stall"})
+"""Runs whose GPUs may be idle for a reason, or of which it is not known: nothing is over by that."""
+
+STEPS_AGO = 60.0
+CADENCES = 3.0
+"""A run steps while its last step is not older than a minute, or three times its usual interval."""
+
+
+class GpuMemoryFull(Rule, frozen=True, kw_only=True):
+    """The memory of a GPU is nearly full: the next larger batch causes CUDA out of memory."""
+
+    name = "gpu-memory-full"
+    family = "gpus"
+    origin = "our choice: caching allocators stay at 95 % for days, so only the last 400 MiB of 80 GB warn"
+    needs_hold = True
+
+    hold: Duration = 300.0
+    """How long the condition must hold before the alert fires."""
+    full: Share = 0.98
+    """The share from which on it is an info."""
+    warning: Share = 0.995
+    """The share from which on it is a warning."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        whose: Whose | None = None
+        least = min(self.full, self.warning)
+        for node in gpus_seen(state, now):
+            for gpu in node.gpus:
+                used, total = gpu.memory_used_mib, gpu.memory_total_mib
+                if used is None or not total or used < least * total:
+                    continue
+                whose = whose or Whose(state)
+                yield self._found(node, gpu, used, total, whose)
+
+    def _found(self, node: Node, gpu: Gpu, used: int, total: int, whose: Whose) -> Finding:
+        holders = sorted(gpu.processes, key=lambda process: -(process.memory_mib or 0))
+        return Finding(
+            rule=self.name,
+            subject=f"gpu:{node.name}/{gpu.index}",
+            severity="warning" if used >= self.warning * total else "info",
+            summary=f"GPU {gpu.index} of {node.name} has {total - used:,} MiB of {total:,} MiB left",
+            evidence=tuple(f"{p.command or p.pid}: {p.memory_mib or 0:,} MiB" for p in holders[:4]),
+            advice="a smaller batch, activation checkpointing or more sharding makes room",
+            cluster=node.cluster,
+            run=whose.name(node.name),
+            node=node.name,
+            sources=(f"node:{node.name}",),
+        )
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        return gpu_unseen(state, alert, now, _tells_no_memory)
+
+
+def _tells_no_memory(gpu: Gpu) -> str | None:
+    if gpu.state == "ok" and gpu.memory_used_mib is None:
+        return f"GPU {gpu.index} does not tell its memory"
+    return not_ok(gpu)
+
+
+class GpuIdle(Rule, frozen=True, kw_only=True):
+    """A GPU is idle in a running job whose run trains: a dead rank, or work that is not distributed. A GPU that the job
+    never used counts only if Slurm allocated all GPUs of the node; otherwise it may belong to another job."""
+
+    name = "gpu-idle"
+    family = "gpus"
+    origin = "our choice: a healthy training step never leaves a GPU below 5 % for ten minutes"
+    needs_hold = True
+
+    hold: Duration = 600.0
+    """How long the condition must hold before the alert fires: longer than a save or an evaluation."""
+    busy_pct: int = 5
+    """Utilization in percent above which a GPU is busy."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        for run in state.runs.values():
+            if run.verdict not in TRAINS or is_running(run, state.jobs, state.sources) is False or not _steps(run, now):
+                continue
+            job = state.jobs.get(run.job or "")
+            user, began = (None, 0.0) if job is None else (job.user or None, job.started_at or 0.0)
+            has_all = _has_all(job, state)
+            for name in run.spec.nodes:
+                node = state.nodes.get(name)
+                if node is None or not is_seen(state.sources.get(f"node:{name}")):
+                    continue
+                if not is_fresh(node.gpus_at, state, name, now):
+                    continue
+                for gpu in node.gpus:
+                    if gpu.utilization_pct is None or gpu.utilization_pct > self.busy_pct or gpu.state != "ok":
+                        continue
+                    past = state.pasts.get(name, NEW)
+                    if (has_all and not _is_others(gpu, user)) or _is_its_own(gpu, past, user, began):
+                        yield self._found(run, node, gpu, was_used=past.emptied.get(gpu.index, -1.0) >= began)
+
+    def _found(self, run: Run, node: Node, gpu: Gpu, *, was_used: bool) -> Finding:
+        used = gpu.memory_used_mib or 0
+        empty = "has let go of its memory" if was_used else "is the job's, and holds nothing"
+        held = f"holds {used:,} MiB" if used >= EMPTY_MIB else empty
+        power = "" if gpu.power_w is None else f", {gpu.power_w:.0f} W"
+        return Finding(
+            rule=self.name,
+            subject=f"gpu:{node.name}/{gpu.index}",
+            severity="warning",
+            summary=f"GPU {gpu.index} of {node.name} is idle ({gpu.utilization_pct} %{power}) while {run.name} trains;"
+            f" it {held}",
+            evidence=(f"{run.name}: {run.why}", *(f"pid {p.pid}: {p.command}" for p in gpu.processes[:3])),
+            advice="see whether its rank died or waits: py-spy dump on its process, the log of its rank (press l)",
+            cluster=node.cluster,
+            run=run.name,
+            node=node.name,
+            sources=(f"node:{node.name}",),
+        )
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        run = state.runs.get(alert.run or "")
+        name, _ = place(alert.subject)
+        if run is None:
+            return f"the run {alert.run} is no longer watched"
+        if name not in run.spec.nodes and run.verdict in TRAINS:
+            return None
+        if run.verdict in PAUSES or (run.verdict in TRAINS and not _steps(run, now)):
+            return f"{run.name}: {run.why}"
+        return gpu_unseen(state, alert, now, _tells_no_use) or self._still_idle(state, alert, run)
+
+    def _still_idle(self, state: State, alert: Alert, run: Run) -> str | None:
+        """After a start of this program: a GPU that was let go of before is idle still, and nobody says whose it is."""
+        if alert.found_at >= state.started_at or run.verdict not in TRAINS:
+            return None
+        name, index = place(alert.subject)
+        gpu = next(gpu for gpu in state.nodes[name].gpus if gpu.index == index)
+        job = state.jobs.get(run.job or "")
+        if (gpu.utilization_pct or 0) > self.busy_pct or _is_others(gpu, None if job is None else job.user or None):
+            return None
+        return f"GPU {index} is idle still, and was let go of before this program began to watch"
+
+
+def _tells_no_use(gpu: Gpu) -> str | None:
+    if gpu.state == "ok" and gpu.utilization_pct is None:
+        return f"GPU {gpu.index} does not tell its utilisation"
+    return not_ok(gpu)
+
+
+def _steps(run: Run, now: Instant) -> bool:
+    """Whether it steps now, and is not between steps: an evaluation that its log does not name makes GPUs idle."""
+    at = run.progress.at
+    return at is not None and now - at <= max(STEPS_AGO, CADENCES * (run.progress.cadence_s or 0.0))
+
+
+def _has_all(job: Job | None, state: State) -> bool:
+    """Whether Slurm gave a job all GPUs of its nodes; of nodes that are not watched, as many as the largest has."""
+    if job is None or job.gpus is None or not job.nodes:
+        return False
+    known = [len(state.nodes[name].gpus) for name in job.nodes if name in state.nodes]
+    unknown = len(job.nodes) - len(known)
+    return bool(known) and job.gpus >= sum(known) + unknown * max(known)
+
+
+def _is_others(gpu: Gpu, user: str | None) -> bool:
+    users = {process.user for process in gpu.processes}
+    return user is not None and bool(users) and not users & {user, None}
+
+
+def _is_its_own(gpu: Gpu, past: Past, user: str | None, began: Instant) -> bool:
+    """Whether the job uses this GPU, or has: it holds memory, has a process, or was let go since the job began."""
+    if _is_others(gpu, user):
+        return False
+    if gpu.processes or (gpu.memory_used_mib or 0) >= EMPTY_MIB:
+        return True
+    return past.emptied.get(gpu.index, -1.0) >= began
+
+
+class GpuLeftover(Rule, frozen=True, kw_only=True):
+    """Memory or processes remain on a GPU without a job: leftovers of an ended job make the next one fail. The rule
+    applies only if Slurm says that the node is idle or, without Slurm, if all runs of the node have ended."""
+
+    name = "gpu-leftover"
+    family = "gpus"
+    origin = "our choice: more than the driver keeps for itself; Meta gcm's check before a job takes 15 MiB"
+    needs_hold = True
+
+    hold: Duration = 600.0
+    """How long the condition must hold before the alert fires: longer than an epilog, and than two polls of Slurm's
+    nodes."""
+    memory_mib: int = EMPTY_MIB
+    """Memory in use without a job, from which on it is a leftover."""
+    process_mib: int = 300
+    """The same for the memory of one process. Monitoring processes use less."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        for node in gpus_seen(state, now):
+            told = state.scheduler_nodes.get(node.name)
+            if (told is not None and told.state != "IDLE") or not any(self._is_left(gpu) for gpu in node.gpus):
+                continue
+            why = _without_a_job(node, state)
+            if why is not None:
+                yield from (self._found(node, gpu, why, state) for gpu in node.gpus if self._is_left(gpu))
+
+    def _is_left(self, gpu: Gpu) -> bool:
+        if (gpu.memory_used_mib or 0) >= self.memory_mib:
+            return True
+        return any((process.memory_mib or 0) >= self.process_mib for process in gpu.processes)
+
+    def _found(self, node: Node, gpu: Gpu, why: str, state: State) -> Finding:
+        slurm = (f"slurm:{node.cluster}",) if has_slurm(state, node.cluster) else ()
+        held = [f"pid {p.pid} of {p.user or '?'}: {p.memory_mib or 0:,} MiB, {p.command or '?'}" for p in gpu.processes]
+        return Finding(
+            rule=self.name,
+            subject=f"gpu:{node.name}/{gpu.index}",
+            severity="warning",
+            summary=f"GPU {gpu.index} of {node.name} holds {gpu.memory_used_mib or 0:,} MiB,"
+            f" by {len(gpu.processes) or 'no'} process{'' if len(gpu.processes) == 1 else 'es'}, though {why}",
+            evidence=tuple(held[:8]) or ("no process is seen that holds it",),
+            advice="end what is left over (kill the pid, or ask its owner); with no process the GPU needs a reset",
+            cluster=node.cluster,
+            node=node.name,
+            sources=(f"node:{node.name}", *slurm),
+        )
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        return gpu_unseen(state, alert, now, _tells_no_memory)
+
+
+def _without_a_job(node: Node, state: State) -> str | None:
+    """In words why no job is on a node; None where one is, or nobody says."""
+    own = [run for run in state.runs.values() if node.name in run.spec.nodes]
+    if has_slurm(state, node.cluster):
+        told = state.scheduler_nodes.get(node.name)
+        if told is None or told.state != "IDLE" or not is_seen(state.sources.get(f"slurm:{node.cluster}")):
+            return None
+        if {"NOT_RESPONDING", "COMPLETING", "POWERING_UP"} & set(told.flags):
+            return None
+        is_held = any(node.name in job.nodes and holds_nodes(job) for job in state.jobs.values())
+        lives = any(run.verdict in TRAINS | PAUSES for run in own)  # by hand, beside the scheduler
+        return None if is_held or lives else "Slurm has no job there"
+    if not own or any(run.verdict not in ("stopped", "finished") for run in own):
+        return None
+    return f"{own[-1].name} is {own[-1].verdict}"

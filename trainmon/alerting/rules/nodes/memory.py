@@ -1,0 +1,191 @@
+"""Hosts whose memory is nearly full, leaks away, or ran out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainmon.alerting.rules.base import Duration, Rule, Share, ago
+from trainmon.alerting.rules.visibility import Whose, is_fresh, node_unseen, nodes_seen
+from trainmon.analysis.nodes.memory_leak import BUCKETS, Leak, leak
+from trainmon.lib.clock import Instant
+from trainmon.lib.text import counted
+from trainmon.model.alert import Alert, Finding
+from trainmon.model.node_history import FAULT_GAP, Counter, Past
+from trainmon.model.state import Node, State
+
+NEW = Past()
+
+
+class MemoryFull(Rule, frozen=True, kw_only=True):
+    """The memory of a host is nearly full: the kernel will kill the largest process, which is the trainer."""
+
+    name = "memory-full"
+    family = "nodes"
+    origin = (
+        "what is not available to a new process; node_exporter warns at 90 %, which pinned memory reaches by design"
+    )
+
+    hold: Duration = 120.0
+    """How long the condition must hold before the alert fires."""
+    full: Share = 0.95
+    """The share from which on it is a warning."""
+    critical: Share = 0.98
+    """The share from which on it is critical."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        whose: Whose | None = None
+        least = min(self.full, self.critical)
+        for node in nodes_seen(state):
+            used, total = node.memory_used_mib, node.memory_total_mib
+            if used is None or not total or used < least * total or not is_fresh(node.host_at, state, node.name, now):
+                continue
+            whose = whose or Whose(state)
+            yield Finding(
+                rule=self.name,
+                subject=f"node:{node.name}",
+                severity="critical" if used >= self.critical * total else "warning",
+                summary=f"{node.name} has {_gib(total - used)} of {_gib(total)} memory left,"
+                f" {100 * used / total:.1f} % is used",
+                evidence=_holders(node),
+                advice="fewer or smaller dataloader workers, less pinned memory; look: ps aux --sort=-rss | head",
+                cluster=node.cluster,
+                run=whose.name(node.name),
+                node=node.name,
+                sources=(f"node:{node.name}",),
+            )
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        return _memory_unseen(state, alert, now)
+
+
+class MemoryLeak(Rule, frozen=True, kw_only=True):
+    """The memory in use on a host grows steadily and will run out. The rule uses the minimum of every ten minutes over
+    up to three hours, so memory that comes and goes is not a leak."""
+
+    name = "memory-leak"
+    family = "nodes"
+    origin = "our choice: a rising minimum over an hour, at a rate that does not slow down"
+
+    keep: Duration = 1_800.0
+    """How long the condition must be gone before the alert resolves: three of the ten-minute windows."""
+    within: Duration = 43_200.0
+    """It fires if the memory would run out within this time."""
+    critical: Duration = 7_200.0
+    """The same for critical."""
+    used: Share = 0.5
+    """A host with less than this share in use is ignored."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        whose: Whose | None = None
+        for node in nodes_seen(state):
+            used, total = node.memory_used_mib, node.memory_total_mib
+            if (
+                used is None
+                or not total
+                or used < self.used * total
+                or not is_fresh(node.host_at, state, node.name, now)
+            ):
+                continue
+            floors = state.pasts.get(node.name, NEW).floors
+            found = leak(floors, total, now)
+            if found is not None and found.full_at - now <= self.within:
+                whose = whose or Whose(state)
+                yield self._found(node, floors, found, whose, now)
+
+    def _found(
+        self, node: Node, floors: tuple[tuple[Instant, int], ...], found: Leak, whose: Whose, now: Instant
+    ) -> Finding:
+        left = found.full_at - now
+        used = node.memory_used_mib or 0
+        return Finding(
+            rule=self.name,
+            subject=f"node:{node.name}",
+            severity="critical" if left <= self.critical else "warning",
+            summary=f"the memory of {node.name} grows by {_gib(round(found.mib_per_hour))} an hour for"
+            f" {ago(now - found.since)}: nothing is left in {ago(left)} ({_gib(used)} of"
+            f" {_gib(node.memory_total_mib or 0)} in use)",
+            evidence=tuple(f"{ago(now - at)} ago: {_gib(floor)}" for at, floor in floors[-7:]),
+            advice="save (S) and restart before it is full; then look for what the dataloader or the logger keeps",
+            cluster=node.cluster,
+            run=whose.name(node.name),
+            node=node.name,
+            sources=(f"node:{node.name}",),
+            since=found.since,
+        )
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        why = _memory_unseen(state, alert, now)
+        if why is not None or alert.node is None:
+            return why
+        node = state.nodes[alert.node]
+        if (node.memory_used_mib or 0) < self.used * (node.memory_total_mib or 0):
+            return None
+        is_known = len(state.pasts.get(alert.node, NEW).floors) > BUCKETS
+        return None if is_known else f"the memory of {alert.node} has been watched for too short a time"
+
+
+def _memory_unseen(state: State, alert: Alert, now: Instant) -> str | None:
+    why = node_unseen(state, alert)
+    if why is not None or alert.node is None:
+        return why
+    node = state.nodes[alert.node]
+    if node.memory_used_mib is None or not is_fresh(node.host_at, state, alert.node, now):
+        return f"{alert.node} does not tell its memory"
+    return None
+
+
+def _holders(node: Node) -> tuple[str, ...]:
+    """Who trains there; the probe does not ask each process for its memory."""
+    commands = dict.fromkeys(p.command for gpu in node.gpus for p in gpu.processes if p.command)
+    return tuple(f"on its GPUs: {command}" for command in list(commands)[:3])
+
+
+def _gib(mib: int) -> str:
+    return f"{mib / 1024:,.0f} GiB" if mib >= 10_240 else f"{mib / 1024:.1f} GiB"
+
+
+class OomKill(Rule, frozen=True, kw_only=True):
+    """The kernel killed processes because memory ran out, on the whole host or in the share of a job."""
+
+    name = "oom-kill"
+    family = "nodes"
+    origin = "any growth of oom_kill in /proc/vmstat; awesome-prometheus-alerts also looks back half an hour"
+
+    news: Duration = 1_800.0
+    """How long the last kill is reported."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        whose: Whose | None = None
+        for name, past in state.pasts.items():
+            counter = past.counters.get("oom_kills")
+            if counter is None or not counter.grown or now - counter.grown[-1].last > self.news:
+                continue
+            if name in state.nodes:
+                whose = whose or Whose(state)
+                yield self._found(name, state.nodes[name].cluster, counter, whose, now)
+
+    def _found(self, name: str, cluster: str, counter: Counter, whose: Whose, now: Instant) -> Finding:
+        burst = [counter.grown[-1]]
+        for growth in reversed(counter.grown[:-1]):
+            if burst[0].first - growth.last > FAULT_GAP:
+                break
+            burst.insert(0, growth)
+        count = sum(growth.by for growth in burst)
+        return Finding(
+            rule=self.name,
+            subject=f"node:{name}",
+            severity="critical" if whose.holds(name) else "warning",
+            summary=f"the kernel ended {count} process{'' if count == 1 else 'es'} on {name} for want of memory,"
+            f" the last {ago(now - burst[-1].last)} ago",
+            evidence=tuple(f"{counted(growth.by, 'kill')} {ago(now - growth.last)} ago" for growth in burst[-6:]),
+            advice="journalctl -k | grep -i oom names them; a dead dataloader worker hangs its rank: watch the run",
+            cluster=cluster,
+            run=whose.name(name),
+            node=name,
+            sources=(f"node:{name}",),
+            since=burst[0].first,
+            event=True,
+        )
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        return None

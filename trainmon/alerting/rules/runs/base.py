@@ -1,0 +1,131 @@
+"""What all rules about runs share: a look at each run, where it is read, and when silence says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from trainmon.alerting.rules.base import Family, Rule, is_seen
+from trainmon.analysis.runs.context import Scene, queue_of
+from trainmon.analysis.runs.exit_status import Queue
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.model.alert import Alert, Finding, Severity
+from trainmon.model.job import Job
+from trainmon.model.state import WANDB, Run, State
+
+LIVING = frozenset({"healthy", "evaluating", "saving", "diverged"})
+"""Verdicts of a run whose steps come."""
+
+SILENT = frozenset({"stalled", "hung", "data-stall"})
+OVER = frozenset({"dead", "stopped", "finished"})
+UNKNOWN = frozenset({"unknown", "idle"})
+"""Verdicts of a run of which nothing can be said."""
+
+BETWEEN = UNKNOWN | SILENT | {"starting", "queued"}
+"""Verdicts under which no new number comes."""
+
+LINES = 5
+"""Lines of a log that are shown as evidence."""
+
+LINE = 300
+"""Characters kept of one."""
+
+
+class RunRule(Rule, frozen=True, kw_only=True):
+    """Looks at one run after the other."""
+
+    family: ClassVar[Family] = "runs"
+    by_age: ClassVar[bool] = False
+    """Whether it finds by how much time has passed, where it does not say so of a finding itself."""
+    unseen_while: ClassVar[frozenset[str]] = UNKNOWN
+    """Verdicts under which it says nothing that an alert is not found any more."""
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        for run in state.runs.values():
+            yield from self.look(state, run, now)
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        """What is wrong with this run."""
+        raise NotImplementedError
+
+    def sources(self, state: State, run: Run) -> tuple[str, ...]:
+        """What it rests on, by name."""
+        return (*log_source(state, run), *slurm_source(state, run))
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        """By the sources that the run has now: its log may be read from another host since."""
+        run = state.runs.get(alert.run or "")
+        if run is None:
+            return f"the run {alert.run} is no longer watched"
+        for name in self.sources(state, run):
+            source = state.sources.get(name)
+            if source is None or not is_seen(source):
+                return f"{name}: {source.error}" if source is not None and source.error else f"{name} does not answer"
+        if run.verdict in self.unseen_while:
+            return f"{run.name} is {run.verdict}: {run.why}"
+        return self.unclear(state, run, now)
+
+    def unclear(self, state: State, run: Run, now: Instant) -> str | None:
+        """Why nothing can be said of this run, though its sources answer."""
+        return None
+
+    def steady(self, state: State, run: Run, since: Instant, now: Instant, within: Seconds) -> Instant:
+        """When an event was, as it was told first: it is read anew after a start, and by clocks that drift."""
+        known = (alert.since for alert in state.alerts.values() if (alert.rule, alert.run) == (self.name, run.name))
+        at = min(since, now)
+        return next((told for told in known if abs(told - at) <= within), at)
+
+    def found(self, state: State, run: Run, severity: Severity, summary: str, **more: Any) -> Finding:
+        """A finding about a run."""
+        known: dict[str, Any] = {
+            "rule": self.name,
+            "subject": f"run:{run.name}",
+            "severity": severity,
+            "summary": summary,
+            "cluster": run.spec.cluster,
+            "run": run.name,
+            "sources": self.sources(state, run),
+            "by_age": self.by_age,
+        }
+        return Finding(**known | more)
+
+
+def log_source(state: State, run: Run) -> tuple[str, ...]:
+    """Where its log is read, else what W&B tells of it."""
+    if run.log is None:
+        return wandb_source(state, run)
+    name = f"wandb:{run.name}" if run.log.host == WANDB else f"node:{run.log.host}"
+    return (name,) if name in state.sources else ()
+
+
+def slurm_source(state: State, run: Run) -> tuple[str, ...]:
+    """Its scheduler, where it has one."""
+    name = f"slurm:{run.spec.cluster}"
+    source = state.sources.get(name)
+    return (name,) if source is not None and source.health != "off" and (run.jobs or run.spec.job) else ()
+
+
+def wandb_source(state: State, run: Run) -> tuple[str, ...]:
+    name = f"wandb:{run.name}"
+    return (name,) if run.spec.wandb is not None and name in state.sources else ()
+
+
+def all_sources(state: State, run: Run) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*log_source(state, run), *slurm_source(state, run), *wandb_source(state, run))))
+
+
+def queue_in(state: State, run: Run) -> Queue | None:
+    """Its jobs, where its scheduler answers."""
+    return queue_of(run, Scene(state.nodes, state.sources, state.jobs, state.actions))
+
+
+def present_in(state: State, run: Run) -> Job | None:
+    """The job of it that runs now, where its scheduler answers."""
+    queue = queue_in(state, run)
+    return None if queue is None else queue.present
+
+
+def tail(run: Run, count: int = LINES) -> tuple[str, ...]:
+    """The last lines of its log."""
+    lines = () if run.log is None else run.log.lines[-4 * count :]
+    return tuple(line[:LINE] for line in lines if line.strip())[-count:]

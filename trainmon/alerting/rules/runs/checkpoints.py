@@ -1,0 +1,177 @@
+"""Rules about a run's checkpoints: one is overdue, the last is torn, a restart would fail or take another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from trainmon.alerting.rules.base import Duration, ago
+from trainmon.alerting.rules.runs import advice
+from trainmon.alerting.rules.runs.base import BETWEEN, LIVING, RunRule, queue_in
+from trainmon.analysis.checkpoints.resume import NONE_FOUND
+from trainmon.lib.clock import Instant
+from trainmon.lib.text import counted, duration
+from trainmon.model.alert import Finding
+from trainmon.model.checkpoint import Checkpoint, Checkpoints
+from trainmon.model.state import Run, State
+
+FASTER = 0.25
+"""A run may have become so much faster since; lines of a log come as often as steps, or more seldom."""
+
+
+class CheckpointRule(RunRule, frozen=True, kw_only=True):
+    """Rests on the host that lists the directory."""
+
+    by_age: ClassVar[bool] = True
+    unseen_while: ClassVar[frozenset[str]] = frozenset()
+
+    def sources(self, state: State, run: Run) -> tuple[str, ...]:
+        host = None if run.checkpoints is None else run.checkpoints.host
+        return (f"node:{host}",) if host is not None and f"node:{host}" in state.sources else ()
+
+    def unclear(self, state: State, run: Run, now: Instant) -> str | None:
+        known = run.checkpoints
+        if known is None:
+            return "its checkpoints have not been listed yet"
+        return None if known.error is None else f"its checkpoints cannot be listed: {known.error}"
+
+
+class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
+    """The run trains, but has committed no checkpoint for longer than it ever takes."""
+
+    name: ClassVar[str] = "checkpoint-overdue"
+    origin: ClassVar[str] = "twice its own interval; BLOOM lost 7 h with sparse saves, then saved every 3 h"
+    unseen_while: ClassVar[frozenset[str]] = BETWEEN
+
+    times: float = 2.0
+    """This many times its usual interval, in steps (if they are known) and in time. Both must be exceeded, because
+    names may count epochs."""
+    first: Duration = 21_600.0
+    """How long a job may train without a first checkpoint."""
+    hold: Duration = 120.0
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        known = run.checkpoints
+        if known is None or known.error is not None or run.verdict not in LIVING or known.writing is not None:
+            return
+        last = known.committed
+        words = self._without_any(state, run, now) if last is None else self._late(run, known, last, now)
+        if words is None:
+            return
+        lost = known.at_risk(run.progress.step) if _counts_steps(run, known) else None
+        risk = f"; {counted(lost, 'step')} are at risk" if lost else ""
+        yield self.found(
+            state,
+            run,
+            "warning",
+            f"{words}{risk}",
+            evidence=(known.path, *((known.note,) if known.note else ())),
+            advice=f"{advice.saves(run)}; see whether its disk is full (key 3) and what its log says of saving (key 4)",
+            since=None if last is None else last.at,
+        )
+
+    def unclear(self, state: State, run: Run, now: Instant) -> str | None:
+        is_writing = run.checkpoints is not None and run.checkpoints.writing is not None
+        return super().unclear(state, run, now) or ("one is being written" if is_writing else None)
+
+    def _late(self, run: Run, known: Checkpoints, last: Checkpoint, now: Instant) -> str | None:
+        if last.at is None:
+            return None
+        age, step = now - last.at, run.progress.step
+        is_old = None if not known.every_s else age > self.times * known.every_s + (known.save_s or 0.0)
+        if known.every_steps and last.step is not None and step is not None and _counts_steps(run, known):
+            is_late = step - last.step > self.times * known.every_steps and is_old is not False
+            usual = f"every {known.every_steps:,} steps"
+        elif is_old is not None:
+            is_late = is_old
+            usual = f"every {duration(known.every_s or 0.0)}"
+        else:
+            return None
+        which = "" if last.step is None else f", of step {last.step:,},"
+        return (
+            f"the last checkpoint of {run.name}{which} is {ago(age)} old; usually it saves {usual}" if is_late else None
+        )
+
+    def _without_any(self, state: State, run: Run, now: Instant) -> str | None:
+        queue = queue_in(state, run)
+        job = None if queue is None else queue.present
+        if job is None or job.started_at is None or now - job.started_at < self.first:
+            return None
+        return f"{run.name} trains for {ago(now - job.started_at)} in job {job.id}, and has no checkpoint at all"
+
+
+class CheckpointTorn(CheckpointRule, frozen=True, kw_only=True):
+    """The last save is incomplete, and nobody writes it any more."""
+
+    name: ClassVar[str] = "checkpoint-torn"
+    origin: ClassVar[str] = "Bekman: the very last checkpoint may not have been finished"
+
+    hold: Duration = 60.0
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        known = run.checkpoints
+        if known is None or known.error is not None:
+            return
+        last = known.committed
+        whole_at = 0.0 if last is None else last.at or 0.0
+        torn = [one for one in known.list if one.state == "torn" and (one.at or 0.0) > whole_at]
+        if not torn:
+            return
+        one, lost = torn[0], known.at_risk(run.progress.step)
+        age = "" if one.at is None else f" {ago(now - one.at)} ago"
+        back = "there is no whole one" if last is None else f"the last whole one is {_called(last)}"
+        risk = f", {counted(lost, 'step')} back" if lost and last is not None else ""
+        again = f"{advice.saves(run)}; " if run.verdict in LIVING else ""
+        yield self.found(
+            state,
+            run,
+            "warning",
+            f"the last save of {run.name}, {_called(one)}, ended torn{age}: {one.why}; {back}{risk}",
+            evidence=tuple(f"{other.path}: {other.why}" for other in torn[:5]),
+            advice=f"see whether its disk is full (key 3); {again}do not resume from the torn one",
+            since=one.at,
+        )
+
+
+class CheckpointPointer(CheckpointRule, frozen=True, kw_only=True):
+    """A restart would fail, or would take an incomplete checkpoint or an older one than the last."""
+
+    name: ClassVar[str] = "checkpoint-pointer"
+    origin: ClassVar[str] = "NeMo #3390: a quota ended the write of LATEST, and two more jobs resumed from before"
+
+    hold: Duration = 300.0
+    """How long the condition must hold before the alert fires: the pointer moves after the commit."""
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        known = run.checkpoints
+        problem = None if known is None or known.error is not None else _problem(known.problem)
+        if known is None or problem is None or run.verdict == "finished":
+            return
+        is_next = run.verdict in ("dead", "queued", "starting")
+        yield self.found(
+            state,
+            run,
+            "critical" if is_next else "warning",
+            f"a restart of {run.name} would go wrong: {problem}",
+            evidence=(known.path, *((f"it would resume from {known.resumes}",) if known.resumes else ())),
+            advice="put the pointer right, or move what is torn away, before its next attempt starts"
+            + (f"; H holds the job that waits: trainmon-tui hold {run.name}" if run.verdict == "queued" else ""),
+        )
+
+
+def _counts_steps(run: Run, known: Checkpoints) -> bool:
+    """Whether the numbers in their names are steps: between two of them there is time for so many. Some are epochs."""
+    if not known.every_steps or not known.every_s or not run.progress.cadence_s:
+        return True
+    return known.every_steps * run.progress.cadence_s >= FASTER * known.every_s
+
+
+def _problem(words: str | None) -> str | None:
+    """What is wrong, without what is so at the begin of every training: nothing was saved yet, or not all was read."""
+    parts = [] if words is None else words.split("; ")
+    usual = ("nothing was saved yet", f"{NONE_FOUND} so far", f"{NONE_FOUND} yet")
+    return "; ".join(part for part in parts if not any(one in part for one in usual)) or None
+
+
+def _called(one: Checkpoint) -> str:
+    return one.path.rpartition("/")[2] if one.step is None else f"step {one.step:,}"

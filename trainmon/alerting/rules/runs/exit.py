@@ -1,0 +1,266 @@
+"""Rules about the end of a run: dead, stopped by a person, finished, ended short of its target; and its restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, NamedTuple
+
+from trainmon.alerting.rules.base import Duration, ago
+from trainmon.alerting.rules.runs import advice
+from trainmon.alerting.rules.runs.base import LIVING, OVER, RunRule, all_sources, queue_in, tail
+from trainmon.alerting.rules.runs.crash_loop import FAILED, begun_in_vain, in_a_row, is_well, ordinal, words
+from trainmon.analysis.runs.context import target, where
+from trainmon.analysis.runs.exit_status import SOMEBODY, Queue, has_begun, how_it_ended, who_stopped
+from trainmon.analysis.wandb import metric_names as wandb_keys
+from trainmon.lib.clock import Instant
+from trainmon.model.alert import Alert, Finding
+from trainmon.model.job import Job
+from trainmon.model.state import Run, State
+
+
+class RunDead(RunRule, frozen=True, kw_only=True):
+    """A run ended before its target and no person ended it, or its attempts fail one after another. It is a warning if
+    the next job already waits or Slurm has requeued the job."""
+
+    name: ClassVar[str] = "run-dead"
+    origin: ClassVar[str] = "Linum's monitor: page at once, day or night; BLOOM's is-job-running watchdog"
+    may_flap: ClassVar[bool] = False
+
+    hold: Duration = 60.0
+    """How long the condition must hold before the alert fires, if accounting may still name a person or the next job
+    waits. Otherwise the alert fires at once."""
+    requeued: Duration = 900.0
+    """How long after its last step a job that Slurm has requeued may wait. Slurm itself makes it wait two minutes."""
+    attempts: int = 3
+    """This many attempts that fail in a row, or that start and make no step, are critical, even if the next has
+    started."""
+    attempts_within: Duration = 21_600.0
+    """The attempts are counted within this time."""
+    settled: Duration = 1_800.0
+    """How long the next attempt must train before the alert resolves."""
+
+    def sources(self, state: State, run: Run) -> tuple[str, ...]:
+        return all_sources(state, run)
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        queue = queue_in(state, run)
+        again = self._again(state, run, queue, now)
+        if again is not None:
+            yield again
+            return
+        if run.verdict == "queued" and queue is not None:
+            yield from self._waits(state, run, queue, now)
+            yield from self._waits_anew(state, run, queue, now)
+        if run.verdict != "dead" or _short_of(run, queue) is not None or _stopped_alert(state, run, queue) is not None:
+            return
+        last = None if queue is None else queue.ended
+        is_said = last is None or last.stage == "ended"
+        is_ours = not run.spec.found or run.progress.step is not None
+        yield self.found(
+            state,
+            run,
+            "critical" if is_ours else "info",
+            f"{run.name} is dead: {run.why.removeprefix('no job: ')}",
+            evidence=tail(run),
+            advice=advice.requeues(state, run),
+            since=_ended_at(run, queue),
+            proven=is_said,
+            by_age=last is None,
+        )
+
+    def _again(self, state: State, run: Run, queue: Queue | None, now: Instant) -> Finding | None:
+        """Its attempts fail one after another. One that is dead now is told as such."""
+        if queue is None or run.verdict in OVER:
+            return None
+        failed = in_a_row(queue, self.attempts_within, now)
+        if len(failed) < self.attempts:
+            failed, job = (), queue.present or queue.waiting
+            if job is not None and _asked_for(state, run, job, run.progress.at or 0.0):
+                return None
+            if run.verdict in LIVING or begun_in_vain(state, run, self.attempts_within, now) < self.attempts:
+                return None
+        elif is_well(run, queue, self.settled, now) or who_stopped(run, failed[0], state.actions, now) is not None:
+            return None
+        return self.found(
+            state,
+            run,
+            "critical",
+            words(run, failed, now),
+            evidence=(*(how_it_ended(job, now) for job in failed[:5]), *tail(run)),
+            advice=f"end the chain before it burns all that waits ({advice.cancels(run)}), see what its log says (key "
+            "4), and whether all failed on the same node (key 7): X keeps the waiting jobs off it",
+            since=failed[-1].ends_at if failed else run.progress.at,
+            proven=True,
+        )
+
+    def _waits(self, state: State, run: Run, queue: Queue, now: Instant) -> Iterator[Finding]:
+        """Its last attempt failed, and the next waits: nothing trains."""
+        last, waiting = queue.ended, queue.waiting
+        if last is None or waiting is None or last.state not in FAILED or not has_begun(last):
+            return
+        if who_stopped(run, last, state.actions, now) is not None:
+            return
+        yield self.found(
+            state,
+            run,
+            "warning",
+            f"{run.name} has failed, and does not train until its next job starts: {run.why}",
+            evidence=tail(run),
+            advice=f"see whether the next would fail, too (its log, key 4); H holds it: trainmon-tui hold {run.name}",
+            since=last.ends_at,
+        )
+
+    def _waits_anew(self, state: State, run: Run, queue: Queue, now: Instant) -> Iterator[Finding]:
+        """Slurm has taken its job off its nodes (one failed, or another job went first), and nobody asked for that."""
+        job, last_at = queue.waiting, run.progress.at
+        if job is None or queue.ended is not None or not job.restarts or last_at is None:
+            return
+        if now - last_at < self.requeued or job.priority == 0 or _asked_for(state, run, job, last_at):
+            return
+        yield self.found(
+            state,
+            run,
+            "warning",
+            f"{run.name} does not train: Slurm has requeued its job, for the {ordinal(job.restarts)} time; {run.why}; "
+            f"its last step was {ago(now - last_at)} ago, {where(run.progress)}",
+            evidence=tail(run),
+            advice="its place in the queue: key 7; whether one of its nodes failed: sinfo -R; a smaller job or another "
+            "partition may start sooner",
+            since=last_at,
+            by_age=True,
+        )
+
+
+class EndedEarly(RunRule, frozen=True, kw_only=True):
+    """The job or W&B says that the run ended well, but the run did not reach its target."""
+
+    name: ClassVar[str] = "ended-early"
+    origin: ClassVar[str] = "exit status 0 is success only at the target step"
+    may_flap: ClassVar[bool] = False
+
+    def sources(self, state: State, run: Run) -> tuple[str, ...]:
+        return all_sources(state, run)
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        queue = queue_in(state, run)
+        short = _short_of(run, queue) if run.verdict == "dead" else None
+        if short is None or _stopped_alert(state, run, queue) is not None:
+            return
+        yield self.found(
+            state,
+            run,
+            "critical",
+            f"{run.name} ended as if it were done, at step {short.step:,} of {short.goal:,}: {run.why}",
+            evidence=tail(run),
+            advice=f"if that was all, correct target_step in its [[run]]; else {advice.requeues(state, run)}",
+            since=_ended_at(run, queue),
+        )
+
+
+class RunStopped(RunRule, frozen=True, kw_only=True):
+    """A person ended the run: by its kill switch, by cancelling its job, or with a key of the dashboard."""
+
+    name: ClassVar[str] = "run-stopped"
+    origin: ClassVar[str] = "what a person did on purpose is information, not an alarm"
+
+    hold: Duration = 60.0
+    """How long to wait for accounting to name who cancelled the job. Otherwise the alert fires at once."""
+
+    def sources(self, state: State, run: Run) -> tuple[str, ...]:
+        return all_sources(state, run)
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        queue = queue_in(state, run)
+        told = _stopped_alert(state, run, queue) if run.verdict == "dead" else None
+        if run.verdict != "stopped" and told is None:
+            return
+        yield self.found(
+            state,
+            run,
+            "info",
+            f"{run.name} was stopped by a person: {run.why}" if told is None else told.summary,
+            evidence=tail(run, 3),
+            advice=f"nothing, if that was meant; to go on, {advice.requeues(state, run)}",
+            since=_ended_at(run, queue),
+            proven=not run.why.startswith(SOMEBODY),
+            person=True,
+        )
+
+
+class Finished(RunRule, frozen=True, kw_only=True):
+    """The run has reached its target step."""
+
+    name: ClassVar[str] = "finished"
+    origin: ClassVar[str] = "our choice"
+
+    new_for: Duration = 43_200.0
+    """A daemon that starts later still reports it until this long after the last step."""
+
+    def sources(self, state: State, run: Run) -> tuple[str, ...]:
+        return all_sources(state, run)
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        since = _finished_at(run)
+        if run.verdict != "finished" or since is None or now - since > self.new_for:
+            return
+        loss = "" if run.progress.loss is None else f", loss {run.progress.loss:.4g}"
+        yield self.found(
+            state,
+            run,
+            "info",
+            f"{run.name} has finished: {run.why}{loss}; its last step was {ago(now - since)} ago",
+            evidence=tail(run, 3),
+            since=self.steady(state, run, since, now, 600.0),
+            event=True,
+            proven=True,
+        )
+
+
+class _Short(NamedTuple):
+    step: int
+    goal: int
+
+
+def _asked_for(state: State, run: Run, job: Job, since: Instant) -> bool:
+    """Whether a person has it requeued from here."""
+    return any(
+        record.action.verb == "requeue" and (record.action.run == run.name or record.action.job == job.key)
+        and record.done_at is not None and record.done_at >= since - 60.0
+        for record in state.actions.values()
+    )  # fmt: skip
+
+
+def _short_of(run: Run, queue: Queue | None) -> _Short | None:
+    """Where it ended as if it were done, and where it should have."""
+    goal = target(run)
+    current = None if run.wandb is None else run.wandb.current
+    by_wandb = None if current is None else wandb_keys.step_of(current)
+    step = max(run.progress.step or 0, by_wandb or 0)
+    if goal is None or step >= goal or (run.progress.step is None and by_wandb is None):
+        return None
+    last = None if queue is None else queue.ended
+    if last is not None:
+        return _Short(step, goal) if last.state == "COMPLETED" else None
+    is_said = current is not None and current.state == "finished" and run.wandb is not None and not run.wandb.active
+    return _Short(step, goal) if is_said else None
+
+
+def _ended_at(run: Run, queue: Queue | None) -> Instant | None:
+    """When it ended, by its job; else when its last step came."""
+    last = None if queue is None else queue.ended
+    at = None if last is None else last.ends_at or last.gone_at
+    return at if at is not None else run.progress.at
+
+
+def _stopped_alert(state: State, run: Run, queue: Queue | None) -> Alert | None:
+    """That it was told before that a person had made this end: this program may have begun anew since."""
+    ended = _ended_at(run, queue)
+    known = (one for one in state.alerts.values() if one.is_open and (one.rule, one.run) == (RunStopped.name, run.name))
+    return next((one for one in known if ended is not None and abs(one.since - ended) <= 60.0), None)
+
+
+def _finished_at(run: Run) -> Instant | None:
+    if run.progress.at is not None:
+        return run.progress.at
+    current = None if run.wandb is None else run.wandb.current
+    return None if current is None else current.heartbeat_at

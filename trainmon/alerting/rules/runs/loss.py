@@ -1,0 +1,259 @@
+"""Rules about what the steps teach: a loss that is no number, a spike, skipped steps, a loss scale at its floor."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import ClassVar
+
+from trainmon.alerting.rules.base import Duration, ago
+from trainmon.alerting.rules.runs import advice
+from trainmon.alerting.rules.runs.base import BETWEEN, LIVING, RunRule, log_source, present_in, tail, wandb_source
+from trainmon.analysis.runs.loss import AT_LEAST, SIGMAS
+from trainmon.analysis.runs.throughput import loss_scale
+from trainmon.lib.clock import Instant
+from trainmon.lib.text import counted
+from trainmon.model.alert import Alert, Finding
+from trainmon.model.state import Run, State
+from trainmon.model.wandb import LossTrouble
+
+ROSE = re.compile(r"^(the .* rose to .* \(usually (\S+) to (\S+)\)) ")
+"""In our own summary: what happened, and between which values nine of ten were before."""
+
+SIGMAS_BETWEEN = 3.29
+"""Of numbers that are normally distributed, between these two."""
+
+
+class NumberRule(RunRule, frozen=True, kw_only=True):
+    """About a number that comes with the steps: while none comes, nothing is said."""
+
+    unseen_while: ClassVar[frozenset[str]] = BETWEEN
+
+    def sources(self, state: State, run: Run) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*log_source(state, run), *_told_by_wandb(state, run))))
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        """What was learnt of its numbers is learnt anew after a start of this program: that alone ends nothing."""
+        why = super().blind(state, alert, now)
+        run = state.runs.get(alert.run or "")
+        if why is not None or run is None or alert.found_at >= state.started_at or run.verdict not in LIVING:
+            return why
+        return self.unlearnt(state, run, alert)
+
+    def unlearnt(self, state: State, run: Run, alert: Alert) -> str | None:
+        """Why an alert from before this program's start is not over, though it is not found."""
+        return None
+
+
+class LossNan(NumberRule, frozen=True, kw_only=True):
+    """The loss is NaN or infinite."""
+
+    name: ClassVar[str] = "loss-nan"
+    origin: ClassVar[str] = "KempnerForge ends a run after several bad steps in a row; a loss scaler skips single ones"
+
+    steps: int = 3
+    """This many bad steps in a row fire. Fewer fire if they last for a minute."""
+    hold: Duration = 0.0
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        trouble = _trouble(run, "nan")
+        if trouble is None or run.verdict not in LIVING:
+            return
+        count = max(1, (run.progress.step or 0) - int(trouble.step) + 1)
+        if count < self.steps and now - trouble.at < 60.0:
+            return
+        steps = f", {counted(count, 'step')} and" if count > 1 else ","
+        value = "NaN" if math.isnan(trouble.value) else "infinite"
+        since = f"{value} since step {trouble.step:,.0f}{steps} {ago(now - trouble.at)} ago"
+        if _denies(run, trouble):
+            yield self._odd(state, run, trouble, since)
+            return
+        yield self.found(
+            state,
+            run,
+            "critical",
+            f"the {trouble.key} of {run.name} is {since}",
+            evidence=tail(run),
+            advice=f"before it saves that, {advice.ends(run)}; then go back to a checkpoint from before step "
+            f"{trouble.step:,.0f}",
+            since=trouble.at,
+            by_age=count < self.steps,
+        )
+
+    def unclear(self, state: State, run: Run, now: Instant) -> str | None:
+        is_one = run.verdict in LIVING and _trouble(run, "nan") is not None
+        return "it has just begun to be one anew" if is_one else None
+
+    def _odd(self, state: State, run: Run, trouble: LossTrouble, since: str) -> Finding:
+        """W&B shows it, and the log shows numbers: it may be another metric, or a rank's that has no data."""
+        return self.found(
+            state,
+            run,
+            "warning",
+            f"the {trouble.key} of {run.name} is {since} in W&B, while its log says {run.progress.loss:.4g} at step "
+            f"{run.progress.step or 0:,}",
+            evidence=tail(run),
+            advice="compare its curve (key 6) with its log (key 4): it may be the metric of one rank alone",
+            since=trouble.at,
+        )
+
+
+class LossSpike(NumberRule, frozen=True, kw_only=True):
+    """The loss has jumped out of its usual band and has not come back."""
+
+    name: ClassVar[str] = "loss-spike"
+    origin: ClassVar[str] = "OLMo-core: 6 standard deviations above the last 128 losses; here around their median"
+    needs_hold: ClassVar[bool] = True
+
+    hold: Duration = 120.0
+    """How long the condition must hold before the alert fires: a single step may jump and come back."""
+    keep: Duration = 600.0
+    settled: Duration = 43_200.0
+    """After this long, the higher loss counts as usual."""
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        if run.verdict not in LIVING:
+            return
+        told = self._told(state, run, now)
+        trouble = _trouble(run, "spike")
+        if told is not None:
+            yield self._found(state, run, *told, now)
+        elif trouble is not None and not trouble.after and not _is_single(run, trouble):
+            yield self._found(state, run, self._words(run, trouble), trouble.at, now)
+
+    def _told(self, state: State, run: Run, now: Instant) -> tuple[str, Instant] | None:
+        """What rose before, and when, while the loss has not come back: soon the band of the last steps is that of
+        the spike itself."""
+        loss = run.progress.loss
+        for alert in state.alerts.values():
+            if not alert.is_open or (alert.rule, alert.run) != (self.name, run.name):
+                continue
+            rose = ROSE.search(alert.summary)
+            if rose is None or loss is None or now - alert.since > self.settled:
+                return None
+            low, high = float(rose[2]), float(rose[3])
+            middle = (low + high) / 2
+            width = max(SIGMAS * (high - low) / SIGMAS_BETWEEN, AT_LEAST * abs(middle))
+            if loss > middle + width:
+                return rose[1], alert.since
+        return None
+
+    def _words(self, run: Run, trouble: LossTrouble) -> str:
+        usual = "" if trouble.low is None else f" (usually {trouble.low:.3g} to {trouble.high:.3g})"
+        return f"the {trouble.key} of {run.name} rose to {trouble.value:.3g} at step {trouble.step:,.0f}{usual}"
+
+    def _found(self, state: State, run: Run, words: str, since: Instant, now: Instant) -> Finding:
+        progress = run.progress
+        is_known = progress.loss is not None and progress.step is not None
+        is_now = f", and is {progress.loss:.3g} at step {progress.step:,}" if is_known else ""
+        return self.found(
+            state,
+            run,
+            "warning",
+            f"{words} {ago(now - since)} ago{is_now}",
+            evidence=tail(run),
+            advice="look at its curve (key 6); if it does not come back, go back to a checkpoint from before, "
+            "skip that data, or lower the learning rate",
+            since=since,
+        )
+
+
+class SkippedSteps(NumberRule, frozen=True, kw_only=True):
+    """Every recent iteration was skipped: the run makes steps but does not learn."""
+
+    name: ClassVar[str] = "skipped-steps"
+    origin: ClassVar[str] = "Megatron's loss scale starts at 2^32 and skips about 16 iterations until it fits"
+
+    steps: int = 20
+    """This many skipped iterations in a row."""
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        progress = run.progress
+        skipped = max(progress.skipped_in_row, run.memory.skipped_in_row)
+        if skipped < self.steps or run.verdict not in LIVING:
+            return
+        scale = loss_scale(run)
+        words = "" if scale is None else f"; the loss scale is {scale:g}"
+        yield self.found(
+            state,
+            run,
+            "warning",
+            f"{run.name} has skipped {skipped:,} iterations in a row, until step {progress.step or 0:,}{words}",
+            evidence=tail(run),
+            advice="its gradients overflow: look at its loss and gradient norm (key 6); go back to a checkpoint from "
+            "before, or train in bf16",
+            since=progress.skipping_since,
+        )
+
+    def unlearnt(self, state: State, run: Run, alert: Alert) -> str | None:
+        skipped = max(run.progress.skipped_in_row, run.memory.skipped_in_row)
+        return f"{counted(skipped, 'skipped iteration')} since this program began" if skipped else None
+
+
+class LossScaleFloor(NumberRule, frozen=True, kw_only=True):
+    """The loss scale has fallen to its minimum: the next overflow ends the run, or it no longer learns."""
+
+    name: ClassVar[str] = "loss-scale-floor"
+    origin: ClassVar[str] = "the minimum of Megatron and DeepSpeed is 1; a constant 1, as with bf16, does not count"
+
+    floor: float = 1.0
+    """The minimum loss scale of the trainer."""
+    keep: Duration = 600.0
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        memory, scale = run.memory, loss_scale(run)
+        peak = memory.scale_peak
+        words: str | None = None
+        since: Instant | None = None
+        if memory.floor_at is not None and now - memory.floor_at <= self.keep:
+            words, since = f"its log said {ago(now - memory.floor_at)} ago that it cannot sink further", memory.floor_at
+        elif run.verdict in LIVING and scale is not None and peak is not None and scale <= self.floor < peak:
+            words = f"it is {scale:g} at step {run.progress.step or 0:,}, and was {peak:g}"
+        if words is None:
+            return
+        yield self.found(
+            state,
+            run,
+            "critical",
+            f"the loss scale of {run.name} is at its floor: {words}",
+            evidence=(memory.floor, *tail(run, 4)) if since is not None else tail(run),
+            advice=f"every gradient overflows: {advice.ends(run)}; go back to a checkpoint from before, lower the "
+            "learning rate, or train in bf16",
+            since=since,
+        )
+
+    def unlearnt(self, state: State, run: Run, alert: Alert) -> str | None:
+        scale, job = loss_scale(run), present_in(state, run)
+        if scale is None or scale > self.floor or (job is not None and (job.started_at or 0.0) > alert.found_at):
+            return None
+        return f"it is {scale:g} still; what it was before this program began is not known"
+
+
+def _denies(run: Run, trouble: LossTrouble) -> bool:
+    """Whether the log itself shows a number since W&B has shown none."""
+    progress = run.progress
+    if trouble is run.memory.trouble or "loss" not in progress.said or "loss" in progress.borrowed:
+        return False
+    is_number = progress.loss is not None and math.isfinite(progress.loss)
+    return is_number and progress.at is not None and progress.at > trouble.at
+
+
+def _is_single(run: Run, trouble: LossTrouble) -> bool:
+    """Whether no step came after it yet: trainers that log rarely show one step for minutes."""
+    return run.progress.at is not None and run.progress.at <= trouble.at
+
+
+def _trouble(run: Run, kind: str) -> LossTrouble | None:
+    """What is odd about its loss, by its log; where that tells none, by W&B."""
+    by_log, wandb = run.memory.trouble, run.wandb
+    if by_log is not None and by_log.state == kind:
+        return by_log
+    by_wandb = None if wandb is None or wandb.phase not in ("active", "several") else wandb.trouble
+    if by_wandb is None or by_wandb.state != kind:
+        return None
+    return by_wandb if kind == "nan" or not run.memory.losses else None
+
+
+def _told_by_wandb(state: State, run: Run) -> tuple[str, ...]:
+    return wandb_source(state, run) if "loss" in run.progress.borrowed else ()

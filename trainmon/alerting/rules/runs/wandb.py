@@ -1,0 +1,92 @@
+"""Rules about what W&B shows of a run: several where one is expected, and a heartbeat that it has lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from trainmon.alerting.rules.base import Duration
+from trainmon.alerting.rules.runs.base import LIVING, OVER, UNKNOWN, RunRule, wandb_source
+from trainmon.analysis.wandb.active_run import label
+from trainmon.lib.clock import Instant
+from trainmon.model.alert import Finding
+from trainmon.model.state import Run, State
+
+LOST = ("waiting", "overdue")
+
+
+class WandbRule(RunRule, frozen=True, kw_only=True):
+    """Rests on W&B alone."""
+
+    unseen_while: ClassVar[frozenset[str]] = frozenset()
+
+    def sources(self, state: State, run: Run) -> tuple[str, ...]:
+        return wandb_source(state, run)
+
+    def unclear(self, state: State, run: Run, now: Instant) -> str | None:
+        return "W&B has not told of it yet" if run.wandb is None else None
+
+
+class WandbSeveralActive(WandbRule, frozen=True, kw_only=True):
+    """Several W&B runs are active where exactly one is expected: two trainings may write the same checkpoints."""
+
+    name: ClassVar[str] = "wandb-several-active"
+    origin: ClassVar[str] = "Linum: exactly one active run in a group; anything else is an error"
+    needs_hold: ClassVar[bool] = True
+
+    hold: Duration = 120.0
+    """How long the condition must hold before the alert fires: the previous run may still be shutting down."""
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        wandb = run.wandb
+        if wandb is None or wandb.phase != "several":
+            return
+        known = {one.id: one for one in wandb.runs}
+        active = [known[name] for name in wandb.active if name in known]
+        yield self.found(
+            state,
+            run,
+            "warning",
+            f"W&B of {run.name}: {wandb.why}",
+            evidence=tuple(f"{label(one)}: {one.url or one.path}" for one in active[:10]),
+            advice="end the one that is not meant (key 7, C cancels its job), or give them groups of their own",
+            since=wandb.since,
+        )
+
+
+class WandbHeartbeatLost(WandbRule, frozen=True, kw_only=True):
+    """W&B receives no heartbeat from the run any more, and nothing else says that the run has ended."""
+
+    name: ClassVar[str] = "wandb-heartbeat-lost"
+    origin: ClassVar[str] = "W&B's server gives up after 5m; a lost heartbeat does not mean an end"
+    needs_hold: ClassVar[bool] = True
+
+    hold: Duration = 300.0
+    """How long the condition must hold before the alert fires: a network failure of some minutes is not a fault of the
+    run."""
+
+    def unclear(self, state: State, run: Run, now: Instant) -> str | None:
+        is_lost = run.wandb is not None and run.wandb.phase in LOST
+        if is_lost and run.verdict not in OVER | {"queued"}:
+            return f"W&B does not hear it, and {run.name} is {run.verdict}"
+        return super().unclear(state, run, now)
+
+    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        wandb = run.wandb
+        if wandb is None or wandb.phase not in LOST:
+            return
+        is_going = run.verdict in LIVING
+        if not is_going and not (wandb.phase == "overdue" and run.verdict in UNKNOWN | {"starting"}):
+            return
+        also = "; training goes on by its log" if is_going else f"; it is {run.verdict}: {run.why}"
+        current = wandb.current
+        yield self.found(
+            state,
+            run,
+            "warning",
+            f"W&B has lost {run.name}: {wandb.why}{also}",
+            evidence=() if current is None else (f"{label(current)}: {current.url or current.path}",),
+            advice="look whether its nodes reach W&B (its log may say so, key 4); what it logs is kept there and can "
+            "be sent later: wandb sync",
+            since=wandb.since,
+        )

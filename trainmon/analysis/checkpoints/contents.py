@@ -1,0 +1,147 @@
+"""What is in a checkpoint directory, as the layouts ask for it: markers, shards, pointers. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from trainmon.model.probe_wire import CheckpointEntry, FileGroup
+
+RESAVED = 30.0
+"""Seconds that a shard may be newer than its marker: on Lustre the times are those of different nodes' clocks."""
+
+
+LONGEST_STEP = 15
+"""Digits."""
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry that is a checkpoint. Times are the node's."""
+
+    name: str
+    layout: str
+    step: int | None = None
+    lacks: str = ""
+    """What it lacks to be whole, in words; nothing when it is whole."""
+    why: str = ""
+    began: float | None = None
+    newest: float = 0.0
+    """When something in it was last written."""
+    committed_at: float = 0.0
+    """The time of its marker, else of its newest file."""
+    bytes: int | None = None
+    shards: int | None = None
+    """How many files it has of those that its neighbours should have as many of."""
+    is_unclear: bool = False
+    """Whether it was not looked through, so that what it lacks is not known."""
+
+
+class Contents:
+    """What is in one entry."""
+
+    def __init__(self, entry: CheckpointEntry) -> None:
+        self.entry = entry
+        self.by_pattern = {group.pattern: group for group in entry.groups}
+        self.newest = max([group.newest for group in entry.groups] or [entry.mtime])
+
+    def has(self, pattern: str) -> bool:
+        return pattern in self.by_pattern
+
+    def like(self, expression: str) -> list[FileGroup]:
+        """The groups whose pattern has a part that matches."""
+        return [group for group in self.entry.groups if re.search(expression, group.pattern)]
+
+    def count(self, expression: str) -> int:
+        return sum(group.count for group in self.like(expression))
+
+    def marker(self, pattern: str) -> str:
+        """What is lacking of a marker that is written last: nothing, or words."""
+        group = self.by_pattern.get(pattern)
+        if group is None:
+            return f"no {pattern} yet"
+        return "" if group.bytes else f"{pattern} is empty"
+
+    def found(
+        self, layout: str, step: int | None, lacks: str, *, marker: str | None = None, shards: int | None = None
+    ) -> Found:
+        """It as a checkpoint of a layout; `marker` is the file whose time is that of the commit."""
+        entry = self.entry
+        is_link = entry.kind == "link"
+        committed = self.by_pattern.get(marker or "")
+        is_single = sum(group.count for group in entry.groups) < 2
+        return Found(
+            name=entry.name,
+            layout=layout,
+            step=step,
+            lacks="" if is_link else lacks,
+            why=f"a link to {entry.target}, not looked into" if is_link else "",
+            began=None if is_single else min(group.oldest for group in entry.groups),
+            newest=self.newest,
+            committed_at=committed.newest if committed else self.newest,
+            bytes=entry.bytes,
+            shards=shards or None,
+            is_unclear=bool(lacks) and not is_link and (entry.cut or entry.error is not None),
+        )
+
+
+class Folder:
+    """The directory: what all entries are, by name."""
+
+    def __init__(self, entries: Iterable[CheckpointEntry], t: float, steady: frozenset[str] = frozenset()) -> None:
+        self.contents = {entry.name: Contents(entry) for entry in entries}
+        self.t = t
+        """When it was listed, by the node's clock."""
+        self.steady = steady
+        """Files whose size was the same in an earlier listing."""
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.contents
+
+    def entry(self, name: str) -> CheckpointEntry | None:
+        contents = self.contents.get(name)
+        return None if contents is None else contents.entry
+
+    def text(self, name: str) -> str | None:
+        """What a pointer file says."""
+        entry = self.entry(name)
+        return None if entry is None or entry.text is None else entry.text.strip()
+
+    def holding(self, pattern: str) -> list[str]:
+        """The entries that hold such a file."""
+        return [name for name, contents in self.contents.items() if pattern in contents.by_pattern]
+
+
+def number(expression: str, name: str) -> int | None:
+    """The number in a name that matches wholly; none that is no step (a hash, a joke)."""
+    match = re.fullmatch(expression, name, re.ASCII | re.DOTALL)
+    return int(match.group(1)) if match and len(match.group(1)) <= LONGEST_STEP else None
+
+
+def short_of_shards(contents: Contents) -> str:
+    """Weights in numbered files say how many there are: model-00001-of-00004.safetensors."""
+    for group in contents.like(r"^[\w.-]*-#-of-#\.(safetensors|bin)$"):
+        match = re.search(r"-of-(\d+)\.", group.example)
+        if match and group.count < int(match.group(1)):
+            return f"{group.count} of {int(match.group(1))} files of weights"
+    for group in contents.like(r"^[\w.-]+\.(safetensors|bin)\.index\.json$"):
+        kind = group.pattern.split(".")[-3]
+        if not contents.like(rf"-#-of-#\.{kind}$"):
+            return f"{group.pattern} is there, and none of its files of weights"
+    return ""
+
+
+def short_of_dcp(contents: Contents) -> str:
+    """PyTorch's distributed checkpoints: each folder with shards needs a .metadata that is newer than they are."""
+    for shards in contents.like(r"(^|/)[^/]*\.distcp$"):
+        folder = shards.pattern.rpartition("/")[0]
+        name = f"{folder}/.metadata" if folder else ".metadata"
+        metadata = contents.by_pattern.get(name)
+        if metadata is None:
+            return f"no {name} yet"
+        if metadata.folders < shards.folders:
+            return f"{metadata.folders} of {shards.folders} {name}"
+        if contents.has(name + ".tmp") or shards.newest > metadata.newest + RESAVED:
+            return f"{name} is older than its shards: it is saved again over itself"
+    return ""

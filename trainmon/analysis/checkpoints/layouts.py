@@ -1,0 +1,191 @@
+"""Which trainer made a checkpoint, at which step, and what it lacks to be whole: one function a layout. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from trainmon.analysis.checkpoints.contents import Contents, Folder, Found, number, short_of_dcp, short_of_shards
+
+STEADY = 120.0
+"""Seconds without a write after which a file without any marker is taken as whole."""
+
+TEMPORARY = "still under its temporary name"
+UNFINISHED = "-unfinished"
+ORBAX_TEMPORARY = ".orbax-checkpoint-tmp"
+TRACKER = "latest_checkpointed_iteration.txt"
+LAST_NUMBER = r".*?(\d+)"
+
+
+def is_past(step: int | None, newest: float, pointed: int | None, moved: float) -> bool:
+    """Whether a pointer has gone past a checkpoint: to a later step, or later in time after a rollback."""
+    return (step is not None and pointed is not None and step < pointed) or newest <= moved
+
+
+def megatron(contents: Contents, folder: Folder) -> Found | None:
+    """iter_0000500: metadata.json ends a distributed save, the tracker moves after a save of the old kind."""
+    step = number(r"iter_(\d+)", contents.entry.name)
+    if step is None and contents.entry.name != "release":
+        return None
+    if contents.like(r"^(metadata\.json|\.metadata|common\.pt|[^/]*\.distcp)$"):
+        lacks = contents.marker("metadata.json") or short_of_dcp(contents)
+        return contents.found("megatron", step, lacks, marker="metadata.json")
+    said = folder.text(TRACKER)
+    shards = contents.count(r"^mp_rank_[#_]+/model_optim_rng\.pt$")
+    lacks = "" if shards else "no model_optim_rng.pt yet"
+    if said is None:
+        lacks = lacks or f"no {TRACKER} yet"
+    elif said != "release" if step is None else not (said.isdecimal() and int(said) >= step):
+        lacks = lacks or f"{TRACKER} says {said}"
+    return contents.found("megatron", step, lacks, shards=shards)
+
+
+def hf(contents: Contents, folder: Folder) -> Found | None:
+    """checkpoint-500: trainer_state.json is written last; staged under tmp-checkpoint-* by some versions."""
+    name = contents.entry.name
+    if name.removeprefix(".").startswith("tmp-checkpoint-"):
+        return contents.found("hf", number(r"\.?tmp-checkpoint-(\d+)", name), TEMPORARY)
+    step = number(r"checkpoint-(\d+)", name)
+    if step is None:
+        return None
+    lacks = contents.marker("trainer_state.json") or short_of_shards(contents) or short_of_dcp(contents)
+    engine = contents.count(r"^global_step#/.*optim_states\.pt$")
+    if engine and not contents.has("latest"):
+        lacks = lacks or "no latest yet, which DeepSpeed writes last"
+    return contents.found("hf", step, lacks, marker="trainer_state.json", shards=engine)
+
+
+def idefics(contents: Contents, folder: Folder) -> Found | None:
+    """opt_step-500: finished-saving is touched after the barrier."""
+    step = number(r"opt_step-(\d+)", contents.entry.name)
+    if step is None:
+        return None
+    lacks = "" if contents.has("finished-saving") else "no finished-saving yet"
+    return contents.found("idefics", step, lacks, marker="finished-saving")
+
+
+def nemo(contents: Contents, folder: Folder) -> Found | None:
+    """NAME--val_loss=2.10-step=500-consumed_samples=…: a marker beside it says that it is not finished."""
+    name = contents.entry.name
+    bare = name.removesuffix(UNFINISHED).removesuffix(".ckpt")
+    base = bare.removesuffix("-EMA")
+    is_marked = base + UNFINISHED in folder
+    is_named = re.search(r"--.*(step|consumed_samples)=", base) is not None
+    holds = bool(contents.like("^weights/")) and bool(contents.like("^context/"))
+    if not (is_named or is_marked or holds):
+        return None
+    if name.endswith(UNFINISHED) and any(base + end in folder for end in ("", ".ckpt", "-EMA", "-EMA.ckpt")):
+        return None
+    lacks = f"its {UNFINISHED} marker is there" if is_marked else short_of_dcp(contents)
+    return contents.found("nemo", number(r"(?:.*[^a-z])?step=(\d+).*", base), lacks)
+
+
+def lightning(contents: Contents, folder: Folder) -> Found | None:
+    """epoch=1-step=500.ckpt: a file that no longer grows, or a directory of shards."""
+    entry = contents.entry
+    if not entry.name.endswith(".ckpt"):
+        return None
+    step = number(r"(?:.*[^a-z])?step[=_-]?(\d+).*", entry.name)
+    if entry.kind == "dir":
+        lacks = short_of_dcp(contents) or ("" if entry.groups else "it is empty")
+        if contents.like(r"\.distcp$"):
+            lacks = lacks or contents.marker("meta.pt")
+        elif contents.like(r"(model|optim)_states\.pt$") and not contents.has("latest"):
+            lacks = lacks or "no latest yet, which DeepSpeed writes last"
+        return contents.found("lightning", step, lacks, shards=contents.count(r"optim_states\.pt$"))
+    is_steady = entry.name in folder.steady or folder.t - entry.mtime > STEADY
+    lacks = "" if is_steady else "it may still grow"
+    return contents.found("lightning", step, lacks if entry.bytes else "it is empty")
+
+
+def kempnerforge(contents: Contents, folder: Folder) -> Found | None:
+    """step_500: .metadata, also of every pipeline stage, and train_state.pt; `latest` is a link, and may come later."""
+    step = number(r"step_(\d+)", contents.entry.name)
+    latest = folder.entry("latest")
+    if step is None or not ((latest and latest.kind == "link") or folder.holding("train_state.pt")):
+        return None
+    lacks = short_of_dcp(contents) or ("" if contents.like(r"(^|/)\.metadata$") else "no .metadata yet")
+    if not contents.has("train_state.pt"):
+        lacks = lacks or "no train_state.pt: it would begin again at step 0"
+    one = contents.found("kempnerforge", step, lacks)
+    markers = contents.like(r"^((pp#/)?\.metadata|metadata\.json|train_state\.pt)$")
+    return replace(one, committed_at=max(group.newest for group in markers)) if markers else one
+
+
+def deepspeed(contents: Contents, folder: Folder) -> Found | None:
+    """global_step500, or any tag: `latest` is written last, by rank 0."""
+    name = contents.entry.name
+    states = contents.like(r"^[^/]*_(model|optim)_states\.pt$")
+    step = number(r"global_step(\d+)", name)
+    if name.endswith("_universal") or (step is None and not states):
+        return None  # a universal one was made from another, for a run of another size
+    step = number(LAST_NUMBER, name) if step is None else step
+    shards = contents.count(r"^[^/]*_optim_states\.pt$") or contents.count(r"^[^/]*_model_states\.pt$")
+    latest, said = folder.entry("latest"), folder.text("latest")
+    lacks = "" if shards else "no states yet"
+    if latest is None or said is None:
+        lacks = lacks or "no latest yet"
+    elif said != name and not is_past(step, contents.newest, number(LAST_NUMBER, said), latest.mtime):
+        lacks = lacks or f"latest names {said}"
+    return contents.found("deepspeed", step, lacks, shards=shards)
+
+
+def dcp(contents: Contents, folder: Folder) -> Found | None:
+    """step-500 of torchtitan, or any directory of __0_0.distcp: .metadata is written last."""
+    name = contents.entry.name
+    step = number(r"step[-_](\d+)", name)
+    if step is None and not contents.like(r"^([^/#]*/)*__#_#\.distcp$"):
+        return None
+    index = "model.safetensors.index.json"
+    has_marker = contents.has(index) or bool(contents.like(r"(^|/)\.metadata$"))
+    lacks = short_of_dcp(contents) or short_of_shards(contents) or ("" if has_marker else "no .metadata yet")
+    marker = ".metadata" if contents.has(".metadata") else index
+    return contents.found("dcp", number(LAST_NUMBER, name) if step is None else step, lacks, marker=marker)
+
+
+def orbax(contents: Contents, folder: Folder) -> Found | None:
+    """500, or PREFIX_500: renamed from a temporary name; with commit_success.txt where the backend writes it."""
+    base, temporary, _ = contents.entry.name.partition(ORBAX_TEMPORARY)
+    step = number(r"(?:.*_)?(\d+)", base)
+    if temporary:
+        return contents.found("orbax", step, TEMPORARY)
+    if step is None or not contents.like(r"(^|/)(_CHECKPOINT_METADATA|_METADATA|manifest\.ocdbt|commit_success\.txt)$"):
+        return None
+    lacks, marker = "", "commit_success.txt"
+    steps = [number(r"(?:.*_)?(\d+)", name) for name in folder.holding(marker)]
+    if not contents.has(marker) and any(other is not None and other < step for other in steps):
+        lacks = f"no {marker}, which those before it have"
+    return contents.found("orbax", step, lacks, marker=marker)
+
+
+def nanotron(contents: Contents, folder: Folder) -> Found | None:
+    """500: latest.txt moves first, then model_config.json is written."""
+    step = number(r"(\d+)", contents.entry.name)
+    pointer, said = folder.entry("latest.txt"), folder.text("latest.txt")
+    names = r"^(config\.yaml|checkpoint_metadata\.json|model_config\.json|(model|optimizer|lr_scheduler|random)/.*)$"
+    if step is None or not (pointer or contents.like(names)):
+        return None
+    lacks = contents.marker("model_config.json")
+    if pointer is None or said is None:
+        lacks = lacks or "no latest.txt yet"
+    elif said != str(step) and not is_past(step, contents.newest, number(r"(\d+)", said), pointer.mtime):
+        lacks = lacks or f"latest.txt says {said}"
+    return contents.found("nanotron", step, lacks, marker="model_config.json")
+
+
+LAYOUTS: tuple[Callable[[Contents, Folder], Found | None], ...] = (
+    hf, idefics, megatron, nemo, lightning, kempnerforge, deepspeed, dcp, orbax, nanotron,
+)  # fmt: skip
+"""The first that knows an entry names it."""
+
+
+def recognised(contents: Contents, folder: Folder) -> Found | None:
+    """What checkpoint an entry is, if any."""
+    entry = contents.entry
+    if entry.kind == "other" or (entry.kind == "file" and not entry.name.endswith((".ckpt", UNFINISHED))):
+        return None
+    if entry.kind == "link" and entry.target is not None and entry.target.rpartition("/")[2] in folder:
+        return None  # a second name for one that is here
+    return next((one for layout in LAYOUTS if (one := layout(contents, folder)) is not None), None)

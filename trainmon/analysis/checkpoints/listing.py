@@ -1,0 +1,286 @@
+"""A listing of a checkpoint directory → each checkpoint's state, what would be resumed, and what was learnt. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from statistics import median, median_low
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from trainmon.analysis.checkpoints.contents import Folder, Found
+from trainmon.analysis.checkpoints.layouts import recognised
+from trainmon.analysis.checkpoints.resume import NONE_FOUND, Resumption, problem, resumption, stale
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib.text import clean, duration
+from trainmon.model.checkpoint import Checkpoint, Checkpoints, CheckpointState
+from trainmon.model.probe_wire import CheckpointListing
+
+TORN_AFTER = 600.0
+"""Seconds without a write after which a save has failed: saves of the 2 TB model took 290 s on the shared disk."""
+
+TIMES_USUAL = 4
+"""And at least so many times as long as a save usually takes."""
+
+OVERTAKEN = 120.0
+"""Seconds without a write that are enough when a later one is whole already."""
+
+LONGEST_SAVE = 12 * 3600.0
+"""Files copied with their old times make a save look longer than it was."""
+
+BESIDE = 120.0
+"""A checkpoint without a step in its name (last.ckpt) that is so much newer than those with one is newer."""
+
+MOVED_BACK = 60.0
+"""Seconds after the last write of a newer one from which on a pointer to an older one was moved there on purpose."""
+
+RECENT = 12
+"""Checkpoints that are learnt from: older ones are thinned out by retention rules."""
+
+SHRUNK = 0.9
+"""Of the usual size of files that should be equally large; one that is smaller was cut short."""
+
+DEEPER = re.compile(
+    r"((?:[^/]+/){0,3}?)(?:(?:step[-_]|checkpoint-|iter_|global_step|opt_step-)#/|[^/]*(?:step|epoch)[^/]*\.ckpt$)"
+)
+SLOW = 5.0
+
+
+class Learnt(NamedTuple):
+    """What those that are whole say of saving."""
+
+    save_s: Seconds | None = None
+    every_s: Seconds | None = None
+    every_steps: int | None = None
+    bytes: int | None = None
+
+
+def read(
+    listing: CheckpointListing,
+    *,
+    host: str,
+    at: Instant,
+    is_running: bool | None,
+    now: Instant,
+    skew: Seconds,
+    before: Checkpoints | None,
+) -> Checkpoints:
+    """The directory as it is. `at`: when it was listed, by our clock; `skew`: how far the node's clock is ahead.
+
+    `is_running`: whether a job or process that may write it lives; None when that is not known. `before`: the last
+    answer, from the same listing or an earlier one.
+    """
+    path = clean(listing.path)
+    before = before if before is not None and before.path == path else None
+    if listing.error is not None:
+        return _without_listing(path, host, at, clean(listing.error), before)
+    folder = Folder(listing.entries, listing.t, _steady(listing, at, is_running, before))
+    everything = [one for contents in folder.contents.values() if (one := recognised(contents, folder)) is not None]
+    unclear = [one for one in everything if one.is_unclear]
+    compared = _compared([one for one in everything if not one.is_unclear], folder)
+    ordered = _ordered([one for one in compared if not _is_leaving(one, compared, folder)])
+    learnt = _learnt([one for one in ordered if not one.lacks])
+    layout = max(ordered, key=lambda one: one.newest).layout if ordered else None
+    taken = resumption(layout, ordered, folder)
+    newest = _committed(ordered, taken, folder)
+    states = (_state(one, ordered, newest, learnt.save_s, is_running, folder.t) for one in ordered)
+    known = {one.name: _checkpoint(one, path, state, skew, now) for one, state in zip(ordered, states, strict=True)}
+    others = [name for name in folder.contents if name not in {one.name for one in everything}]
+    moved_at = max((one.newest for one in ordered), default=0.0)
+    left_behind = stale(taken, newest, folder)
+    wrong = problem(taken, known, others, len(unclear) + listing.left_out, folder.t, moved_at) or left_behind
+    return Checkpoints(
+        path=path,
+        host=host,
+        looked_at=at,
+        note=_note(listing, unclear, ordered, layout),
+        list=tuple(known.values()),
+        resumes=None if taken.name is None else _below(path, taken.name),
+        problem=None if wrong is None else clean(wrong),
+        **learnt._asdict(),
+    )
+
+
+def _without_listing(path: str, host: str, at: Instant, error: str, before: Checkpoints | None) -> Checkpoints:
+    """One that cannot be looked at is as old as the last look; one that is not there holds nothing."""
+    if not error.startswith("does not exist"):
+        return replace(before, error=error) if before is not None else Checkpoints(
+            path=path, host=host, looked_at=at, error=error)  # fmt: skip
+    why = f"{NONE_FOUND}: the directory {error}"
+    return Checkpoints(path=path, host=host, looked_at=at, error=error, problem=why)
+
+
+def _steady(
+    listing: CheckpointListing, at: Instant, is_running: bool | None, before: Checkpoints | None
+) -> frozenset[str]:
+    """The single files that no longer grow: as large as in the look before this one, or nobody is left to write."""
+    if is_running is False:
+        return frozenset(entry.name for entry in listing.entries)
+    if before is None:
+        return frozenset()
+    is_same = before.looked_at == at  # then what was said of them holds
+    known = {one.path: one for one in before.list}
+    sizes = ((entry, known.get(_below(before.path, entry.name))) for entry in listing.entries if entry.kind == "file")
+    return frozenset(
+        entry.name for entry, one in sizes if one and (one.is_whole if is_same else one.bytes == entry.bytes)
+    )
+
+
+def _compared(all_found: Sequence[Found], folder: Folder) -> list[Found]:
+    """What shows only beside the others: fewer shards than the one before, or a file much smaller than its like."""
+    short = _short(sorted((one for one in all_found if one.shards), key=lambda one: (one.step or 0, one.newest)))
+    words = {**_small(all_found, folder), **short}
+    return [one if one.lacks else replace(one, lacks=words.get(one.name, "")) for one in all_found]
+
+
+def _small(all_found: Sequence[Found], folder: Folder) -> dict[str, str]:
+    """Those files that are smaller than their like, in words. Another name may be another kind: weights alone."""
+    files = {one.name: one.bytes for one in all_found if folder.contents[one.name].entry.kind == "file" and one.bytes}
+    alike: dict[str, list[int]] = {}
+    for name, size in files.items():
+        alike.setdefault(re.sub(r"\d+", "#", name), []).append(size)
+    usual = max(alike.values(), key=len, default=[])
+    alike |= {kind: usual for kind in alike if kind.startswith(("last", "hpc_ckpt"))}
+    least = {kind: SHRUNK * median(sizes) if len(sizes) > 2 else 0 for kind, sizes in alike.items()}
+    small = (name for name, size in files.items() if size < least[re.sub(r"\d+", "#", name)])
+    return dict.fromkeys(small, "smaller than the others: cut short")
+
+
+def _short(oldest_first: Sequence[Found]) -> dict[str, str]:
+    """Those with fewer shards than the one before, in words. As few as the next has: a run of another size since."""
+    short = {}
+    previous = 0
+    for index, one in enumerate(oldest_first):
+        count = one.shards or 0
+        after = oldest_first[index + 1].shards if index + 1 < len(oldest_first) else None
+        if count < previous and count != after:
+            short[one.name] = f"{count} shards, where the one before has {previous}"
+        else:
+            previous = count
+    return short
+
+
+def _is_leaving(one: Found, all_found: Sequence[Found], folder: Folder) -> bool:
+    """Whether it is being deleted, as retention does all the time: its folder changes, and no file in it is new."""
+    entry = folder.contents[one.name].entry
+    is_emptied = entry.kind == "dir" and entry.mtime - one.newest > OVERTAKEN and folder.t - entry.mtime < TORN_AFTER
+    return bool(one.lacks) and is_emptied and _is_overtaken(one, all_found)
+
+
+def _is_overtaken(one: Found, all_found: Sequence[Found]) -> bool:
+    return any(not other.lacks and other.newest > one.newest for other in all_found)
+
+
+def _ordered(all_found: Sequence[Found]) -> list[Found]:
+    """Newest first: by step, then by time; one without a step by time alone."""
+    ordered = sorted(
+        (one for one in all_found if one.step is not None), key=lambda one: (one.step or 0, one.newest), reverse=True
+    )
+    for one in sorted((one for one in all_found if one.step is None), key=lambda one: one.newest):
+        newer = (i for i, other in enumerate(ordered) if one.newest > other.newest + BESIDE)
+        ordered.insert(next(newer, len(ordered)), one)
+    return ordered
+
+
+def _committed(ordered: Sequence[Found], taken: Resumption, folder: Folder) -> Found | None:
+    """The newest that is whole; after a rollback the one that the pointer names, though others have higher steps: a
+    trainer has committed it since, or a person has moved the pointer back."""
+    whole = [one for one in ordered if not one.lacks]
+    newest = whole[0] if whole else None
+    pointed = next((one for one in whole if taken.pointer and one.name == taken.name), None)
+    if newest is not None and pointed is not None:
+        moved_at = folder.contents[taken.pointer or ""].entry.mtime
+        if pointed.committed_at > newest.committed_at or moved_at > newest.newest + MOVED_BACK:
+            return pointed
+    return newest
+
+
+def _state(
+    one: Found,
+    ordered: Sequence[Found],
+    newest: Found | None,
+    save_s: Seconds | None,
+    is_running: bool | None,
+    t: float,
+) -> CheckpointState:
+    if not one.lacks:
+        return "committed" if one is newest else "superseded"
+    quiet = t - one.newest
+    if is_running is False or quiet > max(TORN_AFTER, TIMES_USUAL * (save_s or 0.0)):
+        return "torn"
+    return "torn" if quiet > OVERTAKEN and _is_overtaken(one, ordered) else "writing"
+
+
+def _checkpoint(one: Found, path: str, state: CheckpointState, skew: Seconds, now: Instant) -> Checkpoint:
+    written = one.newest if one.lacks else one.committed_at
+    return Checkpoint(
+        step=one.step,
+        state=state,
+        path=_below(path, one.name),
+        layout=one.layout,
+        bytes=one.bytes,
+        at=min(now, written - skew),
+        began_at=None if one.began is None else min(now, one.began - skew),
+        why=clean(one.lacks or one.why),
+    )
+
+
+def _below(path: str, name: str) -> str:
+    return clean(f"{path.rstrip('/')}/{name}")
+
+
+def _learnt(whole: Sequence[Found]) -> Learnt:
+    recent = whole[:RECENT]
+    saves = [one.committed_at - one.began for one in recent if one.began is not None]
+    saves = [seconds for seconds in saves if 0 <= seconds < LONGEST_SAVE]
+    sizes = [one.bytes for one in recent if one.bytes]
+    stepped = [one for one in recent if one.step is not None]
+    pairs = [
+        (newer.step - older.step, newer.committed_at - older.committed_at)
+        for newer, older in pairwise(stepped)
+        if newer.step is not None and older.step is not None
+    ]
+    pairs = [(steps, seconds) for steps, seconds in pairs if steps > 0 and seconds > 0]
+    every_steps = median_low(steps for steps, _ in pairs) if pairs else None
+    return Learnt(
+        save_s=median(saves) if saves else None,
+        every_s=median(seconds for steps, seconds in pairs if steps == every_steps) if pairs else None,
+        every_steps=every_steps,
+        bytes=median_low(sizes) if sizes else None,
+    )
+
+
+def _note(
+    listing: CheckpointListing, unclear: Sequence[Found], ordered: Sequence[Found], layout: str | None
+) -> str | None:
+    """What was left out, and what else is here."""
+    words = []
+    if listing.left_out:
+        words.append(f"{listing.left_out} names were not looked at: too many, or too slow")
+    failed = [entry for entry in listing.entries if entry.error is not None]
+    if failed:
+        words.append(f"{failed[0].name} {failed[0].error}" + (f", and {len(failed) - 1} more" if failed[1:] else ""))
+    cut = len([one for one in unclear if one.name not in {entry.name for entry in failed}])
+    if cut:
+        words.append(f"{cut} not looked through yet")
+    if listing.took_s > SLOW:
+        words.append(f"listing it took {duration(listing.took_s)}")
+    mixed = sorted({one.layout for one in ordered} - {layout})
+    if mixed:
+        words.append(f"also checkpoints of {' and '.join(mixed)}")
+    deeper = None if ordered else next(_deeper(listing), None)
+    if deeper is not None:
+        words.append(f"is it the directory below, {deeper}?")
+    return clean("; ".join(words)) or None
+
+
+def _deeper(listing: CheckpointListing) -> Iterator[str]:
+    """Directories below that look as if they held checkpoints."""
+    for entry in listing.entries:
+        for group in entry.groups:
+            found = DEEPER.match(group.pattern)
+            if found is not None:
+                above = group.example.split("/")[: found.group(1).count("/")]
+                yield "/".join((entry.name, *above))

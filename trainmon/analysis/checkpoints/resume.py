@@ -1,0 +1,140 @@
+"""What a trainer would resume from, by its own rule, and what is wrong with that. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from trainmon.analysis.checkpoints.contents import Folder, Found, number
+from trainmon.analysis.checkpoints.layouts import TEMPORARY, TRACKER
+from trainmon.model.checkpoint import Checkpoint
+
+NONE_FOUND = "no committed checkpoint found"
+POINTERS = {
+    "megatron": TRACKER, "deepspeed": "latest", "kempnerforge": "latest", "nanotron": "latest.txt",
+    "idefics": "latest_opt_step_dir",
+}  # fmt: skip
+"""The file that says where a trainer goes on; the others look for the highest number."""
+
+MOVES_WITHIN = 60.0
+"""Seconds between a commit and its pointer, or a pointer and the last of its files, about which nothing is said."""
+
+
+class Resumption(NamedTuple):
+    """The entry that would be taken, and the pointer that says so."""
+
+    name: str | None = None
+    pointer: str | None = None
+    says: str = ""
+    """What the pointer says, when it names no checkpoint."""
+
+
+def resumption(layout: str | None, all_found: Sequence[Found], folder: Folder) -> Resumption:
+    """By the rule of this layout; with nothing found, by whatever pointer is there."""
+    layouts = [layout] if layout else [name for name, file in POINTERS.items() if file in folder]
+    for one in layouts:
+        pointer = POINTERS.get(one)
+        if pointer is not None and pointer in folder:
+            return _pointed(one, pointer, all_found, folder)
+    mine = [one for one in all_found if one.layout == layout]
+    return Resumption(_highest(layout or "", mine, folder))
+
+
+def _pointed(layout: str, pointer: str, all_found: Sequence[Found], folder: Folder) -> Resumption:
+    entry = folder.contents[pointer].entry
+    says = (entry.target or "") if entry.kind == "link" else (folder.text(pointer) or "")
+    name = says.rstrip("/").rpartition("/")[2]
+    if layout == "megatron" and name.isdecimal():
+        by_step = {one.step: one.name for one in all_found if one.layout == layout}
+        name = by_step.get(int(name), f"iter_{int(name):07d}")
+    elif layout == "megatron" and name != "release":
+        name = ""
+    return Resumption(name or None, pointer, says)
+
+
+def _highest(layout: str, mine: Sequence[Found], folder: Folder) -> str | None:
+    """Of a trainer without a pointer (or that has lost it)."""
+    if layout in POINTERS and layout != "kempnerforge":
+        return None
+    whole = [one for one in mine if not one.lacks]
+    choices: Sequence[Found] = whole
+    if layout in {"hf", "kempnerforge"}:
+        choices = [one for one in mine if one.lacks != TEMPORARY]  # neither looks whether it is complete
+    elif layout == "dcp":
+        choices = [one for one in mine if folder.contents[one.name].like(r"(^|/)\.metadata$|\.safetensors\.index\.")]
+    elif layout == "nemo":
+        choices = [one for one in whole if "-last" in one.name] or whole
+    elif layout == "lightning":
+        requeued = [(n, one) for one in mine if (n := number(r"hpc_ckpt_(\d+)\.ckpt", one.name)) is not None]
+        if requeued:
+            return max(requeued, key=lambda pair: pair[0])[1].name
+        last = folder.entry("last.ckpt")
+        if last is not None:
+            return last.target.rpartition("/")[2] if last.target else last.name
+    newest = max(choices, key=lambda one: (-1 if one.step is None else one.step, one.newest), default=None)
+    return None if newest is None else newest.name
+
+
+def problem(
+    taken: Resumption, known: Mapping[str, Checkpoint], others: Sequence[str], unclear: int, t: float, moved_at: float
+) -> str | None:
+    """What is wrong, in a sentence: no committed checkpoint at all, or a restart that would fail or take a wreck.
+
+    `known`: the checkpoints by name; `others`: names that are none; `unclear`: those not looked through; `t` and
+    `moved_at`: now, and the last write.
+    """
+    nothing = None if any(one.is_whole for one in known.values()) else _nothing(known, others, unclear, taken)
+    pointer = _pointer(taken, known, t - moved_at < MOVES_WITHIN, unclear)
+    return "; ".join(words for words in (nothing, pointer) if words) or None
+
+
+def stale(taken: Resumption, newest: Found | None, folder: Folder) -> str | None:
+    """That the pointer was not moved on after a commit, as where a quota ended its write: the work since would be done
+    again. DeepSpeed's and nanotron's are part of the commit; KempnerForge moves its own with the next save."""
+    if newest is None or taken.name in (None, newest.name) or newest.layout not in {"megatron", "idefics"}:
+        return None
+    if taken.pointer is None or taken.name not in folder or folder.t - newest.committed_at < MOVES_WITHIN:
+        return None
+    last = newest.name if newest.step is None else f"step {newest.step}"
+    return f"{taken.pointer} names {taken.name}, though {last} is whole: a restart would take the older one"
+
+
+def _nothing(known: Mapping[str, Checkpoint], others: Sequence[str], unclear: int, taken: Resumption) -> str:
+    if unclear:
+        return f"{NONE_FOUND} so far: {unclear} names were not looked through"
+    if not known and (others or taken.pointer):
+        like = next((name for name in others if re.search(r"\d", name)), "".join(others[:1]))
+        names = f"{len(others)} other names, such as {like}" if others[1:] else f"{len(others)} other name"
+        return f"{NONE_FOUND}: nothing here looks like one ({names})"
+    if not known:
+        return f"{NONE_FOUND}: the directory is empty, nothing was saved yet"
+    torn = [one for one in known.values() if one.state == "torn"]
+    if not torn:
+        return f"{NONE_FOUND} yet: {_called(next(iter(known.values())))} is being written"
+    first = _called(torn[0])
+    rest = f", and {len(torn) - 1} more" if len(torn) > 1 else ""
+    return f"{NONE_FOUND}: {first} is torn ({torn[0].why}){rest}"
+
+
+def _called(one: Checkpoint) -> str:
+    return one.path.rpartition("/")[2] if one.step is None else f"step {one.step}"
+
+
+def _pointer(taken: Resumption, known: Mapping[str, Checkpoint], is_moving: bool, unclear: int) -> str | None:
+    if taken.pointer and taken.name is None:
+        return f"{taken.pointer} says “{taken.says}”, which names no checkpoint" if taken.says else (
+            f"{taken.pointer} is empty")  # fmt: skip
+    whole = [one for one in known.values() if one.is_whole]
+    if taken.name is None:
+        return f"no pointer: a restart would begin from scratch, though {_called(whole[0])} is whole" if (
+            whole and not is_moving) else None  # fmt: skip
+    who = f"{taken.pointer} names {taken.name}, which" if taken.pointer else f"a restart would take {taken.name}, which"
+    one = known.get(taken.name)
+    if one is None:
+        return None if unclear else f"{who} is not here"
+    if one.state == "torn":
+        return f"{who} is torn: {one.why}"
+    if one.state == "writing" and taken.pointer and not is_moving:
+        return f"{who} is not whole: {one.why}"
+    return None

@@ -1,0 +1,117 @@
+"""Room on a disk: which disks are one, whose checkpoints lie there, and how many of the next saves fit. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from trainmon.lib.clock import Instant
+from trainmon.model.checkpoint import Checkpoints
+from trainmon.model.state import Disk, Run, State
+
+NETWORK = ("lustre", "nfs", "nfs4", "gpfs", "beegfs", "ceph", "wekafs", "cifs", "smb3", "glusterfs", "pvfs2", "9p")
+"""Filesystems that many hosts see as one, and others write to."""
+
+RECENT = 12
+"""Whole checkpoints whose sizes are looked at."""
+
+SAVES = frozenset({"healthy", "starting", "evaluating", "saving", "stalled", "hung", "data-stall", "unknown", "queued"})
+"""Verdicts of runs that will save again by themselves."""
+
+
+class Save(NamedTuple):
+    """One of the next saves of a run: what it still needs, and when it begins; None where its cadence is not known."""
+
+    run: str
+    bytes: int
+    at: Instant | None
+    number: int
+    """1 is the run's next."""
+
+
+class Fit(NamedTuple):
+    """How many of the next saves fit, all runs of the disk together, and the first that does not."""
+
+    fitting: int
+    first: Save | None
+    next_at: Instant | None
+    """When the next save of all begins."""
+    bytes: int
+    """How large the largest checkpoint is."""
+
+
+def is_shared(disk: Disk) -> bool:
+    return disk.filesystem in NETWORK
+
+
+def saved_on(disk: Disk, state_disks: Mapping[str, Disk], runs: Iterable[Run]) -> list[Run]:
+    """The runs whose checkpoints lie on this disk: of its host's disks, it is the one nearest above them."""
+    return [run for run in runs if run.checkpoints is not None and _holds(disk, run.checkpoints, state_disks)]
+
+
+def _holds(disk: Disk, found: Checkpoints, disks: Mapping[str, Disk]) -> bool:
+    place = disk.mount or disk.path
+    if not (lies_on(found.path, disk.path) or lies_on(found.path, place)):
+        return False
+    if disk.host != found.host and not is_shared(disk):
+        return False
+    others = (other.mount or other.path for other in disks.values() if other.host == found.host)
+    deepest = max((len(other) for other in others if lies_on(found.path, other)), default=0)
+    return len(place) >= deepest
+
+
+def lies_on(path: str, mount: str) -> bool:
+    return path == mount or path.startswith(mount.rstrip("/") + "/")
+
+
+def size_of(found: Checkpoints) -> int | None:
+    """How large its next checkpoint may be: the largest of the recent whole ones."""
+    whole = [one.bytes for one in found.list if one.is_whole and one.bytes][:RECENT]
+    return max([*whole, found.bytes or 0]) or None
+
+
+def largest(disk: Disk, disks: Mapping[str, Disk], runs: Iterable[Run]) -> int | None:
+    """The largest recent checkpoint that is saved on this disk."""
+    sizes = [size_of(run.checkpoints) for run in saved_on(disk, disks, runs) if run.checkpoints is not None]
+    return max((size for size in sizes if size is not None), default=None)
+
+
+def checkpoints_that_fit(disk: Disk, disks: Mapping[str, Disk], runs: Iterable[Run]) -> int | None:
+    """How many of the largest checkpoint that is saved on this disk still fit; None where none is known."""
+    size = largest(disk, disks, runs)
+    return None if disk.left_bytes is None or size is None else disk.left_bytes // size
+
+
+def fit(disk: Disk, state: State, wanted: int, now: Instant) -> Fit | None:
+    """Whether the next `wanted` saves of each run that saves here have room, in the order in which they come."""
+    if disk.left_bytes is None:
+        return None
+    saves = [
+        save for run in saved_on(disk, state.disks, state.runs.values()) if run.verdict in SAVES
+        for save in _next(run, wanted, now)
+    ]  # fmt: skip
+    if not saves:
+        return None
+    saves.sort(key=lambda save: (save.at is None, save.at or 0.0, save.number, save.run))
+    needed, fitting = 0, 0
+    for save in saves:
+        needed += save.bytes
+        if needed > disk.left_bytes:
+            return Fit(fitting, save, saves[0].at, max(save.bytes for save in saves))
+        fitting += 1
+    return Fit(fitting, None, saves[0].at, max(save.bytes for save in saves))
+
+
+def _next(run: Run, wanted: int, now: Instant) -> list[Save]:
+    found = run.checkpoints
+    size = None if found is None else size_of(found)
+    if found is None or size is None:
+        return []
+    writing, every, last = found.writing, found.every_s, found.committed
+    begins = [None] * wanted if every is None or last is None or last.at is None else [
+        max(now, last.at + every * number) for number in range(1, wanted + 1)
+    ]  # fmt: skip
+    saves = [Save(run.name, size, at, number) for number, at in enumerate(begins, 1)]
+    if writing is not None and saves:  # what it has written so far is no longer free
+        saves[0] = saves[0]._replace(bytes=max(0, size - (writing.bytes or 0)), at=writing.began_at or now)
+    return saves

@@ -1,0 +1,273 @@
+"""From the history of a disk to when nothing is left. Checkpoints are written and deleted again: a line through such a
+sawtooth says nonsense, so that the deletions are found first. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean, median
+from typing import NamedTuple
+
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.model.disk import Basis, Forecast
+
+SHORTEST = 600.0
+"""Seconds of history below which no trend is told: one checkpoint would look like a filling disk."""
+
+POINTS = 48
+"""Points the slope is taken from: 1,128 pairs cost about 0.2 ms."""
+
+DAY = 86_400.0
+
+FAST = 6 * 3_600.0
+"""A growth of this long that nothing has interrupted counts beside that of the whole day."""
+FAST_FIT = 0.95
+
+DROP = 0.003
+"""The share of a disk that must go at once to be a deletion, and not the ebb of small files."""
+UNSTEADY = 6.0
+"""And at least so many times the usual change between two looks."""
+
+ENOUGH = 2
+"""Complete cycles from which on what remains after each deletion is looked at."""
+CYCLES = 8
+"""The newest of them are: a run's retention may have changed since."""
+OVERDUE = 1.5
+"""Times the longest cycle without a deletion after which deletions seem to have stopped; and times the longest pause
+between two rises after which nothing grows any more."""
+BURST = 3_600.0
+"""The least such pause: within a copy that is made once there are none to learn from."""
+
+
+class Point(NamedTuple):
+    """What is used at a time, against any zero."""
+
+    at: Seconds
+    used: float
+
+
+class Trend(NamedTuple):
+    """Growth of what is used, a day, and when nothing is left at that pace; None where it cannot be told."""
+
+    per_day: float | None = None
+    full_at: Instant | None = None
+    forecast: Forecast | None = None
+
+
+class Slope(NamedTuple):
+    """Growth a second: the median of the slopes between all pairs of points, and what half of them lie between."""
+
+    middle: float
+    low: float
+    high: float
+
+
+class Turns(NamedTuple):
+    """The deletions in a piece of history: where each began, and what remained after it."""
+
+    peaks: list[Point]
+    lows: list[Point]
+
+
+def trend(
+    offsets: Sequence[Seconds],
+    free: Sequence[float],
+    now: Instant,
+    left: float | None,
+    *,
+    size: float | None = None,
+    lag: Seconds = 0.0,
+) -> Trend:
+    """What the history says, told from at least ten minutes of it. `left` is what may still be used (free bytes, or
+    less where only a share is usable), `size` that of the disk. With a `lag`, its numbers may be that old: no change is
+    judged that is finer."""
+    step = 1 if size is None else _step(free, size)
+    known = zip(offsets[::step], free[::step], strict=True)
+    points = thinned([Point(at, -value) for at, value in known if value == value], lag)
+    if len(points) < 3 or points[-1].at - points[0].at < max(SHORTEST, 3 * lag):
+        return Trend()
+    least = _least(points, size)
+    turns = deletions(points, least)
+    if not turns.lows:
+        return _undisturbed(points, now, left, least)
+    return _sawtooth(points, turns, now, left, least)
+
+
+def _step(free: Sequence[float], size: float) -> int:
+    """Of a disk where hardly anything happens, few points say all: most disks of a cluster are such."""
+    calm = bool(free) and max(free) - min(free) < DROP * size
+    return max(1, len(free) // (2 * POINTS)) if calm else 1
+
+
+def thinned(points: list[Point], lag: Seconds) -> list[Point]:
+    """The last point of each `lag`: between two of them the filesystem itself may not have looked."""
+    if lag <= 0:
+        return points
+    return list({math.floor(point.at / lag): point for point in points}.values())
+
+
+def _least(points: Sequence[Point], size: float | None) -> float:
+    """How much must go at once to be a deletion."""
+    changes = median(abs(later.used - earlier.used) for earlier, later in pairwise(points))
+    values = [point.used for point in points]
+    whole = DROP * size if size else 0.05 * (max(values) - min(values))
+    return max(whole, UNSTEADY * changes)
+
+
+def deletions(points: Sequence[Point], least: float) -> Turns:
+    """Where what is used fell by more than `least` below the highest before, and the lowest until it rose so again."""
+    peaks: list[Point] = []
+    lows: list[Point] = []
+    high = low = points[0]
+    falls = False
+    for point in points:
+        if falls:
+            if point.used <= low.used:
+                low = lows[-1] = point
+            elif point.used - low.used > least:
+                falls, high = False, point
+        elif point.used >= high.used:
+            high = point
+        elif high.used - point.used > least:
+            falls, low = True, point
+            peaks.append(high)
+            lows.append(point)
+    return Turns(peaks, lows)
+
+
+# ---- nothing is deleted ----------------------------------------------------------------------------------------------
+
+
+def _undisturbed(points: Sequence[Point], now: Instant, left: float | None, least: float) -> Trend:
+    """The growth of a day; that of the last hours where it is steady and more."""
+    day = [point for point in points if point.at >= points[-1].at - DAY]
+    recent = [point for point in day if point.at >= points[-1].at - FAST]
+    slope, taken = _growth(day, least), day
+    if 2 < len(recent) < len(day):
+        fast = _growth(recent, least)
+        if fast.middle > slope.middle and _fit(recent) >= FAST_FIT:
+            slope, taken = fast, recent
+    if _is_over(day, least):
+        slope = Slope(0.0, 0.0, 0.0)
+    return _told(slope, taken, now, left, "nothing-deleted", 0, points)
+
+
+def _is_over(points: Sequence[Point], least: float) -> bool:
+    """Whether what rose has stopped for longer than it ever paused: a dataset that was copied once is no growth."""
+    if points[-1].used - points[0].used < 3 * least:
+        return False
+    level, rises = points[0].used, list[Seconds]()
+    for point in points:
+        if point.used - level > least:
+            level = point.used
+            rises.append(point.at)
+    pauses = [later - earlier for earlier, later in pairwise(rises)]
+    return bool(rises) and points[-1].at - rises[-1] > OVERDUE * max([BURST, *pauses])
+
+
+def _growth(points: Sequence[Point], least: float) -> Slope:
+    """The slope of a ramp. A few large steps have most pairs within a step: then from end to end."""
+    slope = theil_sen(points)
+    first, last = points[0], points[-1]
+    rise = last.used - first.used
+    if slope.middle <= 0 and rise > least:
+        whole = rise / (last.at - first.at)
+        return Slope(whole, min(slope.low, whole), max(slope.high, whole))
+    return slope
+
+
+def theil_sen(points: Sequence[Point]) -> Slope:
+    some = points[:: -(-len(points) // POINTS)]
+    slopes = sorted(
+        (later.used - earlier.used) / (later.at - earlier.at)
+        for i, later in enumerate(some)
+        for earlier in some[:i]
+        if later.at > earlier.at
+    )
+    if not slopes:
+        return Slope(0.0, 0.0, 0.0)
+    return Slope(median(slopes), slopes[len(slopes) // 4], slopes[3 * len(slopes) // 4])
+
+
+def _fit(points: Sequence[Point]) -> float:
+    """How much of the change is growth along one line: R²."""
+    mean_at, mean_used = fmean(p.at for p in points), fmean(p.used for p in points)
+    spread = sum((p.at - mean_at) ** 2 for p in points)
+    change = sum((p.used - mean_used) ** 2 for p in points)
+    together = sum((p.at - mean_at) * (p.used - mean_used) for p in points)
+    return together**2 / (spread * change) if spread and change else 0.0
+
+
+# ---- what is written is deleted again --------------------------------------------------------------------------------
+
+
+def _sawtooth(points: Sequence[Point], turns: Turns, now: Instant, left: float | None, least: float) -> Trend:
+    """Growth is that of what remains after the deletions, as long as they go on."""
+    lows = turns.lows
+    cycles = [later.at - earlier.at for earlier, later in pairwise(lows)][-CYCLES:]
+    is_known = len(cycles) >= ENOUGH
+    longest = max(cycles if is_known else [*cycles, lows[0].at - points[0].at])
+    if points[-1].at - lows[-1].at > OVERDUE * longest:
+        ramp = [point for point in points if point.at >= lows[-1].at]
+        slope = theil_sen(ramp)
+        whole = (ramp[-1].used - ramp[0].used) / (ramp[-1].at - ramp[0].at)
+        slope = Slope(max(slope.middle, whole), min(slope.low, whole), max(slope.high, whole))
+        return _told(slope, ramp, now, left, "stopped", len(lows), points)
+    if not is_known:
+        few = Forecast(basis="cycles", span=points[-1].at - points[0].at, cycles=len(lows))
+        return Trend(per_day=theil_sen(points).middle * DAY, forecast=few)
+    found = _over_floors(points, lows, now, left, least)
+    if found.full_at is not None:
+        deeper = deletions(lows, least).lows  # hourly deletions may hide that much goes once a day
+        is_deeper = len(deeper) > ENOUGH and points[-1].at - deeper[-1].at <= OVERDUE * max(
+            later.at - earlier.at for earlier, later in pairwise(deeper)
+        )
+        if is_deeper:
+            return _over_floors(points, deeper, now, left, least)
+    return found
+
+
+def _over_floors(
+    points: Sequence[Point], lows: Sequence[Point], now: Instant, left: float | None, least: float
+) -> Trend:
+    """The line under the newest lows, and what rides on it at most. Checkpoints are not all of one size: a rise that
+    would be no deletion the other way round is none."""
+    floors = [low for low in lows if low.at >= lows[-1].at - FAST]
+    if len(floors) <= CYCLES:
+        floors = list(lows[-CYCLES - 1 :])
+    slope = theil_sen(floors)
+    level = median(low.used - slope.middle * low.at for low in floors)
+    unsteady = median(abs(low.used - slope.middle * low.at - level) for low in floors)
+    if slope.middle * (floors[-1].at - floors[0].at) <= max(least, 3 * unsteady) or _is_over(floors, least):
+        slope = Slope(0.0, 0.0, 0.0)
+        level = median(low.used for low in floors)
+    rides = max(p.used - level - slope.middle * p.at for p in points if p.at >= floors[0].at)
+    last = points[-1]
+    remains = None if left is None else left + last.used - level - slope.middle * last.at - rides
+    return _told(slope, floors, now, remains, "cycles", len(lows), points)
+
+
+def _told(
+    slope: Slope,
+    taken: Sequence[Point],
+    now: Instant,
+    left: float | None,
+    basis: Basis,
+    cycles: int,
+    points: Sequence[Point],
+) -> Trend:
+    forecast = Forecast(
+        full_at=_full(slope.middle, now, left),
+        basis=basis,
+        span=points[-1].at - points[0].at,
+        earliest=_full(slope.high, now, left),
+        latest=_full(slope.low, now, left),
+        fit=_fit(taken),
+        cycles=cycles,
+    )
+    return Trend(per_day=slope.middle * DAY, full_at=forecast.full_at, forecast=forecast)
+
+
+def _full(slope: float, now: Instant, left: float | None) -> Instant | None:
+    return now + max(0.0, left) / slope if slope > 0 and left is not None else None

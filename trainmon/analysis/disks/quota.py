@@ -1,0 +1,212 @@
+"""What quota commands print → allowances. A parser for each of Lustre, GPFS, BeeGFS, quota(1) and du(1). Pure.
+
+A number that is marked as inexact is used and said to be so; a limit of 0 is none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
+from urllib.parse import unquote
+
+from msgspec.structs import replace
+
+from trainmon.analysis.disks.capacity import lies_on
+from trainmon.analysis.disks.quota_tables import AWAY, NUMBER, UNITS, WHOSE, Asked, lustre, quota
+from trainmon.lib.clock import Instant
+from trainmon.lib.errors import TrainmonError
+from trainmon.lib.redact import scrub
+from trainmon.lib.text import clean
+from trainmon.model.disk import Allowance
+
+Parser = Literal["lustre", "gpfs", "beegfs", "quota", "du"]
+
+KINDS = {"USR": "user", "GRP": "group", "FILESET": "fileset"}
+POOL = re.compile(r"Quota information for storage pool (.+?) \(ID:")
+NO_LIMIT = ("", "0", "unlimited", "none", "-", "∞")
+MOST = 200
+"""Allowances that are read of one answer: a command that lists all users of a site is the wrong one."""
+
+
+class Unread(TrainmonError):
+    """An answer that the parser does not understand."""
+
+
+class Answer(NamedTuple):
+    """What a command said."""
+
+    allowances: tuple[Allowance, ...]
+    trouble: str | None = None
+    """What it complains of while it answers."""
+
+
+def parse(parser: Parser, text: str, now: Instant, argv: Sequence[str] = (), limit: int | None = None) -> Answer:
+    """What a command printed on its standard output and error. `argv` tells whose it is and the units of du, `limit`
+    what may be used where the command does not know it. Raises Unread."""
+    text = "\n".join(clean(line) for line in text.splitlines())
+    found: list[Allowance] = []
+    for one in PARSERS[parser](text, Asked(tuple(argv), limit, now)):
+        found.append(one)
+        if len(found) > MOST:
+            raise Unread(f"it lists more than {MOST} quotas", hint="name one user or group in the command")
+    found = _told_apart(found)
+    if not found and not says_none(parser, text):
+        raise Unread("what it prints is not understood", hint=f"the parser is {parser}: is that what the command is?")
+    complaint = next((line.strip() for line in text.splitlines() if AWAY.search(line)), None)
+    if complaint is None and any(one.is_inexact for one in found):
+        complaint = "some numbers are marked as inexact"
+    return Answer(tuple(found), None if complaint is None else scrub(complaint))
+
+
+def _told_apart(found: list[Allowance]) -> list[Allowance]:
+    """Those of one user and one filesystem, such as in several filesets or pools, by their order: each may be full."""
+    seen: dict[tuple[str, str | None], int] = {}
+    apart = []
+    for one in found:
+        key = (one.whose, one.filesystem)
+        seen[key] = number = seen.get(key, 0) + 1
+        apart.append(one if number == 1 else replace(one, whose=f"{one.whose} #{number}"))
+    return apart
+
+
+def says_none(parser: Parser, text: str) -> bool:
+    """Whether the answer is that there is no quota."""
+    if parser == "quota":
+        return any(found[4] for line in text.splitlines() if (found := WHOSE.match(line.strip())))
+    return parser == "gpfs" and ":HEADER:" in text
+
+
+def of_path(answer: Answer, path: str) -> Answer:
+    """Of an answer about several filesystems, those allowances that are of this path. Raises Unread where that cannot
+    be told: the limit of another filesystem must not count here."""
+    names = {one.filesystem for one in answer.allowances if one.filesystem is not None}
+    if len(names) < 2:
+        return answer
+    mine = [name for name in names if lies_on(path, name)]
+    if not mine:
+        listed = ", ".join(sorted(names)[:3])
+        raise Unread(f"it tells of several filesystems ({listed})", hint=f"name that of {path} in the command")
+    best = max(mine, key=len)
+    return answer._replace(allowances=tuple(one for one in answer.allowances if one.filesystem in (best, None)))
+
+
+# ---- GPFS: colons and a header ---------------------------------------------------------------------------------------
+
+
+def _gpfs(text: str, asked: Asked) -> Iterator[Allowance]:
+    """`mmlsquota -Y`: the HEADER row names the columns, which differ from version to version. KiB."""
+    columns: list[str] = []
+    for line in text.splitlines():
+        fields = [unquote(field) for field in line.split(":")]
+        if "HEADER" in fields[:3]:
+            columns = fields
+        elif columns and fields[0] == columns[0]:
+            row = dict(zip(columns, fields, strict=False))
+            if "blockUsage" in row:
+                yield _gpfs_row(row)
+
+
+def _gpfs_row(row: dict[str, str]) -> Allowance:
+    kind, fileset = row.get("quotaType", ""), row.get("filesetname", "")
+    within = f" in fileset {fileset}" if fileset not in ("", "root") and kind != "FILESET" else ""
+    doubt = _whole(row.get("blockInDoubt")) or 0
+    return Allowance(
+        whose=clean(f"{KINDS.get(kind, kind.lower())} {row.get('name') or row.get('id') or '?'}{within}"),
+        filesystem=clean(row.get("filesystemName", "")) or None,
+        used_bytes=_kib((_whole(row.get("blockUsage")) or 0) + doubt),
+        soft_bytes=_kib(_whole(row.get("blockQuota"))) or None,
+        hard_bytes=_kib(_whole(row.get("blockLimit"))) or None,
+        bytes_grace=_gpfs_grace(row.get("blockGrace", "")),
+        used_inodes=(_whole(row.get("filesUsage")) or 0) + (_whole(row.get("filesInDoubt")) or 0),
+        soft_inodes=_whole(row.get("filesQuota")) or None,
+        hard_inodes=_whole(row.get("filesLimit")) or None,
+        inodes_grace=_gpfs_grace(row.get("filesGrace", "")),
+    )
+
+
+def _gpfs_grace(word: str) -> str | None:
+    return None if word.strip() in ("", "none", "-", "0") else clean(word.strip())
+
+
+def _whole(word: str | None) -> int | None:
+    return int(word) if word is not None and word.isascii() and word.isdigit() else None
+
+
+def _kib(value: int | None) -> int | None:
+    return None if value is None else value * 1024
+
+
+# ---- BeeGFS: by position ---------------------------------------------------------------------------------------------
+
+
+def _beegfs(text: str, asked: Asked) -> Iterator[Allowance]:
+    """`beegfs-ctl --getquota`, with --csv or in its form for people; two columns are called `hard`."""
+    kind, pool = "group" if any(word.startswith("--gid") for word in asked.argv) else "user", ""
+    for line in text.splitlines():
+        title = POOL.search(line)
+        if title is not None:
+            pool = "" if title[1] == "Default" else f" in pool {title[1]}"
+        fields = [field.strip() for field in re.split(r"\|+|,", line)]
+        if len(fields) < 6 or fields[1:3] == ["id", "size"] or not fields[1].isdigit():
+            continue
+        used, files = _size(fields[2]), _whole(fields[4])
+        if used is None or files is None:
+            continue
+        yield Allowance(
+            whose=clean(f"{kind} {fields[0] or fields[1]}{pool}"),
+            used_bytes=used,
+            hard_bytes=_size(fields[3]) or None,
+            used_inodes=files,
+            hard_inodes=_whole(fields[5]) or None,
+        )
+
+
+def _size(word: str) -> int | None:
+    """Bytes, or with a unit: `76.61 GiB`."""
+    if word.lower() in NO_LIMIT:
+        return None if word.lower() != "0" else 0
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([KMGTPE])i?)?(?:B|Byte)?", word, re.IGNORECASE)
+    if found is None:
+        return None
+    return round(float(found[1]) * (1024 ** (UNITS.index(found[2].upper()) + 1) if found[2] else 1))
+
+
+# ---- du: where nothing else works ------------------------------------------------------------------------------------
+
+
+def _du(text: str, asked: Asked) -> Iterator[Allowance]:
+    """`du -s`: the last line; what may be used is for the config to say."""
+    rows = [line.split(maxsplit=1) for line in text.splitlines()]
+    sums = [(row[0], row[1]) for row in rows if len(row) == 2 and NUMBER.fullmatch(row[0]) and row[1].startswith("/")]
+    if not sums:
+        return
+    word, path = sums[-1]
+    unit = _unit_of_du(asked.argv)
+    letter = word[-1:].upper()
+    used = _size(word) if letter in UNITS else round(float(word) * unit)
+    denied = "Permission denied" in text or "cannot " in text
+    yield Allowance(whose=clean(path), filesystem=None, used_bytes=used, hard_bytes=asked.limit, is_inexact=denied)
+
+
+def _unit_of_du(argv: Sequence[str]) -> int:
+    """Bytes in one of its numbers: GNU's counts in KiB unless told otherwise."""
+    units = {"k": 1024, "m": 1024**2, "b": 1}
+    for word in argv[1:]:
+        if word in ("--bytes", "--block-size=1", "-B1"):
+            return 1
+        if word.startswith("-") and not word.startswith("--"):
+            unit = next((units[letter] for letter in word[1:] if letter in units), None)
+            if unit is not None:
+                return unit
+    return 1024
+
+
+PARSERS: dict[Parser, Callable[[str, Asked], Iterable[Allowance]]] = {
+    "lustre": lustre,
+    "gpfs": _gpfs,
+    "beegfs": _beegfs,
+    "quota": quota,
+    "du": _du,
+}
+"""By the name in the config."""

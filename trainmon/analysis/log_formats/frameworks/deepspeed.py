@@ -1,0 +1,59 @@
+"""DeepSpeed's own lines: log_dist, the throughput timer, and the pipeline engine. Only the last one has a loss.
+
+`skipped` counts since the start here, unlike Megatron's. An OVERFLOW line is a skipped step, not a failure:
+it says no step.
+"""
+
+from __future__ import annotations
+
+import re
+
+from trainmon.analysis.log_formats.line import StepLine, number, positive, stripped
+
+LOG_DIST = re.compile(r"step=(\d{1,12}), skipped=(\d{1,12}), lr=\[([^,\[\]]{1,40})")
+TIMER = re.compile(
+    r"epoch=\d{1,9}/micro_step=\d{1,12}/global_step=(\d{1,12}), RunningAvgSamplesPerSec=([\d.]{1,20}|nan|inf), "
+    r"CurrSamplesPerSec=([\d.]{1,20}|nan|inf)"
+)
+PIPE = re.compile(
+    r"steps: (\d{1,12}) loss: (\S{1,24}) iter time \(s\): ([\d.]{1,16}) samples/sec: ([\d.]{1,16}|nan|inf)"
+)
+SAVING = re.compile(r"Checkpoint \S{1,200} is about to be saved!")
+SAVED = re.compile(r"Checkpoint \S{1,200} is ready now!")
+
+
+class DeepSpeed:
+    name = "deepspeed"
+    keep = r"step=\d+, skipped=\d+|global_step=\d+, RunningAvg|steps: \d+ loss: "
+
+    def parse(self, line: str) -> StepLine | None:
+        if ", skipped=" in line:
+            found = LOG_DIST.match(stripped(line))
+            return None if found is None else _logged(found)
+        if "SamplesPerSec=" in line:
+            found = TIMER.match(stripped(line))
+            return None if found is None else _timed(found)
+        if " iter time (s): " in line:
+            found = PIPE.match(stripped(line))
+            return None if found is None else _piped(found)
+        if "Checkpoint " in line:
+            body = stripped(line)
+            return StepLine(kind="save") if SAVING.match(body) else StepLine(kind="note") if SAVED.match(body) else None
+        return None
+
+
+def _logged(found: re.Match[str]) -> StepLine:
+    return StepLine(step=int(found[1]), skipped=int(found[2]), learning_rate=number(found[3]))
+
+
+def _timed(found: re.Match[str]) -> StepLine:
+    return StepLine(step=int(found[1]), samples_per_s=positive(number(found[3])))
+
+
+def _piped(found: re.Match[str]) -> StepLine:
+    return StepLine(
+        step=int(found[1]),
+        loss=number(found[2]),
+        step_time_s=positive(number(found[3])),
+        samples_per_s=positive(number(found[4])),
+    )

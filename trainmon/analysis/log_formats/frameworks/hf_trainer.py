@@ -1,0 +1,101 @@
+"""Hugging Face Trainer (and TRL, LLaMA-Factory, axolotl, ms-swift on it): a dict of numbers, and a nameless bar.
+
+The dict has the loss and no step; the bar, on standard error, has the step and no loss; `advance` joins them. Version
+4 prints numbers, version 5 strings. Evaluation draws a nameless bar too: its kind is `bar` until a dict confirms it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from trainmon.analysis.log_formats.line import StepLine, number, stripped
+from trainmon.analysis.log_formats.progress_bar import FASTEST, TIMES, postfix, step_time
+
+PAIR = re.compile(r"'([^'{}]{1,80})': ('[^'{}]{0,80}'|[^,'{}\[\]]{1,40})(?=[,}])")
+BAR = re.compile(r"(?:Train:\s{1,8})?\d{1,3}%\|[^|]{0,400}\|\s{0,12}(\d{1,12})/(\d{1,12}(?:\.\d{1,6})?) " + TIMES)
+SAVING = re.compile(r"Saving (?:model )?checkpoint to \S")
+EVAL = re.compile(r"\*{3,8} Running (?:Evaluation|Prediction|Test) ")
+
+
+class HFTrainer:
+    name = "hf-trainer"
+    keep = r"it/s|s/it|'loss': |'train_runtime': |'eval_runtime': "
+
+    def parse(self, line: str) -> StepLine | None:
+        if "': " in line and "{'" in line:
+            return _with_dict(line)
+        if "%|" in line:
+            return _bar(stripped(line))
+        if "Saving " in line:
+            return StepLine(kind="save") if SAVING.match(stripped(line)) else None
+        if "Running " in line:
+            return StepLine(kind="eval") if EVAL.match(stripped(line)) else None
+        return None
+
+
+def _with_dict(line: str) -> StepLine | None:
+    """A dict alone, or glued to the bar that it interrupted."""
+    if "'loss': " not in line and "_runtime': " not in line:
+        return None
+    body = stripped(line)
+    start = body.find("{'")
+    said, before = _dict(body[start:]), body[:start]
+    if said is None or not before:
+        return said
+    bar = _bar(before)
+    if bar is None or bar.step is None or not before.endswith("]"):
+        return None
+    if said.kind != "train" or said.step is not None:
+        return said
+    return StepLine(
+        kind="bar",
+        step=bar.step,
+        target_step=bar.target_step,
+        loss=said.loss,
+        grad_norm=said.grad_norm,
+        samples_per_s=said.samples_per_s,
+        step_time_s=bar.step_time_s,
+        learning_rate=said.learning_rate,
+        epoch=said.epoch,
+    )
+
+
+def _dict(text: str) -> StepLine | None:
+    if not text.endswith("}") or "{" in text[1:]:
+        return None
+    named = dict(PAIR.findall(text))
+    if "train_runtime" in named:
+        return StepLine(samples_per_s=number(named.get("train_samples_per_second")), epoch=number(named.get("epoch")))
+    if "loss" not in named:
+        return StepLine(kind="eval") if "eval_runtime" in named else None
+    if "epoch" not in named and "learning_rate" not in named:
+        return None
+    loss, grad_norm = number(named["loss"]), number(named.get("grad_norm"))
+    if loss == 0 and grad_norm is not None and math.isnan(grad_norm):
+        loss = math.nan  # the Trainer logs a NaN loss as 0 (logging_nan_inf_filter); its gradient gives it away
+    step, _, target = named.get("global_step/max_steps", "").strip("'").partition("/")
+    return StepLine(
+        step=int(step) if step.isdecimal() else None,
+        target_step=int(target) if target.isdecimal() else None,
+        loss=loss,
+        grad_norm=grad_norm,
+        learning_rate=number(named.get("learning_rate")),
+        epoch=number(named.get("epoch")),
+    )
+
+
+def _bar(body: str) -> StepLine | None:
+    found = BAR.match(body)
+    if found is None:
+        return None
+    seconds = step_time(found[3], found[4])
+    if seconds is not None and seconds < 1 / FASTEST:
+        return None
+    return StepLine(
+        kind="bar",
+        step=int(found[1]),
+        target_step=math.ceil(float(found[2])) or None,  # a batch count that was divided: 312.5 ends with step 313
+        loss=number(postfix(body, found.end()).get("loss")),
+        step_time_s=seconds,
+    )

@@ -1,0 +1,213 @@
+"""Merges what one line says into what is known of a run's progress. Pure."""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+
+from msgspec.structs import asdict, replace
+
+from trainmon.analysis.log_formats.line import StepLine
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.model.state import Bar, Progress
+
+INTERVALS = 15
+"""Intervals that make the cadence: enough that an evaluation and a checkpoint among them do not move the median."""
+
+QUIET = 10.0
+QUIET_AT_LEAST: Seconds = 600.0
+"""A format or a bar that has not advanced for QUIET times its cadence, and this long, gives way to another."""
+
+RIVAL_LOSSES = 2
+"""Losses without the followed bar after which the other bar is training's: a resumed run has another total."""
+
+METRICS = (
+    "target_step", "loss", "grad_norm", "tokens_per_s", "samples_per_s", "step_time_s", "learning_rate", "skipped",
+    "nan_iterations", "loss_scale", "epoch",
+)  # fmt: skip
+
+
+DURATIONS = 5
+"""Evaluations and saves whose time is remembered: their median is what one usually takes."""
+
+
+def advance(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress:
+    """Take in a line that the format `name` has read at `at`. A field that the line does not say keeps its value."""
+    return _learnt(progress, _advanced(progress, name, line, at), at)
+
+
+def _learnt(before: Progress, after: Progress, at: Instant) -> Progress:
+    """How long an evaluation or a save took, when it has ended."""
+    if before.doing == after.doing:
+        return after
+    since = at if after.doing != "train" else None
+    if before.busy_since is None or at <= before.busy_since:
+        return replace(after, busy_since=since)
+    spent = at - before.busy_since
+    if before.doing == "eval":
+        return replace(after, busy_since=since, evals=(*after.evals, spent)[-DURATIONS:])
+    return replace(after, busy_since=since, saves=(*after.saves, spent)[-DURATIONS:])
+
+
+def _advanced(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress:
+    match line.kind:
+        case "eval" | "save":
+            return replace(progress, doing=line.kind, doing_at=at)
+        case "note":
+            return replace(progress, doing="train", doing_at=at)
+        case "bar" if line.step is not None:
+            return _bar(progress, name, line, at)
+    if line.step is None:
+        return _without_a_step(progress, name, line, at)
+    if name != progress.format and _is_outranked(progress, line, at):
+        return _filled(progress, line) if line.step == progress.step else progress
+    return _counted(progress, name, line, at)
+
+
+def _is_outranked(progress: Progress, line: StepLine, at: Instant) -> bool:
+    """Two formats may count differently (batches, optimizer steps): the first counts, or one with a loss."""
+    if progress.format is None or progress.step is None or _is_quiet(progress, at):
+        return False
+    if line.kind == "bar" or progress.bar is not None:
+        return line.kind == "bar"
+    return line.loss is None or progress.loss is not None
+
+
+def _is_quiet(progress: Progress, at: Instant) -> bool:
+    if progress.at is None:
+        return True
+    return at - progress.at > max(QUIET_AT_LEAST, QUIET * (progress.cadence_s or 0.0))
+
+
+def _counted(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress:
+    """A line with a step of the format that counts."""
+    before, step = progress.step, line.step
+    intervals: tuple[Seconds, ...]
+    assert step is not None
+    if before == step and name == progress.format:
+        return _filled(progress, line)
+    said = _said(line)
+    if before is None or step < before or name != progress.format:
+        intervals, together = (), 0
+    else:
+        intervals, together = _intervals(progress, line, step - before, at)
+    return replace(
+        progress,
+        **said,
+        step=step,
+        at=at,
+        format=name,
+        doing="train",
+        doing_at=at if progress.doing != "train" else progress.doing_at,
+        intervals=intervals,
+        together=together,
+        cadence_s=median(intervals) if intervals else None,
+        skipping_since=_skipping(progress, name, line, at),
+        skipped_in_row=_skipped(progress, name, line, step - (before or 0)),
+        said=tuple(said),
+        bar=progress.bar if line.kind == "bar" or name == progress.format else None,
+    )
+
+
+def _skipping(progress: Progress, name: str, line: StepLine, at: Instant) -> Instant | None:
+    """Since when lines come that only skip: Megatron then leaves the loss out. DeepSpeed counts from the start."""
+    if not name.startswith("megatron") or not line.skipped or line.loss is not None:
+        return None
+    return at if progress.skipping_since is None else progress.skipping_since
+
+
+def _skipped(progress: Progress, name: str, line: StepLine, gained: int) -> int:
+    """How many iterations in a row were skipped, this line's included. DeepSpeed counts them from the start."""
+    if line.skipped is None:
+        return 0
+    known = progress.skipped_in_row if gained > 0 else 0
+    if name.startswith("megatron"):
+        is_all = line.loss is None and line.skipped > 0
+        return known + line.skipped if is_all else 0
+    before = progress.skipped if name == progress.format else None
+    more = 0 if before is None else line.skipped - before
+    return known + more if more > 0 and more >= gained else 0
+
+
+def _intervals(progress: Progress, line: StepLine, gained: int, at: Instant) -> tuple[tuple[Seconds, ...], int]:
+    """The intervals with this line, and how many lines came at once: five a second that are read once a second are no
+    step a second. Of those that were there at the first look, what they say of their own speed counts."""
+    known, together = progress.intervals, progress.together
+    elapsed = at - progress.at if progress.at is not None else 0.0
+    if elapsed > 0:
+        return (*known, elapsed)[-INTERVALS:], 1
+    if together and known:
+        share = known[-1] * together / (together + 1)
+        before, together = known[: max(0, len(known) - together)], together + 1
+        return (*before, *[share] * min(together, INTERVALS))[-INTERVALS:], together
+    spoken = (line.step_time_s or 0.0) * gained
+    return (*known, spoken)[-INTERVALS:] if spoken > 0 else known, 0
+
+
+def _said(line: StepLine) -> dict[str, float | int]:
+    return {name: value for name, value in asdict(line).items() if value is not None and name in METRICS}
+
+
+def _filled(progress: Progress, line: StepLine) -> Progress:
+    """Another line about the same step (another rank, another logger): only what was missing, and a NaN."""
+    new = {name: value for name, value in _said(line).items() if name not in progress.said}
+    if line.loss is not None and math.isnan(line.loss):
+        new["loss"] = line.loss
+    if not new:
+        return progress
+    return replace(progress, **new, said=tuple(dict.fromkeys((*progress.said, *new))))
+
+
+def _without_a_step(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress:
+    """A loss with no step beside it (HF Trainer): the bar has the step; without a bar the epoch shows progress."""
+    said = _said(line)
+    moved = line.epoch is not None and line.epoch != progress.epoch
+    bar = progress.bar
+    if bar is not None:
+        bar = _with_a_loss(bar) if moved else bar
+        said |= {} if bar.total is None or not bar.confirmed else {"target_step": bar.total}
+    intervals, cadence = progress.intervals, progress.cadence_s
+    if moved and progress.step is None and progress.at is not None and at > progress.at:
+        intervals = (*intervals, at - progress.at)[-INTERVALS:]
+        cadence = median(intervals)
+    return replace(
+        progress,
+        **said,
+        at=at if moved else progress.at,
+        format=progress.format or name,
+        doing="train" if moved else progress.doing,
+        doing_at=at if moved and progress.doing != "train" else progress.doing_at,
+        said=tuple(dict.fromkeys((*progress.said, *said))),
+        intervals=intervals,
+        cadence_s=cadence,
+        bar=bar,
+    )
+
+
+def _with_a_loss(bar: Bar) -> Bar:
+    if bar.rival is None:
+        return replace(bar, confirmed=True)
+    losses = bar.rival_losses + 1
+    if losses >= RIVAL_LOSSES:
+        return Bar(total=bar.rival, confirmed=True)
+    return replace(bar, rival_losses=losses)
+
+
+def _bar(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress:
+    """A nameless bar: training's, or that of an evaluation or of preparing the data."""
+    if progress.format not in (None, name) and _is_outranked(progress, line, at):
+        return progress
+    bar = progress.bar
+    if bar is None:
+        bar = Bar(total=line.target_step)
+    elif line.target_step != bar.total and (not bar.confirmed or line.loss is not None or _is_quiet(progress, at)):
+        bar, progress = Bar(total=line.target_step), replace(progress, step=None)
+    elif line.target_step != bar.total:
+        return replace(progress, bar=replace(bar, rival=line.target_step), doing="eval", doing_at=at)
+    else:
+        bar = replace(bar, rival=None, rival_losses=0)
+    bar = replace(bar, confirmed=True) if line.loss is not None else bar
+    counted = _counted(progress, name, line, at)
+    is_full = line.step == line.target_step
+    target = line.target_step if bar.confirmed or not is_full else None  # a full bar before any loss was not training's
+    return replace(counted, bar=bar, target_step=target)

@@ -1,0 +1,119 @@
+"""What is known beside a run itself, and what its jobs and the clock make of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from trainmon.analysis.runs.exit_status import Queue
+from trainmon.analysis.runs.job_matching import present
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib.text import duration
+from trainmon.model.action import Record
+from trainmon.model.job import Job
+from trainmon.model.state import Node, Progress, Run, Source, Verdict
+
+PATIENCE = 10.0
+"""A run is late when no step came for this many times its own usual interval, and for at least `stall_after`."""
+
+AFTERGLOW: Seconds = 60.0
+"""A step that a log shows within this time after its job's end is still that job's."""
+
+SKEWED: Seconds = 5.0
+"""Of a cluster's clock against ours, from which on the scheduler's times are put right."""
+
+
+class Judgement(NamedTuple):
+    verdict: Verdict
+    why: str
+
+    def also(self, words: str) -> Judgement:
+        """The same, and something more to know."""
+        return Judgement(self.verdict, self.why + words)
+
+
+class Scene(NamedTuple):
+    """What is known beside the run itself, by name or key."""
+
+    nodes: Mapping[str, Node] = {}
+    sources: Mapping[str, Source] = {}
+    jobs: Mapping[str, Job] = {}
+    actions: Mapping[str, Record] = {}
+
+
+def queue_of(run: Run, scene: Scene) -> Queue | None:
+    """The run's jobs, where its scheduler answers; None where nothing is known of them: then nothing follows."""
+    if not does_answer(run, scene):
+        return None
+    host = scene.nodes.get(run.log.host) if run.log is not None else None
+    skew = 0.0 if host is None else host.clock_skew_s or 0.0
+    jobs = tuple(by_our_clock(scene.jobs[key], skew) for key in run.jobs if key in scene.jobs)
+    return Queue(jobs, present(jobs)) if jobs else None
+
+
+def does_answer(run: Run, scene: Scene) -> bool:
+    source = scene.sources.get(f"slurm:{run.spec.cluster}")
+    return source is not None and source.seen_at is not None and source.health not in ("off", "down")
+
+
+def by_our_clock(job: Job, skew: Seconds) -> Job:
+    """Its times by our clock: a step is no older than its job because the cluster's clock is ahead."""
+    if abs(skew) < SKEWED:
+        return job
+    times = {name: getattr(job, name) for name in ("started_at", "starts_at", "ends_at")}
+    return replace(job, **{name: at - skew for name, at in times.items() if at is not None})
+
+
+def trained_otherwise(run: Run, scene: Scene) -> bool:
+    """Whether it goes on though its jobs have ended: by hand, or under another name."""
+    queue = queue_of(run, scene)
+    return queue is not None and queue.present is None and steps_after(run, queue)
+
+
+def is_anew(run: Run, job: Job | None) -> bool:
+    """Whether its job began after the last step that was seen."""
+    return job is not None and job.started_at is not None and (run.progress.at or 0.0) < job.started_at
+
+
+def target(run: Run) -> int | None:
+    return run.spec.target_step or run.progress.target_step
+
+
+def steps_after(run: Run, queue: Queue) -> bool:
+    """Whether steps came after its last job ended: then something else trains it, and the queue is no witness."""
+    ended = queue.ended
+    if run.progress.at is None or ended is None:
+        return False
+    at = ended.ends_at or ended.gone_at
+    return at is not None and run.progress.at > at + max(AFTERGLOW, 3 * (run.progress.cadence_s or 0.0))
+
+
+def patience(run: Run) -> Seconds:
+    """How long it may be silent."""
+    return max(run.spec.stall_after, PATIENCE * (run.progress.cadence_s or 0.0))
+
+
+def standing(run: Run, scene: Scene) -> str:
+    """Where it stands: as long as nothing of it runs, and nobody knows better how it ended, this stays the same."""
+    job = scene.jobs.get(run.jobs[0]) if run.jobs else None
+    began = None if run.log is None else run.log.began_at
+    return f"{run.progress.step} " + (f"log {began}" if job is None else f"{job.key} {job.started_at} {job.state}")
+
+
+def where(progress: Progress) -> str:
+    """How far it is; some trainers print no step, but an epoch that grows."""
+    if progress.step is None:
+        return "no step yet" if progress.epoch is None else f"epoch {progress.epoch:.2f}"
+    return f"step {progress.step:,}"
+
+
+def missing_job(run: Run, scene: Scene, now: Instant) -> str:
+    """What its scheduler says where it lists no job of it, or says nothing."""
+    source = scene.sources.get(f"slurm:{run.spec.cluster}")
+    if source is None or source.seen_at is None or source.health == "off":
+        return ""
+    if source.health == "down":
+        return f"; Slurm has not answered for {duration(now - source.seen_at)}" if run.jobs or run.spec.job else ""
+    return "" if run.jobs else f"; Slurm lists no job {run.spec.job or run.name}"

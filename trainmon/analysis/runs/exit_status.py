@@ -1,0 +1,205 @@
+"""How a run that no job trains now has come to its end, or what it waits for. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from statistics import median
+from typing import NamedTuple
+
+from trainmon.analysis.gpus.activity import is_read
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib.text import duration
+from trainmon.model.action import Record
+from trainmon.model.job import Job
+from trainmon.model.state import Node, Run, Source, Verdict
+from trainmon.slurm import reasons as words
+
+OURS_BEFORE: Seconds = 900.0
+"""An action of ours explains an end that follows within this time: a trainer may take minutes to save and exit."""
+
+ARMED_BEFORE: Seconds = 60.0
+"""A switch that was armed later than this after an end has not caused it: the clocks of two hosts are at work."""
+
+OBEYS_WITHIN: Seconds = 1_800.0
+"""A trainer that still steps so long after its kill switch was armed does not read it."""
+
+CLEARED_AFTER: Seconds = 60.0
+"""What is read of a node's GPU processes is up to half a minute old: sooner after an end it tells of before."""
+
+SOMEBODY = "somebody cancelled it"
+"""Who, only accounting knows."""
+
+Told = tuple[Verdict, str]
+
+
+class Queue(NamedTuple):
+    """A run's jobs in order, and the one of them that runs now."""
+
+    jobs: tuple[Job, ...]
+    present: Job | None
+
+    @property
+    def waiting(self) -> Job | None:
+        return next((job for job in self.jobs if job.stage == "waiting" and job.gone_at is None), None)
+
+    @property
+    def ended(self) -> Job | None:
+        return next(iter(self._ended), None)
+
+    @property
+    def before(self) -> Job | None:
+        """Of a last one that ended before it began: the last that did begin."""
+        if self.ended is None or has_begun(self.ended):
+            return None
+        return next((job for job in self._ended if has_begun(job)), None)
+
+    @property
+    def others(self) -> str:
+        """`; job 87 of it runs, too`: two trainings at once write the same checkpoints."""
+        running = [job for job in self.jobs if job.stage == "running" and job.gone_at is None and job != self.present]
+        running = [job for job in running if job.state != "COMPLETING"]
+        if len(running) > 1:
+            return f"; {len(running)} other jobs of it run, too"
+        return f"; job {running[0].id} of it runs, too" if running else ""
+
+    @property
+    def _ended(self) -> tuple[Job, ...]:
+        return tuple(job for job in self.jobs if job.stage == "ended" or job.gone_at is not None)
+
+
+class Around(NamedTuple):
+    """What else is known, by name or key."""
+
+    nodes: Mapping[str, Node] = {}
+    jobs: Mapping[str, Job] = {}
+    actions: Mapping[str, Record] = {}
+    sources: Mapping[str, Source] = {}
+
+
+def has_begun(job: Job) -> bool:
+    """Whether it ever ran: one that was cancelled while it waited has an empty life and no nodes."""
+    return job.state != "CANCELLED" or bool(job.nodes) or (job.ends_at or 0.0) > (job.started_at or 0.0) > 0.0
+
+
+def without_a_job(run: Run, queue: Queue, around: Around, now: Instant) -> Told | None:
+    """Its verdict while no job of it runs; None where that cannot be told from its jobs."""
+    last, waiting = queue.ended, queue.waiting
+    how = "" if last is None else how_it_ended(last, now)
+    if queue.before is not None:
+        how += f"; before it, {how_it_ended(queue.before, now)}"
+    if waiting is not None:
+        armed = "; the kill switch is armed: it will end at once" if run.kill is not None and run.kill.exists else ""
+        before = f"; before it, {how}" if how else ""
+        return "queued", f"job {waiting.id} {words.waits(waiting, now)}{armed}{before}"
+    if last is None:
+        return None
+    stopped = who_stopped(run, last, around.actions, now)
+    at = _at(run)
+    if stopped is not None:
+        return "stopped", f"{stopped}; {how}{at}"
+    holders = _processes(run, last, around, now)
+    if holders:
+        return "unknown", f"{how}{at}, and yet {holders} memory on its GPUs"
+    if last.gone_at is not None and last.stage != "ended":
+        return "dead", f"{how}{at}; nobody says how it ended"
+    if last.state == "COMPLETED":
+        goal = run.spec.target_step or run.progress.target_step
+        if goal is None:
+            return "unknown", f"{how}{at}; no target step says whether that is all"
+        return "dead", f"{how}{at} of {goal:,}: not finished"
+    return "dead", f"no job: {how}{at}"
+
+
+def how_it_ended(job: Job, now: Instant) -> str:
+    """`job 88: its script failed (exit 1) 12m ago`."""
+    if job.stage != "ended":
+        return f"job {job.id} is gone from the queue"
+    ago = "" if job.ends_at is None or job.ends_at > now else f" {duration(now - job.ends_at)} ago"
+    return f"job {job.id}: {words.ended(job)}{ago}"
+
+
+def who_stopped(run: Run, job: Job, actions: Mapping[str, Record], now: Instant) -> str | None:
+    """That a person ended it, and who: an armed kill switch, an action of ours, or a cancelled job."""
+    ended = job.ends_at or job.gone_at or now
+    is_armed = run.kill is not None and run.kill.exists and (run.kill.armed_at or 0.0) <= ended + ARMED_BEFORE
+    if is_armed and not steps_on_under_it(run, job.started_at):
+        return f"the kill switch is armed{since(run, now)}"
+    for record in reversed(tuple(actions.values())):
+        action = record.action
+        ours = action.job == job.key or (action.verb == "kill" and action.run == run.name)
+        if not ours or action.verb not in ("kill", "cancel") or record.status != "done" or record.done_at is None:
+            continue
+        if -60.0 <= ended - record.done_at <= OURS_BEFORE:
+            return f"{action.who} asked for it: {action.title}"
+    if job.state == "CANCELLED":
+        return f"cancelled by {job.cancelled_by}" if job.cancelled_by else SOMEBODY
+    return None
+
+
+def steps_on_under_it(run: Run, began: Instant | None = None) -> bool:
+    """Whether it went on for so long under its armed kill switch that it does not read it: what ends it then is
+    something else. Some read it with every step, some when they save."""
+    kill, at = run.kill, run.progress.at
+    if kill is None or kill.armed_at is None or at is None:
+        return False
+    every = None if run.checkpoints is None else run.checkpoints.every_s
+    patience = max(OBEYS_WITHIN, 10 * (run.progress.cadence_s or 0.0), 2 * (every or 0.0))
+    return at - max(kill.armed_at, began or 0.0) > patience
+
+
+def since(run: Run, now: Instant) -> str:
+    """` since 60m by ann`, of an armed kill switch."""
+    if run.kill is None or run.kill.armed_at is None:
+        return ""
+    by = f" by {run.kill.by}" if run.kill.by else ""
+    return f" since {duration(max(0.0, now - run.kill.armed_at))}{by}"
+
+
+def short_of_time(run: Run, job: Job, now: Instant) -> str:
+    """That its job ends before it could save once more: twice one step and one save are needed."""
+    if job.ends_at is None:
+        return ""
+    left, needed = job.ends_at - now, needed_to_save(run)
+    if needed is None or left > needed:
+        return ""
+    return f"; its job ends in {duration(max(0.0, left))}, and to save it needs {duration(needed)}"
+
+
+def needed_to_save(run: Run) -> Seconds | None:
+    """Twice one step and one save: a trainer looks between steps, and a save may just have begun."""
+    save = run.checkpoints.save_s if run.checkpoints is not None else None
+    if save is None and run.progress.saves:
+        save = median(run.progress.saves)
+    step = run.progress.step_time_s or run.progress.cadence_s
+    return None if save is None or step is None else 2 * (step + save)
+
+
+def _at(run: Run) -> str:
+    loss = run.progress.loss
+    lost = "" if loss is None or math.isfinite(loss) else " with a loss that is no number"
+    return "" if run.progress.step is None else f", at step {run.progress.step:,}{lost}"
+
+
+def _processes(run: Run, last: Job, around: Around, now: Instant) -> str:
+    """`3 processes of ana hold` memory on the GPUs of its nodes, where no other job of hers has taken over. What was
+    read of a node before the end says nothing: without a job nobody is let in there (pam_slurm_adopt)."""
+    if now - (last.ends_at or last.gone_at or 0.0) < CLEARED_AFTER:
+        return ""
+    taken = {
+        node
+        for job in around.jobs.values()
+        if job.stage == "running" and job.gone_at is None and job.user == last.user
+        for node in job.nodes
+    }
+    found = {
+        (name, process.pid)
+        for name in run.spec.nodes
+        if name not in taken and is_read(name, around.nodes, around.sources, now)
+        for gpu in around.nodes[name].gpus
+        for process in gpu.processes
+        if process.user == last.user
+    }
+    if not found:
+        return ""
+    return f"{len(found)} processes of {last.user} hold" if len(found) > 1 else f"1 process of {last.user} holds"

@@ -1,0 +1,203 @@
+"""Which jobs are a run's, and which runs there are: those of the config, and our own jobs that are in none. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from itertools import islice
+
+from msgspec.structs import replace
+
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.model.job import ME, Job
+from trainmon.model.state import Run, RunSpec, Source
+
+ENDED_RUNS_STAY: Seconds = 86_400.0
+"""How long a run that was found by itself stays after its last job: a night and a morning."""
+
+FOUND_AT_MOST = 200
+"""Runs that are found by themselves; who has more names of jobs than this has a sweep, not runs."""
+
+_WITHOUT_PROCESSES = frozenset({"COMPLETING", "CONFIGURING", "POWER_UP_NODE", "STAGE_OUT"})
+"""States that count as running: before the first process, and after the last that can be ended."""
+
+_ORDER = {"running": 0, "unknown": 0, "waiting": 1, "ended": 2}
+
+
+def jobs_of(spec: RunSpec, jobs: Iterable[Job]) -> tuple[Job, ...]:
+    """The jobs of a run by cluster, job name and user: those that run, those that wait in order, those that ended."""
+    name = spec.job or spec.name
+    own = [
+        job
+        for job in jobs
+        if job.name == name and job.cluster == spec.cluster and spec.user in (None, job.user) and _is_meant(job, spec)
+    ]
+    return tuple(sorted(own, key=_place))
+
+
+def owner_of(spec: RunSpec, users: Collection[str], me: str | None) -> str | None:
+    """Whose jobs a run of the config has: its own user's, else ours if our jobs are watched. Null: any watched user's,
+    as nobody has said more."""
+    if spec.user not in (None, ME):
+        return spec.user
+    is_mine = spec.user == ME or not users or ME in users or me in users
+    return me or None if is_mine else None
+
+
+def rivals(jobs: Sequence[Job]) -> tuple[Job, ...]:
+    """Of a run's jobs those between which its name does not choose: several that train at once, or of several users.
+    One that runs and those that wait behind it are no rivals."""
+    there = tuple(job for job in jobs if job.gone_at is None and job.stage != "ended")
+    training = tuple(job for job in there if holds_nodes(job))
+    if len(training) > 1:
+        return training
+    return there if len({job.user for job in there}) > 1 else ()
+
+
+def _told_apart(spec: RunSpec, jobs: Iterable[Job]) -> RunSpec:
+    """A run of the config without the jobs that train under its name, but elsewhere than its log or nodes say."""
+    training = [job for job in jobs_of(spec, jobs) if holds_nodes(job)]
+    by_log = [job for job in training if spec.log and job.stdout and fnmatchcase(job.stdout, spec.log)]
+    by_nodes = [job for job in training if set(spec.nodes) & set(job.nodes)]
+    for own in (by_log, by_nodes):
+        if len(own) == 1:
+            return replace(spec, without=tuple(job.id for job in training if job is not own[0]))
+    return spec
+
+
+def _is_meant(job: Job, spec: RunSpec) -> bool:
+    """Whether it is this of the runs that have its name."""
+    return job.id not in spec.without if spec.only is None else job.id == spec.only
+
+
+def _place(job: Job) -> tuple[int, float, int]:
+    """Of those that run the latest start first; of those that wait the first; of those that ended the last."""
+    order = 2 if job.gone_at is not None else _ORDER[job.stage]
+    at = job.started_at if order == 0 else job.submitted_at if order == 1 else job.ends_at or job.gone_at
+    return order, (at or 0.0) if order == 1 else -(at or 0.0), job.number if order == 1 else -job.number
+
+
+def present(jobs: Sequence[Job]) -> Job | None:
+    """Of one run's jobs in order: the one that runs now."""
+    return jobs[0] if jobs and jobs[0].gone_at is None and jobs[0].stage in ("running", "unknown") else None
+
+
+def holds_nodes(job: Job) -> bool:
+    """Whether its processes are on its nodes, and people let in there for it."""
+    return job.gone_at is None and job.stage == "running" and job.state not in _WITHOUT_PROCESSES
+
+
+def followed(
+    configured: Sequence[RunSpec],
+    before: Sequence[RunSpec],
+    jobs: Sequence[Job],
+    me: Mapping[str, str | None],
+    now: Instant,
+) -> tuple[RunSpec, ...]:
+    """All runs now: those of the config with what their jobs say of them, then our own that were found by themselves.
+
+    `configured` are the config's own words; `before` is the answer of the last time, whose nodes and logs hold on where
+    a job has ended: the end of its log is what a person wants to read then. `me` is who we are, by cluster.
+    """
+    known = {(spec.name, _jobs_name(spec)): spec for spec in before}
+    named: dict[tuple[str, str], list[Job]] = defaultdict(list)
+    for job in jobs:
+        named[job.cluster, job.name].append(job)
+    specs = [_told_apart(spec, named[_jobs_name(spec)]) for spec in configured]
+    names = {spec.name for spec in configured}
+    taken = {(*_jobs_name(spec), spec.user) for spec in configured}
+    found = (
+        spec
+        for spec in _found(before, named, me, now)
+        if not taken & {(*_jobs_name(spec), spec.user), (*_jobs_name(spec), None)}
+    )
+    for spec in islice(found, FOUND_AT_MOST):
+        specs.append(replace(spec, name=_free(spec, names)))
+        names.add(specs[-1].name)
+    return tuple(
+        _filled(spec, known.get((spec.name, _jobs_name(spec))), jobs_of(spec, named[_jobs_name(spec)]))
+        for spec in specs
+    )
+
+
+def _jobs_name(spec: RunSpec) -> tuple[str, str]:
+    """By what its jobs are known: their cluster and name."""
+    return spec.cluster, spec.job or spec.name
+
+
+def _free(spec: RunSpec, names: set[str]) -> str:
+    """Its name, or another where a run of the config or of another cluster is called so."""
+    name = spec.name
+    while name in names:
+        name = f"{name}@{spec.cluster}"
+    return name
+
+
+def _found(
+    before: Sequence[RunSpec],
+    named: Mapping[tuple[str, str], Sequence[Job]],
+    me: Mapping[str, str | None],
+    now: Instant,
+) -> Iterator[RunSpec]:
+    """Those found before while something is left of them, then the names of our own batch jobs that run now. The live
+    ones go first: of a sweep's many, those that ended are left out."""
+    kept: dict[tuple[str, str], list[RunSpec]] = defaultdict(list)
+    for spec in before:
+        own = jobs_of(spec, named.get(_jobs_name(spec), ())) if spec.found else ()
+        if any(job.gone_at is None or now - job.gone_at < ENDED_RUNS_STAY for job in own):
+            kept[_jobs_name(spec)].append(spec)
+    ended = []
+    for key in dict.fromkeys((*kept, *named)):
+        for spec in _sharing(kept[key], [job for job in named[key] if _is_found(job, me)]):
+            if present(jobs_of(spec, named[key])) is not None:
+                yield replace(spec, log=None, nodes=())
+            else:
+                ended.append(replace(spec, log=None, nodes=()))
+    yield from ended
+
+
+def _is_found(job: Job, me: Mapping[str, str | None]) -> bool:
+    """Whether it is a run by itself: our own batch job that runs now."""
+    is_mine = bool(job.user) and job.user == me.get(job.cluster)
+    return is_mine and bool(job.batch and job.name) and job.stage == "running" and job.gone_at is None
+
+
+def _sharing(kept: Sequence[RunSpec], running: Sequence[Job]) -> Iterator[RunSpec]:
+    """The runs of one name. Its jobs are one run, one after another; what trains beside its present one (a sweep, a
+    script's default name) is a run of its own, else it would be seen by nobody."""
+    whole = next((spec for spec in kept if spec.only is None), None)
+    apart = {spec.only: spec for spec in kept if spec.only is not None}
+    rest = [job for job in running if job.id not in apart]
+    log = None if whole is None else whole.log
+    rest.sort(key=lambda job: (job.stdout != log, job.started_at or 0.0, job.number))
+    beside = list(dict.fromkeys(job.id for job in rest if holds_nodes(job)))[1:]
+    if whole is None and rest:
+        job = rest[0]
+        whole = RunSpec(name=job.name, cluster=job.cluster, job=job.name, user=job.user, found=True)
+    if whole is not None:
+        yield replace(whole, without=(*apart, *beside))
+    yield from apart.values()
+    for name in beside:
+        assert whole is not None
+        yield replace(whole, name=f"{whole.job}#{name}", only=name, without=())
+
+
+def _filled(spec: RunSpec, before: RunSpec | None, jobs: Sequence[Job]) -> RunSpec:
+    """What its job says where one runs now: the config's nodes are those without a job, its log goes before all."""
+    job = present(jobs)
+    log = spec.log or (job.stdout if job is not None else None) or (before.log if before is not None else None)
+    if spec.wandb is not None and spec.wandb.console:
+        log = None  # its lines come from W&B alone: those of a file as well would be told twice
+    nodes = (job.nodes if job is not None else ()) or spec.nodes or (before.nodes if before is not None else ())
+    return replace(spec, log=log, nodes=nodes)
+
+
+def is_running(run: Run, jobs: Mapping[str, Job], sources: Mapping[str, Source]) -> bool | None:
+    """Whether a job of the run runs now; None where its scheduler does not say."""
+    source = sources.get(f"slurm:{run.spec.cluster}")
+    if source is None or source.health in ("off", "down") or source.seen_at is None:
+        return None
+    if not run.jobs:
+        return None
+    return present([jobs[key] for key in run.jobs if key in jobs]) is not None

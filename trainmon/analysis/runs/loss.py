@@ -1,0 +1,149 @@
+"""Whether a loss is a number, and inside the usual band of its recent window. Pure.
+
+The figures are those of a trainer that skips such steps by itself: OLMo-core's SkipStepOptimizer leaves out a step
+whose loss is more than 6 standard deviations above the mean of the last 128, once half of these are known. Here the
+median and the median absolute deviation stand for the two: a spike in the window does not widen the band for the next
+one. Only upwards; a plateau is not judged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.model.wandb import LossState, LossTrouble, Points
+
+WINDOW = 128
+"""Values that make the band."""
+
+ENOUGH = 64
+"""Without so many of them nothing is a spike: a loss falls and jumps when training begins."""
+
+SIGMAS = 6.0
+
+MAD_TO_SIGMA = 1.4826
+"""Of numbers that are normally distributed (1 / 0.6745, Iglewicz and Hoaglin 1993)."""
+
+MEAN_TO_SIGMA = 1.2533
+"""The same for the mean absolute deviation, where more than half of the values are equal and their MAD is 0."""
+
+AT_LEAST = 0.05
+"""Of the median: the band of a loss that is flat, because it is averaged or rounded, is at least so wide. What is less
+than 5 % above is seen on no chart."""
+
+LINGERS = 20
+LINGERS_FOR: Seconds = 600.0
+"""A spike is told until so many points have come after it, and for as long: a poll brings a minute of steps at once."""
+
+JUDGED_AT_MOST = 200
+"""Points of one poll that are judged, the last: three steps a second in a minute."""
+
+
+class Judged(NamedTuple):
+    """What one value is, and between which the recent ones usually were."""
+
+    state: LossState
+    low: float | None = None
+    high: float | None = None
+
+
+class Band(NamedTuple):
+    """What is usual."""
+
+    low: float
+    high: float
+    """Nine of ten recent values lie between the two."""
+    limit: float
+    """What is above is a spike."""
+
+
+def band(recent: Sequence[float]) -> Band | None:
+    """The usual band of the last WINDOW values; None while there are too few, or when all of them are zero."""
+    known = sorted(value for value in recent[-WINDOW:] if math.isfinite(value))
+    if len(known) < ENOUGH:
+        return None
+    middle = _median(known)
+    off = sorted(abs(value - middle) for value in known)
+    sigma = MAD_TO_SIGMA * _median(off) or MEAN_TO_SIGMA * sum(off) / len(off)
+    width = max(SIGMAS * sigma, AT_LEAST * abs(middle))
+    if not width:
+        return None
+    edge = len(known) // 20
+    return Band(known[edge], known[-1 - edge], middle + width)
+
+
+def judge(recent: Sequence[float], value: float) -> Judged:
+    """What a value is after these."""
+    if not math.isfinite(value):
+        return Judged("nan")
+    usual = band(recent)
+    if usual is None:
+        return Judged("fine")
+    return Judged("spike" if value > usual.limit else "fine", usual.low, usual.high)
+
+
+def _median(ordered: Sequence[float]) -> float:
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def follow(
+    before: LossTrouble | None, recent: Sequence[float], key: str, points: Points, at: Instant
+) -> LossTrouble | None:
+    """What is odd about the loss once these points came after the recent ones; of a whole history the end is judged."""
+    new = min(len(points.values), JUDGED_AT_MOST if recent else LINGERS)
+    known = [*recent[-WINDOW:], *points.values[-WINDOW - new :]]
+    trouble = before
+    for back in range(new, 0, -1):
+        value, step = points.values[-back], points.steps[-back]
+        judged = judge(known[: len(known) - back], value)
+        trouble = _next(trouble, judged, key, value, step, at)
+    if trouble is not None and trouble.state == "nan" and trouble is not before:
+        first = _first_of_the_last_that_are_none(points.values)
+        trouble = replace(trouble, step=points.steps[first], value=points.values[first])
+    return passed(trouble, at)
+
+
+def passed(trouble: LossTrouble | None, now: Instant) -> LossTrouble | None:
+    """The trouble, until it is over for long enough."""
+    if trouble is not None and trouble.after >= LINGERS and now - trouble.at >= LINGERS_FOR:
+        return None
+    return trouble
+
+
+def words(trouble: LossTrouble | None) -> str:
+    """`spike: 9.1 at step 1,200, usually 2.1 to 2.4`."""
+    if trouble is None:
+        return ""
+    if trouble.state == "nan":
+        value = "NaN" if math.isnan(trouble.value) else "infinite"
+        return f"{trouble.key} is {value} since step {trouble.step:,.0f}"
+    usual = "" if trouble.low is None else f", usually {trouble.low:.3g} to {trouble.high:.3g}"
+    return f"spike: {trouble.value:.3g} at step {trouble.step:,.0f}{usual}" + (
+        ", and back since" if trouble.after else ""
+    )
+
+
+def _next(
+    before: LossTrouble | None, judged: Judged, key: str, value: float, step: float, at: Instant
+) -> LossTrouble | None:
+    """What is odd after one more point."""
+    state = before.state if before is not None else "fine"
+    if judged.state == "fine":
+        return replace(before, after=before.after + 1) if before is not None and state == "spike" else None
+    if before is not None and state == judged.state and not before.after:
+        is_higher = state == "spike" and value > before.value
+        return replace(before, value=value, step=step) if is_higher else before
+    return LossTrouble(state=judged.state, key=key, value=value, step=step, at=at, low=judged.low, high=judged.high)
+
+
+def _first_of_the_last_that_are_none(values: Sequence[float]) -> int:
+    """The place at which the values at the end that are no numbers begin."""
+    place = len(values)
+    while place and not math.isfinite(values[place - 1]):
+        place -= 1
+    return place

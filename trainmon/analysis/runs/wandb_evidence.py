@@ -1,0 +1,202 @@
+"""What W&B says for or against a verdict, and the verdict where no log can be read. Pure.
+
+It is one witness: its "crashed" is a lost heartbeat, its "running" is believed for ten minutes, and while it does not
+answer us nothing follows from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainmon.analysis.gpus import activity as witnesses
+from trainmon.analysis.runs.context import Judgement, Scene, patience, target
+from trainmon.analysis.runs.exit_status import OURS_BEFORE, since, steps_on_under_it
+from trainmon.analysis.runs.stall import weighed
+from trainmon.analysis.wandb import active_run as wandb_group
+from trainmon.analysis.wandb import metric_names as wandb_keys
+from trainmon.analysis.wandb.progress import counts
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib.text import duration
+from trainmon.model.action import Record
+from trainmon.model.job import Job
+from trainmon.model.state import WANDB, Run, Source
+from trainmon.model.wandb import Wandb, WandbRun
+
+GOES_ON: Seconds = 60.0
+"""A step that a log shows so long after W&B's last heartbeat, or more, is none that both saw."""
+
+GOING = frozenset({"healthy", "starting", "evaluating", "saving"})
+SILENT = frozenset({"stalled", "hung", "data-stall", "dead", "unknown", "idle"})
+
+
+def is_heard(run: Run, sources: Mapping[str, Source]) -> bool:
+    """Whether W&B answers us now."""
+    source = sources.get(f"wandb:{run.name}")
+    return run.wandb is not None and (source is None or source.health == "ok")
+
+
+def deaf(run: Run, sources: Mapping[str, Source], now: Instant) -> str:
+    """`W&B has not answered for 20m`, of a run that is watched there; nothing while it does."""
+    source = sources.get(f"wandb:{run.name}")
+    if run.spec.wandb is None or is_heard(run, sources):
+        return ""
+    if source is None or source.seen_at is None:
+        return "W&B has not answered yet"
+    return f"W&B has not answered for {duration(now - source.seen_at)}"
+
+
+def stopped_by(run: Run, actions: Mapping[str, Record], now: Instant) -> str | None:
+    """That a person ended what W&B no longer hears, and who: an armed kill switch, or an action of ours."""
+    if run.kill is not None and run.kill.exists and not steps_on_under_it(run):
+        return f"the kill switch is armed{since(run, now)}"
+    last = None if run.wandb is None else run.wandb.current
+    ended = now if last is None or last.heartbeat_at is None else last.heartbeat_at
+    for record in reversed(tuple(actions.values())):
+        action, done_at = record.action, record.done_at
+        if action.verb not in ("kill", "cancel") or action.run != run.name or record.status != "done":
+            continue
+        if done_at is not None and -GOES_ON <= ended - done_at <= OURS_BEFORE:
+            return f"{action.who} asked for it: {action.title}"
+    return None
+
+
+def weigh(run: Run, judged: Judgement, scene: Scene, job: Job | None, now: Instant) -> Judgement:
+    """A verdict that others came to, with W&B's word on it."""
+    wandb = run.wandb
+    if wandb is None or not is_heard(run, scene.sources):
+        return judged
+    if judged.verdict in GOING and counts(run.progress):
+        judged = judged.also("; the steps are W&B's")
+    if wandb.phase in ("active", "several"):
+        return _beside_an_active_one(run, wandb, judged, now)
+    last = wandb.current
+    if last is None or wandb.phase == "none" or judged.verdict not in GOING | SILENT:
+        return judged
+    if judged.verdict in GOING and _goes_on(run, last):
+        goes_on = "its log still grows" if counts(run.progress) else "training goes on"
+        return judged.also(f"; W&B heartbeat lost ({last.name} {wandb_group.how_it_ended(last)}), {goes_on}")
+    if judged.verdict == "starting" and wandb.phase != "overdue":
+        return judged
+    if wandb.phase == "ended" and last.state != "finished" and job is None and judged.verdict in ("healthy", "stalled"):
+        return _stopped(run, last, scene, now)
+    ended = f"W&B says that {last.name} {wandb_group.how_it_ended(last)}"
+    if _is_over(run, last, scene, job, judged, now):
+        over = _finished(run, last, ended) if last.state == "finished" else Judgement("dead", ended)
+        return over.also(f"; {judged.why}")
+    return judged.also(f"; W&B: {wandb.why}")
+
+
+def _beside_an_active_one(run: Run, wandb: Wandb, judged: Judgement, now: Instant) -> Judgement:
+    if wandb.loss_state == "nan" and judged.verdict == "diverged" and "loss" in run.progress.borrowed:
+        return Judgement("diverged", f"W&B: {wandb.loss_why}")
+    if wandb.loss_state == "nan" and judged.verdict in ("healthy", "evaluating", "saving"):
+        return Judgement("diverged", f"W&B: {wandb.loss_why}; {judged.why}")
+    words = "" if wandb.loss_state != "spike" or judged.verdict == "diverged" else f"; {wandb.loss_why}"
+    if wandb.phase == "several":
+        words += f"; W&B: {wandb.why}"
+    elif judged.verdict in ("stalled", "hung", "data-stall", "dead"):
+        beat = wandb.beats.get(wandb.active[0])
+        words += "" if beat is None else f"; W&B heard its heartbeat {duration(wandb_group.age(beat, now))} ago"
+    return judged.also(words if judged.verdict in GOING | SILENT | {"diverged"} else "")
+
+
+def _goes_on(run: Run, last: WandbRun) -> bool:
+    """Whether its log goes on after W&B lost it; one that shows no steps at least grows."""
+    log_at = None if run.log is None else run.log.at
+    at = log_at if counts(run.progress) else run.progress.at
+    return at is not None and last.heartbeat_at is not None and at > last.heartbeat_at + GOES_ON
+
+
+def _is_over(run: Run, last: WandbRun, scene: Scene, job: Job | None, judged: Judgement, now: Instant) -> bool:
+    """Whether W&B's word ends it: its own script said how it ended, or it crashed and is silent; and neither a job nor
+    its GPUs say otherwise."""
+    said = ("finished", "failed") if judged.verdict in GOING else ("finished", "failed", "crashed", "killed")
+    if judged.verdict not in ("healthy", "evaluating", "saving", "stalled") or last.state not in said:
+        return False
+    return job is None and not _goes_on(run, last) and not _gpus_work(run, scene, now)
+
+
+def _gpus_work(run: Run, scene: Scene, now: Instant) -> bool:
+    gpus = witnesses.gpus_of(run, scene.nodes, scene.sources, now)
+    return gpus.mean_pct is not None and gpus.mean_pct > witnesses.IDLE_PCT
+
+
+# ---- no log can be read --------------------------------------------------------------------------------------------
+
+
+def without_a_log(run: Run, blind: Judgement, scene: Scene, job: Job | None, now: Instant) -> Judgement:
+    """The verdict by W&B's own steps, where its log cannot be read; else what that alone says."""
+    if run.spec.wandb is None:
+        return blind
+    if not is_heard(run, scene.sources):
+        is_said = run.log is not None and run.log.host == WANDB
+        return blind if is_said else blind.also(f"; {deaf(run, scene.sources, now)}")
+    wandb = run.wandb
+    assert wandb is not None
+    last = wandb.current
+    if last is None or wandb.phase == "none":
+        return blind.also(f"; {wandb.why}" if wandb.why else "")
+    if last.id in wandb.active:
+        return _beside_an_active_one(run, wandb, _by_its_steps(run, wandb, last, scene, job, now), now)
+    return _by_its_end(run, wandb, last, scene, job, now)
+
+
+def _by_its_steps(run: Run, wandb: Wandb, current: WandbRun, scene: Scene, job: Job | None, now: Instant) -> Judgement:
+    """W&B hears it: its step tells whether it trains."""
+    step = wandb_keys.step_of(current)
+    if step is None or wandb.stepped_at is None:
+        up = now - (current.created_at or wandb.since or now)
+        if up <= run.spec.stall_after:
+            return Judgement("starting", f"{current.name} is up for {duration(up)} in W&B, no step yet")
+        what = f"{current.name} is up for {duration(up)} in W&B, and no step has come from it"
+        return weighed(run, scene, job, what, now)
+    quiet = max(0.0, now - wandb.stepped_at)
+    cadence = run.progress.cadence_s if counts(run.progress) else None
+    usual = f", usually every {duration(cadence)}" if cadence else ""
+    if quiet <= patience(run):
+        return Judgement("healthy", f"W&B says: step {step:,} {duration(quiet)} ago{usual}")
+    return weighed(run, scene, job, f"W&B shows no step for {duration(quiet)}{usual}, the last was {step:,}", now)
+
+
+def _by_its_end(run: Run, wandb: Wandb, last: WandbRun, scene: Scene, job: Job | None, now: Instant) -> Judgement:
+    """W&B hears nothing of it any more."""
+    ended = f"W&B says that {last.name} {wandb_group.how_it_ended(last)}"
+    if wandb.phase == "ended" and last.state != "finished" and job is None:
+        return _stopped(run, last, scene, now)
+    if job is not None:
+        return _with_a_job(run, wandb, last, ended, job, now)
+    if last.state == "finished":
+        return _finished(run, last, ended)
+    if last.state == "pending":
+        return Judgement("starting", ended)
+    if last.state in wandb_group.ALIVE or _gpus_work(run, scene, now):
+        return weighed(run, scene, job, ended, now)
+    follows = f"; none has followed in {duration(now - wandb.since)}" if wandb.since is not None else ""
+    return Judgement("dead", ended + (follows if wandb.phase == "overdue" else "; waiting for the restart"))
+
+
+def _stopped(run: Run, last: WandbRun, scene: Scene, now: Instant) -> Judgement:
+    ended = f"W&B says that {last.name} {wandb_group.how_it_ended(last)}"
+    who = stopped_by(run, scene.actions, now)
+    if who is None and run.verdict == "finished":
+        return Judgement("finished", f"it had finished; {ended}")
+    return Judgement("stopped", f"{who or 'a person ended it'}; {ended}")
+
+
+def _with_a_job(run: Run, wandb: Wandb, last: WandbRun, ended: str, job: Job, now: Instant) -> Judgement:
+    """Its scheduler says that it runs: W&B is initialised late, up to the grace after the job began."""
+    up = now - (job.started_at or now)
+    grace = max(run.spec.stall_after, run.spec.wandb.restart_grace if run.spec.wandb is not None else 0.0)
+    if up <= grace and (last.heartbeat_at or 0.0) < (job.started_at or 0.0) + GOES_ON:
+        return Judgement("starting", f"job {job.id} is up for {duration(up)}, W&B has no run of it yet; {ended}")
+    return Judgement("unknown", f"job {job.id} is {job.state}, and {ended}")
+
+
+def _finished(run: Run, last: WandbRun, ended: str) -> Judgement:
+    """It ended well: whether that is all, its target says."""
+    goal, step = target(run), max(wandb_keys.step_of(last) or 0, run.progress.step or 0)
+    if goal is None:
+        return Judgement("finished", f"{ended}; no target step says whether that is all")
+    if step < goal:
+        return Judgement("dead", f"{ended} of {goal:,}: not finished")
+    return Judgement("finished", f"{ended} of {goal:,}")

@@ -1,0 +1,136 @@
+"""Which metrics of a W&B run are its loss, its gradient norm, its speed: the names that trainers give them. Pure.
+
+Names of Megatron-LM, NeMo, nanotron, torchtitan, HF Trainer, Lightning, DeepSpeed, Composer, OLMo and Levanter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Literal
+
+from trainmon.model.wandb import WandbRun
+
+Role = Literal["loss", "grad_norm", "throughput", "learning_rate", "validation", "other"]
+
+ORDER: tuple[Role, ...] = ("loss", "grad_norm", "throughput", "learning_rate", "validation", "other")
+"""Of the charts, from the top."""
+
+AT_MOST = 12
+"""Charts of a run, as in the config."""
+
+VALIDATIONS = 4
+"""Validation metrics that are charted unasked: an evaluation may log a hundred."""
+
+WITHOUT_NAMES = 6
+"""Metrics that are charted when none has a name that is known."""
+
+NAMES: Mapping[Role, tuple[str, ...]] = {
+    "loss": (
+        "loss", "train/loss", "train_loss", "training/loss", "training_loss", "lm loss", "lm_loss", "lm-loss",
+        "train/lm_loss", "reduced_train_loss", "loss_metrics/global_avg_loss", "loss/train/total", "loss/train",
+        "train/crossentropyloss", "train/ce loss", "train/samples/train_loss", "train/train_loss", "train/total_loss",
+        "total_loss", "train_loss_step", "train/loss_step", "loss_step", "train/loss_avg", "avg_loss",
+    ),
+    "grad_norm": (
+        "grad_norm", "train/grad_norm", "grad-norm", "gradient_norm", "train/gradient_norm", "optim/total_grad_norm",
+        "optim/total grad norm", "grad/norm/total", "l2_norm/grad/global", "global_grad_norm", "train/global_grad_norm",
+    ),
+    "throughput": (
+        "tokens_per_sec", "tokens_per_second", "train/tokens_per_sec", "train/tokens_per_second", "tokens/sec",
+        "throughput(tps)", "throughput/tokens_per_second", "throughput/tokens_per_sec",
+        "train_tokens_per_second", "train/train_tokens_per_second", "throughput/device/tps",
+        "throughput/device/tokens_per_second", "throughput/device/tokens_per_sec", "tokens_per_sec_per_gpu",
+        "throughput", "train/samples_per_second", "samples_per_second",
+    ),
+    "learning_rate": (
+        "learning_rate", "train/learning_rate", "learning-rate", "lr", "train/lr", "optim/lr", "optim/learning_rate",
+        "optim/learning_rate_group0", "train/samples/lr", "lr-adamw", "lr-adam", "lr-adamw/pg1", "lr-sgd",
+    ),
+}  # fmt: skip
+"""In lower case, the most usual first."""
+
+STEPS = (
+    "train/global_step", "trainer/global_step", "global_step", "train/step", "iteration_step", "iteration",
+    "train_step", "step",
+)  # fmt: skip
+"""What counts the trainer's own steps: `_step` counts the calls of log(), which some trainers make at every step."""
+
+VALIDATES = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev"})
+TIMES = re.compile(r"runtime|per_second|per_sec|time|step|epoch|timing")
+"""Of an evaluation's numbers, those that say nothing of the model."""
+
+LOSS = re.compile(r"(?:^|[^a-z])(?:\w*loss|crossentropy|cross_entropy|nll|perplexity)(?:[^a-z]|$)")
+NO_LOSS = re.compile(r"loss[ _-]?scal|aux|balanc|z[ _-]?loss|max_loss|skip")
+GRAD_NORM = re.compile(r"grad(?:ient)?s?[ _/-]?norm|norm[ _/-]grad")
+LEARNING_RATE = re.compile(r"(?:^|[^a-z])(?:lr|learning[ _-]?rate)(?:[^a-z]|$)")
+TOKENS = re.compile(r"tok(?:en)?s?(?:[ _/-]?per[ _/-]?|/)s(?:ec(?:ond)?)?(?:[^a-z]|$)|\btps\b")
+SAMPLES = re.compile(r"samples?(?:[ _/-]?per[ _/-]?|/)s(?:ec(?:ond)?)?(?:[^a-z]|$)")
+A_SHARE = re.compile(r"gpu|device|rank|worker")
+
+
+@lru_cache(maxsize=16_384)
+def role_of(key: str) -> Role:
+    """What a metric tells, by its name. The same thousands of names come again with every poll."""
+    name = key.lower()
+    if VALIDATES & set(re.split(r"[^a-z]+", name)):
+        return "other" if TIMES.search(name) else "validation"
+    if GRAD_NORM.search(name) or name in NAMES["grad_norm"]:
+        return "grad_norm"
+    if LEARNING_RATE.search(name):
+        return "learning_rate"
+    if "throughput" in name or TOKENS.search(name) or SAMPLES.search(name):
+        return "throughput"
+    return "loss" if LOSS.search(name) and not NO_LOSS.search(name) else "other"
+
+
+def choose(charts: Sequence[str], history_keys: Iterable[str]) -> tuple[str, ...]:
+    """The metrics to chart: those that the config names, else those with the common names; the loss first."""
+    if charts:
+        asked = tuple(dict.fromkeys(charts))[:AT_MOST]
+        loss = loss_of(asked)
+        return asked if loss is None else (loss, *(key for key in asked if key != loss))
+    known = [key for key in dict.fromkeys(history_keys) if not key.startswith(("_", "system/", "system."))]
+    chosen = [key for role in ORDER[:4] if (key := _best(role, known)) is not None]
+    chosen += sorted((key for key in known if role_of(key) == "validation"), key=_of_validation)[:VALIDATIONS]
+    return tuple(chosen) or tuple(known[:WITHOUT_NAMES])
+
+
+def loss_of(keys: Iterable[str]) -> str | None:
+    """The one of these that is the training loss."""
+    return _best("loss", keys)
+
+
+def tokens_of(keys: Iterable[str]) -> str | None:
+    """The one that counts the tokens of all GPUs in a second, as far as its name says."""
+    return _best("throughput", (key for key in keys if TOKENS.search(key.lower()) and not A_SHARE.search(key.lower())))
+
+
+def value_of(run: WandbRun, role: Role) -> float | None:
+    """The latest value of the metric that has this role."""
+    keys = run.summary if role != "throughput" else (tokens_of(run.summary),)
+    key = _best(role, (key for key in keys if key is not None))
+    value = None if key is None else run.summary[key]
+    return value if isinstance(value, (int, float)) else None
+
+
+def step_of(run: WandbRun) -> int | None:
+    """The trainer's step, as it logs it, else W&B's own."""
+    for key in STEPS:
+        value = run.summary.get(key)
+        if isinstance(value, (int, float)) and value == value and abs(value) < 1e15:
+            return int(value)
+    return run.step
+
+
+def _best(role: Role, keys: Iterable[str]) -> str | None:
+    """Of those with this role the one with the most usual name; of unusual names the shortest."""
+    ranks = {name: place for place, name in enumerate(NAMES[role])}
+    fitting = [key for key in keys if role_of(key) == role]
+    return min(fitting, key=lambda key: (ranks.get(key.lower(), len(ranks)), len(key), key), default=None)
+
+
+def _of_validation(key: str) -> tuple[bool, int, str]:
+    """A loss first, then short names: the means of an evaluation before those of its parts."""
+    return LOSS.search(key.lower()) is None, len(key), key

@@ -1,0 +1,141 @@
+"""What W&B tells of a run's progress where its log says nothing. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
+
+from msgspec.structs import replace
+
+from trainmon.analysis.log_formats.line import StepLine
+from trainmon.analysis.wandb import metric_names as wandb_keys
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.model.state import WANDB, Progress
+from trainmon.model.wandb import Points, Wandb, WandbRun
+
+INTERVALS = 15
+"""As many as of a log."""
+
+THINNED = 5_000
+"""A first history of more points than these was thinned by the server: its gaps are not those of the logging."""
+
+QUIET = 10.0
+QUIET_AT_LEAST: Seconds = 600.0
+"""A log whose steps have not advanced for QUIET times its cadence, and this long, gives way to W&B's."""
+
+
+def stepped_at(before: Wandb | None, run: WandbRun, at: Instant) -> Instant | None:
+    """When the step last advanced, by our clock: as the run says of its last row, which lies between two looks."""
+    step, old = wandb_keys.step_of(run), None if before is None else before.current
+    if step is None:
+        return None
+    told = run.logged_at
+    if before is None or old is None or old.path != run.path:
+        return min(at, told or run.heartbeat_at or run.created_at or at)
+    known = wandb_keys.step_of(old)
+    if known is not None and step <= known:
+        return before.stepped_at
+    return at if told is None else max(min(told, at), before.looked_at or told)
+
+
+def seen(progress: Progress, before: Wandb | None, wandb: Wandb, at: Instant) -> Progress:
+    """Take in the latest values of the current run."""
+    run = wandb.current
+    if run is None:
+        return progress
+    step, old = wandb_keys.step_of(run), None if before is None else before.current
+    is_other = old is not None and old.path != run.path
+    if is_other:
+        progress = _given_back(progress)
+    if step is not None and _counts(progress, step, wandb.stepped_at, at):
+        is_anew = progress.format != WANDB or step < (progress.step or 0) or is_other
+        progress = replace(
+            progress,
+            step=step,
+            at=wandb.stepped_at if step != progress.step or is_anew else progress.at,
+            format=WANDB,
+            doing="train",
+            busy_since=None,
+            skipping_since=None,
+            intervals=() if is_anew else progress.intervals,
+            cadence_s=None if is_anew else progress.cadence_s,
+        )
+    return _filled(progress, run, wandb.keys)
+
+
+def _counts(progress: Progress, step: int, stepped: Instant | None, at: Instant) -> bool:
+    """Whether W&B's steps are the run's: no log counts them, or it has stopped while W&B's went on."""
+    if progress.format in (None, WANDB) or progress.at is None:
+        return True
+    is_quiet = at - progress.at > max(QUIET_AT_LEAST, QUIET * (progress.cadence_s or 0.0))
+    return is_quiet and stepped is not None and stepped > progress.at and step > (progress.step or 0)
+
+
+def _filled(progress: Progress, run: WandbRun, keys: Sequence[str]) -> Progress:
+    """The values that no log has told."""
+    loss = run.summary.get(wandb_keys.loss_of(keys) or "")
+    told = {
+        "loss": loss if isinstance(loss, (int, float)) else wandb_keys.value_of(run, "loss"),
+        "grad_norm": wandb_keys.value_of(run, "grad_norm"),
+        "tokens_per_s": wandb_keys.value_of(run, "throughput"),
+        "learning_rate": wandb_keys.value_of(run, "learning_rate"),
+    }
+    return _borrowing(progress, told)
+
+
+def _borrowing(progress: Progress, told: dict[str, float | None]) -> Progress:
+    new = {
+        name: value
+        for name, value in told.items()
+        if value is not None
+        and (progress.format == WANDB or name in progress.borrowed or getattr(progress, name) is None)
+    }
+    borrowed = tuple(dict.fromkeys((*progress.borrowed, *new)))
+    return replace(progress, **new, borrowed=borrowed) if new else progress
+
+
+def _given_back(progress: Progress) -> Progress:
+    """The progress without what an earlier attempt told: its NaN is not that of the next."""
+    return replace(progress, **dict.fromkeys(progress.borrowed), borrowed=()) if progress.borrowed else progress
+
+
+def grew(progress: Progress, run: WandbRun, points: Points, stepped: Instant | None, *, first: bool) -> Progress:
+    """Learn the pace from rows that came. `first`: they are the first of this run, and may be thinned."""
+    gaps = _gaps(points.times)
+    if wandb_keys.step_of(run) == run.step and gaps:  # its counter counts steps, and not calls of log()
+        gained = _gaps(points.steps)
+        paces = [gap / more for gap, more in zip(gaps, gained, strict=True) if gap > 0 and more > 0]
+        progress = _borrowing(progress, {"step_time_s": median(paces) if paces else None})
+    if progress.format != WANDB:
+        return progress
+    if first and stepped is not None and progress.at is not None:
+        progress = replace(progress, at=min(progress.at, stepped))
+    known = [gap for gap in gaps if gap > 0]
+    if not known or (first and len(points.times) > THINNED):
+        return progress
+    intervals = (*progress.intervals, *known)[-INTERVALS:]
+    return replace(progress, intervals=intervals, cadence_s=median(intervals))
+
+
+def _gaps(column: Sequence[float]) -> list[float]:
+    last = column[-INTERVALS - 1 :]
+    return [later - earlier for earlier, later in pairwise(last)]
+
+
+def counts(progress: Progress) -> bool:
+    """Whether W&B counts the steps."""
+    return progress.format == WANDB
+
+
+def told_by_its_log(progress: Progress, line: StepLine) -> Progress:
+    """The progress as a line of the log finds it: where that has a step, what W&B has counted gives way."""
+    if not counts(progress) or line.step is None:
+        return progress
+    return replace(progress, format=None, intervals=(), cadence_s=None)
+
+
+def own(progress: Progress) -> Progress:
+    """The progress once its log has told more: what it says itself is borrowed no more."""
+    borrowed = tuple(name for name in progress.borrowed if name not in progress.said)
+    return progress if borrowed == progress.borrowed else replace(progress, borrowed=borrowed)

@@ -1,0 +1,109 @@
+"""trainmon-tui save, kill, requeue …: what the capital keys of the dashboard do, for scripts and for the shell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from trainmon.cli.options import config_option, read_duration, ssh_config_option
+
+if TYPE_CHECKING:
+    from trainmon.model.action import Verb
+
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class Act(NamedTuple):
+    """One verb: what it is done to, and what it does."""
+
+    verb: Verb
+    subject: str
+    help: str
+    options: tuple[Decorator, ...] = ()
+
+
+def _switch(kind: str) -> Decorator:
+    return click.option("--switch", metavar="PATH", help=f"The {kind} switch, if several are armed.")
+
+
+ACTS = (
+    Act("save", "RUN...", "Ask runs to save a checkpoint: create their save switch."),
+    Act("kill", "RUN...", "Ask runs to save and exit: create their kill switch, which stays armed."),
+    Act("unkill", "RUN...", "Remove the armed kill switches of runs.", (_switch("kill"),)),
+    Act("unsave", "RUN...", "Remove the armed save switches of runs.", (_switch("save"),)),
+    Act("requeue", "RUN|JOB...", "End jobs and start them again: scontrol requeue Incomplete."),
+    Act("cancel", "RUN|JOB...", "Cancel jobs: scancel."),
+    Act("hold", "RUN|JOB...", "Hold waiting jobs: scontrol hold."),
+    Act("release", "RUN|JOB...", "Release held jobs: scontrol release."),
+    Act("signal", "RUN|JOB... [SIGNAL]", "Send a signal to trainers that save on it. The default is USR1."),
+    Act(
+        "queue",
+        "RUN...",
+        "Submit the scripts of runs once more, behind their present jobs: sbatch.",
+        (
+            click.option(
+                "--count",
+                type=click.IntRange(1, 1000),
+                metavar="N",
+                default=1,
+                show_default=True,
+                help="How many jobs.",
+            ),
+        ),
+    ),
+    Act(
+        "exclude",
+        "NODE...",
+        "Keep waiting jobs off nodes, and drain the nodes if you may.",
+        (click.option("--run", metavar="RUN", help="Only the jobs of this run. Without it: all your jobs."),),
+    ),
+)
+
+EXITS = """Exit status: 0 done, 1 it failed or its effect did not follow, 2 a mistake in the call or the config,
+3 nothing could be read or the result is unknown, 4 refused."""
+
+
+def command(verb: str) -> click.Command:
+    """The command of a verb."""
+    one = next(act for act in ACTS if act.verb == verb)
+
+    def callback(words: tuple[str, ...], **options: Any) -> int:
+        from trainmon.cli.act.run import Options, run
+
+        return run(one.verb, words, Options(**options))
+
+    subjects = click.argument("words", nargs=-1, required=True, metavar=one.subject)
+    decorators: tuple[Decorator, ...] = (*COMMON, *reversed(one.options), subjects)
+    made: Callable[..., Any] = callback
+    for decorated in decorators:
+        made = decorated(made)
+    return click.command(verb, help=f"{one.help}\n\n{EXITS}", short_help=one.help)(made)
+
+
+def _read_wait(context: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    return None if value is None else read_duration(context, param, value)
+
+
+COMMON: tuple[Decorator, ...] = (
+    ssh_config_option,
+    config_option,
+    click.option(
+        "--wait",
+        callback=_read_wait,
+        metavar="DURATION",
+        default=None,
+        help="Wait up to this long for the result: the file consumed, a checkpoint committed, the job started again. "
+        "[default: until the first effect, at most 8s]",
+    ),
+    click.option(
+        "--why", metavar="TEXT", default="", help="The reason. It is written into the switch file and the ledger."
+    ),
+    click.option("--typed", metavar="ID", help="The job id, if the plan asks you to type it; for use with --yes."),
+    click.option("--yes", is_flag=True, help="Skip the question, but never the checks."),
+    click.option("--dry-run", is_flag=True, help="Print the plan only."),
+    click.option("--read-only", is_flag=True, help="Refuse the action, like a read-only dashboard."),
+)
+"""Options of every verb, the last first."""

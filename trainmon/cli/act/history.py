@@ -1,0 +1,143 @@
+"""trainmon-tui actions: what was asked for from here, by whom, and what became of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trainmon.cli.options import read_duration
+
+if TYPE_CHECKING:
+    from trainmon.model.action import Record
+
+AT_MOST = 10_000
+"""Actions read at once: more than a person does in 90 days."""
+
+HEAD = ("WHEN", "WHAT", "OF", "WHO", "STATUS", "OUTCOME", "THEN")
+
+
+@click.command("actions")
+@click.argument("subject", required=False, metavar="[RUN|JOB]")
+@click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per action.")
+@click.option(
+    "--log", "wants_log", is_flag=True, help="Print the end of the log that was saved before the newest action."
+)
+@click.option(
+    "--since", callback=read_duration, metavar="DURATION", default="7d", show_default=True, help="How far back."
+)
+def command(subject: str | None, as_json: bool, wants_log: bool, since: float) -> int:
+    """List the actions that were requested on this machine, the newest last.
+
+    Exit status: 0 read, 2 a mistake in the call, 3 the ledger cannot be read or has no such log.
+    """
+    from trainmon.cli.table import plain
+    from trainmon.ledger.ledger import recorded
+    from trainmon.lib.state_dir import find
+    from trainmon.runtime.logfile import log_to_file
+
+    log_to_file()
+    directory = find(os.environ).path
+    found = recorded(directory, time.time() - since, AT_MOST)
+    records = [record for record in found if subject is None or is_of(record, subject)]
+    if wants_log:
+        return print_log(directory, records)
+    if as_json:
+        import json
+
+        click.echo(json.dumps([row(record) for record in records], ensure_ascii=False))
+        return 0
+    if not records:
+        about = f" of {subject}" if subject else ""
+        click.echo(plain(f"no action{about} in that time"), err=True)
+        return 0
+    click.echo(plain("\n".join(lines(records))))
+    return 0
+
+
+def print_log(directory: Path, records: Sequence[Record]) -> int:
+    """The log's end that was kept for the newest action that has one."""
+    from trainmon.cli.table import plain
+    from trainmon.ledger.ledger import kept_texts
+
+    for record in reversed(records):
+        for kept in kept_texts(directory, record.action.id):
+            at = _at(kept.at, "%Y-%m-%d %H:%M:%S")
+            click.echo(plain(f"{kept.host}:{kept.path} before: {record.action.title}, {at}"), err=True)
+            click.echo(plain(kept.text))
+            return 0
+    click.echo("no log was kept for any of them", err=True)
+    return 3
+
+
+def is_of(record: Record, subject: str) -> bool:
+    """Whether it is about a run, a job (with or without its cluster), or a node."""
+    action = record.action
+    job = action.job or ""
+    return subject in (action.subject, action.run, job, job.partition("/")[2])
+
+
+def row(record: Record) -> dict[str, Any]:
+    """An action as plain values; every field is always present, null is not known. Times are Unix seconds."""
+    from trainmon.ledger.actions import shown
+
+    action = record.action
+    return {
+        "id": action.id,
+        "asked_at": action.asked_at,
+        "who": action.who,
+        "from_host": action.from_host,
+        "verb": action.verb,
+        "subject": action.subject,
+        "run": action.run,
+        "job": action.job,
+        "cluster": action.cluster,
+        "host": action.host,
+        "title": action.title,
+        "command": shown(action.deed),
+        "why": action.why,
+        "step": action.step,
+        "checkpoint": action.checkpoint,
+        "status": record.status,
+        "done_at": record.done_at,
+        "outcome": record.outcome,
+        "marks": [{"name": mark.name, "at": mark.at, "missed": mark.missed} for mark in record.marks],
+        "settled_at": record.settled_at,
+        "note": record.note,
+    }
+
+
+def lines(records: Sequence[Record]) -> Iterator[str]:
+    """A table for people."""
+    from trainmon.cli.table import table
+
+    return table(HEAD, [_cells(record) for record in records])
+
+
+def _cells(record: Record) -> tuple[str, ...]:
+    action = record.action
+    job = (action.job or "").partition("/")[2]
+    of = action.run or job or action.subject
+    return (
+        _at(action.asked_at, "%Y-%m-%d %H:%M:%S"),
+        action.verb,
+        f"{of} ({job})" if action.run and job else of,
+        f"{action.who}@{action.from_host}",
+        record.status,
+        "; ".join(text for text in (record.outcome, record.note, action.why and f"“{action.why}”") if text),
+        "; ".join(_mark(mark.name, mark.at, mark.missed) for mark in record.marks),
+    )
+
+
+def _mark(name: str, at: float | None, missed: str | None) -> str:
+    if missed is not None:
+        return f"not: {name} ({missed})"
+    return f"{name} {_at(at, '%H:%M:%S')}" if at is not None else f"{name}: not yet"
+
+
+def _at(at: float, form: str) -> str:
+    return time.strftime(form, time.localtime(at))

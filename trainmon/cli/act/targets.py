@@ -1,0 +1,115 @@
+"""The words of a command line → the rows that are meant: runs, jobs by their keys, nodes. Pure."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+from trainmon.actions.planning.queue import cluster_of
+from trainmon.actions.planning.signal import NUMBERS
+from trainmon.config.types import nearest, quoted
+from trainmon.lib.errors import TrainmonError
+from trainmon.model.action import Verb
+from trainmon.model.job import Job
+from trainmon.model.state import State
+
+OF_JOBS = frozenset({"requeue", "cancel", "hold", "release", "signal"})
+"""Verbs that also take jobs: one that is in no run has no switches and no script."""
+
+JOB = re.compile(r"(?:(?P<cluster>[^/]+)/)?(?P<id>\d+(?:_(?:\d+|\[[^\]/]*\]))?)(?:\+(?P<component>\d+))?")
+"""A component of a heterogeneous job, `88+1`, stands for the whole job: Slurm does most things to all of it only."""
+
+LIKE_A_SIGNAL = re.compile(r"[A-Z][A-Z0-9]*")
+
+SIGNALS = f"signals that a trainer can catch: {', '.join(NUMBERS)}"
+
+
+class NotFound(TrainmonError):
+    """A word names no run, job or node; with several jobs of that number, which ones there are."""
+
+
+def split_signal(words: tuple[str, ...], state: State) -> tuple[tuple[str, ...], str | None]:
+    """`video-2b USR1` → the runs, and the signal if the last word is one. Raises NotFound when it looks like one."""
+    *before, last = words
+    name = last.removeprefix("SIG")
+    if not before or last in state.runs or not LIKE_A_SIGNAL.fullmatch(name):
+        return words, None
+    if name in NUMBERS or f"SIG{name}" in signal.Signals.__members__:
+        return tuple(before), name
+    raise NotFound(f"no signal and no run is called {quoted(last)}{nearest(name, list(NUMBERS))}", hint=SIGNALS)
+
+
+def resolve(verb: Verb, words: tuple[str, ...], state: State) -> tuple[str, ...]:
+    """What the dashboard calls these rows. Raises NotFound."""
+    if verb == "exclude":
+        return tuple(dict.fromkeys(_node(word, state) for word in words))
+    return tuple(dict.fromkeys(_run_or_job(verb, word, state) for word in words))
+
+
+def _node(word: str, state: State) -> str:
+    known = [*state.nodes, *state.scheduler_nodes]
+    if word not in known and cluster_of(state, word) is None:
+        raise NotFound(f"no node {quoted(word)} is watched or known to Slurm{nearest(word, known)}")
+    return word
+
+
+def _run_or_job(verb: Verb, word: str, state: State) -> str:
+    if word in state.runs:
+        return word
+    named = JOB.fullmatch(word)
+    if named is None:
+        raise NotFound(_no_run(verb, word, state), hint=_runs(state) + _or_a_job(verb, word, state))
+    job = _job(named["cluster"], named["id"], word, state)
+    if named["component"] is not None and job in state.jobs and not state.jobs[job].components:
+        raise NotFound(f"job {named['id']} is not heterogeneous: it has no component +{named['component']}")
+    if verb in OF_JOBS:
+        return job
+    run = next((run.name for run in state.runs.values() if job in run.jobs), None)
+    if run is None:
+        raise NotFound(f"job {word} is of no run, and {verb} is for runs", hint=_runs(state))
+    return run
+
+
+def _no_run(verb: Verb, word: str, state: State) -> str:
+    what = "run and no job" if verb in OF_JOBS else "run"
+    return f"no {what} {quoted(word)}{nearest(word, list(state.runs))}"
+
+
+def _or_a_job(verb: Verb, word: str, state: State) -> str:
+    """That a job is named by its id, and which ids those have that are called so."""
+    if verb not in OF_JOBS:
+        return ""
+    called = _still_there([job for job in state.jobs.values() if job.name == word])
+    ids = ", ".join(job.id for job in called[:8])
+    return "; a job is named by its id" + (f": {ids}" if ids else "")
+
+
+def _runs(state: State) -> str:
+    names = [quoted(name) for name in list(state.runs)[:8]]
+    return f"runs: {', '.join(names)}" if names else "no run is in the config, and none of your jobs is running"
+
+
+def _job(cluster: str | None, number: str, word: str, state: State) -> str:
+    """The key of the one job that is meant; one that no queue lists is still asked for where there is one Slurm."""
+    if cluster is not None and cluster not in state.clusters:
+        known = list(state.clusters)
+        raise NotFound(f"job {word}: no cluster {quoted(cluster)}{nearest(cluster, known)}")
+    jobs = [job for job in state.jobs.values() if cluster in (None, job.cluster)]
+    exact = [job for job in jobs if number in (job.id, job.target, job.key.partition("/")[2])]
+    found = _still_there(exact) or _still_there([job for job in jobs if str(job.array) == number])
+    if not found:  # of an array, one element has the number of the whole: it is meant only where nothing else is
+        found = _still_there([job for job in jobs if job.has_number(number)])
+    if len(found) == 1:
+        return found[0].key
+    if found:
+        several = "is an array" if len({job.cluster for job in found}) == 1 else "is in several clusters"
+        raise NotFound(f"{word} {several}: name one of {', '.join(job.key for job in found[:8])}")
+    places = [cluster] if cluster is not None else [name for name in state.clusters if f"slurm:{name}" in state.sources]
+    if len(places) == 1:
+        return f"{places[0]}/{number}"
+    raise NotFound(f"no job {word} is in any queue", hint=f"with its cluster it is asked for: CLUSTER/{number}")
+
+
+def _still_there(jobs: list[Job]) -> list[Job]:
+    """Those that are in a queue; only where there are none, those that were."""
+    return [job for job in jobs if job.gone_at is None and job.stage != "ended"] or jobs

@@ -1,0 +1,109 @@
+"""The reference of rules and channels, made from the code: for docs/ and for `trainmon-tui rules`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from trainmon.alerting.rules.base import Rule
+from trainmon.alerting.rules.registry import RULES
+from trainmon.config.decode import find_kind
+from trainmon.config.notify import KINDS, Channel
+from trainmon.config.rule_types import kind_of
+from trainmon.config.types import Kind
+from trainmon.lib.field_docs import notes, words
+
+FAMILIES = {
+    "runs": "Run rules",
+    "gpus": "GPU rules",
+    "nodes": "Node rules",
+    "disks": "Disk rules",
+    "ourselves": "Monitoring rules",
+}
+COMMON = tuple(field.name for field in msgspec.structs.fields(Rule))
+
+
+def rules() -> str:
+    """Every rule, by family: what it detects, and its settings."""
+    sections = [f"### Settings of every rule\n\n{grid(map(_common_row, msgspec.structs.fields(Rule)))}"]
+    for family, found in itertools.groupby(RULES, key=lambda rule: rule.family):
+        sections.append(f"### {FAMILIES[family]}\n\n{_family(tuple(found))}")
+    return "\n\n".join(sections)
+
+
+def _family(found: tuple[type[Rule], ...]) -> str:
+    lines = ["| rule | what it detects | for | keep firing for | reason for the defaults |", "|---|---|---|---|---|"]
+    lines += map(_rule_row, found)
+    own = [row for rule in found for row in _own_rows(rule)]
+    if own:
+        lines += ["", "| rule | setting | default | meaning |", "|---|---|---|---|", *own]
+    return "\n".join(lines)
+
+
+def _rule_row(rule: type[Rule]) -> str:
+    fields = {field.name: field for field in msgspec.structs.fields(rule)}
+    hold, keep = (default_of(kind_of(fields[name].type), fields[name]) for name in ("hold", "keep"))
+    return f"| `{rule.name}` | {cell(words(rule))} | {hold} | {keep} | {cell(rule.origin)} |"
+
+
+def _own_rows(rule: type[Rule]) -> Iterator[str]:
+    for field in msgspec.structs.fields(rule):
+        if field.name not in COMMON:
+            default = default_of(kind_of(field.type), field)
+            yield f"| `{rule.name}` | `{field.name}` | {default} | {cell(notes(rule)[field.name])} |"
+
+
+def _common_row(field: msgspec.structs.FieldInfo) -> str:
+    kind = kind_of(field.type)
+    default = "see below" if field.name in ("hold", "keep") else default_of(kind, field)
+    return f"| `{field.name}` | {default} | {cell(kind.words)} | {cell(notes(Rule)[field.name])} |"
+
+
+def channels() -> str:
+    """Every kind of channel, and its settings."""
+    sections = ["### Settings of every channel\n\n" + _channel(Channel)]
+    sections += [f"### `{name}`\n\n{words(table)}\n\n{_channel(table)}".strip() for name, table in KINDS.items()]
+    return "\n\n".join(sections)
+
+
+def _channel(table: type[msgspec.Struct]) -> str:
+    fields = msgspec.structs.fields(table)
+    return grid(_channel_row(table, field) for field in fields) if fields else ""
+
+
+def _channel_row(table: type[msgspec.Struct], field: msgspec.structs.FieldInfo) -> str:
+    kind = find_kind(field.type)
+    assert kind is not None
+    return (
+        f"| `{field.encode_name}` | {default_of(kind, field)} | {cell(kind.words)} | {cell(notes(table)[field.name])} |"
+    )
+
+
+# ---- what the tables of docs/ share ----------------------------------------------------------------------------------
+
+
+def grid(rows: Iterable[str]) -> str:
+    """A table of settings."""
+    return "\n".join(["| setting | default | written as | meaning |", "|---|---|---|---|", *rows])
+
+
+def cell(text: str) -> str:
+    """A text inside a table of Markdown."""
+    return text.replace("|", "\\|")
+
+
+def default_of(kind: Kind, field: msgspec.structs.FieldInfo) -> str:
+    """A setting's default as the config accepts it; empty where there is none."""
+    if field.required:
+        return "required"
+    default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    text = written(kind, default)
+    return f"`{text}`" if text else ""
+
+
+def written(kind: Kind, value: Any) -> str:
+    """A value as the config accepts it; empty where there is none."""
+    return "" if value in (None, (), {}) else kind.write(value)

@@ -1,0 +1,127 @@
+"""trainmon-tui rules: what each rule detects, its settings, and the reason for its defaults."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trainmon.cli.options import config_option
+
+if TYPE_CHECKING:
+    from trainmon.alerting.rules.base import Rule
+
+HEAD = ("RULE", "FOR", "KEEP FIRING FOR", "OVERRIDES", "DESCRIPTION")
+
+
+@click.command("rules")
+@click.argument("rule", required=False, metavar="[RULE]")
+@config_option
+@click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per rule.")
+def command(rule: str | None, config: Path | None, as_json: bool) -> int:
+    """List the rules as the config sets them, or all settings of one RULE.
+
+    Exit status: 0 listed, 2 a mistake in the call or the config.
+    """
+    from trainmon.cli.table import plain
+    from trainmon.config.alerts import rules_of
+    from trainmon.config.load import choose
+    from trainmon.config.types import nearest, quoted
+
+    settings, _ = choose(config, ())
+    found = rules_of(settings.rules)
+    if rule is not None:
+        names = [one.name for one in found]
+        if rule not in names:
+            raise click.UsageError(
+                f"no rule {quoted(rule)}{nearest(rule, names) or '; `trainmon-tui rules` lists them'}"
+            )
+        found = tuple(one for one in found if one.name == rule)
+    if as_json:
+        import json
+
+        click.echo(json.dumps([row(one) for one in found], ensure_ascii=False))
+        return 0
+    text = "\n".join(one_rule(found[0]) if rule is not None else lines(found))
+    click.echo(plain(text) if sys.stdout.isatty() else text)
+    return 0
+
+
+def row(rule: Rule) -> dict[str, Any]:
+    """A rule as plain values: durations in seconds, shares from 0 to 1, sizes in bytes."""
+    import msgspec
+
+    from trainmon.lib.field_docs import notes, words
+
+    kind = type(rule)
+    defaults = msgspec.to_builtins(kind())
+    return {
+        "name": rule.name,
+        "family": rule.family,
+        "what": words(kind),
+        "origin": rule.origin,
+        "settings": {
+            name: {"value": value, "default": defaults[name], "meaning": notes(kind)[name]}
+            for name, value in msgspec.to_builtins(rule).items()
+        },
+    }
+
+
+def lines(rules: Sequence[Rule]) -> Iterator[str]:
+    """A table for people."""
+    from trainmon.cli.table import table
+    from trainmon.config.types import duration_text
+    from trainmon.lib.field_docs import words
+
+    return table(
+        HEAD,
+        [
+            (
+                rule.name,
+                duration_text(rule.hold) if rule.enabled else "off",
+                duration_text(rule.keep) if rule.enabled else "off",
+                ", ".join(_changed(rule)),
+                words(type(rule)),
+            )
+            for rule in rules
+        ],
+    )
+
+
+def _changed(rule: Rule) -> Iterator[str]:
+    kind = type(rule)
+    before = kind()
+    for name in rule.__struct_fields__:
+        if getattr(rule, name) != getattr(before, name):
+            yield f"{name} = {_written(kind, name, getattr(rule, name))}"
+
+
+def one_rule(rule: Rule) -> Iterator[str]:
+    """All of one rule."""
+    from trainmon.cli.table import table
+    from trainmon.lib.field_docs import notes, words
+
+    kind = type(rule)
+    before = kind()
+    yield f"{rule.name}: {words(kind)}"
+    yield f"reason for the defaults: {rule.origin}"
+    rows = [
+        (name, _written(kind, name, getattr(rule, name)), _written(kind, name, getattr(before, name)), note)
+        for name in rule.__struct_fields__
+        for note in (notes(kind)[name],)
+    ]
+    yield from table(("SETTING", "VALUE", "DEFAULT", "MEANING"), rows)
+
+
+def _written(kind: type[Rule], name: str, value: object) -> str:
+    """A setting as the config would write it."""
+    import msgspec
+
+    from trainmon.cli.alerts.reference import written
+    from trainmon.config.rule_types import kind_of
+
+    type_ = next(field.type for field in msgspec.structs.fields(kind) if field.name == name)
+    return written(kind_of(type_), value) or "-"

@@ -1,0 +1,196 @@
+"""trainmon-tui status: who watches and tells people, and what they would tell; by the ledger, dialling nobody."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from trainmon.ledger.lease import SourceNote
+    from trainmon.ledger.reader import AlertsNow
+    from trainmon.lib.clock import Instant, Seconds
+    from trainmon.model.alert import Alert, Channel
+
+LATELY: Seconds = 45.0
+"""A watch that runs looks every second, and writes so every ten. The dashboard of another machine, that asks every ten
+seconds, notifies then within a minute in place of one that hangs."""
+
+LATELY_BY_CRON: Seconds = 15 * 60.0
+"""A look of `--once` is as good until the next two did not come (service cron: every five minutes)."""
+
+UNWRITTEN = "is the ledger's disk full, or does it hang? The log of that program says more"
+
+HEAD = ("ID", "SEVERITY", "PHASE", "SINCE", "RULE", "SUMMARY", "TOLD")
+
+
+@click.command("status")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(as_json: bool) -> int:
+    """Show who watches, the last check, source and channel health, and open alerts.
+
+    Exit status: 0 well, 1 a critical alert fires (after `--once` also one that is pending, as for `snapshot`), 2 a
+    mistake in the call, 3 no recent check, or the ledger cannot be read.
+    """
+    from trainmon.cli.table import plain
+    from trainmon.ledger.ledger import alerts_now
+    from trainmon.lib.state_dir import find
+    from trainmon.runtime.logfile import log_to_file
+
+    log_to_file()
+    now = time.time()
+    found = alerts_now(find(os.environ).path, now)
+    if as_json:
+        import json
+
+        click.echo(json.dumps(told(found, now), ensure_ascii=False))
+    else:
+        click.echo(plain("\n".join(lines(found, now))))
+    return code(found, now)
+
+
+def code(found: AlertsNow, now: Instant) -> int:
+    """The exit status. A watch that goes on waits for its holds; a look of `--once` does not come back for them."""
+    from trainmon.engine.snapshot import is_so
+
+    if found.duty is None or stale(found, now) is not None:
+        return 3
+    is_once = found.duty.note.program == "once"
+    critical = [alert for alert in found.recalled.alerts if alert.severity == "critical"]
+    return 1 if any(is_so(alert) if is_once else alert.is_firing for alert in critical) else 0
+
+
+def stale(found: AlertsNow, now: Instant) -> str | None:
+    """Why what is said is not of now, in a sentence."""
+    duty = found.duty
+    if duty is None and found.is_locked:
+        return f"a program watches, and writes nothing down: {UNWRITTEN}"
+    if duty is None:
+        return "nobody has ever watched with this ledger; try: trainmon-tui --alerts-only"
+    looked = duty.note.last_tick_at
+    if looked is None:
+        return None if duty.is_held else "the last watch ended before it had looked"
+    age = now - looked
+    if not duty.is_held and duty.note.program != "once":
+        return f"nobody watches: {duty.note.program or 'the last watch'} ended, and looked last {ago(age)} ago"
+    if duty.is_held and age > LATELY:
+        return f"the last look that is written down was {ago(age)} ago: it hangs, or cannot write: {UNWRITTEN}"
+    if age > (LATELY_BY_CRON if duty.note.program == "once" else LATELY):
+        return f"the last look was {ago(age)} ago"
+    return None
+
+
+def ago(seconds: Seconds) -> str:
+    from trainmon.alerting.rules.base import ago as words
+
+    return words(seconds)
+
+
+def told(found: AlertsNow, now: Instant) -> dict[str, Any]:
+    """The machine-readable contract; null is not known. Times are Unix seconds."""
+    import msgspec
+
+    from trainmon.engine import snapshot_alerts
+
+    recalled, duty = found.recalled, found.duty
+    note = duty.note if duty is not None else None
+    return {
+        "version": 1,
+        "at": now,
+        "duty": {
+            "holder": note.program if note is not None and duty is not None and duty.is_held else "nobody",
+            "pid": note.holder.pid if note is not None else None,
+            "host": note.holder.host if note is not None else None,
+            "started_at": note.started_at if note is not None else None,
+            "last_tick_at": note.last_tick_at if note is not None else None,
+            "words": stale(found, now) or (note.words if note is not None else None),
+        },
+        "sources": [msgspec.to_builtins(source) for source in note.sources] if note is not None else [],
+        "outbox": {name: getattr(found.outbox, name) for name in ("waiting", "oldest_at", "dead")},
+        **snapshot_alerts.told(recalled.alerts, recalled.silences, found.channels),
+    }
+
+
+# ---- for people ------------------------------------------------------------------------------------------------------
+
+
+def lines(found: AlertsNow, now: Instant) -> Iterator[str]:
+    """The same for people."""
+    from trainmon.cli.table import table
+    from trainmon.engine.snapshot_alerts import worst_first
+    from trainmon.lib.text import clean
+
+    yield clean(_who(found, now))
+    trouble = stale(found, now) or (found.duty.note.words if found.duty is not None else None)
+    if trouble:
+        yield f"! {clean(trouble)}"
+    if found.duty is not None:
+        yield clean(f"sources: {_sources(found)}")
+    yield from (clean(f"channel {_channel(channel)}") for channel in found.channels)
+    yield clean(f"outbox: {_outbox(found, now)}")
+    for silence in found.recalled.silences:
+        about = ", ".join(part for part in (silence.rule, silence.subject, silence.run, silence.node) if part)
+        why = f": {silence.why}" if silence.why else ""
+        yield clean(f"muted {silence.id}: {about or 'everything'} until {_clock(silence.until)} by {silence.by}{why}")
+    alerts = [alert for alert in worst_first(found.recalled.alerts) if alert.is_open]
+    if not alerts:
+        yield "no alert is open"
+        return
+    yield from table(HEAD, [_cells(alert, now) for alert in alerts])
+
+
+def _who(found: AlertsNow, now: Instant) -> str:
+    if found.duty is None:
+        return "somebody watches" if found.is_locked else "nobody watches"
+    note = found.duty.note
+    looked = f"looked {ago(now - note.last_tick_at)} ago" if note.last_tick_at is not None else "has not looked yet"
+    is_there = f"since {_clock(note.started_at)}" if found.duty.is_held else "gone"
+    return f"{note.program or 'trainmon-tui'} (pid {note.holder.pid} on {note.holder.host}), {is_there}; {looked}"
+
+
+def _sources(found: AlertsNow) -> str:
+    assert found.duty is not None
+    sources = found.duty.note.sources
+    wrong = [source for source in sources if source.health in ("late", "down")]
+    said = "; ".join(f"{source.name} {source.health}: {source.error or silent(source)}" for source in wrong[:5])
+    more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+    counted = f"{len(sources) - len(wrong)} of {len(sources)} answer"
+    return f"{counted}; {said}{more}" if wrong else counted
+
+
+def silent(source: SourceNote) -> str:
+    """A source that says nothing, and not why."""
+    return "silent" if source.seen_at is not None else "has not answered yet"
+
+
+def _channel(channel: Channel) -> str:
+    sent = f", sent {_clock(channel.sent_at)}" if channel.sent_at is not None else ""
+    words = f": {channel.words}" if channel.words and channel.state != "ok" else ""
+    state = "nothing sent yet" if channel.state == "unknown" else channel.state
+    return f"{channel.name} ({channel.type}) {state}{sent}{words}"
+
+
+def _outbox(found: AlertsNow, now: Instant) -> str:
+    counts = found.outbox
+    if not counts.waiting:
+        return f"nothing waits; {counts.dead} given up within a day" if counts.dead else "nothing waits"
+    since = f", the oldest for {ago(now - counts.oldest_at)}" if counts.oldest_at is not None else ""
+    return f"{counts.waiting} wait{since}; {counts.dead} given up within a day"
+
+
+def _cells(alert: Alert, now: Instant) -> tuple[str, ...]:
+    phase = f"{alert.phase}, {alert.data}" if alert.data != "ok" else alert.phase
+    acknowledged = f" (acknowledged by {alert.acknowledged_by})" if alert.acknowledged_by else ""
+    delivery = "; ".join(f"{made.channel} {made.state} {_clock(made.at)}" for made in alert.delivery)
+    since = ago(now - alert.since)
+    return alert.id, alert.severity, phase + acknowledged, since, alert.rule, alert.summary, delivery
+
+
+def _clock(at: Instant | None) -> str:
+    if at is None:
+        return "?"
+    form = "%H:%M:%S" if abs(time.time() - at) < 20 * 3_600 else "%Y-%m-%d %H:%M"
+    return time.strftime(form, time.localtime(at))

@@ -1,0 +1,137 @@
+"""trainmon-tui check: is the config right, and can everything it names be reached? ✓ and ✗, each ✗ with what to do."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from trainmon.cli.options import config_option, hosts_argument, ssh_config_option
+
+if TYPE_CHECKING:
+    from trainmon.cli.check.row import Row
+    from trainmon.config.load import Settings
+
+
+@click.command("check")
+@hosts_argument
+@config_option
+@ssh_config_option
+@click.option("--headless", is_flag=True, help="Never ask, and do not use the SSH agent of this login session.")
+@click.option("--notify", is_flag=True, help="Send a test by every channel, and show the answer.")
+def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, headless: bool, notify: bool) -> int:
+    """Check the config, and test every host, Slurm, path, W&B run and channel that it names.
+
+    Exit status: 0 all is well, 2 the config has mistakes, 3 something cannot be reached.
+    """
+    from trainmon.cli.check.channels import check_channels
+    from trainmon.cli.check.daemon import check_daemon
+    from trainmon.cli.check.hosts import look_at_all
+    from trainmon.cli.check.row import Row
+    from trainmon.cli.check.wandb import check_wandb
+    from trainmon.config.load import choose, run_specs
+    from trainmon.lib.errors import ConfigError
+    from trainmon.runtime.logfile import log_to_file
+
+    log_to_file()
+    try:
+        settings, file = choose(config, hosts)
+    except ConfigError as error:
+        tell([Row("bad", "config", "", problem) for problem in error.problems])
+        if error.hint:
+            tell_mend(error.hint)
+        return 2
+    tell(about_config(settings, file))
+    if headless and os.environ.pop("SSH_AUTH_SOCK", ""):
+        words = "the agent of this login session was not used: a service started without you has none"
+        mend = "give it a key file of its own, without a passphrase: IdentityFile in ~/.ssh/config"
+        tell([Row("note", "agent", "", words, mend)])
+    bad = 0
+    is_person_there = not headless and sys.stdin.isatty()
+    for rows in look_at_all(settings, is_person_there=is_person_there, progress=progress, ssh_config=ssh_config):
+        bad += sum(row.mark == "bad" for row in rows)
+        tell(rows)
+    daemon = [*check_daemon(settings, ssh_config, is_person_there=is_person_there)]
+    for rows in ([*check_wandb(run_specs(settings))], [*check_channels(settings, test=notify)], daemon):
+        bad += sum(row.mark == "bad" for row in rows)
+        tell(rows)
+    tell_total(bad)
+    return 3 if bad else 0
+
+
+def about_config(settings: Settings, file: Path | None) -> list[Row]:
+    """What the config says in short, and what of it this version does not use yet."""
+    import shutil
+
+    from trainmon.cli.check.row import Row
+    from trainmon.lib.state_dir import find
+    from trainmon.transport.ssh.config import FALLBACK_NOTE
+
+    runs, clusters = len(settings.runs), len(settings.clusters)
+    said = f"{clusters} cluster{'s' * (clusters != 1)}, {runs} run{'s' * (runs != 1)}"
+    rows = [Row("ok", "config", "", f"{file}: {said}" if file else f"no file: {said}")]
+    idle = [name for name in settings.__struct_fields__ if name in NOT_USED_YET and getattr(settings, name)]
+    rows += [Row("note", "config", f"[{NOT_USED_YET[name]}]", "read, and not used by this version") for name in idle]
+    if settings.ledger is not None and settings.ledger.copy_to is not None:
+        rows.append(Row("note", "config", "[ledger]", "copy_to is read, and not used by this version"))
+    rows += [Row("note", "config", where, "read, and not used by this version") for where in _unused_settings(settings)]
+    kept = find(os.environ)
+    rows.append(Row("note" if kept.warning else "ok", "ledger", "", kept.warning or f"kept in {kept.path}"))
+    if shutil.which("ssh") is None:
+        rows.append(Row("note", "ssh", "", FALLBACK_NOTE, "install OpenSSH's client"))
+    return rows
+
+
+def _unused_settings(settings: Settings) -> Iterator[str]:
+    """Single settings of tables that are used."""
+    for number, run in enumerate(settings.runs, 1):
+        if run.model_family is not None:
+            yield f"[[run]] #{number} model_family"
+
+
+NOT_USED_YET = {"retry": "retry", "evals": "eval"}
+"""Tables of Settings that are read and checked only, and what they are called in the file."""
+
+COLOURS = {"ok": "green", "bad": "red", "note": "yellow"}
+
+
+def tell(rows: Iterable[Row]) -> None:
+    """Print rows, one line each, and under it what to do."""
+    from trainmon.cli.table import plain
+    from trainmon.lib.text import clean, shorten
+    from tui.style.symbols import DEAD, DONE, WARN
+
+    marks = {"ok": DONE, "bad": DEAD, "note": WARN}
+    for row in rows:
+        mark = click.style(plain(marks[row.mark]), fg=COLOURS[row.mark])
+        name = f"{clean(row.subject):<12} {shorten(clean(row.what), 40):<12} " if row.what else f"{row.subject:<12} "
+        click.echo(f"{mark} {plain(name)}{plain(clean(row.said))}", color=_colour())
+        if row.mend:
+            tell_mend(row.mend)
+
+
+def tell_mend(mend: str) -> None:
+    from trainmon.cli.table import plain
+    from trainmon.lib.text import clean
+
+    click.echo(plain(f"    → {clean(mend)}"), color=_colour())
+
+
+def tell_total(bad: int) -> None:
+    words = f"{bad} thing{'s' * (bad != 1)} to mend" if bad else "all is well"
+    click.echo(click.style(words, bold=True), color=_colour())
+
+
+def progress(done: int, hosts: Sequence[str]) -> None:
+    """One line on a terminal's standard error, rewritten as hosts are done."""
+    if sys.stderr.isatty():
+        words = f"\r{done} of {len(hosts)} hosts" if done < len(hosts) else "\r" + " " * 40 + "\r"
+        click.echo(words, err=True, nl=False)
+
+
+def _colour() -> bool | None:
+    return False if os.environ.get("NO_COLOR") else None

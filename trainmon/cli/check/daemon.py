@@ -1,0 +1,62 @@
+"""What `check` says of `[daemon] host`: whether it is reached, the program is found there, and somebody watches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from collectors.connections import here
+from collectors.daemon.collector import DaemonWatch
+from collectors.daemon.connection import DaemonLine
+from trainmon.cli.check.row import Row
+from trainmon.cli.prompt import ask_on_terminal
+from trainmon.config.load import Settings
+from trainmon.lib.clock import Clock, SystemClock
+from trainmon.lib.errors import TrainmonError
+from trainmon.lib.text import counted, duration
+from trainmon.transport.shell import Shell
+
+START = "start it there: trainmon-tui service systemd|cron|slurm|tmux prints how"
+NOT_TOLD = "nobody is told by that machine: this dashboard tells, while it runs"
+
+
+def check_daemon(settings: Settings, ssh_config: Path | None, *, is_person_there: bool) -> Iterator[Row]:
+    """Nothing where no daemon is named."""
+    host = settings.daemon.host
+    if host is None:
+        return
+    if host in (here(), "localhost"):
+        yield Row("note", "daemon", host, "is this machine: a daemon here is found by the ledger, without [daemon]")
+        return
+    line = DaemonLine(host, lambda _: None, ask_on_terminal if is_person_there else None, ssh_config)
+    try:
+        yield from ask(settings, host, line.shell, SystemClock())
+    finally:
+        line.close()
+
+
+def ask(settings: Settings, host: str, dial: Callable[[], Shell], clock: Clock) -> Iterator[Row]:
+    """What it answers, as the dashboard asks it."""
+    watch = DaemonWatch(
+        host, settings.daemon.command, settings.daemon.every, dial, lambda _: None, clock,
+        takes=lambda _: None, gives=lambda _: None,
+    )  # fmt: skip
+    try:
+        is_watched, status = watch.look()
+    except TrainmonError as error:
+        said = error.message.removeprefix(f"{host}: ")
+        yield Row("bad", "daemon", host, said, error.hint or f"try: ssh {host} {settings.daemon.command[0]} status")
+        return
+    finally:
+        watch.stop()
+    if not is_watched:
+        yield Row("bad", "daemon", host, status.duty.words or NOT_TOLD, START)
+        return
+    last = status.duty.last_tick_at
+    seen = "" if last is None else f", looked {duration(max(0.0, status.at - last))} ago"
+    told = counted(len(status.channels), "channel") if status.channels else "no channel"
+    yield Row("ok", "daemon", host, f"pid {status.duty.pid} tells people by {told}{seen}")
+    if status.duty.words:
+        yield Row("note", "daemon", host, status.duty.words)
+    if not status.channels:
+        yield Row("note", "daemon", host, "nobody is told of anything by it", "put [[notify]] into the config there")

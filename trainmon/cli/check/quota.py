@@ -1,0 +1,44 @@
+"""What `check` asks of quotas: does the site's command answer, and is it understood?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from collectors.quota.command import Wanted, ask
+from trainmon.cli.check.row import Row
+from trainmon.lib.clock import Seconds, SystemClock
+from trainmon.lib.errors import TrainmonError
+from trainmon.lib.text import size
+from trainmon.model.disk import Allowance
+from trainmon.transport.shell import Shell
+
+TIME_BOX: Seconds = 30.0
+
+
+def look_at_quotas(host: str, shell: Shell, wanted: Sequence[Wanted]) -> Iterator[Row]:
+    """Every quota that is asked on a host."""
+    for one in wanted:
+        what = f"quota {one.path}"
+        if one.parser == "du":
+            yield Row("note", host, what, "du walks through all of it: it is run every 6 h at most, and not by check")
+            continue
+        try:
+            quota = ask(one, shell, SystemClock(), "", TIME_BOX)
+        except TrainmonError as error:
+            yield Row("bad", host, what, error.message, error.hint or "run it there by hand, and mend `quota`")
+            continue
+        if quota.trouble is not None:
+            yield Row("note", host, what, quota.trouble)
+        if not quota.allowances:
+            yield Row("note", host, what, "no quota is set there")
+        for allowance in quota.allowances:
+            yield Row("ok", host, what, told(allowance))
+
+
+def told(one: Allowance) -> str:
+    """An allowance in a few words."""
+    used = "?" if one.used_bytes is None else size(one.used_bytes)
+    words = f"{one.whose}: {used} of {'no limit' if one.hard_bytes is None else size(one.hard_bytes)}"
+    if one.used_inodes is not None:
+        words += f", {one.used_inodes:,} files of {'no limit' if one.hard_inodes is None else f'{one.hard_inodes:,}'}"
+    return words

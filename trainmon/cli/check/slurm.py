@@ -1,0 +1,150 @@
+"""What `check` asks a cluster's Slurm: does it answer, who are we there, and are the runs' jobs, scripts and files as
+the config says?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from trainmon.analysis.runs.job_matching import holds_nodes, jobs_of, owner_of, present
+from trainmon.cli.check.files import Tested, tested
+from trainmon.cli.check.row import Row
+from trainmon.lib.text import counted
+from trainmon.model.job import Job, by_name
+from trainmon.model.state import RunSpec
+from trainmon.slurm import commands, errors
+from trainmon.slurm import parse_jobs as texts
+from trainmon.slurm.client import Client, SlurmFailed
+from trainmon.transport.shell import Shell
+
+MENDS = {
+    "munge": "is munge running there, and its clock right? munge -n | unmunge tells",
+    "configuration": "set SLURM_CONF in the profile of that login, or name the right `login`",
+    "silent": "scontrol ping there tells whether its controller answers",
+    "absent": "name a `login` that has Slurm's commands, or leave `users`, `spares`, `job` and `script` out",
+}
+
+
+class Slurm(NamedTuple):
+    """What is to be asked of one cluster."""
+
+    cluster: str
+    users: tuple[str, ...]
+    spares: int
+    runs: tuple[RunSpec, ...]
+    required: bool
+    """Whether the config counts on Slurm."""
+    nodes: list[str]
+    """Filled with the nodes that the runs' jobs are on."""
+
+
+def check_slurm(host: str, wanted: Slurm, shell: Shell) -> Iterator[Row]:
+    """The rows of one Slurm, and of the runs by its word."""
+    client = Client(shell)
+    try:
+        me = client.me()
+        wanted = _owned(wanted, me)
+        jobs = texts.read_queue(client.run(commands.queue(wanted.users)), wanted.cluster)
+    except SlurmFailed as failure:
+        yield from _silent(host, wanted, failure)
+        return
+    yield from _about(host, wanted, client, me, jobs)
+    for run in wanted.runs:
+        yield from _run(host, run, client, jobs)
+    yield from _found(host, wanted, me, jobs)
+    runs = [job for run in wanted.runs for job in jobs_of(run, jobs)]
+    mine = [job for job in jobs if job.user == me]
+    wanted.nodes.extend(node for job in (*runs, *mine) if holds_nodes(job) for node in job.nodes)
+
+
+def _owned(wanted: Slurm, me: str) -> Slurm:
+    """The same, once we know who we are there."""
+    runs = tuple(replace(run, user=owner_of(run, wanted.users, me)) for run in wanted.runs)
+    return wanted._replace(users=by_name(wanted.users, me), runs=runs)
+
+
+def _silent(host: str, wanted: Slurm, failure: SlurmFailed) -> Iterator[Row]:
+    """No answer. Where nothing counts on it, a host without a Slurm is as well as any other."""
+    nowhere = failure.kind == "absent" or errors.is_without_configuration(failure.stderr)
+    if nowhere and not wanted.required:
+        return
+    kind: str = failure.kind
+    if nowhere and kind != "absent":
+        kind = "configuration"
+    elif "munge" in failure.stderr.lower():
+        kind = "munge"
+    yield Row("bad", host, "Slurm", failure.message, MENDS.get(kind, failure.hint or f"try: squeue --me on {host}"))
+
+
+def _about(host: str, wanted: Slurm, client: Client, me: str, jobs: Sequence[Job]) -> Iterator[Row]:
+    users = ", ".join(wanted.users) or "yours"
+    going = sum(job.stage == "running" for job in jobs)
+    waiting = sum(job.elements for job in jobs if job.stage == "waiting")
+    try:
+        found = texts.read_configuration(client.run(commands.configuration()))
+    except SlurmFailed as failure:
+        yield Row("bad", host, "Slurm", failure.message, MENDS["silent"])
+        return
+    yield Row("ok", host, "Slurm", f"{found.version or 'its version is not known'}, answers as {me}")
+    yield Row("ok", host, "queue", f"{going} running, {waiting} waiting ({users})")
+    if found.accounting:
+        yield Row("ok", host, "accounting", "on: sacct tells how jobs ended")
+    else:
+        yield Row("ok", host, "accounting", "off: how a job ended is told for some minutes after it alone")
+    if wanted.spares:
+        yield _spares(host, wanted, client)
+
+
+def _spares(host: str, wanted: Slurm, client: Client) -> Row:
+    try:
+        nodes = texts.read_nodes(client.run(commands.nodes()), wanted.cluster)
+    except SlurmFailed as failure:
+        return Row("bad", host, "spares", failure.message, failure.hint)
+    idle = sum(node.state == "IDLE" and node.is_usable for node in nodes)
+    words = f"{idle} idle of {counted(len(nodes), 'node')}, {wanted.spares} wanted"
+    return Row("ok" if idle >= wanted.spares else "note", host, "spares", words)
+
+
+def _found(host: str, wanted: Slurm, me: str, jobs: Sequence[Job]) -> Iterator[Row]:
+    """Our own jobs that are in no table of the config."""
+    known = {run.job or run.name for run in wanted.runs if run.user in (None, me)}
+    names = dict.fromkeys(job.name for job in jobs if job.user == me and holds_nodes(job) and job.name not in known)
+    if names:
+        yield Row("ok", host, "runs", f"{len(names)} by themselves, from your running jobs: {', '.join(names)}")
+
+
+def _run(host: str, run: RunSpec, client: Client, jobs: Sequence[Job]) -> Iterator[Row]:
+    own = [job for job in jobs_of(run, jobs) if job.stage != "ended"]
+    job = present(own)
+    what = f"run {run.name}"
+    if job is not None:
+        more = f", {len(own) - 1} more" if len(own) > 1 else ""
+        yield Row("ok", host, what, f"job {job.id} is {job.state} on {counted(len(job.nodes), 'node')}{more}")
+        if run.log is None and not (run.wandb is not None and run.wandb.console):
+            yield from _output(host, client, job)
+    elif own:
+        yield Row("ok", host, what, f"job {own[0].id} waits ({own[0].reason or 'no reason'})")
+    else:
+        name = run.job or run.name
+        others = sorted({job.user for job in jobs if job.name == name and job.user != run.user})
+        whose = f" is {run.user}'s, only {', '.join(others)}'s: set its `user`" if others else " is in the queue"
+        yield Row("note", host, what, f"no job called {name}{whose}", "start it, or mend its `job`")
+
+
+def _output(host: str, client: Client, job: Job) -> Iterator[Row]:
+    """The log that is followed where the config names none: what its job prints."""
+    try:
+        told = texts.read_job(client.run(commands.show_job(str(job.number))), job.cluster)
+    except SlurmFailed as failure:
+        yield Row("bad", host, "log", failure.message, failure.hint)
+        return
+    path = next((one.stdout for one in told if one.number == job.number), None)
+    if path is None:
+        yield Row("note", host, "log", f"job {job.id} writes none", "name the run's `log`")
+    else:
+        mend = f"its output must be on a disk that {host} sees; or name the run's `log`"
+        yield tested(
+            host, client.shell, Tested(path, "-r", f"followed: what job {job.id} prints", "cannot be read", mend)
+        )

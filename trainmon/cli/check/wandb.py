@@ -1,0 +1,90 @@
+"""What `check` asks W&B: is there a key, whose is it, and are the projects and the runs' own runs there as the config
+says?"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Literal
+
+from collectors.wandb.child_process import Asking, Client, WandbFailed
+from collectors.wandb.login import Login, find
+from collectors.wandb.wire import Listed, ListRuns, ReadViewer, Viewer
+from trainmon.analysis.wandb import active_run as wandb_group
+from trainmon.cli.check.row import Row
+from trainmon.lib.text import duration
+from trainmon.model.state import RunSpec
+from trainmon.model.wandb import WandbRun, WandbSpec
+
+SHOWN = 5
+"""Runs and teams that are named."""
+
+COMMON = ("key", "unauthorized", "busy", "server", "unreachable", "slow", "gone")
+"""Troubles that the next question would meet as well."""
+
+TRY = "try: curl -I {url}; is WANDB_BASE_URL right?"
+"""Where the trouble itself says nothing better."""
+
+
+def check_wandb(
+    runs: Sequence[RunSpec], login: Callable[[], Login] = find, client: Callable[[], Asking] = Client
+) -> list[Row]:
+    """The rows of W&B; none where no run names a project, and nothing is started then."""
+    wanted = [(run, run.wandb) for run in runs if run.wandb is not None]
+    if not wanted:
+        return []
+    found = login()
+    if found.place is None:
+        return [Row("bad", "W&B", "key", found.trouble, found.hint)]
+    rows = [Row("ok", "W&B", "key", f"in {found.place}, for {found.server}")]
+    with contextlib.closing(client()) as asking:
+        rows += _asked(asking, found, wanted)
+    return rows
+
+
+def _asked(asking: Asking, login: Login, wanted: Sequence[tuple[RunSpec, WandbSpec]]) -> Iterator[Row]:
+    failed = partial(_failed, login)
+    try:
+        yield _viewer(asking.ask(ReadViewer(id=0), Viewer), login)
+        for run, spec in wanted:
+            try:
+                told = asking.ask(ListRuns(id=0, spec=spec), Listed)
+            except WandbFailed as failure:
+                if failure.kind in COMMON:
+                    raise
+                yield failed(f"run {run.name}", failure)
+            else:
+                yield _run(run, spec, told.runs, time.time())
+    except WandbFailed as failure:
+        yield failed("server", failure)
+
+
+def _failed(login: Login, what: str, failure: WandbFailed) -> Row:
+    return Row("bad", "W&B", what, failure.message, failure.hint or TRY.format(url=login.url))
+
+
+def _viewer(told: Viewer, login: Login) -> Row:
+    teams = [team for team in told.teams if team != told.user]
+    more = f" and {len(teams) - SHOWN} more" if len(teams) > SHOWN else ""
+    of = f", of {', '.join(teams[:SHOWN])}{more}" if teams else ""
+    return Row("ok", "W&B", "server", f"{login.server} answers {told.user or 'a service account'}{of}")
+
+
+def _run(run: RunSpec, spec: WandbSpec, runs: tuple[WandbRun, ...], now: float) -> Row:
+    """What is found of one of our runs, judged as the dashboard will."""
+    what = f"run {run.name}"
+    group = wandb_group.read(spec, runs, None, now, stopped=False)
+    if not runs:
+        mend = "it is found by itself when it begins; if it has, mend group, run, display or tags"
+        return Row("note", "W&B", what, f"{spec.project} is there; {group.why}", mend)
+    active = [one for one in runs if one.id in group.active]
+    if len(active) > 1:
+        return Row("note", "W&B", what, group.why, "end all but one, or give each a run of its own in the config")
+    if active:
+        beat = active[0].heartbeat_at
+        heard = f", heartbeat {duration(max(0.0, now - beat))} ago" if beat is not None else ""
+        return Row("ok", "W&B", what, f"{spec.words}: {group.why}{heard}")
+    mark: Literal["ok", "note"] = "note" if group.phase == "overdue" else "ok"
+    return Row(mark, "W&B", what, f"{spec.words}: none is active; {group.why}")

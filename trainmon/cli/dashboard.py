@@ -1,0 +1,112 @@
+"""trainmon-tui [HOST…]: the dashboard."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from trainmon import __version__
+from trainmon.cli.options import config_option, hosts_argument, ssh_config_option
+
+if TYPE_CHECKING:
+    from trainmon.runtime.backend import Joined
+
+
+class Dashboard(click.Command):
+    """The dashboard's own help also lists the sub-commands."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from trainmon.cli.main import COMMANDS
+        from trainmon.cli.main import command as load
+
+        super().format_options(ctx, formatter)
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, load(name).get_short_help_str(100)) for name in COMMANDS[1:]])
+
+
+@click.command("dashboard", cls=Dashboard, context_settings={"help_option_names": ["-h", "--help"]})
+@hosts_argument
+@config_option
+@ssh_config_option
+@click.option(
+    "--demo",
+    is_flag=False,
+    flag_value="",
+    metavar="[=STORY]",
+    help="Show a living, simulated cluster of 16 nodes. A STORY such as hot, lost or hang comes first.",
+)
+@click.option("--read-only", is_flag=True, help="Refuse every action.")
+@click.option("--alerts-only", is_flag=True, help="The daemon: watch and notify without a dashboard; see `service`.")
+@click.option("--once", is_flag=True, help="With --alerts-only, for cron: evaluate everything once, then end.")
+@click.version_option(__version__, prog_name="trainmon-tui", message="%(prog)s %(version)s")
+def command(
+    hosts: tuple[str, ...],
+    config: Path | None,
+    ssh_config: Path | None,
+    demo: str | None,
+    read_only: bool,
+    alerts_only: bool,
+    once: bool,
+) -> int:
+    """One terminal for a big training run: its nodes, GPUs, disks and logs.
+
+    Without a config it watches this machine. HOSTs (names that ssh knows, or Slurm host lists such as gpu-[001-032])
+    need no config. If a host has the name of a command: trainmon-tui -- check
+    """
+    if demo is not None and (hosts or config):
+        raise click.UsageError("--demo shows a simulated cluster; it takes no hosts and no --config")
+    if alerts_only or once:
+        return headless(hosts, config, ssh_config, alerts_only=alerts_only, once=once, demo=demo is not None)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError("the dashboard needs a terminal; `trainmon-tui snapshot` prints one reading")
+    if demo is not None:
+        from trainmon.runtime.demo import Demonstration
+
+        return show(Demonstration(demo or None, read_only=read_only))
+    from trainmon.config.load import choose
+    from trainmon.runtime.monitor import Watching
+
+    settings, _ = choose(config, hosts)
+    parts = Watching(settings, read_only=read_only, prompts=True, program="dashboard", ssh_config=ssh_config)
+    return show(parts)
+
+
+def headless(
+    hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, *, alerts_only: bool, once: bool, demo: bool
+) -> int:
+    """The same watch with no terminal."""
+    from trainmon.config.load import choose
+
+    if not alerts_only:
+        raise click.UsageError("--once is for --alerts-only; `trainmon-tui snapshot` prints one reading")
+    if demo:
+        raise click.UsageError("--alerts-only watches what is there; it takes no --demo")
+    if once:
+        from trainmon.cli.daemon.once import look_once
+
+        settings, _ = choose(config, hosts)
+        return look_once(settings, hosts, ssh_config)
+    from trainmon.cli.daemon.command import watch
+
+    return watch(lambda: choose(config, hosts), ssh_config)
+
+
+def show(parts: Joined) -> int:
+    """The dashboard over these parts, until its user quits; 128 + the signal where one ended it."""
+    from trainmon.alerting.notify.channels.desktop import FACE
+    from trainmon.runtime.logfile import log_to_file
+    from tui.app import Dashboard as Screen
+
+    log_to_file()
+    screen = Screen(parts)
+    FACE.toast = screen.toast
+    parts.start()
+    try:
+        screen.run()
+    finally:
+        parts.stop()
+        FACE.toast = None
+    return screen.return_code or 0

@@ -1,0 +1,156 @@
+"""trainmon-tui init: write a first, commented trainmon.toml."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from trainmon.cli.options import ssh_config_option
+
+if TYPE_CHECKING:
+    from trainmon.cli.init.slurm import Found
+    from trainmon.cli.init.wandb import Account
+
+LOGIN = re.compile(r"login|head|front|submit|access", re.IGNORECASE)
+"""What clusters call the host that people log in to."""
+
+SHOWN = 20
+
+
+@click.command("init")
+@click.argument("hosts", nargs=-1, metavar="[HOST]...")
+@click.option("--login", help="The host where shared files are read. [default: the HOST with such a name]")
+@click.option("--name", default="main", show_default=True, help="The name of the cluster.")
+@click.option(
+    "--output", type=click.Path(path_type=Path), default="trainmon.toml", show_default=True, metavar="FILE",
+    help="The file to write; - prints it.",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+@click.option("--offline", is_flag=True, help="Do not ask Slurm or W&B.")
+@ssh_config_option
+def command(
+    hosts: tuple[str, ...],
+    login: str | None,
+    name: str,
+    output: Path,
+    force: bool,
+    offline: bool,
+    ssh_config: Path | None,
+) -> int:
+    """Write a commented trainmon.toml for HOSTs.
+
+    HOSTs are names of ~/.ssh/config or Slurm host lists: trainmon-tui init login1 gpu-[001-004]. It asks the Slurm of
+    the login host, or of this machine, for its nodes and your running jobs. If a W&B key is on this machine, it asks
+    W&B who you are. Without HOSTs and without Slurm, it offers the names in ~/.ssh/config.
+    """
+    given = login or next((host for host in hosts if LOGIN.search(host) and "[" not in host), None)
+    found = None if offline else _found(given, ssh_config)
+    if not hosts and not given and found is None:
+        hosts = _asked()
+        given = next((host for host in hosts if LOGIN.search(host) and "[" not in host), None)
+        found = _found(given, ssh_config) if given and not offline else None
+    login, nodes = given, [host for host in hosts if host != given]
+    written = _valid(name, login, nodes, found, None if offline else _account())
+    if str(output) == "-":
+        click.echo(written, nl=False)
+        return 0
+    _write(output, written, force)
+    click.echo(f"wrote {output}; next: trainmon-tui check{'' if output.name == str(output) else f' --config {output}'}")
+    _warn(output)
+    return 0
+
+
+def _asked() -> tuple[str, ...]:
+    """Which hosts, from the person at the terminal."""
+    from trainmon.cli.prompt import read_line
+    from trainmon.lib.text import clean
+    from trainmon.transport.ssh.config import known_hosts_by_name
+
+    known = [clean(host) for host in known_hosts_by_name(Path.home() / ".ssh" / "config")]
+    shown = " ".join(known[:SHOWN]) + (f" and {len(known) - SHOWN} more" if len(known) > SHOWN else "")
+    if not sys.stdin.isatty():
+        offer = f"; ~/.ssh/config knows {shown}" if known else ""
+        raise click.UsageError(f"name the hosts: trainmon-tui init login1 gpu-[001-004]{offer}")
+    click.echo(f"~/.ssh/config knows: {shown}" if known else "~/.ssh/config names no hosts", err=True)
+    try:
+        answer = read_line("Hosts to watch, as above or Slurm host lists (empty: this machine): ")
+    except EOFError as error:
+        raise click.Abort from error
+    return tuple(answer.split())
+
+
+def _found(login: str | None, ssh_config: Path | None) -> Found | None:
+    """What the Slurm of a host says, or of this machine. None where it has none; a host that was named says why."""
+    from trainmon.cli.init.slurm import look
+    from trainmon.cli.prompt import ask_on_terminal
+    from trainmon.lib.errors import TrainmonError
+    from trainmon.lib.text import clean
+
+    if login is None and shutil.which("squeue") is None:
+        return None
+    if sys.stderr.isatty():
+        click.echo(f"asking the Slurm of {clean(login or 'this machine')} …", err=True)
+    try:
+        return look(login, ssh_config, ask_on_terminal if sys.stdin.isatty() else None)
+    except TrainmonError as error:
+        if login is not None:
+            click.echo(f"no Slurm was asked: {clean(str(error))}", err=True)
+        return None
+
+
+def _account() -> Account | None:
+    """Whose W&B key is on this machine; None where there is none."""
+    from collectors.wandb.login import find
+    from trainmon.cli.init.wandb import look
+    from trainmon.lib.text import clean
+
+    login = find()
+    if login.place is not None and sys.stderr.isatty():
+        click.echo(clean(f"asking {login.server} whose key is in {login.place} …"), err=True)
+    return look(lambda: login)
+
+
+def _valid(name: str, login: str | None, nodes: Sequence[str], found: Found | None, account: Account | None) -> str:
+    """The text, after it was read back: what init writes always loads."""
+    import tomllib
+
+    from trainmon.cli.init.template import text
+    from trainmon.config.decode import decode
+
+    written = text(name, login, nodes, found, account)
+    settings, problems = decode(tomllib.loads(written), "the command line")
+    if settings is None:
+        raise click.UsageError("\n".join(problems))
+    return written
+
+
+def _write(file: Path, text: str, force: bool) -> None:
+    """A new file that only its user can read; an old one is replaced as a whole, or not at all."""
+    beside = file.with_name(f".{file.name}.{os.getpid()}") if force else file
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+            opened.write(text)
+        if force:
+            beside.replace(file)
+    except FileExistsError as error:
+        raise click.UsageError(f"{file} is there already; --force replaces it") from error
+    except OSError as error:
+        raise click.UsageError(f"{file} cannot be written: {(error.strerror or 'failed').lower()}") from error
+
+
+def _warn(file: Path) -> None:
+    """Say at once when the new file would not be read from its directory."""
+    from trainmon.config.load import FILE_NAME, why_not_trusted
+
+    distrust = why_not_trusted(file, os.getuid()) if file.name == FILE_NAME else None
+    if distrust:
+        why, mend = distrust
+        click.echo(f"trainmon-tui will not read it by itself here: {why}; {mend}, or name it with --config", err=True)

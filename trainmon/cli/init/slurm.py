@@ -1,0 +1,85 @@
+"""What `init` asks of Slurm: which nodes there are, and which of our own jobs run, to be written as runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from collectors.connections import Ask, Dialling, here
+from trainmon.config.schema import ConnectSettings
+from trainmon.lib.errors import TrainmonError
+from trainmon.lib.text import counted
+from trainmon.model.job import Job, SchedulerNode
+from trainmon.slurm import commands
+from trainmon.slurm import parse_jobs as texts
+from trainmon.slurm.client import Client
+from trainmon.transport.event_loop import Reader
+from trainmon.transport.local import Local
+from trainmon.transport.shell import Shell
+
+RUNS_AT_MOST = 20
+
+
+class Found(NamedTuple):
+    """What a Slurm says."""
+
+    me: str
+    version: str | None
+    nodes: tuple[SchedulerNode, ...]
+    jobs: tuple[Job, ...]
+    """Our own batch jobs that run now, one of each name, the latest."""
+
+    @property
+    def summary(self) -> str:
+        """`Slurm 22.05.8: 32 nodes, gpu-[001-032]; 30 IDLE, 2 DOWN`."""
+        states = Counter(node.state for node in self.nodes)
+        told = ", ".join(f"{count} {state}" for state, count in states.most_common(4))
+        names = folded([node.name for node in self.nodes])
+        return f"Slurm {self.version or ''}: {counted(len(self.nodes), 'node')}, {names}; {told}".replace(" :", ":")
+
+
+def look(login: str | None, ssh_config: Path | None, ask: Ask | None) -> Found:
+    """Ask the Slurm of a login host, or of this machine. Raises TrainmonError where there is none that answers."""
+    reader = Reader()
+    reader.start()
+    dialling = Dialling(reader, ConnectSettings(), ask, ssh_config)
+    shell: Shell | None = None
+    try:
+        shell = dialling.dial(login) if login is not None else Local(reader, host=here())
+        return read(Client(shell))
+    finally:
+        if shell is not None:
+            shell.close()
+        dialling.close()
+        reader.stop()
+
+
+def read(client: Client) -> Found:
+    """The same, with a client at hand."""
+    me = client.me()
+    jobs = texts.read_queue(client.run(commands.queue()), "")
+    version = texts.read_configuration(client.run(commands.configuration())).version
+    nodes = texts.read_nodes(client.run(commands.nodes()), "")
+    running = sorted((job for job in jobs if job.stage == "running" and job.name), key=lambda job: -job.number)
+    latest = {job.name: job for job in reversed(running)}
+    told = [_told(client, job) for job in list(latest.values())[:RUNS_AT_MOST]]
+    return Found(me, version, nodes, tuple(job for job in told if job.batch))
+
+
+def _told(client: Client, job: Job) -> Job:
+    """A job with what only scontrol says; as it is where that does not answer."""
+    try:
+        records = texts.read_job(client.run(commands.show_job(str(job.number))), "")
+    except TrainmonError:
+        return job
+    detail = next((record for record in records if record.number == job.number), None)
+    return job if detail is None else texts.detailed(job, detail)
+
+
+def folded(nodes: Sequence[str]) -> str:
+    """Names of nodes as a Slurm host list."""
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+    return str(NodeSet.fromlist(list(nodes), resolver=RESOLVER_NOGROUP)) if nodes else "none"

@@ -1,0 +1,166 @@
+"""trainmon-tui snapshot: one reading of everything, as a table or as JSON."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from trainmon.cli.options import config_option, hosts_argument, read_duration, ssh_config_option
+
+if TYPE_CHECKING:
+    from trainmon.config.load import Settings
+    from trainmon.lib.clock import Seconds
+    from trainmon.model.state import Source, State
+    from trainmon.runtime.backend import Joined
+    from trainmon.runtime.monitor import Watching
+
+SETTLE = 1.0
+"""Seconds after the last host has answered: its disks and logs come in the same round, a line later."""
+
+JUDGED = 5.0
+"""The longest wait for the rules to be gone through; that happens every second."""
+
+WITHOUT_GPUS = ("none", "sh")
+"""Probes that never say anything of GPUs: the shell's own has no driver to ask."""
+
+
+@click.command("snapshot")
+@hosts_argument
+@config_option
+@ssh_config_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, version 1 of the contract.")
+@click.option(
+    "--wait",
+    callback=read_duration,
+    metavar="DURATION",
+    default="10s",
+    show_default=True,
+    help="The longest wait for hosts, queues and W&B to answer.",
+)
+def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, as_json: bool, wait: float) -> int:
+    """Print one reading of everything.
+
+    Waits until every host, queue and W&B run has answered or failed, at most --wait. Nobody is asked for a password.
+    It cannot wait for hold times: a critical condition counts while its alert is still pending. A condition that only
+    time can prove, such as an idle GPU, does not count.
+
+    Exit status: 0 well or warnings only, 1 something is critical, 2 a mistake in the call or the config, 3 a host, a
+    queue or a W&B run does not answer.
+    """
+    from trainmon.config.load import choose
+    from trainmon.engine.snapshot import encode, exit_status
+    from trainmon.runtime.logfile import log_to_file
+
+    settings, _ = choose(config, hosts)
+    log_to_file()
+    state, asked = look(settings, wait, ssh_config), asked_for(settings, hosts)
+    if as_json:
+        click.echo(encode(state, state.at, asked))
+    else:
+        from trainmon.cli.snapshot.tables import lines
+        from trainmon.cli.table import plain
+
+        click.echo(plain("\n".join(lines(state, asked))))
+    return exit_status(state, asked)
+
+
+def asked_for(settings: Settings, hosts: Sequence[str] = ()) -> frozenset[str] | None:
+    """The sources that were asked for, where others are watched beside them and must not hide that none of these
+    answers: the hosts of the command line, whose login host or Slurm is watched as well; the W&B runs of a config that
+    names nothing else, beside which this machine is. None: all."""
+    from trainmon.config.load import ClusterSettings, watched
+
+    if hosts:
+        return frozenset(f"node:{node}" for cluster in settings.clusters for node in watched(cluster))
+    if settings.clusters != (ClusterSettings(),) or settings.disks or not settings.runs:
+        return None
+    is_all = all(
+        run.wandb
+        and run.log in (None, "wandb")
+        and not any((run.nodes, run.checkpoints, run.kill_switch, run.save_switch))
+        for run in settings.runs
+    )
+    return frozenset(f"wandb:{run.name}" for run in settings.runs) if is_all else None
+
+
+def look(settings: Settings, wait: Seconds, ssh_config: Path | None = None) -> State:
+    """Watch until everything has been seen once, or has failed, or the wait is over."""
+    from trainmon.runtime.monitor import Watching
+
+    parts = Watching(settings, keeps=False, ssh_config=ssh_config)
+    parts.start()
+    try:
+        first_full_state(parts, wait)
+        return judged(parts)
+    finally:
+        parts.stop()
+
+
+def judged(parts: Joined) -> State:
+    """The next State that the rules were gone through: all that was seen by now is judged in it."""
+    since = parts.engine.clock.now()
+    looked = threading.Event()
+
+    def seen(state: State) -> None:
+        if state.looked_at is not None and state.looked_at > since:
+            looked.set()
+
+    cancel = parts.subscribe(seen)
+    looked.wait(JUDGED)
+    cancel()
+    return parts.engine.state
+
+
+def first_full_state(parts: Watching, wait: Seconds) -> State:
+    """The first State in which every source has spoken or failed, and every file was looked at; and a moment more for
+    what follows it: the queue's first word may name nodes that are to be watched as well."""
+    settled = threading.Event()
+
+    def heard(state: State) -> None:
+        have_spoken = bool(state.sources) and all(has_spoken(state, source) for source in state.sources.values())
+        if have_spoken and are_read(state, parts.named_disks()):
+            settled.set()
+        else:
+            settled.clear()
+
+    until = time.monotonic() + wait
+    cancel = parts.subscribe(heard)
+    while settled.wait(max(0.0, until - time.monotonic())):
+        threading.Event().wait(max(0.0, min(SETTLE, until - time.monotonic())))
+        if settled.is_set():
+            break
+    cancel()
+    return parts.engine.state
+
+
+def has_spoken(state: State, source: Source) -> bool:
+    """Whether a source has told its first facts, or will not."""
+    if source.health in ("down", "off") or source.phase in ("retrying", "held", "off"):
+        return True
+    if source.kind == "slurm":
+        cluster = state.clusters.get(source.cluster)
+        login = state.sources.get(f"node:{cluster.login}") if cluster is not None else None
+        return source.seen_at is not None or (login is not None and login.health == "down")
+    if source.kind in ("wandb", "files"):
+        return source.seen_at is not None
+    node = state.nodes.get(source.name.removeprefix("node:"))
+    return node is not None and node.host_at is not None and (node.gpus_at is not None or node.probe in WITHOUT_GPUS)
+
+
+def are_read(state: State, disks: Collection[tuple[str, str]]) -> bool:
+    """Whether the hosts that answer have told of the disks and the logs that they look at. Of a mount that hangs they
+    do so only when they have given up on it, after some seconds."""
+    readers = {
+        name: node.cluster
+        for name, node in state.nodes.items()
+        if node.probe != "sh" and (source := state.sources.get(f"node:{name}")) is not None and source.health == "ok"
+    }
+    logs = [run for run in state.runs.values() if run.log is None and (run.spec.log or "").startswith("/")]
+    return all(f"{host}:{path}" in state.disks for host, path in disks if host in readers) and not any(
+        run.spec.cluster in readers.values() for run in logs
+    )

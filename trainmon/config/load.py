@@ -1,0 +1,215 @@
+"""The config: where it is found, what it says, and what is watched when there is none."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from trainmon.analysis.log_formats.registry import Format, named_regex
+from trainmon.config.decode import decode
+from trainmon.config.schema import (
+    ClusterSettings,
+    ConnectSettings,
+    DiskSettings,
+    LogFormatSettings,
+    RunSettings,
+    Settings,
+)
+from trainmon.config.types import Wrong, expand_hosts, nearest, quoted
+from trainmon.config.validate import watched
+from trainmon.lib.errors import ConfigError
+from trainmon.model.job import ME
+from trainmon.model.state import RunSpec
+from trainmon.model.wandb import WandbSpec
+
+__all__ = [
+    "ClusterSettings", "ConnectSettings", "DiskSettings", "LogFormatSettings", "RunSettings", "Settings",
+    "choose", "embedded", "find", "formats", "load", "narrowed", "queue_users", "run_specs", "watched",
+]  # fmt: skip
+
+FILE_NAME = "trainmon.toml"
+BYTES_AT_MOST = 1_048_576
+WHERE = re.compile(r" \((at line \d+, column \d+|at end of document)\)$")
+
+
+def choose(
+    config: Path | None, hosts: Sequence[str], environ: Mapping[str, str] = os.environ
+) -> tuple[Settings, Path | None]:
+    """The settings of one start, and the file they are from. HOSTs need no file, and narrow one that is named."""
+    if config is not None:
+        settings = load(config)
+        return (narrowed(settings, hosts), config) if hosts else (settings, config)
+    if hosts:
+        return embedded(hosts), None
+    found = find(environ, Path.cwd(), os.getuid())
+    return (load(found), found) if found else (embedded(), None)
+
+
+def embedded(hosts: Sequence[str] = ()) -> Settings:
+    """What is watched without a file: this machine, or the hosts given."""
+    try:
+        nodes = tuple(dict.fromkeys(expand_hosts(hosts)))
+    except Wrong as wrong:
+        raise ConfigError([f"the command line {wrong}"]) from wrong
+    disks = (DiskSettings(path="/", on="nodes"), DiskSettings(path="/dev/shm", on="nodes"))
+    return Settings(clusters=(ClusterSettings(nodes=nodes),), disks=disks)
+
+
+def narrowed(settings: Settings, hosts: Sequence[str]) -> Settings:
+    """The same settings, with no other nodes than these, and only the runs that may train on them."""
+    try:
+        wanted = dict.fromkeys(expand_hosts(hosts))
+    except Wrong as wrong:
+        raise ConfigError([f"the command line {wrong}"]) from wrong
+    known = [node for cluster in settings.clusters for node in watched(cluster)]
+    unknown = [f"no node {quoted(host)} in the config{nearest(host, known)}" for host in wanted if host not in known]
+    if unknown:
+        raise ConfigError(unknown)
+    clusters = tuple(
+        msgspec.structs.replace(cluster, nodes=nodes)
+        for cluster in settings.clusters
+        if (nodes := tuple(node for node in watched(cluster) if node in wanted))
+    )
+    names = {cluster.name for cluster in clusters}
+    runs = tuple(
+        msgspec.structs.replace(run, nodes=tuple(node for node in run.nodes if node in wanted))
+        for run in settings.runs
+        if _cluster_of(run, settings) in names and (not run.nodes or wanted.keys() & set(run.nodes))
+    )
+    return msgspec.structs.replace(settings, clusters=clusters, runs=runs)
+
+
+def run_specs(settings: Settings) -> tuple[RunSpec, ...]:
+    """The runs of the config as the engine knows them."""
+    only_users = {cluster.name: cluster.users[0] for cluster in settings.clusters if len(cluster.users) == 1}
+    return tuple(
+        RunSpec(
+            name=run.name,
+            cluster=_cluster_of(run, settings),
+            job=run.job or run.name,
+            user=run.user or only_users.get(_cluster_of(run, settings)),
+            script=run.script,
+            log=None if run.log == "wandb" else run.log,
+            checkpoints=run.checkpoints,
+            kill_switch=run.kill_switch,
+            save_switch=run.save_switch,
+            target_step=run.target_step,
+            stall_after=run.stall_after,
+            nodes=run.nodes,
+            wandb=_wandb_spec(run),
+            labels=run.labels,
+        )
+        for run in settings.runs
+    )
+
+
+def queue_users(settings: Settings, cluster: ClusterSettings) -> tuple[str, ...]:
+    """Whose jobs are asked for in a cluster: those of its users and of its runs' own; empty for ours alone."""
+    of_runs = [run.user for run in settings.runs if run.user and _cluster_of(run, settings) == cluster.name]
+    return tuple(dict.fromkeys((*(cluster.users or (ME,)), *of_runs))) if of_runs else cluster.users
+
+
+def _wandb_spec(run: RunSettings) -> WandbSpec | None:
+    if run.wandb is None:
+        return None
+    return WandbSpec(
+        project=run.wandb,
+        group=run.group,
+        run=run.run,
+        display=run.display,
+        tags=run.tags,
+        restart_grace=run.restart_grace,
+        charts=run.charts,
+        console=run.log == "wandb",
+    )
+
+
+def formats(settings: Settings) -> tuple[Format, ...]:
+    """The log formats of the config, ready to match."""
+    return tuple(named_regex(entry.name, entry.pattern) for entry in settings.log_formats)
+
+
+def _cluster_of(run: RunSettings, settings: Settings) -> str:
+    return run.cluster or settings.clusters[0].name
+
+
+# ---- the file -------------------------------------------------------------------------------------------------------
+
+
+def load(path: Path) -> Settings:
+    """Read a config that was named. Raises ConfigError with every mistake in it."""
+    file = str(path)
+    try:
+        with path.open("rb") as opened:
+            data = opened.read(BYTES_AT_MOST + 1)
+    except FileNotFoundError as error:
+        hint = f"trainmon-tui init --output {file} writes one"
+        raise ConfigError([f"{file}: there is no such file"], hint=hint) from error
+    except OSError as error:
+        raise ConfigError([f"{file}: cannot be read: {(error.strerror or 'failed').lower()}"]) from error
+    settings, problems = decode(_toml(data, file), file)
+    if settings is None:
+        raise ConfigError(problems)
+    return settings
+
+
+def _toml(data: bytes, file: str) -> dict[str, object]:
+    if len(data) > BYTES_AT_MOST:
+        raise ConfigError([f"{file}: is larger than 1 MiB; is it a config?"])
+    try:
+        return tomllib.loads(data.decode())
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError([f"{file}: line {line}: is not UTF-8 text"]) from error
+    except tomllib.TOMLDecodeError as error:
+        place = WHERE.search(str(error))
+        where = f"{place[1].removeprefix('at ')}: " if place else ""
+        raise ConfigError([f"{file}: {where}{WHERE.sub('', str(error))}"]) from error
+    except RecursionError as error:
+        raise ConfigError([f"{file}: is nested too deeply"]) from error
+
+
+def find(environ: Mapping[str, str], cwd: Path, user: int) -> Path | None:
+    """The config that is used when none is named: $TRAINMON_CONFIG, ./trainmon.toml, or the user's own."""
+    named = environ.get("TRAINMON_CONFIG")
+    if named:
+        return Path(named).expanduser()
+    here = cwd / FILE_NAME
+    if os.path.lexists(here):
+        distrust = why_not_trusted(here, user)
+        if distrust:
+            why, mend = distrust
+            sentence = f"{FILE_NAME}: was not read: {why}, and a config may name commands to run"
+            raise ConfigError([sentence], hint=f"{mend}, or --config {FILE_NAME} if you trust it")
+        return Path(FILE_NAME)
+    home = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME") or "/") / ".config")
+    own = Path(home) / "trainmon-tui" / "config.toml"
+    return own if own.exists() else None
+
+
+def why_not_trusted(file: Path, user: int) -> tuple[str, str] | None:
+    """Why a config that merely lies in the working directory is not taken, and how to mend it."""
+    try:
+        about = file.stat()
+        folders = (file.absolute().parent, file.resolve().parent)
+    except OSError as error:
+        return f"it cannot be looked at ({(error.strerror or 'failed').lower()})", f"rm {file.name}"
+    if not stat.S_ISREG(about.st_mode):
+        return "it is not a plain file", f"rm {file.name}"
+    if about.st_uid != user:
+        return "it belongs to another user", f"cp {file.name} to a directory of your own"
+    if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "others may write it", f"chmod go-w {file.name}"
+    for folder in folders:
+        about = folder.stat()
+        if about.st_uid != user:
+            return "its directory belongs to another user", f"cp {file.name} to a directory of your own"
+        if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return "others may write its directory", f"chmod go-w {'.' if folder == Path.cwd() else folder}"
+    return None

@@ -1,0 +1,228 @@
+"""The tables of the config, as the values that the program runs with. docs/configuration.md is made from here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+
+from trainmon.config.alerts import AlertsSettings, DaemonSettings, HeartbeatSettings, MaintenanceSettings, RuleSettings
+from trainmon.config.notify import NotifySettings
+from trainmon.config.rule_types import NAMED
+from trainmon.config.table import Table
+from trainmon.config.types import (
+    Argv,
+    Count,
+    Duration,
+    Flag,
+    Host,
+    Hosts,
+    Kind,
+    LogPath,
+    Nodes,
+    Pattern,
+    Project,
+    RemotePath,
+    Secret,
+    Share,
+    SlurmPeriod,
+    Text,
+    Texts,
+    User,
+    Users,
+    WandbPeriod,
+    Whole,
+    one_of,
+    read_labels,
+)
+
+
+class ConnectSettings(Table, frozen=True, kw_only=True):
+    """How the hosts of a cluster are dialled."""
+
+    at_once: Count = 8
+    """The maximum number of simultaneous logins: sshd drops connections above its MaxStartups."""
+    timeout: Duration = 10.0
+    """The timeout for connecting, and again for logging in."""
+
+
+class ClusterSettings(Table, frozen=True, kw_only=True):
+    """Machines that are watched together. There may be several; `[cluster]` is accepted for one."""
+
+    name: Text = "local"
+    """The name of the cluster."""
+    login: Host | None = None
+    """A host that ssh knows. Shared files are read and Slurm is asked there. Without it: this machine."""
+    nodes: Nodes = ()
+    """The nodes to watch. Without it: the login host, or this machine. `"slurm"`: the nodes of the runs' jobs while the
+    jobs run."""
+    users: Users = ()
+    """The users whose jobs are watched. Without it: you. `"me"` is the user that runs the Slurm commands there."""
+    every: Duration = 2.0
+    """The sampling period of GPUs and hosts."""
+    slurm_every: SlurmPeriod = 30.0
+    """The polling period of Slurm. It grows automatically while Slurm is slow or has no jobs of these users."""
+    spares: Whole = 0
+    """The number of healthy idle nodes that you want in reserve."""
+    connect: ConnectSettings = ConnectSettings()
+    """How its hosts are dialled."""
+    python: Text = "python3"
+    """The Python interpreter on the nodes: a name or an absolute path."""
+
+
+class RunSettings(Table, frozen=True, kw_only=True):
+    """A training run."""
+
+    name: Text
+    """The name of the run."""
+    cluster: Text | None = None
+    """The cluster where it trains. Required only if there are several clusters."""
+    nodes: Hosts = ()
+    """The nodes where it trains, if no Slurm job says it."""
+    wandb: Project | None = None
+    """Its W&B project. `group`, `run`, `display` or `tags` say which W&B runs in it belong to this run."""
+    group: Text | None = None
+    """Its W&B group. Exactly one active W&B run is expected in it; the next one is adopted automatically."""
+    run: Text | None = None
+    """Its W&B run id: the last part of the address of its page."""
+    display: Pattern | None = None
+    """A pattern that its W&B display names match."""
+    tags: Texts = ()
+    """Its W&B tags. A W&B run must have all of them."""
+    restart_grace: Duration = 900.0
+    """How long the next W&B run may take to appear after one has ended."""
+    charts: Texts = ()
+    """The W&B metrics to chart, at most 12. Without it: metrics with the usual names."""
+    job: Text | None = None
+    """The name of its Slurm jobs. Without it: the name of the run."""
+    user: User | None = None
+    """The user who owns its Slurm jobs. These jobs are then watched, too. Without it: you, or the only user in
+    `users`."""
+    log: LogPath | None = None
+    """Its log file. With a glob, the newest match is followed. Without it: the output file of its job. `"wandb"`: the
+    console log of its W&B run."""
+    checkpoints: RemotePath | None = None
+    """The directory of its checkpoints. The checkpoints and the disk below it are watched."""
+    kill_switch: RemotePath | None = None
+    """The trainer saves and exits when this file appears."""
+    save_switch: RemotePath | None = None
+    """The trainer saves a checkpoint when this file appears."""
+    script: RemotePath | None = None
+    """Its batch script, which `queue` submits with sbatch."""
+    stall_after: Duration = 900.0
+    """The run is stalled after this long without a step. It is a minimum, and the value until the run's own step
+    interval is known."""
+    target_step: Count | None = None
+    """The step at which the run is complete. Without it: the target that the log shows."""
+    model_family: Text | None = None
+    """The model family for the evaluation of its checkpoints. Not used yet."""
+    labels: Annotated[Mapping[str, str], Kind('texts: { owner = "team-a" }', read_labels)] = {}
+    """Labels of your own. They are carried along."""
+
+
+class WandbSettings(Table, frozen=True, kw_only=True):
+    """How Weights & Biases is polled. The server and the key are found where the W&B client finds them."""
+
+    every: WandbPeriod = 60.0
+    """The polling period. It grows automatically while the server is busy or fails."""
+
+
+class LogFormatSettings(Table, frozen=True, kw_only=True):
+    """A log format of your own. It is tried before the built-in formats."""
+
+    name: Text
+    """The name of the format."""
+    pattern: Pattern
+    """A pattern with named groups. `(?P<step>\\d+)` is required; see "Log formats"."""
+
+
+class QuotaSettings(Table, frozen=True, kw_only=True):
+    """The quota of a path: a command that prints it. It runs niced and with a timeout, on the host where the path is
+    read."""
+
+    command: Argv
+    """The command. It runs without a shell. Quiet forms are best: `["lfs", "quota", "-q", "-u", "me", "/fsx"]`."""
+    parser: Annotated[
+        Literal["lustre", "gpfs", "beegfs", "quota", "du"], one_of("lustre", "gpfs", "beegfs", "quota", "du")
+    ]
+    """The tool whose output the command prints: `lfs quota`, `mmlsquota -Y`, `beegfs-ctl --getquota --csv`, `quota -w
+    -p`, or `du -s` if nothing else works."""
+    every: Duration = 600.0
+    """The polling period. `du` walks the whole tree, so it runs every 6 h at most."""
+    limit: Annotated[int | None, NAMED["size"]] = None
+    """The quota, if the command does not print it. Required for `du`."""
+
+
+class DiskSettings(Table, frozen=True, kw_only=True):
+    """A path whose disk is watched, in addition to the disks of the runs' own paths."""
+
+    path: RemotePath
+    """The path. Its disk is found from it."""
+    on: Annotated[Literal["login", "nodes", "run"], one_of("login", "nodes", "run")] = "login"
+    """Where it is read: once on the login host, on every node, or on every node of the runs."""
+    usable: Share = 1.0
+    """The share that may be used: `"80%"` treats 80 % as full."""
+    lag: Duration | None = None
+    """How old the statistics of this filesystem may be. Changes are not judged at a finer resolution."""
+    quota: QuotaSettings | None = None
+    """Its quota. What can still be written is the smaller of the free space and the rest of the quota."""
+
+
+class RetryCauseSettings(Table, frozen=True, kw_only=True):
+    """When a run that ended by one cause may be started again. Not used yet."""
+
+    times: Whole = 0
+    """The maximum number of restarts."""
+    within: Duration | None = None
+    """The restarts are counted within this time."""
+    after_change: Texts = ()
+    """Restart only after one of these settings of the run has changed."""
+
+
+class RetrySettings(Table, frozen=True, kw_only=True):
+    """What to do when a run ends early. Not used yet."""
+
+    auto_requeue: Annotated[Literal["off", "suggest", "on"], one_of("off", "suggest", "on")] = "off"
+    """Whether it is requeued automatically."""
+    cuda_oom: RetryCauseSettings | None = msgspec.field(default=None, name="cuda-oom")
+    """After CUDA out of memory."""
+
+
+class EvalSettings(Table, frozen=True, kw_only=True):
+    """Where the evaluation results of a run are. Not used yet."""
+
+    run: Text
+    """The name of the run."""
+    results: RemotePath
+    """Its result files; may be a glob."""
+
+
+class LedgerSettings(Table, frozen=True, kw_only=True):
+    """What is kept of the past: actions, alerts and their results."""
+
+    copy_to: Secret | None = None
+    """A database to copy attempts, actions and evaluations to. Never shown. Not used yet."""
+    keep: Duration = 90 * 86_400.0
+    """How long it is kept."""
+
+
+class Settings(Table, frozen=True, kw_only=True):
+    """The whole config."""
+
+    read_only: Flag = False
+    """Refuse every action."""
+    clusters: tuple[ClusterSettings, ...] = msgspec.field(default=(ClusterSettings(),), name="cluster")
+    runs: tuple[RunSettings, ...] = msgspec.field(default=(), name="run")
+    wandb: WandbSettings = WandbSettings()
+    log_formats: tuple[LogFormatSettings, ...] = msgspec.field(default=(), name="log_format")
+    disks: tuple[DiskSettings, ...] = msgspec.field(default=(), name="disk")
+    rules: tuple[RuleSettings, ...] = msgspec.field(default=(), name="rule")
+    notify: tuple[NotifySettings, ...] = ()
+    alerts: AlertsSettings = AlertsSettings()
+    heartbeat: HeartbeatSettings = HeartbeatSettings()
+    maintenance: tuple[MaintenanceSettings, ...] = ()
+    daemon: DaemonSettings = DaemonSettings()
+    retry: RetrySettings | None = None
+    evals: tuple[EvalSettings, ...] = msgspec.field(default=(), name="eval")
+    ledger: LedgerSettings | None = None

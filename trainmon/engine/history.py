@@ -1,0 +1,251 @@
+"""Ring buffers of compact numbers: an hour at the sample period, a day at one a minute; of disks a week at one in ten
+minutes. Owned by the engine.
+
+An hour of 4 metrics of 2,048 GPUs is 577 MiB as deques of floats; as 16-bit columns, a row a node sample, it is 29.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.model.state import Disk, Gpu, Series
+from trainmon.model.wandb import Curve, Points
+
+HOUR = 3600.0
+DAY = 86_400.0
+WEEK = 7 * DAY
+MINUTE = 60.0
+TEN_MINUTES = 600.0
+
+GPU_METRICS: dict[str, float] = {"temperature": 1.0, "memory": 4.0, "utilization": 1.0, "power": 0.1}
+"""The units of one count in the 16-bit columns: °C, 4 MiB (up to 256 GiB), %, 0.1 W (up to 6.5 kW)."""
+
+DISK_METRICS = ("free_bytes", "free_inodes", "quota_left_bytes", "quota_left_inodes")
+
+RESIZES = 32
+"""Changes of the size of one disk that are kept, the newest."""
+
+MOST_GPUS = 128
+"""GPUs of one node that have a history; a column is found by its index, and an index comes from the node."""
+
+UNKNOWN = 0xFFFF
+EMPTY = Series(offsets=(), values=())
+
+
+class Ring:
+    """The last `capacity` rows of `columns` numbers, each row with its time. Grows to its bound, then wraps."""
+
+    def __init__(self, code: Literal["H", "d"], columns: int, capacity: int) -> None:
+        self.columns = columns
+        self.capacity = capacity
+        self.times = array("d")
+        self.values: array[Any] = array(code)
+        self.next = 0
+
+    def append(self, at: Instant, row: array[Any]) -> None:
+        if len(self.times) < self.capacity:
+            self.times.append(at)
+            self.values.extend(row)
+            return
+        self.times[self.next] = at
+        start = self.next * self.columns
+        self.values[start : start + self.columns] = row
+        self.next = (self.next + 1) % self.capacity
+
+    def last_at(self) -> Instant:
+        """The time of the newest row, or minus infinity."""
+        return self.times[self.next - 1] if self.times else -math.inf
+
+    def column(self, index: int, since: Instant) -> tuple[Sequence[float], Sequence[float]]:
+        """Times and values of one column since an instant, oldest first."""
+        times = self.times[self.next :] + self.times[: self.next]
+        values = self.values[index :: self.columns]
+        values = values[self.next :] + values[: self.next]
+        start = bisect_left(times, since)
+        return times[start:], values[start:]
+
+
+class History:
+    """What was measured, by subject: `node/3` for a GPU, a Disk.key for a disk."""
+
+    def __init__(self) -> None:
+        self._hour: dict[str, Ring] = {}
+        self._day: dict[str, Ring] = {}
+        self._disk_hour: dict[str, Ring] = {}
+        self._disk_day: dict[str, Ring] = {}
+        self._disk_week: dict[str, Ring] = {}
+        self._sizes: dict[str, list[tuple[Instant, float]]] = {}
+        """How large a disk has been, from when on."""
+
+    def record_gpus(self, node: str, at: Instant, gpus: Sequence[Gpu], period: Seconds) -> None:
+        """Add one sample of all GPUs of a node. A changed number of GPUs starts the node's rings anew."""
+        known = {gpu.index: gpu for gpu in gpus if 0 <= gpu.index < MOST_GPUS}
+        count = max(known, default=-1) + 1
+        row = array("H", [n for index in range(count) for n in _counts(known.get(index) or Gpu(index=index))])
+        hour = self._hour.get(node)
+        if hour is None or hour.columns != len(row):
+            hour = self._hour[node] = Ring("H", len(row), int(HOUR / period))
+            self._day[node] = Ring("H", len(row), int(DAY / MINUTE))
+        hour.append(at, row)
+        day = self._day[node]
+        if at - day.last_at() >= MINUTE:
+            day.append(at, row)
+
+    def record_disk(self, disk: Disk) -> None:
+        """Add one sample of a disk that answered; disks are looked at every 10 s."""
+        quota = disk.quota
+        allowed = (None, None) if quota is None else (quota.left_bytes, quota.left_inodes)
+        row = array("d", [math.nan if n is None else n for n in (disk.free_bytes, disk.free_inodes, *allowed)])
+        if disk.key in self._disk_hour and disk.at < self._disk_hour[disk.key].last_at() - MINUTE:
+            self._forget_disk(disk.key)  # the clock was set back: what lies in the future tells no trend
+        if disk.total_bytes is not None:
+            sizes = self._sizes.setdefault(disk.key, [])
+            if not sizes or sizes[-1][1] != disk.total_bytes:
+                sizes.append((disk.at, disk.total_bytes))
+                del sizes[:-RESIZES]
+        hour = self._disk_hour.setdefault(disk.key, Ring("d", len(row), int(HOUR / 10)))
+        hour.append(disk.at, row)
+        day = self._disk_day.setdefault(disk.key, Ring("d", len(row), int(DAY / MINUTE)))
+        if disk.at - day.last_at() >= MINUTE:
+            day.append(disk.at, row)
+        week = self._disk_week.setdefault(disk.key, Ring("d", len(row), int(WEEK / TEN_MINUTES)))
+        if disk.at - week.last_at() >= TEN_MINUTES:
+            week.append(disk.at, row)
+
+    def series(self, subject: str, metric: str, span: Seconds, now: Instant) -> Series:
+        """The last `span` seconds of a number; empty for what is not known. `size_bytes` of a disk: its changes."""
+        if metric == "size_bytes":
+            sizes = self._sizes.get(subject, ())
+            return Series(tuple(at - now for at, _ in sizes), tuple(size for _, size in sizes))
+        if metric in DISK_METRICS:
+            return self._disk_series(subject, DISK_METRICS.index(metric), span, now)
+        node, _, index = subject.rpartition("/")
+        if metric not in GPU_METRICS or not index.isdigit():
+            return EMPTY
+        column = int(index) * len(GPU_METRICS) + list(GPU_METRICS).index(metric)
+        ring = (self._hour if span <= HOUR else self._day).get(node)
+        return _series(ring, column, GPU_METRICS[metric], span, now, UNKNOWN)
+
+    def _disk_series(self, key: str, column: int, span: Seconds, now: Instant) -> Series:
+        """Of a piece longer than a day, the last day is as fine as it is kept."""
+        fine = _series((self._disk_hour if span <= HOUR else self._disk_day).get(key), column, 1.0, span, now)
+        if span <= DAY or not fine.offsets:
+            return fine
+        coarse = _series(self._disk_week.get(key), column, 1.0, span, now)
+        older = bisect_left(coarse.offsets, fine.offsets[0])
+        return Series(coarse.offsets[:older] + fine.offsets, coarse.values[:older] + fine.values)
+
+    def forget(self, node: str) -> None:
+        """Drop what is kept of a node and its disks."""
+        for rings in (self._hour, self._day):
+            rings.pop(node, None)
+        for key in [key for key in self._disk_hour if key.startswith(f"{node}:")]:
+            self._forget_disk(key)
+
+    def _forget_disk(self, key: str) -> None:
+        self._sizes.pop(key, None)
+        for rings in (self._disk_hour, self._disk_day, self._disk_week):
+            rings.pop(key, None)
+
+    def nbytes(self) -> int:
+        """Bytes held by all rings, for the benchmark that measures what history costs."""
+        groups = (self._hour, self._day, self._disk_hour, self._disk_day, self._disk_week)
+        rings = [ring for group in groups for ring in group.values()]
+        return sum(len(r.times) * 8 + len(r.values) * r.values.itemsize for r in rings)
+
+
+def _counts(gpu: Gpu) -> Iterable[int]:
+    for value, unit in (
+        (gpu.temperature_c, 1.0),
+        (gpu.memory_used_mib, 4.0),
+        (gpu.utilization_pct, 1.0),
+        (gpu.power_w, 0.1),
+    ):
+        yield UNKNOWN if value is None else min(UNKNOWN - 1, max(0, round(value / unit)))
+
+
+def _series(
+    ring: Ring | None, column: int, unit: float, span: Seconds, now: Instant, unknown: float | None = None
+) -> Series:
+    if ring is None or column >= ring.columns:
+        return EMPTY
+    times, values = ring.column(column, now - span)
+    return Series(
+        offsets=tuple([at - now for at in times]),
+        values=tuple(values)
+        if unknown is None and unit == 1.0
+        else tuple(math.nan if value == unknown else value * unit for value in values),
+    )
+
+
+POINTS_AT_MOST = 200_000
+"""Of one curve: beyond it every second point of its older half goes, and its epoch changes."""
+
+CURVES_AT_MOST = 400
+"""Twenty runs of a group with twelve metrics fit; of more, those that grew longest ago go."""
+
+
+class Column:
+    """One growing curve."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.steps = array("d")
+        self.times = array("d")
+        self.values = array("d")
+
+    def extend(self, points: Points) -> None:
+        self.steps.extend(points.steps)
+        self.times.extend(points.times)
+        self.values.extend(points.values)
+
+    def thin(self) -> None:
+        """Drop every second point of the older half."""
+        half = len(self.steps) // 2
+        for column in (self.steps, self.times, self.values):
+            column[:half] = column[:half:2]
+
+
+class Curves:
+    """All curves, by WandbRun.path and metric."""
+
+    def __init__(self) -> None:
+        self._columns: dict[tuple[str, str], Column] = {}
+        self._epochs = 1
+
+    def grow(self, path: str, points: Mapping[str, Points], *, fresh: bool) -> None:
+        """Add what came; `fresh` begins anew."""
+        for key, new in points.items():
+            column = self._columns.pop((path, key), None)
+            if column is None or fresh:
+                column = Column(self._epoch())
+            column.extend(new)
+            if len(column.steps) > POINTS_AT_MOST:
+                column.thin()
+                column.epoch = self._epoch()
+            self._columns[path, key] = column  # the last to have grown
+        while len(self._columns) > CURVES_AT_MOST:
+            del self._columns[next(iter(self._columns))]
+
+    def read(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
+        """One curve from a point on; all of it where its epoch is another. Epoch 0 is that of no curve."""
+        column = self._columns.get((path, key))
+        if column is None:
+            return Curve(epoch=0, start=0, steps=array("d"), times=array("d"), values=array("d"))
+        begin = min(start, len(column.steps)) if epoch == column.epoch else 0
+        return Curve(
+            epoch=column.epoch,
+            start=begin,
+            steps=column.steps[begin:],
+            times=column.times[begin:],
+            values=column.values[begin:],
+        )
+
+    def _epoch(self) -> int:
+        self._epochs += 1
+        return self._epochs

@@ -1,0 +1,53 @@
+"""What becomes of actions → State.actions. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from trainmon.actions.verification import verify as outcomes
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.model.state import ActionChanged
+
+if TYPE_CHECKING:
+    from trainmon.engine.reducers.batch import Folding
+
+SHOWN: Seconds = 3_600.0
+"""How long an action that is over stays on the screen; the ledger has it for good."""
+
+MOST = 500
+"""Actions in a State; the oldest that are over leave first."""
+
+
+def fold(folding: Folding, event: ActionChanged) -> None:
+    """Take in what an action has become. A word that comes late does not undo a later one."""
+    record, known = event.record, folding.current("actions").get(event.record.action.id)
+    if known is not None and known.status != "asked" and record.status == "asked":
+        return
+    if known is not None and not record.marks:
+        record = replace(record, marks=known.marks)
+    folding.writable("actions")[record.action.id] = record
+
+
+def advance(folding: Folding, now: Instant) -> None:
+    """Follow the open ones by what is seen now, and let go of those that have long been over."""
+    actions = folding.current("actions")
+    if not actions:
+        return
+    state = folding.so_far(now)
+    for name, record in actions.items():
+        advanced = outcomes.advance(record, state, now)
+        if advanced is not record:
+            folding.writable("actions")[name] = advanced
+    _let_go(folding, now)
+
+
+def _let_go(folding: Folding, now: Instant) -> None:
+    actions = folding.current("actions")
+    over = [name for name, record in actions.items() if not record.is_open]
+    spare = len(actions) - MOST
+    for place, name in enumerate(over):
+        settled = actions[name].settled_at or now
+        if place < spare or now - settled > SHOWN:
+            del folding.writable("actions")[name]

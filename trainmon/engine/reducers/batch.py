@@ -1,0 +1,37 @@
+"""The State that one batch of events is changing. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from trainmon.analysis.log_formats.registry import Format
+from trainmon.lib.clock import Instant
+from trainmon.model.state import State
+
+
+class Folding:
+    """A State being changed by one batch of events: each map is copied once, at its first change."""
+
+    def __init__(self, state: State, formats: tuple[Format, ...]) -> None:
+        self.state = state
+        self.formats = formats
+        self.maps: dict[str, dict[str, Any]] = {}
+
+    def writable(self, name: str) -> dict[str, Any]:
+        """The copy of one of the State's maps that this batch may change."""
+        found = self.maps.get(name)
+        if found is None:
+            found = self.maps[name] = dict(getattr(self.state, name))
+        return found
+
+    def current(self, name: str) -> Mapping[str, Any]:
+        """The map as it stands now, changed or not."""
+        found: Mapping[str, Any] = self.maps[name] if name in self.maps else getattr(self.state, name)
+        return found
+
+    def so_far(self, now: Instant) -> State:
+        """The State as this batch has made it until here."""
+        return replace(self.state, at=now, **self.maps)

@@ -1,0 +1,95 @@
+"""What a probe says of disks, and a quota command of a path → the new disks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from trainmon.engine.reducers.nodes import told
+from trainmon.lib.clock import Instant
+from trainmon.model.disk import Quota, QuotaSeen
+from trainmon.model.probe_wire import DiskSample
+from trainmon.model.state import Disk, NodeReading, StandInEnded
+
+if TYPE_CHECKING:
+    from trainmon.engine.reducers.batch import Folding
+
+UNWATCHED_AFTER = 90.0
+"""Seconds after which a disk is no longer watched, when its host tells of others: it was read for another host. All
+that are watched come every 10 s, and a hung one every 30 s."""
+
+
+def looked_at(folding: Folding, event: NodeReading, samples: tuple[DiskSample, ...]) -> None:
+    disks, usable, lags = folding.writable("disks"), folding.current("usable"), folding.current("lags")
+    quotas = folding.current("quotas")
+    for sample in samples:
+        disk = _kept(disks.get(f"{event.node}:{sample.path}"), _disk(event, sample, usable.get(sample.path, 1.0)))
+        if disk.key in folding.current("handed_back"):
+            del folding.writable("handed_back")[disk.key]
+        disks[disk.key] = replace(disk, lag=lags.get(disk.path, 0.0), quota=_quota_of(quotas, disk))
+    for key, disk in list(disks.items()):
+        if disk.host == event.node and event.received_at - disk.at > UNWATCHED_AFTER:
+            del disks[key]
+
+
+def handed_back(folding: Folding, event: StandInEnded, now: Instant) -> None:
+    """What was told in the place of another host is gone at once: that one judges its paths again."""
+    for path in event.disks:
+        key = f"{event.node}:{path}"
+        folding.writable("disks").pop(key, None)
+        folding.writable("handed_back")[key] = now
+
+
+def quota_seen(folding: Folding, event: QuotaSeen) -> None:
+    """What is allowed there, beside what is free."""
+    quota = event.quota
+    folding.writable("quotas")[f"{quota.cluster if event.shared else quota.host}:{quota.path}"] = quota
+    for key, disk in folding.current("disks").items():
+        if disk.path == quota.path and _quota_of(folding.current("quotas"), disk) is quota:
+            folding.writable("disks")[key] = replace(disk, quota=quota)
+
+
+def _quota_of(quotas: Mapping[str, Quota], disk: Disk) -> Quota | None:
+    return quotas.get(disk.key) or quotas.get(f"{disk.cluster}:{disk.path}")
+
+
+def _disk(event: NodeReading, sample: DiskSample, usable: float) -> Disk:
+    free = sample.free_bytes
+    reserve = 0 if sample.total_bytes is None else round(sample.total_bytes * (1 - usable))
+    return Disk(
+        host=event.node,
+        cluster=event.cluster,
+        path=sample.path,
+        at=event.received_at,
+        state=sample.state,
+        error=None if sample.error is None else told(sample.error),
+        mount=sample.mount,
+        filesystem=sample.filesystem,
+        read_only=sample.read_only,
+        writable_at=event.received_at if sample.read_only is False else None,
+        total_bytes=sample.total_bytes,
+        free_bytes=free,
+        usable_free_bytes=None if free is None else max(0, free - reserve),
+        total_inodes=sample.total_inodes,
+        free_inodes=sample.free_inodes,
+    )
+
+
+def _kept(old: Disk | None, new: Disk) -> Disk:
+    """A disk keeps its trend until the engine measures it anew, and what it is while it does not answer."""
+    if old is None:
+        return new
+    return replace(
+        new,
+        mount=new.mount or old.mount,
+        filesystem=new.filesystem or old.filesystem,
+        writable_at=new.writable_at or old.writable_at,
+        bytes_per_day=old.bytes_per_day,
+        inodes_per_day=old.inodes_per_day,
+        full_at=old.full_at,
+        inodes_full_at=old.inodes_full_at,
+        forecast=old.forecast,
+        inodes_forecast=old.inodes_forecast,
+    )

@@ -1,0 +1,272 @@
+"""What a probe says of logs, checkpoints and switch files → the new runs; of disks, see fold_disks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from trainmon.analysis.checkpoints import listing as checkpoints
+from trainmon.analysis.log_formats import registry as steps
+from trainmon.analysis.log_formats.timestamps import before_the_end
+from trainmon.analysis.runs.context import Scene, trained_otherwise
+from trainmon.analysis.runs.job_matching import is_running
+from trainmon.analysis.wandb import progress as wandb_progress
+from trainmon.engine.reducers import disks as fold_disks
+from trainmon.engine.reducers.nodes import told
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.model.probe_wire import (
+    AnyReading,
+    CheckpointListing,
+    DiskSamples,
+    Hello,
+    LogChunk,
+    SwitchSample,
+    SwitchSamples,
+)
+from trainmon.model.state import LOG_LINES, Log, NodeReading, Progress, Run, Switch
+
+if TYPE_CHECKING:
+    from trainmon.engine.reducers.batch import Folding
+
+RESTARTED = {
+    "truncated": "──── the log was truncated ────",
+    "replaced": "──── the log was replaced ────",
+    "newer": "──── a newer log ────",
+}
+
+
+def read(folding: Folding, event: NodeReading) -> None:
+    """Take in a reading about files; others are not for here."""
+    reading = _seen_by_a_stand_in(folding, event) if event.is_stand_in else event.reading
+    match reading:
+        case Hello():
+            _resync(folding, event.node)
+        case DiskSamples(d=samples):
+            fold_disks.looked_at(folding, event, samples)
+        case LogChunk() as chunk:
+            run = folding.current("runs").get(chunk.id)
+            if run is not None:
+                folding.writable("runs")[chunk.id] = _logged(run, event, chunk, folding.formats)
+        case CheckpointListing() as listing:
+            _listed(folding, event, listing)
+        case SwitchSamples(s=switches):
+            for switch in switches:
+                _switched(folding, event, switch, skew=_skew(folding, event.node))
+
+
+def _seen_by_a_stand_in(folding: Folding, event: NodeReading) -> AnyReading | None:
+    """What is left of the reading of a host that stands in for another: what it sees. What it does not see, or must not
+    read, may be there all the same for the host that should read it."""
+    match event.reading:
+        case DiskSamples(d=samples) as reading:
+            return replace(reading, d=tuple(replace(one, read_only=None) for one in samples if one.state == "ok"))
+        case LogChunk(error=str()) | CheckpointListing(error=str()) | CheckpointListing(entries=()):
+            return None
+        case CheckpointListing(entries=entries) if any(entry.error is not None for entry in entries):
+            return None
+        case SwitchSamples(s=switches) as reading:
+            known = {switch.path: switch.host for switch in _switches(folding) if switch.exists}
+            seen = (s for s in switches if s.exists or (s.exists is False and known.get(s.path) == event.node))
+            return replace(reading, s=tuple(seen))
+    return event.reading
+
+
+def _switches(folding: Folding) -> Iterator[Switch]:
+    for run in folding.current("runs").values():
+        yield from (switch for switch in (run.kill, run.save) if switch is not None)
+
+
+def _listed(folding: Folding, event: NodeReading, listing: CheckpointListing) -> None:
+    """A checkpoint directory as it is now, for every run that saves there."""
+    for name, run in folding.current("runs").items():
+        if run.spec.checkpoints == listing.path and _reads_for(folding, event, run):
+            known = checkpoints.read(
+                listing,
+                host=event.node,
+                at=event.received_at,
+                is_running=_is_written(run, folding),
+                now=event.received_at,
+                skew=_skew(folding, event.node),
+                before=run.checkpoints,
+            )
+            folding.writable("runs")[name] = replace(run, listing=listing, checkpoints=known)
+
+
+def _reads_for(folding: Folding, event: NodeReading, run: Run) -> bool:
+    """Whether this host reads the files of the run's cluster: another cluster may have the same paths."""
+    cluster = folding.current("clusters").get(run.spec.cluster)
+    if event.cluster == run.spec.cluster or cluster is None:
+        return True
+    return event.node == cluster.login or event.node in run.spec.nodes  # one host may be in two clusters
+
+
+def _is_written(run: Run, folding: Folding) -> bool | None:
+    """Whether somebody may be writing its checkpoints: its job, or what goes on after that has ended."""
+    runs = is_running(run, folding.current("jobs"), folding.current("sources"))
+    scene = Scene(folding.current("nodes"), folding.current("sources"), folding.current("jobs"))
+    return None if runs is False and trained_otherwise(run, scene) else runs
+
+
+def look_again(folding: Folding, now: Instant) -> None:
+    """What is being written is torn when its writer has gone, or has written nothing for long: time tells, too."""
+    for name, run in folding.current("runs").items():
+        known = run.checkpoints
+        if run.listing is None or known is None or not _may_change(run):
+            continue
+        again = checkpoints.read(
+            run.listing,
+            host=known.host,
+            at=known.looked_at,
+            is_running=_is_written(run, folding),
+            now=now,
+            skew=_skew(folding, known.host),
+            before=known,
+        )
+        if again != known:
+            folding.writable("runs")[name] = replace(run, checkpoints=again)
+
+
+def _may_change(run: Run) -> bool:
+    return run.checkpoints is not None and (run.checkpoints.writing is not None or run.checkpoints.committed is None)
+
+
+def _skew(folding: Folding, host: str) -> float:
+    node = folding.current("nodes").get(host)
+    return 0.0 if node is None else node.clock_skew_s or 0.0
+
+
+def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[steps.Format, ...]) -> Run:
+    log = run.log or Log(host=event.node)
+    grown = tuple(told(line) for line in chunk.lines)
+    is_again = log.resync or log.host != event.node or _is_told_again(log, chunk)
+    if is_again:
+        grown = unseen(log.lines, grown)
+    shown = grown if chunk.restarted is None or log.at is None else (RESTARTED[chunk.restarted], *grown)
+    lines = log.lines + shown
+    at = _written_at(event, chunk, log if grown else None)
+    elapsed = None if log.checked_at is None else event.received_at - log.checked_at
+    return replace(
+        run,
+        log=Log(
+            host=event.node,
+            path=chunk.path or log.path,
+            at=at if chunk.seen or chunk.partial is not None or log.at is None else log.at,
+            checked_at=event.received_at,
+            began_at=_began_at(log, chunk, event.received_at),
+            pause_s=_pause(log, chunk),
+            size=chunk.size if chunk.size is not None else log.size,
+            lines=lines[-LOG_LINES:],
+            first=log.first + max(0, len(lines) - LOG_LINES),
+            partial=None if chunk.partial is None else told(chunk.partial),
+            dropped=log.dropped + chunk.dropped,
+            lines_per_s=chunk.seen / elapsed if elapsed else log.lines_per_s,
+            error=None if chunk.error is None else told(chunk.error),
+        ),
+        progress=_progress(run.progress, _only(chunk, len(grown)), at or event.received_at, formats),
+    )
+
+
+def _began_at(log: Log, chunk: LogChunk, now: Instant) -> Instant | None:
+    """When this file was first read: another one, or one that begins anew, is another log."""
+    is_same = _is_same_file(log, chunk)
+    return log.began_at if is_same and log.began_at is not None else now if chunk.path is not None else None
+
+
+def _pause(log: Log, chunk: LogChunk) -> Seconds:
+    """The longest pause between two lines of this file. Until it was last looked at it is sure that none came."""
+    if not _is_same_file(log, chunk):
+        return 0.0
+    if not chunk.seen or log.at is None or log.checked_at is None:
+        return log.pause_s
+    return max(log.pause_s, log.checked_at - log.at)
+
+
+def _is_same_file(log: Log, chunk: LogChunk) -> bool:
+    return chunk.restarted is None and chunk.path in (None, log.path)
+
+
+def _only(chunk: LogChunk, grown: int) -> LogChunk:
+    """The chunk without the lines that were read before: steps that are told again are no progress."""
+    if grown == len(chunk.lines):
+        return chunk
+    return replace(chunk, lines=chunk.lines[len(chunk.lines) - grown :], kept=())
+
+
+def _resync(folding: Folding, node: str) -> None:
+    for name, run in folding.current("runs").items():
+        if run.log is not None and run.log.host == node and not run.log.resync:
+            folding.writable("runs")[name] = replace(run, log=replace(run.log, resync=True))
+
+
+def _is_told_again(log: Log, chunk: LogChunk) -> bool:
+    """Whether these lines are more than what was written since: the same reader was asked anew and began again."""
+    if chunk.restarted is not None or chunk.path != log.path or chunk.size is None or log.size is None:
+        return False
+    return sum(len(line) + 1 for line in chunk.lines) > chunk.size - log.size + len(log.partial or "")
+
+
+def unseen(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
+    """What of the new lines comes after the last two of the old: a new reader begins with the end of the file."""
+    last = old[-2:]
+    for end in range(len(new), 0, -1):
+        if last and new[max(0, end - len(last)) : end] == last[-end:]:
+            return new[end:]
+    return new
+
+
+def _written_at(event: NodeReading, chunk: LogChunk, before: Log | None) -> Instant | None:
+    """When its last line was written, by our clock: an old log that is read for the first time is old. Lines that were
+    not there when it was last read (`before`) are younger than that: a file server's clock may be far behind."""
+    if chunk.mtime is None:
+        return event.received_at if chunk.seen else None
+    at = min(event.received_at, chunk.mtime - (chunk.t - event.received_at))
+    if before is None or before.error is not None or before.path != chunk.path or before.checked_at is None:
+        return at
+    return max(at, min(before.checked_at, event.received_at))
+
+
+def _progress(progress: Progress, chunk: LogChunk, at: Instant, formats: tuple[steps.Format, ...]) -> Progress:
+    known = (*formats, *steps.FORMATS)
+    is_first, last = progress.at is None or wandb_progress.counts(progress), None
+    for place, text in enumerate((*chunk.kept, *chunk.lines), start=-len(chunk.kept)):
+        found = steps.parse_line(text, known, prefer=progress.format)
+        if found is not None:
+            after = steps.advance(wandb_progress.told_by_its_log(progress, found[1]), *found, at)
+            last = place if (after.step, after.epoch) != (progress.step, progress.epoch) else last
+            progress = after
+    if is_first and last is not None and last >= 0 and progress.at is not None:
+        progress = replace(progress, at=progress.at - before_the_end(chunk.lines, last))
+    # Half a line may show half a number; only a progress bar is whole before its line ends.
+    bar = None if chunk.partial is None else steps.parse_line(chunk.partial, (*formats, *steps.BARS))
+    if bar is not None:
+        progress = steps.advance(wandb_progress.told_by_its_log(progress, bar[1]), *bar, at)
+    return wandb_progress.own(progress)
+
+
+def _switched(folding: Folding, event: NodeReading, sample: SwitchSample, skew: float) -> None:
+    at = event.received_at
+    for name, run in folding.current("runs").items():
+        if not _reads_for(folding, event, run):
+            continue
+        if sample.path == run.spec.kill_switch:
+            folding.writable("runs")[name] = replace(run, kill=_switch(run.kill, sample, event.node, at, skew))
+        elif sample.path == run.spec.save_switch:
+            folding.writable("runs")[name] = replace(run, save=_switch(run.save, sample, event.node, at, skew))
+
+
+def _switch(old: Switch | None, sample: SwitchSample, host: str, at: Instant, skew: float) -> Switch:
+    was_there = old is not None and old.exists
+    taken_at = at if was_there and sample.exists is False else (old.taken_at if old is not None else None)
+    first_line = (sample.text or "").split("\n", 1)[0]
+    return Switch(
+        path=sample.path,
+        host=host,
+        exists=sample.exists,
+        armed_at=None if not sample.exists or sample.mtime is None else sample.mtime - skew,
+        by=None if sample.owner is None else told(sample.owner),
+        why=told(first_line) or None,
+        taken_at=taken_at,
+        error=None if sample.error is None else told(sample.error),
+    )

@@ -1,0 +1,119 @@
+"""What a scheduler says → the new jobs, nodes and runs. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from trainmon.analysis.runs.job_matching import jobs_of
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.model.job import Job, SchedulerNode
+from trainmon.model.state import JobChanged, JobsSeen, Node, SchedulerNodesSeen, Source
+
+if TYPE_CHECKING:
+    from trainmon.engine.reducers.batch import Folding
+
+GONE_JOBS_STAY: Seconds = 86_400.0
+"""How long a job that the queue no longer lists stays: a night and a morning."""
+
+DETAILS = (
+    "detail_at", "restarts", "requeue", "batch", "command", "stdout", "stderr", "comment", "excluded",
+    "excluded_in_part", "gpus", "exit_code", "cancelled_by",
+)  # fmt: skip
+"""What one look at the queue leaves open, and an earlier question has answered."""
+
+
+def jobs_seen(folding: Folding, event: JobsSeen) -> None:
+    """The queue as it is now. A job that it no longer lists is gone, not ended: accounting may know more."""
+    jobs = folding.writable("jobs")
+    listed = {job.key: job for job in event.jobs}
+    for key, job in list(jobs.items()):
+        if job.cluster != event.cluster or key in listed:
+            continue
+        if job.is_waiting_array:  # its elements have started, each under its own id, or were cancelled
+            del jobs[key]
+        elif job.gone_at is None:
+            jobs[key] = replace(job, gone_at=event.at)
+        elif event.at - job.gone_at > GONE_JOBS_STAY:
+            del jobs[key]
+    for key, job in listed.items():
+        jobs[key] = _kept(jobs.get(key), job)
+
+
+def _kept(old: Job | None, new: Job) -> Job:
+    """The new row with the details that are known of the same job; a number that is used again is another job."""
+    if old is None or old.submitted_at != new.submitted_at or new.detail_at is not None:
+        return new
+    return replace(new, **{name: getattr(old, name) for name in DETAILS})
+
+
+def job_changed(folding: Folding, event: JobChanged) -> None:
+    """More is known of one job."""
+    jobs = folding.writable("jobs")
+    old = jobs.get(event.job.key)
+    gone_at = event.job.gone_at if event.job.gone_at is not None or old is None else old.gone_at
+    jobs[event.job.key] = replace(event.job, gone_at=gone_at)
+
+
+def nodes_seen(folding: Folding, event: SchedulerNodesSeen) -> None:
+    """What the scheduler says of a cluster's nodes now; those that we watch get it, too."""
+    others = {name: node for name, node in folding.current("scheduler_nodes").items() if node.cluster != event.cluster}
+    told = {node.name: node for node in event.nodes}
+    folding.maps["scheduler_nodes"] = others | told
+    for name in folding.current("nodes").keys() & told.keys():
+        node = folding.current("nodes")[name]
+        if (node.scheduler_state, node.scheduler_reason) != (state_of(told[name]), told[name].reason):
+            folding.writable("nodes")[name] = with_scheduler(node, told[name])
+
+
+def with_scheduler(node: Node, told: SchedulerNode | None) -> Node:
+    """The node with its scheduler's word on it."""
+    return node if told is None else replace(node, scheduler_state=state_of(told), scheduler_reason=told.reason)
+
+
+def state_of(node: SchedulerNode) -> str:
+    """`IDLE+DRAIN`, as scontrol writes it."""
+    return "+".join((node.state, *node.flags))
+
+
+def join(folding: Folding) -> None:
+    """Give every run its jobs. Called when either changed."""
+    jobs = folding.current("jobs")
+    known = {source.cluster for source in folding.current("sources").values() if _has_answered(source)}
+    for name, run in folding.current("runs").items():
+        own = jobs_of(run.spec, jobs.values())
+        keys = tuple(job.key for job in own)
+        behind = queued_behind(own, jobs.values()) if run.spec.cluster in known else None
+        if (keys, behind) != (run.jobs, run.queued_behind):
+            folding.writable("runs")[name] = replace(run, jobs=keys, queued_behind=behind)
+
+
+def _has_answered(source: Source) -> bool:
+    return source.kind == "slurm" and source.seen_at is not None
+
+
+def queued_behind(own: tuple[Job, ...], jobs: Iterable[Job]) -> int:
+    """How many wait behind the first of a run's jobs: its namesakes, and others that depend on it."""
+    if not own or own[0].gone_at is not None or own[0].stage == "ended":
+        return 0
+    first, waiting = own[0], [job for job in own if job.stage == "waiting" and job.gone_at is None]
+    names = {job.key for job in own}
+    others = [job for job in jobs if job.key not in names and job.stage == "waiting" and depends_on(job, first)]
+    count = sum(job.elements for job in (*waiting, *others) if job.gone_at is None)
+    return count - 1 if first.stage == "waiting" else count
+
+
+def depends_on(job: Job, other: Job) -> bool:
+    """Whether a job's dependency names the other."""
+    if job.cluster != other.cluster or not job.dependency:
+        return False
+    numbers = set(map(str, (other.number, other.array or other.number, *other.components)))
+    return bool(numbers & set(re.findall(r"(?<![\d_])\d+", job.dependency)))
+
+
+def is_late(source: Source | None, now: Instant) -> bool:
+    """Whether what a scheduler said last may no longer hold."""
+    return source is None or source.health != "ok"

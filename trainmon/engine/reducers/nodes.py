@@ -1,0 +1,192 @@
+"""What a probe says of a node → the new Node. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib.redact import scrub
+from trainmon.lib.text import clean
+from trainmon.model.probe_wire import (
+    GpuFacts,
+    GpuFactsAll,
+    GpuSample,
+    GpuSamples,
+    Hello,
+    HostSample,
+    Trouble,
+    Xid,
+    throttle_names,
+)
+from trainmon.model.state import Gpu, Node, NodeReading
+
+JUMP = 1.0
+"""Seconds by which a clock must move at once to be taken as set anew, not as a slow network."""
+
+DRIFT = 0.01
+"""Seconds a sample by which a believed skew may sink: one slow packet must not make a clock wrong for long."""
+
+
+def read(node: Node | None, event: NodeReading) -> Node:
+    """The node after one reading; what it does not speak of stays as it was."""
+    reading = event.reading
+    node = node or Node(name=event.node, cluster=event.cluster)
+    skew = _skew(node.clock_skew_s, reading.t - event.received_at)
+    if isinstance(reading, Xid):  # told with the time of its event, which may be minutes ago
+        skew = node.clock_skew_s or 0.0
+    at = min(event.received_at, reading.t - skew)
+    changes: dict[str, Any] = {"clock_skew_s": skew}
+    match reading:
+        case GpuSamples():
+            changes |= {"gpus": _samples(node, reading.g), "gpus_at": at}
+        case HostSample():
+            changes |= _host(reading) | {"host_at": at}
+        case GpuFactsAll():
+            changes |= {"gpus": _facts(node, reading.g), "gpus_expected": reading.expected}
+        case Hello():
+            changes |= _hello(node, reading) | {"greeted_at": at}
+        case Xid():
+            changes |= _xid(node, reading, at)
+        case Trouble():
+            changes["troubles"] = _troubles(node, reading.part, reading.text)
+    return replace(node, **changes)
+
+
+def _skew(known: Seconds | None, seen: Seconds) -> Seconds:
+    """Their clock minus ours. Packets only ever arrive late, so the largest recent difference is the nearest."""
+    if known is None or abs(seen - known) > JUMP:
+        return seen
+    return max(seen, known - DRIFT)
+
+
+def _hello(node: Node, hello: Hello) -> dict[str, Any]:
+    return {
+        "probe": hello.probe,
+        "driver": hello.driver,
+        "boot_time": hello.boot_time if hello.boot_time is not None else node.boot_time,
+        "cpu_count": hello.cpu_count,
+        "memory_total_mib": hello.memory_total_mib if hello.memory_total_mib is not None else node.memory_total_mib,
+        "note": None if hello.note is None else clean(hello.note),
+        "confined": hello.confined,
+        "gpus_expected": None,
+        "troubles": {},
+    }
+
+
+def _host(host: HostSample) -> dict[str, Any]:
+    return {
+        "load1": host.load1,
+        "memory_used_mib": host.memory_used_mib,
+        "memory_total_mib": host.memory_total_mib,
+        "boot_time": host.boot_time,
+        "oom_kills": host.oom_kills,
+        "network_errors": host.network_errors,
+        "infiniband": host.infiniband,
+    }
+
+
+def _samples(node: Node, samples: tuple[GpuSample, ...]) -> tuple[Gpu, ...]:
+    """The probe keeps the row of a lost GPU itself, and may begin with some; nvidia-smi lists all or loses one."""
+    known = {gpu.index: gpu for gpu in node.gpus}
+    seen = []
+    for sample in samples:
+        gpu = known.pop(sample.index) if sample.index in known else Gpu(index=sample.index)
+        seen.append(_sampled(gpu, sample))
+    if node.probe == "nvml":
+        seen += known.values()
+    else:
+        seen += [_lost(gpu, "the driver no longer lists it") for gpu in known.values()]
+    seen.sort(key=lambda gpu: gpu.index)
+    return tuple(seen)
+
+
+def _sampled(gpu: Gpu, sample: GpuSample) -> Gpu:
+    if sample.lost:
+        return _lost(gpu, clean(sample.error or "lost"))
+    return replace(
+        gpu,
+        state="ok" if sample.error is None else "error",
+        error=None if sample.error is None else clean(sample.error),
+        temperature_c=sample.temperature_c,
+        memory_temperature_c=sample.memory_temperature_c,
+        memory_used_mib=sample.memory_used_mib,
+        utilization_pct=sample.utilization_pct,
+        power_w=sample.power_w,
+        sm_clock_mhz=sample.sm_clock_mhz,
+        throttle=throttle_names(sample.throttle_mask),
+    )
+
+
+def _lost(gpu: Gpu, why: str) -> Gpu:
+    """A lost GPU keeps its name and its last Xid; its numbers are not known any more."""
+    return Gpu(
+        index=gpu.index,
+        uuid=gpu.uuid,
+        name=gpu.name,
+        state="lost",
+        error=why,
+        memory_total_mib=gpu.memory_total_mib,
+        power_limit_w=gpu.power_limit_w,
+        last_xid=gpu.last_xid,
+        last_xid_at=gpu.last_xid_at,
+    )
+
+
+def _facts(node: Node, facts: tuple[GpuFacts, ...]) -> tuple[Gpu, ...]:
+    """NVML's list is whole: a row that it lacks is of another session, before a reboot or in another job's share."""
+    known = {gpu.index: gpu for gpu in node.gpus}
+    if node.probe == "nvml":
+        listed = {fact.index for fact in facts}
+        known = {index: gpu for index, gpu in known.items() if index in listed or gpu.state == "lost"}
+    for fact in facts:
+        known[fact.index] = _told(known.get(fact.index) or Gpu(index=fact.index), fact)
+    return tuple(known[index] for index in sorted(known))
+
+
+def _told(gpu: Gpu, fact: GpuFacts) -> Gpu:
+    processes = tuple(
+        replace(process, user=process.user and clean(process.user), command=process.command and told(process.command))
+        for process in fact.processes
+    )
+    return replace(
+        gpu,
+        uuid=fact.uuid or gpu.uuid,
+        name=clean(fact.name) if fact.name else gpu.name,
+        memory_total_mib=fact.memory_total_mib if fact.memory_total_mib is not None else gpu.memory_total_mib,
+        power_limit_w=fact.power_limit_w if fact.power_limit_w is not None else gpu.power_limit_w,
+        temperature_margin_c=fact.temperature_margin_c,
+        mig=fact.mig,
+        ecc_uncorrected=fact.ecc_uncorrected,
+        ecc_corrected=fact.ecc_corrected,
+        remap_pending=fact.remap_pending,
+        remap_failed=fact.remap_failed,
+        processes=processes,
+    )
+
+
+def told(text: str) -> str:
+    """Text from a node as it may be shown: no control characters, no secrets."""
+    return scrub(clean(text))
+
+
+def _xid(node: Node, xid: Xid, at: Instant) -> dict[str, Any]:
+    if not any(gpu.index == xid.index for gpu in node.gpus):
+        text = f"Xid {xid.code}: {told(xid.text or 'no text')}"
+        return {"troubles": _troubles(node, "xid", text)}
+    return {
+        "gpus": tuple(
+            replace(gpu, last_xid=xid.code, last_xid_at=at) if _is_news(gpu, xid, at) else gpu for gpu in node.gpus
+        )
+    }
+
+
+def _is_news(gpu: Gpu, xid: Xid, at: Instant) -> bool:
+    """A new connection tells the Xids of the last minutes again."""
+    return gpu.index == xid.index and (gpu.last_xid_at is None or at > gpu.last_xid_at)
+
+
+def _troubles(node: Node, part: str, text: str | None) -> dict[str, str]:
+    others = {key: value for key, value in node.troubles.items() if key != part}
+    return others if text is None else others | {part: told(text)}

@@ -1,0 +1,144 @@
+"""What is remembered of runs and of their GPUs → State. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from trainmon.analysis.runs import loss as loss_band
+from trainmon.analysis.runs import throughput as pace
+from trainmon.analysis.runs.context import PATIENCE, Scene, standing
+from trainmon.analysis.runs.throughput import loss_scale
+from trainmon.lib.clock import Instant
+from trainmon.model.probe_wire import GpuSamples
+from trainmon.model.state import Log, Node, NodeReading, Run
+from trainmon.model.throughput import RunMemory
+from trainmon.model.wandb import RECENT, Points
+
+if TYPE_CHECKING:
+    from trainmon.engine.reducers.batch import Folding
+
+EXITING = re.compile(
+    r"exiting program (?:after|at iteration)|graceful(?:ly)?[ -](?:stop|exit|shut|terminat)"
+    r"|(?:received|caught|got|handling) (?:signal )?\(?SIG(?:TERM|USR1|USR2|INT)\b|received signal 1[025]\b"
+    r"|sav(?:e|ing) (?:a )?(?:final )?checkpoint (?:before|and) exit|time limit .{0,60}(?:saving|exiting|stopping)",
+    re.IGNORECASE,
+)
+"""What trainers write when they end by themselves in time: Megatron's exit_duration and signal handler, DeepSpeed's
+launcher, Lightning's and TorchTitan's signal handlers, and the common words of one's own."""
+
+FLOOR = re.compile(r"loss scale already at minimum|minimum loss scale reached", re.IGNORECASE)
+"""DeepSpeed's and fairseq's last words before they give up."""
+
+OVERFLOW = re.compile(r"overflow(?:!| detected\.) .{0,20}skipping step", re.IGNORECASE)
+"""What DeepSpeed and apex write in place of taking a step, beside a bar or another format that counts it."""
+
+
+LINE = 300
+"""Characters kept of a line."""
+
+
+def sampled(node: Node, event: NodeReading) -> Node:
+    """A node whose GPUs were sampled, with what they do over the last minutes."""
+    if not isinstance(event.reading, GpuSamples) or node.gpus_at is None:
+        return node
+    return replace(node, paces=pace.gpus(node.paces, node.gpus, node.gpus_at))
+
+
+def follow(folding: Folding, now: Instant) -> None:
+    """Remember what changed of each run."""
+    scene = Scene(jobs=folding.current("jobs"))
+    for name, run in folding.current("runs").items():
+        memory = _stopped(_steps(_lines(run.memory, run.log, now), run), run, scene)
+        if memory is not run.memory:
+            folding.writable("runs")[name] = replace(run, memory=memory)
+
+
+def _steps(memory: RunMemory, run: Run) -> RunMemory:
+    """A step that came since."""
+    progress = run.progress
+    at = progress.at
+    if at is None or (at == memory.at and progress.step == memory.step):
+        return memory
+    is_counted = progress.bar is None  # a nameless bar begins anew with every epoch
+    is_back = is_counted and progress.step is not None and memory.step is not None and progress.step < memory.step
+    is_late = memory.at is not None and at - memory.at > max(run.spec.stall_after, PATIENCE * (memory.cadence_s or 0.0))
+    is_anew = is_back or is_late or memory.at is None
+    new = replace(
+        memory,
+        pace=pace.advance(memory.pace, progress, len(run.spec.nodes), anew=is_anew),
+        step=progress.step,
+        at=at,
+        cadence_s=progress.cadence_s,
+        scale_peak=_scale_peak(memory, run, anew=is_anew),
+    )
+    new = _overflown(new, (progress.step or 0) - (memory.step or 0))
+    if is_back:
+        new = replace(new, back_at=at, back_from=memory.step, exiting_at=None, floor_at=None)
+    elif is_late:
+        new = replace(new, exiting_at=None, floor_at=None)
+    return _loss(new, run, at)
+
+
+def _overflown(memory: RunMemory, gained: int) -> RunMemory:
+    """How many of the last steps were skipped, once so many more were counted."""
+    if not memory.overflows and not memory.skipped_in_row:
+        return memory
+    is_all = 0 < gained <= memory.overflows
+    return replace(
+        memory,
+        skipped_in_row=memory.skipped_in_row + gained if is_all else 0,
+        overflows=memory.overflows - gained if is_all else 0,
+    )
+
+
+def _loss(memory: RunMemory, run: Run, at: Instant) -> RunMemory:
+    """The loss of this step among the recent ones; W&B's is judged with its curve."""
+    progress = run.progress
+    if progress.loss is None or "loss" in progress.borrowed or "loss" not in progress.said:
+        return memory
+    points = Points((float(progress.step or 0),), (at,), (progress.loss,))
+    trouble = loss_band.follow(memory.trouble, memory.losses, "loss", points, at)
+    losses = (*memory.losses, progress.loss)[-RECENT:] if math.isfinite(progress.loss) else memory.losses
+    return replace(memory, trouble=trouble, losses=losses)
+
+
+def _scale_peak(memory: RunMemory, run: Run, *, anew: bool) -> float | None:
+    known, scale = None if anew else memory.scale_peak, loss_scale(run)
+    return known if scale is None else max(scale, known or scale)
+
+
+def _lines(memory: RunMemory, log: Log | None, now: Instant) -> RunMemory:
+    """What its new lines say of its end, and of steps that were not taken."""
+    if log is None or log.first + len(log.lines) == memory.read_to:
+        return memory
+    until = log.first + len(log.lines)
+    is_first = not memory.read_to
+    new = log.lines[max(0, memory.read_to - log.first) :]
+    memory = replace(memory, read_to=until)
+    if is_first:  # an old log's end is read again when this program starts
+        return memory
+    for line in new:
+        if EXITING.search(line):
+            memory = replace(memory, exiting_at=now, exiting=line[:LINE])
+        elif FLOOR.search(line):
+            memory = replace(memory, floor_at=now, floor=line[:LINE])
+        elif OVERFLOW.search(line):
+            memory = replace(memory, overflows=memory.overflows + 1)
+    return memory
+
+
+def _stopped(memory: RunMemory, run: Run, scene: Scene) -> RunMemory:
+    """That a person has ended it, and who, for when their switch is taken back."""
+    if run.verdict != "stopped":
+        return memory
+    kill, who = run.kill, run.why.partition("; ")[0]
+    if kill is not None and kill.exists:
+        who = "the kill switch was armed" + (f" by {kill.by}" if kill.by else "")
+    where = standing(run, scene)
+    if (memory.stopped, memory.stopped_by) == (where, who):
+        return memory
+    return replace(memory, stopped=where, stopped_by=who)

@@ -1,0 +1,260 @@
+"""The machine-readable contract, version 1: a State as one object. Fields of parts not built yet are null.
+
+Every field is always present; null is "not known". Times are Unix seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Mapping
+from typing import Any
+
+import msgspec
+
+from trainmon.alerting.rules.registry import RULES
+from trainmon.analysis.disks.capacity import checkpoints_that_fit
+from trainmon.analysis.nodes.spares import Spares, spares
+from trainmon.engine.snapshot_alerts import alert, channel, silence, told, worst_first
+from trainmon.lib.clock import Instant
+from trainmon.model.alert import Alert
+from trainmon.model.checkpoint import Checkpoint, Checkpoints
+from trainmon.model.disk import Quota
+from trainmon.model.job import Job
+from trainmon.model.state import Disk, Log, Node, Run, Source, State, Switch
+from trainmon.model.wandb import Sample, Wandb
+
+__all__ = ["alert", "channel", "encode", "exit_status", "is_so", "silence", "snapshot", "told", "verdict"]
+
+VERSION = 1
+
+TAIL = 20
+"""Lines of each log in a snapshot."""
+
+EXIT = {"well": 0, "warning": 0, "critical": 1, "blind": 3}
+UNANSWERED = 3
+
+NEED_HOLD = frozenset(rule.name for rule in RULES if rule.needs_hold)
+"""Rules whose findings are believed only after their hold."""
+
+
+def snapshot(state: State, now: Instant, asked: Container[str] | None = None) -> dict[str, Any]:
+    """The whole State as plain values, ready for JSON. `asked`: as for `verdict`."""
+    return {
+        "version": VERSION,
+        "at": now,
+        "verdict": verdict(state, asked),
+        "sources": [_source(state.sources[name], now) for name in sorted(state.sources)],
+        "nodes": [_node(state.nodes[name], state.sources.get(f"node:{name}"), now) for name in sorted(state.nodes)],
+        "disks": [_disk(state.disks[key], state) for key in sorted(state.disks)],
+        "jobs": [_job(job, now) for _, job in sorted(state.jobs.items()) if job.gone_at is None],
+        "spares": [_spares(found) for found in spares(state)],
+        "runs": [_run(run, state.jobs, now) for run in state.runs.values()],
+        "alerts": [alert(one) for one in worst_first(one for one in state.alerts.values() if one.is_open)],
+    }
+
+
+def verdict(state: State, asked: Container[str] | None = None) -> str:
+    """blind when nothing that was asked for answers; else the worst that is so now, muted or not; and at least a
+    warning where a source does not answer. `asked`: the names of the sources that were asked for; None: all."""
+    watched = _watched(state)
+    if not any(_answers(source) for source in watched if asked is None or source.name in asked):
+        return "blind"
+    found = {one.severity for one in state.alerts.values() if is_so(one)}
+    if "critical" in found:
+        return "critical"
+    return "well" if "warning" not in found and all(map(_answers, watched)) else "warning"
+
+
+def exit_status(state: State, asked: Container[str] | None = None) -> int:
+    """0 well or warnings only, 1 something critical, 3 something does not answer."""
+    return EXIT[verdict(state, asked)] or (0 if all(map(_answers, _watched(state))) else UNANSWERED)
+
+
+def is_so(found: Alert) -> bool:
+    """Whether one look says that it is so: it fires, or it is found now and its rule needs no hold to be believed."""
+    return found.is_firing or (found.phase == "pending" and found.data == "ok" and found.rule not in NEED_HOLD)
+
+
+def encode(state: State, now: Instant, asked: Container[str] | None = None) -> bytes:
+    """The snapshot as JSON; a number that JSON cannot hold (NaN, infinity) is null."""
+    return msgspec.json.encode(snapshot(state, now, asked))
+
+
+def _watched(state: State) -> list[Source]:
+    return [source for source in state.sources.values() if source.health != "off"]
+
+
+def _answers(source: Source) -> bool:
+    return source.seen_at is not None and source.health != "down"
+
+
+def _age(at: Instant | None, now: Instant) -> float | None:
+    return None if at is None else round(max(0.0, now - at), 3)
+
+
+def _source(source: Source, now: Instant) -> dict[str, Any]:
+    return {
+        "name": source.name,
+        "kind": source.kind,
+        "cluster": source.cluster,
+        "health": source.health,
+        "age_s": _age(source.seen_at, now),
+        "error": source.error,
+        "hint": source.hint,
+    }
+
+
+def _node(node: Node, source: Source | None, now: Instant) -> dict[str, Any]:
+    plain = _plain(node)
+    for ours in ("gpus_at", "host_at"):
+        del plain[ours]
+    return plain | {
+        "health": "down" if source is None else source.health,
+        "age_s": None if source is None else _age(source.seen_at, now),
+        "clock_skew_s": None if node.clock_skew_s is None else round(node.clock_skew_s, 3),
+    }
+
+
+def _disk(disk: Disk, state: State) -> dict[str, Any]:
+    plain = _plain(disk)
+    for ours in ("writable_at", "forecast", "inodes_forecast"):
+        del plain[ours]
+    return plain | {
+        "quota": None if disk.quota is None else _quota(disk.quota),
+        "checkpoints_that_fit": checkpoints_that_fit(disk, state.disks, state.runs.values()),
+    }
+
+
+def _quota(quota: Quota) -> dict[str, Any]:
+    return _plain(quota) | {"left_bytes": quota.left_bytes, "left_inodes": quota.left_inodes}
+
+
+def _spares(found: Spares) -> dict[str, Any]:
+    return found._asdict()
+
+
+def _job(job: Job, now: Instant) -> dict[str, Any]:
+    left = None if job.ends_at is None or job.stage != "running" else max(0.0, job.ends_at - now)
+    return {
+        "id": job.id,
+        "array": job.array,
+        "name": job.name,
+        "user": job.user,
+        "cluster": job.cluster,
+        "state": job.state,
+        "reason": job.reason,
+        "partition": job.partition,
+        "nodes": list(job.nodes),
+        "node_count": job.node_count,
+        "submitted_at": job.submitted_at,
+        "started_at": job.started_at,
+        "ends_at": job.ends_at,
+        "time_left_s": left,
+        "restarts": job.restarts,
+        "dependency": job.dependency,
+        "comment": job.comment,
+    }
+
+
+def _run(run: Run, jobs: Mapping[str, Job], now: Instant) -> dict[str, Any]:
+    progress, job = run.progress, jobs.get(run.job or "")
+    return {
+        "name": run.name,
+        "cluster": run.spec.cluster,
+        "verdict": run.verdict,
+        "why": run.why,
+        "step": progress.step,
+        "target_step": run.spec.target_step or progress.target_step,
+        "loss": finite(progress.loss),
+        "grad_norm": finite(progress.grad_norm),
+        "step_time_s": progress.step_time_s,
+        "tokens_per_s": progress.tokens_per_s,
+        "last_step_at": progress.at,
+        "eta_at": run.eta_at,
+        "job": None if job is None else job.id,
+        "queued_behind": run.queued_behind,
+        "attempt": None,
+        "nodes": list(run.spec.nodes),
+        "wandb": _wandb(run.wandb),
+        "log": _log(run.log, now),
+        "switches": {
+            "kill": _switch(run.spec.kill_switch, run.kill) | {"why": None if run.kill is None else run.kill.why},
+            "save": _switch(run.spec.save_switch, run.save)
+            | {"taken_at": None if run.save is None else run.save.taken_at},
+        },
+        "checkpoints": _checkpoints(run.checkpoints, progress.step),
+    }
+
+
+def _checkpoints(found: Checkpoints | None, step: int | None) -> dict[str, Any]:
+    committed = None if found is None else found.committed
+    writing = None if found is None else found.writing
+    return {
+        "latest_committed_step": None if committed is None else committed.step,
+        "latest_committed_at": None if committed is None else committed.at,
+        "writing_step": None if writing is None else writing.step,
+        "steps_at_risk": None if found is None else found.at_risk(step),
+        "torn": [] if found is None else [one.path for one in found.list if one.state == "torn"],
+        "list": [] if found is None else [_checkpoint(one) for one in found.list],
+        "resumes": None if found is None else found.resumes,
+        "problem": None if found is None else found.error or found.problem,
+    }
+
+
+def _checkpoint(one: Checkpoint) -> dict[str, Any]:
+    return {"step": one.step, "state": one.state, "path": one.path, "bytes": one.bytes, "at": one.at}
+
+
+def _wandb(found: Wandb | None) -> dict[str, Any]:
+    current = None if found is None else found.current
+    before = None if found is None else found.before
+    run = ("id", "name", "state", "url", "heartbeat_at", "step", "created_at", "user", "host", "commit")
+    told = {name: None if current is None else getattr(current, name) for name in run}
+    latest = {} if current is None or found is None else {key: current.summary.get(key) for key in found.keys}
+    return told | {
+        "active_in_group": None if found is None else len(found.active),
+        "active": [] if found is None else list(found.active),
+        "phase": None if found is None else found.phase,
+        "since": None if found is None else found.since,
+        "why": None if found is None else found.why or None,
+        "looked_at": None if found is None else found.looked_at,
+        "before": None if before is None else before.id,
+        "loss_state": None if found is None else found.loss_state,
+        "loss_why": None if found is None else found.loss_why or None,
+        "latest": {key: finite(value) if isinstance(value, float) else value for key, value in latest.items()},
+        "samples": [] if found is None else [_sample(one) for one in found.samples],
+    }
+
+
+def _sample(one: Sample) -> dict[str, Any]:
+    return {"key": one.key, "kind": one.kind, "file": one.file, "step": one.step, "kept": one.kept}
+
+
+def _log(log: Log | None, now: Instant) -> dict[str, Any]:
+    if log is None:
+        return {"host": None, "path": None, "age_s": None, "lines_per_s": None, "tail": []}
+    return {
+        "host": log.host,
+        "path": log.path,
+        "age_s": _age(log.at, now),
+        "lines_per_s": log.lines_per_s,
+        "tail": list(log.lines[-TAIL:]),
+    }
+
+
+def _switch(path: str | None, switch: Switch | None) -> dict[str, Any]:
+    armed = switch is not None and bool(switch.exists)
+    return {
+        "path": path,
+        "armed_at": switch.armed_at if switch is not None and armed else None,
+        "by": switch.by if switch is not None and armed else None,
+    }
+
+
+def finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _plain(value: msgspec.Struct) -> dict[str, Any]:
+    plain: Mapping[str, Any] = msgspec.to_builtins(value)
+    return dict(plain)

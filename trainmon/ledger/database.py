@@ -1,0 +1,174 @@
+"""The ledger's file: opened privately, with the journal its disk allows, and its errors in words."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sqlite3
+import stat
+from pathlib import Path
+
+from trainmon.ledger.schema import NewerLedger, migrate, version_of
+from trainmon.lib.clock import Seconds
+from trainmon.lib.errors import TrainmonError
+
+log = logging.getLogger(__name__)
+
+NAME = "ledger.sqlite"
+
+BUSY: Seconds = 3.0
+"""How long one transaction waits for another program's; theirs take a millisecond."""
+
+
+CHECKED_BYTES = 64 * 1024 * 1024
+"""A larger ledger is not looked through when it is opened; it takes a second for each 200 MB."""
+
+
+class Damaged(sqlite3.DatabaseError):
+    """A ledger that is not whole."""
+
+    sqlite_errorname = "SQLITE_CORRUPT"
+
+
+class LedgerStuck(TrainmonError):
+    """The ledger cannot be written or read, or not in time."""
+
+
+def open_to_write(
+    file: Path, *, is_network: bool | None, factory: type[sqlite3.Connection] = sqlite3.Connection
+) -> sqlite3.Connection:
+    """The ledger, made when it is not there; of a disk that is not known the journal stays as it is.
+    Raises sqlite3.Error, OSError or NewerLedger."""
+    _make_private(file)
+    connection = sqlite3.connect(file, timeout=BUSY, isolation_level=None, factory=factory, check_same_thread=False)
+    try:
+        _refuse_damage(connection, file)  # first: what is left of it is for a person to save
+        migrate(connection, str(file))  # before anything else is written: a newer file is not touched
+        if is_network is not None:
+            _set_journal(connection, is_network)
+        connection.execute("PRAGMA synchronous = FULL")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _refuse_damage(connection: sqlite3.Connection, file: Path) -> None:
+    """SQLite itself writes on in the tables that are not damaged."""
+    if file.stat().st_size <= CHECKED_BYTES:
+        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise Damaged(found)
+
+
+def _set_journal(connection: sqlite3.Connection, is_network: bool) -> None:
+    """Several machines cannot share the memory that the write-ahead log needs (sqlite.org/wal.html)."""
+    try:
+        connection.execute(f"PRAGMA journal_mode = {'DELETE' if is_network else 'WAL'}")
+    except sqlite3.OperationalError as error:
+        # Another program reads just now: the journal stays as it is, which is slower or faster, and as safe.
+        log.info("the ledger's journal stays as it is: %s", error)
+
+
+def open_to_read(file: Path) -> sqlite3.Connection | None:
+    """The ledger as it is, of whatever version; None when there is none."""
+    if not file.exists():
+        return None
+    uri = f"{file.absolute().as_uri()}?mode=ro"
+    connection = sqlite3.connect(uri, uri=True, timeout=BUSY, isolation_level=None, check_same_thread=False)
+    try:
+        version_of(connection)
+    except sqlite3.OperationalError:
+        connection.close()
+        if os.access(file.parent, os.W_OK) or _has_journal(file):
+            raise
+        # The write-ahead log needs files of its own beside it, and nobody can make or change any there.
+        uri += "&immutable=1"
+        connection = sqlite3.connect(uri, uri=True, timeout=BUSY, isolation_level=None, check_same_thread=False)
+    return connection
+
+
+def _has_journal(file: Path) -> bool:
+    """Whether something was written that is not in the file itself yet."""
+    beside = (file.with_name(file.name + ending) for ending in ("-wal", "-journal"))
+    return any(path.exists() and path.stat().st_size > 0 for path in beside)
+
+
+def identity(file: Path) -> tuple[int, int] | None:
+    """Which file a name means now: SQLite goes on writing into one that was removed, and tells nobody."""
+    try:
+        about = file.stat()
+    except OSError:
+        return None
+    return about.st_dev, about.st_ino
+
+
+def length(file: Path) -> int:
+    """How many bytes it has; none when it is not there."""
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+def journal_of(file: Path) -> Path:
+    return file.with_name(f"{file.name}-wal")
+
+
+def drop_journal(file: Path, journal: tuple[int, int] | None) -> None:
+    """Another file was put in place of the ledger, and the old one's journal (known by its identity) is still beside
+    it: SQLite would write the old one's pages into the new one."""
+    if journal is not None and identity(journal_of(file)) == journal:
+        for ending in ("-wal", "-shm"):
+            file.with_name(file.name + ending).unlink(missing_ok=True)
+
+
+def make_directory(file: Path) -> None:
+    """Whether a ledger could be begun there. Raises OSError."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file.parent))
+
+
+def _make_private(file: Path) -> None:
+    make_directory(file)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        about = os.fstat(descriptor)
+        if about.st_uid == os.geteuid() and stat.S_IMODE(about.st_mode) & 0o077:
+            os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
+
+
+LOCKED = "another program has it locked"
+WORDS = {
+    "SQLITE_FULL": "its disk is full",
+    "SQLITE_BUSY": LOCKED,
+    "SQLITE_LOCKED": LOCKED,
+    "SQLITE_PROTOCOL": "its file system cannot lock files; set XDG_STATE_HOME to a directory on a disk of this machine",
+    "SQLITE_READONLY": "it cannot be written: read-only",
+    "SQLITE_CORRUPT": "it is damaged; move it away, and a new one is begun",
+    "SQLITE_NOTADB": "it is no ledger, or damaged; move it away, and a new one is begun",
+    "SQLITE_CANTOPEN": "it cannot be opened",
+    "SQLITE_IOERR": "its disk fails",
+}
+"""By SQLite's primary result code (sqlite.org/rescode.html)."""
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether the file itself is broken, and not the disk or the moment."""
+    name = str(getattr(error, "sqlite_errorname", ""))
+    return name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
+
+
+def words(error: Exception, file: Path) -> str:
+    """What is wrong with the ledger, in a sentence."""
+    if isinstance(error, NewerLedger):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"the ledger {error.filename or file}: {(error.strerror or 'failed').lower()}"
+    name = str(getattr(error, "sqlite_errorname", ""))
+    code = next((code for code in WORDS if name == code or name.startswith(f"{code}_")), None)
+    return f"the ledger {file}: {WORDS[code] if code else str(error)}"

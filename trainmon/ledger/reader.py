@@ -1,0 +1,160 @@
+"""What other programs ask of a ledger, by its directory: what was done, who has the duty, what fires; and what they
+order."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from trainmon.ledger.actions import KeptText, read_actions, read_texts
+from trainmon.ledger.alerts import Happening, add_order, read_history, read_recalled
+from trainmon.ledger.database import NAME, LedgerStuck, open_to_read, open_to_write, words
+from trainmon.ledger.lease import LOCK, DutyNote, DutyNow, is_locked, is_row_held, ourselves, read_duty
+from trainmon.ledger.outbox import Counts, count, read_newest
+from trainmon.ledger.schema import NewerLedger, version_of
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.model.action import Record
+from trainmon.model.alert import Alert, Channel, Delivery, Letter, Order, Recalled
+
+SINCE_ALERTS = 2
+"""The version of the ledger that first had alerts."""
+DAY: Seconds = 86_400.0
+LETTERS_AT_MOST = 1_000
+
+DeliveryState = Literal["waiting", "sending", "sent", "retrying", "dead", "merged", "stopped"]
+Found = TypeVar("Found")
+
+
+class AlertsNow(msgspec.Struct, frozen=True, kw_only=True):
+    """What the ledger says of alerting."""
+
+    recalled: Recalled = Recalled()
+    letters: tuple[Letter, ...] = ()
+    """The newest of the last day, the newest last."""
+    channels: tuple[Channel, ...] = ()
+    outbox: Counts = Counts()
+    duty: DutyNow | None = None
+    is_locked: bool = False
+    """Whether a program has the lock beside the ledger, though it may have written nothing down."""
+
+
+def recorded(directory: Path, since: Instant, limit: int) -> list[Record]:
+    """The newest actions of a ledger, whoever writes into it now; the newest last. Raises LedgerStuck."""
+    return ask(directory, lambda connection: read_actions(connection, since, limit), [], since_version=1)
+
+
+def kept_texts(directory: Path, action_id: str) -> list[KeptText]:
+    """What was kept for an action. Raises LedgerStuck."""
+    return ask(directory, lambda connection: read_texts(connection, action_id), [], since_version=1)
+
+
+def alerts_now(directory: Path, now: Instant) -> AlertsNow:
+    """All of it. Raises LedgerStuck."""
+
+    def work(connection: sqlite3.Connection) -> AlertsNow:
+        note = read_duty(connection)
+        duty = None if note is None else DutyNow(note=note, is_held=_is_held(note, now, directory))
+        return replace(read_all(connection, now), duty=duty)
+
+    return replace(ask(directory, work, AlertsNow()), is_locked=is_locked(directory))
+
+
+def duty_now(directory: Path, now: Instant) -> DutyNow | None:
+    """Who tells people, by this ledger; None when nobody ever did. Raises LedgerStuck."""
+    note: DutyNote | None = ask(directory, read_duty, None)
+    return None if note is None else DutyNow(note=note, is_held=_is_held(note, now, directory))
+
+
+def alert_history(directory: Path, since: Instant, limit: int) -> list[Happening]:
+    """What happened to alerts since then, the newest last. Raises LedgerStuck."""
+    return ask(directory, lambda connection: read_history(connection, since, limit), [])
+
+
+def give_order(directory: Path, order: Order) -> int:
+    """Leave an order for whoever has the duty; its number. It is carried out once
+    `alerts_now(…).recalled.orders_until` has come to it. Raises LedgerStuck."""
+    file = directory / NAME
+    try:
+        connection = open_to_write(file, is_network=None)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            number = add_order(connection, order)
+            connection.execute("COMMIT")
+            return number
+        finally:
+            connection.close()
+    except (sqlite3.Error, OSError, NewerLedger) as error:
+        raise LedgerStuck(words(error, file)) from error
+
+
+def ask(
+    directory: Path,
+    work: Callable[[sqlite3.Connection], Found],
+    nothing: Found,
+    *,
+    since_version: int = SINCE_ALERTS,
+) -> Found:
+    """Read something, whoever writes now; `nothing` where there is no ledger, or one from before there was such."""
+    file = directory / NAME
+    try:
+        connection = open_to_read(file)
+        if connection is None:
+            return nothing
+        try:
+            return work(connection) if version_of(connection) >= since_version else nothing
+        finally:
+            connection.close()
+    except (sqlite3.Error, OSError) as error:
+        raise LedgerStuck(words(error, file)) from error
+
+
+def read_all(connection: sqlite3.Connection, now: Instant) -> AlertsNow:
+    """What a ledger that is open says; of its duty the note alone."""
+    letters = tuple(read_newest(connection, now - DAY, LETTERS_AT_MOST))
+    recalled = read_recalled(connection, now)
+    note = read_duty(connection)
+    return AlertsNow(
+        recalled=replace(recalled, alerts=with_deliveries(recalled.alerts, letters)),
+        letters=letters,
+        channels=note.channels if note is not None else (),
+        outbox=count(connection, now - DAY),
+        duty=None if note is None else DutyNow(note=note, is_held=True),
+    )
+
+
+def _is_held(note: DutyNote, now: Instant, directory: Path) -> bool:
+    if (directory / LOCK).exists():
+        return is_locked(directory)
+    return is_row_held(note, ourselves(), now)
+
+
+def with_deliveries(alerts: Iterable[Alert], letters: Iterable[Letter]) -> tuple[Alert, ...]:
+    """The alerts with what became of their newest letter on each channel."""
+    newest: dict[str, dict[str, Delivery]] = {}
+    for letter in letters:
+        for alert in letter.notice.alerts:
+            newest.setdefault(alert.id, {})[letter.channel] = delivery(letter)
+    return tuple(
+        replace(alert, delivery=tuple(newest[alert.id].values())) if alert.id in newest else alert for alert in alerts
+    )
+
+
+def delivery(letter: Letter) -> Delivery:
+    """A letter as the alerts in it show it."""
+    at = letter.sent_at if letter.sent_at is not None else letter.made_at
+    return Delivery(channel=letter.channel, kind=letter.notice.kind, state=_state(letter), at=at, words=letter.words)
+
+
+def _state(letter: Letter) -> DeliveryState:
+    match letter.state:
+        case "leased":
+            return "sending"
+        case "waiting":
+            return "retrying" if letter.attempts else "waiting"
+        case state:
+            return state

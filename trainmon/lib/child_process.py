@@ -1,0 +1,66 @@
+"""A child process that gets bytes and gives bytes, within its time; it is ended with all that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from trainmon.lib.clock import Seconds
+from trainmon.lib.deadline import Overdue, Timebox
+
+OUTPUT_BYTES = 16_000_000
+SETTLE: Seconds = 1.0
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """What became of it."""
+
+    status: int
+    """Less than 0: the signal that ended it."""
+    output: bytes
+    errors: bytes
+
+
+class Children:
+    """Starts one child at a time. What is secret goes into `given`, never among the arguments."""
+
+    def __init__(self, name: str) -> None:
+        self._box: Timebox[Ended] = Timebox(f"child-{name}")
+
+    def run(
+        self, argv: Sequence[str], given: bytes, within: Seconds, environ: Mapping[str, str] | None = None
+    ) -> Ended:
+        """Raises Overdue, and OSError where it cannot be started."""
+        # The box is for a program on a disk that hangs, where even the start of it does not return.
+        return self._box.call(lambda: _run(argv, given, within, environ), within + SETTLE)
+
+
+def _run(argv: Sequence[str], given: bytes, within: Seconds, environ: Mapping[str, str] | None) -> Ended:
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        list(argv), stdin=pipe, stdout=pipe, stderr=pipe, env=environ, start_new_session=True, close_fds=True
+    )
+    try:
+        output, errors = process.communicate(given, timeout=within)
+    except subprocess.TimeoutExpired:
+        raise Overdue from None
+    finally:
+        end(process)
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+    return Ended(process.returncode, output[:OUTPUT_BYTES], errors[:OUTPUT_BYTES])
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End it and its whole session; a grandchild may have stayed behind."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(SETTLE)

@@ -1,0 +1,130 @@
+"""Text that strangers wrote, made safe to show: log lines, process names, error messages. Also its width in cells."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+LIMIT = 4_000
+"""Characters kept of one line: a screen is never wider, and a 10 MB line must not be held."""
+
+SEQUENCE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # CSI: colours, cursor moves; also when cut off
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x9c|\x1b\\)?"  # OSC, DCS, SOS, PM, APC strings
+    r"|\x1b[ -/]*[0-~]?"  # every other escape, a lone ESC included
+)
+"""Terminal control sequences in their 7-bit and 8-bit forms. No two branches can share a character: linear time."""
+
+UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+"""Marks and letters that are printable by category and yet show nothing, or change a neighbour's width."""
+
+
+def clean(text: str, limit: int = LIMIT) -> str:
+    """Make one line of untrusted text printable: no sequence, no control, nothing invisible, at most `limit` long."""
+    if len(text) <= limit and text.isprintable() and (text.isascii() or UNSEEN.search(text) is None):
+        return text
+    if len(text) > 4 * limit:
+        tail = text[-4 * limit :]
+        text = tail if "\r" in tail else text[: 4 * limit]
+    text = last_state(without_sequences(text))
+    if "\t" in text:
+        text = text.expandtabs(8)
+    if not text.isascii():
+        text = UNSEEN.sub("", text)
+    if not text.isprintable():
+        text = "".join(map(_shown, text))
+    return text[:limit]
+
+
+def without_sequences(text: str) -> str:
+    """Drop terminal control sequences; other control characters stay."""
+    return SEQUENCE.sub("", text)
+
+
+def last_state(text: str) -> str:
+    """What a line that was rewritten with carriage returns (a progress bar) showed last."""
+    if "\r" not in text:
+        return text
+    for state in reversed(text.rstrip("\r\n").split("\r")):
+        if state.strip():
+            return state
+    return ""
+
+
+@lru_cache(maxsize=4096)
+def _shown(character: str) -> str:
+    if character.isprintable():
+        return character
+    category = unicodedata.category(character)
+    if character == "\n" or category[0] == "Z":
+        return " "
+    return "\ufffd" if category in ("Cn", "Co") else ""
+
+
+def cells(text: str) -> int:
+    """How many terminal cells a clean text takes."""
+    return len(text) if text.isascii() else sum(map(_cells_of, text))
+
+
+@lru_cache(maxsize=4096)
+def _cells_of(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def shorten(text: str, width: int, mark: str = "…") -> str:
+    """Cut a clean text to at most `width` cells; `mark` shows where it was cut."""
+    if len(text) <= width // 2 or cells(text) <= width:
+        return text
+    room = width - cells(mark)
+    if room < 0:
+        return ""
+    for index, character in enumerate(text):
+        room -= _cells_of(character)
+        if room < 0:
+            return text[:index] + mark
+    return text
+
+
+def keep_end(text: str, width: int, mark: str = "…") -> str:
+    """Cut a clean text at its start to at most `width` cells: of a path the end says most."""
+    return shorten(text[::-1], width, mark)[::-1]
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 node`, `3 nodes`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """A duration as a person says it: 4.1s, 42s, 11m, 3h10m, 2d4h."""
+    if seconds < 9.95:
+        return f"{seconds:.1f}s".replace(".0s", "s")
+    if seconds < 100:
+        return f"{seconds:.0f}s"
+    minutes, hours = round(seconds / 60), seconds / 3600
+    if minutes < 100:
+        return f"{minutes}m"
+    if hours < 48:
+        return f"{minutes // 60}h{minutes % 60:02d}m"
+    return f"{hours // 24:.0f}d{hours % 24:.0f}h"
+
+
+def size(value: float) -> str:
+    """Bytes in powers of 1024, as df -h: 4.1T, 210G, 0B."""
+    units = "BKMGTPE"
+    for unit in units:
+        if value < 9.95 and unit != "B":
+            return f"{value:.1f}{unit}"
+        if value < 999.5 or unit == units[-1]:
+            break
+        value /= 1024.0
+    return f"{value:.0f}{unit}"
+
+
+@lru_cache(4096)
+def natural(name: str) -> tuple[str | int, ...]:
+    """gpu-2 before gpu-10. Texts and numbers alternate, so that two names can always be compared."""
+    return tuple(int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", name)))

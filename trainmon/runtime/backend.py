@@ -1,0 +1,124 @@
+"""What the dashboard and the other commands hold: the Backend without what feeds it."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from collectors.connections import here
+from trainmon.actions.execution.executor import Performer
+from trainmon.actions.planning.plan import Actor
+from trainmon.engine.engine import Engine
+from trainmon.ledger.ledger import Ledger
+from trainmon.lib.clock import Seconds
+from trainmon.model.action import Action, Ask, Plan, Refusal
+from trainmon.model.alert import Order, Ordered, Silence
+from trainmon.model.state import Series, State
+from trainmon.model.wandb import Curve
+from trainmon.transport.shell import Shell
+
+
+class Joined:
+    """What the dashboard and the other commands hold: an engine, what feeds it, what acts, and what is written down."""
+
+    def __init__(self, engine: Engine, ledger: Ledger | None = None) -> None:
+        self.engine = engine
+        self._ledger = ledger
+        self._performer: Performer | None = None
+
+    def start(self) -> None:
+        self.engine.start()
+        if self._ledger is not None:
+            self._ledger.start()
+
+    def stop(self) -> None:
+        self.rest()
+        self.engine.stop()
+        if self._ledger is not None:
+            self._ledger.stop()
+
+    def rest(self) -> None:
+        """Begin nothing more; what is being done has a moment to end, while its connection is still there."""
+        if self._performer is not None:
+            self._performer.stop()
+            self._performer = None
+
+    def subscribe(self, sink: Callable[[State], None]) -> Callable[[], None]:
+        return self.engine.subscribe(sink)
+
+    def history(self, subject: str, metric: str, span: Seconds) -> Series:
+        return self.engine.history(subject, metric, span)
+
+    def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
+        return self.engine.curve(path, key, epoch, start)
+
+    def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
+        """W&B is not asked."""
+        reply(f"{run} has no samples")
+
+    def refresh(self) -> None:
+        """Nothing waits to be looked at again."""
+
+    def login(self, source: str) -> None:
+        """Nothing asks for a login."""
+
+    def answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
+        """Nothing was asked."""
+
+    def prepare(self, ask: Ask, reply: Callable[[Plan], None]) -> None:
+        """Read what the plan of an action needs, and hand the plan to reply; see Performer."""
+        if self._performer is not None:
+            self._performer.prepare(ask, reply)
+            return
+        refusals = tuple(Refusal(subject=name, why="nothing is done from here") for name in ask.subjects)
+        reply(Plan(ask=ask, refusals=refusals))
+
+    def act(self, actions: Sequence[Action]) -> None:
+        """Do what a plan showed."""
+        if self._performer is not None:
+            self._performer.act(actions)
+
+    def perform(self, shell_of: Callable[[str], Shell], hurry: Callable[[str], None]) -> None:
+        """Act from now on, over these connections; `hurry` has a cluster's queue looked at."""
+        self._performer = Performer(
+            shell_of,
+            lambda: self.engine.state,
+            self.engine.submit,
+            ledger=self._ledger,
+            hurry=hurry,
+            clock=self.engine.clock,
+            actor=Actor(who=who(), from_host=here()),
+            read_only=self.engine.state.read_only,
+        )
+
+    def look_at_job(self, key: str) -> None:
+        """No scheduler is asked."""
+
+    # ---- what a person says of alerts ----
+
+    def acknowledge(self, alert: str, why: str = "") -> None:
+        self.order(Order(verb="ack", at=self.engine.clock.now(), by=who(), alert=alert, why=why))
+
+    def mute(self, silence: Silence) -> None:
+        now = self.engine.clock.now()
+        made = replace(silence, id=secrets.token_hex(4), by=who(), made_at=now)
+        self.order(Order(verb="mute", at=now, by=made.by, silence=made, why=made.why))
+
+    def unmute(self, silence: str) -> None:
+        self.order(Order(verb="unmute", at=self.engine.clock.now(), by=who(), alert=silence))
+
+    def order(self, order: Order) -> None:
+        """Have it carried out by whoever judges the alerts: here, that is the engine."""
+        self.engine.submit(Ordered(order))
+
+
+def who() -> str:
+    """The person at this machine, as far as it knows."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may be in no list
+        return f"user {os.getuid()}"

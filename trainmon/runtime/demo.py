@@ -1,0 +1,68 @@
+"""The demo's parts, joined: a simulated cluster through the same engine, rules and office."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from collectors.demo import Demo
+from collectors.demo.channels import ROUTES, channels
+from trainmon.alerting.manager import Alerting
+from trainmon.alerting.notify.delivery.service import Office
+from trainmon.alerting.pipeline.routing import Routing
+from trainmon.alerting.rules.registry import RULES
+from trainmon.engine.engine import Engine
+from trainmon.ledger.ledger import Ledger
+from trainmon.lib.clock import SystemClock
+from trainmon.model.alert import Order
+from trainmon.model.state import Event, LedgerTrouble
+from trainmon.runtime.backend import Joined
+
+
+class Demonstration(Joined):
+    """A simulated cluster, through the same engine, rules and office; a story may be put first. What is done there is
+    kept in a ledger of its own, which goes with it; what is told goes to channels that are simulated, too."""
+
+    def __init__(self, story: str | None = None, *, read_only: bool = False) -> None:
+        self._kept = tempfile.TemporaryDirectory(prefix="trainmon-demo-", ignore_cleanup_errors=True)
+        ledger = Ledger(Path(self._kept.name), lambda words: self.engine.submit(LedgerTrouble(words)))
+        self._office = Office(ledger, channels(), self._say, routes=ROUTES, program="demo")
+        alerting = Alerting(tuple(rule() for rule in RULES), Routing(routes=ROUTES), self._office)
+        super().__init__(
+            Engine(SystemClock(), demo=True, read_only=read_only, ledger=ledger, alerting=alerting), ledger
+        )
+        self._demo = Demo(self.engine.submit, story=story)
+        self.perform(self._demo.shell_of, self._demo.hurry)
+
+    def start(self) -> None:
+        super().start()
+        self.engine.subscribe(self._office.tick)
+        self._office.start()
+        self._demo.start()
+
+    def stop(self) -> None:
+        self.rest()
+        self._demo.stop()
+        self.engine.stop()
+        self._office.stop(0.0)
+        super().stop()
+        self._kept.cleanup()
+
+    def order(self, order: Order) -> None:
+        self._office.order(order)
+
+    def _say(self, event: Event) -> None:
+        self.engine.submit(event)
+
+    def refresh(self) -> None:
+        self._demo.refresh()
+
+    def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
+        self._demo.save_samples(run, directory, reply)
+
+    def login(self, source: str) -> None:
+        self._demo.login(source)
+
+    def look_at_job(self, key: str) -> None:
+        self._demo.look_at_job(key)

@@ -1,0 +1,85 @@
+"""What a service manager is told: ready, how it goes, that the loop turns, and that we leave (sd_notify(3)).
+
+A sign of life is given for completed looks only, never by a timer: a loop that hangs must be seen to hang.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Mapping
+
+from trainmon.lib.clock import Seconds
+from trainmon.lib.text import clean
+
+log = logging.getLogger(__name__)
+
+STATUS_AT_MOST = 300
+OFTEN_ENOUGH = 4
+"""Signs of life within the time after which we count as dead: one may be late, and one be lost."""
+
+
+class Watchdog:
+    """The socket in $NOTIFY_SOCKET; without one, all of this does nothing."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ, pid: int | None = None) -> None:
+        path = environ.get("NOTIFY_SOCKET", "")
+        self._address = f"\0{path[1:]}" if path.startswith("@") else path
+        self._every = every(environ, os.getpid() if pid is None else pid)
+        self._fed_at: Seconds | None = None
+        self._status = ""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a service manager listens."""
+        return bool(self._address)
+
+    def ready(self, status: str) -> None:
+        self._send("READY=1", f"STATUS={self._kept(status)}")
+
+    def say(self, status: str) -> None:
+        """One line of how it goes, where it changed."""
+        before = self._status
+        if self._kept(status) != before:
+            self._send(f"STATUS={self._status}")
+
+    def feed(self, monotonic: Seconds) -> None:
+        """A look at everything was completed."""
+        if self._every is not None and (self._fed_at is None or monotonic - self._fed_at >= self._every):
+            self._fed_at = monotonic
+            self._send("WATCHDOG=1")
+
+    def reloading(self, monotonic: Seconds) -> None:
+        """The config is read again; ready() ends it."""
+        self._send("RELOADING=1", f"MONOTONIC_USEC={monotonic * 1e6:.0f}")
+
+    def stopping(self, status: str) -> None:
+        self._send("STOPPING=1", f"STATUS={self._kept(status)}")
+
+    def _kept(self, status: str) -> str:
+        self._status = clean(status, STATUS_AT_MOST)
+        return self._status
+
+    def _send(self, *lines: str) -> None:
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
+                channel.settimeout(1.0)
+                channel.connect(self._address)
+                channel.sendall("\n".join(lines).encode())
+        except OSError as error:
+            log.warning("the service manager does not listen: %s", error)
+
+
+def every(environ: Mapping[str, str], pid: int) -> Seconds | None:
+    """How often a sign of life is wanted of this very process; None where nobody waits for one."""
+    for_whom = environ.get("WATCHDOG_PID")
+    if for_whom is not None and for_whom != str(pid):
+        return None
+    with contextlib.suppress(ValueError):
+        patience = int(environ.get("WATCHDOG_USEC", "")) / 1e6
+        return patience / OFTEN_ENOUGH if patience > 0 else None
+    return None

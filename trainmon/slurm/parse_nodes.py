@@ -1,0 +1,125 @@
+"""What sinfo says of nodes: their state in either of its spellings, and why one is drained. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from trainmon.lib.clock import Instant
+from trainmon.model.job import SchedulerNode
+from trainmon.slurm.commands import NODES
+from trainmon.slurm.fields import instant, rows, said
+
+SUFFIXES = {
+    "*": "NOT_RESPONDING",
+    "~": "POWERED_DOWN",
+    "#": "POWERING_UP",
+    "!": "POWER_DOWN",
+    "%": "POWERING_DOWN",
+    "$": "MAINTENANCE",
+    "@": "REBOOT_REQUESTED",
+    "^": "REBOOT_ISSUED",
+    "-": "PLANNED",
+    "+": "COMPLETING",
+}
+"""sinfo(1), NODE STATE CODES; `allocated+` still cleans up after a job."""
+
+SHORT = {
+    "ALLOC": "ALLOCATED",
+    "COMP": "COMPLETING",
+    "DRNG": "DRAINING",
+    "FAILG": "FAILING",
+    "INVAL": "INVALID_REG",
+    "IDL": "IDLE",
+    "MIX": "MIXED",
+    "NPC": "PERFCTRS",
+    "PLND": "PLANNED",
+    "POW_DN": "POWERING_DOWN",
+    "POW_UP": "POWERING_UP",
+    "RESV": "RESERVED",
+    "UNK": "UNKNOWN",
+    "DRAIN": "DRAINED",
+    "REBOOT": "REBOOT_REQUESTED",
+    "MAINT": "MAINTENANCE",
+}
+"""Compact words, and those that scontrol writes at length."""
+
+BOTH = {
+    "DRAINED": ("IDLE", "DRAIN"),
+    "DRAINING": ("ALLOCATED", "DRAIN"),
+    "FAILING": ("ALLOCATED", "FAIL"),
+    "FAIL": ("IDLE", "FAIL"),
+    "INVALID_REG": ("UNKNOWN", "DRAIN", "INVALID_REG"),
+    "POWERED_DOWN": ("IDLE", "POWERED_DOWN"),
+    "POWERING_DOWN": ("IDLE", "POWERING_DOWN"),
+    "POWER_DOWN": ("IDLE", "POWER_DOWN"),
+    "POWERING_UP": ("IDLE", "POWERING_UP"),
+    "POWER_UP": ("IDLE", "POWERING_UP"),
+    "MAINTENANCE": ("IDLE", "MAINTENANCE"),
+    "REBOOT_REQUESTED": ("IDLE", "REBOOT_REQUESTED"),
+    "REBOOT_ISSUED": ("IDLE", "REBOOT_ISSUED"),
+    "RESERVED": ("IDLE", "RESERVED"),
+    "BLOCKED": ("IDLE", "BLOCKED"),
+    "PERFCTRS": ("IDLE", "PERFCTRS"),
+    "PLANNED": ("IDLE", "PLANNED"),
+}
+"""sinfo's one word for a state and a flag. `drained` may stand for a node that is down, too: it does not say. `inval`
+is what it calls `IDLE+DRAIN+INVALID_REG`."""
+
+WHO = re.compile(r"\s*\[(?P<who>[^\[\]@]*)@(?P<when>[^\[\]@]*)\]$")
+
+
+def read_state(text: str) -> tuple[str, tuple[str, ...]]:
+    """`drained*` → IDLE with DRAIN and NOT_RESPONDING; `DOWN*+DRAIN` → DOWN with the same. Unknown words stay."""
+    first, *others = text.strip().upper().split("+") if not text.endswith("+") else [text.strip().upper()]
+    word, suffixes = _without_suffixes(first)
+    word = SHORT.get(word, word)
+    base, *flags = BOTH.get(word, (word,))
+    flags += [SUFFIXES[suffix] for suffix in suffixes]
+    for other in others:
+        flag, suffixes = _without_suffixes(other)
+        flags += [FLAGS.get(flag, flag), *(SUFFIXES[suffix] for suffix in suffixes)]
+    return base, tuple(dict.fromkeys(flag for flag in flags if flag))
+
+
+FLAGS = {"MAINT": "MAINTENANCE", "DRAINED": "DRAIN", "DRAINING": "DRAIN", "POWER": "POWERED_DOWN", "RES": "RESERVED"}
+"""scontrol's words for flags, as older versions wrote them."""
+
+
+def _without_suffixes(word: str) -> tuple[str, str]:
+    bare = word.rstrip("".join(SUFFIXES))
+    return bare, word[len(bare) :]
+
+
+def read_nodes(text: str, cluster: str) -> tuple[SchedulerNode, ...]:
+    """The nodes of one answer, each once: sinfo repeats a node for every partition that it is in."""
+    found: dict[str, SchedulerNode] = {}
+    partitions: dict[str, list[str]] = {}
+    for row in rows(text, len(NODES)):
+        field = dict(zip(NODES, row, strict=True))
+        name = said(field["N"], 200)
+        if name is None:
+            continue
+        partition = said(field["R"].rstrip("*"), 200)
+        partitions.setdefault(name, []).extend([partition] if partition else [])
+        state, flags = read_state(field["T"])
+        reason, by, at = read_reason(field["E"])
+        found[name] = SchedulerNode(
+            name=name,
+            cluster=cluster,
+            state=state,
+            flags=flags,
+            reason=reason,
+            reason_by=by or said(field["u"], 200),
+            reason_at=at or instant(field["H"]),
+            gres=said(field["G"], 300),
+            partitions=tuple(partitions[name]),
+        )
+    return tuple(found.values())
+
+
+def read_reason(text: str) -> tuple[str | None, str | None, Instant | None]:
+    """`Not responding [slurm@2026-11-21T12:03:00]` → the reason, who set it and when. sinfo gives those apart."""
+    found = WHO.search(text)
+    if found is None:
+        return said(text, 500), None, None
+    return said(text[: found.start()], 500), said(found["who"], 200), instant(found["when"])

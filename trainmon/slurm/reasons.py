@@ -1,0 +1,165 @@
+"""Slurm's words as a person says them: why a job waits, on what it depends, how it ended. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from trainmon.lib.clock import Instant
+from trainmon.lib.text import duration
+from trainmon.model.job import Job
+
+REASONS: dict[str, str] = {
+    "AccountNotAllowed": "its partition does not take its account",
+    "AccountingPolicy": "accounting does not let it start",
+    "BadConstraints": "no node can ever meet its constraints",
+    "BeginTime": "waits for its begin time",
+    "BurstBufferOperation": "held: its burst buffer failed",
+    "BurstBufferResources": "waits for room in the burst buffer",
+    "BurstBufferStageIn": "its burst buffer is being filled",
+    "Cleaning": "its last attempt is still cleaned up",
+    "Constraints": "no free node meets its constraints now",
+    "DeadLine": "it cannot end before its deadline",
+    "Dependency": "waits for another job",
+    "DependencyNeverSatisfied": "waits for a job that can no longer end as it needs: it will never start",
+    "FedJobLock": "waits for the other clusters of its federation",
+    "FrontEndDown": "the front end that it needs is down",
+    "InvalidAccount": "its account is invalid",
+    "InvalidQOS": "its QOS is invalid",
+    "JobArrayTaskLimit": "waits for the element of its array before it",
+    "JobHeldAdmin": "held by an administrator, who alone can release it",
+    "JobHeldUser": "held",
+    "JobHoldMaxRequeue": "held: it was requeued too often",
+    "JobLaunchFailure": "it could not be launched",
+    "Licenses": "waits for a license",
+    "MaxMemPerLimit": "it wants more memory than its partition gives",
+    "MaxPoweredUpNodes": "waits until nodes may be powered up",
+    "NodeDown": "a node that it needs is down",
+    "PartitionConfig": "it asks for what its partition does not give",
+    "PartitionDown": "its partition is down",
+    "PartitionInactive": "its partition is inactive",
+    "PartitionNodeLimit": "it wants more nodes than its partition gives",
+    "PartitionTimeLimit": "its time limit is above its partition's: it will not start",
+    "PowerNotAvail": "waits for power",
+    "PowerReserved": "waits for power that is reserved for others",
+    "Priority": "waits behind jobs of higher priority",
+    "Prolog": "its prolog still runs",
+    "QOSNotAllowed": "its partition or account does not take its QOS",
+    "QOSUsageThreshold": "its account's fair share is below what its QOS demands",
+    "ReqNodeNotAvail": "nodes that it needs are not available",
+    "Reservation": "waits for its reservation",
+    "ReservationDeleted": "its reservation was deleted",
+    "ReservationInvalid": "its reservation is invalid",
+    "Resources": "waits for free nodes",
+    "SchedDefer": "was just submitted: it is looked at in the next round",
+    "SystemFailure": "something of Slurm's own, or a file system, failed",
+    "WaitingForScheduling": "waits",
+    "job requeued in held state": "held: it was requeued so",
+    "launch failed requeued held": "held: it failed to launch",
+    "launch failure limit exceeded requeued held": "held: it failed to launch too often",
+    "user env retrieval failed requeued held": "held: the environment of its user could not be read",
+}
+"""Slurm's reasons (squeue(1), JOB REASON CODES; job_state_reason.c); of limits see LIMIT; others stay as they are."""
+
+NEVER = frozenset({
+    "AccountNotAllowed", "BadConstraints", "BurstBufferOperation", "DeadLine", "DependencyNeverSatisfied",
+    "InvalidAccount", "InvalidQOS", "JobHeldAdmin", "JobHeldUser", "JobHoldMaxRequeue", "MaxMemPerLimit",
+    "PartitionTimeLimit", "QOSNotAllowed", "ReservationDeleted", "ReservationInvalid",
+    "job requeued in held state", "launch failed requeued held", "launch failure limit exceeded requeued held",
+    "user env retrieval failed requeued held",
+})  # fmt: skip
+"""Reasons that no waiting cures; see is_for_good."""
+
+LIMIT = re.compile(r"(?P<whose>Assoc|QOS|Max\w+PerAccount)")
+"""What a limit's reason begins with; there are some 150 (AssocGrpGRES, QOSMaxJobsPerUserLimit, MaxGRESPerAccount)."""
+
+BEYOND = re.compile(r"(?:Assoc|QOS)Max\w*Per(?:Job|Node)(?:Limit)?|QOSMin\w+")
+"""Limits that this one job does not keep, whatever else runs."""
+
+
+def is_for_good(reason: str | None) -> bool:
+    """Whether no waiting cures it: somebody must do something."""
+    return reason is not None and (reason in NEVER or BEYOND.fullmatch(reason) is not None)
+
+
+DEPENDENCY = re.compile(r"(?P<kind>after\w*|singleton)(?::(?P<jobs>[^(,?]*))?(?:\((?P<state>\w+)\))?")
+
+KINDS = {
+    "after": "start of",
+    "afterany": "end of",
+    "afterok": "success of",
+    "afternotok": "failure of",
+    "aftercorr": "success, element by element, of",
+    "afterburstbuffer": "stage-out of",
+}
+
+
+def waits(job: Job, now: Instant) -> str:
+    """Why a waiting job waits: `starts in 2m (begin time)`, `waits for the end of 88`."""
+    reason = job.reason or ""
+    if reason == "BeginTime" and job.starts_at is not None:
+        begins = job.starts_at - now
+        return f"starts in {duration(begins)}" if begins > 0 else "may start any moment"
+    if reason == "Dependency" and job.dependency:
+        return depends(job.dependency) or REASONS[reason]
+    words = REASONS.get(reason)
+    if words is None:
+        name, _, rest = reason.partition(",")
+        words = f"{REASONS[name]}:{rest}" if name in REASONS and rest else _limit(reason)
+    if job.starts_at is not None and job.starts_at > now and reason in {"Priority", "Resources"}:
+        words += f"; expected in {duration(job.starts_at - now)}"
+    return words
+
+
+def _limit(reason: str) -> str:
+    """A limit in words: it is reached, which waiting may cure, or this one job is beyond it."""
+    if not reason:
+        return "waits"
+    found = LIMIT.match(reason)
+    if found is None:
+        return reason
+    whose = "QOS" if found["whose"] == "QOS" else "account"
+    if reason.startswith("QOSMin"):
+        return f"it asks for less than its {whose} demands ({reason})"
+    if BEYOND.fullmatch(reason):
+        return f"it asks for more than its {whose} allows one job ({reason})"
+    return f"a limit of its {whose} is reached ({reason})"
+
+
+def depends(dependency: str) -> str:
+    """`afterany:88(unfulfilled),afterok:90` → `waits for the end of 88, the success of 90`."""
+    parts = []
+    for found in DEPENDENCY.finditer(dependency):
+        kind, jobs = found["kind"], (found["jobs"] or "").replace("_*", "").replace(":", " and ")
+        if kind == "singleton":
+            parts.append("its namesakes to end")
+        elif found["state"] == "failed":
+            parts.append(f"the {KINDS.get(kind, kind)} {jobs}, which can no longer come")
+        else:
+            parts.append(f"the {KINDS.get(kind, kind)} {jobs}")
+    return "waits for " + (" or " if "?" in dependency else ", ").join(parts) if parts else ""
+
+
+ENDS: dict[str, str] = {
+    "BOOT_FAIL": "its nodes did not boot",
+    "COMPLETED": "its script ended with status 0",
+    "DEADLINE": "ended by its deadline",
+    "FAILED": "its script failed",
+    "LAUNCH_FAILED": "it could not be launched",
+    "NODE_FAIL": "a node of it failed",
+    "OUT_OF_MEMORY": "the kernel ended it: out of memory",
+    "PREEMPTED": "preempted by another job",
+    "TIMEOUT": "its time limit ended it",
+}
+
+
+def ended(job: Job) -> str:
+    """How a job ended: `its script failed (exit 1)`, `cancelled by ana`."""
+    if job.state == "CANCELLED":
+        return f"cancelled by {job.cancelled_by}" if job.cancelled_by else "cancelled"
+    words = ENDS.get(job.state, job.state)
+    code, _, number = (job.exit_code or "").partition(":")
+    if job.state == "FAILED" and number not in ("", "0"):
+        return f"{words} (signal {number})"
+    if job.state == "FAILED" and code not in ("", "0"):
+        return f"{words} (exit {code})"
+    return words

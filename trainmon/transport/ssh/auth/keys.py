@@ -1,0 +1,232 @@
+"""The keys that may log us in: an agent's, key files, and certificates for both, in OpenSSH's order."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import io
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paramiko import ECDSAKey, Ed25519Key, PKey, RSAKey, SSHException
+from paramiko.agent import AgentKey, AgentSSH
+
+from trainmon.lib.clock import Seconds
+from trainmon.transport.ssh.config import HostSettings
+from trainmon.transport.ssh.transport import CERTIFICATE
+
+MAGIC = b"openssh-key-v1\0"
+AGENT_PATIENCE = 30.0
+"""Seconds for an agent to answer: it may ask its owner to confirm, or to touch a token."""
+
+CLASSES: dict[str, type[PKey]] = {"ssh-rsa": RSAKey, "ssh-ed25519": Ed25519Key}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFile:
+    """A private key file, as far as it can be read without its passphrase."""
+
+    path: str
+    text: str = field(repr=False)
+    encrypted: bool
+    public: bytes | None
+    """Its public key, where the file (or FILE.pub) tells it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Something to offer: a public key or a certificate, and who signs for it."""
+
+    label: str
+    blob: bytes | None
+    """None: only known once the file is unlocked."""
+    agent_key: AgentKey | None = None
+    file: KeyFile | None = None
+
+
+class SocketAgent(AgentSSH):
+    """An agent at a given socket: paramiko's own looks only at $SSH_AUTH_SOCK."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(AGENT_PATIENCE)
+        try:
+            connection.connect(path)
+            self._connect(connection)  # type: ignore[attr-defined]
+        except BaseException:
+            connection.close()
+            raise
+
+    def close(self) -> None:
+        self._close()  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def agent_keys(settings: HostSettings) -> Iterator[tuple[AgentKey, ...]]:
+    """The keys of the host's agent while in use; none without an agent, or with one that does not answer."""
+    agent = None
+    if settings.identity_agent is not None:
+        with contextlib.suppress(OSError, SSHException):
+            agent = SocketAgent(settings.identity_agent)
+    try:
+        yield agent.get_keys() if agent is not None else ()
+    finally:
+        if agent is not None:
+            agent.close()
+
+
+def strings(blob: bytes) -> Iterator[bytes]:
+    """The length-prefixed strings at the start of an SSH blob."""
+    while len(blob) >= 4:
+        (size,) = struct.unpack(">I", blob[:4])
+        yield blob[4 : 4 + size]
+        blob = blob[4 + size :]
+
+
+def key_type(blob: bytes) -> str:
+    return next(strings(blob), b"").decode("ascii", "replace")
+
+
+def plain(blob: bytes) -> bytes:
+    """The public key inside a certificate; a plain key is itself."""
+    kind = key_type(blob)
+    if not kind.endswith(CERTIFICATE):
+        return blob
+    # Ed25519: the point; ECDSA: curve and point; RSA: e and n; and the application, where a token holds the key.
+    numbers = (1 if "ed25519" in kind else 2) + kind.startswith("sk-")
+    parts = [kind.removesuffix(CERTIFICATE).encode(), *list(strings(blob))[2 : 2 + numbers]]
+    return b"".join(struct.pack(">I", len(part)) + part for part in parts)
+
+
+def read_public(path: str) -> bytes | None:
+    """The blob of a one-line public key or certificate file."""
+    try:
+        fields = Path(path).read_text("utf-8", "replace").split(None, 2)
+        return base64.b64decode(fields[1]) if len(fields) > 1 else None
+    except (OSError, binascii.Error, ValueError):
+        return None
+
+
+def read_key_file(path: str) -> KeyFile | None:
+    """A private key file, without unlocking it. None when it is missing or no key."""
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    public = read_public(path + ".pub")
+    if "BEGIN OPENSSH PRIVATE KEY" not in text:
+        if "PRIVATE KEY-----" not in text:
+            return None
+        return KeyFile(path, text, "ENCRYPTED" in text, public)
+    body = "".join(line for line in text.splitlines() if not line.startswith("-----"))
+    try:
+        data = base64.b64decode(body)
+    except (binascii.Error, ValueError):
+        return None
+    if not data.startswith(MAGIC):
+        return None
+    data = data[len(MAGIC) :]
+    head = [part for part, _ in zip(strings(data), range(3), strict=False)]
+    rest = data[sum(4 + len(part) for part in head) + 4 :]
+    return KeyFile(path, text, head[:1] != [b"none"], next(strings(rest), None) or public)
+
+
+def unlock(file: KeyFile, passphrase: str | None) -> PKey:
+    """The private key itself. Raises SSHException when the passphrase is wrong or the format not known."""
+    known = CLASSES.get(key_type(file.public), ECDSAKey) if file.public else None
+    classes = (known,) if known else (RSAKey, ECDSAKey, Ed25519Key)
+    problem: Exception = SSHException("not a key format that is known here")
+    for kind in classes:
+        try:
+            return kind.from_private_key(io.StringIO(file.text), password=passphrase)
+        except (SSHException, ValueError, TypeError, struct.error, IndexError) as error:
+            problem = error
+    raise SSHException(str(problem)) from problem
+
+
+def identities(settings: HostSettings, agent: tuple[AgentKey, ...]) -> list[Identity]:
+    """What to offer, in OpenSSH's order: certificates, agent keys that are configured, other agent keys, files."""
+    files = [file for path in settings.identity_files if (file := read_key_file(path)) is not None]
+    configured = [blob for path in settings.identity_files if (blob := read_public(path + ".pub")) is not None]
+    configured += [file.public for file in files if file.public is not None]
+    by_blob = {bytes(key.blob): key for key in agent}
+    found = [*_certificates(settings, files, by_blob)]
+    wanted = [key for blob in configured if (key := by_blob.get(blob)) is not None]
+    others = [] if settings.identities_only else [key for key in agent if key not in wanted]
+    found += [
+        Identity(f"agent key {key.comment or key.get_name()}", bytes(key.blob), agent_key=key)
+        for key in (*wanted, *others)
+    ]
+    held = {bytes(key.blob) for key in wanted}
+    found += [Identity(file.path, file.public, file=file) for file in files if file.public not in held]
+    return list({(identity.label, identity.blob): identity for identity in found}.values())
+
+
+def _certificates(settings: HostSettings, files: list[KeyFile], agent: dict[bytes, AgentKey]) -> Iterator[Identity]:
+    for path in (*settings.certificate_files, *(f"{path}-cert.pub" for path in settings.identity_files)):
+        blob = read_public(path)
+        if blob is None or not key_type(blob).endswith(CERTIFICATE):
+            continue
+        owner = plain(blob)
+        if owner in agent:
+            yield Identity(f"certificate {path}", blob, agent_key=agent[owner])
+        for file in files:
+            if file.public == owner and owner not in agent:
+                yield Identity(f"certificate {path}", blob, file=file)
+
+
+class KeyRing:
+    """Unlocked keys, in memory only: 64 hosts with one key file ask for its passphrase once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._keys: dict[tuple[str, int], PKey] = {}
+        self._path_locks: dict[str, threading.Lock] = {}
+        self._declined_at: dict[str, Seconds] = {}
+
+    def ready(self, file: KeyFile) -> PKey | None:
+        """The key if it needs no passphrase, or was unlocked before."""
+        mark = _mark(file.path)
+        with self._lock:
+            key = self._keys.get(mark)
+        if key is None and not file.encrypted:
+            key = unlock(file, None)
+            with self._lock:
+                self._keys[mark] = key
+        return key
+
+    def unlock(self, file: KeyFile, ask: Callable[[bool], str | None], since: Seconds) -> PKey | None:
+        """Unlock it with ask(again), at most three times. All dials under way (begun at `since`) share the answer:
+        one refusal is not followed by the same question for 63 other hosts.
+        """
+        with self._lock:
+            turn = self._path_locks.setdefault(file.path, threading.Lock())
+        with turn:
+            if (key := self.ready(file)) is not None:
+                return key
+            if self._declined_at.get(file.path, 0.0) < since:
+                for attempt in range(3):
+                    passphrase = ask(attempt > 0)
+                    if passphrase is None:
+                        break
+                    with contextlib.suppress(SSHException):
+                        key = unlock(file, passphrase)
+                        with self._lock:
+                            self._keys[_mark(file.path)] = key
+                        return key
+                self._declined_at[file.path] = time.monotonic()
+        return None
+
+
+def _mark(path: str) -> tuple[str, int]:
+    try:
+        return path, Path(path).stat().st_mtime_ns
+    except OSError:
+        return path, 0

@@ -1,0 +1,259 @@
+"""The settings of a host as OpenSSH itself sees them: `ssh -G HOST` (Include, Match, canonical names; about 4 ms).
+
+paramiko's own parser ignores Include and guesses at Match; it serves only where there is no ssh command.
+"""
+
+from __future__ import annotations
+
+import getpass
+import glob
+import hashlib
+import os
+import re
+import shlex
+import socket
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from trainmon.lib.clock import Seconds
+from trainmon.lib.errors import HostUnreachable
+
+PATIENCE: Seconds = 10.0
+"""For `ssh -G`: Match exec and canonical names may ask slow services."""
+
+REFUSED = "'`\"$\\;&<>|(){}\x7f"
+"""Not in host names, as in OpenSSH since 9.6: a ProxyCommand puts the name into a shell line."""
+
+FALLBACK_NOTE = "no ssh command here: its config is read by paramiko, which ignores Include and parts of Match"
+
+
+class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What OpenSSH would do to reach a host. Paths are expanded; order is OpenSSH's."""
+
+    name: str
+    """The name as it was asked for."""
+    hostname: str
+    user: str
+    port: int = 22
+    identity_files: tuple[str, ...] = ()
+    identities_only: bool = False
+    certificate_files: tuple[str, ...] = ()
+    identity_agent: str | None = None
+    """The agent's socket; None: there is none."""
+    proxy_jump: tuple[str, ...] = ()
+    proxy_command: str | None = None
+    known_hosts: tuple[str, ...] = ()
+    """The user's files, then the machine's."""
+    host_key_alias: str | None = None
+    hash_known_hosts: bool = False
+    alive_interval: int = 0
+    alive_count: int = 3
+    connect_timeout: float | None = None
+    methods: frozenset[str] = frozenset({"publickey", "keyboard-interactive", "password"})
+    """Ways to log in that the config allows."""
+    batch: bool = False
+    address_family: str = "any"
+    note: str | None = None
+    """A sentence for `check`, such as that this was not read by OpenSSH itself."""
+
+
+def effective(
+    host: str, config_file: Path | None = None, *, user: str | None = None, port: int | None = None
+) -> HostSettings:
+    """Ask OpenSSH for the settings of a host. Raises HostUnreachable with OpenSSH's own words."""
+    if not host or host.startswith("-") or any(ord(c) <= 32 or c in REFUSED for c in host + (user or "")):
+        raise HostUnreachable(host, f"{host!r} is not a host name", hint="check the nodes in the config")
+    command = ["ssh", *(["-F", str(config_file)] if config_file else []), "-G"]
+    command += [*(["-l", user] if user else []), *(["-p", str(port)] if port else []), "--", host]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False)
+    except FileNotFoundError:
+        return _by_paramiko(host, config_file, user, port)
+    except subprocess.TimeoutExpired as error:
+        hint = "a Match exec, or DNS for canonical names, hangs; try: ssh -G " + host
+        raise HostUnreachable(host, f"{host}: `ssh -G` did not answer in {PATIENCE:g} s", hint=hint) from error
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise HostUnreachable(
+            host, f"{host}: ssh refuses its own config: {said[0] if said else done.returncode}", hint=f"ssh -G {host}"
+        )
+    return _settings(host, _lines(done.stdout.decode(errors="replace").splitlines()))
+
+
+def _lines(lines: Iterable[str]) -> dict[str, list[str]]:
+    values: dict[str, list[str]] = {}
+    for line in lines:
+        key, _, value = line.partition(" ")
+        values.setdefault(key.lower(), []).append(value)
+    return values
+
+
+def _settings(name: str, values: Mapping[str, list[str]], note: str | None = None) -> HostSettings:
+    def one(key: str, default: str = "") -> str:
+        return values.get(key, [default])[0]
+
+    hostname, user, port = one("hostname", name), one("user") or getpass.getuser(), int(one("port", "22"))
+    alias = one("hostkeyalias") or None
+    jump, proxy = one("proxyjump", "none"), one("proxycommand", "none")
+    tokens = _tokens(name, hostname, user, port, alias, jump if jump != "none" else "")
+    timeout = one("connecttimeout", "none")
+    known = [*_split(one("userknownhostsfile"), tokens), *_split(one("globalknownhostsfile"), tokens)]
+    return HostSettings(
+        name=name,
+        hostname=hostname,
+        user=user,
+        port=port,
+        identity_files=_paths(values.get("identityfile", []), tokens),
+        identities_only=one("identitiesonly") in ("yes", "true"),
+        certificate_files=_paths(values.get("certificatefile", []), tokens),
+        identity_agent=_agent(one("identityagent", "SSH_AUTH_SOCK"), tokens),
+        proxy_jump=() if jump == "none" else tuple(jump.split(",")),
+        proxy_command=None if proxy == "none" else _percent(proxy, tokens),
+        known_hosts=tuple(known),
+        host_key_alias=alias,
+        hash_known_hosts=one("hashknownhosts") == "yes",
+        alive_interval=_number(one("serveraliveinterval")),
+        alive_count=_number(one("serveralivecountmax"), 3),
+        connect_timeout=None if timeout == "none" else float(timeout),
+        methods=_methods(values),
+        batch=one("batchmode") == "yes",
+        address_family=one("addressfamily", "any"),
+        note=note,
+    )
+
+
+def _methods(values: Mapping[str, list[str]]) -> frozenset[str]:
+    keys = {
+        "publickey": "pubkeyauthentication",
+        "keyboard-interactive": "kbdinteractiveauthentication",
+        "password": "passwordauthentication",
+    }
+    allowed = {method for method, key in keys.items() if values.get(key, ["yes"])[0] != "no"}
+    preferred = values.get("preferredauthentications", [""])[0]
+    return frozenset(allowed & set(preferred.split(",")) if preferred else allowed)
+
+
+def _number(text: str, default: int = 0) -> int:
+    return int(text) if text.isdigit() else default
+
+
+def _tokens(name: str, hostname: str, user: str, port: int, alias: str | None, jump: str) -> dict[str, str]:
+    local = socket.gethostname()
+    digest = hashlib.sha1(f"{local}{hostname}{port}{user}{jump}".encode(), usedforsecurity=False).hexdigest()
+    return {
+        "%": "%", "C": digest, "d": str(Path.home()), "h": hostname, "i": str(os.getuid()), "j": jump,
+        "k": alias or name, "L": local.split(".")[0], "l": local, "n": name, "p": str(port), "r": user,
+        "u": getpass.getuser(),
+    }  # fmt: skip
+
+
+def _percent(text: str, tokens: Mapping[str, str]) -> str:
+    return re.sub(r"%(.)", lambda found: tokens.get(found[1], found[0]), text)
+
+
+def _path(text: str, tokens: Mapping[str, str]) -> str:
+    text = re.sub(r"\$\{(\w+)\}", lambda found: os.environ.get(found[1], ""), _percent(text, tokens))
+    # A home of a user that does not exist stays as it is: the file is then simply not there.
+    return os.path.expanduser(text)  # noqa: PTH111
+
+
+def _paths(texts: Iterable[str], tokens: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(_path(text.strip('"'), tokens) for text in texts if text and text.lower() != "none")
+
+
+def _split(text: str, tokens: Mapping[str, str]) -> list[str]:
+    """`ssh -G` prints a list of files without quotes: words that make an existing file only together, are one."""
+    words, paths = text.split(" "), []
+    while words:
+        for count in range(len(words), 0, -1):
+            path = _path(" ".join(words[:count]), tokens)
+            if count == 1 or Path(path).exists():
+                del words[:count]
+                if path and path.lower() != "none":
+                    paths.append(path)
+                break
+    return paths
+
+
+def _agent(text: str, tokens: Mapping[str, str]) -> str | None:
+    if text.lower() == "none":
+        return None
+    if text == "SSH_AUTH_SOCK":
+        return os.environ.get("SSH_AUTH_SOCK") or None
+    if text.startswith("$") and not text.startswith("${"):
+        return os.environ.get(text[1:]) or None
+    return _path(text, tokens) or None
+
+
+def _by_paramiko(host: str, config_file: Path | None, user: str | None, port: int | None) -> HostSettings:
+    from paramiko.config import SSHConfig  # only where there is no ssh command
+
+    path = config_file or Path("~/.ssh/config").expanduser()
+    found: Mapping[str, str | list[str]] = {}
+    login, _, bare = host.rpartition("@")
+    try:
+        if path.is_file():
+            found = SSHConfig.from_path(str(path)).lookup(bare)
+    except Exception as error:  # paramiko raises whatever its parser stumbled on
+        raise HostUnreachable(host, f"{path} cannot be read: {error}", hint="install the OpenSSH client") from error
+    values = {key: value if isinstance(value, list) else [value] for key, value in found.items()}
+    for key, given in (("user", user or login), ("port", str(port or ""))):
+        if given:
+            values[key] = [given]
+    names = ("id_rsa", "id_ecdsa", "id_ed25519")
+    values.setdefault("hostname", [bare])
+    values.setdefault("identityfile", [f"~/.ssh/{name}" for name in names])
+    values.setdefault("userknownhostsfile", ["~/.ssh/known_hosts ~/.ssh/known_hosts2"])
+    values.setdefault("globalknownhostsfile", ["/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"])
+    return _settings(host, values, note=FALLBACK_NOTE)
+
+
+DEEPEST = 16
+"""As OpenSSH: an Include that includes itself ends here."""
+
+FILES_AT_MOST = 200
+BYTES_AT_MOST = 1_048_576
+
+
+def known_hosts_by_name(config: Path) -> tuple[str, ...]:
+    """Every plain Host name, in the order of the files, each once. Files that cannot be read are passed over."""
+    names: dict[str, None] = {}
+    for words in _lines_of(config, config.parent, 0, [FILES_AT_MOST]):
+        if words[0].lower() == "host":
+            names.update(dict.fromkeys(word for word in words[1:] if not set(word) & set("*?!")))
+    return tuple(names)
+
+
+def _lines_of(file: Path, home: Path, depth: int, budget: list[int]) -> Iterator[list[str]]:
+    budget[0] -= 1
+    if depth > DEEPEST or budget[0] < 0:
+        return
+    try:
+        with file.open(encoding="utf-8", errors="replace") as opened:
+            text = opened.read(BYTES_AT_MOST)
+    except OSError:
+        # A config that is not there has no hosts; ssh itself passes over such an Include as well.
+        return
+    for line in text.splitlines():
+        words = _words(line)
+        if len(words) > 1 and words[0].lower() == "include":
+            for pattern in words[1:]:
+                path = Path(pattern).expanduser() if pattern.startswith("~") else home / pattern
+                for found in sorted(glob.glob(str(path))):  # noqa: PTH207 - the pattern may be absolute
+                    yield from _lines_of(Path(found), home, depth + 1, budget)
+        elif len(words) > 1:
+            yield words
+
+
+def _words(line: str) -> list[str]:
+    """`Host a b`, `Host=a`, `Host "a"`, with or without a comment."""
+    key, _, rest = line.strip().replace("=", " ", 1).partition(" ")
+    if not key or key.startswith("#"):
+        return []
+    try:
+        return [key, *shlex.split(rest, comments=True)]
+    except ValueError:
+        return [key, *rest.split()]

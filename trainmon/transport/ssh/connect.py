@@ -1,0 +1,155 @@
+"""The way to a host's sshd: TCP, tunnel or ProxyCommand, key exchange, and its host key; failures in sentences."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+import time
+from pathlib import Path
+
+import msgspec
+from paramiko.ssh_exception import ChannelException, IncompatiblePeer, SSHException
+
+from trainmon.lib.clock import Seconds
+from trainmon.lib.errors import HostKeyRefused, HostUnreachable
+from trainmon.lib.text import clean
+from trainmon.transport.event_loop import Reader
+from trainmon.transport.ssh import host_certificates
+from trainmon.transport.ssh.auth.keys import key_type, plain
+from trainmon.transport.ssh.config import HostSettings
+from trainmon.transport.ssh.known_hosts import Finding, KnownHosts, fingerprint
+from trainmon.transport.ssh.proxy_command import Proxy
+from trainmon.transport.ssh.socket import SocketWire, TunnelWire, Wire
+from trainmon.transport.ssh.transport import Connection
+
+FAMILIES = {"any": socket.AF_UNSPEC, "inet": socket.AF_INET, "inet6": socket.AF_INET6}
+
+
+def wire_by_tcp(settings: HostSettings, timeout: Seconds, reader: Reader) -> Wire:
+    """Connect; every address of the name is tried until the time is up."""
+    deadline = time.monotonic() + timeout
+    family = FAMILIES.get(settings.address_family, socket.AF_UNSPEC)
+    problem: OSError = OSError("no address")
+    for kind, _, protocol, _, address in socket.getaddrinfo(
+        settings.hostname, settings.port, family, socket.SOCK_STREAM
+    ):
+        attempt = socket.socket(kind, socket.SOCK_STREAM, protocol)
+        try:
+            attempt.settimeout(max(0.05, deadline - time.monotonic()))
+            attempt.connect(address)
+        except OSError as error:
+            attempt.close()
+            problem = error
+        else:
+            return SocketWire(attempt, reader)
+    raise problem
+
+
+def wire_by_tunnel(settings: HostSettings, jump: Connection, timeout: Seconds, reader: Reader) -> Wire:
+    """A channel of the jump host's connection that leads on to this host."""
+    channel = jump.open_channel("direct-tcpip", (settings.hostname, settings.port), ("127.0.0.1", 0), timeout=timeout)
+    wire = TunnelWire(channel, lambda: jump.room.pop(channel.chanid, None))
+    jump.room[channel.chanid] = lambda: reader.soon(wire.flush)
+    return wire
+
+
+def wire_by_command(settings: HostSettings, reader: Reader) -> tuple[Wire, Proxy]:
+    """The user's ProxyCommand on a socket pair."""
+    proxy = Proxy(settings.proxy_command or "", reader)
+    return SocketWire(proxy.socket, reader), proxy
+
+
+def handshake(wire: Wire, settings: HostSettings, timeout: Seconds, command: str) -> Connection:
+    """Exchange keys and check the host's. `command` is how OpenSSH reaches this host, for a hint."""
+    known = KnownHosts(settings.known_hosts, settings.hostname, settings.port, settings.host_key_alias)
+    connection = Connection(wire, known.key_types(), certified=bool(known.authorities()))
+    try:
+        connection.handshake(timeout)
+        _check_host_key(connection, settings.name, known, command)
+    except BaseException:
+        connection.close()
+        wire.close()
+        raise
+    return connection
+
+
+def _check_host_key(connection: Connection, host: str, known: KnownHosts, command: str) -> None:
+    key = connection.host_key
+    assert key is not None
+    certificate = key.public_blob.key_blob if key.public_blob is not None else None
+    # A certificate contains the key: that may be listed, or revoked, by itself.
+    blob = key.asbytes() if certificate is None else plain(certificate)
+    finding = known.verdict(key_type(blob), blob)
+    if certificate is not None and finding.answer in ("unknown", "changed"):
+        problem = host_certificates.problem(certificate, known.host, known.authorities(), time.time())
+        if problem is None:
+            return
+        finding = msgspec.structs.replace(
+            finding, note=f"its host certificate does not prove it: {clean(problem, 200)}"
+        )
+    if finding.answer != "ok":
+        raise refusal(host, finding, key_type(blob), blob, command)
+
+
+def refusal(host: str, finding: Finding, of_type: str, blob: bytes, command: str) -> HostKeyRefused:
+    """Why this host key is not accepted, with the fingerprint and the command that mends it."""
+    kind = of_type.removeprefix("ssh-").removeprefix("ecdsa-sha2-").upper()
+    print_ = fingerprint(blob)
+    notes = f"; {finding.note}" if finding.note else ""
+    where = f"{finding.where.file}:{finding.where.line}" if finding.where else ""
+    if finding.answer == "revoked":
+        hint = "do not connect; ask its owner"
+        return HostKeyRefused(host, f"{host}: its {kind} host key {print_} is REVOKED in {where}", hint=hint)
+    if finding.answer == "changed":
+        assert finding.where is not None
+        drop = f"ssh-keygen -R {shlex.quote(finding.name)} -f {shlex.quote(finding.where.file)}"
+        return HostKeyRefused(
+            host,
+            f"{host}: its {kind} host key HAS CHANGED: {print_} is not the one in {where}{notes}."
+            " It was reinstalled, or someone is in between",
+            hint=f"only when its owner confirms the new fingerprint: {drop} && {command}",
+        )
+    others = f"; another kind of key is known ({where})" if where else ""
+    return HostKeyRefused(
+        host,
+        f"{host}: its {kind} host key is not known: {print_}, as {finding.name}{others}{notes}",
+        hint=f"compare the fingerprint with its owner's, then accept it with: {command}",
+    )
+
+
+def accept_command(settings: HostSettings, via: tuple[HostSettings, ...], config_file: Path | None) -> str:
+    """The OpenSSH command that reaches this host the same way, and asks before it adds the key."""
+    words = ["ssh", *(["-F", str(config_file)] if config_file else []), "-o", "StrictHostKeyChecking=ask"]
+    if via and not settings.proxy_jump:
+        words += ["-J", ",".join(f"{hop.user}@{hop.hostname}:{hop.port}" for hop in via)]
+    if settings.port != 22:
+        words += ["-p", str(settings.port)]
+    return shlex.join([*words, settings.name, "true"])
+
+
+def in_words(
+    error: Exception, settings: HostSettings, timeout: Seconds, via: str, proxy: Proxy | None
+) -> HostUnreachable:
+    """Any failure on the way, as a sentence for the operator."""
+    host, place = settings.name, f"{settings.hostname}:{settings.port}"
+    through = f" through {via}" if via else ""
+    hint = f"try: ssh {host}"
+    if isinstance(error, socket.gaierror):
+        sentence, hint = f"no such host: {settings.hostname}", "check its HostName in ~/.ssh/config, and DNS"
+    elif isinstance(error, TimeoutError):
+        sentence = f"no answer from {place} in {timeout:g} s"
+    elif isinstance(error, ConnectionRefusedError):
+        sentence, hint = f"{place} refuses connections", "is sshd running there, on that port?"
+    elif isinstance(error, IncompatiblePeer):
+        sentence = f"no common algorithm with {place}: {clean(str(error), 200)}"
+    elif isinstance(error, ChannelException):
+        sentence, hint = f"the jump host cannot reach {place}: {clean(error.text, 100)}", f"try: ssh {via}"
+    elif proxy is not None and isinstance(error, EOFError | SSHException | OSError):
+        said = proxy.last_words
+        sentence, hint = "its ProxyCommand ended" + (f": {said}" if said else ""), f"try: {settings.proxy_command}"
+    elif isinstance(error, EOFError | ConnectionResetError) or "banner" in str(error):
+        sentence = f"{place} hung up before the login"
+        hint = "too many logins at once for its sshd (MaxStartups), a firewall, or not an SSH server"
+    else:
+        sentence = f"{place}: {clean(str(error) or type(error).__name__, 200)}"
+    return HostUnreachable(host, f"{host}{through}: {sentence}", hint=hint)

@@ -1,0 +1,160 @@
+"""One SSH connection: paramiko's Transport on our wire, which never blocks a writer and costs nothing while idle."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from paramiko import common
+from paramiko.channel import Channel
+from paramiko.message import Message
+from paramiko.packet import Packetizer
+from paramiko.transport import Transport
+
+from trainmon.lib.clock import Seconds
+from trainmon.transport.ssh.socket import Wire
+
+_log = logging.getLogger("paramiko")
+_log.addHandler(logging.NullHandler())
+_log.propagate = False  # a library's traceback in the middle of a dashboard helps nobody
+_log.setLevel(logging.CRITICAL)
+
+CERTIFICATE = "-cert-v01@openssh.com"
+
+SIGNALS = {
+    "HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "FPE": 8, "KILL": 9, "SEGV": 11, "PIPE": 13, "ALRM": 14,
+    "TERM": 15,
+}  # fmt: skip
+"""The names of RFC 4254 §6.10."""
+
+
+class QuietPacketizer(Packetizer):
+    """Packets, without the timer thread that paramiko starts for every handshake: the dialler has its own deadline."""
+
+    def start_handshake(self, timeout: float) -> None:
+        """No timer."""
+
+
+class Connection(Transport):
+    """A client's transport. Subclass hooks: window adjustments, exit signals, and messages held during a re-key."""
+
+    _preferred_ciphers = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
+    _preferred_keys: tuple[str, ...] = (
+        "ssh-ed25519",
+        "ecdsa-sha2-nistp256",
+        "ecdsa-sha2-nistp384",
+        "ecdsa-sha2-nistp521",
+        "rsa-sha2-512",
+        "rsa-sha2-256",
+    )
+    _preferred_macs = (
+        "hmac-sha2-256-etm@openssh.com",
+        "hmac-sha2-512-etm@openssh.com",
+        "hmac-sha2-256",
+        "hmac-sha2-512",
+        "hmac-sha1",
+    )
+
+    def __init__(self, wire: Wire, host_key_types: tuple[str, ...] = (), certified: bool = False) -> None:
+        super().__init__(wire, packetizer_class=QuietPacketizer)  # type: ignore[arg-type]
+        self.name = "ssh"
+        self.wire = wire
+        self.goodbye = ""
+        """What the server said as it disconnected."""
+        known = tuple(algorithm for kind in host_key_types for algorithm in _algorithms(kind))
+        self._preferred_keys = (*known, *(key for key in self._preferred_keys if key not in known))
+        self._certified = certified
+        self.clear_to_send_lock = threading.RLock()  # type: ignore[assignment]
+        self._held: list[Message] = []
+        self.room: dict[int, Callable[[], None]] = {}
+        """By channel: what to call when its window opens."""
+        self.signals: dict[int, int] = {}
+        """By channel: the signal that ended its command."""
+        self.refused: set[int] = set()
+        """Channels whose command the server would not start."""
+        self._channel_handler_table: dict[int, Callable[[Channel, Message], None]] = {
+            **Transport._channel_handler_table,  # type: ignore[attr-defined]
+            common.MSG_CHANNEL_WINDOW_ADJUST: self._window_opened,
+            common.MSG_CHANNEL_REQUEST: self._channel_requested,
+            common.MSG_CHANNEL_FAILURE: self._channel_refused,
+        }
+
+    @property
+    def preferred_keys(self) -> tuple[str, ...]:
+        """Certificates first, and only where known_hosts trusts an authority for this host."""
+        certified = tuple(f"{name}{CERTIFICATE}" for name in self._preferred_keys) if self._certified else ()
+        return certified + self._preferred_keys
+
+    def handshake(self, timeout: Seconds) -> None:
+        """Agree on keys. Raises TimeoutError, or what paramiko raises."""
+        self.banner_timeout = timeout
+        deadline = time.monotonic() + timeout
+        self.start_client(timeout=timeout)
+        if not self.initial_kex_done:
+            raise TimeoutError if time.monotonic() >= deadline else EOFError
+
+    def ask_alive(self) -> None:
+        """A request that every server answers, if only with a refusal."""
+        message = Message()
+        message.add_byte(common.cMSG_GLOBAL_REQUEST)
+        message.add_string("keepalive@openssh.com")
+        message.add_boolean(True)
+        self._send_user_message(message)
+
+    def execute(self, channel: Channel, command: str) -> None:
+        """Start a command without waiting for the answer: a refusal closes the channel."""
+        message = Message()
+        message.add_byte(common.cMSG_CHANNEL_REQUEST)
+        message.add_int(channel.remote_chanid)
+        message.add_string("exec")
+        message.add_boolean(True)
+        message.add_string(command)
+        self._send_user_message(message)
+
+    # ---- paramiko's inner hooks ------------------------------------------------------------------------------------
+
+    def _send_user_message(self, data: Message) -> None:
+        """Send, or hold it until a re-key is done: the original waits for up to 30 s, which the reader must not."""
+        with self.clear_to_send_lock:
+            if not self.is_active():
+                return
+            if self.clear_to_send.is_set():
+                self.packetizer.send_message(data)
+            else:
+                self._held.append(data)
+
+    def _parse_newkeys(self, message: Message) -> None:
+        with self.clear_to_send_lock:
+            super()._parse_newkeys(message)  # type: ignore[misc]
+            held, self._held = self._held, []
+            for waiting in held:
+                self.packetizer.send_message(waiting)
+
+    def _parse_disconnect(self, message: Message) -> None:
+        message.get_int()
+        self.goodbye = message.get_string().decode("utf-8", "replace")
+
+    def _window_opened(self, channel: Channel, message: Message) -> None:
+        channel._window_adjust(message)  # type: ignore[attr-defined]
+        ready = self.room.get(channel.chanid)
+        if ready is not None:
+            ready()
+
+    def _channel_requested(self, channel: Channel, message: Message) -> None:
+        start = message.packet.tell()
+        if message.get_text() == "exit-signal":
+            message.get_boolean()
+            self.signals[channel.chanid] = SIGNALS.get(message.get_text(), 1)
+            return
+        message.packet.seek(start)
+        channel._handle_request(message)  # type: ignore[attr-defined]
+
+    def _channel_refused(self, channel: Channel, message: Message) -> None:
+        self.refused.add(channel.chanid)
+        channel._request_failed(message)  # type: ignore[attr-defined]
+
+
+def _algorithms(key_type: str) -> tuple[str, ...]:
+    return ("rsa-sha2-512", "rsa-sha2-256") if key_type == "ssh-rsa" else (key_type,)

@@ -1,0 +1,230 @@
+"""One chart as lines of text: axes and ticks of plotext, the curves in them, and marks for what is no number. Pure.
+
+plotext is imported at the first chart, because the dashboard must paint before it. It draws the axes only when they
+move, which is seldom; see chart_dots for why the curves are not its own. Curves are told apart without colour as well:
+an earlier attempt carries its letter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import groupby
+from typing import Literal, NamedTuple
+
+from tui.charts.axes import LABEL_AT_MOST, Limits, Tick
+from tui.charts.braille import braille, in_ascii, ranges
+from tui.charts.downsample import DOWN, NAN, UP, Column, Frame
+from tui.style.spans import Span
+
+Look = Literal["now", "raw", "before"]
+
+STYLES: dict[Look, str] = {"now": "accent", "raw": "accent dim", "before": "dim"}
+AXES = "dim"
+
+AXIS = LABEL_AT_MOST + 1
+"""Cells left of the curves: the labels and the line."""
+
+LETTER_EVERY = 16
+"""Cells from one letter of an earlier attempt to the next."""
+
+
+class Signs(NamedTuple):
+    """What is drawn over a chart, for a terminal that shows all of Unicode or only ASCII."""
+
+    nan: str = "✗"
+    up: str = "↑"
+    down: str = "↓"
+    restart: str = "╎"
+    save: str = "▴"
+    dots_across: int = 2
+    """Of a cell of Braille: 2 by 4 dots."""
+    dots_up: int = 4
+
+
+BRAILLE, ASCII = Signs(), Signs("X", "^", "v", ":", "^", 1, 1)
+
+
+def signs(*, plain: bool) -> Signs:
+    return ASCII if plain else BRAILLE
+
+
+class CurveLine(NamedTuple):
+    """One curve to draw: its columns, and which it is."""
+
+    columns: Sequence[Column | None]
+    look: Look
+    letter: str = ""
+    """Of an earlier attempt."""
+
+
+class Chart(NamedTuple):
+    """All that one chart shows."""
+
+    title: tuple[Span, ...]
+    frame: Frame
+    y: Limits
+    curves: tuple[CurveLine, ...]
+    """Those drawn later lie over the ones before."""
+    x_ticks: Sequence[Tick]
+    y_ticks: Sequence[Tick]
+    log: bool = False
+    restarts: tuple[float, ...] = ()
+    saves: tuple[float, ...] = ()
+    """Where a checkpoint was committed."""
+
+    def height(self, dots: int) -> Callable[[float], int]:
+        """From a value to its dot, of so many from the foot; zero and below lie on the foot of a log axis."""
+        if self.log:
+            low, least = math.log10(self.y.low), self.y.low
+            share = (dots - 1) / (math.log10(self.y.high) - low)
+            return lambda value: int(0.5 + share * (math.log10(max(value, least)) - low))
+        share, low = (dots - 1) / (self.y.high - self.y.low), self.y.low
+        return lambda value: int(0.5 + share * (value - low))
+
+    def x_share(self, at: float) -> float:
+        return (at - self.frame.low) / (self.frame.high - self.frame.low)
+
+
+def frame_of(x: Limits, width: int, *, plain: bool) -> Frame:
+    """The columns that a chart of this width has for this stretch of its axis."""
+    return Frame(x.low, x.high, max(1, width - AXIS) * signs(plain=plain).dots_across)
+
+
+def picture(chart: Chart, width: int, height: int, *, plain: bool, labelled: bool) -> list[tuple[Span, ...]]:
+    """A title line, then the plot: `height` lines of `width` cells; `labelled`: the last has the ticks of x."""
+    sign = signs(plain=plain)
+    rows = height - 2 - labelled
+    x_ticks = tuple((chart.x_share(at), label) for at, label in chart.x_ticks) if labelled else ()
+    foot, scale = chart.height(10_001), 10_000.0
+    y_ticks = tuple((foot(at) / scale, label) for at, label in chart.y_ticks)
+    canvas = Canvas(axes(width, height - 1, x_ticks, one_a_line(y_ticks, rows)), width, rows)
+    to_dot = chart.height(max(1, rows * sign.dots_up))
+    for curve in chart.curves:
+        for row, column, char in dots(curve, to_dot, plain=plain):
+            canvas.put(rows - 1 - row, column, char, STYLES[curve.look])
+    for mark in (*letter_marks(chart, rows, sign), *restart_marks(chart, rows, sign)):
+        canvas.put_beside(*mark)
+    for mark in odd_marks(chart, rows, sign):
+        canvas.put(*mark)
+    for at in chart.saves:
+        if at in chart.frame:
+            canvas.put(rows, chart.frame.place(at) // sign.dots_across, sign.save, "ok")
+    return [chart.title, *canvas.lines()]
+
+
+def one_a_line(ticks: Sequence[Tick], rows: int) -> tuple[Tick, ...]:
+    """The ticks of y, the highest where several are on one line: plotext keeps its own in a set, and takes any."""
+    return tuple({round(share * (rows - 1)): (share, label) for share, label in ticks}.values())
+
+
+def axes(width: int, height: int, x_ticks: tuple[Tick, ...], y_ticks: tuple[Tick, ...]) -> tuple[str, ...]:
+    """An empty plot; its ticks are at shares of the axes, from 0 to 1. Each axis is drawn alone, with nothing beside
+    it: plotext takes its time for every cell, and one of the two has mostly not moved."""
+    below = 1 + bool(x_ticks)
+    upright = drawn(AXIS + 2, height, ((0.5, " "),) if x_ticks else (), y_ticks)
+    along = drawn(width, below + 2, x_ticks, ())
+    return (*(line[:AXIS].ljust(width) for line in upright[: height - below]), *along[-below:])
+
+
+@lru_cache(256)
+def drawn(width: int, height: int, x_ticks: tuple[Tick, ...], y_ticks: tuple[Tick, ...]) -> tuple[str, ...]:
+    """What plotext draws of a plot with nothing in it."""
+    import plotext
+
+    plotext.clear_figure()
+    plotext.limit_size(False, False)
+    plotext.theme("clear")
+    plotext.plotsize(width, height)
+    plotext.plot([-10], [-10], marker=" ")  # of nothing it would draw no axes
+    plotext.xlim(0, 1)
+    plotext.ylim(0, 1)
+    plotext.xaxes(True, False)
+    plotext.yaxes(True, False)
+    plotext.xticks([share for share, _ in x_ticks], [label for _, label in x_ticks])
+    labels = [label.rjust(LABEL_AT_MOST) for _, label in y_ticks] or [" " * LABEL_AT_MOST]
+    plotext.yticks([share for share, _ in y_ticks] or [0], labels)
+    return tuple(plotext.uncolorize(plotext.build()).split("\n")[:height])
+
+
+def dots(curve: CurveLine, height: Callable[[float], int], *, plain: bool) -> Iterator[tuple[int, int, str]]:
+    """The cells of a curve: row from the foot, column, character."""
+    found = ranges(curve.columns, height)
+    return in_ascii(found, {"now": "*", "raw": ".", "before": curve.letter}[curve.look]) if plain else braille(found)
+
+
+# ---- what is marked over it ----------------------------------------------------------------------------------------
+
+Mark = tuple[int, int, str, str]
+"""Line and column of the curves' area, sign, style."""
+
+
+def restart_marks(chart: Chart, rows: int, sign: Signs) -> Iterator[Mark]:
+    for at in chart.restarts:
+        if at in chart.frame:
+            column = chart.frame.place(at) // sign.dots_across
+            yield from ((row, column, sign.restart, AXES) for row in range(rows))
+
+
+def odd_marks(chart: Chart, rows: int, sign: Signs) -> Iterator[Mark]:
+    """nan and infinities at their step; on a log axis also what is not above zero."""
+    for curve in chart.curves:
+        style = "crit dim" if curve.look == "before" else "crit"
+        for place, column in enumerate(curve.columns):
+            if column is None or not (column.odd or chart.log):
+                continue
+            at = place // sign.dots_across
+            if column.odd & DOWN:
+                yield rows - 1, at, sign.down, style
+            elif chart.log and column.low <= 0:
+                yield rows - 1, at, sign.down, "warn"
+            if column.odd & (NAN | UP):
+                yield 0, at, sign.nan if column.odd & NAN else sign.up, style
+
+
+def letter_marks(chart: Chart, rows: int, sign: Signs) -> Iterator[Mark]:
+    """The letters of earlier attempts, here and there on their curves."""
+    height = chart.height(max(1, rows * sign.dots_up))
+    for number, curve in enumerate(one for one in chart.curves if one.letter):
+        for cell in range(2 + 5 * number, chart.frame.columns // sign.dots_across, LETTER_EVERY):
+            column = curve.columns[cell * sign.dots_across]
+            if column is not None and column.is_drawn:
+                yield rows - 1 - height(column.last) // sign.dots_up, cell, curve.letter, LETTER
+
+
+LETTER = "bold dim"
+OURS = frozenset({STYLES["now"], STYLES["raw"], LETTER})
+
+
+class Canvas:
+    """The cells of a plot: each a character and a style."""
+
+    def __init__(self, texts: Sequence[str], width: int, rows: int) -> None:
+        self.width, self.rows = width, rows
+        self.chars = [list(text[:width].ljust(width)) for text in texts]
+        self.styles = [[AXES] * width for _ in texts]
+
+    def put(self, row: int, column: int, char: str, style: str) -> None:
+        """Draw in the curves' area, or on the axis under it."""
+        at = AXIS + column
+        if 0 <= row <= self.rows and row < len(self.chars) and at < self.width:
+            self.chars[row][at], self.styles[row][at] = char, style
+
+    def put_beside(self, row: int, column: int, char: str, style: str) -> None:
+        """The same where the present attempt does not stand; a restart's line only where nothing does."""
+        at = AXIS + column
+        if not (0 <= row < min(self.rows, len(self.chars)) and at < self.width):
+            return
+        if self.styles[row][at] not in OURS and (style == LETTER or self.chars[row][at] == " "):
+            self.put(row, column, char, style)
+
+    def lines(self) -> Iterator[tuple[Span, ...]]:
+        for chars, styles in zip(self.chars, self.styles, strict=True):
+            text, start = "".join(chars), 0
+            spans = []
+            for style, run in groupby(styles):
+                stop = start + sum(1 for _ in run)
+                spans.append(Span(text[start:stop], style))
+                start = stop
+            yield tuple(spans)

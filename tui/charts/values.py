@@ -1,0 +1,239 @@
+"""What stands beside the charts: the latest values with their change, the state of the W&B run, what is wrong. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from trainmon.analysis.wandb import active_run as wandb_group
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib.text import cells, clean, keep_end, shorten
+from trainmon.model.state import Run, Source
+from trainmon.model.wandb import GroupPhase, Wandb, WandbRun
+from tui.charts.cache import Copy
+from tui.style.format import calm_age, count, short
+from tui.style.spans import Span
+from tui.style.symbols import CRIT, DEAD, DONE, DOT, OK, WAITING, WARN
+from tui.widgets.keyed_lines import Row
+from tui.widgets.links import sentence
+
+CHANGE_STEPS = 100
+
+SILENT_AFTER: Seconds = 600.0
+"""W&B itself calls a run crashed after about this long without a heartbeat."""
+
+
+# ---- values --------------------------------------------------------------------------------------------------------
+
+
+class Change(NamedTuple):
+    """From the value so many steps ago to the last one."""
+
+    by: float
+    steps: int
+
+
+def reading(copy: Copy) -> float | None:
+    """The latest value."""
+    return copy.values[-1] if len(copy) else None
+
+
+def change(copy: Copy) -> Change | None:
+    """Over the last 100 steps: over fewer where there are no more, over more where it is logged more seldom."""
+    if len(copy) < 2:
+        return None
+    last = copy.steps[-1]
+    before = copy.place_of(last - CHANGE_STEPS)
+    steps, by = int(last - copy.steps[before]), copy.values[-1] - copy.values[before]
+    return Change(by, steps) if math.isfinite(by) and steps > 0 else None
+
+
+def number(value: float) -> str:
+    """At most eight cells, with about four digits: 2.113, 412.4k, 3.00e-04, nan."""
+    if not math.isfinite(value):
+        return short(value)
+    size = abs(value)
+    if value == 0:
+        return "0"
+    if size >= 1e15 or size < 1e-3:
+        return f"{value:.2e}"
+    for least, unit, name in ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if size >= least:
+            return f"{value / unit:.4g}{name}"
+    return f"{value:.0f}" if size >= 1000 else f"{value:.4g}"
+
+
+def signed(found: Change | None) -> str:
+    """`+0.012`, `-3.4k`; `=` for no change, and `-` where there is nothing to compare with."""
+    if found is None:
+        return "-"
+    if found.by == 0:
+        return "="
+    return ("+" if found.by > 0 else "") + number(found.by)
+
+
+def value_style(value: float | None) -> str:
+    return "" if value is None or math.isfinite(value) else "crit"
+
+
+def title(key: str, value: float | None, found: Change | None, note: str, width: int) -> tuple[Span, ...]:
+    """The line over a chart, exactly `width` cells: its metric, its latest value, how that changed."""
+    told = "" if value is None else number(value)
+    moved = "" if found is None or found.by == 0 else f"  {signed(found)} in {found.steps} steps"
+    name = shorten(clean(key), max(8, width - cells(told) - 3))
+    room = max(0, width - cells(name) - 2 - cells(told))
+    rest = f"  {note}" if note else moved
+    rest = rest if cells(rest) <= room else ""
+    rest += " " * (room - cells(rest))
+    return (
+        Span(name, "bold"),
+        Span("  "),
+        Span(told, value_style(value) or "accent"),
+        Span(rest, "warn" if note else "dim"),
+    )
+
+
+VALUE, CHANGED = 9, 10
+
+
+def head(width: int) -> tuple[Span, ...]:
+    name = max(4, width - VALUE - CHANGED)
+    return (Span(f"{'METRIC':<{name}}{'LAST':>{VALUE}}{f'/{CHANGE_STEPS} ST':>{CHANGED}}", "head"),)
+
+
+def rows(charted: Sequence[tuple[str, Copy]], summary: Mapping[str, float | str], width: int) -> list[Row]:
+    """The charted metrics in their order, then what else W&B has as the latest."""
+    made = [value_row(key, reading(copy), change(copy), width, style="") for key, copy in charted]
+    known = {key for key, _ in charted}
+    for key, value in sorted(summary.items()):
+        if key not in known and not key.startswith("_") and not isinstance(value, str):
+            made.append(value_row(key, float(value), None, width, style="dim"))
+    return made
+
+
+def value_row(key: str, value: float | None, found: Change | None, width: int, *, style: str) -> Row:
+    name = max(4, width - VALUE - CHANGED)
+    shown = "?" if value is None else number(value)
+    label = keep_end(clean(key), name - 1)
+    return Row(
+        key,
+        (
+            Span(label + " " * (name - cells(label)), style),
+            Span(f"{shown:>{VALUE}}", value_style(value) or style),
+            Span(f"{signed(found) if style == '' else '':>{CHANGED}}", "dim"),
+        ),
+    )
+
+
+# ---- the state of the run ------------------------------------------------------------------------------------------
+
+PHASES: Mapping[GroupPhase, tuple[str, str]] = {
+    "active": (OK, "ok"),
+    "several": (WARN, "warn"),
+    "waiting": (WAITING, "warn"),
+    "overdue": (CRIT, "crit"),
+    "ended": (DONE, "dim"),
+    "none": (DOT, "dim"),
+}
+
+
+def state_spans(wandb: Wandb, now: Instant, width: int, *, stale: bool = False) -> tuple[Span, ...]:
+    """`● running  heartbeat 12s ago  step 12,880  on gpu-001  https://…`, as much of it as fits."""
+    symbol, look = PHASES[wandb.phase]
+    look = "dim" if stale else look
+    spans = [Span(f"{symbol} ", look)]
+    room = width - 2
+    for span in told(wandb, now, look):
+        gap = "  " if len(spans) > 1 else ""
+        text = shorten(gap + clean(span.text), room)
+        if cells(gap + span.text) > room and len(spans) > 1 and room < 16:
+            break
+        spans.append(Span(text, span.style))
+        room -= cells(text)
+    return tuple(spans)
+
+
+def told(wandb: Wandb, now: Instant, look: str) -> Iterator[Span]:
+    """The parts of the line, the most important first."""
+    run = wandb.current
+    if run is None:
+        return
+    yield Span(run.state, look)
+    yield heartbeat(wandb, run, now)
+    if run.step is not None:
+        yield Span(f"step {count(run.step)}")
+    if run.host:
+        yield Span(f"on {run.host}", "dim")
+    if run.user:
+        yield Span(f"by {run.user}", "dim")
+    if run.url:
+        yield Span(run.url, "dim")
+
+
+def heartbeat(wandb: Wandb, run: WandbRun, now: Instant) -> Span:
+    quiet = wandb_group.unheard(wandb, run, now)
+    if quiet is None:
+        return Span("no heartbeat yet", "dim")
+    return Span(f"heartbeat {calm_age(quiet)} ago", "warn" if run.state == "running" and quiet > SILENT_AFTER else "")
+
+
+def trouble(source: Source | None) -> tuple[str, str] | None:
+    """What is wrong with its source, and what to do about it."""
+    if source is None or source.error is None:
+        return None
+    return clean(source.error), clean(source.hint or "")
+
+
+TELLS = frozenset[GroupPhase]({"several", "waiting", "overdue"})
+"""The phases that somebody should know of."""
+
+NOTE_LINES = 3
+
+
+def notes(wandb: Wandb, problem: tuple[str, str] | None, now: Instant, width: int) -> list[tuple[Span, ...]]:
+    """Over the charts: what is wrong with the source, with the group, with the loss."""
+    said: list[tuple[str, str]] = []
+    if problem is not None:
+        said.append((f"{DEAD} {problem[0]}{f' ({problem[1]})' if problem[1] else ''}", "crit"))
+    if wandb.phase in TELLS and wandb.why:
+        symbol, look = PHASES[wandb.phase]
+        since = "" if wandb.since is None else f", for {calm_age(max(0.0, now - wandb.since))}"
+        said.append((f"{symbol} {clean(wandb.why)}{since}", look))
+    if wandb.loss_why:
+        symbol, look = (CRIT, "crit") if wandb.loss_state == "nan" else (WARN, "warn")
+        said.append((f"{symbol} {clean(wandb.loss_why)}", look))
+    return [line for words, look in said for line in beginning(words, width, look)]
+
+
+def beginning(words: str, width: int, style: str) -> Iterator[tuple[Span, ...]]:
+    """So many lines of it, and a sign where it goes on: all of it is in the run's detail."""
+    lines = list(sentence(words, width, style))
+    yield from lines[: NOTE_LINES - 1]
+    for line in lines[NOTE_LINES - 1 : NOTE_LINES]:
+        more = "…" if len(lines) > NOTE_LINES else ""
+        yield (Span(shorten("".join(span.text for span in line) + more, max(8, width)), style),)
+
+
+def why_nothing(run: Run | None, wanted: str | None, problem: tuple[str, str] | None) -> list[tuple[str, str]]:
+    """The sentences in place of the charts; none when there are charts."""
+    if wanted is None:
+        return [("No run is selected.", "dim")]
+    if run is None:
+        return [(f"{clean(wanted)} is not watched any more.", "dim")]
+    if run.spec.wandb is None:
+        table = "a [[run]] table of that name" if run.spec.found else "its [[run]] table"
+        return [
+            (f"{clean(run.name)} has no W&B project: set `wandb` in {table}.", ""),
+            ('Such as wandb = "team/project" and group = "final"; or run, display, tags.', "dim"),
+        ]
+    if run.wandb is not None and run.wandb.points and run.wandb.keys:
+        return []
+    if problem is not None:
+        return [(problem[0], "crit"), *([(problem[1], "")] if problem[1] else [])]
+    looked_for = clean(run.spec.wandb.words)
+    if run.wandb is None or run.wandb.looked_at is None:
+        return [(f"W&B has not answered yet: {looked_for}.", "dim")]
+    if not run.wandb.runs:
+        return [(f"W&B knows no such run: {looked_for}.", "warn")]
+    return [("It has logged nothing to chart yet.", "dim")]

@@ -1,0 +1,83 @@
+"""The alert strip under the header: the worst alerts. It takes no line while there are none."""
+
+from __future__ import annotations
+
+from textual import events
+
+from trainmon.lib.text import cells, clean, shorten
+from trainmon.model.alert import Alert
+from trainmon.model.state import State
+from tui.style.format import calm_age
+from tui.style.spans import Span
+from tui.style.symbols import WARN
+from tui.views.alerts.words import SIGNS, most_urgent
+from tui.widgets.keyed_lines import GUTTER, Heading
+
+AT_MOST = 3
+AGES_EVERY = 10.0
+"""What an alert says of itself changes every second; it is shown anew every ten."""
+
+HINT, HINT_FROM = "  a ack", 76
+"""The key to it: while an alert can be seen, wherever the cursor is."""
+
+LEAST = 28
+"""Cells that an alert needs to be understood: where two have them, both are shown."""
+
+
+class Strip(Heading):
+    """Hidden when all is well: a strip that always says something is not read."""
+
+    def __init__(self) -> None:
+        super().__init__(id="strip")
+        self.display = False
+        self._state: State | None = None
+        self._why: tuple[object, ...] = ()
+
+    def show(self, state: State) -> None:
+        self._state = state
+        width = self.app.size.width
+        worst = tuple((one.id, one.severity) for one in most_urgent(state)[:AT_MOST])
+        why = (worst, len(state.alerts), state.ledger, state.at // AGES_EVERY, width)
+        if why == self._why:
+            return
+        self._why = why
+        spans = alerts(state, width - GUTTER)
+        self.set_spans(spans)
+        if self.display != bool(spans):
+            self.display = bool(spans)
+
+    def on_resize(self, event: events.Resize) -> None:
+        if self._state is not None:
+            self.show(self._state)
+
+
+def alerts(state: State, width: int = 240) -> tuple[Span, ...]:
+    """What must be known before anything is done: that nothing is written down; then the worst alerts that nobody has
+    taken on, the one that waits longest first, two or three of them, and how many more there are."""
+    spans: list[Span] = []
+    if state.ledger is not None:
+        words = clean(state.ledger)
+        spans = [Span(f"{WARN} ledger  ", "warn bold"), Span(shorten(words, max(12, width // 2)))]
+    found = most_urgent(state)
+    if not found:
+        return tuple(spans)
+    spans += [Span("  ")] * bool(spans)
+    hint = HINT if width >= HINT_FROM else ""
+    room = width - sum(cells(span.text) for span in spans) - cells(hint)
+    shown = found[: max(1, min(AT_MOST, room // (LEAST + 2)))]
+    more = f"  +{len(found) - len(shown)}" if len(found) > len(shown) else ""
+    room -= cells(more)
+    for place, alert in enumerate(shown):
+        left = len(shown) - place
+        said = entry(alert, state, (room - 2 * (left - 1)) // left)
+        spans += ([Span("  ")] if place else []) + said
+        room -= sum(cells(span.text) for span in said) + 2 * bool(left - 1)
+    return (*spans, *([Span(more + hint, "dim")] if more or hint else []))
+
+
+def entry(alert: Alert, state: State, room: int) -> list[Span]:
+    """`▲ CRIT gpu-003/5 is at 94 °C 6m`: the age stays whatever is cut."""
+    symbol, word, style = SIGNS[alert.severity]
+    head, age = f"{symbol} {word} ", f" {calm_age(max(0.0, state.at - alert.since))}"
+    summary = shorten(clean(alert.summary), max(1, room - cells(head) - cells(age)))
+    return [Span(head, f"{style} bold"), Span(summary), Span(age, "dim")]

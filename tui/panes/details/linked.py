@@ -1,0 +1,29 @@
+"""A pane of lines, some of which lead on: its cursor begins on the first that does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tui.panes.base import Pane
+from tui.widgets.keyed_lines import KeyedLines
+from tui.widgets.links import Line, Linked, first_link, rows
+from tui.widgets.reading import Reading
+
+
+class LinkedPane(Pane):
+    """Facts to read, and links for Enter; without `follow` they are only read."""
+
+    def __init__(self, *, id: str, follow: bool = True) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id)
+        self.lines = KeyedLines() if follow else Reading()
+        self._begun = not follow
+
+    def on_mount(self) -> None:
+        self.heads.display = False
+
+    def tell(self, lines: Iterable[Line | Linked]) -> None:
+        """Show these; the cursor stays on the link where it was."""
+        self.lines.set_rows(rows(lines))
+        link = first_link(self.lines.rows)
+        if link is not None and not self._begun:
+            self._begun = self.lines.move_to(link)

@@ -1,0 +1,163 @@
+"""The three parts of a node's screen: the table of its GPUs, the last hour of one of them, and the facts."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib.text import clean
+from trainmon.model.state import Gpu, State
+from tui.backend import Backend
+from tui.charts.sparkline import HOUR, LEAST_WIDTH, Axis, picture, side_by_side
+from tui.panes.base import Pane
+from tui.style.format import UNKNOWN, mib, since
+from tui.style.spans import Span
+from tui.style.symbols import Ascii
+from tui.views.action_requests import Subject
+from tui.views.facts import said
+from tui.views.nodes.detail import Scheduled, facts, gpu_head, gpu_rows
+from tui.views.nodes.summary import NO_DRIVER, without_driver
+from tui.widgets.picture import Picture
+
+
+class NodePane(Pane):
+    """A pane about one node."""
+
+    def __init__(self, node: str, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id)
+        self.node = node
+
+    def subjects(self) -> tuple[Subject, ...]:
+        return (("node", self.node),)
+
+
+class GpuTable(NodePane):
+    """Every number of every GPU; the selected one is plotted."""
+
+    NAME = "GPUs"
+
+    def copy_text(self) -> str | None:
+        """The node's name."""
+        return clean(self.node)
+
+    def draw(self, state: State, width: int) -> None:
+        node, source = state.nodes.get(self.node), state.sources.get(f"node:{self.node}")
+        stale = source is not None and source.health != "ok"
+        old = "" if node is None or not stale else f"read {since(node.gpus_at, state.at)} ago"
+        self.caption(clean(self.node), old)
+        if node is None:
+            self.head()
+            self.say(("Nothing has been read from this node yet.", "dim"))
+            return
+        self.head(*gpu_head(width))
+        self.lines.set_rows(gpu_rows(node, state.at, width, stale=stale))
+        if not node.gpus:
+            self.say((f"{node.note or NO_DRIVER}." if without_driver(node) else "No GPU is seen on this node.", "dim"))
+
+    def selected_gpu(self) -> Gpu | None:
+        """The GPU under the cursor."""
+        node = None if self.state is None else self.state.nodes.get(self.node)
+        return next((gpu for gpu in (node.gpus if node else ()) if str(gpu.index) == self.lines.cursor_key), None)
+
+
+class FactsPane(NodePane):
+    """Processes, host, probe: plain lines that scroll."""
+
+    NAME = "Node"
+
+    def on_mount(self) -> None:
+        self.heads.display = False
+
+    def copy_text(self) -> str | None:
+        """What the line under the cursor says, whole where it goes over several: a command must be copied complete."""
+        keys = [row.key for row in self.lines.rows]
+        return said([row.text for row in self.lines.rows], keys.index(self.selected)) if self.selected in keys else None
+
+    def draw(self, state: State, width: int) -> None:
+        node, source = state.nodes.get(self.node), state.sources.get(f"node:{self.node}")
+        self.caption(clean(self.node))
+        jobs = [job for job in state.jobs.values() if self.node in job.nodes]
+        here = tuple(job for job in jobs if job.stage == "running" and job.gone_at is None)
+        told = Scheduled(state.scheduler_nodes.get(self.node), here)
+        self.lines.set_rows(facts(self.node, node, source, state.at, width, told))
+
+
+REDRAW_EVERY: Seconds = 5.0
+"""A slice of the hour is a minute or so wide; more often would only cost bytes."""
+
+
+class PlotPane(NodePane):
+    """The last hour of the selected GPU."""
+
+    NAME = "Last hour"
+
+    def __init__(self, node: str, backend: Backend, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(node, id=id)
+        self.backend = backend
+        self.gpu = 0
+        self.body = Picture()
+        self._drawn: tuple[int, int, int] | None = None
+        self._drawn_at: Instant = 0.0
+
+    def compose(self) -> ComposeResult:
+        yield self.top
+        yield self.heads
+        yield self.body
+        yield self.lines
+        yield self.bottom
+
+    def on_mount(self) -> None:
+        self.heads.display = False
+        self.lines.display = False
+
+    @property
+    def width(self) -> int:
+        return max(self.body.size.width, self.lines.row_width)
+
+    def follow_gpu(self, index: int) -> None:
+        """Plot this GPU from now on."""
+        if index != self.gpu:
+            self.gpu = index
+            self.again()
+
+    def say(self, *sentences: tuple[str, str]) -> None:
+        self.body.display, self.lines.display, self._drawn = False, True, None
+        super().say(*sentences)
+
+    def draw(self, state: State, width: int) -> None:
+        height = self.body.size.height
+        wanted = (self.gpu, width, height)
+        if wanted == self._drawn and 0 <= state.at - self._drawn_at < REDRAW_EVERY:
+            return
+        self.body.display, self.lines.display = True, False
+        node = state.nodes.get(self.node)
+        gpu = next((gpu for gpu in (node.gpus if node else ()) if gpu.index == self.gpu), Gpu(index=self.gpu))
+        self.caption(f"gpu{self.gpu}")
+        self.body.set_lines(self._pictures(gpu, state.at, width - 2, height))
+        self._drawn, self._drawn_at = wanted, state.at
+
+    def _pictures(self, gpu: Gpu, now: Instant, width: int, height: int) -> list[tuple[Span, ...]]:
+        shown = axes(gpu)[: max(1, min(4, (width + 2) // (LEAST_WIDTH + 2)))]
+        each = (width - 2 * (len(shown) - 1)) // len(shown)
+        plain = any(isinstance(found, Ascii) for found in self.app.get_line_filters())
+        pictures = []
+        for axis, value in shown:
+            series = self.backend.history(f"{self.node}/{self.gpu}", axis.metric, HOUR)
+            pictures.append(picture(axis, value, series, now, each, height, plain=plain))
+        return side_by_side(pictures)
+
+
+def axes(gpu: Gpu) -> tuple[tuple[Axis, str], ...]:
+    """The four plots of a GPU, most asked for first, each with its present value."""
+    memory = float(gpu.memory_total_mib or 81_920)
+    watts = float(gpu.power_limit_w or 700.0)
+    degrees = UNKNOWN if gpu.temperature_c is None else f"{gpu.temperature_c}"
+    used = UNKNOWN if gpu.utilization_pct is None else f"{gpu.utilization_pct}"
+    power = UNKNOWN if gpu.power_w is None else f"{gpu.power_w:.0f}"
+    return (
+        (Axis("temperature", "temperature °C", 110.0, ((0, "0"), (50, "50"), (100, "100"))), degrees),
+        (Axis("utilization", "utilisation %", 100.0, ((0, "0"), (50, "50"), (100, "100"))), used),
+        (Axis("power", "power W", watts, ((0, "0"), (watts / 2, f"{watts / 2:.0f}"), (watts, f"{watts:.0f}"))), power),
+        (Axis("memory", "memory", memory, ((0, "0"), (memory / 2, mib(int(memory / 2))), (memory, mib(int(memory))))),
+         mib(gpu.memory_used_mib)),
+    )  # fmt: skip

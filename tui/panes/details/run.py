@@ -1,0 +1,139 @@
+"""Everything known of one run, as lines: the third column of a wide screen, and what Enter opens on a narrow one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainmon.lib.clock import Instant
+from trainmon.lib.text import clean, keep_end
+from trainmon.model.state import Progress, Run, State
+from trainmon.model.wandb import WandbRun
+from tui.panes.details.linked import LinkedPane
+from tui.style.format import UNKNOWN, VERDICTS, count, duration, eta, real, short, since
+from tui.style.spans import Span
+from tui.views.action_requests import Subject
+from tui.views.alerts.detail import alerts_of
+from tui.views.facts import LABEL, lead, log_named, pair, safe, wrapped
+from tui.views.jobs.detail import node_links
+from tui.views.runs import GOING, action_lines, checkpoint_lines, job_lines, switch
+from tui.views.wandb import settings_lines, wandb_lines
+from tui.widgets.links import Line, Link, Linked, sentence
+
+
+class RunPane(LinkedPane):
+    """The selected run's jobs, numbers, checkpoints, switches, log, nodes, and what W&B says of it."""
+
+    NAME = "Run"
+
+    def __init__(self, *, id: str, follow: bool = False) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id, follow=follow)
+        self.run: str | None = None
+        self.follow = follow
+        self._settings: tuple[WandbRun | None, int, list[Line]] = (None, 0, [])
+
+    def follow_run(self, name: str | None) -> None:
+        """Show this run from now on."""
+        if name != self.run:
+            self.run = name
+            self.again()
+
+    def subjects(self) -> tuple[Subject, ...]:
+        return () if self.run is None else (("run", self.run),)
+
+    @property
+    def page(self) -> str | None:
+        """The address of the page of its current W&B run."""
+        run = None if self.state is None else self.state.runs.get(self.run or "")
+        return None if run is None or run.wandb is None or run.wandb.current is None else run.wandb.current.url
+
+    def copy_text(self) -> str | None:
+        """Where its log is, else its name."""
+        run = None if self.state is None else self.state.runs.get(self.run or "")
+        return self.run if run is None or run.log is None or run.log.path is None else f"{run.log.host}:{run.log.path}"
+
+    def draw(self, state: State, width: int) -> None:
+        run = state.runs.get(self.run or "")
+        self.caption(clean(run.name) if run is not None else "")
+        if run is None:
+            self.say(
+                ("No run is selected." if self.run is None else f"{clean(self.run)} is not watched any more.", "dim")
+            )
+            return
+        self.tell((*lines(run, state, state.at, width, few=not self.follow), *self._settings_of(run, width)))
+
+    def _settings_of(self, run: Run, width: int) -> list[Line]:
+        """Up to 600 lines that change once a minute, where somebody may read them."""
+        one = None if run.wandb is None else run.wandb.current
+        if not self.follow or one is None:
+            return []
+        of, wide, made = self._settings
+        if of is not one or wide != width:
+            made = list(settings_lines(one, width))
+            self._settings = one, width, made
+        return made
+
+
+def lines(run: Run, state: State, now: Instant, width: int, *, few: bool = False) -> Iterator[Line | Linked]:
+    """The lines, each at most `width` cells where it can be cut. `few`: there is room for the main ones only."""
+    symbol, look = VERDICTS[run.verdict]
+    yield (Span(f"{symbol} {run.verdict}", f"{look} bold"),)
+    yield from sentence(clean(run.why), width)
+    yield ()
+    alerts = tuple(alerts_of(run.name, state, width))
+    yield from (*alerts, ()) if alerts else ()
+    jobs = tuple(job_lines(run, state, width))
+    yield from (*jobs, ()) if jobs else ()
+    yield from numbers(run, now, width)
+    yield ()
+    yield from checkpoint_lines(run, state, width)
+    yield ()
+    yield from switch("kill", run.kill, now, width)
+    yield from switch("save", run.save, now, width)
+    yield from action_lines(run, state, width)
+    yield ()
+    yield from where(run, now, width)
+    yield from wandb_lines(run, state, width, few=few)
+    yield ()
+    if not run.spec.nodes:
+        yield pair("nodes", "-", width, "dim")
+    yield from node_links("nodes", run.spec.nodes, state, width)
+
+
+def numbers(run: Run, now: Instant, width: int) -> Iterator[Line]:
+    progress = run.progress
+    target = "" if progress.target_step is None else f" of {count(progress.target_step)}"
+    last = since(progress.at, now) + (" ago" if progress.at is not None else "")
+    usual = f", usually every {duration(progress.cadence_s)}" if progress.cadence_s is not None else ""
+    yield pair("step", count(progress.step) + target, width)
+    yield pair("last step", last + usual, width)
+    yield pair("left", eta(run.eta_at if run.verdict in GOING else None, now), width)
+    yield pair("loss", f"{real(progress.loss)}, grad norm {real(progress.grad_norm)}", width)
+    yield pair("learning rate", real(progress.learning_rate), width)
+    yield pair("speed", speed(progress), width)
+    if progress.skipped:
+        yield pair("skipped", f"{count(progress.skipped)} iterations!", width, "warn")
+    if progress.nan_iterations:
+        yield pair("nan", f"{count(progress.nan_iterations)} iterations!", width, "crit")
+
+
+def speed(progress: Progress) -> str:
+    """`1.9M tokens/s, 4.1s a step`."""
+    parts = [f"{short(progress.tokens_per_s)} tokens/s"] if progress.tokens_per_s is not None else []
+    parts += [f"{short(progress.samples_per_s)} samples/s"] if progress.samples_per_s is not None else []
+    parts += [f"{duration(progress.step_time_s)} a step"] if progress.step_time_s is not None else []
+    return ", ".join(parts) or UNKNOWN
+
+
+def where(run: Run, now: Instant, width: int) -> Iterator[Line | Linked]:
+    """The log: its place, its age, its pace, its format."""
+    if run.log is None:
+        words = "none configured" if run.spec.log is None else f"not read yet: {log_named(run.spec.log)}"
+        yield pair("log", words, width, "dim")
+        return
+    place = keep_end(clean(f"{run.log.host}:{run.log.path or '?'}"), width - LABEL)
+    yield Linked(Link("log", run.name), (*lead("log"), Span(place, "accent")))
+    pace = "" if run.log.lines_per_s is None else f", {run.log.lines_per_s:.1f} lines/s"
+    yield pair("last line", since(run.log.at, now) + (" ago" if run.log.at is not None else "") + pace, width)
+    yield pair("format", clean(run.progress.format or "?"), width)
+    if run.log.error:
+        yield from wrapped("error", safe(run.log.error), width, "warn")

@@ -1,0 +1,41 @@
+"""States from another thread: the latest wins, one message waits at a time, one paint a second at most."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from trainmon.lib.clock import Seconds
+from trainmon.model.state import State
+
+PAINT_EVERY: Seconds = 1.0
+"""Faster than a person reads, and slow enough for a modem-like SSH."""
+
+
+class Mailbox:
+    """Holds the latest State; `post` is called once until it is collected."""
+
+    def __init__(self, post: Callable[[], object]) -> None:
+        self._post = post
+        self._lock = threading.Lock()
+        self._latest: State | None = None
+
+    def put(self, state: State) -> None:
+        """From any thread. Never blocks, and never raises for an app that is gone."""
+        with self._lock:
+            is_first, self._latest = self._latest is None, state
+        if is_first:
+            self._post()
+
+    def collect(self) -> State | None:
+        """The latest State, once."""
+        with self._lock:
+            latest, self._latest = self._latest, None
+        return latest
+
+
+def wait_before_paint(painted_at: Seconds | None, key_at: Seconds, now: Seconds) -> Seconds:
+    """Seconds to wait until the next paint: none after a key press, else what is left of the second."""
+    if painted_at is None or key_at > painted_at:
+        return 0.0
+    return max(0.0, painted_at + PAINT_EVERY - now)

@@ -1,0 +1,264 @@
+"""Numbers, ages and states as short texts with a style. Pure.
+
+`?` is not known, `-` does not apply, `·` is no GPU there. Widths are those of plain text; panes do the padding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib.text import cells
+from trainmon.model.state import Disk, Gpu, Health, Source, Verdict
+from tui.style.spans import Span
+from tui.style.symbols import CRIT, DEAD, DONE, DOT, OK, PAUSED, WAITING, WARN
+
+UNKNOWN = "?"
+NOT_APPLICABLE = "-"
+
+MINUTE, HOUR, DAY = 60.0, 3_600.0, 86_400.0
+
+HOT_MARGIN, WARM_MARGIN = 0, 5
+"""Degrees to the GPU's own slowdown."""
+
+HOT_C, WARM_C = 90, 85
+"""Where a driver does not tell that margin (before Hopper). Data-centre parts of the time slow down at 87 to 95."""
+
+VERDICTS: Mapping[Verdict, tuple[str, str]] = {
+    "healthy": (OK, "ok"),
+    "starting": (WAITING, "accent"),
+    "evaluating": (PAUSED, "ok"),
+    "saving": (PAUSED, "accent"),
+    "stalled": (WARN, "warn"),
+    "hung": (CRIT, "crit"),
+    "data-stall": (WARN, "warn"),
+    "diverged": (CRIT, "crit"),
+    "dead": (DEAD, "crit"),
+    "stopped": (DEAD, "dim"),
+    "finished": (DONE, "dim"),
+    "queued": (WAITING, "dim"),
+    "idle": (DOT, "dim"),
+    "unknown": (UNKNOWN, "dim"),
+}
+"""Each verdict's symbol and style; the word stands beside it wherever there is room."""
+
+HEALTHS: Mapping[Health, tuple[str, str]] = {
+    "ok": (OK, "ok"),
+    "late": (PAUSED, "dim"),
+    "down": (DEAD, "crit"),
+    "off": (DOT, "dim"),
+}
+
+
+def pad(text: str, width: int) -> str:
+    """At least `width` cells, with blanks at the right."""
+    return text + " " * (width - cells(text))
+
+
+# ---- numbers -------------------------------------------------------------------------------------------------------
+
+
+def count(value: int | None) -> str:
+    """12,880."""
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def short(value: float | None) -> str:
+    """1.9M, 412k, 87: at most four cells."""
+    if value is None:
+        return UNKNOWN
+    if not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return _scaled(value, 1000.0, ("", "k", "M", "G", "T", "P", "E"))
+
+
+def size(value: float | None) -> str:
+    """Bytes in powers of 1024, as df -h: 4.1T, 210G."""
+    return UNKNOWN if value is None else _scaled(value, 1024.0, ("B", "K", "M", "G", "T", "P", "E"))
+
+
+def mib(value: int | None) -> str:
+    """MiB as bytes: 78G, 512M."""
+    return UNKNOWN if value is None else size(value * 1_048_576.0)
+
+
+def _scaled(value: float, step: float, units: tuple[str, ...]) -> str:
+    sign = "-" if value < 0 else ""
+    value = abs(value)
+    for unit in units:
+        if value < 9.95 and unit not in ("", "B"):
+            return f"{sign}{value:.1f}{unit}"
+        if value < 999.5 or unit == units[-1]:
+            return f"{sign}{value:.0f}{unit}"
+        value /= step
+    raise AssertionError("the last unit takes every value")
+
+
+def percent(part: float | None, whole: float | None) -> str:
+    """39%. A part that is not nothing is never 0%, and one that is not all is never 100%."""
+    if part is None or not whole:
+        return UNKNOWN
+    share = 100.0 * part / whole
+    if 0 < share < 1:
+        return "1%"
+    if 99 < share < 100:
+        return "99%"
+    return f"{share:.0f}%"
+
+
+def real(value: float | None, digits: int = 3) -> str:
+    """A loss or a gradient norm: 2.113, 0.31, 1.2e+05, nan."""
+    if value is None:
+        return UNKNOWN
+    if not math.isfinite(value):
+        return short(value)
+    if value and not 0.001 <= abs(value) < 100_000:
+        return f"{value:.1e}"
+    return f"{value:.{digits}f}"
+
+
+# ---- time ----------------------------------------------------------------------------------------------------------
+
+
+def age(seconds: Seconds | None) -> str:
+    """How long ago: 6s, 11m, 2h, 3d. A little in the future is now."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < MINUTE:
+        return f"{max(0, int(seconds))}s"
+    if seconds < HOUR:
+        return f"{int(seconds // MINUTE)}m"
+    if seconds < 2 * DAY:
+        return f"{int(seconds // HOUR)}h"
+    return f"{int(seconds // DAY)}d"
+
+
+def calm_age(seconds: Seconds) -> str:
+    """As `age`, in steps of ten seconds from ten on: an age that ticks is most of what an idle screen sends."""
+    return age(seconds - seconds % 10 if 10 <= seconds < MINUTE else seconds)
+
+
+def since(then: Instant | None, now: Instant) -> str:
+    """The age of something that was seen at `then`."""
+    return UNKNOWN if then is None else age(now - then)
+
+
+def duration(seconds: Seconds | None) -> str:
+    """How long something takes: 0.31s, 4.1s, 52s, 45m, 3h10, 17h44, 4d06h."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 9.95:
+        return f"{seconds:.2f}s" if seconds < 0.995 else f"{seconds:.1f}s"
+    if seconds < MINUTE:
+        return f"{int(seconds)}s"
+    minutes = int(seconds // MINUTE)
+    if minutes < 60:
+        return f"{minutes}m"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours}h{minutes:02}"
+    days, hours = divmod(hours, 24)
+    return f"{days}d{hours:02}h"
+
+
+def whole(seconds: Seconds | None) -> str:
+    """As `duration`, in whole seconds, and in those up to 100: 5s, 70s, 45m, 3h10."""
+    return UNKNOWN if seconds is None else f"{int(seconds)}s" if seconds < 100 else duration(seconds)
+
+
+def eta(at: Instant | None, now: Instant) -> str:
+    """What is left until an instant, as a duration; `-` without one."""
+    return NOT_APPLICABLE if at is None else duration(max(0.0, at - now))
+
+
+FULL_SOON, FULL_LATER = 6 * HOUR, 2 * DAY
+
+
+def full_in(at: Instant | None, now: Instant) -> Span:
+    """Time until a disk is full at its present pace: 5h, 2d, >30d; `-` when it does not fill."""
+    if at is None:
+        return Span(NOT_APPLICABLE, "dim")
+    left = max(0.0, at - now)
+    if left > 30 * DAY:
+        return Span(">30d", "dim")
+    text = age(left)
+    if left < FULL_SOON:
+        return Span(text + "!", "crit")
+    return Span(text + "!", "warn") if left < FULL_LATER else Span(text)
+
+
+# ---- GPUs ----------------------------------------------------------------------------------------------------------
+
+_BENIGN = frozenset({"idle", "app_clocks", "sw_power_cap", "sync_boost", "display"})
+"""Clock reasons of an ordinary day: a training GPU at its power limit shows sw_power_cap all the time."""
+
+
+@lru_cache(512)
+def slowing(throttle: tuple[str, ...]) -> tuple[str, ...]:
+    """Of a GPU's clock reasons, those that somebody should look at."""
+    return tuple(reason for reason in throttle if reason not in _BENIGN)
+
+
+def heat(gpu: Gpu) -> str:
+    """`crit` at the GPU's own slowdown, `warn` within 5 degrees of it; by absolute degrees where it is not told."""
+    throttle, margin, degrees = gpu.throttle, gpu.temperature_margin_c, gpu.temperature_c
+    if throttle and "hw_thermal" in throttle:
+        return "crit"
+    if margin is not None:
+        return "crit" if margin <= HOT_MARGIN else "warn" if margin <= WARM_MARGIN else ""
+    if degrees is None:
+        return ""
+    return "crit" if degrees >= HOT_C else "warn" if degrees >= WARM_C else ""
+
+
+@lru_cache(4096)
+def marked(value: int | None, style: str) -> Span:
+    """A value with its sign: `94!` when it has a style that warns, else a blank in the sign's place."""
+    if value is None:
+        return Span(UNKNOWN + " ", "dim")
+    return Span(f"{value}{'!' if style in ('warn', 'crit') else ' '}", style)
+
+
+def temperature(gpu: Gpu) -> Span:
+    """`61 ` or `94!`."""
+    return marked(gpu.temperature_c, heat(gpu))
+
+
+# ---- sources and disks ---------------------------------------------------------------------------------------------
+
+
+def source_words(source: Source, now: Instant) -> Span:
+    """What a source that does not answer says: its error, what it waits for, since when."""
+    error = None if source.error is None else source.error.removeprefix(source.name.partition(":")[2] + ": ")
+    if source.phase == "held":
+        return Span("login needed: press L" + (f" ({error})" if error else ""), "warn")
+    if source.phase == "prompting":
+        return Span("waits for your answer", "warn")
+    seen = "" if source.seen_at is None else f" {calm_age(now - source.seen_at)}"
+    if error is not None:
+        return Span(f"silent{seen}: {error}" if seen else error, "crit")
+    if source.health == "off":
+        return Span("not watched", "dim")
+    if source.phase in ("waiting", "connecting", "retrying") and source.seen_at is None:
+        return Span(
+            {"waiting": "waits its turn", "connecting": "connecting", "retrying": "retrying"}[source.phase], "dim"
+        )
+    if source.phase in ("connecting", "retrying"):
+        return Span(f"reconnecting{seen}", "dim")
+    return Span(f"late{seen}", "dim")
+
+
+def inodes_used(disk: Disk) -> float | None:
+    """The used share of a disk's inodes, 0 to 1; None where it has no fixed number."""
+    if not disk.total_inodes or disk.free_inodes is None:
+        return None
+    return 1.0 - disk.free_inodes / disk.total_inodes
+
+
+def bytes_used(disk: Disk) -> float | None:
+    """The used share of a disk's bytes, 0 to 1."""
+    if not disk.total_bytes or disk.free_bytes is None:
+        return None
+    return 1.0 - disk.free_bytes / disk.total_bytes

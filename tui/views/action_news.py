@@ -1,0 +1,81 @@
+"""What became of actions, as short messages: by comparing two States, so that each thing is said once. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from trainmon.lib.clock import Instant
+from trainmon.lib.text import clean, duration
+from trainmon.model.action import Mark, Record
+from trainmon.model.state import State
+
+Severity = Literal["information", "warning", "error"]
+
+AT_ONCE = 5
+"""Messages shown at a time; of a plan over fifty rows the rest is counted."""
+
+SEVERITY: dict[str, Severity] = {"failed": "error", "unknown": "warning", "refused": "warning"}
+
+
+class Toast(NamedTuple):
+    """One message: whose, what, how bad."""
+
+    title: str
+    words: str
+    severity: Severity = "information"
+
+
+def told(before: State | None, after: State) -> list[Toast]:
+    """What is new of the actions since the State before; of the first State, nothing is."""
+    if before is None or before.actions is after.actions:
+        return []
+    toasts = [
+        toast
+        for key, record in after.actions.items()
+        if record is not before.actions.get(key)
+        for toast in changes(before.actions.get(key) or Record(action=record.action), record)
+    ]
+    return bounded(toasts)
+
+
+def changes(before: Record, after: Record) -> Iterator[Toast]:
+    """What happened to one action between two looks at it."""
+    title = clean(after.action.title, 120)
+    if after.status != before.status and after.status != "asked":
+        words = f"{after.status}{f': {after.outcome}' if after.outcome else ''}"
+        yield Toast(title, clean(words, 600), SEVERITY.get(after.status, "information"))
+    if after.note and after.note != before.note:
+        yield Toast(title, clean(after.note, 600), "warning")
+    earlier = {mark.name: mark for mark in before.marks}
+    for mark in after.marks:
+        yield from _reached(title, earlier.get(mark.name, Mark(mark.name)), mark, after)
+
+
+def _reached(title: str, before: Mark, mark: Mark, record: Record) -> Iterator[Toast]:
+    if mark.at is not None and before.at is None:
+        yield Toast(title, clean(reached(mark.name, mark.at, record), 600))
+    if mark.missed is not None and before.missed is None:
+        yield Toast(title, clean(mark.missed, 600), "warning")
+
+
+def reached(name: str, at: Instant, record: Record) -> str:
+    """`taken after 3.3s`: from when it was done, for the plan may have been read for long before."""
+    return f"{name} after {duration(max(0.0, at - (record.done_at or record.action.asked_at)))}"
+
+
+def bounded(toasts: list[Toast]) -> list[Toast]:
+    """The worst first, and no more than are read; the rest is counted."""
+    if len(toasts) <= AT_ONCE:
+        return toasts
+    ranked = sorted(toasts, key=lambda toast: ("error", "warning", "information").index(toast.severity))
+    rest = len(toasts) - AT_ONCE + 1
+    return [*ranked[: AT_ONCE - 1], Toast("and more", f"{rest} other things happened to actions")]
+
+
+def in_flight(state: State | None) -> list[Record]:
+    """Actions that this program was asked for and that are not known to be done: one that an earlier program was ended
+    in the middle of is on its way no more."""
+    actions = () if state is None else state.actions.values()
+    begun = 0.0 if state is None else state.started_at
+    return [one for one in actions if one.status == "asked" and (one.written_at or one.action.asked_at) >= begun]

@@ -1,0 +1,92 @@
+"""What is new of the alerts, as short messages: by comparing two States, so that each thing is said once. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from typing import NamedTuple
+
+from trainmon.lib.text import clean, counted
+from trainmon.model.alert import Alert
+from trainmon.model.state import State
+from tui.views.action_news import Toast
+from tui.views.alerts.words import is_muted
+
+AT_ONCE = 3
+"""Messages for alerts of one moment; of a cluster that goes down the rest is counted."""
+
+
+class Rung(NamedTuple):
+    """What to show, and whether to ring."""
+
+    toasts: tuple[Toast, ...] = ()
+    bell: bool = False
+
+
+def rung(before: State | None, after: State, told: Container[str] = ()) -> Rung:
+    """New critical alerts ring; what became of an acknowledgement, and who tells people now, is only shown. Those of
+    which a channel has `told` here are no news."""
+    if before is None:
+        return Rung()
+    new = [one for one in fired(before, after) if one.id not in told]
+    toasts = [Toast(f"CRITICAL  {clean(one.rule, 60)}", clean(one.summary, 400), "error") for one in new]
+    if len(toasts) > AT_ONCE:
+        rest = len(toasts) - AT_ONCE + 1
+        toasts = [
+            *toasts[: AT_ONCE - 1],
+            Toast("CRITICAL", f"{counted(rest, 'more critical alert')}: 5 shows all", "error"),
+        ]
+    if before.alerts is not after.alerts:
+        toasts += _acknowledged(before, after)
+    return Rung((*toasts, *_duty(before, after)), bool(new))
+
+
+def fired(before: State, after: State) -> Iterator[Alert]:
+    """Critical ones that fire since the State before and that nobody has muted. Those that were recalled from a ledger
+    fired long ago, and are no news."""
+    if before.alerts is after.alerts:
+        return
+    for name, one in after.alerts.items():
+        was = before.alerts.get(name)
+        if was is one or one.severity != "critical" or not one.is_firing:
+            continue
+        if one.inhibited_by is not None or is_muted(one, after.at):
+            continue
+        new = was is None and one.fired_at is not None and one.fired_at >= before.at - RECENT
+        came = was is not None and (not was.is_firing or was.severity != "critical" or was.inhibited_by is not None)
+        if new or came:
+            yield one
+
+
+RECENT = 30.0
+"""How long before the last State a new alert may have fired: another machine's reach us with its next answer."""
+
+
+def _acknowledged(before: State, after: State) -> list[Toast]:
+    found = [
+        one
+        for name, one in after.alerts.items()
+        if one.acknowledged_by is not None
+        and (was := before.alerts.get(name)) is not None
+        and was.acknowledged_by != one.acknowledged_by
+    ]
+    if not found:
+        return []
+    who = clean(f"acknowledged by {found[0].acknowledged_by}", 80)
+    if len(found) > 1:
+        return [Toast(who, counted(len(found), "alert"))]
+    return [Toast(who, clean(found[0].summary, 300))]
+
+
+def _duty(before: State, after: State) -> list[Toast]:
+    """Somebody else tells people from now on, or does no longer; an order that did not get through."""
+    was, now = before.duty, after.duty
+    if was is now:
+        return []
+    if was.holder == "daemon" and now.holder == "us":
+        why = clean(f"{was.where} does not tell people any more: this program does from now on", 200)
+        return [Toast("alerts", f"{why}. {clean(now.words or '', 200)}".removesuffix(". "), "warning")]
+    if was.holder == "us" and now.holder == "daemon":
+        return [Toast("alerts", clean(f"{now.where} tells people again; this program only shows and rings", 200))]
+    if now.words and now.words != was.words:
+        return [Toast("alerts", clean(now.words, 400), "warning")]
+    return []

@@ -1,0 +1,188 @@
+"""One alert in full, as lines: what is so and by what it was seen, what to do, who was told, where it leads. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainmon.lib.clock import Instant
+from trainmon.lib.text import clean, shorten
+from trainmon.model.alert import Alert, Delivery
+from trainmon.model.state import State
+from tui.style.format import calm_age, duration
+from tui.style.spans import Span
+from tui.views.alerts.rows import ORDERS
+from tui.views.alerts.words import (
+    DELIVERY,
+    SIGNS,
+    STANDINGS,
+    delivered,
+    is_muted,
+    matched,
+    matches,
+    severity,
+    sign,
+    silences,
+    standing,
+    who_tells,
+    worst_delivery_first,
+)
+from tui.views.facts import LABEL, lead, pair, safe, wrapped
+from tui.views.jobs.detail import moment
+from tui.widgets.links import Line, Link, Linked, sentence
+
+KINDS = {
+    "fire": "that it fires", "worse": "that it is worse", "resolve": "that it is over", "repeat": "again",
+    "escalate": "as nobody had acknowledged it", "flapping": "that it comes and goes", "event": "that it happened",
+    "digest": "in a digest", "acknowledged": "that somebody sees to it", "direct": "directly, past the ledger",
+    "channel": "of a channel",
+}  # fmt: skip
+"""What was told, by the notice's kind."""
+
+
+def alert_lines(name: str, state: State, width: int) -> Iterator[Line | Linked]:
+    """Everything known of one alert."""
+    alert = state.alerts.get(name)
+    if alert is None:
+        yield (Span(f"Alert {clean(name)} is over for more than a day, or was never there.", "dim"),)
+        return
+    symbol, word, style = SIGNS[alert.severity]
+    phase = {"resolved": f"{alert.ended or 'over'}"}.get(alert.phase, alert.phase)
+    yield (Span(f"{symbol} {word}  ", f"{style} bold"), Span(clean(f"{phase}  {alert.rule}"), "bold"))
+    yield from sentence(safe(alert.summary), width)
+    if alert.data != "ok" and alert.is_open:
+        why = safe(alert.data_why or "its source does not answer")
+        yield from sentence(f"It cannot be seen now: {why}. It stays as it is until it can.", width, "warn")
+    yield ()
+    if alert.advice:
+        yield from wrapped("what to do", safe(alert.advice), width, "accent")
+        yield ()
+    yield from leads(alert, state, width)
+    yield from times(alert, state, width)
+    yield ()
+    yield from known(alert, state, width)
+    yield ()
+    yield from told(alert, state, width)
+    yield ()
+    yield from evidence(alert, width)
+
+
+def leads(alert: Alert, state: State, width: int) -> Iterator[Line | Linked]:
+    """What hides it, what it is about: Enter opens it."""
+    hides = state.alerts.get(alert.inhibited_by or "")
+    if hides is not None:
+        yield Linked(Link("alert", hides.id), (*lead("hidden by"), words(f"{hides.rule}: {hides.summary}", width)))
+    if alert.run is not None and alert.run in state.runs:
+        yield Linked(Link("run", alert.run), (*lead("run"), words(alert.run, width)))
+        job = state.jobs.get(state.runs[alert.run].job or "")
+        if job is not None:
+            yield Linked(Link("job", job.key), (*lead("job"), words(f"{job.id} {job.name}", width)))
+    if alert.node is not None and (alert.node in state.nodes or f"node:{alert.node}" in state.sources):
+        yield Linked(Link("node", alert.node), (*lead("node"), words(alert.node, width)))
+    hidden = [one for one in state.alerts.values() if one.inhibited_by == alert.id and one.is_open]
+    for place, one in enumerate(hidden[:8]):
+        label = "" if place else "hides"
+        yield Linked(Link("alert", one.id), (*lead(label), words(f"{one.rule}: {one.summary}", width)))
+    if len(hidden) > 8:
+        yield pair("", f"and {len(hidden) - 8} more", width, "dim")
+    yield pair("subject", safe(alert.subject), width)
+
+
+AT_MOST = 5
+
+
+def alerts_of(run: str, state: State, width: int) -> Iterator[Line | Linked]:
+    """What fires of a run, the worst first: Enter opens one."""
+    firing = [one for one in state.alerts.values() if one.run == run and one.is_firing]
+    firing.sort(key=lambda one: (STANDINGS.index(standing(one, state.at)), *ORDERS["worst"](one)))
+    for place, one in enumerate(firing[:AT_MOST]):
+        mark, word = sign(one, state.at), severity(one, state.at)
+        said = words(f"{one.rule}: {one.summary}", width - 7)
+        head = Span(f"{mark.text} {word.text} ", word.style)
+        yield Linked(Link("alert", one.id), (*lead("" if place else "alerts"), head, said))
+    if len(firing) > AT_MOST:
+        yield pair("", f"and {len(firing) - AT_MOST} more: 5 shows all", width, "dim")
+
+
+def words(text: str, width: int) -> Span:
+    return Span(shorten(safe(text), width - LABEL), "accent")
+
+
+def times(alert: Alert, state: State, width: int) -> Iterator[Line]:
+    """Since when, and until when."""
+    now = state.at
+    yield pair("since", moment(alert.since, now), width)
+    if alert.fired_at is not None and alert.fired_at - alert.since >= 1.0:
+        yield pair("fired", moment(alert.fired_at, now), width)
+    if alert.resolved_at is not None:
+        lasted = "" if alert.event else f"; it lasted {duration(max(0.0, alert.resolved_at - alert.since))}"
+        yield pair("over", moment(alert.resolved_at, now) + lasted, width)
+    elif alert.clear_since is not None:
+        yield pair("ending", f"not found for {calm_age(now - alert.clear_since)}; over when it stays so", width)
+    elif alert.is_open:
+        yield pair("last found", f"{calm_age(max(0.0, now - alert.found_at))} ago", width)
+    if alert.sources:
+        yield pair("seen by", safe(", ".join(alert.sources)), width, "dim")
+
+
+def known(alert: Alert, state: State, width: int) -> Iterator[Line]:
+    """Who has taken it on, and what keeps it from being told."""
+    now = state.at
+    if alert.acknowledged_by is not None:
+        at = "" if alert.acknowledged_at is None else f", {calm_age(max(0.0, now - alert.acknowledged_at))} ago"
+        yield pair("acknowledged", clean(f"by {alert.acknowledged_by}{at}: not repeated, not taken further"), width)
+    elif alert.is_firing and not alert.event:
+        yield pair(
+            "acknowledged", "by nobody yet: a acknowledges it", width, "warn" if alert.severity != "info" else ""
+        )
+    if is_muted(alert, now):
+        why = f": {alert.muted_why}" if alert.muted_why else ""
+        yield pair("muted", clean(f"for {duration((alert.muted_until or now) - now)} more{why}"), width, "accent")
+        for one in silences(state):
+            if matches(one, alert):
+                by = "a maintenance window of trainmon.toml" if one.window else f"by {one.by}"
+                yield pair("", clean(f"{matched(one)}, {by}"), width, "dim")
+    if alert.flapping:
+        yield pair("flapping", "it comes and goes: told once, then when it stays", width, "warn")
+
+
+def told(alert: Alert, state: State, width: int) -> Iterator[Line]:
+    """What became of it on each channel; where it was told nowhere, why not."""
+    found = worst_delivery_first(alert)
+    for place, one in enumerate(found):
+        yield from delivery("" if place else "told", one, state.at, width)
+    if not found:
+        yield from wrapped("told", untold(alert, state), width, "warn" if alert.is_firing else "dim")
+    yield from wrapped("who tells", who_tells(state), width, "dim")
+
+
+def delivery(label: str, one: Delivery, now: Instant, width: int) -> Iterator[Line]:
+    """`sent ntfy 14:02:11, that it fires: <what the channel said>`"""
+    of = KINDS.get(one.kind, one.kind)
+    merged = " with others in one message" if one.state == "merged" else ""
+    said = f": {one.words}" if one.words else ""
+    style = DELIVERY[one.state][1]
+    yield from wrapped(label, safe(f"{delivered(one, now).text}{merged}, {of}{said}"), width, style)
+
+
+def untold(alert: Alert, state: State) -> str:
+    """Why no channel was told."""
+    if alert.phase == "pending":
+        return "to nobody: it is not sure yet"
+    if alert.inhibited_by is not None:
+        return "to nobody: what hides it is told in its stead"
+    if is_muted(alert, state.at):
+        return "to nobody: it is muted"
+    if state.duty.holder == "nobody":
+        return "to nobody"
+    if alert.told_at is not None:
+        return f"handed over {calm_age(max(0.0, state.at - alert.told_at))} ago; no channel has answered yet"
+    return "to nobody: no channel wants what is of this kind and severity"
+
+
+def evidence(alert: Alert, width: int) -> Iterator[Line]:
+    """The lines or values that it was found by."""
+    if not alert.evidence:
+        return
+    yield (Span("evidence", "dim"),)
+    for line in alert.evidence:
+        yield from sentence(safe(line), width)

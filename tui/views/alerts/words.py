@@ -1,0 +1,242 @@
+"""Alerts in short words: how bad, since when, who knows, whether it was told. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Literal
+
+from trainmon.lib.clock import Instant
+from trainmon.lib.text import clean, counted
+from trainmon.model.alert import SEVERITIES, Alert, Channel, Delivery, Duty, Severity, Silence
+from trainmon.model.state import State
+from tui.style.format import calm_age, duration
+from tui.style.spans import Span
+from tui.style.symbols import CRIT, DONE, DOT, PAUSED, WAITING, WARN
+
+SIGNS: Mapping[Severity, tuple[str, str, str]] = {
+    "critical": (CRIT, "CRIT", "crit"),
+    "warning": (WARN, "WARN", "warn"),
+    "info": (DOT, "INFO", "accent"),
+}
+"""Of each severity its symbol, its word and its style."""
+
+Standing = Literal["open", "ending", "acknowledged", "muted", "hidden", "pending", "over"]
+STANDINGS: tuple[Standing, ...] = ("open", "ending", "acknowledged", "muted", "hidden", "pending", "over")
+"""What a person has to do with it, the most first: open is what nobody has taken on, ending what is found no more and
+is over when it stays so."""
+
+
+def standing(alert: Alert, now: Instant) -> Standing:
+    if not alert.is_open or is_seen(alert):
+        return "over"
+    if not alert.is_firing:
+        return "pending"
+    if alert.inhibited_by is not None:
+        return "hidden"
+    if is_muted(alert, now):
+        return "muted"
+    if alert.acknowledged_by is not None:
+        return "acknowledged"
+    return "open" if alert.phase == "firing" else "ending"
+
+
+def is_seen(alert: Alert) -> bool:
+    """Whether it only happened, and somebody has said that they know."""
+    return alert.event and alert.acknowledged_by is not None
+
+
+def is_muted(alert: Alert, now: Instant) -> bool:
+    return alert.muted_until is not None and alert.muted_until > now
+
+
+def urgent(alerts: Iterable[Alert], now: Instant) -> list[Alert]:
+    """What somebody must look at now: the worst first, of those the one that has waited longest."""
+    found = [one for one in alerts if one.severity != "info" and standing(one, now) == "open"]
+    return sorted(found, key=lambda one: (SEVERITIES.index(one.severity), one.fired_at or one.since, one.id))
+
+
+class _Kept:
+    """The last that was found of one State: a header, a strip and four panes ask the same in one paint."""
+
+    alerts: Mapping[str, Alert] = {}
+    at: Instant = -1.0
+    found: tuple[Alert, ...] = ()
+
+
+def most_urgent(state: State) -> tuple[Alert, ...]:
+    """What is urgent of a State; looked for once a State."""
+    if _Kept.alerts is not state.alerts or _Kept.at != state.at:
+        _Kept.alerts, _Kept.at = state.alerts, state.at
+        _Kept.found = tuple(urgent(state.alerts.values(), state.at))
+    return _Kept.found
+
+
+def sign(alert: Alert, now: Instant) -> Span:
+    """Its symbol: what is over, or is ending, or is not sure yet, has another."""
+    symbol, _, style = SIGNS[alert.severity]
+    if alert.phase == "resolved":
+        return Span(DONE, "dim" if alert.event or alert.ended not in (None, "over") else "ok")
+    if alert.phase == "recovering":
+        return Span(PAUSED, style)
+    if alert.phase == "pending":
+        return Span(WAITING, "dim")
+    return Span(symbol, style if standing(alert, now) == "open" else "dim")
+
+
+def severity(alert: Alert, now: Instant) -> Span:
+    """`CRIT`: the word beside the colour."""
+    _, word, style = SIGNS[alert.severity]
+    return Span(word, style if standing(alert, now) == "open" else "dim")
+
+
+# ---- who knows -------------------------------------------------------------------------------------------------------
+
+DELIVERY: Mapping[str, tuple[str, str]] = {
+    "dead": ("dead", "crit"),
+    "retrying": ("retrying", "warn"),
+    "waiting": ("waits", ""),
+    "sending": ("sending", ""),
+    "sent": ("sent", "ok"),
+    "merged": ("sent", "ok"),
+    "stopped": ("not sent", "dim"),
+}
+"""Of each state of a delivery its word and style, the one that needs a person first."""
+
+
+def moment(at: Instant, now: Instant) -> str:
+    """14:02:11 today, `Sep 21 14:02` before; UTC, as in the header."""
+    form = "%H:%M:%S" if now - at < 43_200 else "%b %d %H:%M"
+    return datetime.fromtimestamp(at, UTC).strftime(form)
+
+
+def delivered(one: Delivery, now: Instant) -> Span:
+    """`sent ntfy 14:02:11`."""
+    word, style = DELIVERY[one.state]
+    return Span(clean(f"{word} {one.channel} {moment(one.at, now)}", 80), style)
+
+
+def worst_delivery_first(alert: Alert) -> list[Delivery]:
+    order = list(DELIVERY)
+    return sorted(alert.delivery, key=lambda one: (order.index(one.state), -one.at))
+
+
+def is_trouble(one: Delivery) -> bool:
+    return one.state in ("dead", "retrying")
+
+
+def marks(alert: Alert, state: State) -> list[Span]:
+    """What else must be known of it, the weightiest first: `ack ana`, `muted 43m`, `hidden by node-unreachable`."""
+    now, found = state.at, list[Span]()
+    if not alert.is_open:
+        return [Span(clean(alert.ended or "over", 60), "dim")]
+    if alert.phase == "pending":
+        found.append(Span("pending", "dim"))
+    if alert.inhibited_by is not None:
+        hides = state.alerts.get(alert.inhibited_by)
+        found.append(Span("hidden" if hides is None else clean(f"hidden by {hides.rule}", 60), "dim"))
+    if is_muted(alert, now):
+        found.append(Span(f"muted {duration((alert.muted_until or now) - now)}", "accent"))
+    if alert.acknowledged_by is not None:
+        found.append(Span(clean(f"ack {alert.acknowledged_by}", 40), "accent"))
+    if alert.data != "ok":
+        found.append(Span("not seen now" if alert.data == "stale" else "data error", "warn"))
+    if alert.phase == "recovering":
+        found.append(Span("ending", "dim"))
+    if alert.flapping:
+        found.append(Span("flapping", "warn"))
+    return found
+
+
+# ---- who tells -------------------------------------------------------------------------------------------------------
+
+STUCK_AFTER = 60.0
+"""Whose loop has not gone round for this long tells nobody any more."""
+
+
+def duty_words(duty: Duty, now: Instant) -> Span:
+    """`here ok`, `bastion 9s ok`, `nobody tells`: who tells people of the alerts, and whether its loop goes round."""
+    if duty.holder == "daemon" and duty.at is None:
+        return Span(clean(f"asking {duty.where}", 32))
+    if duty.holder == "nobody":
+        return Span("nobody tells", "warn")
+    ours = duty.holder == "us"
+    name = clean("here" if ours else duty.where or duty.holder, 24)
+    passed = None if duty.at is None else max(0.0, now - duty.at)
+    if passed is not None and passed >= STUCK_AFTER:
+        return Span(f"{name} silent {calm_age(passed)}", "crit")
+    age = "" if ours or passed is None else f" {calm_age(passed - passed % 5)}"
+    return Span(f"{name}{age} {'!' if duty.words else 'ok'}", "warn" if duty.words else "")
+
+
+def telling(state: State) -> Span:
+    """The same of a State: where no channel is in the config, this program tells nobody, however well it is."""
+    told = duty_words(state.duty, state.at)
+    if state.duty.holder == "us" and not state.channels and not told.style:
+        return Span("no channel", "warn" if tally(state) else "")
+    return told
+
+
+def broken(channels: Iterable[Channel]) -> list[Channel]:
+    """Those that deliver nothing."""
+    return [one for one in channels if one.state == "broken"]
+
+
+def who_tells(state: State) -> str:
+    """The same in a sentence, with the channels."""
+    duty, names = state.duty, [f"{one.name} ({one.type})" for one in state.channels.values()]
+    by = f" by {', '.join(names)}" if names else ", but no [[notify]] is in trainmon.toml"
+    match duty.holder:
+        case "nobody":
+            said = "Nobody is told of alerts: they are shown here alone"
+        case "us":
+            said = f"This program tells{by}"
+        case "other":
+            said = f"Another program on this machine ({duty.where}) tells{by}"
+        case "daemon":
+            said = f"The daemon on {duty.where} tells{by}; this program only shows, toasts and rings"
+    return clean(said + (f". {duty.words}" if duty.words else ""), 400)
+
+
+# ---- what is muted ---------------------------------------------------------------------------------------------------
+
+
+def matched(silence: Silence) -> str:
+    """`rule gpu-hot on gpu:gpu-003/5`: what it does not let be told."""
+    parts = [f"rule {silence.rule}" if silence.rule else "everything"]
+    parts += [f"on {silence.subject}"] if silence.subject else []
+    parts += [f"of run {silence.run}"] if silence.run else []
+    parts += [f"on node {silence.node}"] if silence.node else []
+    return clean(" ".join(parts), 200)
+
+
+def silences(state: State) -> list[Silence]:
+    """Those in force, the one that ends first first."""
+    now = state.at
+    found = [one for one in state.silences.values() if one.ended_at is None and one.until > now]
+    return sorted(found, key=lambda one: (one.until, one.id))
+
+
+def matches(silence: Silence, alert: Alert) -> bool:
+    """Every part that is given must match."""
+    wanted = (silence.rule, silence.subject, silence.run, silence.node)
+    there = (alert.rule, alert.subject, alert.run, alert.node)
+    return all(want is None or want == have for want, have in zip(wanted, there, strict=True))
+
+
+def tally(state: State) -> tuple[Span, ...]:
+    """`2 CRIT`, `1 WARN`: what fires and is neither hidden nor muted nor taken on."""
+    found = most_urgent(state)
+    counts = [(level, sum(one.severity == level for one in found)) for level in SEVERITIES[:2]]
+    return tuple(Span(f"{number} {SIGNS[level][1]}", SIGNS[level][2]) for level, number in counts if number)
+
+
+def summed(state: State) -> str:
+    """`2 critical  1 warning  3 acknowledged`: all that are open, for a title."""
+    now = state.at
+    stands = [(one.severity, at) for one in state.alerts.values() if (at := standing(one, now)) != "over"]
+    bad, at_all = Counter(level for level, at in stands if at == "open"), Counter[str](at for _, at in stands)
+    words = [f"{bad[level]} {level}" for level in SEVERITIES if bad[level]]
+    words += [f"{at_all[name]} {name}" for name in STANDINGS[1:-1] if at_all[name]]
+    return "  ".join(words) or (counted(len(stands), "alert") if stands else "none")

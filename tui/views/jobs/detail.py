@@ -1,0 +1,168 @@
+"""One job in full, as lines: what it does and why, where it leads, and every field of it in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from trainmon.analysis.runs.exit_status import needed_to_save
+from trainmon.lib.clock import Instant
+from trainmon.lib.text import cells, clean, duration, shorten
+from trainmon.model.job import Job
+from trainmon.model.state import Run, State
+from trainmon.slurm import reasons as jobs
+from tui.style.format import NOT_APPLICABLE, UNKNOWN, VERDICTS, calm_age, count, since, whole
+from tui.style.spans import Span
+from tui.views.facts import LABEL, lead, pair, safe, wrapped
+from tui.views.jobs.node_words import folded, node_state
+from tui.views.jobs.rows import run_of
+from tui.views.jobs.words import code, is_left_behind, left, sign, spent, why
+from tui.widgets.links import Line, Link, Linked, sentence
+
+NODES_SHOWN = 64
+"""Nodes that have a line each; a job of a thousand must not hide its own fields."""
+
+
+def job_lines(key: str, state: State, width: int) -> Iterator[Line | Linked]:
+    """Everything known of one job."""
+    job, now = state.jobs.get(key), state.at
+    if job is None:
+        yield (Span(f"Job {clean(key.partition('/')[2])} is not known any more.", "dim"),)
+        return
+    found = sign(job)
+    word = "not in the queue any more" if is_left_behind(job) else job.state.lower().replace("_", " ")
+    yield (Span(f"{found.text} {clean(word)}", f"{found.style} bold"),)
+    yield from silence(job, state, width)
+    yield from sentence(why(job, now).text or "runs", width)
+    yield ()
+    yield from leads(job, state, width)
+    yield ()
+    yield from times(job, state, width)
+    yield ()
+    yield from fields(job, now, width)
+
+
+def silence(job: Job, state: State, width: int) -> Iterator[Line]:
+    """That its scheduler does not answer now, and what follows is what was."""
+    source = state.sources.get(f"slurm:{job.cluster}")
+    if source is not None and source.health in ("late", "down"):
+        words = f"Slurm has not answered for {since(source.seen_at, state.at)}; this is what was: {source.error or ''}"
+        yield from sentence(safe(words).rstrip(": "), width, "warn")
+
+
+def leads(job: Job, state: State, width: int) -> Iterator[Line | Linked]:
+    """Its run, its nodes, its log: Enter opens them."""
+    run = run_of(state.runs.values()).get(job.key)
+    if run is not None:
+        symbol, look = VERDICTS[run.verdict]
+        words = f"  {symbol} {run.verdict}"
+        name = shorten(clean(run.name), width - LABEL - cells(words))
+        yield Linked(Link("run", run.name), (*lead("run"), Span(name, "accent"), Span(words, look)))
+    yield from node_links("nodes", job.nodes, state, width)
+    if not job.nodes:
+        yield pair("nodes", f"{UNKNOWN if job.node_count is None else job.node_count} wanted", width, "dim")
+    log = clean(job.stdout or "")
+    if run is not None and run.log is not None and run.log.path is not None and run.log.path == job.stdout:
+        yield Linked(Link("log", run.name), (*lead("log"), Span(shorten(log, width - LABEL), "accent")))
+    elif log:
+        yield from wrapped("log", log, width)
+
+
+def node_links(name: str, names: tuple[str, ...], state: State, width: int) -> Iterator[Line | Linked]:
+    """A line a node, with what its GPUs and its scheduler say."""
+    for place, node in enumerate(names[:NODES_SHOWN]):
+        words = node_words(node, state)
+        room = width - LABEL - sum(cells(span.text) for span in words)
+        yield Linked(
+            Link("node", node), (*lead("" if place else name), Span(shorten(clean(node), room), "accent"), *words)
+        )
+    if len(names) > NODES_SHOWN:
+        yield pair("", f"and {len(names) - NODES_SHOWN} more", width, "dim")
+
+
+def node_words(name: str, state: State) -> Line:
+    """`  8 GPUs  max 64°C  1 lost or in error!`, or since when it is silent."""
+    source, node = state.sources.get(f"node:{name}"), state.nodes.get(name)
+    if source is None and node is None:
+        return (Span("  not watched", "dim"),)
+    if source is None or node is None or source.health != "ok":
+        seen = source.seen_at if source is not None else None
+        off = source is not None and source.health == "off"
+        heard = "off" if off else f"heard {since(seen, state.at)} ago" if seen is not None else "not heard"
+        return (Span(f"  {heard}", "dim" if off else "warn"),)
+    hot = max((gpu.temperature_c for gpu in node.gpus if gpu.temperature_c is not None), default=None)
+    lost = sum(gpu.state != "ok" for gpu in node.gpus)
+    told = state.scheduler_nodes.get(name)
+    return (
+        Span(f"  {len(node.gpus)} GPUs" + (f"  max {hot}°C" if hot is not None else ""), "dim"),
+        Span(f"  {lost} lost or in error!" if lost else "", "crit"),
+        Span("" if told is None or told.is_usable else f"  {node_state(told).partition(',')[0]}!", "warn"),
+    )
+
+
+def times(job: Job, state: State, width: int) -> Iterator[Line]:
+    """When it came, began and ends; whether what is left of it suffices to save once more."""
+    now = state.at
+    yield pair("submitted", moment(job.submitted_at, now), width)
+    if job.stage != "waiting" or job.started_at is not None:
+        yield pair("last start" if job.stage == "waiting" else "started", moment(job.started_at, now), width)
+    if job.stage == "waiting":
+        yield pair("starts", moment(job.starts_at, now), width)
+    if job.stage == "ended":
+        yield pair("ended", moment(job.ends_at, now), width)
+    if job.stage in ("running", "ended"):
+        yield pair("ran" if job.stage == "ended" else "runs for", whole(spent(job, now)), width)
+    limit = "none, or not known" if job.time_limit_s is None else duration(job.time_limit_s)
+    yield pair("time limit", limit, width)
+    yield from time_left(job, run_of(state.runs.values()).get(job.key), now, width)
+
+
+def time_left(job: Job, run: Run | None, now: Instant, width: int) -> Iterator[Line]:
+    """What is left of a running job, against twice one step and one save."""
+    seconds = left(job, now)
+    if seconds is None:
+        return
+    needed = None if run is None else needed_to_save(run)
+    if needed is None:
+        yield pair("time left", duration(seconds), width)
+    elif seconds < needed:
+        yield pair("time left", f"{duration(seconds)}: to save it needs {duration(needed)}!", width, "crit")
+    else:
+        yield pair("time left", f"{duration(seconds)}; to save it needs {duration(needed)}", width)
+
+
+def moment(at: Instant | None, now: Instant) -> str:
+    """`2026-09-21 11:13 UTC, 3h ago`."""
+    if at is None:
+        return UNKNOWN
+    day = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return f"{day}, {calm_age(now - at)} ago" if at <= now else f"{day}, in {duration(at - now)}"
+
+
+def fields(job: Job, now: Instant, width: int) -> Iterator[Line]:
+    """What else Slurm says of it; `?` is what it was not asked yet."""
+    yield pair("job", clean(f"{job.id} ({code(job)}) on {job.cluster}, record {job.number}"), width)
+    if job.is_waiting_array:
+        yield pair("elements", f"{job.elements} wait", width)
+    yield pair("name", clean(job.name), width)
+    yield pair("user", clean(f"{job.user}, account {job.account or NOT_APPLICABLE}"), width)
+    where = f"{job.partition or UNKNOWN}, QOS {job.qos or NOT_APPLICABLE}, priority {count(job.priority)}"
+    yield pair("partition", clean(where), width)
+    yield pair("restarts", count(job.restarts), width, "" if job.restarts is None else "bold" if job.restarts else "")
+    may = {None: UNKNOWN, True: "yes", False: "no: it was submitted so, or its cluster says so"}[job.requeue]
+    yield pair("may requeue", may, width)
+    if job.reason:
+        yield pair("reason", clean(job.reason), width)
+    if job.dependency:
+        words = jobs.depends(job.dependency)
+        yield from wrapped("dependency", clean(f"{job.dependency}" + (f": {words}" if words else "")), width)
+    if job.excluded:
+        yield from wrapped("excluded", clean(folded(job.excluded)), width)
+    if job.exit_code is not None and job.stage == "ended":
+        yield pair("exit code", clean(job.exit_code), width)
+    for name, text in (("workdir", job.workdir), ("command", job.command), ("stderr", job.stderr),
+                       ("comment", job.comment)):  # fmt: skip
+        if text and not (name == "stderr" and text == job.stdout):
+            yield from wrapped(name, safe(text), width)
+    asked = "not asked yet" if job.detail_at is None else f"asked {calm_age(now - job.detail_at)} ago"
+    yield pair("details", asked, width, "dim")

@@ -1,0 +1,112 @@
+"""One job in a few cells: its two letters, its sign, why it is where it is, and its times. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib.text import clean
+from trainmon.model.job import Job
+from trainmon.slurm import reasons as jobs
+from tui.style.format import UNKNOWN, since, whole
+from tui.style.spans import Span
+from tui.style.symbols import CRIT, DEAD, DONE, OK, PAUSED, WAITING, WARN
+from tui.views.jobs.node_words import folded
+
+CODES = {
+    "BOOT_FAIL": "BF", "CANCELLED": "CA", "COMPLETED": "CD", "COMPLETING": "CG", "CONFIGURING": "CF", "DEADLINE": "DL",
+    "FAILED": "F", "LAUNCH_FAILED": "LF", "NODE_FAIL": "NF", "OUT_OF_MEMORY": "OOM", "PENDING": "PD",
+    "POWER_UP_NODE": "PN", "PREEMPTED": "PR", "RECONFIG_FAIL": "RG", "REQUEUED": "RQ", "REQUEUE_FED": "RF",
+    "REQUEUE_HOLD": "RH", "RESIZING": "RS", "RESV_DEL_HOLD": "RD", "REVOKED": "RV", "RUNNING": "R", "SIGNALING": "SI",
+    "SPECIAL_EXIT": "SE", "STAGE_OUT": "SO", "STOPPED": "ST", "SUSPENDED": "S", "TIMEOUT": "TO", "UPDATE_DB": "UD",
+    "EXPEDITING": "EX",
+}  # fmt: skip
+"""Slurm's short codes (squeue(1), JOB STATE CODES)."""
+
+FAILED = frozenset({"BOOT_FAIL", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "RECONFIG_FAIL", "TIMEOUT"})
+STILL = frozenset({"STOPPED", "SUSPENDED"})
+"""States that hold the nodes and do nothing."""
+
+NEVER_LOOKS = {"JobHeldUser": "dim", "JobHeldAdmin": "warn"}
+"""Of the reasons that no waiting cures, one that a person chose is no alarm."""
+
+
+def code(job: Job) -> str:
+    """`R`, `PD`, `CG`: what squeue shows."""
+    return CODES.get(job.state, job.state[:3])
+
+
+def is_left_behind(job: Job) -> bool:
+    """Whether the queue does not list it any more, and nobody has said how it ended."""
+    return job.gone_at is not None and job.stage != "ended"
+
+
+def is_held(job: Job) -> bool:
+    return job.reason in {"JobHeldUser", "JobHeldAdmin"}
+
+
+def sign(job: Job) -> Span:
+    """A job's symbol, with its style."""
+    if is_left_behind(job) or job.stage == "unknown":
+        return Span(UNKNOWN, "warn")
+    if job.stage == "waiting":
+        return Span(WARN if style_of_wait(job) == "warn" else WAITING, style_of_wait(job))
+    if job.stage == "running":
+        return Span(WARN, "warn") if job.state in STILL else Span(OK if job.state == "RUNNING" else PAUSED, "ok")
+    if job.state == "COMPLETED":
+        return Span(DONE, "dim")
+    return Span(CRIT, "crit") if job.state in FAILED else Span(DEAD, "dim")
+
+
+def style_of_wait(job: Job) -> str:
+    """How much a reason to wait needs a person."""
+    return NEVER_LOOKS.get(job.reason or "", "warn" if jobs.is_for_good(job.reason) else "dim")
+
+
+def why(job: Job, now: Instant) -> Span:
+    """Where it runs, why it waits, how it ended, in words."""
+    if is_left_behind(job):
+        return Span(f"gone from the queue {since(job.gone_at, now)} ago; was {job.state}", "warn")
+    if job.stage == "waiting":
+        style = style_of_wait(job)
+        return Span(clean(jobs.waits(job, now)), "" if style == "dim" else style)
+    if job.stage == "ended":
+        ago = "" if job.ends_at is None else f" {since(job.ends_at, now)} ago"
+        return Span(clean(jobs.ended(job)) + ago, "crit" if job.state in FAILED else "dim")
+    if job.stage == "unknown":
+        return Span(clean(f"Slurm says {job.state}"), "warn")
+    state = "" if job.state == "RUNNING" else job.state.lower().replace("_", " ")
+    where = f"on {clean(folded(job.nodes))}" if job.nodes else ""
+    return Span(", ".join(part for part in (state, where) if part), "warn" if job.state in STILL else "")
+
+
+def short_wait(job: Job, now: Instant) -> str:
+    """Why a job waits, in at most 16 cells."""
+    if job.reason == "BeginTime" and job.starts_at is not None:
+        begins = job.starts_at - now
+        return f"starts in {whole(begins)}" if begins >= 1 else "starts now"
+    if is_held(job):
+        return "held"
+    if job.reason == "Dependency":
+        after = re.findall(r"(?<![\d_])\d+(?:_\d+)?", job.dependency or "")
+        return f"after {after[0]}"[:16] if len(after) == 1 else "after others"
+    if jobs.is_for_good(job.reason):
+        return "will not start!"
+    return {
+        "Resources": "for free nodes", "Priority": "for its priority", "JobArrayTaskLimit": "for its array",
+    }.get(job.reason or "", "waits")  # fmt: skip
+
+
+def left(job: Job, now: Instant) -> Seconds | None:
+    """Of a running job, until its time limit ends it."""
+    if job.stage != "running" or job.gone_at is not None or job.ends_at is None:
+        return None
+    return max(0.0, job.ends_at - now)
+
+
+def spent(job: Job, now: Instant) -> Seconds | None:
+    """How long it runs, or ran."""
+    if job.started_at is None or job.stage not in ("running", "ended"):
+        return None
+    end = job.gone_at or now if job.stage == "running" else job.ends_at or job.gone_at
+    return None if end is None else max(0.0, end - job.started_at)

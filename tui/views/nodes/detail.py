@@ -1,0 +1,278 @@
+"""One node in full, as rows: its GPUs in a table, then what they run, the host, and what its probe says. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from trainmon.lib.clock import Instant
+from trainmon.lib.text import cells, duration, shorten
+from trainmon.model.job import Job, SchedulerNode
+from trainmon.model.state import Gpu, Node, Source
+from tui.style.format import (
+    NOT_APPLICABLE,
+    UNKNOWN,
+    age,
+    count,
+    heat,
+    mib,
+    pad,
+    percent,
+    real,
+    since,
+    slowing,
+    source_words,
+)
+from tui.style.spans import Span
+from tui.style.symbols import DEAD
+from tui.views.facts import LABEL, lead, pair, safe, wrapped
+from tui.views.jobs.node_words import node_look, node_state
+from tui.views.jobs.nodes import reason
+from tui.views.jobs.words import code, left
+from tui.views.nodes.summary import missing
+from tui.widgets.keyed_lines import Row
+from tui.widgets.links import Line, Link, Linked, rows
+
+# ---- the table of GPUs ---------------------------------------------------------------------------------------------
+
+
+class Column(NamedTuple):
+    """A column: its head, its width, and the narrowest table that has it."""
+
+    name: str
+    width: int
+    from_width: int
+    cell: Callable[[Gpu, Instant], Span]
+
+
+def _number(value: float | None, unit: str = "") -> Span:
+    return Span(UNKNOWN, "dim") if value is None else Span(f"{round(value)}{unit}")
+
+
+def _marked(text: str, style: str) -> Span:
+    return Span(text + ("!" if style else ""), style)
+
+
+def _temperature(gpu: Gpu, _now: Instant) -> Span:
+    return _number(None) if gpu.temperature_c is None else _marked(str(gpu.temperature_c), heat(gpu))
+
+
+def _memory(gpu: Gpu, _now: Instant) -> Span:
+    if gpu.memory_used_mib is None:
+        return Span(f"{UNKNOWN}/{mib(gpu.memory_total_mib)}", "dim")
+    return Span(f"{mib(gpu.memory_used_mib)}/{mib(gpu.memory_total_mib)}")
+
+
+def _utilization(gpu: Gpu, _now: Instant) -> Span:
+    return Span(NOT_APPLICABLE, "dim") if gpu.mig else _number(gpu.utilization_pct, "%")
+
+
+def _power(gpu: Gpu, _now: Instant) -> Span:
+    if gpu.power_w is None:
+        return _number(None)
+    return Span(f"{gpu.power_w:.0f}/{UNKNOWN if gpu.power_limit_w is None else f'{gpu.power_limit_w:.0f}'}")
+
+
+def _ecc(gpu: Gpu, _now: Instant) -> Span:
+    if gpu.ecc_uncorrected is None and gpu.ecc_corrected is None:
+        return Span(NOT_APPLICABLE, "dim")
+    text = f"{count(gpu.ecc_uncorrected)}/{count(gpu.ecc_corrected)}"
+    return _marked(text, "crit" if gpu.ecc_uncorrected else "")
+
+
+def _remap(gpu: Gpu, _now: Instant) -> Span:
+    if gpu.remap_failed or gpu.remap_pending:
+        return Span("failed!", "crit") if gpu.remap_failed else Span("pending!", "warn")
+    return Span(NOT_APPLICABLE if gpu.remap_failed is None else "no", "dim")
+
+
+def _mig(gpu: Gpu, _now: Instant) -> Span:
+    return Span(NOT_APPLICABLE, "dim") if gpu.mig is None else Span("on") if gpu.mig else Span("off", "dim")
+
+
+def _xid(gpu: Gpu, now: Instant) -> Span:
+    if gpu.last_xid is None:
+        return Span("none", "dim")
+    return Span(f"{gpu.last_xid} {since(gpu.last_xid_at, now)}!", "warn")
+
+
+COLUMNS = (
+    Column("GPU", 4, 0, lambda gpu, _: Span(str(gpu.index), "bold")),
+    Column("°C", 6, 0, _temperature),
+    Column("HBM", 5, 50, lambda gpu, _: _number(gpu.memory_temperature_c)),
+    Column("margin", 8, 64, lambda gpu, _: _number(gpu.temperature_margin_c)),
+    Column("memory", 11, 0, _memory),
+    Column("util", 6, 0, _utilization),
+    Column("watt", 9, 40, _power),
+    Column("MHz", 6, 56, lambda gpu, _: _number(gpu.sm_clock_mhz)),
+    Column("ECC u/c", 9, 74, _ecc),
+    Column("remap", 9, 104, _remap),
+    Column("MIG", 5, 104, _mig),
+    Column("Xid", 9, 76, _xid),
+)
+
+
+def columns(width: int) -> tuple[Column, ...]:
+    return tuple(column for column in COLUMNS if column.from_width <= width)
+
+
+def gpu_head(width: int) -> tuple[Span, ...]:
+    names = "".join(column.name.rjust(column.width) for column in columns(width))
+    return (Span(shorten(f"{names}  slowed by", width), "head"),)
+
+
+def gpu_rows(node: Node, now: Instant, width: int, *, stale: bool) -> list[Row]:
+    """A line a GPU; a lost one says so, one that never came has a line too."""
+    rows = [_gpu_row(gpu, now, width, stale=stale) for gpu in node.gpus]
+    never = (Span(f"   {DEAD}  ", "crit"), Span(shorten("promised by the driver, never seen", width - 6), "crit"))
+    return rows + [Row(f"missing{number}", never) for number in range(missing(node))]
+
+
+def _gpu_row(gpu: Gpu, now: Instant, width: int, *, stale: bool) -> Row:
+    key = str(gpu.index)
+    if gpu.state != "ok":
+        xid = f"  Xid {gpu.last_xid} {since(gpu.last_xid_at, now)} ago" if gpu.last_xid is not None else ""
+        words = f"{gpu.state.upper()}  {safe(gpu.error or '')}{xid}"
+        return Row(key, (Span(f"{gpu.index:>4}", "bold"), Span("  " + shorten(words, width - 6), "crit")))
+    spans, taken = [], 0
+    for column in columns(width):
+        cell = column.cell(gpu, now)
+        spans.append(Span(cell.text.rjust(column.width), "dim" if stale else cell.style))
+        taken += max(column.width, cells(cell.text))
+    slowed = slowing(gpu.throttle)
+    text = ", ".join(slowed or gpu.throttle)
+    if text and width - taken > 6:
+        spans.append(Span("  " + shorten(text, width - taken - 2), "warn" if slowed and not stale else "dim"))
+    return Row(key, tuple(spans))
+
+
+# ---- processes, host, probe ----------------------------------------------------------------------------------------
+
+
+class Scheduled(NamedTuple):
+    """What the scheduler says of a node, and the jobs that it runs there."""
+
+    node: SchedulerNode | None = None
+    jobs: tuple[Job, ...] = ()
+
+
+UNTOLD = Scheduled()
+
+
+def facts(
+    name: str, node: Node | None, source: Source | None, now: Instant, width: int, told: Scheduled = UNTOLD
+) -> list[Row]:
+    """All that is not in the table, by sections; the jobs are links."""
+    lines: list[Line | Linked] = [*source_lines(source, now, width), *scheduler_lines(node, told, now, width)]
+    if node is not None:
+        lines += [*process_lines(node, width), *host_lines(node, now, width), *probe_lines(node, width)]
+    if not lines:
+        lines = [(Span(f"{safe(name)} is not watched any more.", "dim"),)]
+    return rows(lines)
+
+
+def source_lines(source: Source | None, now: Instant, width: int) -> Iterator[Line]:
+    """How the connection is; when it is well, only since when it is silent, and what it grumbled."""
+    if source is None:
+        return
+    if source.health != "ok":
+        words = source_words(source, now)
+        yield from wrapped("connection", safe(words.text), width, words.style or "warn")
+        if source.hint:
+            yield from wrapped("what to do", safe(source.hint), width)
+        if source.retry_at is not None and source.retry_at > now:
+            yield pair("next try", f"in {age(source.retry_at - now)}", width)
+    else:
+        yield pair("connection", f"{source.phase}, every {source.period:g} s", width)
+    if source.bad_lines:
+        yield pair("bad lines", f"{count(source.bad_lines)} of the probe were not understood", width, "warn")
+    if source.stderr:
+        yield pair("stderr", safe(source.stderr), width, "warn")
+
+
+def scheduler_lines(node: Node | None, told: Scheduled, now: Instant, width: int) -> Iterator[Line | Linked]:
+    """Whether jobs are put there, why not, and those that run there."""
+    if told.node is not None:
+        because = reason(told.node, now)
+        words = node_state(told.node) + (f": {because}" if because else "")
+        yield from wrapped("scheduler", safe(words), width, node_look(told.node))
+        if told.node.partitions:
+            yield pair("partitions", safe(", ".join(told.node.partitions)), width)
+    elif node is not None and node.scheduler_state:
+        because = f": {node.scheduler_reason}" if node.scheduler_reason else ""
+        yield from wrapped("scheduler", safe(f"{node.scheduler_state}{because}"), width)
+    for place, job in enumerate(told.jobs):
+        seconds = left(job, now)
+        time = f", {duration(seconds)} left" if seconds is not None else ""
+        rest = shorten(safe(f"  {job.id} of {job.user}, {code(job)}{time}"), max(0, width - LABEL - 8))
+        name = shorten(safe(job.name), width - LABEL - cells(rest))
+        yield Linked(Link("job", job.key), (*lead("" if place else "jobs"), Span(name, "accent"), Span(rest)))
+
+
+PROCESSES = 64
+"""Lines of processes at most: a node shared by many users must not hide its own facts."""
+
+
+def process_lines(node: Node, width: int) -> Iterator[Line]:
+    """Who uses which GPU, and with what."""
+    running = [(gpu, process) for gpu in node.gpus for process in gpu.processes]
+    yield ()
+    if not running:
+        yield (Span("No process holds GPU memory, as far as the driver tells.", "dim"),)
+        return
+    yield (Span(shorten(f"{'GPU':>4}{'pid':>9}  {'user':<12}{'memory':>8}  command", width), "head"),)
+    for gpu, process in running[:PROCESSES]:
+        user = pad(shorten(safe(process.user or UNKNOWN), 11), 12)
+        front = f"{gpu.index:>4}{process.pid:>9}  {user}{mib(process.memory_mib):>8}  "
+        command = shorten(safe(process.command or UNKNOWN), max(0, width - cells(front)))
+        yield (Span(shorten(front, width)), Span(command, "accent"))
+    if len(running) > PROCESSES:
+        yield (Span(f"and {len(running) - PROCESSES} more", "dim"),)
+
+
+def host_lines(node: Node, now: Instant, width: int) -> Iterator[Line]:
+    """Load, memory, and counters that should not grow."""
+    yield ()
+    cpus = UNKNOWN if node.cpu_count is None else str(node.cpu_count)
+    yield pair("load", f"{real(node.load1, 1)} on {cpus} CPUs", width)
+    used = percent(node.memory_used_mib, node.memory_total_mib)
+    yield pair("memory", f"{mib(node.memory_used_mib)} of {mib(node.memory_total_mib)} used ({used})", width)
+    yield pair("booted", UNKNOWN if node.boot_time is None else f"{since(node.boot_time, now)} ago", width)
+    yield pair("OOM kills", f"{count(node.oom_kills)} since boot", width, "warn" if node.oom_kills else "")
+    yield pair("net errors", f"{count(node.network_errors)} since boot", width)
+    yield from infiniband_lines(node, width)
+
+
+def infiniband_lines(node: Node, width: int) -> Iterator[Line]:
+    """Ports that are well share a line; the others have one each."""
+    well = [port for port in node.infiniband if port.state == "ACTIVE" and not port.link_downed and not port.errors]
+    if well:
+        yield pair("InfiniBand", f"{len(well)} of {len(node.infiniband)} ports active without errors", width)
+    for port in node.infiniband:
+        if port in well:
+            continue
+        words = (
+            f"{port.port} {port.state or UNKNOWN}, link down {count(port.link_downed)}×, errors {count(port.errors)}"
+        )
+        yield pair("InfiniBand", safe(words), width, "warn")
+
+
+SKEW = 2.0
+"""Seconds by which a clock must be off before it is worth a colour."""
+
+
+def probe_lines(node: Node, width: int) -> Iterator[Line]:
+    """How the node is read, and what cannot be read."""
+    yield ()
+    names = sorted({safe(gpu.name) for gpu in node.gpus if gpu.name})
+    yield pair("GPUs", f"{len(node.gpus)} × {', '.join(names) or UNKNOWN}", width)
+    yield pair("read by", f"{node.probe}, driver {safe(node.driver or UNKNOWN)}", width)
+    if node.note:
+        yield pair("note", safe(node.note), width)
+    for part, trouble in node.troubles.items():
+        yield pair(f"{safe(part)} fails", safe(trouble), width, "warn")
+    if node.clock_skew_s is not None:
+        off = abs(node.clock_skew_s) >= SKEW
+        way = "ahead of" if node.clock_skew_s > 0 else "behind"
+        words = f"{abs(node.clock_skew_s):.1f} s {way} ours" if off else "agrees with ours"
+        yield pair("clock", words, width, "warn" if off else "")

@@ -1,0 +1,252 @@
+"""The GPU grid as rows: one line a node, one cell a GPU. Pure, but for the cache that makes calm nodes free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib.text import cells as cells_of
+from trainmon.lib.text import clean, natural, shorten
+from trainmon.model.state import Node, Source, State
+from tui.style.format import mib, pad, source_words
+from tui.style.spans import Span
+from tui.style.symbols import CRIT, DEAD, WARN
+from tui.views.nodes.cells import NO_CELL, UNKNOWN_CELL, Metric, fit, gpu_cells
+from tui.views.nodes.filter import matcher
+from tui.views.nodes.summary import DOWN, LATE, OFF, WELL, Survey, survey
+from tui.widgets.keyed_lines import Row
+
+GAP = Span(" ")
+NOTHING = Span("")
+
+
+# ---- the columns of a width ----------------------------------------------------------------------------------------
+
+
+class Layout(NamedTuple):
+    """Where things go in a line of `width` cells."""
+
+    width: int
+    name: int
+    columns: int
+    """GPUs a line shows one by one."""
+    cell: int
+    tail: bool
+    """Whether memory and utilisation have their columns."""
+
+    @property
+    def rest(self) -> int:
+        """Cells right of the GPU cells."""
+        return self.width - 2 - self.name - self.columns * self.cell
+
+
+MEMORY, UTILIZATION = 8, 6
+FLAGS = 9
+"""Cells that flags want beside memory and utilisation; with fewer they take the place of these."""
+
+
+def layout(width: int, names: int, gpus: int, metric: Metric) -> Layout:
+    """Fit a line: roomy cells if flags keep their room, else tight ones; then the tail; then the name gives way."""
+    name = min(names, max(6, width // 3))
+    for cell, flags in ((metric.width, FLAGS), (metric.width - 1, 0)):
+        made = Layout(width, name, gpus, cell, tail=True)
+        if made.rest >= MEMORY + UTILIZATION + flags:
+            return made
+    made = Layout(width, name, gpus, metric.width - 1, tail=False)
+    if made.rest >= 0:
+        return made
+    name = min(name, 8)
+    columns = max(1, (width - 2 - name) // (metric.width - 1))
+    return Layout(width, name, min(gpus, columns), metric.width - 1, tail=False)
+
+
+def head(shape: Layout) -> tuple[Span, ...]:
+    """The names of the columns; the GPU numbers stand over the values, not over their sign."""
+    gpus = "".join(f"{index} ".rjust(shape.cell) for index in range(shape.columns))
+    tail = f"{'mem max':>{MEMORY}}{'util':>{UTILIZATION}}" if shape.tail else ""
+    return (Span(f"  {'NODE':<{shape.name}}{gpus}{tail}", "head"),)
+
+
+# ---- one node ------------------------------------------------------------------------------------------------------
+
+
+class View(NamedTuple):
+    """A node as a line, with what it is sorted by."""
+
+    row: Row
+    rank: int
+    survey: Survey
+
+
+SIGNS = {DOWN: Span(DEAD + " ", "crit"), LATE: Span("  "), WELL: Span("  "), OFF: Span("  ")}
+
+
+def _sign(rank: int, found: Survey) -> Span:
+    worst = any(flag.style == "crit" for flag in found.flags)
+    return SIGNS.get(rank) or (Span(CRIT + " ", "crit") if worst else Span(WARN + " ", "warn"))
+
+
+def join_flags(flags: Sequence[Span], width: int) -> tuple[Span, ...]:
+    """Flags side by side; where the line ends one keeps its word, THROTTLE without its reasons, or is cut."""
+    spans: list[Span] = []
+    for flag in flags:
+        gap = 2 if spans else 0
+        word = flag.text.partition(" ")[0]
+        short = word if word.isupper() and cells_of(flag.text) > width - gap else flag.text
+        text = shorten(short, width - gap)
+        if not text:
+            break
+        spans += ([Span("  ")] if gap else []) + [Span(text, flag.style)]
+        width -= gap + cells_of(text)
+    return tuple(spans)
+
+
+def _tail(found: Survey, shape: Layout, style: str | None) -> tuple[Span, ...]:
+    """Memory and utilisation in their columns, then the flags; flags too long for the rest take the columns too."""
+    wanted = sum(cells_of(flag.text) + 2 for flag in found.flags)
+    room = shape.rest - MEMORY - UTILIZATION - 2
+    if not shape.tail or (found.flags and (room < FLAGS or room < wanted <= shape.rest + 1)):
+        return (GAP, *join_flags(found.flags, shape.rest - 1)) if found.flags and shape.rest > 1 else ()
+    memory = mib(found.memory_used_mib) if found.memory_used_mib is not None else found.no_memory
+    used = f"{found.utilization_pct:.0f}%" if found.utilization_pct is not None else found.no_utilization
+    numbers = Span(f"{memory:>{MEMORY}}{used:>{UTILIZATION}}", style or "")
+    return (numbers, Span("  "), *join_flags(found.flags, room)) if found.flags else (numbers,)
+
+
+def _silent(node: Node | None, words: Span, shape: Layout) -> tuple[Span, ...]:
+    """The cells of a node that does not answer: unknown, and why. A long sentence takes the place of the cells."""
+    columns = 0 if node is None else min(max(len(node.gpus), node.gpus_expected or 0), shape.columns)
+    if columns and cells_of(words.text) + 1 <= shape.rest:
+        unknown = (fit(*UNKNOWN_CELL, shape.cell),) * columns
+        none = (fit(*NO_CELL, shape.cell),) * (shape.columns - columns)
+        return (*unknown, *none, GAP, words)
+    room = shape.width - 2 - shape.name - shape.cell - 1
+    return (fit(*UNKNOWN_CELL, shape.cell), GAP, Span(shorten(words.text, room), words.style))
+
+
+def rank_of(source: Source | None, found: Survey | None) -> int:
+    """The source's health goes before what was last read of the GPUs."""
+    if source is not None and source.health == "down":
+        return DOWN
+    if source is not None and source.health == "off":
+        return OFF
+    if found is None or (source is not None and source.health == "late"):
+        return LATE if found is None or found.rank == WELL else found.rank
+    return found.rank
+
+
+def is_fresh(source: Source | None) -> bool:
+    return source is None or source.health == "ok"
+
+
+def view(
+    name: str, node: Node | None, source: Source | None, words: Span, metric: Metric, shape: Layout, now: Instant
+) -> View:
+    """One node's line."""
+    found = survey(node, now) if node is not None else EMPTY
+    rank = rank_of(source, found if node is not None else None)
+    label = Span(pad(shorten(name, shape.name - 1), shape.name), "dim" if rank in (OFF, LATE) else "")
+    if node is None or (source is not None and source.health in ("down", "off")):
+        return View(Row(name, (SIGNS.get(rank, SIGNS[LATE]), label, *_silent(node, words, shape))), rank, EMPTY)
+    if is_fresh(source):
+        cells = gpu_cells(node, metric, shape.cell, shape.columns)
+        return View(Row(name, (_sign(rank, found), label, *cells, *_tail(found, shape, None))), rank, found)
+    stale = found._replace(flags=(words, *(flag._replace(style="dim") for flag in found.flags)))
+    cells = gpu_cells(node, metric, shape.cell, shape.columns, "dim")
+    return View(Row(name, (SIGNS[LATE], label, *cells, *_tail(stale, shape, "dim"))), rank, stale)
+
+
+EMPTY = Survey(WELL)
+
+
+# ---- all nodes -----------------------------------------------------------------------------------------------------
+
+
+SETTLE: Seconds = 15.0
+"""How long a node keeps a worse place after it got better: one that is hot every other second must not jump."""
+
+
+class Grid:
+    """Rows of all nodes; a node whose values did not change keeps the row it had."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, tuple[int, Instant]] = {}
+        self._views: dict[str, tuple[tuple[object, ...], View]] = {}
+        self._shape: Layout | None = None
+
+    def rows(self, state: State, metric: Metric, width: int, sort: str = "severity", wanted: str = "") -> list[Row]:
+        """The lines that match `wanted`, in the order asked for."""
+        names = node_names(state)
+        self._shape = shape = self.shape(state, names, metric, width)
+        views = [(name, self._view(name, state, metric, shape)) for name in names]
+        self._views = {name: self._views[name] for name in names}
+        if wanted:
+            test = matcher(wanted)
+            views = [(name, seen) for name, seen in views if test(state.nodes.get(name), texts(name, state, seen))]
+        self._places = {name: self._place(name, seen.rank, state.at) for name, seen in views}
+        if sort == "severity":
+            views.sort(key=lambda seen: (self._places[seen[0]][0], natural(seen[0])))
+        else:
+            views.sort(key=ORDERS[sort])
+        return [seen.row for _, seen in views]
+
+    def _place(self, name: str, rank: int, now: Instant) -> tuple[int, Instant]:
+        """The rank to sort by, and when the node was last as bad as that."""
+        held = self._places.get(name)
+        return held if held is not None and held[0] < rank and 0 <= now - held[1] < SETTLE else (rank, now)
+
+    def shape(self, state: State, names: Sequence[str], metric: Metric, width: int) -> Layout:
+        """The columns of this width for these nodes."""
+        gpus = max((max(len(node.gpus), node.gpus_expected or 0) for node in state.nodes.values()), default=0)
+        longest = max((cells_of(name) for name in names), default=4)
+        return layout(width, max(4, longest) + 1, max(gpus, 1), metric)
+
+    def _view(self, name: str, state: State, metric: Metric, shape: Layout) -> View:
+        node, source = state.nodes.get(name), state.sources.get(f"node:{name}")
+        words = NOTHING
+        if source is not None and source.health != "ok":
+            words = source_words(source, state.at)
+            words = words._replace(text=clean(words.text, 400))
+        key = (node, None if source is None else source.health, words, metric, shape)
+        kept = self._views.get(name)
+        if kept is not None and kept[0][0] is node and kept[0][1:] == key[1:]:
+            return kept[1]
+        seen = view(name, node, source, words, metric, shape, state.at)
+        self._views[name] = (key, seen)
+        return seen
+
+    @property
+    def head(self) -> tuple[Span, ...]:
+        return () if self._shape is None else head(self._shape)
+
+    def ranks(self) -> list[int]:
+        return [seen.rank for _, seen in self._views.values()]
+
+
+def node_names(state: State) -> list[str]:
+    """Every node that is watched, heard of or not."""
+    watched = [source.name.removeprefix("node:") for source in state.sources.values() if source.kind == "node"]
+    return watched + [name for name in state.nodes if f"node:{name}" not in state.sources]
+
+
+Seen = tuple[str, View]
+
+ORDERS: dict[str, Callable[[Seen], tuple[object, ...]]] = {
+    "name": lambda seen: natural(seen[0]),
+    "temperature": lambda seen: (-(seen[1].survey.hottest_c or 0), natural(seen[0])),
+    "utilization": lambda seen: (_used(seen[1]), natural(seen[0])),
+}
+
+
+def _used(seen: View) -> float:
+    """Least used first: an idle GPU is what one looks for; unknown last."""
+    used = seen.survey.utilization_pct
+    return 101.0 if used is None else used
+
+
+def texts(name: str, state: State, seen: View) -> tuple[str, ...]:
+    """What the filter searches in: name, cluster, flags, and why a node is silent."""
+    node = state.nodes.get(name)
+    flags = (flag.text for flag in seen.survey.flags)
+    return (name, node.cluster if node else "", seen.row.spans[-1].text, *flags)

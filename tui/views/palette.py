@@ -1,0 +1,200 @@
+"""What the palette finds: panes, keys, runs, nodes, jobs, alerts and themes, each by its names.
+
+A command that opens a plan is found by the start of its verb alone, never by its description or by what it is about.
+It comes after everything else until its verb is written in full, so that no other word leads to a plan.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Literal, NamedTuple, Protocol
+
+from trainmon.model.state import State
+from tui.keys import ACTS, Key, heard
+from tui.style.layout import NAMES
+from tui.views.alerts.rows import ORDERS
+from tui.views.alerts.words import standing
+from tui.widgets.links import Link
+
+Kind = Literal["pane", "key", "run", "node", "job", "charts", "alert", "theme", "act"]
+
+PANES = {
+    "1": ("run", "training", "trainings"),
+    "2": ("gpu", "node", "nodes", "host", "hosts"),
+    "3": ("disks", "df", "storage", "filesystems", "quota", "quotas"),
+    "4": ("logs", "tail"),
+    "5": ("alert", "alarms"),
+    "6": ("wandb", "weights & biases", "metrics", "charts", "curves", "loss"),
+    "7": ("job", "jobs", "slurm", "squeue"),
+}
+"""What each pane is called, beside its title."""
+
+ALSO = {
+    "view.filter": ("find", "grep"),
+    "view.sort": ("order",),
+    "view.copy": ("copy", "yank"),
+    "view.zoom": ("full screen",),
+    "view.refresh": ("reload",),
+    "log.find": ("find", "grep"),
+    "alerts.ack": ("acknowledge",),
+    "alerts.mute": ("unmute", "silence"),
+    "run.samples": ("images", "videos"),
+    "runs.page": ("browser",),
+    "wandb.alone": ("alone",),
+    "wandb.in": ("zoom in",),
+    "wandb.out": ("zoom out",),
+    "wandb.whole": ("whole",),
+    "app.help": ("keys", "?", "h"),
+    "app.palette": ("commands", "palette"),
+    "app.quit": ("q", "q!", "exit"),
+    "act.login": ("login", "log in"),
+}
+"""What a key is called, beside its word in the footer."""
+
+VERBS = {
+    "act.menu": ("actions", "menu"),
+    "act.save": ("save",),
+    "act.kill": ("kill",),
+    "act.requeue": ("requeue",),
+    "act.cancel": ("cancel", "scancel"),
+    "act.unkill": ("unkill", "unsave"),
+    "act.hold": ("hold", "release"),
+    "act.signal": ("signal",),
+    "act.queue": ("queue", "queue another"),
+    "act.exclude": ("exclude", "drain"),
+}
+"""All that a key is called that opens a plan."""
+
+UNNAMED = frozenset({"app.how_to_quit", "lines.mark", "log.next", "log.previous"})
+"""Keys that say nothing away from where they are pressed."""
+
+
+class Command(NamedTuple):
+    """One thing to go to or to do: its line in the palette, and in lower case its name and what else it is called."""
+
+    kind: Kind
+    words: str
+    names: tuple[str, ...]
+    do: Callable[[], object]
+    cap: str = ""
+    """The key that does the same."""
+
+    @property
+    def is_everyday(self) -> bool:
+        """Whether it is listed before anything is typed."""
+        return self.kind in {"pane", "key", "act"}
+
+
+# ---- matching ----
+
+EXACT, BEGINS, ALSO_BEGINS, AT_WORD, WITHIN, LINE_AT_WORD, LINE_WITHIN, SCATTERED, ACTS_LAST = range(9)
+
+
+def found(query: str, commands: Sequence[Command]) -> list[Command]:
+    """The commands that a query fits, the best first; those that fit equally well stay in their order."""
+    query = " ".join(query.casefold().split())
+    starts = [at_word(word) for word in (query, *query.split())]
+    ranks = ((_rank(query, starts, command), command) for command in commands)
+    fitting = [(rank, command) for rank, command in ranks if rank is not None]
+    return [command for _, command in sorted(fitting, key=itemgetter(0))]
+
+
+def at_word(text: str) -> re.Pattern[str]:
+    """Finds a text where a word begins."""
+    return re.compile(rf"(?<![^\W_]){re.escape(text)}")
+
+
+def _rank(query: str, starts: Sequence[re.Pattern[str]], command: Command) -> int | None:
+    """How well a query fits, 0 the best; None where the command is not called so."""
+    if query in command.names:
+        return EXACT
+    begins = any(name.startswith(query) for name in command.names)
+    if command.kind == "act":
+        return ACTS_LAST if begins else None
+    if begins:
+        return BEGINS if command.names[0].startswith(query) else ALSO_BEGINS
+    names, line = "\n".join(command.names), command.words.casefold()
+    for text, word, within in ((names, AT_WORD, WITHIN), (line, LINE_AT_WORD, LINE_WITHIN)):
+        if starts[0].search(text):
+            return word
+        if query in text:
+            return within
+    return SCATTERED if all(start.search(f"{names}\n{line}") for start in starts[1:]) else None
+
+
+# ---- what there is ----
+
+
+class Destinations(Protocol):
+    """What a command of the palette may ask of the app."""
+
+    @property
+    def shown(self) -> State | None: ...
+
+    def press(self, key: str) -> None: ...
+
+    def go_to_pane(self, number: str) -> None: ...
+
+    def go_to_run(self, name: str) -> None: ...
+
+    def open(self, link: Link) -> None: ...
+
+    def theme_names(self) -> list[str]: ...
+
+    def change_theme(self, name: str | None) -> None: ...
+
+    def action_change_theme(self) -> None: ...
+
+
+def commands(app: Destinations, place: str) -> list[Command]:
+    """All that the palette offers in a place; what opens a plan last."""
+    keys = list(_keys(app, place))
+    return [
+        *(Command("pane", name, _names(name, *PANES[number]), partial(app.go_to_pane, number), number)
+          for number, name in NAMES.items()),
+        *(key for key in keys if key.kind != "act"),
+        Command("key", "choose the colours", ("theme", "themes", "colours", "colors"), app.action_change_theme),
+        *(() if app.shown is None else _things(app, app.shown)),
+        *(Command("theme", name, _names(name, f"theme {name}"), partial(app.change_theme, name))
+          for name in app.theme_names()),
+        *(key for key in keys if key.kind == "act"),
+    ]  # fmt: skip
+
+
+def _names(*names: str) -> tuple[str, ...]:
+    return tuple(name.casefold() for name in names if name)
+
+
+def _keys(app: Destinations, place: str) -> Iterator[Command]:
+    """The keys that are heard there, but for those that only move."""
+    for key in heard(place):
+        if key.group != "move" and key.id not in UNNAMED:
+            kind: Kind = "act" if key.scope in ACTS else "key"
+            yield Command(kind, key.words, names_of(key), partial(app.press, key.keys.split(",")[0]), key.cap)
+
+
+def names_of(key: Key) -> tuple[str, ...]:
+    """What a key is called."""
+    return VERBS[key.id] if key.scope in ACTS else _names(key.short, *ALSO.get(key.id, ()))
+
+
+def _things(app: Destinations, state: State) -> Iterator[Command]:
+    """What is watched, and the alerts about it: those that fire first, the worst first."""
+    for run in state.runs:
+        yield Command("run", run, _names(run, f"run {run}"), partial(app.go_to_run, run))
+    for node in dict.fromkeys((*state.nodes, *state.scheduler_nodes)):
+        yield Command("node", node, _names(node, f"node {node}"), partial(app.open, Link("node", node)))
+    for key, job in sorted(state.jobs.items(), key=lambda item: item[1].gone_at is not None):
+        names = _names(job.id, key, f"job {job.id}")
+        yield Command("job", f"{job.id}  {job.name}", names, partial(app.open, Link("job", key)))
+    for run in (run for run, facts in state.runs.items() if facts.spec.wandb is not None):
+        names = _names(f"W&B charts of {run}", f"charts {run}", f"wandb {run}")
+        yield Command("charts", f"W&B charts of {run}", names, partial(app.open, Link("wandb", run)))
+    for alert in sorted(state.alerts.values(), key=lambda one: (not one.is_firing, ORDERS["worst"](one))):
+        names = _names(alert.id, alert.rule, f"alert {alert.id}")
+        aside = "" if alert.is_firing else f" ({standing(alert, state.at)})"
+        words = f"{alert.id}  {alert.rule}: {alert.summary}{aside}"
+        yield Command("alert", words, names, partial(app.open, Link("alert", alert.id)))

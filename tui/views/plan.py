@@ -1,0 +1,176 @@
+"""A Plan as lines: what is known, the very command, what follows, what to mind, what is refused. Pure.
+
+Everything wraps and nothing is cut: a person agrees to what stands here.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from trainmon.lib.clock import Seconds
+from trainmon.lib.text import cells, clean
+from trainmon.model.action import Action, Deed, Drop, Execute, Plan, Refusal, Remove
+from tui.style.spans import Span
+from tui.style.symbols import DEAD, WARN
+from tui.widgets.keyed_lines import Row
+
+LABEL = 17
+"""Cells of the column of labels at most; a longer label takes a line of its own."""
+
+DEED = ("command", "file")
+"""The facts that name the deed itself: here they are shown from the deed, to the last character."""
+
+WHOLE = 1_000_000
+"""Characters of a text that are kept: all of it."""
+
+
+SLOW: Seconds = 10.0
+"""After this long without a word, a host is said not to answer."""
+
+
+def looking(about: str, host: str, waited: Seconds, width: int) -> list[Row]:
+    """What stands there until the plan comes."""
+    words = f"looking at {about} on {host} … {waited:.0f} s"
+    if waited >= SLOW:
+        words = f"{host} has not answered for {waited:.0f} s. It is still asked; nothing is done, and Esc closes this."
+    style = "warn" if waited >= SLOW else "dim"
+    return [Row(str(n), (Span(line, style),)) for n, line in enumerate(wrapped(words, width))]
+
+
+def choices(plan: Plan) -> list[Row]:
+    """The armed switches to choose from."""
+    return [Row(path, (Span(clean(words)),)) for path, words in plan.choices]
+
+
+def rows(plan: Plan, width: int) -> list[Row]:
+    """The whole plan, what is refused first: one scrolls down to what will be done, not past what will not."""
+    lines: list[tuple[Span, ...]] = []
+    for refusal in plan.refusals:
+        lines += [*refused(refusal, width), ()]
+    for action in plan.actions:
+        lines += [*described(action, width), ()]
+    if not lines:
+        lines = [(Span("There is nothing to do.", "dim"),), ()]
+    return [Row(str(number), spans) for number, spans in enumerate(lines[:-1])]
+
+
+def summary(plan: Plan) -> str:
+    """`3 actions, 1 refused`; empty where the plan is one action and needs no counting."""
+    done, refusals = len(plan.actions), len(plan.refusals)
+    if done == 1 and not refusals:
+        return ""
+    words = [f"{done} action{'' if done == 1 else 's'}"] if done else []
+    return ", ".join([*words, *([f"{refusals} refused"] if refusals else [])]) or "nothing to do"
+
+
+def refused(refusal: Refusal, width: int) -> Iterator[tuple[Span, ...]]:
+    """Why not, and the way out."""
+    yield from _block(f"{DEAD} refused: {refusal.subject}", width, "crit")
+    yield from _labelled("why", refusal.why, width, 6)
+    if refusal.hint:
+        yield from _labelled("then", refusal.hint, width, 6)
+
+
+def described(action: Action, width: int) -> Iterator[tuple[Span, ...]]:
+    """One action: title, warnings, facts with the deed itself among them, what follows."""
+    yield from _block(action.title, width, "bold")
+    for warning in action.warnings:
+        yield from _block(f"{WARN} {warning}", width, "warn", indent=2)
+    known = list(facts(action))
+    column = min(LABEL, max(cells(clean(fact.label)) for fact in known)) + 2
+    for fact in known:
+        yield from _labelled(*fact[:2], width, column, fact.style)
+
+
+class Fact(NamedTuple):
+    """A label and its words."""
+
+    label: str
+    words: str
+    style: str = ""
+
+
+def facts(action: Action) -> Iterator[Fact]:
+    """What a person must know before, the deed in its place, and what happens next."""
+    if not any(label in DEED for label, _ in action.facts):
+        yield Fact("host", action.host)
+        yield from _deed(action.deed)
+    for label, words in action.facts:
+        if label in DEED:
+            yield from _deed(action.deed)
+        else:
+            yield Fact(label, words)
+    for number, words in enumerate(action.consequences):
+        yield Fact("" if number else "then", words)
+
+
+def _deed(deed: Deed) -> Iterator[Fact]:
+    """The very command, or the file with what becomes of it."""
+    label = "command" if isinstance(deed, Execute) else "creates" if isinstance(deed, Drop) else "removes"
+    yield Fact(label, command(deed), "accent bold")
+    if isinstance(deed, Drop) and deed.text:
+        yield Fact("with the line", deed.text.rstrip("\n"))
+    if isinstance(deed, Execute) and deed.login_shell:
+        yield Fact("", "in a login shell, for its modules")
+
+
+def command(deed: Deed) -> str:
+    """The very command as a person would write it, or the path."""
+    if isinstance(deed, Drop | Remove):
+        return visible(deed.path)
+    return " ".join(map(visible, deed.argv)) if not deed.shown else visible(deed.shown, quote=False)
+
+
+def visible(word: str, *, quote: bool = True) -> str:
+    """A word of a command line, quoted; characters that a terminal would not show are written as bash reads them."""
+    if clean(word, WHOLE) == word:
+        return shlex.quote(word) if quote else word
+    shown = "".join(c if clean(c) == c and c not in "\\'" else _octets(c) for c in word)
+    return f"$'{shown}'" if quote else shown
+
+
+def _octets(character: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))
+
+
+def _labelled(label: str, words: str, width: int, column: int, style: str = "") -> Iterator[tuple[Span, ...]]:
+    """`  label   words`, the words wrapped under themselves."""
+    label = clean(label)
+    if cells(label) > column - 2:
+        yield (Span(f"  {label}", "dim"),)
+        label = ""
+    head = Span("  " + label + " " * (column - cells(label)), "dim")
+    for number, line in enumerate(wrapped(clean(words, WHOLE), width - 2 - column)):
+        yield (Span(" " * (column + 2)) if number else head, Span(line, style))
+
+
+def _block(words: str, width: int, style: str, indent: int = 0) -> Iterator[tuple[Span, ...]]:
+    for line in wrapped(clean(words, WHOLE), width - indent):
+        yield (Span(" " * indent + line, style),)
+
+
+def wrapped(text: str, width: int) -> Iterator[str]:
+    """Lines of at most `width` cells: broken at blanks, and a word longer than a line wherever the line ends."""
+    width = max(8, width)
+    line = ""
+    for word in pieces(text.split(" "), width):
+        if line and cells(line) + 1 + cells(word) > width:
+            yield line
+            line = word
+        else:
+            line = f"{line} {word}" if line else word
+    yield line
+
+
+def pieces(words: Iterable[str], width: int) -> Iterator[str]:
+    """The words, those that are wider than a line in parts that fill one."""
+    for word in words:
+        while cells(word) > width:
+            end = width
+            while cells(word[:end]) > width:
+                end -= 1
+            yield word[:end]
+            word = word[end:]
+        yield word

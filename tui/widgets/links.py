@@ -1,0 +1,67 @@
+"""Lines that lead somewhere: Enter on one opens the run, job, node, log, charts or alert that it names."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple, get_args
+
+from tui.style.spans import Span
+from tui.widgets.keyed_lines import Row
+
+Kind = Literal["run", "job", "node", "log", "wandb", "alert"]
+
+Line = tuple[Span, ...]
+
+_SIGN = ">"
+"""What the keys of such rows begin with; the others are numbered."""
+
+
+class Link(NamedTuple):
+    """Where a line leads: a run by its name, a job by its key, a node by its name, a run's log or W&B charts, an
+    alert by its id."""
+
+    kind: Kind
+    name: str
+
+
+class Linked(NamedTuple):
+    """A line that leads somewhere."""
+
+    link: Link
+    spans: Line
+
+
+def rows(lines: Iterable[Line | Linked]) -> list[Row]:
+    """Lines as rows: the cursor stays on a link whatever is written above it."""
+    found: list[Row] = []
+    taken: set[Link] = set()
+    for place, line in enumerate(lines):
+        if isinstance(line, Linked) and line.link not in taken:
+            taken.add(line.link)
+            found.append(Row(f"{_SIGN}{line.link.kind}:{line.link.name}", line.spans))
+        else:
+            found.append(Row(str(place), line.spans if isinstance(line, Linked) else line))
+    return found
+
+
+def link_of(key: str | None) -> Link | None:
+    """Where the row of this key leads."""
+    kind, colon, name = (key or "").removeprefix(_SIGN).partition(":")
+    if key is None or not key.startswith(_SIGN) or not colon:
+        return None
+    return next((Link(known, name) for known in get_args(Kind) if kind == known), None)
+
+
+def first_link(shown: Iterable[Row]) -> str | None:
+    """The key of the first row that leads somewhere."""
+    return next((row.key for row in shown if link_of(row.key) is not None), None)
+
+
+SENTENCE_LINES = 6
+
+
+def sentence(text: str, width: int, style: str = "") -> Iterator[Line]:
+    """A sentence in full, without a label."""
+    for line in textwrap.wrap(text, max(8, width), break_on_hyphens=False)[:SENTENCE_LINES]:
+        yield (Span(line, style),)

@@ -1,0 +1,191 @@
+"""The lines of a log: drawn from the rows in sight, however many are kept and however fast they come."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.segment import Segment
+from textual import events
+from textual.binding import BindingType
+from textual.geometry import Region
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+
+from trainmon.lib.text import clean
+from tui.keys import bindings
+from tui.widgets.keyed_lines import STYLE_CSS, STYLES, Palette
+from tui.widgets.log_window import LogRow, Place, Text, View, clamped, end_place, find, marks, moved, shown
+
+WHEEL_ROWS = 3
+LEADS = 2
+"""Times that ← goes further than the start of the step in a step line, to what its launcher put before it."""
+
+
+class LogView(Widget, can_focus=True):
+    """A window on a log: follows its end, or stays where it was put; wraps or cuts; marks what is searched."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"lines--{name}" for name in (*STYLES, "match", "hit")}
+    DEFAULT_CSS = f"""
+    LogView {{
+        height: 1fr; width: 1fr; {STYLE_CSS}
+        & > .lines--match {{ text-style: reverse; }}
+        & > .lines--hit {{ text-style: reverse bold; color: $text-accent; }}
+    }}
+    """
+    ALLOW_SELECT = False
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("log", "moves")]
+
+    class Changed(Message):
+        """Follow, wrap, the search or the place changed: the frame says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = Text((), 0)
+        self.partial: int | None = None
+        """The number of the unfinished last line, drawn dim."""
+        self.place = Place(0)
+        self.following = True
+        self.wrapping = False
+        self.left = 0
+        self.needle = ""
+        self.hit: int | None = None
+        self._rows: list[LogRow] = []
+        self._drawn: list[tuple[str, bool, bool]] = []
+        self._palette = Palette(self)
+
+    # ---- what it shows ----
+
+    @property
+    def view(self) -> View:
+        left = 0 if self.wrapping else self.left
+        return View(self.size.width, self.size.height, self.wrapping, left, whole=bool(self.needle))
+
+    def set_lines(self, lines: tuple[str, ...], first: int, partial: str | None) -> None:
+        """New lines of the same log; the view stays on its lines, or follows the end."""
+        self.text = Text(lines if partial is None else (*lines, partial), first)
+        self.partial = None if partial is None else self.text.end - 1
+        self.redraw()
+
+    def restart(self) -> None:
+        """Another log: from its end."""
+        self.text, self.place, self.following, self.left, self.hit = Text((), 0), Place(0), True, 0, None
+
+    def redraw(self) -> None:
+        """Find the rows in sight again, and paint those that look different."""
+        view = self.view
+        if view.width <= 0 or view.height <= 0:
+            return
+        if self.following:
+            self.place = end_place(self.text, view)
+        elif self.place.line < self.text.first:
+            self.place = Place(self.text.first)
+        self._rows = shown(self.text, self.place, view)
+        drawn = [(clean(row.text), row.line == self.partial, row.line == self.hit) for row in self._rows]
+        old, self._drawn = self._drawn, drawn
+        for y in range(max(len(old), len(drawn))):
+            if y >= len(old) or y >= len(drawn) or old[y] != drawn[y]:
+                self.refresh(Region(0, y, view.width, 1))
+
+    def render_line(self, y: int) -> Strip:
+        if self._palette.is_outdated():
+            self._palette.clear()
+        base = self._palette.base
+        if y >= len(self._drawn):
+            return Strip.blank(self.size.width, base)
+        text, is_partial, is_hit = self._drawn[y]
+        under = base + self._palette["dim"] if is_partial else base
+        segments, at = [], 0
+        for start, end, name in marks(text, self.needle):
+            style = self._palette["hit" if is_hit and name == "match" else name]
+            segments += [Segment(text[at:start], under), Segment(text[start:end], under + style)]
+            at = end
+        segments.append(Segment(text[at:], under))
+        return Strip(segments).crop_extend(0, self.size.width, base)
+
+    def notify_style_update(self) -> None:
+        self._palette.clear()
+        super().notify_style_update()
+
+    def on_resize(self) -> None:
+        self._drawn = []
+        self.redraw()
+        self.refresh()
+
+    # ---- keys ----
+
+    def _go(self, place: Place, *, down: bool) -> None:
+        self.place, at_end = clamped(self.text, place, self.view)
+        self.following = at_end and down
+        self.redraw()
+        self.post_message(self.Changed())
+
+    def scroll_rows(self, by: int) -> None:
+        self._go(moved(self.text, self.place, by, self.view), down=by > 0)
+
+    def action_cursor_down(self) -> None:
+        self.scroll_rows(1)
+
+    def action_cursor_up(self) -> None:
+        self.scroll_rows(-1)
+
+    def action_page_down(self) -> None:
+        self.scroll_rows(max(1, self.size.height - 1))
+
+    def action_page_up(self) -> None:
+        self.scroll_rows(-max(1, self.size.height - 1))
+
+    def action_first(self) -> None:
+        self._go(Place(self.text.first), down=False)
+
+    def action_last(self) -> None:
+        self._go(Place(self.text.end), down=True)
+
+    def action_follow(self) -> None:
+        self.following = not self.following
+        self.redraw()
+        self.post_message(self.Changed())
+
+    def action_wrap(self) -> None:
+        self.wrapping = not self.wrapping
+        self.left = 0
+        self._go(Place(self.place.line), down=self.following)
+
+    def action_sideways(self, step: int) -> None:
+        if not self.wrapping:
+            by = max(8, self.size.width // 2)
+            self.left = max(-LEADS * by, self.left + step * by)
+            self.redraw()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self.scroll_rows(WHEEL_ROWS)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        self.scroll_rows(-WHEEL_ROWS)
+
+    # ---- search ----
+
+    def search(self, needle: str) -> None:
+        """Mark these words, and go to the last line that has them; none clears the search."""
+        self.needle, self.hit = needle, None
+        self._drawn = []
+        self.refresh()
+        if not needle or not self.goto_match(self.text.end - 1, -1):
+            self.redraw()
+            self.post_message(self.Changed())
+
+    def goto_match(self, start: int, step: int) -> bool:
+        """Put the next match in the middle of the screen. False when there is none."""
+        number = find(self.text, self.needle, start, step) if self.text.lines else None
+        if number is None:
+            return False
+        self.hit = number
+        self._go(moved(self.text, Place(number), -(self.size.height // 2), self.view), down=False)
+        return True
+
+    def action_next_match(self, step: int) -> None:
+        """n goes up, as a log is read from its end; N goes down."""
+        start = self.text.end - 1 if self.hit is None else self.hit - step
+        self.goto_match(start, -step)

@@ -1,0 +1,199 @@
+"""Which rows of a log are on the screen: pure, and its cost is the rows that are shown, not the lines that are kept.
+
+A place in the log is (line number, rows of that line already past), so that it stays where it is while new lines come
+and old ones go. Line i of a log has the number first + i.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from rich.cells import cell_len, get_character_cell_size
+
+from trainmon.analysis.log_formats.line import stripped
+from trainmon.analysis.log_formats.registry import parse_line
+
+
+class Place(NamedTuple):
+    """The first row on the screen."""
+
+    line: int
+    part: int = 0
+
+
+class LogRow(NamedTuple):
+    """One row of the screen: the number of its line, which part of it, and the text."""
+
+    line: int
+    part: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A log's lines and the number of the first of them."""
+
+    lines: Sequence[str]
+    first: int
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.lines)
+
+    def __getitem__(self, number: int) -> str:
+        return self.lines[number - self.first]
+
+
+class View(NamedTuple):
+    """How it is looked at."""
+
+    width: int
+    height: int
+    wrap: bool = False
+    left: int = 0
+    """Cells scrolled to the right, where lines are cut."""
+    whole: bool = False
+    """Whether a cut step line starts with what its launcher put before it."""
+
+
+def parts(text: str, width: int) -> list[str]:
+    """A line cut into pieces of at most `width` cells; an empty line is one empty piece."""
+    width = max(2, width)
+    if text.isascii():
+        return [text[at : at + width] for at in range(0, len(text), width)] or [""]
+    pieces, piece, cells = [], "", 0
+    for char in text:
+        size = get_character_cell_size(char)
+        if cells + size > width:
+            pieces.append(piece)
+            piece, cells = "", 0
+        piece += char
+        cells += size
+    return [*pieces, piece]
+
+
+def rows_of(text: str, view: View) -> int:
+    """How many rows a line takes."""
+    if not view.wrap:
+        return 1
+    width = max(2, view.width)
+    if text.isascii():
+        return max(1, -(-len(text) // width))
+    return len(parts(text, width)) if cell_len(text) > width else 1
+
+
+def cut(text: str, left: int, width: int) -> str:
+    """The cells from `left` to `left + width` of a line; half a wide character becomes a space."""
+    if text.isascii():
+        return text[left : left + width]
+    kept, at = [], 0
+    for char in text:
+        size = get_character_cell_size(char)
+        if at >= left and at + size <= left + width:
+            kept.append(char)
+        elif at < left < at + size:
+            kept.append(" ")
+        at += size
+        if at >= left + width:
+            break
+    return "".join(kept)
+
+
+@lru_cache(maxsize=1024)
+def lead(text: str) -> int:
+    """Cells of a step line that only say who wrote it and when; 0 for every other line."""
+    before, found, _ = text.partition(stripped(text))
+    return len(before) if found and before.strip() and text.isascii() and parse_line(text) is not None else 0
+
+
+def window(text: str, view: View) -> str:
+    """The piece of a cut line that is on the screen; of a step line too long, from the step on."""
+    at = 0 if view.whole or len(text) <= view.width else lead(text)
+    if at and at + view.left > 0:
+        return "…" + cut(text, at + view.left, view.width - 1)
+    return cut(text, max(0, at + view.left), view.width)
+
+
+def shown(text: Text, place: Place, view: View) -> list[LogRow]:
+    """The rows from a place on, at most the height of the screen."""
+    rows: list[LogRow] = []
+    for number in range(max(place.line, text.first), text.end):
+        line = text[number]
+        pieces = parts(line, view.width) if view.wrap else [window(line, view)]
+        start = place.part if number == place.line else 0
+        rows.extend(LogRow(number, part, pieces[part]) for part in range(start, len(pieces)))
+        if len(rows) >= view.height:
+            break
+    return rows[: view.height]
+
+
+def end_place(text: Text, view: View) -> Place:
+    """The place from which the last row of the log is the last row of the screen."""
+    return moved(text, Place(text.end), -view.height, view)
+
+
+def moved(text: Text, place: Place, by: int, view: View) -> Place:
+    """The place `by` rows further down (or up), kept inside the log."""
+    line, part = (place.line, place.part) if place.line >= text.first else (text.first, 0)
+    if by < 0:
+        part += by
+        while part < 0 and line > text.first:
+            line -= 1
+            part += rows_of(text[line], view)
+        return Place(line, max(0, part))
+    part += by
+    while line < text.end:
+        rows = rows_of(text[line], view)
+        if part < rows:
+            return Place(line, part)
+        part -= rows
+        line += 1
+    return Place(max(text.first, text.end - 1))
+
+
+def clamped(text: Text, place: Place, view: View) -> tuple[Place, bool]:
+    """The place, not past the end; and whether the end is in sight (then the view follows)."""
+    end = end_place(text, view)
+    return (end, True) if place >= end else (Place(max(place.line, text.first), place.part), False)
+
+
+def find(text: Text, needle: str, start: int, step: int) -> int | None:
+    """The number of the next line that holds the words, from `start` on in the direction of `step`, going round."""
+    count = len(text.lines)
+    words = needle.lower()
+    if not words:
+        return None
+    for turn in range(count):
+        number = text.first + (start - text.first + step * turn) % count
+        if words in text[number].lower():
+            return number
+    return None
+
+
+_ERROR = re.compile(
+    r"\b(?:error|exception|traceback|fatal|critical|oom|out of memory|segmentation fault|nan|inf|xid|killed|failed)\b",
+    re.IGNORECASE,
+)
+_WARN = re.compile(
+    r"\b(?:warn|warning|deprecated|watchdog|timeout|timed out|retry(?:ing)?|skipp(?:ed|ing))\b", re.IGNORECASE
+)
+
+
+def marks(text: str, needle: str) -> list[tuple[int, int, str]]:
+    """Pieces of a row to mark, as (start, end, "match" | "error" | "warn"): matches first, none overlaps another."""
+    if needle:
+        found = [(m.start(), m.end(), "match") for m in re.finditer(re.escape(needle), text, re.IGNORECASE)]
+        if found:
+            return found
+    pieces = [(m.start(), m.end(), "crit") for m in _ERROR.finditer(text)]
+    pieces += [(m.start(), m.end(), "warn") for m in _WARN.finditer(text)]
+    pieces.sort()
+    kept: list[tuple[int, int, str]] = []
+    for piece in pieces:
+        if not kept or piece[0] >= kept[-1][1]:
+            kept.append(piece)
+    return kept
