@@ -12,9 +12,8 @@ from posixpath import dirname
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.lib.clock import Seconds
-from trainmon.model.probe_wire import AnyReading, CheckpointListing, DiskSamples, LogChunk, LogSpec, Spec, SwitchSamples
-from trainmon.model.state import RunSpec
+from trainmon.lib import Seconds
+from trainmon.model import AnyReading, CheckpointListing, DiskSamples, LogChunk, LogSpec, RunSpec, Spec, SwitchSamples
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

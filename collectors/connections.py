@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainmon.config.load import ClusterSettings, ConnectSettings
+from trainmon.config import ClusterSettings, ConnectSettings
 from trainmon.transport.event_loop import Reader
 from trainmon.transport.shell import Shell
 

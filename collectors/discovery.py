@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from trainmon.analysis.runs.job_matching import ENDED_RUNS_STAY, followed, holds_nodes, jobs_of, owner_of
-from trainmon.config.load import Settings, run_specs
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.job import Job
-from trainmon.model.state import RunSpec
+from trainmon.analysis.runs import ENDED_RUNS_STAY, followed, holds_nodes, jobs_of, owner_of
+from trainmon.config import Settings, run_specs
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Job, RunSpec
 
 NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 

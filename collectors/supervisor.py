@@ -19,12 +19,9 @@ from collectors.quota.collector import Quotas
 from collectors.slurm.collector import Poller
 from collectors.slurm.pollers import MakeQueue, Queues
 from collectors.targets import disks_changed, known, plan
-from trainmon.config.load import ClusterSettings, Settings
-from trainmon.lib.clock import Clock, Seconds, SystemClock
-from trainmon.lib.errors import HostUnreachable
-from trainmon.model.job import Job
-from trainmon.model.probe_wire import Spec
-from trainmon.model.state import ClustersChanged, Event, RunsChanged, SourceGone
+from trainmon.config import ClusterSettings, Settings
+from trainmon.lib import Clock, HostUnreachable, Seconds, SystemClock
+from trainmon.model import ClustersChanged, Event, Job, RunsChanged, SourceGone, Spec
 from trainmon.transport.event_loop import Reader, raise_descriptor_limit
 from trainmon.transport.local import Local
 from trainmon.transport.shell import Shell

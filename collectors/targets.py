@@ -5,9 +5,8 @@ from __future__ import annotations
 from collectors.assignment import Plan
 from collectors.connections import here
 from trainmon.analysis.log_formats import registry as steps
-from trainmon.config.load import ClusterSettings, Settings, formats, run_specs
-from trainmon.model.job import Cluster
-from trainmon.model.state import DisksChanged, RunSpec
+from trainmon.config import ClusterSettings, Settings, formats, run_specs
+from trainmon.model import Cluster, DisksChanged, RunSpec
 
 
 def disks_changed(settings: Settings) -> DisksChanged:

@@ -13,10 +13,8 @@ import msgspec
 from trainmon.cli import main as cli
 from trainmon.cli.act.command import COMMON, EXITS
 from trainmon.cli.alerts.reference import cell, channels, default_of, grid, rules
-from trainmon.config.decode import find_kind, table_of
-from trainmon.config.schema import Settings
-from trainmon.config.table import Table
-from trainmon.lib.field_docs import notes, words
+from trainmon.config import Settings, Table, find_kind, table_of
+from trainmon.lib import notes, words
 
 FOLDER = Path(__file__).parent.parent / "docs"
 UNUSED = "Not used yet."
@@ -117,8 +115,7 @@ def keys() -> str:
 
 def formats() -> str:
     """The built-in log formats, and the named groups of a custom one."""
-    from trainmon.analysis.log_formats.custom import COUNTS, NUMBERS
-    from trainmon.analysis.log_formats.registry import FORMATS
+    from trainmon.analysis.log_formats import COUNTS, FORMATS, NUMBERS
 
     known = ", ".join(f"`{a_format.name}`" for a_format in FORMATS)
     groups = ", ".join(f"`{name}`" for name in COUNTS + NUMBERS)

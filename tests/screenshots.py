@@ -14,11 +14,11 @@ from collectors.demo import Demo
 from collectors.demo.channels import ROUTES, channels
 from tests.tui.screen_text import settled
 from trainmon.alerting.manager import Alerting
-from trainmon.alerting.pipeline.routing import Routing
-from trainmon.alerting.rules.registry import RULES
+from trainmon.alerting.pipeline import Routing
+from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
-from trainmon.lib.clock import Seconds
-from trainmon.model.alert import (
+from trainmon.lib import Seconds
+from trainmon.model import (
     AlertChanges,
     AlertsRecalled,
     ChannelsChanged,
@@ -26,9 +26,10 @@ from trainmon.model.alert import (
     Delivery,
     Duty,
     DutyChanged,
+    Event,
     Recalled,
+    State,
 )
-from trainmon.model.state import Event, State
 from trainmon.runtime.backend import Joined
 from tui.app import Dashboard
 

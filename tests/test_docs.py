@@ -16,11 +16,8 @@ from msgspec.structs import fields
 
 from tests import docs
 from trainmon.cli import main as cli
-from trainmon.config.alerts import rules_of
-from trainmon.config.decode import decode, find_kind, table_of
-from trainmon.config.notify import KINDS
-from trainmon.config.schema import Settings
-from trainmon.config.types import Kind, Wrong, toml
+from trainmon.config import KINDS, Kind, Settings, Wrong, find_kind, rules_of, table_of, toml
+from trainmon.config.decode import decode
 
 ROOT = docs.FOLDER.parent
 WRITTEN = sorted([*ROOT.glob("*.md"), *docs.FOLDER.glob("*.md")])

@@ -18,27 +18,20 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.widgets import Input
 
-from trainmon.lib.clock import Clock, SystemClock
-from trainmon.lib.text import clean
-from trainmon.model.state import Prompt, Source, State
+from trainmon.lib import Clock, SystemClock, clean
+from trainmon.model import Prompt, Source, State
 from tui.backend import Backend
 from tui.keys import bindings
-from tui.modals.palette import Palette
-from tui.modals.pick import Pick
-from tui.modals.prompt import Ask
-from tui.screens.base import Shown
-from tui.screens.help import Help
-from tui.screens.main import MainScreen
-from tui.screens.registry import screen_for
+from tui.modals import Ask, Palette, Pick
+from tui.screens import Help, MainScreen, Shown, screen_for
 from tui.services.actions import Acting
 from tui.services.alert_actions import Alarming
 from tui.services.hangup import on_hang_up
 from tui.services.state_feed import Mailbox, wait_before_paint
 from tui.services.toasts import Called, Messages
-from tui.style.symbols import Ascii, wants_ascii
-from tui.style.themes import DARK, THEMES, defaults, fitting
-from tui.views.palette import commands
-from tui.widgets.links import Link
+from tui.style import DARK, THEMES, Ascii, defaults, fitting, wants_ascii
+from tui.views import commands
+from tui.widgets import Link
 
 SILENT_AFTER = 15.0
 """The engine publishes every second or so; when it has said nothing this long, the header must not look well."""

@@ -1,0 +1,1 @@
+"""Reads the alerts of a daemon on another machine."""

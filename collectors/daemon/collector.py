@@ -17,11 +17,18 @@ from msgspec.structs import replace
 
 from collectors.daemon.protocol import argv_of, shifted
 from trainmon.engine.snapshot_alerts import Status, read_status
-from trainmon.lib.clock import Clock, Instant, Seconds
-from trainmon.lib.errors import CommandFailed, HostUnreachable, LoginNeeded, LoginRefused, TrainmonError
-from trainmon.lib.text import clean
-from trainmon.model.alert import AlertsTold, Duty, DutyChanged, Order, Ordered
-from trainmon.model.state import Event, Source, SourceChanged
+from trainmon.lib import (
+    Clock,
+    CommandFailed,
+    HostUnreachable,
+    Instant,
+    LoginNeeded,
+    LoginRefused,
+    Seconds,
+    TrainmonError,
+    clean,
+)
+from trainmon.model import AlertsTold, Duty, DutyChanged, Event, Order, Ordered, Source, SourceChanged
 from trainmon.transport.shell import Completed, Shell
 
 log = logging.getLogger(__name__)

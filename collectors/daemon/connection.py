@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from collectors.connections import Ask, Dialling
-from trainmon.config.load import ConnectSettings
-from trainmon.lib.clock import Seconds
+from trainmon.config import ConnectSettings
+from trainmon.lib import Seconds
 from trainmon.transport.event_loop import Reader
 from trainmon.transport.shell import Completed, Shell, Sink, Stream
 

@@ -8,8 +8,8 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.engine.snapshot_alerts import Status
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.alert import Order
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Order
 
 TIMES = frozenset(
     {"since", "found_at", "fired_at", "clear_since", "resolved_at", "acknowledged_at", "muted_until", "told_at",

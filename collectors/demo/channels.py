@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 from trainmon.alerting.notify.base import Message, Retry, Sent
-from trainmon.lib.clock import Seconds
-from trainmon.model.alert import Channel, Route
+from trainmon.lib import Seconds
+from trainmon.model import Channel, Route
 
 WORDS = "taken by the demo; nobody is told"
 BUSY_EVERY = 4

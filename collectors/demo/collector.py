@@ -20,10 +20,9 @@ from collectors.quota.collector import Asker
 from collectors.quota.command import Wanted
 from collectors.slurm.collector import Poller, Watched
 from collectors.wandb.collector import Watcher
-from trainmon.analysis.log_formats.registry import KEEP
-from trainmon.lib.clock import Clock, Instant, Seconds, SystemClock
-from trainmon.lib.errors import HostUnreachable, TrainmonError
-from trainmon.model.state import Event, Source, SourceChanged, SourceGone
+from trainmon.analysis.log_formats import KEEP
+from trainmon.lib import Clock, HostUnreachable, Instant, Seconds, SystemClock, TrainmonError
+from trainmon.model import Event, Source, SourceChanged, SourceGone
 from trainmon.slurm.client import Client
 from trainmon.transport.shell import Shell
 

@@ -7,8 +7,8 @@ from random import Random
 from typing import Literal
 
 from collectors.demo.model.inventory import CLUSTER
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.state import Source
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Source
 
 Cut = Literal["node", "reboot", "login"]
 """Why there is no connection, by the story's name."""

@@ -14,9 +14,8 @@ from collectors.demo.world.world import World
 from collectors.probe.files.checkpoints import Checkpoints
 from collectors.probe.files.logs import Logs
 from collectors.probe.files.switches import Switches
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.probe_wire import AnyReading, LogSpec, Spec, Xid
-from trainmon.model.state import Event, NodeReading, RunsChanged, SourceChanged
+from trainmon.lib import Instant, Seconds
+from trainmon.model import AnyReading, Event, LogSpec, NodeReading, RunsChanged, SourceChanged, Spec, Xid
 
 STAGGER: Seconds = 0.055
 AT_ONCE = 4

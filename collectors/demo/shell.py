@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from collectors.demo.slurm.scheduler import Scheduler
-from trainmon.lib.clock import Seconds
+from trainmon.lib import Seconds
 from trainmon.transport.event_loop import Reader
 from trainmon.transport.local import Local
 from trainmon.transport.shell import Completed, Sink, Stream

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from collectors.demo.model.inventory import NODES
-from trainmon.lib.clock import Seconds
-from trainmon.lib.errors import ConfigError
+from trainmon.lib import ConfigError, Seconds
 
 WANDB = "W&B"
 STORIES: dict[str, str] = {

@@ -14,7 +14,7 @@ from collectors.demo.training.loop import Loop
 from collectors.wandb.child_process import WandbFailed, Wanted
 from collectors.wandb.login import Login
 from collectors.wandb.wire import AnyAnswer, AnyRequest, Fetch, Fetched, Grown, Listed, ListRuns, Packed, ReadHistory
-from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib import Instant, Seconds
 
 SWEEP: Seconds = 18.0
 """So long after its last heartbeat a run is called crashed. A real server waits for five minutes."""

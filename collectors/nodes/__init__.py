@@ -1,0 +1,1 @@
+"""One connection a node: the probe's lines become events."""

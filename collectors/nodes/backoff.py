@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from trainmon.lib.clock import Clock, Seconds
-from trainmon.lib.errors import LoginRefused, TrainmonError
+from trainmon.lib import Clock, LoginRefused, Seconds, TrainmonError
 
 DOUBT_LEAST, DOUBT_MOST = 3.0, 30.0
 """Where our job was, a loss is first taken for its end: until its queue was asked at least 3 s later (an earlier look

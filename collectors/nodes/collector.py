@@ -18,10 +18,19 @@ from collectors.assignment import asked_for
 from collectors.nodes.backoff import Losses, is_for_want_of_a_job
 from collectors.nodes.stream import Feed
 from collectors.probe import bundle
-from trainmon.lib.clock import Clock, Seconds
-from trainmon.lib.errors import HostUnreachable, LoginNeeded, LoginRefused, TrainmonError
-from trainmon.model.probe_wire import AnyReading, DiskSample, DiskSamples, Hello, Spec
-from trainmon.model.state import Event, NodeReading, Source, SourceChanged, StandInEnded
+from trainmon.lib import Clock, HostUnreachable, LoginNeeded, LoginRefused, Seconds, TrainmonError
+from trainmon.model import (
+    AnyReading,
+    DiskSample,
+    DiskSamples,
+    Event,
+    Hello,
+    NodeReading,
+    Source,
+    SourceChanged,
+    Spec,
+    StandInEnded,
+)
 from trainmon.transport.shell import Shell
 
 LEASE_EVERY = 20.0

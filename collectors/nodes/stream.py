@@ -7,11 +7,8 @@ from typing import Protocol
 import msgspec
 
 from collectors.probe import bundle
-from trainmon.lib.clock import Seconds
-from trainmon.lib.errors import HostUnreachable, TrainmonError
-from trainmon.lib.redact import scrub
-from trainmon.lib.text import clean
-from trainmon.model.probe_wire import DECODER, AnyReading, Bye
+from trainmon.lib import HostUnreachable, Seconds, TrainmonError, clean, scrub
+from trainmon.model import DECODER, AnyReading, Bye
 from trainmon.transport.shell import Stream
 
 LONGEST_LINE = 1 << 20

@@ -19,8 +19,8 @@ from pathlib import Path
 import msgspec
 
 from collectors.probe import boot
-from trainmon.lib.errors import TrainmonError
-from trainmon.model.probe_wire import Spec
+from trainmon.lib import TrainmonError
+from trainmon.model import Spec
 
 LEASE = b"\n"
 """Sent every 20 s; after 60 s without a byte the probe ends, and everything that it started."""

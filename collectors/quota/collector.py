@@ -12,11 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from collectors.quota.command import Wanted, ask, wanted_of
-from trainmon.config.load import Settings
-from trainmon.lib.clock import Clock, Seconds
-from trainmon.lib.errors import CommandFailed, HostUnreachable, TrainmonError
-from trainmon.model.disk import QuotaSeen
-from trainmon.model.state import Event, Source, SourceChanged
+from trainmon.config import Settings
+from trainmon.lib import Clock, CommandFailed, HostUnreachable, Seconds, TrainmonError
+from trainmon.model import Event, QuotaSeen, Source, SourceChanged
 from trainmon.transport.shell import Shell
 
 log = logging.getLogger(__name__)

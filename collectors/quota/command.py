@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from trainmon.analysis.disks.quota import Parser, of_path, parse
-from trainmon.config.load import ClusterSettings, DiskSettings
-from trainmon.lib.clock import Clock, Seconds
-from trainmon.lib.errors import CommandFailed, HostUnreachable, TrainmonError
-from trainmon.lib.redact import scrub
-from trainmon.lib.text import clean, duration
-from trainmon.model.disk import Quota
+from trainmon.analysis.disks import Parser, of_path, parse
+from trainmon.config import ClusterSettings, DiskSettings
+from trainmon.lib import Clock, CommandFailed, HostUnreachable, Seconds, TrainmonError, clean, duration, scrub
+from trainmon.model import Quota
 from trainmon.transport.shell import Completed, Shell
 
 TIME_BOX: Seconds = 60.0

@@ -1,0 +1,1 @@
+"""Polls Slurm's queue and nodes."""

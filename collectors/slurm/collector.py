@@ -13,9 +13,8 @@ from typing import Literal
 
 from collectors.slurm.poll import Queue, Seen, Watched
 from collectors.slurm.rate_limit import FLOOR, REFRESH, Pace
-from trainmon.lib.clock import Clock, Seconds
-from trainmon.lib.errors import HostUnreachable, TrainmonError
-from trainmon.model.state import ClustersChanged, Event, Source, SourceChanged
+from trainmon.lib import Clock, HostUnreachable, Seconds, TrainmonError
+from trainmon.model import ClustersChanged, Event, Source, SourceChanged
 from trainmon.slurm import errors
 from trainmon.slurm.client import Client, SlurmFailed
 

@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.lib.clock import Clock, Instant, Seconds
-from trainmon.lib.errors import TrainmonError
-from trainmon.model.job import Cluster, Job
-from trainmon.model.state import ClustersChanged, Event, JobChanged, JobsSeen, SchedulerNodesSeen
+from trainmon.lib import Clock, Instant, Seconds, TrainmonError
+from trainmon.model import Cluster, ClustersChanged, Event, Job, JobChanged, JobsSeen, SchedulerNodesSeen
 from trainmon.slurm import commands, errors
 from trainmon.slurm import parse_jobs as texts
 from trainmon.slurm.client import Client, SlurmFailed

@@ -9,10 +9,9 @@ from typing import Protocol
 
 from collectors.connections import here
 from collectors.slurm.collector import Poller, Watched
-from trainmon.config.load import ClusterSettings, Settings, queue_users
-from trainmon.lib.clock import Clock
-from trainmon.model.job import Job
-from trainmon.model.state import Event, JobsSeen, Source, SourceChanged, SourceGone
+from trainmon.config import ClusterSettings, Settings, queue_users
+from trainmon.lib import Clock
+from trainmon.model import Event, Job, JobsSeen, Source, SourceChanged, SourceGone
 from trainmon.slurm.client import Client
 from trainmon.transport.shell import Shell
 

@@ -6,7 +6,7 @@ its callers: whoever asks less gets an answer.
 
 from __future__ import annotations
 
-from trainmon.lib.clock import Seconds
+from trainmon.lib import Seconds
 
 FLOOR: Seconds = 15.0
 """Between two looks while something happens."""

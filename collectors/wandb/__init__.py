@@ -1,0 +1,1 @@
+"""Reads W&B through a child process."""

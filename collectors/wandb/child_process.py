@@ -32,10 +32,7 @@ from collectors.wandb.wire import (
     answer,
     line,
 )
-from trainmon.lib.clock import Seconds
-from trainmon.lib.errors import TrainmonError
-from trainmon.lib.redact import scrub
-from trainmon.lib.text import clean
+from trainmon.lib import Seconds, TrainmonError, clean, scrub
 from trainmon.transport.event_loop import Reader
 from trainmon.transport.local import LocalStream
 

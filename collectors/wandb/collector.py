@@ -19,9 +19,8 @@ from collectors.wandb.rate_limit import Pace
 from collectors.wandb.run import Errand, Followed, Reading
 from collectors.wandb.samples import make_private, place_of, remove_others, save
 from collectors.wandb.wire import Facts, Fetched, Grown, Lines, Listed, ReadConsole, ReadFacts, ReadHistory
-from trainmon.lib.clock import Clock, Seconds
-from trainmon.model.state import Event, RunSpec, Source, SourceChanged, SourceGone
-from trainmon.model.wandb import WandbSpec
+from trainmon.lib import Clock, Seconds
+from trainmon.model import Event, RunSpec, Source, SourceChanged, SourceGone, WandbSpec
 
 log = logging.getLogger(__name__)
 

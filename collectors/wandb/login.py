@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from trainmon.lib.redact import scrub
-from trainmon.lib.text import clean
+from trainmon.lib import clean, scrub
 
 CLOUD = "https://api.wandb.ai"
 CLOUD_HOSTS = frozenset({"api.wandb.ai", "api.forge.coreweave.com", "forge.coreweave.com"})

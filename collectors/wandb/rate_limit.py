@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmon.lib.clock import Seconds
+from trainmon.lib import Seconds
 
 LONGEST: Seconds = 600.0
 """Between two rounds, however long it has failed or asked to be left alone."""

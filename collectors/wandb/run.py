@@ -22,10 +22,19 @@ from collectors.wandb.wire import (
 )
 from trainmon.analysis.wandb import active_run as wandb_group
 from trainmon.analysis.wandb import metric_names as wandb_keys
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.probe_wire import LogChunk
-from trainmon.model.state import ConsoleRead, RunSpec
-from trainmon.model.wandb import CurvesGrew, Sample, SampleKept, Wandb, WandbRun, WandbSeen, WandbSpec
+from trainmon.lib import Instant, Seconds
+from trainmon.model import (
+    ConsoleRead,
+    CurvesGrew,
+    LogChunk,
+    RunSpec,
+    Sample,
+    SampleKept,
+    Wandb,
+    WandbRun,
+    WandbSeen,
+    WandbSpec,
+)
 
 EARLIER_AT_MOST = 5
 """Attempts before the present one, to compare it with."""

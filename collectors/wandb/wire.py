@@ -15,8 +15,8 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.lib.clock import Instant
-from trainmon.model.wandb import Points, Sample, WandbRun, WandbSpec
+from trainmon.lib import Instant
+from trainmon.model import Points, Sample, WandbRun, WandbSpec
 
 LONGEST_LINE = 32 << 20
 """Bytes of one answer: 20 runs with 300 metrics and settings each are 2 MB, 12 curves of 10,000 points are 4 MB."""

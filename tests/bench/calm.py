@@ -18,12 +18,11 @@ from collectors.demo import Demo
 from collectors.demo.stories import Act, Script
 from tests.trainmon.alerting.stories.story import FakeClock, Kept
 from trainmon.alerting.manager import Alerting
-from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
-from trainmon.alerting.rules.registry import RULES
+from trainmon.alerting.pipeline import HeartbeatSpec, Routing
+from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
-from trainmon.lib.clock import Seconds
-from trainmon.model.alert import Alert, AlertsRecalled, Duty, DutyChanged, Notice, Recalled, Route
-from trainmon.model.state import Event, State
+from trainmon.lib import Seconds
+from trainmon.model import Alert, AlertsRecalled, Duty, DutyChanged, Event, Notice, Recalled, Route, State
 
 HOURS = 24.0
 TICK = 2.0

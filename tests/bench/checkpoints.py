@@ -21,7 +21,7 @@ from collectors.probe.files.checkpoints import Checkpoints
 from tests.bench.probe import Agent, measure
 from tests.lab.nvml import Nvml
 from trainmon.analysis.checkpoints import listing as checkpoints
-from trainmon.model.probe_wire import DECODER, CheckpointListing, Spec
+from trainmon.model import DECODER, CheckpointListing, Spec
 
 COUNT = 20
 EVERY = 3600.0

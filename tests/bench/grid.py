@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from tests.tui.apps import Alone
 from tests.tui.states import worlds
-from trainmon.model.state import Node, State
-from tui.panes.gpus import GpusPane
+from trainmon.model import Node, State
+from tui.panes import GpusPane
 
 NODES, GPUS, CHANGING, ROUNDS = 256, 8, 0.05, 60
 REACH_MS = 10.0

@@ -28,7 +28,7 @@ APP = """
 import sys
 from pathlib import Path
 from trainmon.runtime.monitor import Watching
-from trainmon.config.load import choose
+from trainmon.config import choose
 from tui.app import Dashboard
 settings, _ = choose(Path(sys.argv[2]), ())
 parts = Watching(settings, prompts=True, ssh_config=Path(sys.argv[1]))
@@ -41,7 +41,7 @@ CONNECT = """
 import sys, threading
 from pathlib import Path
 from trainmon.runtime.monitor import Watching
-from trainmon.config.load import choose
+from trainmon.config import choose
 settings, _ = choose(Path(sys.argv[2]), ())
 parts = Watching(settings, ssh_config=Path(sys.argv[1]))
 done = threading.Event()

@@ -37,7 +37,7 @@ import asyncio, json, sys, time
 from pathlib import Path
 from textual.drivers.linux_driver import LinuxDriver
 from trainmon.runtime.monitor import Watching
-from trainmon.config.load import choose
+from trainmon.config import choose
 from tui.app import Dashboard
 
 spent, writes = [], []

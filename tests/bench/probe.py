@@ -20,7 +20,7 @@ import click
 from collectors.probe import bundle
 from tests.lab.nvml import Nvml
 from tests.lab.pip import pip
-from trainmon.model.probe_wire import LogSpec, Spec
+from trainmon.model import LogSpec, Spec
 
 PEER = "nvidb==1.9.2"
 WARM = 6.0

@@ -16,7 +16,7 @@ import click
 from collectors.probe.gpu import smi_parse as smi_text
 from tests.bench.probe import PERIOD, WARM, Cost
 from tests.lab.probe import RunningProbe
-from trainmon.model.probe_wire import GpuFacts, GpuFactsAll, GpuSample, GpuSamples, Hello, HostSample
+from trainmon.model import GpuFacts, GpuFactsAll, GpuSample, GpuSamples, Hello, HostSample
 
 FAST = (
     ("temperature.gpu", "temperature_c", 3.0),

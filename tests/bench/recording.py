@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from trainmon.model.probe_wire import GpuFacts, GpuFactsAll, GpuSample, GpuSamples, Hello, HostSample, Process
+from trainmon.model import GpuFacts, GpuFactsAll, GpuSample, GpuSamples, Hello, HostSample, Process
 
 ENCODE = msgspec.json.Encoder().encode
 

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from collectors.nodes.collector import Watch
 from tests.bench.recording import Recording, cluster
 from trainmon.alerting.manager import Alerting
-from trainmon.alerting.pipeline.routing import Routing
-from trainmon.alerting.rules.registry import RULES
+from trainmon.alerting.pipeline import Routing
+from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
-from trainmon.lib.clock import Seconds, SystemClock
-from trainmon.model.probe_wire import Spec
-from trainmon.model.state import Gpu
+from trainmon.lib import Seconds, SystemClock
+from trainmon.model import Gpu, Spec
 from trainmon.runtime.backend import Joined
 from trainmon.transport.shell import Completed, Sink
 

@@ -13,15 +13,29 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tests.trainmon.alerting.stories.story import BEGIN, FakeClock, Kept
 from trainmon.alerting.manager import Alerting
-from trainmon.alerting.pipeline.routing import Routing
-from trainmon.alerting.rules.base import Rule
+from trainmon.alerting.pipeline import Routing
+from trainmon.alerting.rules import RULES, Rule
 from trainmon.alerting.rules.evaluate import evaluate
-from trainmon.alerting.rules.registry import RULES
 from trainmon.engine.engine import Engine
-from trainmon.lib.clock import Instant
-from trainmon.model.alert import AlertsRecalled, Duty, DutyChanged, Recalled, Route
-from trainmon.model.probe_wire import GpuFacts, GpuFactsAll, GpuSample, GpuSamples, HostSample, InfinibandPort, Process
-from trainmon.model.state import NodeReading, RunsChanged, RunSpec, State
+from trainmon.lib import Instant
+from trainmon.model import (
+    AlertsRecalled,
+    Duty,
+    DutyChanged,
+    GpuFacts,
+    GpuFactsAll,
+    GpuSample,
+    GpuSamples,
+    HostSample,
+    InfinibandPort,
+    NodeReading,
+    Process,
+    Recalled,
+    Route,
+    RunsChanged,
+    RunSpec,
+    State,
+)
 
 NODES, GPUS, ROUNDS = 256, 8, 30
 REACH_MS = 50.0

@@ -18,12 +18,27 @@ from tests.bench.table import show
 from tests.trainmon.alerting.stories.story import BEGIN, FakeClock, Kept
 from tests.trainmon.analysis.disks.sawtooths import HOUR, SERIES, TB, Look, Saved, Series, full_after, looks
 from trainmon.alerting.manager import Alerting
-from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
-from trainmon.alerting.rules.registry import DISKS
+from trainmon.alerting.pipeline import HeartbeatSpec, Routing
+from trainmon.alerting.rules import DISKS
 from trainmon.engine.engine import Engine
-from trainmon.model.alert import Alert, AlertsRecalled, Duty, DutyChanged, Recalled, Route
-from trainmon.model.probe_wire import CheckpointEntry, CheckpointListing, DiskSample, DiskSamples, FileGroup
-from trainmon.model.state import Event, NodeReading, RunsChanged, RunSpec, State
+from trainmon.model import (
+    Alert,
+    AlertsRecalled,
+    CheckpointEntry,
+    CheckpointListing,
+    DiskSample,
+    DiskSamples,
+    Duty,
+    DutyChanged,
+    Event,
+    FileGroup,
+    NodeReading,
+    Recalled,
+    Route,
+    RunsChanged,
+    RunSpec,
+    State,
+)
 
 HOURS = 110.0
 PERIOD = 30.0

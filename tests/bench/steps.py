@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from tests.trainmon.analysis.log_formats.lines import examples, innocents
-from trainmon.analysis.log_formats.registry import FORMATS, KEEP, parse_line
-from trainmon.lib.redact import scrub
-from trainmon.lib.text import clean
+from trainmon.analysis.log_formats import FORMATS, KEEP, parse_line
+from trainmon.lib import clean, scrub
 
 SECONDS = 0.1
 LINES_PER_S = 1_000

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from collectors.probe.files.logs import Logs
 from tests.bench.table import show
-from trainmon.analysis.log_formats.registry import KEEP
+from trainmon.analysis.log_formats import KEEP
 
 PERIOD = 2.0
 PERIODS = 30

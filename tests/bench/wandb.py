@@ -22,9 +22,8 @@ from collectors.wandb.login import find
 from tests.bench.table import show
 from tests.lab.wandb_server import WandbServer
 from tests.wandb.parts import ShiftedClock
-from trainmon.lib.clock import Seconds
-from trainmon.model.state import RunSpec
-from trainmon.model.wandb import WandbSpec
+from trainmon.lib import Seconds
+from trainmon.model import RunSpec, WandbSpec
 
 RUNS = 10
 KEYS = ("train/loss", "grad_norm", "lr", "tokens_per_s", "val/loss", "val/accuracy")

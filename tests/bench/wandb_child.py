@@ -15,7 +15,7 @@ from collectors.wandb.wire import Grown, Listed, ListRuns, ReadHistory
 from tests.bench.table import show
 from tests.lab.wandb_asking import Asking, asking, resident_mib
 from tests.lab.wandb_server import WandbServer
-from trainmon.model.wandb import WandbSpec
+from trainmon.model import WandbSpec
 
 KEYS = ("loss", "grad_norm", "lr", "tokens_per_s", "val/loss", "val/accuracy")
 RUNS = 6

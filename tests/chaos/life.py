@@ -25,13 +25,12 @@ from trainmon.alerting.notify.channels.apprise.sender import Apprise
 from trainmon.alerting.notify.channels.ntfy import Ntfy
 from trainmon.alerting.notify.channels.webhook import Webhook
 from trainmon.alerting.notify.delivery.service import Office
-from trainmon.alerting.pipeline.routing import Routing
-from trainmon.alerting.rules.base import Rule
+from trainmon.alerting.pipeline import Routing
+from trainmon.alerting.rules import Rule
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import Ledger
-from trainmon.lib.clock import Instant, Seconds, SystemClock
-from trainmon.model.alert import AlertChanges, Channel, Finding, Route
-from trainmon.model.state import Event, State
+from trainmon.lib import Instant, Seconds, SystemClock
+from trainmon.model import AlertChanges, Channel, Event, Finding, Route, State
 
 LOOKS = 20.0
 """Times as many looks at the rules as in the product."""

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from collectors.assignment import Plan, asked_for, lent, merged, place
-from trainmon.model.probe_wire import (
+from trainmon.model import (
     AnyReading,
     CheckpointListing,
     DiskSample,
@@ -14,11 +14,11 @@ from trainmon.model.probe_wire import (
     HostSample,
     LogChunk,
     LogSpec,
+    RunSpec,
     Spec,
     SwitchSample,
     SwitchSamples,
 )
-from trainmon.model.state import RunSpec
 
 RUN = RunSpec(
     name="llm",

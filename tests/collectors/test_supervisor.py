@@ -17,11 +17,9 @@ from collectors.nodes.collector import Watch
 from collectors.slurm.collector import Watched
 from collectors.supervisor import JOB_ENDED, STAYS, Supervisor
 from collectors.targets import plan
-from trainmon.config.load import ClusterSettings, DiskSettings, RunSettings, Settings, choose
-from trainmon.lib.clock import Clock
-from trainmon.lib.errors import HostUnreachable
-from trainmon.model.job import Job
-from trainmon.model.state import Event, JobsSeen, RunsChanged, RunSpec, Source, SourceChanged, SourceGone
+from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings, choose
+from trainmon.lib import Clock, HostUnreachable
+from trainmon.model import Event, Job, JobsSeen, RunsChanged, RunSpec, Source, SourceChanged, SourceGone
 from trainmon.slurm.client import Client
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from collectors.probe import bundle
-from trainmon.model.probe_wire import DECODER, AnyReading, Reading
+from trainmon.model import DECODER, AnyReading, Reading
 
 R = TypeVar("R", bound=Reading)
 

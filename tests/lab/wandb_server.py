@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.lab.wandb_http import WELL, Fault, Http, Request
 from tests.lab.wandb_store import Store, StoredRun
-from trainmon.lib.clock import Clock, SystemClock
+from trainmon.lib import Clock, SystemClock
 
 
 class WandbServer:

@@ -13,7 +13,7 @@ from tests.lab.slurm import Slurm
 from tests.slurm.training import Training
 from tests.slurm.using import Using
 from trainmon.ledger.ledger import recorded
-from trainmon.model.action import Record
+from trainmon.model import Record
 
 MakeTraining = Callable[..., Training]
 PATIENCE = 40.0

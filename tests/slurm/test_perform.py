@@ -12,10 +12,9 @@ from tests.lab.daemons import until
 from tests.lab.slurm import Slurm
 from tests.slurm.watch import Watch
 from trainmon.actions.execution.executor import Performer
-from trainmon.actions.planning.plan import Actor
-from trainmon.engine.reducers.reduce import fold
-from trainmon.model.action import Action, Ask, Plan, Record
-from trainmon.model.state import ActionChanged, Event, RunSpec
+from trainmon.actions.planning import Actor
+from trainmon.engine.reducers import fold
+from trainmon.model import Action, ActionChanged, Ask, Event, Plan, Record, RunSpec
 from trainmon.transport.event_loop import Reader
 from trainmon.transport.local import Local
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.lab.slurm import OTHER, Slurm
 from tests.slurm.watch import Watch
-from trainmon.model.state import RunSpec
+from trainmon.model import RunSpec
 from trainmon.slurm import reasons as jobs
 
 Watching = Callable[..., Watch]

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 
 from collectors.slurm.collector import Poller, Watched
 from tests.lab.daemons import until
-from trainmon.engine.reducers.reduce import fold
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.job import Job, SchedulerNode
-from trainmon.model.state import Event, RunsChanged, RunSpec, Source, State
+from trainmon.engine.reducers import fold
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Event, Job, RunsChanged, RunSpec, SchedulerNode, Source, State
 from trainmon.slurm.client import Client
 from trainmon.transport.shell import Shell
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from trainmon.engine.history import Curves
-from trainmon.lib.clock import Seconds
-from trainmon.model.action import Action, Ask, Plan
-from trainmon.model.alert import Silence
-from trainmon.model.state import Series, State
-from trainmon.model.wandb import Curve
+from trainmon.lib import Seconds
+from trainmon.model import Action, Ask, Curve, Plan, Series, Silence, State
 
 
 class FakeBackend:

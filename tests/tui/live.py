@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from tests.tui.backend import FakeBackend
 from tests.tui.states.plans import STATES, planned
 from tests.tui.states.wandb_runs import filled
-from trainmon.model.action import Action, Mark, Record
-from trainmon.model.state import State
+from trainmon.model import Action, Mark, Record, State
 from tui.app import Dashboard
 
 

@@ -6,11 +6,8 @@ import math
 from array import array
 from collections.abc import Callable, Sequence
 
-from trainmon.lib.clock import Seconds
-from trainmon.model.action import Action, Ask, Plan
-from trainmon.model.alert import Silence
-from trainmon.model.state import Series, State
-from trainmon.model.wandb import Curve
+from trainmon.lib import Seconds
+from trainmon.model import Action, Ask, Curve, Plan, Series, Silence, State
 
 TOPS = {"temperature": 70.0, "utilization": 90.0, "power": 650.0, "memory": 70_000.0}
 

@@ -15,14 +15,12 @@ from textual.pilot import Pilot
 from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import arrive, dashboard, settled, text_of
 from tests.tui.states.states import NOW, asking, calm, empty, iterations, log, run, source, troubled
-from trainmon.model.state import Prompt, State
+from trainmon.model import Prompt, State
 from tui.app import Dashboard
-from tui.modals.prompt import Ask
-from tui.panes.base import Pane
-from tui.screens.details.node import NodeScreen
-from tui.screens.details.run import RunScreen
-from tui.screens.log import LogScreen
-from tui.screens.main import MainScreen
+from tui.modals import Ask
+from tui.panes import Pane
+from tui.screens import LogScreen, MainScreen
+from tui.screens.details import NodeScreen, RunScreen
 
 
 async def publish(app: Dashboard, pilot: Pilot[None], backend: FakeBackend, state: State) -> None:

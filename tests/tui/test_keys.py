@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tui.keys import ACTS, FOOTER_AT_MOST, KEYS, PLACES, Key, bindings, clashes, footer, footer_acts, heard, markdown
-from tui.widgets.footer import chosen, fitting, foot_spans, starts, width_of
-from tui.widgets.keyed_lines import GUTTER, KeyedLines
+from tui.widgets import GUTTER, KeyedLines, chosen, fitting, foot_spans, starts
+from tui.widgets.footer import width_of
 
 
 def test_no_key_means_two_things_in_one_place() -> None:

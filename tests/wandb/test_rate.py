@@ -18,8 +18,7 @@ from tests.lab.wandb_server import WandbServer
 from tests.lab.wandb_store import StoredRun
 from tests.wandb.parts import ShiftedClock
 from tests.wandb.product import pointed_at
-from trainmon.model.state import Event, RunSpec
-from trainmon.model.wandb import CurvesGrew, WandbSpec
+from trainmon.model import CurvesGrew, Event, RunSpec, WandbSpec
 
 KEYS = ("train/loss", "grad_norm", "lr", "tokens_per_s", "val/loss", "val/accuracy")
 EVERY = 60.0

@@ -1,0 +1,1 @@
+"""Actions on runs, jobs and nodes: planned, executed, verified."""

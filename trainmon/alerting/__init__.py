@@ -1,0 +1,1 @@
+"""Alerts: rules, the pipeline from a finding to a notification, heartbeats, delivery."""

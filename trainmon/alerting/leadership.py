@@ -6,9 +6,8 @@ from msgspec.structs import replace
 
 from trainmon.alerting.pending_changes import Book
 from trainmon.alerting.pipeline import flapping as episodes
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.alert import Alert, Delivered, Duty, Recalled
-from trainmon.model.state import State
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Alert, Delivered, Duty, Recalled, State
 
 OPENING = frozenset({"fire", "worse", "repeat", "escalate", "flapping", "digest"})
 """Kinds of notices that say that an alert fires."""

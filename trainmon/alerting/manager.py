@@ -12,20 +12,18 @@ from msgspec.structs import replace
 from trainmon.alerting.heartbeat import notices as bulletins
 from trainmon.alerting.leadership import Watch, delivered
 from trainmon.alerting.pending_changes import Book
+from trainmon.alerting.pipeline import HeartbeatSpec, Routing, routing
 from trainmon.alerting.pipeline import clock_jumps as waking
 from trainmon.alerting.pipeline import flapping as episodes
 from trainmon.alerting.pipeline import grouping as gathering
 from trainmon.alerting.pipeline import inhibit as inhibition
 from trainmon.alerting.pipeline import lifecycle as judging
 from trainmon.alerting.pipeline import requests as orders
-from trainmon.alerting.pipeline import routing
 from trainmon.alerting.pipeline import silences as mutes
-from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
-from trainmon.alerting.rules.base import Rule
+from trainmon.alerting.rules import TEST, Rule
 from trainmon.alerting.rules.evaluate import evaluate
-from trainmon.alerting.rules.monitoring import TEST
-from trainmon.lib.clock import Clock, Instant, Seconds, SystemClock
-from trainmon.model.alert import (
+from trainmon.lib import Clock, Instant, Seconds, SystemClock
+from trainmon.model import (
     Alert,
     AlertChanges,
     AlertsRecalled,
@@ -33,10 +31,12 @@ from trainmon.model.alert import (
     ChannelsChanged,
     Delivered,
     DutyChanged,
+    Event,
     Order,
     Ordered,
+    SourceGone,
+    State,
 )
-from trainmon.model.state import Event, SourceGone, State
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,9 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from trainmon.alerting.pipeline.lifecycle import Happening
-from trainmon.alerting.pipeline.routing import Due, Routing, channels_for, unheard
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.redact import scrub
-from trainmon.model.alert import Alert, AlertChanges, Notice, Silence
-from trainmon.model.state import State
+from trainmon.alerting.pipeline import Due, Happening, Routing, channels_for, unheard
+from trainmon.lib import Instant, Seconds, scrub
+from trainmon.model import Alert, AlertChanges, Notice, Silence, State
 
 REFRESHED: Seconds = 60.0
 """An alert of which nothing changed but its words and when it was last found is written no more often."""

@@ -1,0 +1,1 @@
+"""Domain logic without I/O: runs, checkpoints, disks, GPUs, nodes, W&B, log formats. Pure."""

@@ -66,7 +66,7 @@ def command(
         from trainmon.runtime.demo import Demonstration
 
         return show(Demonstration(demo or None, read_only=read_only))
-    from trainmon.config.load import choose
+    from trainmon.config import choose
     from trainmon.runtime.monitor import Watching
 
     settings, _ = choose(config, hosts)
@@ -78,7 +78,7 @@ def headless(
     hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, *, alerts_only: bool, once: bool, demo: bool
 ) -> int:
     """The same watch with no terminal."""
-    from trainmon.config.load import choose
+    from trainmon.config import choose
 
     if not alerts_only:
         raise click.UsageError("--once is for --alerts-only; `trainmon-tui snapshot` prints one reading")

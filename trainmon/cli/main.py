@@ -104,7 +104,7 @@ def _invoke(name: str, argv: list[str]) -> int:
     except click.ClickException:
         raise
     except Exception as error:
-        from trainmon.lib.errors import TrainmonError
+        from trainmon.lib import TrainmonError
 
         if not isinstance(error, TrainmonError):
             raise
@@ -113,7 +113,7 @@ def _invoke(name: str, argv: list[str]) -> int:
 
 def _told(error: Exception) -> int:
     """Say what went wrong; 2 for a mistake in the config, 3 for what could not be looked at."""
-    from trainmon.lib.errors import ConfigError
+    from trainmon.lib import ConfigError
 
     if not isinstance(error, ConfigError):
         click.echo(f"trainmon-tui: {error}", err=True)

@@ -8,7 +8,7 @@ import threading
 
 import click
 
-from trainmon.lib.text import clean
+from trainmon.lib import clean
 
 _turn = threading.Lock()
 

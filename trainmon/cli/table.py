@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from trainmon.lib.text import cells, clean
+from trainmon.lib import cells, clean
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -19,6 +19,6 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 def plain(text: str) -> str:
     """The text as this terminal can show it: in ASCII where it must be, as wide as before."""
-    from tui.style.symbols import ascii_text, wants_ascii
+    from tui.style import ascii_text, wants_ascii
 
     return ascii_text(text) if wants_ascii(os.environ, sys.stdout.encoding) else text

@@ -10,14 +10,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
-from trainmon.alerting.rules.base import Rule
-from trainmon.alerting.rules.registry import RULES
+from trainmon.alerting.pipeline import HeartbeatSpec, Routing
+from trainmon.alerting.rules import RULES, Rule
 from trainmon.config.rule_types import Days, Longest, Moment, TimeOfDay, kind_of
 from trainmon.config.table import Chosen, Table
 from trainmon.config.types import Argv, Duration, Flag, Host, Kind, Secret, Text, Wrong, nearest, quoted, shown
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.alert import Route, Silence
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Route, Silence
 
 # ---- [[rule]] --------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from trainmon.analysis.log_formats.registry import Format, named_regex
+from trainmon.analysis.log_formats import Format, named_regex
 from trainmon.config.decode import decode
 from trainmon.config.schema import (
     ClusterSettings,
@@ -23,10 +23,8 @@ from trainmon.config.schema import (
 )
 from trainmon.config.types import Wrong, expand_hosts, nearest, quoted
 from trainmon.config.validate import watched
-from trainmon.lib.errors import ConfigError
-from trainmon.model.job import ME
-from trainmon.model.state import RunSpec
-from trainmon.model.wandb import WandbSpec
+from trainmon.lib import ConfigError
+from trainmon.model import ME, RunSpec, WandbSpec
 
 __all__ = [
     "ClusterSettings", "ConnectSettings", "DiskSettings", "LogFormatSettings", "RunSettings", "Settings",

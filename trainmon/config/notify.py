@@ -26,8 +26,8 @@ from trainmon.config.types import (
     read_secret,
     shown,
 )
-from trainmon.lib.clock import Seconds
-from trainmon.model.alert import Route
+from trainmon.lib import Seconds
+from trainmon.model import Route
 
 # ---- what all channels have ------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from trainmon.config.types import (
     write_duration,
     write_share,
 )
-from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib import Instant, Seconds
 
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGTP]i?)?B")
 PREFIXES = " kMGTP"

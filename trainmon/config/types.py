@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from trainmon.lib.clock import Seconds
+from trainmon.lib import Seconds
 
 HOSTS_AT_MOST = 20_000
 """More than any cluster has: `gpu-[0-99999999]` is a slip of the finger that would fill the memory."""

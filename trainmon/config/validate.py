@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trainmon.alerting.rules.registry import RULES
-from trainmon.analysis.log_formats.registry import named_regex
+from trainmon.alerting.rules import RULES
+from trainmon.analysis.log_formats import named_regex
 from trainmon.config.notify import clashes
 from trainmon.config.schema import ClusterSettings, LogFormatSettings, RunSettings, Settings
 from trainmon.config.types import nearest, quoted
-from trainmon.lib.errors import ConfigError
+from trainmon.lib import ConfigError
 
 HERE = "this machine"
 

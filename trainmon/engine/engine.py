@@ -11,15 +11,24 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from trainmon.alerting.manager import Alerting
-from trainmon.analysis.disks.fill_time import with_trend
-from trainmon.analysis.log_formats.registry import Format
+from trainmon.analysis.disks import with_trend
+from trainmon.analysis.log_formats import Format
 from trainmon.engine.history import WEEK, Curves, History
-from trainmon.engine.reducers.reduce import fold
-from trainmon.lib.clock import Clock, Instant, Seconds, SystemClock
-from trainmon.model.action import Record
-from trainmon.model.probe_wire import DiskSamples, GpuSamples
-from trainmon.model.state import Disk, Event, NodeReading, Series, SourceGone, State
-from trainmon.model.wandb import Curve, CurvesGrew
+from trainmon.engine.reducers import fold
+from trainmon.lib import Clock, Instant, Seconds, SystemClock
+from trainmon.model import (
+    Curve,
+    CurvesGrew,
+    Disk,
+    DiskSamples,
+    Event,
+    GpuSamples,
+    NodeReading,
+    Record,
+    Series,
+    SourceGone,
+    State,
+)
 
 log = logging.getLogger(__name__)
 

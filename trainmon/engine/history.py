@@ -12,9 +12,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.state import Disk, Gpu, Series
-from trainmon.model.wandb import Curve, Points
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Curve, Disk, Gpu, Points, Series
 
 HOUR = 3600.0
 DAY = 86_400.0

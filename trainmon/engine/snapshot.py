@@ -11,17 +11,28 @@ from typing import Any
 
 import msgspec
 
-from trainmon.alerting.rules.registry import RULES
-from trainmon.analysis.disks.capacity import checkpoints_that_fit
-from trainmon.analysis.nodes.spares import Spares, spares
+from trainmon.alerting.rules import RULES
+from trainmon.analysis.disks import checkpoints_that_fit
+from trainmon.analysis.nodes import Spares
+from trainmon.analysis.nodes.spares import spares
 from trainmon.engine.snapshot_alerts import alert, channel, silence, told, worst_first
-from trainmon.lib.clock import Instant
-from trainmon.model.alert import Alert
-from trainmon.model.checkpoint import Checkpoint, Checkpoints
-from trainmon.model.disk import Quota
-from trainmon.model.job import Job
-from trainmon.model.state import Disk, Log, Node, Run, Source, State, Switch
-from trainmon.model.wandb import Sample, Wandb
+from trainmon.lib import Instant
+from trainmon.model import (
+    Alert,
+    Checkpoint,
+    Checkpoints,
+    Disk,
+    Job,
+    Log,
+    Node,
+    Quota,
+    Run,
+    Sample,
+    Source,
+    State,
+    Switch,
+    Wandb,
+)
 
 __all__ = ["alert", "channel", "encode", "exit_status", "is_so", "silence", "snapshot", "told", "verdict"]
 

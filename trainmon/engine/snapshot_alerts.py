@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from trainmon.lib.clock import Instant
-from trainmon.model.alert import SEVERITIES, Alert, Channel, Silence
+from trainmon.lib import Instant
+from trainmon.model import SEVERITIES, Alert, Channel, Silence
 
 OURS = frozenset({"token", "told", "repeats", "escalated"})
 """Of an alert, what is nobody else's business: a secret, and what the next notice is reckoned from."""

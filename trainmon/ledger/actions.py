@@ -10,10 +10,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from trainmon.lib.clock import Instant
-from trainmon.lib.redact import scrub
-from trainmon.lib.text import clean
-from trainmon.model.action import Deed, Drop, Execute, Record
+from trainmon.lib import Instant, clean, scrub
+from trainmon.model import Deed, Drop, Execute, Record
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from trainmon.ledger.actions import as_json, storable
-from trainmon.lib.clock import Instant
-from trainmon.model.alert import KEPT_RESOLVED, Alert, AlertChanges, Order, Recalled, Silence
+from trainmon.lib import Instant
+from trainmon.model import KEPT_RESOLVED, Alert, AlertChanges, Order, Recalled, Silence
 
 log = logging.getLogger(__name__)
 

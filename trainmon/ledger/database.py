@@ -10,8 +10,7 @@ import stat
 from pathlib import Path
 
 from trainmon.ledger.schema import NewerLedger, migrate, version_of
-from trainmon.lib.clock import Seconds
-from trainmon.lib.errors import TrainmonError
+from trainmon.lib import Seconds, TrainmonError
 
 log = logging.getLogger(__name__)
 

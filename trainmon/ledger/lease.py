@@ -30,8 +30,8 @@ from msgspec.structs import replace
 
 from trainmon.ledger.actions import as_json
 from trainmon.ledger.alerts import put
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.alert import Channel
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Channel
 
 log = logging.getLogger(__name__)
 

@@ -31,8 +31,8 @@ from trainmon.ledger.outbox import prune_outbox
 from trainmon.ledger.queue import Answer, Batch, Mailbox
 from trainmon.ledger.reader import alert_history, alerts_now, duty_now, give_order, kept_texts, recorded
 from trainmon.ledger.schema import NewerLedger
-from trainmon.lib.clock import Clock, Instant, Seconds, SystemClock
-from trainmon.model.action import Record
+from trainmon.lib import Clock, Instant, Seconds, SystemClock
+from trainmon.model import Record
 
 __all__ = [
     "NAME", "KeptText", "Ledger", "LedgerStuck", "NewerLedger", "alert_history", "alerts_now", "duty_now", "give_order",

@@ -11,8 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.ledger.actions import as_json, storable
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.alert import Letter, Notice, Severity
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Letter, Notice, Severity
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from trainmon.ledger.actions import KeptText
-from trainmon.lib.clock import Seconds
-from trainmon.model.action import Record
+from trainmon.lib import Seconds
+from trainmon.model import Record
 
 RECORDS_AT_MOST = 1_000
 TEXTS_AT_MOST = 32

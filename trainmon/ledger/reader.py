@@ -17,9 +17,8 @@ from trainmon.ledger.database import NAME, LedgerStuck, open_to_read, open_to_wr
 from trainmon.ledger.lease import LOCK, DutyNote, DutyNow, is_locked, is_row_held, ourselves, read_duty
 from trainmon.ledger.outbox import Counts, count, read_newest
 from trainmon.ledger.schema import NewerLedger, version_of
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.action import Record
-from trainmon.model.alert import Alert, Channel, Delivery, Letter, Order, Recalled
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Alert, Channel, Delivery, Letter, Order, Recalled, Record
 
 SINCE_ALERTS = 2
 """The version of the ledger that first had alerts."""

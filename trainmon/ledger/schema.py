@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from trainmon.lib.errors import TrainmonError
+from trainmon.lib import TrainmonError
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (

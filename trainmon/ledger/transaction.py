@@ -8,8 +8,8 @@ from typing import NamedTuple
 from trainmon.ledger.alerts import Happening, add_history, write_changes
 from trainmon.ledger.lease import DutyNote, is_row_of, write_duty
 from trainmon.ledger.outbox import Address, Extra, Mark, write_marks, write_notices
-from trainmon.lib.clock import Instant
-from trainmon.model.alert import AlertChanges
+from trainmon.lib import Instant
+from trainmon.model import AlertChanges
 
 
 class Page(NamedTuple):

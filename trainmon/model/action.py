@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.lib.clock import Instant
+from trainmon.lib import Instant
 
 Verb = Literal[
     "save", "kill", "unsave", "unkill", "requeue", "cancel", "hold", "release", "signal", "queue", "exclude"

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib import Instant, Seconds
 
 CheckpointState = Literal["writing", "committed", "superseded", "torn"]
 """writing: its trainer is at it. committed: whole, and the newest of that kind. superseded: whole, and older than that.

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib import Instant, Seconds
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):

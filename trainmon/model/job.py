@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib import Instant, Seconds
 
 Stage = Literal["waiting", "running", "ended", "unknown"]
 """Where a job is in its life. A word that no version of Slurm documents is `unknown`, never `ended`."""

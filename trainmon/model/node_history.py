@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from trainmon.lib.clock import Instant
+from trainmon.lib import Instant
 
 
 class Growth(NamedTuple):

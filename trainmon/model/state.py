@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib import Instant, Seconds
 from trainmon.model.action import Record
 from trainmon.model.alert import (
     Alert,

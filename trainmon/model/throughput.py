@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib import Instant, Seconds
 from trainmon.model.wandb import LossTrouble
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib import Instant, Seconds
 
 GroupPhase = Literal["active", "several", "waiting", "overdue", "ended", "none"]
 """active: exactly one run is. several: more than one, which nobody expects. waiting: none since less than the

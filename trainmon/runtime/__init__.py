@@ -1,0 +1,1 @@
+"""The wiring of a running program: monitor, alert service, standby, channels, log file, systemd."""

@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from trainmon.alerting.heartbeat.self_check import unwell
+from trainmon.alerting.heartbeat import unwell
 from trainmon.alerting.manager import Alerting
 from trainmon.alerting.notify.base import Sender
 from trainmon.alerting.notify.channels.healthchecks import Ping
@@ -19,19 +19,12 @@ from trainmon.alerting.notify.channels.ntfy_replies import Replies
 from trainmon.alerting.notify.deadman import NAME, TIMEOUT, DeadMan
 from trainmon.alerting.notify.delivery.service import Office
 from trainmon.alerting.notify.plots.render import Pictures, ReadCurve
-from trainmon.alerting.pipeline.routing import Routing
-from trainmon.alerting.rules.base import Rule
-from trainmon.config.alerts import heartbeat_of, routing_of, rules_of
-from trainmon.config.load import Settings
-from trainmon.config.notify import routes_of, wrong_address
-from trainmon.config.secrets import secret
-from trainmon.config.types import Wrong
+from trainmon.alerting.pipeline import Routing
+from trainmon.alerting.rules import Rule
+from trainmon.config import Settings, Wrong, heartbeat_of, routes_of, routing_of, rules_of, secret, wrong_address
 from trainmon.ledger.ledger import Ledger, LedgerStuck, alerts_now
-from trainmon.lib.clock import Clock, Instant, Seconds
-from trainmon.lib.errors import ConfigError, TrainmonError
-from trainmon.lib.text import clean
-from trainmon.model.alert import AlertChanges, AlertsRecalled, ChannelsChanged, Order
-from trainmon.model.state import Event, LedgerTrouble, State
+from trainmon.lib import Clock, ConfigError, Instant, Seconds, TrainmonError, clean
+from trainmon.model import AlertChanges, AlertsRecalled, ChannelsChanged, Event, LedgerTrouble, Order, State
 from trainmon.runtime.channels import listeners, senders
 
 log = logging.getLogger(__name__)

@@ -11,14 +11,11 @@ from msgspec.structs import replace
 
 from collectors.connections import here
 from trainmon.actions.execution.executor import Performer
-from trainmon.actions.planning.plan import Actor
+from trainmon.actions.planning import Actor
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import Ledger
-from trainmon.lib.clock import Seconds
-from trainmon.model.action import Action, Ask, Plan, Refusal
-from trainmon.model.alert import Order, Ordered, Silence
-from trainmon.model.state import Series, State
-from trainmon.model.wandb import Curve
+from trainmon.lib import Seconds
+from trainmon.model import Action, Ask, Curve, Order, Ordered, Plan, Refusal, Series, Silence, State
 from trainmon.transport.shell import Shell
 
 

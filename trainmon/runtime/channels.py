@@ -20,24 +20,23 @@ from trainmon.alerting.notify.channels.http import host_of
 from trainmon.alerting.notify.channels.ntfy import PUBLIC, Ntfy, is_guessable, login_of
 from trainmon.alerting.notify.channels.ntfy_replies import Memory, Replies
 from trainmon.alerting.notify.channels.webhook import Webhook
-from trainmon.config.notify import (
+from trainmon.config import (
     AppriseSettings,
     CommandSettings,
     HealthchecksSettings,
     NotifySettings,
     NtfySettings,
     WebhookSettings,
+    Wrong,
+    quoted,
+    secret,
     wrong_address,
     wrong_apprise_url,
     wrong_topic,
 )
-from trainmon.config.secrets import secret
-from trainmon.config.types import Wrong, quoted
 from trainmon.ledger.ledger import LedgerStuck, alerts_now
-from trainmon.lib.clock import Clock, Seconds, SystemClock
-from trainmon.lib.errors import ConfigError
-from trainmon.model.alert import Channel
-from trainmon.model.state import Event
+from trainmon.lib import Clock, ConfigError, Seconds, SystemClock
+from trainmon.model import Channel, Event
 
 log = logging.getLogger(__name__)
 

@@ -10,13 +10,12 @@ from collectors.demo import Demo
 from collectors.demo.channels import ROUTES, channels
 from trainmon.alerting.manager import Alerting
 from trainmon.alerting.notify.delivery.service import Office
-from trainmon.alerting.pipeline.routing import Routing
-from trainmon.alerting.rules.registry import RULES
+from trainmon.alerting.pipeline import Routing
+from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import Ledger
-from trainmon.lib.clock import SystemClock
-from trainmon.model.alert import Order
-from trainmon.model.state import Event, LedgerTrouble
+from trainmon.lib import SystemClock
+from trainmon.model import Event, LedgerTrouble, Order
 from trainmon.runtime.backend import Joined
 
 

@@ -10,10 +10,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from trainmon.lib.redact import scrub
-from trainmon.lib.text import clean
-from trainmon.model.alert import Alert
-from trainmon.model.state import State
+from trainmon.lib import clean, scrub
+from trainmon.model import Alert, State
 from trainmon.runtime.logfile import Background
 
 PLAIN = re.compile(r"[\w.:/@%+,-]+")

@@ -14,9 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from trainmon.lib.clock import Seconds
-from trainmon.lib.redact import scrub
-from trainmon.lib.state_dir import find
+from trainmon.lib import Seconds, find, scrub
 
 BYTES_AT_MOST = 1_000_000
 

@@ -6,8 +6,8 @@ import itertools
 import threading
 from collections.abc import Callable
 
-from trainmon.lib.clock import Seconds
-from trainmon.model.state import Prompt, PromptsChanged
+from trainmon.lib import Seconds
+from trainmon.model import Prompt, PromptsChanged
 
 PATIENCE = 180.0
 """Seconds a question waits for its answer; sshd's own LoginGraceTime is 120."""

@@ -13,15 +13,11 @@ from collectors.connections import here
 from collectors.daemon.connection import DaemonLine
 from collectors.supervisor import Supervisor
 from collectors.wandb.collector import Watcher
-from trainmon.config.load import Settings, formats
+from trainmon.config import Settings, formats
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import KEEP, Ledger
-from trainmon.lib.clock import Clock, Seconds, SystemClock
-from trainmon.lib.state_dir import find
-from trainmon.model.action import Record
-from trainmon.model.alert import Order
-from trainmon.model.state import ActionChanged, Event, LedgerTrouble, RunsChanged
-from trainmon.model.wandb import Curve
+from trainmon.lib import Clock, Seconds, SystemClock, find
+from trainmon.model import ActionChanged, Curve, Event, LedgerTrouble, Order, Record, RunsChanged
 from trainmon.runtime.alert_service import Program, Telling, judging, recall, senses
 from trainmon.runtime.backend import Joined
 from trainmon.runtime.login_prompts import Prompts

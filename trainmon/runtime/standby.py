@@ -19,14 +19,14 @@ from collectors.daemon.connection import DaemonLine
 from trainmon.alerting.notify.base import Message, Retry, Sender, Sent
 from trainmon.alerting.notify.delivery.service import Office
 from trainmon.alerting.notify.plots.render import ReadCurve
-from trainmon.config.load import Settings
+from trainmon.config import Settings
 from trainmon.engine.snapshot_alerts import Status
 from trainmon.ledger.actions import storable
 from trainmon.ledger.alerts import read_recalled
 from trainmon.ledger.ledger import Ledger
 from trainmon.ledger.outbox import read_newest
-from trainmon.lib.clock import Clock, Instant, Seconds
-from trainmon.model.alert import (
+from trainmon.lib import Clock, Instant, Seconds
+from trainmon.model import (
     KEPT_RESOLVED,
     Alert,
     AlertsTold,
@@ -34,11 +34,12 @@ from trainmon.model.alert import (
     ChannelsChanged,
     Duty,
     DutyChanged,
+    Event,
     Notice,
     Order,
     Ordered,
+    State,
 )
-from trainmon.model.state import Event, State
 from trainmon.runtime.alert_service import Program, Telling
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,7 @@ import os
 import socket
 from collections.abc import Mapping
 
-from trainmon.lib.clock import Seconds
-from trainmon.lib.text import clean
+from trainmon.lib import Seconds, clean
 
 log = logging.getLogger(__name__)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainmon.lib.clock import Seconds
-from trainmon.lib.errors import CommandFailed, HostUnreachable, TrainmonError
-from trainmon.lib.text import clean
+from trainmon.lib import CommandFailed, HostUnreachable, Seconds, TrainmonError, clean
 from trainmon.slurm import errors
 from trainmon.transport.shell import Completed, Shell
 

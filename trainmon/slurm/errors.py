@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from trainmon.lib.redact import scrub
-from trainmon.lib.text import clean
+from trainmon.lib import clean, scrub
 
 Kind = Literal["silent", "gone", "denied", "absent", "refused"]
 """silent: no answer from the controller, nothing is known. gone: it knows no such job. denied: not ours to do.

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import clean
+from trainmon.lib import Instant, Seconds, clean
 
 NOTHING = frozenset({
     "", "(null)", "None", "N/A", "n/a", "NONE", "none", "Unknown", "UNKNOWN", "NOT_SET", "INVALID", "UNLIMITED",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from trainmon.model.job import Job
+from trainmon.model import Job
 
 LIVELIEST = ("running", "unknown", "waiting", "ended")
 """The job is where the liveliest of its components is: one that ended early does not end the others."""

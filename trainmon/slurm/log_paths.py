@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 
-from trainmon.model.job import Job
+from trainmon.model import Job
 
 PATTERN = re.compile(r"%(?P<width>\d*)(?P<letter>[AabJjNnstux%])")
 NO_ELEMENT = "4294967294"

@@ -7,8 +7,8 @@ import re
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.lib.redact import scrub
-from trainmon.model.job import Job
+from trainmon.lib import scrub
+from trainmon.model import Job
 from trainmon.slurm.commands import ACCOUNTING, QUEUE
 from trainmon.slurm.fields import hosts, instant, number, rows, said, seconds
 from trainmon.slurm.heterogeneous import joined

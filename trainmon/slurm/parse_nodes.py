@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from trainmon.lib.clock import Instant
-from trainmon.model.job import SchedulerNode
+from trainmon.lib import Instant
+from trainmon.model import SchedulerNode
 from trainmon.slurm.commands import NODES
 from trainmon.slurm.fields import instant, rows, said
 

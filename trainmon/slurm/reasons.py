@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import duration
-from trainmon.model.job import Job
+from trainmon.lib import Instant, duration
+from trainmon.model import Job
 
 REASONS: dict[str, str] = {
     "AccountNotAllowed": "its partition does not take its account",

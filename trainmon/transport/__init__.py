@@ -1,0 +1,1 @@
+"""Commands and streams on this machine or over SSH."""

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from trainmon.lib.clock import Seconds
+from trainmon.lib import Seconds
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 

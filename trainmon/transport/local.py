@@ -10,8 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from trainmon.lib.clock import Seconds
-from trainmon.lib.errors import CommandFailed
+from trainmon.lib import CommandFailed, Seconds
 from trainmon.transport.event_loop import WRITE, Reader
 from trainmon.transport.shell import Completed, Sink, collect
 

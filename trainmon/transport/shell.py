@@ -6,8 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from trainmon.lib.clock import Seconds
-from trainmon.lib.errors import CommandFailed, TrainmonError
+from trainmon.lib import CommandFailed, Seconds, TrainmonError
 
 OUTPUT_LIMIT = 16 * 1024 * 1024
 """Bytes that run() keeps of one command; more is an error, not a swap storm on a laptop."""

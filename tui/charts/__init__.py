@@ -1,0 +1,38 @@
+"""tui.charts."""
+
+from __future__ import annotations
+
+from tui.charts.axes import Limits
+from tui.charts.chart import ATTEMPTS_AT_MOST, FRESH_AT_MOST, Charts, legend
+from tui.charts.grid import Layout, layout, places
+from tui.charts.sparkline import HOUR, LEAST_HEIGHT, LEAST_WIDTH, Axis, picture, side_by_side, stretches
+from tui.charts.values import PHASES, head, heartbeat, notes, number, rows, state_spans, trouble, why_nothing
+from tui.charts.view import View
+
+__all__ = [
+    "ATTEMPTS_AT_MOST",
+    "FRESH_AT_MOST",
+    "HOUR",
+    "LEAST_HEIGHT",
+    "LEAST_WIDTH",
+    "PHASES",
+    "Axis",
+    "Charts",
+    "Layout",
+    "Limits",
+    "View",
+    "head",
+    "heartbeat",
+    "layout",
+    "legend",
+    "notes",
+    "number",
+    "picture",
+    "places",
+    "rows",
+    "side_by_side",
+    "state_spans",
+    "stretches",
+    "trouble",
+    "why_nothing",
+]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable
 from itertools import accumulate, islice
 from operator import le
 
-from trainmon.model.wandb import Curve
+from trainmon.model import Curve
 
 Read = Callable[[str, str, int, int], Curve]
 """Backend.curve."""

@@ -27,7 +27,7 @@ from tui.charts.render import Chart, CurveLine, Look, frame_of, picture, signs
 from tui.charts.sparkline import side_by_side
 from tui.charts.values import change, reading, title
 from tui.charts.view import View, reach, window
-from tui.style.spans import Span
+from tui.style import Span
 
 BEFORE = "abcdefgh"
 """The letters of earlier attempts; the last one's is a."""

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from tui.charts.axes import LABEL_AT_MOST, Limits, Tick
 from tui.charts.braille import braille, in_ascii, ranges
 from tui.charts.downsample import DOWN, NAN, UP, Column, Frame
-from tui.style.spans import Span
+from tui.style import Span
 
 Look = Literal["now", "raw", "before"]
 

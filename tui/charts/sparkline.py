@@ -9,9 +9,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from trainmon.lib.clock import Instant
-from trainmon.model.state import Series
-from tui.style.spans import Span
+from trainmon.lib import Instant
+from trainmon.model import Series
+from tui.style import Span
 
 HOUR = 3_600.0
 LEAST_WIDTH, LEAST_HEIGHT = 26, 7

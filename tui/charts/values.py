@@ -7,16 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from trainmon.analysis.wandb import active_run as wandb_group
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import cells, clean, keep_end, shorten
-from trainmon.model.state import Run, Source
-from trainmon.model.wandb import GroupPhase, Wandb, WandbRun
+from trainmon.lib import Instant, Seconds, cells, clean, keep_end, shorten
+from trainmon.model import GroupPhase, Run, Source, Wandb, WandbRun
 from tui.charts.cache import Copy
-from tui.style.format import calm_age, count, short
-from tui.style.spans import Span
-from tui.style.symbols import CRIT, DEAD, DONE, DOT, OK, WAITING, WARN
-from tui.widgets.keyed_lines import Row
-from tui.widgets.links import sentence
+from tui.style import CRIT, DEAD, DONE, DOT, OK, WAITING, WARN, Span, calm_age, count, short
+from tui.widgets import Row, sentence
 
 CHANGE_STEPS = 100
 

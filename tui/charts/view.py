@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from trainmon.lib.clock import Seconds
+from trainmon.lib import Seconds
 from tui.charts.axes import Limits
 from tui.charts.cache import Copy
 

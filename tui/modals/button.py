@@ -11,9 +11,9 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 
-from trainmon.lib.text import cells
+from trainmon.lib import cells
 from tui.keys import bindings
-from tui.style.symbols import CURSOR
+from tui.style import CURSOR
 
 
 class Door(Widget, can_focus=True):

@@ -11,19 +11,17 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.widgets import Static
 
-from trainmon.actions.planning.plan import Offer, offered
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import cells, clean, shorten
-from trainmon.model.action import Verb
-from trainmon.model.state import State
+from trainmon.actions.planning import Offer, offered
+from trainmon.lib import Instant, cells, clean, shorten
+from trainmon.model import State, Verb
 from tui.keys import bindings
 from tui.modals.once import Dialog
-from tui.style.spans import Span
-from tui.views.action_requests import TITLES, key_of
-from tui.widgets.keyed_lines import KeyedLines, Row
+from tui.style import Span
+from tui.views import TITLES, key_of
+from tui.widgets import KeyedLines, Row
 
 if TYPE_CHECKING:
-    from tui.views.action_requests import Subject
+    from tui.views import Subject
 
 
 class Entry(NamedTuple):

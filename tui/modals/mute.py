@@ -11,13 +11,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widgets import Input, Static
 
-from trainmon.lib.clock import Seconds
-from trainmon.lib.text import shorten
+from trainmon.lib import Seconds, shorten
 from tui.keys import bindings
 from tui.modals.once import Dialog
-from tui.style.spans import Span
-from tui.views.mute_choices import USUAL, Choice, read_for
-from tui.widgets.keyed_lines import KeyedLines, Row
+from tui.style import Span
+from tui.views import USUAL, Choice, read_for
+from tui.widgets import KeyedLines, Row
 
 
 class Muting(NamedTuple):

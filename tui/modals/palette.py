@@ -11,12 +11,12 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.widgets import Static
 
-from trainmon.lib.text import cells, clean, shorten
+from trainmon.lib import cells, clean, shorten
 from tui.keys import bindings
 from tui.modals.once import Dialog
-from tui.style.spans import Span
-from tui.views.palette import Command, found
-from tui.widgets.keyed_lines import SENTENCE, Heading, KeyedLines, Row
+from tui.style import Span
+from tui.views import Command, found
+from tui.widgets import SENTENCE, Heading, KeyedLines, Row
 
 BESIDE = 9
 """Lines of the screen that the list leaves: the dialog's frame, what is typed, the hint, and some of what is below."""

@@ -10,11 +10,11 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.widgets import Static
 
-from trainmon.lib.text import clean
+from trainmon.lib import clean
 from tui.keys import bindings
 from tui.modals.once import Dialog
-from tui.style.spans import Span
-from tui.widgets.keyed_lines import KeyedLines, Row
+from tui.style import Span
+from tui.widgets import KeyedLines, Row
 
 
 class Pick(Dialog[str | None]):

@@ -14,15 +14,14 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from trainmon.lib.clock import Clock
-from trainmon.lib.text import clean, duration
-from trainmon.model.action import Ask, Plan
+from trainmon.lib import Clock, clean, duration
+from trainmon.model import Ask, Plan
 from tui.keys import bindings
 from tui.modals.button import Door
 from tui.modals.read import ReadScreen
+from tui.views import BUTTONS, TITLES, button
 from tui.views import plan as plan_rows
-from tui.views.action_requests import BUTTONS, TITLES, button
-from tui.widgets.keyed_lines import KeyedLines, Row
+from tui.widgets import KeyedLines, Row
 
 SHARE = 0.94
 """Of the screen's height, what a dialog takes at most (trainmon.tcss says the same)."""

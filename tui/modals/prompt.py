@@ -10,8 +10,8 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.widgets import Input, Static
 
-from trainmon.lib.text import clean
-from trainmon.model.state import Prompt
+from trainmon.lib import clean
+from trainmon.model import Prompt
 from tui.keys import bindings
 from tui.modals.once import Dialog
 

@@ -8,7 +8,7 @@ from textual.binding import BindingType
 
 from tui.keys import bindings
 from tui.modals.once import Dialog
-from tui.widgets.reading import Reading
+from tui.widgets import Reading
 
 Answer = TypeVar("Answer")
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from textual import events
 
-from trainmon.lib.text import cells, clean, shorten
-from trainmon.model.alert import Alert
-from trainmon.model.state import State
-from tui.style.format import calm_age
-from tui.style.spans import Span
-from tui.style.symbols import WARN
-from tui.views.alerts.words import SIGNS, most_urgent
-from tui.widgets.keyed_lines import GUTTER, Heading
+from trainmon.lib import cells, clean, shorten
+from trainmon.model import Alert, State
+from tui.style import WARN, Span, calm_age
+from tui.views.alerts import SIGNS, most_urgent
+from tui.widgets import GUTTER, Heading
 
 AT_MOST = 3
 AGES_EVERY = 10.0

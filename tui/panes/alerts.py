@@ -8,13 +8,25 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from trainmon.lib.text import clean
-from trainmon.model.state import State
+from trainmon.lib import clean
+from trainmon.model import State
 from tui.keys import bindings
 from tui.panes.base import Pane
-from tui.views.alerts.rows import ORDERS, SILENCE, Lines, head, layout, opened
-from tui.views.alerts.words import broken, matched, standing, summed, telling, who_tells
-from tui.widgets.keyed_lines import HEADING, SENTENCE, KeyedLines
+from tui.views.alerts import (
+    ORDERS,
+    SILENCE,
+    Lines,
+    broken,
+    head,
+    layout,
+    matched,
+    opened,
+    standing,
+    summed,
+    telling,
+    who_tells,
+)
+from tui.widgets import HEADING, SENTENCE, KeyedLines
 
 
 class AlertsPane(Pane):

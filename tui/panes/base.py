@@ -20,14 +20,13 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import cells, shorten
-from trainmon.model.state import State
+from trainmon.lib import Instant, cells, shorten
+from trainmon.model import State
 from tui.keys import bindings
-from tui.style.spans import Span
-from tui.views.action_requests import Kind, Subject
-from tui.views.alerts.targets import about_subjects
-from tui.widgets.keyed_lines import SENTENCE, STYLE_CSS, STYLES, Heading, KeyedLines, Palette, Row, changed_columns
+from tui.style import Span
+from tui.views import Kind, Subject
+from tui.views.alerts import about_subjects
+from tui.widgets import SENTENCE, STYLE_CSS, STYLES, Heading, KeyedLines, Palette, Row, changed_columns
 
 log = logging.getLogger(__name__)
 

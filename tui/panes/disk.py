@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import clean
-from trainmon.model.disk import Quota
-from trainmon.model.state import State
+from trainmon.lib import Instant, clean
+from trainmon.model import Quota, State
 from tui.panes.base import Pane
-from tui.style.format import age, full_in, percent, size
-from tui.views.alerts.marks import marked, marks, worst
-from tui.views.alerts.targets import about
-from tui.views.disks import NETWORK, Lines, Shown, head, layout, ordered, silence
-from tui.widgets.keyed_lines import KeyedLines
+from tui.style import age, full_in, percent, size
+from tui.views import NETWORK, Lines, Shown, head, layout, ordered, silence
+from tui.views.alerts import about, marked
+from tui.views.alerts.marks import marks, worst
+from tui.widgets import KeyedLines
 
 EMPTY = (
     ("No disk has been read yet. The nodes tell of theirs a few seconds after", ""),

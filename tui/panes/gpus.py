@@ -7,18 +7,16 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import clean
-from trainmon.model.state import State
+from trainmon.lib import Instant, clean
+from trainmon.model import State
 from tui.keys import bindings
 from tui.panes.base import Pane
-from tui.style.format import UNKNOWN, source_words
-from tui.views.action_requests import Kind
-from tui.views.alerts.marks import marked, marks
-from tui.views.nodes.cells import METRICS, Metric
-from tui.views.nodes.grid import Grid, node_names
-from tui.views.nodes.summary import DOWN, HOT, LATE, LOST, NO_DRIVER, survey, without_driver
-from tui.widgets.keyed_lines import KeyedLines
+from tui.style import UNKNOWN, source_words
+from tui.views import Kind
+from tui.views.alerts import marked
+from tui.views.alerts.marks import marks
+from tui.views.nodes import DOWN, HOT, LATE, LOST, METRICS, NO_DRIVER, Grid, Metric, node_names, survey, without_driver
+from tui.widgets import KeyedLines
 
 EMPTY = (
     ("No node is watched yet. Name hosts on the command line:", ""),

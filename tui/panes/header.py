@@ -10,14 +10,12 @@ from datetime import UTC, datetime
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import cells, clean, shorten
-from trainmon.model.state import Run, Source, State
-from tui.style.format import age
-from tui.style.spans import Span
-from tui.views.alerts.words import broken, tally, telling
-from tui.views.runs import WORST_FIRST, style
-from tui.widgets.keyed_lines import Heading
+from trainmon.lib import Instant, Seconds, cells, clean, shorten
+from trainmon.model import Run, Source, State
+from tui.style import Span, age
+from tui.views import WORST_FIRST, style
+from tui.views.alerts import broken, tally, telling
+from tui.widgets import Heading
 
 WORDS = {"node": "ssh"}
 """Kinds of source as the header calls them."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 
-from trainmon.lib.text import cells, clean, keep_end
-from trainmon.model.state import Log, Run, State
+from trainmon.lib import cells, clean, keep_end
+from trainmon.model import Log, Run, State
 from tui.panes.base import Pane
-from tui.style.format import calm_age
-from tui.views.alerts.targets import about
-from tui.views.facts import log_named
-from tui.widgets.log_view import LogView
+from tui.style import calm_age
+from tui.views import log_named
+from tui.views.alerts import about
+from tui.widgets import LogView
 
 
 class LogPane(Pane):

@@ -8,22 +8,35 @@ from typing import ClassVar
 from textual.binding import BindingType
 
 from trainmon.analysis.nodes.spares import spares
-from trainmon.analysis.runs.exit_status import needed_to_save
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import clean, duration
-from trainmon.model.job import Job
-from trainmon.model.state import Source, State
+from trainmon.analysis.runs import needed_to_save
+from trainmon.lib import Instant, clean, duration
+from trainmon.model import Job, Source, State
 from trainmon.slurm import reasons as jobs
 from tui.keys import bindings
 from tui.panes.base import Pane
-from tui.style.format import calm_age, since, source_words
-from tui.style.spans import Span
-from tui.views.action_requests import Subject
-from tui.views.jobs.node_words import node_look, node_state
-from tui.views.jobs.nodes import CLUSTER, NODE, clusters, node_rows, reason
-from tui.views.jobs.rows import ORDERS, Entry, Lines, chosen, head, is_mine, layout, run_of
-from tui.views.jobs.words import is_left_behind, left, why
-from tui.widgets.keyed_lines import SENTENCE, KeyedLines, Row
+from tui.style import Span, calm_age, since, source_words
+from tui.views import Subject
+from tui.views.jobs import (
+    CLUSTER,
+    NODE,
+    ORDERS,
+    Entry,
+    Lines,
+    chosen,
+    clusters,
+    head,
+    is_left_behind,
+    is_mine,
+    layout,
+    left,
+    node_look,
+    node_rows,
+    node_state,
+    reason,
+    run_of,
+    why,
+)
+from tui.widgets import SENTENCE, KeyedLines, Row
 
 NO_SLURM = (
     ("No Slurm is watched: no squeue on this machine, and no", ""),

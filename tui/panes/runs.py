@@ -6,21 +6,17 @@ import math
 from collections.abc import Callable, Iterable
 from typing import ClassVar, NamedTuple
 
-from trainmon.analysis.runs.exit_status import needed_to_save
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import cells, clean, shorten
-from trainmon.model.job import Job
-from trainmon.model.state import Run, State
+from trainmon.analysis.runs import needed_to_save
+from trainmon.lib import Instant, cells, clean, shorten
+from trainmon.model import Job, Run, State
 from tui.panes.base import Pane
-from tui.style.format import VERDICTS, calm_age, count, eta, real, short, whole
-from tui.style.spans import Span
-from tui.views.action_requests import Kind
-from tui.views.alerts.marks import marked, marks
-from tui.views.jobs.nodes import clusters
-from tui.views.jobs.words import left, short_wait
-from tui.views.runs import GOING, RANK, style
-from tui.views.runs import overdue as save_overdue
-from tui.widgets.keyed_lines import Row
+from tui.style import VERDICTS, Span, calm_age, count, eta, real, short, whole
+from tui.views import GOING, RANK, Kind, style
+from tui.views import overdue as save_overdue
+from tui.views.alerts import marked
+from tui.views.alerts.marks import marks
+from tui.views.jobs import clusters, left, short_wait
+from tui.widgets import Row
 
 EMPTY = (
     ("No run is watched yet. Name one in trainmon.toml:", ""),

@@ -11,22 +11,31 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
 
-from trainmon.lib.text import clean
-from trainmon.model.state import Run, State
-from trainmon.model.wandb import Wandb
+from trainmon.lib import clean
+from trainmon.model import Run, State, Wandb
 from tui.backend import Backend
-from tui.charts.axes import Limits
-from tui.charts.chart import ATTEMPTS_AT_MOST, Charts, legend
-from tui.charts.grid import Layout, layout, places
-from tui.charts.values import head, notes, rows, state_spans, trouble, why_nothing
-from tui.charts.view import View
+from tui.charts import (
+    ATTEMPTS_AT_MOST,
+    Charts,
+    Layout,
+    Limits,
+    View,
+    head,
+    layout,
+    legend,
+    notes,
+    places,
+    rows,
+    state_spans,
+    trouble,
+    why_nothing,
+)
 from tui.keys import bindings
 from tui.panes.base import Pane
-from tui.style.spans import Span
-from tui.style.symbols import Ascii
-from tui.views.action_requests import Subject
-from tui.widgets.keyed_lines import GUTTER, KeyedLines, width_of
-from tui.widgets.picture import Picture
+from tui.style import Ascii, Span
+from tui.views import Subject
+from tui.widgets import GUTTER, KeyedLines, Picture
+from tui.widgets.keyed_lines import width_of
 
 
 class ChartsView(Picture, can_focus=True):

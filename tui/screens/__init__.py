@@ -1,0 +1,11 @@
+"""tui.screens."""
+
+from __future__ import annotations
+
+from tui.screens.base import Shown
+from tui.screens.help import TITLES, Help
+from tui.screens.log import LogScreen
+from tui.screens.main import MainScreen
+from tui.screens.registry import screen_for
+
+__all__ = ["TITLES", "Help", "LogScreen", "MainScreen", "Shown", "screen_for"]

@@ -9,21 +9,16 @@ from typing import Any, ClassVar, Protocol, cast
 from textual.binding import BindingType
 from textual.screen import Screen
 
-from trainmon.lib.redact import scrub
-from trainmon.model.action import Verb
-from trainmon.model.state import State
+from trainmon.lib import scrub
+from trainmon.model import State, Verb
 from tui.backend import Backend
 from tui.keys import ACTS, PLACES, bindings, heard
-from tui.modals.find import Find
-from tui.modals.once import Once
-from tui.modals.pick import Pick
-from tui.panes.base import Pane
-from tui.panes.header import HeaderLine
+from tui.modals import Find, Once, Pick
+from tui.panes import HeaderLine, Pane
 from tui.services.actions import Acting
 from tui.services.alert_actions import Alarming
 from tui.services.browser import can_open, is_page, open_page
-from tui.widgets.footer import Foot
-from tui.widgets.links import Link
+from tui.widgets import Foot, Link
 
 
 class Watching(Protocol):

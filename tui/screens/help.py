@@ -10,10 +10,9 @@ from textual.containers import Vertical
 from textual.widgets import Static
 
 from tui.keys import ACTS, KEYS, PLACES, Key, bindings, heard
-from tui.modals.once import Dialog
-from tui.style.spans import Span
-from tui.widgets.keyed_lines import Row
-from tui.widgets.reading import Reading
+from tui.modals import Dialog
+from tui.style import Span
+from tui.widgets import Reading, Row
 
 TITLES = {
     "runs": "Runs", "gpus": "GPUs", "disk": "Disk", "queue": "Queue", "queue-nodes": "Queue, nodes",

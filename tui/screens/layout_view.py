@@ -6,8 +6,8 @@ from textual.geometry import NULL_OFFSET, NULL_SPACING, Region, Size
 from textual.layout import ArrangeResult, Layout, WidgetPlacement
 from textual.widget import Widget
 
-from tui.panes.base import Pane
-from tui.style.layout import places
+from tui.panes import Pane
+from tui.style import places
 
 
 class Columns(Layout):

@@ -7,10 +7,9 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from trainmon.model.state import State
+from trainmon.model import State
 from tui.keys import bindings
-from tui.panes.header import HeaderLine
-from tui.panes.log import LogPane
+from tui.panes import HeaderLine, LogPane
 from tui.screens.base import PaneScreen
 
 

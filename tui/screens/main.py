@@ -9,27 +9,29 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.geometry import Offset
 
-from trainmon.model.state import State
+from trainmon.model import State
 from tui.backend import Backend
 from tui.keys import bindings
-from tui.modals.jump import Jump, Target
-from tui.panes.alert_strip import Strip
-from tui.panes.alerts import AlertsPane
-from tui.panes.base import Pane
-from tui.panes.details.run import RunPane
-from tui.panes.disk import DiskPane
-from tui.panes.gpus import GpusPane
-from tui.panes.header import HeaderLine
-from tui.panes.log import LogPane
-from tui.panes.queue import QueuePane, watched
-from tui.panes.runs import RunsPane
-from tui.panes.wandb import WandbPane
+from tui.modals import Jump, Target
+from tui.panes import (
+    AlertsPane,
+    DiskPane,
+    GpusPane,
+    HeaderLine,
+    LogPane,
+    Pane,
+    QueuePane,
+    RunsPane,
+    Strip,
+    WandbPane,
+    watched,
+)
+from tui.panes.details import RunPane
 from tui.screens.base import PaneScreen
 from tui.screens.layout_view import Body
 from tui.screens.log import LogScreen
-from tui.style.layout import NAMES, Chosen, Shape, is_tiny, shape, what_is_hidden
-from tui.widgets.keyed_lines import KeyedLines
-from tui.widgets.links import Link
+from tui.style import NAMES, Chosen, Shape, is_tiny, shape, what_is_hidden
+from tui.widgets import KeyedLines, Link
 
 
 class MainScreen(PaneScreen):

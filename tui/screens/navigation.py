@@ -6,11 +6,9 @@ from typing import Any
 
 from textual.screen import Screen
 
-from tui.panes.header import HeaderLine
+from tui.panes import HeaderLine
 from tui.screens.base import Shown
-from tui.widgets.footer import Foot
-from tui.widgets.keyed_lines import KeyedLines
-from tui.widgets.links import Link, link_of
+from tui.widgets import Foot, KeyedLines, Link, link_of
 
 
 class LinkedScreen(Shown):

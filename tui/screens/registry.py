@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from tui.backend import Backend
 from tui.screens.base import Shown
-from tui.screens.details.alert import AlertScreen
-from tui.screens.details.job import JobScreen
-from tui.screens.details.node import NodeScreen
-from tui.screens.details.run import RunScreen
+from tui.screens.details import AlertScreen, JobScreen, NodeScreen, RunScreen
 from tui.screens.log import LogScreen
 from tui.screens.wandb import WandbScreen
-from tui.widgets.links import Link
+from tui.widgets import Link
 
 SCREENS = {"run": RunScreen, "job": JobScreen, "node": NodeScreen, "log": LogScreen, "alert": AlertScreen}
 """By the kind of a link; W&B charts need the backend as well."""

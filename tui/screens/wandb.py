@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 
-from trainmon.model.state import State
+from trainmon.model import State
 from tui.backend import Backend
-from tui.panes.wandb import WandbPane
+from tui.panes import WandbPane
 from tui.screens.navigation import LinkedScreen
-from tui.widgets.links import Link
+from tui.widgets import Link
 
 
 class WandbScreen(LinkedScreen):

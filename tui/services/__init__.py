@@ -1,0 +1,1 @@
+"""What the dashboard does besides drawing: actions, toasts, palette."""

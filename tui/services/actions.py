@@ -7,19 +7,15 @@ from typing import TYPE_CHECKING
 
 from textual.app import App
 
-from trainmon.lib.clock import Clock
-from trainmon.lib.text import clean
-from trainmon.model.action import Ask, Plan, Verb
-from trainmon.model.state import State
+from trainmon.lib import Clock, clean
+from trainmon.model import Ask, Plan, State, Verb
 from tui.backend import Backend
-from tui.modals.menu import Menu
-from tui.modals.pick import Pick
-from tui.modals.plan import PlanScreen
+from tui.modals import Menu, Pick, PlanScreen
+from tui.views import Toast, in_flight, told
 from tui.views import action_requests as verbs
-from tui.views.action_news import Toast, in_flight, told
 
 if TYPE_CHECKING:
-    from tui.views.action_requests import Subject
+    from tui.views import Subject
 
 LONG, BRIEF = 15.0, 6.0
 """Seconds that a message stays: one that somebody must read, and one that says that all is well."""

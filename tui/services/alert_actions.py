@@ -6,19 +6,13 @@ from collections.abc import Callable, Sequence
 
 from textual.app import App
 
-from trainmon.lib.clock import Clock
-from trainmon.lib.text import clean, counted, duration
-from trainmon.model.alert import Alert
-from trainmon.model.state import State
+from trainmon.lib import Clock, clean, counted, duration
+from trainmon.model import Alert, State
 from tui.backend import Backend
-from tui.modals.acknowledge import Acknowledge
-from tui.modals.mute import Mute, Muting
-from tui.modals.pick import Pick
-from tui.views.action_news import Severity
-from tui.views.alert_news import fired, rung
+from tui.modals import Acknowledge, Mute, Muting, Pick
+from tui.views import Severity, choices, fired, made, rung
+from tui.views.alerts import is_muted, matched, matches, silences
 from tui.views.alerts.targets import worst
-from tui.views.alerts.words import is_muted, matched, matches, silences
-from tui.views.mute_choices import choices, made
 
 LONG, BRIEF = 20.0, 6.0
 """Seconds that a message stays: one that somebody must read, and one that says that all is well."""

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 
-from trainmon.lib.clock import Seconds
+from trainmon.lib import Seconds
 
 OPENS_WITHIN: Seconds = 10.0
 """A first window keeps the process that opened it: one that still runs after this long has done it."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from trainmon.lib.clock import Seconds
-from trainmon.model.state import State
+from trainmon.lib import Seconds
+from trainmon.model import State
 
 PAINT_EVERY: Seconds = 1.0
 """Faster than a person reads, and slow enough for a modem-like SSH."""

@@ -17,8 +17,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
 
-from trainmon.lib.clock import Seconds
-from trainmon.lib.text import clean
+from trainmon.lib import Seconds, clean
 
 LOOK_EVERY: Seconds = 0.5
 

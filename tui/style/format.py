@@ -9,9 +9,8 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import cells
-from trainmon.model.state import Disk, Gpu, Health, Source, Verdict
+from trainmon.lib import Instant, Seconds, cells
+from trainmon.model import Disk, Gpu, Health, Source, Verdict
 from tui.style.spans import Span
 from tui.style.symbols import CRIT, DEAD, DONE, DOT, OK, PAUSED, WAITING, WARN
 

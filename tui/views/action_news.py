@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import clean, duration
-from trainmon.model.action import Mark, Record
-from trainmon.model.state import State
+from trainmon.lib import Instant, clean, duration
+from trainmon.model import Mark, Record, State
 
 Severity = Literal["information", "warning", "error"]
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from trainmon.actions.planning.plan import Fresh, hold_or_release, looks
-from trainmon.actions.planning.switches import SILENT_VERDICTS
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import clean
-from trainmon.model.action import Ask, Verb
-from trainmon.model.state import State
+from trainmon.actions.planning import SILENT_VERDICTS, Fresh, hold_or_release, looks
+from trainmon.lib import Instant, clean
+from trainmon.model import Ask, State, Verb
 from tui.keys import ACTS, KEYS
 
 TITLES: dict[Verb, str] = {

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from typing import NamedTuple
 
-from trainmon.lib.text import clean, counted
-from trainmon.model.alert import Alert
-from trainmon.model.state import State
+from trainmon.lib import clean, counted
+from trainmon.model import Alert, State
 from tui.views.action_news import Toast
-from tui.views.alerts.words import is_muted
+from tui.views.alerts import is_muted
 
 AT_ONCE = 3
 """Messages for alerts of one moment; of a cluster that goes down the rest is counted."""

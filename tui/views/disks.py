@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import cells, clean, natural, shorten
-from trainmon.model.disk import Forecast, Quota
-from trainmon.model.state import Disk, State
-from tui.style.format import NOT_APPLICABLE, UNKNOWN, age, bytes_used, full_in, inodes_used, pad, percent, size
-from tui.style.spans import Span
-from tui.style.symbols import CRIT, DEAD, WARN
-from tui.widgets.keyed_lines import Row
+from trainmon.lib import Instant, cells, clean, natural, shorten
+from trainmon.model import Disk, Forecast, Quota, State
+from tui.style import (
+    CRIT,
+    DEAD,
+    NOT_APPLICABLE,
+    UNKNOWN,
+    WARN,
+    Span,
+    age,
+    bytes_used,
+    full_in,
+    inodes_used,
+    pad,
+    percent,
+    size,
+)
+from tui.widgets import Row
 
 NETWORK = ("lustre", "nfs", "nfs4", "gpfs", "beegfs", "ceph", "wekafs", "cifs", "smb3", "glusterfs", "pvfs2", "9p")
 """Filesystems that many hosts see as one: of those a path is shown once."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from trainmon.lib.redact import scrub
-from trainmon.lib.text import clean, shorten
-from trainmon.model.state import WANDB
-from tui.style.spans import Span
-from tui.widgets.links import SENTENCE_LINES, Line
+from trainmon.lib import clean, scrub, shorten
+from trainmon.model import WANDB
+from tui.style import Span
+from tui.widgets import SENTENCE_LINES, Line
 
 LABEL = 14
 

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import clean, counted
-from trainmon.model.alert import Alert, Silence
+from trainmon.lib import Instant, Seconds, clean, counted
+from trainmon.model import Alert, Silence
 
 HOUR: Seconds = 3_600.0
 USUAL = "1h"

@@ -12,12 +12,11 @@ from functools import partial
 from operator import itemgetter
 from typing import Literal, NamedTuple, Protocol
 
-from trainmon.model.state import State
+from trainmon.model import State
 from tui.keys import ACTS, Key, heard
-from tui.style.layout import NAMES
-from tui.views.alerts.rows import ORDERS
-from tui.views.alerts.words import standing
-from tui.widgets.links import Link
+from tui.style import NAMES
+from tui.views.alerts import ORDERS, standing
+from tui.widgets import Link
 
 Kind = Literal["pane", "key", "run", "node", "job", "charts", "alert", "theme", "act"]
 

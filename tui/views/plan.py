@@ -9,12 +9,10 @@ import shlex
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from trainmon.lib.clock import Seconds
-from trainmon.lib.text import cells, clean
-from trainmon.model.action import Action, Deed, Drop, Execute, Plan, Refusal, Remove
-from tui.style.spans import Span
-from tui.style.symbols import DEAD, WARN
-from tui.widgets.keyed_lines import Row
+from trainmon.lib import Seconds, cells, clean
+from trainmon.model import Action, Deed, Drop, Execute, Plan, Refusal, Remove
+from tui.style import DEAD, WARN, Span
+from tui.widgets import Row
 
 LABEL = 17
 """Cells of the column of labels at most; a longer label takes a line of its own."""

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmon.analysis.gpus.activity import unread
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import cells, clean, duration, keep_end, shorten
-from trainmon.model.action import Record
-from trainmon.model.checkpoint import Checkpoint, Checkpoints
-from trainmon.model.job import Job
-from trainmon.model.state import Run, State, Switch, Verdict
-from tui.style.format import UNKNOWN, VERDICTS, calm_age, count, since, size
-from tui.style.spans import Span
+from trainmon.analysis.gpus import unread
+from trainmon.lib import Instant, cells, clean, duration, keep_end, shorten
+from trainmon.model import Checkpoint, Checkpoints, Job, Record, Run, State, Switch, Verdict
+from tui.style import UNKNOWN, VERDICTS, Span, calm_age, count, since, size
 from tui.views.action_news import reached
 from tui.views.facts import LABEL, lead, pair, safe, wrapped
-from tui.views.jobs.detail import time_left
-from tui.views.jobs.nodes import clusters
-from tui.views.jobs.words import code, is_left_behind, why
-from tui.widgets.links import Line, Link, Linked, sentence
+from tui.views.jobs import clusters, code, is_left_behind, time_left, why
+from tui.widgets import Line, Link, Linked, sentence
 
 JOBS_SHOWN = 6
 ACTIONS_SHOWN = 5

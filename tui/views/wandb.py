@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from trainmon.analysis.wandb.active_run import label
-from trainmon.lib.clock import Instant
-from trainmon.lib.redact import scrub
-from trainmon.lib.text import cells, clean, keep_end, shorten
-from trainmon.model.state import Run, State
-from trainmon.model.wandb import GroupPhase, Sample, Wandb, WandbRun
-from tui.charts.values import PHASES, heartbeat, number, trouble
-from tui.style.format import calm_age, count, since, size
-from tui.style.spans import Span
+from trainmon.analysis.wandb import label
+from trainmon.lib import Instant, cells, clean, keep_end, scrub, shorten
+from trainmon.model import GroupPhase, Run, Sample, State, Wandb, WandbRun
+from tui.charts import PHASES, heartbeat, number, trouble
+from tui.style import Span, calm_age, count, since, size
 from tui.views.facts import LABEL, lead, pair, safe, wrapped
-from tui.widgets.links import Line, Link, Linked
+from tui.widgets import Line, Link, Linked
 
 FEW, MANY = 3, 20
 """Attempts and samples that are shown where there is little room, and on a screen of their own."""

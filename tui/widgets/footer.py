@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from textual import events
 
-from trainmon.lib.text import cells
+from trainmon.lib import cells
 from tui.keys import ACTS, NARROW, Key, footer, footer_acts
-from tui.style.spans import Span
+from tui.style import Span
 from tui.widgets.keyed_lines import GUTTER, Heading
 
 GAP = "  "

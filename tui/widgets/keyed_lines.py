@@ -21,8 +21,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tui.keys import bindings
-from tui.style.spans import Span
-from tui.style.symbols import CURSOR, MARKED
+from tui.style import CURSOR, MARKED, Span
 
 STYLES = ("dim", "ok", "warn", "crit", "bold", "accent", "head")
 """What a span's style may name; several joined by a space add up. Plain text has none."""

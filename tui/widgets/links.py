@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, get_args
 
-from tui.style.spans import Span
+from tui.style import Span
 from tui.widgets.keyed_lines import Row
 
 Kind = Literal["run", "job", "node", "log", "wandb", "alert"]

@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from trainmon.lib.text import clean
+from trainmon.lib import clean
 from tui.keys import bindings
 from tui.widgets.keyed_lines import STYLE_CSS, STYLES, Palette
 from tui.widgets.log_window import LogRow, Place, Text, View, clamped, end_place, find, marks, moved, shown

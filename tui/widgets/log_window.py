@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, get_character_cell_size
 
-from trainmon.analysis.log_formats.line import stripped
-from trainmon.analysis.log_formats.registry import parse_line
+from trainmon.analysis.log_formats import parse_line, stripped
 
 
 class Place(NamedTuple):

@@ -9,7 +9,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tui.style.spans import Span
+from tui.style import Span
 from tui.widgets.keyed_lines import STYLE_CSS, STYLES, Palette, changed_columns
 
 

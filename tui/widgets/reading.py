@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.strip import Strip
 
-from tui.style.spans import Span
+from tui.style import Span
 from tui.widgets.keyed_lines import GUTTER, KeyedLines, Row
 
 

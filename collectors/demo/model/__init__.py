@@ -1,0 +1,1 @@
+"""What the demo is made of: nodes, trainers, metrics, effects."""

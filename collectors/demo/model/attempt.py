@@ -13,8 +13,8 @@ from collectors.demo.model.history import Row
 from collectors.demo.model.images import HEIGHT, WIDTH, answers, frame
 from collectors.demo.model.inventory import GPUS, Trainer
 from collectors.demo.model.metrics import NAMES
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.wandb import Points, Sample, WandbRun
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Points, Sample, WandbRun
 
 SERVER = "https://wandb.example"
 """A name that nobody can have: `b` opens no stranger's page."""

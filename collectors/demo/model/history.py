@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from collectors.demo.model.inventory import Trainer
 from collectors.demo.model.metrics import NAMES, Bump, Course, row
-from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib import Instant, Seconds
 
 ENDS: dict[str, tuple[str, ...]] = {
     "video-2b": ("finished", "failed", "crashed"),

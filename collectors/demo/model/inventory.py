@@ -7,9 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.lib.clock import Seconds
-from trainmon.model.state import RunSpec
-from trainmon.model.wandb import WandbSpec
+from trainmon.lib import Seconds
+from trainmon.model import RunSpec, WandbSpec
 
 CLUSTER = "demo"
 ME = "ana"

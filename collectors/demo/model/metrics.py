@@ -11,7 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 from collectors.demo.model.inventory import Format, Trainer
-from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib import Instant, Seconds
 
 LEARNING_RATE = 3e-4
 WARM_UP = 0.01

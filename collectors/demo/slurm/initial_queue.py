@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from collectors.demo.model.inventory import ME, NODES, Trainer
 from collectors.demo.slurm.jobs import LIMIT, Book, Entry
 from collectors.demo.training.loop import START_TAKES, Loop
-from trainmon.lib.clock import Instant
+from trainmon.lib import Instant
 
 HOUR = 3_600.0
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from collectors.demo.model.inventory import ME, Trainer
 from collectors.demo.training.loop import Loop, Start
-from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib import Instant, Seconds
 
 REQUEUED_FOR: Seconds = 12.0
 """A real Slurm lets a requeued job wait for two minutes; nobody waits so long for a demo."""

@@ -1,0 +1,1 @@
+"""The demo's trainers: step lines, checkpoints, switches."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from collectors.demo.model.inventory import Format
-from trainmon.lib.clock import Instant
+from trainmon.lib import Instant
 
 
 class Layout(msgspec.Struct, frozen=True):

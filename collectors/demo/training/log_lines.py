@@ -6,7 +6,7 @@ import time
 
 from collectors.demo.model.inventory import Format, Trainer
 from collectors.demo.model.metrics import Moment
-from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib import Instant, Seconds
 
 
 class Lines:

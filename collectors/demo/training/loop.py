@@ -23,7 +23,7 @@ from collectors.demo.model.effects import (
 from collectors.demo.model.inventory import Trainer
 from collectors.demo.model.metrics import Course, Moment
 from collectors.demo.training.log_lines import LINES
-from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib import Instant, Seconds
 
 Phase = Literal["training", "saving", "hung", "down", "starting", "finished"]
 

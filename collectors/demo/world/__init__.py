@@ -1,0 +1,1 @@
+"""The demo's cluster as time passes."""

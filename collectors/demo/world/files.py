@@ -10,7 +10,7 @@ from collectors.demo.model.effects import TO_WANDB, Effect, NewLog, Pruned, Save
 from collectors.demo.model.inventory import Trainer
 from collectors.demo.training.checkpoints import Shelf
 from collectors.demo.training.loop import Armed, Loop
-from trainmon.lib.clock import Instant
+from trainmon.lib import Instant
 
 KEEP_LOGS = 3
 SCRIPT = """\

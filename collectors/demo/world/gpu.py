@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.lib.clock import Seconds
-from trainmon.model.probe_wire import GpuFacts, GpuSample, Process
+from trainmon.lib import Seconds
+from trainmon.model import GpuFacts, GpuSample, Process
 
 Work = Literal["idle", "training", "saving", "starting", "hung"]
 

@@ -7,16 +7,8 @@ from random import Random
 
 from collectors.demo.model.inventory import GPUS, READER, TB
 from collectors.demo.world.gpu import Gpu, Job
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.probe_wire import (
-    DiskSample,
-    DiskSamples,
-    GpuFactsAll,
-    GpuSamples,
-    Hello,
-    HostSample,
-    InfinibandPort,
-)
+from trainmon.lib import Instant, Seconds
+from trainmon.model import DiskSample, DiskSamples, GpuFactsAll, GpuSamples, Hello, HostSample, InfinibandPort
 
 DRIVER = "570.124.06"
 CPUS = 112

@@ -21,9 +21,8 @@ from collectors.demo.wandb import Server
 from collectors.demo.world.files import Files
 from collectors.demo.world.gpu import Job, Work
 from collectors.demo.world.node import Node
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.probe_wire import DiskSample
-from trainmon.model.state import RunSpec
+from trainmon.lib import Instant, Seconds
+from trainmon.model import DiskSample, RunSpec
 
 WORK: dict[Phase, Work] = {
     "training": "training",

@@ -27,7 +27,7 @@ import msgspec
 from collectors.wandb.child.core_log import keep_small, last_status
 from collectors.wandb.child.errors import failed, is_fatal
 from collectors.wandb.wire import AnyAnswer, AnyRequest, Began, Failed, Sidecar, line, request
-from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib import Instant, Seconds
 
 if TYPE_CHECKING:
     from collectors.wandb.child.sdk import Sdk

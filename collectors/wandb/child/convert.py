@@ -15,10 +15,8 @@ import msgspec
 
 from collectors.wandb.wire import WORDS, Facts, ReadFacts
 from trainmon.analysis.wandb import metric_names as wandb_keys
-from trainmon.lib.clock import Instant
-from trainmon.lib.redact import MASK, is_secret, scrub
-from trainmon.lib.text import clean
-from trainmon.model.wandb import Points, WandbRun, WandbSpec
+from trainmon.lib import MASK, Instant, clean, is_secret, scrub
+from trainmon.model import Points, WandbRun, WandbSpec
 
 NAMES_AT_MOST = 300
 """Metrics of a summary, and settings of a config."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from collectors.wandb.child.convert import instant
-from trainmon.lib.clock import Instant
+from trainmon.lib import Instant
 
 TAIL = 16_384
 LOG_AT_MOST = 1 << 20

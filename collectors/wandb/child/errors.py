@@ -10,9 +10,7 @@ import re
 from collections.abc import Iterator
 
 from collectors.wandb.wire import Failed, Trouble
-from trainmon.lib.errors import TrainmonError
-from trainmon.lib.redact import MASK, scrub
-from trainmon.lib.text import clean, last_state
+from trainmon.lib import MASK, TrainmonError, clean, last_state, scrub
 
 WORDS_LENGTH = 300
 CAUSES_AT_MOST = 6

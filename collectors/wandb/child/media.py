@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from collectors.wandb.child.convert import DEEPEST, shown, whole
-from trainmon.lib.text import clean
-from trainmon.model.wandb import Sample
+from trainmon.lib import clean
+from trainmon.model import Sample
 
 SAMPLES_AT_MOST = 50
 

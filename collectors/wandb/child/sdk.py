@@ -46,8 +46,7 @@ from collectors.wandb.wire import (  # fmt: skip
     ReadViewer,
     Viewer,
 )
-from trainmon.lib.clock import Seconds
-from trainmon.lib.text import clean
+from trainmon.lib import Seconds, clean
 
 RUNS_KEPT = 200
 """Handles of runs: a few hundred bytes each."""

@@ -13,9 +13,8 @@ from collectors.daemon.protocol import argv_of
 from tests.tui.states.alerts import ALERTS, SILENCES, alert, channel
 from trainmon.cli.alerts.status import LATELY
 from trainmon.engine.snapshot_alerts import told
-from trainmon.lib.errors import HostUnreachable, LoginNeeded
-from trainmon.model.alert import Alert, AlertsTold, Duty, DutyChanged, Order, Ordered, Silence
-from trainmon.model.state import Event, Source, SourceChanged
+from trainmon.lib import HostUnreachable, LoginNeeded
+from trainmon.model import Alert, AlertsTold, Duty, DutyChanged, Event, Order, Ordered, Silence, Source, SourceChanged
 from trainmon.transport.shell import Completed, Shell, Sink, Stream
 
 NOW = 1_790_000_000.0

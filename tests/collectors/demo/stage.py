@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from collectors.demo import Demo
-from trainmon.model.probe_wire import GpuSample, GpuSamples, LogChunk, Reading
-from trainmon.model.state import Event, NodeReading, Source, SourceChanged
+from trainmon.model import Event, GpuSample, GpuSamples, LogChunk, NodeReading, Reading, Source, SourceChanged
 
 STARTED = 1_760_000_000.0
 TICK = 0.2

@@ -9,12 +9,11 @@ from collectors.demo.channels import BUSY_EVERY, ROUTES, WORDS, channels
 from collectors.demo.stories import Act, Script
 from trainmon.alerting.manager import Alerting
 from trainmon.alerting.notify.base import Message, Retry
-from trainmon.alerting.pipeline.routing import Routing
-from trainmon.alerting.rules.registry import RULES
+from trainmon.alerting.pipeline import Routing
+from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
-from trainmon.lib.clock import Seconds
-from trainmon.model.alert import Alert, AlertChanges, AlertsRecalled, Duty, DutyChanged, Notice, Recalled
-from trainmon.model.state import Event
+from trainmon.lib import Seconds
+from trainmon.model import Alert, AlertChanges, AlertsRecalled, Duty, DutyChanged, Event, Notice, Recalled
 
 STARTED = 1_760_000_000.0
 

@@ -16,10 +16,20 @@ import pytest
 from collectors.demo import RUNS, Demo
 from collectors.demo.model.inventory import CLUSTER, GPUS, NODES, READER
 from tests.collectors.demo.stage import STARTED, Stage
-from trainmon.lib.errors import TrainmonError
-from trainmon.model.disk import QuotaSeen
-from trainmon.model.probe_wire import DECODER, GpuFactsAll, GpuSamples, Hello, LogChunk, SwitchSample, SwitchSamples
-from trainmon.model.state import NodeReading, RunsChanged, SourceChanged
+from trainmon.lib import TrainmonError
+from trainmon.model import (
+    DECODER,
+    GpuFactsAll,
+    GpuSamples,
+    Hello,
+    LogChunk,
+    NodeReading,
+    QuotaSeen,
+    RunsChanged,
+    SourceChanged,
+    SwitchSample,
+    SwitchSamples,
+)
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 40.0) -> bool:

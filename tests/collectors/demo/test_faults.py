@@ -11,7 +11,7 @@ from collectors.demo import STORIES
 from collectors.demo.stories import Act, Script
 from collectors.demo.world.gpu import LIMIT_W
 from tests.collectors.demo.stage import Stage
-from trainmon.model.probe_wire import (
+from trainmon.model import (
     DiskSample,
     DiskSamples,
     GpuFactsAll,

@@ -9,7 +9,7 @@ import pytest
 from collectors.demo import RUNS, STORIES, stories
 from collectors.demo.model.inventory import NODES, READER
 from collectors.demo.stories import Act, Script
-from trainmon.lib.errors import ConfigError
+from trainmon.lib import ConfigError
 
 GPU_NAMES = {f"{node}/{gpu}" for node in NODES for gpu in range(8)}
 NODES_OF = {run.name: set(run.nodes) for run in RUNS}

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.collectors.demo.stage import Stage
-from trainmon.engine.reducers.reduce import fold
-from trainmon.model.state import State
+from trainmon.engine.reducers import fold
+from trainmon.model import State
 
 FINE = {"healthy", "saving"}
 

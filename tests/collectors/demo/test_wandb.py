@@ -16,10 +16,9 @@ from collectors.demo.model.images import HEIGHT, WIDTH, frame
 from collectors.demo.model.inventory import TRAINERS, Trainer
 from collectors.demo.model.metrics import NAMES
 from tests.collectors.demo.stage import Stage
-from trainmon.analysis.log_formats.registry import parse_line
+from trainmon.analysis.log_formats import parse_line
 from trainmon.engine.engine import Engine
-from trainmon.model.state import Run, State
-from trainmon.model.wandb import Curve, Wandb
+from trainmon.model import Curve, Run, State, Wandb
 
 STEP = 0.5
 

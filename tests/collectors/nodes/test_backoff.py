@@ -6,8 +6,8 @@ import pytest
 
 from collectors.nodes.backoff import NEEDS_A_JOB, NONE_OF_OURS
 from tests.collectors.nodes.test_collector import FakeShell, Host
-from trainmon.lib.errors import HostUnreachable, LoginRefused, TrainmonError
-from trainmon.model.state import Source
+from trainmon.lib import HostUnreachable, LoginRefused, TrainmonError
+from trainmon.model import Source
 
 PAM = (
     "n1 closed the connection during the login: Access denied by pam_slurm_adopt: you have no active jobs on this node"

@@ -11,10 +11,19 @@ import pytest
 from collectors.nodes.collector import Watch, by_mount, pause_before
 from collectors.nodes.stream import LONGEST_LINE, Feed
 from collectors.probe import bundle
-from trainmon.lib.clock import Seconds
-from trainmon.lib.errors import HostUnreachable, LoginNeeded, TrainmonError
-from trainmon.model.probe_wire import DiskSample, DiskSamples, GpuSamples, Hello, Spec
-from trainmon.model.state import Event, NodeReading, Source, SourceChanged, StandInEnded
+from trainmon.lib import HostUnreachable, LoginNeeded, Seconds, TrainmonError
+from trainmon.model import (
+    DiskSample,
+    DiskSamples,
+    Event,
+    GpuSamples,
+    Hello,
+    NodeReading,
+    Source,
+    SourceChanged,
+    Spec,
+    StandInEnded,
+)
 from trainmon.transport.shell import Completed, Sink
 
 GREETING = b"#probe 00000000\n"

@@ -10,11 +10,9 @@ from collectors.nodes.backoff import NONE_OF_OURS
 from collectors.supervisor import JOB_ENDED
 from tests.collectors.test_supervisor import Stage, job
 from tests.lab.adopting import DENIED, AdoptingSshd
-from trainmon.config.load import ClusterSettings, ConnectSettings, Settings
-from trainmon.lib.clock import SystemClock
-from trainmon.lib.errors import HostUnreachable
-from trainmon.model.probe_wire import Hello
-from trainmon.model.state import Event, NodeReading
+from trainmon.config import ClusterSettings, ConnectSettings, Settings
+from trainmon.lib import HostUnreachable, SystemClock
+from trainmon.model import Event, Hello, NodeReading
 from trainmon.transport.event_loop import Reader
 from trainmon.transport.ssh.client import Dialer
 

@@ -11,10 +11,9 @@ import msgspec
 import pytest
 
 from tests.trainmon.alerting.rules.disks.scene import Scene
-from trainmon.alerting.rules.base import Rule
-from trainmon.alerting.rules.disks.errors import DiskReadOnly
-from trainmon.alerting.rules.disks.usage import DiskFull, InodesFull
-from trainmon.model.probe_wire import DiskSample
+from trainmon.alerting.rules import Rule
+from trainmon.alerting.rules.disks import DiskFull, DiskReadOnly, InodesFull
+from trainmon.model import DiskSample
 
 ROOT = Path(__file__).parents[3]
 STAGES = ("empty", "filling", "full", "deleted", "inodes", "read-only", "writable")

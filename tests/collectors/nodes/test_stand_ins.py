@@ -16,12 +16,11 @@ import pytest
 from collectors.supervisor import Supervisor
 from tests.end_to_end.product import step_line
 from tests.lab.sshd import Sshd
-from trainmon.alerting.rules.registry import RULES
-from trainmon.config.load import ClusterSettings, DiskSettings, RunSettings, Settings
-from trainmon.engine.reducers.reduce import fold
-from trainmon.lib.clock import SystemClock
-from trainmon.model.probe_wire import DiskSamples, LogChunk, SwitchSamples
-from trainmon.model.state import Event, NodeReading, Run, State
+from trainmon.alerting.rules import RULES
+from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings
+from trainmon.engine.reducers import fold
+from trainmon.lib import SystemClock
+from trainmon.model import DiskSamples, Event, LogChunk, NodeReading, Run, State, SwitchSamples
 
 OTHER = "nobody"
 SLOW = 3

@@ -19,7 +19,7 @@ from collectors.probe import bundle
 from tests.collectors.probe import interpreters
 from tests.lab.nvml import Nvml
 from tests.lab.probe import RunningProbe
-from trainmon.model.probe_wire import DECODER, Bye, DiskSamples, GpuSamples, Hello, HostSample, LogSpec, Spec
+from trainmon.model import DECODER, Bye, DiskSamples, GpuSamples, Hello, HostSample, LogSpec, Spec
 
 OURS = b"#probe " + importlib.util.MAGIC_NUMBER.hex().encode() + b"\n"
 OTHER = b"#probe 00000000\n"

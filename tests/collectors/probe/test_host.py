@@ -8,7 +8,7 @@ from typing import Any
 from collectors.probe.gpu import pci
 from collectors.probe.host import Host, added, field, hello
 from tests.collectors.probe.wire import said
-from trainmon.model.probe_wire import HostSample, InfinibandPort
+from trainmon.model import HostSample, InfinibandPort
 
 MEMINFO = "MemTotal:       2113512340 kB\nMemFree:        104857600 kB\nMemAvailable:   1048576000 kB\nBuffers: 12 kB\n"
 

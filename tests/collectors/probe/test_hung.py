@@ -11,7 +11,7 @@ import pytest
 from tests.lab.hung_mount import HungMount
 from tests.lab.nvml import Nvml
 from tests.lab.probe import RunningProbe, until
-from trainmon.model.probe_wire import DiskSamples, GpuSamples, HostSample, LogChunk, SwitchSamples, Trouble
+from trainmon.model import DiskSamples, GpuSamples, HostSample, LogChunk, SwitchSamples, Trouble
 
 
 @pytest.fixture

@@ -16,16 +16,7 @@ import pytest
 from collectors.probe import bundle
 from tests.lab.nvml import GPU_IS_LOST, Nvml
 from tests.lab.probe import RunningProbe, gone, until
-from trainmon.model.probe_wire import (
-    Bye,
-    DiskSamples,
-    GpuFactsAll,
-    GpuSamples,
-    Hello,
-    HostSample,
-    SwitchSamples,
-    Trouble,
-)
+from trainmon.model import Bye, DiskSamples, GpuFactsAll, GpuSamples, Hello, HostSample, SwitchSamples, Trouble
 
 PYTHON = sys.executable
 

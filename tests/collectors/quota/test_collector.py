@@ -13,12 +13,10 @@ from collectors.quota.collector import DU_AFTER, Asker
 from collectors.quota.command import DU_EVERY, Wanted, ask, wanted_of
 from tests.lab.sshd import Sshd
 from tests.trainmon.analysis.disks.test_quota import LUSTRE, LUSTRE_AWAY, QUOTA_OVER
-from trainmon.analysis.disks.quota import Parser
-from trainmon.config.load import ClusterSettings, ConnectSettings, DiskSettings
-from trainmon.config.schema import QuotaSettings
-from trainmon.lib.errors import CommandFailed, HostUnreachable, TrainmonError
-from trainmon.model.disk import Quota, QuotaSeen
-from trainmon.model.state import Event, Source, SourceChanged
+from trainmon.analysis.disks import Parser
+from trainmon.config import ClusterSettings, ConnectSettings, DiskSettings, QuotaSettings
+from trainmon.lib import CommandFailed, HostUnreachable, TrainmonError
+from trainmon.model import Event, Quota, QuotaSeen, Source, SourceChanged
 from trainmon.transport.event_loop import Reader
 from trainmon.transport.local import Local
 from trainmon.transport.shell import Shell

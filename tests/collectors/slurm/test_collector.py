@@ -9,12 +9,20 @@ from itertools import count
 import pytest
 
 from collectors.slurm.collector import Poller, Watched
-from trainmon.lib.clock import Seconds
-from trainmon.lib.errors import CommandFailed, HostUnreachable, TrainmonError
-from trainmon.model.job import Cluster, Job
-from trainmon.model.state import ClustersChanged, Event, JobChanged, JobsSeen, SchedulerNodesSeen, Source, SourceChanged
+from trainmon.lib import CommandFailed, HostUnreachable, Seconds, TrainmonError
+from trainmon.model import (
+    Cluster,
+    ClustersChanged,
+    Event,
+    Job,
+    JobChanged,
+    JobsSeen,
+    SchedulerNodesSeen,
+    Source,
+    SourceChanged,
+)
+from trainmon.slurm import QUEUE
 from trainmon.slurm.client import Client
-from trainmon.slurm.commands import QUEUE
 from trainmon.transport.shell import Completed, Sink, Stream
 
 

@@ -27,9 +27,22 @@ from collectors.wandb.wire import (
     ReadFacts,
     ReadHistory,
 )
-from trainmon.lib.clock import Seconds
-from trainmon.model.state import ConsoleRead, Event, RunSpec, Source, SourceChanged, SourceGone
-from trainmon.model.wandb import CurvesGrew, Points, Sample, SampleKept, WandbRun, WandbSeen, WandbSpec
+from trainmon.lib import Seconds
+from trainmon.model import (
+    ConsoleRead,
+    CurvesGrew,
+    Event,
+    Points,
+    RunSpec,
+    Sample,
+    SampleKept,
+    Source,
+    SourceChanged,
+    SourceGone,
+    WandbRun,
+    WandbSeen,
+    WandbSpec,
+)
 
 NOW = 1_760_000_000.0
 

@@ -22,9 +22,8 @@ from collectors.wandb.login import find
 from tests.end_to_end.product import QUICK
 from tests.lab.wandb_asking import environ_of, is_running
 from tests.lab.wandb_server import WandbServer
-from trainmon.lib.clock import Seconds, SystemClock
-from trainmon.model.state import Event, RunSpec, Source, SourceChanged
-from trainmon.model.wandb import CurvesGrew, WandbSeen, WandbSpec
+from trainmon.lib import Seconds, SystemClock
+from trainmon.model import CurvesGrew, Event, RunSpec, Source, SourceChanged, WandbSeen, WandbSpec
 
 RUN = RunSpec(name="llm", cluster="prod", wandb=WandbSpec(project="tester/video", group="final"))
 PATIENCE = 40.0
@@ -190,9 +189,9 @@ def test_without_a_key_no_process_is_started(server: WandbServer, tmp_path: Path
 PARENT = """
 import threading
 from collectors.wandb.collector import Watcher
-from trainmon.lib.clock import SystemClock
-from trainmon.model.state import RunSpec
-from trainmon.model.wandb import WandbSpec
+from trainmon.lib import SystemClock
+from trainmon.model import RunSpec
+from trainmon.model import WandbSpec
 run = RunSpec(name="llm", cluster="prod", wandb=WandbSpec(project="tester/video", group="final"))
 Watcher((run,), 0.5, lambda event: print(event, flush=True), SystemClock()).start()
 threading.Event().wait(120)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from collectors.wandb.wire import Failed, Fetch, Grown, Listed, ListRuns, Packed, answer, line, request
-from trainmon.model.wandb import Points, Sample, WandbRun, WandbSpec
+from trainmon.model import Points, Sample, WandbRun, WandbSpec
 
 
 def a_run(**fields: object) -> WandbRun:

@@ -6,14 +6,32 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from trainmon.actions.planning import Actor, Fresh, Sight
 from trainmon.actions.planning import plan as actions
-from trainmon.actions.planning.plan import Actor, Fresh, Sight
-from trainmon.analysis.runs.job_matching import jobs_of
-from trainmon.model.action import Action, Ask, Plan, Record, Refusal, Verb
-from trainmon.model.checkpoint import Checkpoint, Checkpoints
-from trainmon.model.job import Cluster, Job, SchedulerNode
-from trainmon.model.probe_wire import Process
-from trainmon.model.state import Gpu, Log, Node, Progress, Run, RunSpec, Source, State, Switch
+from trainmon.analysis.runs import jobs_of
+from trainmon.model import (
+    Action,
+    Ask,
+    Checkpoint,
+    Checkpoints,
+    Cluster,
+    Gpu,
+    Job,
+    Log,
+    Node,
+    Plan,
+    Process,
+    Progress,
+    Record,
+    Refusal,
+    Run,
+    RunSpec,
+    SchedulerNode,
+    Source,
+    State,
+    Switch,
+    Verb,
+)
 
 NOW = 1_795_262_400.0
 """2026-11-21T12:00:00Z"""

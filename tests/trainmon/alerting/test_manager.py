@@ -6,12 +6,22 @@ import threading
 from collections.abc import Iterator, Sequence
 
 from trainmon.alerting.manager import Alerting
-from trainmon.alerting.pipeline.routing import Routing
-from trainmon.alerting.rules.base import Rule
+from trainmon.alerting.pipeline import Routing
+from trainmon.alerting.rules import Rule
 from trainmon.engine.engine import Engine
-from trainmon.lib.clock import SystemClock
-from trainmon.model.alert import AlertChanges, AlertsRecalled, Duty, DutyChanged, Finding, Recalled, Route
-from trainmon.model.state import DisksChanged, Event, State
+from trainmon.lib import SystemClock
+from trainmon.model import (
+    AlertChanges,
+    AlertsRecalled,
+    DisksChanged,
+    Duty,
+    DutyChanged,
+    Event,
+    Finding,
+    Recalled,
+    Route,
+    State,
+)
 
 
 class Full(Rule, frozen=True, kw_only=True):

@@ -6,9 +6,7 @@ import pytest
 
 from tests.trainmon.alerting.notify.samples import NOW, alert, beat, notice
 from trainmon.alerting.pending_changes import Book
-from trainmon.model.alert import Notice
-from trainmon.model.state import Run, RunSpec, State
-from trainmon.model.wandb import Wandb, WandbRun
+from trainmon.model import Notice, Run, RunSpec, State, Wandb, WandbRun
 
 PAGE = "https://wandb.example/team/video/runs/a1b2c3"
 

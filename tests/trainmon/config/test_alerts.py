@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmon.alerting.rules.registry import RULES
+from trainmon.alerting.rules import RULES
 from trainmon.config.alerts import (
     HeartbeatSettings,
     MaintenanceSettings,
@@ -22,8 +22,8 @@ from trainmon.config.alerts import (
 from trainmon.config.load import load
 from trainmon.config.notify import routes_of
 from trainmon.config.rule_types import kind_of, read_size
-from trainmon.lib.errors import ConfigError
-from trainmon.model.alert import Route
+from trainmon.lib import ConfigError
+from trainmon.model import Route
 
 HOUR = 3_600.0
 MONDAY = dt.datetime(2031, 5, 5, 12, 0, tzinfo=dt.UTC).timestamp()

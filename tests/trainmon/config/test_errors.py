@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainmon.config import load as config
-from trainmon.lib.errors import ConfigError
+from trainmon.lib import ConfigError
 
 
 def problems(folder: Path, text: str) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from trainmon.config import load as config
 from trainmon.config.load import ClusterSettings, Settings
 from trainmon.config.notify import NtfySettings
-from trainmon.lib.errors import ConfigError
+from trainmon.lib import ConfigError
 
 DESIGNED = """
 read_only = false

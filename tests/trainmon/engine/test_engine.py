@@ -8,12 +8,16 @@ import pytest
 
 from tests.trainmon.ledger.records import DONE, record
 from trainmon.engine.engine import Engine
-from trainmon.model.action import Record
-from trainmon.model.probe_wire import AnyReading, DiskSample, DiskSamples, GpuSample, GpuSamples
-from trainmon.model.state import (
+from trainmon.model import (
     ActionChanged,
+    AnyReading,
+    DiskSample,
+    DiskSamples,
     DisksChanged,
+    GpuSample,
+    GpuSamples,
     NodeReading,
+    Record,
     RunsChanged,
     RunSpec,
     Series,

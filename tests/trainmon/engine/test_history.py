@@ -7,7 +7,7 @@ from array import array
 
 from trainmon.engine.engine import Engine
 from trainmon.engine.history import CURVES_AT_MOST, POINTS_AT_MOST, Curves
-from trainmon.model.wandb import CurvesGrew, Points
+from trainmon.model import CurvesGrew, Points
 
 
 def points(first: int, count: int) -> Points:

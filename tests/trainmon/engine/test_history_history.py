@@ -8,8 +8,7 @@ from array import array
 import pytest
 
 from trainmon.engine.history import DAY, UNKNOWN, WEEK, History, Ring
-from trainmon.model.disk import Allowance, Quota
-from trainmon.model.state import Disk, Gpu
+from trainmon.model import Allowance, Disk, Gpu, Quota
 
 
 def gpus(temperature: int | None) -> list[Gpu]:

@@ -8,12 +8,11 @@ import msgspec
 import pytest
 
 from tests.tui.states.alerts import ALERTS, SILENCES, alarmed, alert, channel, sent, with_alerts
-from trainmon.alerting.rules.registry import RULES
+from trainmon.alerting.rules import RULES
 from trainmon.cli.snapshot.tables import lines
 from trainmon.engine.snapshot import encode, exit_status, snapshot, verdict
 from trainmon.engine.snapshot_alerts import read_status, told
-from trainmon.model.alert import Alert
-from trainmon.model.state import Health, Source, State
+from trainmon.model import Alert, Health, Source, State
 
 CONTRACT = {"id", "rule", "subject", "severity", "phase", "data", "since", "summary", "evidence", "acknowledged_by",
             "muted_until", "delivery"}  # fmt: skip

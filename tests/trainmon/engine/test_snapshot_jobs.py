@@ -6,12 +6,22 @@ import msgspec
 from msgspec.structs import replace
 
 from tests.end_to_end.contract import breaches
-from trainmon.analysis.disks.capacity import checkpoints_that_fit
+from trainmon.analysis.disks import checkpoints_that_fit
 from trainmon.cli.snapshot.tables import lines
 from trainmon.engine.snapshot import encode, snapshot
-from trainmon.model.checkpoint import Checkpoint, Checkpoints
-from trainmon.model.job import Cluster, Job, SchedulerNode
-from trainmon.model.state import Disk, Progress, Run, RunSpec, Source, State
+from trainmon.model import (
+    Checkpoint,
+    Checkpoints,
+    Cluster,
+    Disk,
+    Job,
+    Progress,
+    Run,
+    RunSpec,
+    SchedulerNode,
+    Source,
+    State,
+)
 
 NOW = 100_000.0
 GB = 10**9

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from tests.end_to_end.contract import breaches
 from trainmon.cli.snapshot.tables import lines
 from trainmon.engine.snapshot import encode, snapshot
-from trainmon.model.state import Run, RunSpec, Source, State
-from trainmon.model.wandb import Sample, Wandb, WandbRun, WandbSpec
+from trainmon.model import Run, RunSpec, Sample, Source, State, Wandb, WandbRun, WandbSpec
 
 NOW = 100_000.0
 NEW = WandbRun(

@@ -15,7 +15,7 @@ from trainmon.ledger.alerts import read_orders
 from trainmon.ledger.database import NAME
 from trainmon.ledger.ledger import alert_history, alerts_now, kept_texts, recorded
 from trainmon.ledger.outbox import read_waiting
-from trainmon.lib.clock import Instant
+from trainmon.lib import Instant
 
 MANY = 10_000
 

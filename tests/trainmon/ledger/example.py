@@ -28,17 +28,15 @@ from tests.trainmon.ledger.contents import contents, restored
 from trainmon.alerting.manager import Alerting
 from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
 from trainmon.alerting.notify.delivery.service import Office
-from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
-from trainmon.alerting.rules.registry import RULES
+from trainmon.alerting.pipeline import HeartbeatSpec, Routing
+from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
 from trainmon.ledger.alerts import prune_alerts
 from trainmon.ledger.ledger import NAME, Ledger, give_order
 from trainmon.ledger.outbox import prune_outbox
 from trainmon.ledger.schema import VERSION
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.action import Action, Ask, Plan
-from trainmon.model.alert import Alert, Order, Route, Silence
-from trainmon.model.state import Event, LedgerTrouble
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Action, Alert, Ask, Event, LedgerTrouble, Order, Plan, Route, Silence
 from trainmon.runtime.backend import Joined
 
 BEGIN: Instant = 1_750_000_000.0

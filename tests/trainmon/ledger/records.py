@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainmon.model.action import Action, Execute, Mark, Record
+from trainmon.model import Action, Execute, Mark, Record
 
 
 def action(name: str = "a1", **changes: Any) -> Action:

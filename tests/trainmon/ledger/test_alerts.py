@@ -31,7 +31,7 @@ from trainmon.ledger.outbox import Extra, Mark, count, prune_outbox, read_overdu
 from trainmon.ledger.reader import AlertsNow
 from trainmon.ledger.schema import MIGRATIONS
 from trainmon.ledger.transaction import Page, write_page
-from trainmon.model.alert import AlertChanges, Notice, Order, Silence
+from trainmon.model import AlertChanges, Notice, Order, Silence
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0

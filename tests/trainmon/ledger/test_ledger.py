@@ -22,7 +22,7 @@ from tests.trainmon.ledger.records import DONE, action, record
 from trainmon.ledger.actions import TEXT_AT_MOST
 from trainmon.ledger.ledger import KeptText, Ledger, LedgerStuck
 from trainmon.ledger.queue import Mailbox
-from trainmon.model.action import Drop, Record
+from trainmon.model import Drop, Record
 
 Troubles = queue.Queue[str | None]
 

@@ -20,10 +20,10 @@ from trainmon.alerting.notify.channels.desktop import Desktop
 from trainmon.alerting.notify.channels.healthchecks import Healthchecks
 from trainmon.alerting.notify.channels.ntfy import Ntfy
 from trainmon.alerting.notify.channels.webhook import Webhook
+from trainmon.config import NotifySettings, routes_of
 from trainmon.config.decode import decode
-from trainmon.config.notify import NotifySettings, routes_of
-from trainmon.lib.errors import ConfigError
-from trainmon.model.alert import Route
+from trainmon.lib import ConfigError
+from trainmon.model import Route
 from trainmon.runtime.channels import GUESSABLE, NO_BUTTON, listeners, senders, unfit
 
 ALL = """

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from trainmon.model.alert import Alert, Channel, Delivery, Duty
-from trainmon.model.state import Source, State
+from trainmon.model import Alert, Channel, Delivery, Duty, Source, State
 from trainmon.runtime import event_log as daemon_log
 from trainmon.runtime.event_log import AT_MOST, Structured, changes, is_journal, line
 

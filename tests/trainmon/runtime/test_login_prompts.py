@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 
-from trainmon.model.state import PromptsChanged
+from trainmon.model import PromptsChanged
 from trainmon.runtime.login_prompts import Prompts
 
 

@@ -6,9 +6,8 @@ import queue
 from pathlib import Path
 
 from tests.trainmon.ledger.records import record
-from trainmon.config.load import Settings
-from trainmon.config.schema import LedgerSettings
-from trainmon.model.state import ActionChanged, Event, LedgerTrouble
+from trainmon.config import LedgerSettings, Settings
+from trainmon.model import ActionChanged, Event, LedgerTrouble
 from trainmon.runtime.monitor import ledger_of
 
 

@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.lab.wandb_server import WandbServer
-from trainmon.config.load import RunSettings, Settings
+from trainmon.config import RunSettings, Settings
 from trainmon.ledger.ledger import recorded
-from trainmon.model.action import Ask, Plan, Record
-from trainmon.model.state import State
-from trainmon.model.wandb import Sample
+from trainmon.model import Ask, Plan, Record, Sample, State
 from trainmon.runtime.demo import Demonstration
 from trainmon.runtime.monitor import Watching
 

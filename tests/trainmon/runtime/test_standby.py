@@ -15,16 +15,13 @@ import pytest
 from tests.lab.daemons import until
 from tests.tui.states.alerts import alert
 from trainmon.alerting.notify.base import Message, Retry, Sent
-from trainmon.config.alerts import DaemonSettings
-from trainmon.config.load import ClusterSettings, RunSettings, Settings
-from trainmon.config.notify import CommandSettings, NotifySettings
+from trainmon.config import ClusterSettings, CommandSettings, DaemonSettings, NotifySettings, RunSettings, Settings
 from trainmon.engine.snapshot_alerts import Status
 from trainmon.ledger.database import NAME
 from trainmon.ledger.ledger import alerts_now
 from trainmon.ledger.transaction import Page, write_page
-from trainmon.lib.errors import HostUnreachable
-from trainmon.lib.state_dir import find
-from trainmon.model.alert import AlertChanges, AlertsTold, Channel, Notice
+from trainmon.lib import HostUnreachable, find
+from trainmon.model import AlertChanges, AlertsTold, Channel, Notice
 from trainmon.runtime.monitor import Watching
 from trainmon.runtime.standby import LATER, Fenced, StandingBy
 from trainmon.transport.shell import Shell

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmon.model.job import Job
+from trainmon.model import Job
 from trainmon.slurm import errors
 from trainmon.slurm.parse_jobs import (
     detailed,

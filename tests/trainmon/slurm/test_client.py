@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmon.lib.clock import Seconds
-from trainmon.lib.errors import CommandFailed, HostUnreachable, TrainmonError
+from trainmon.lib import CommandFailed, HostUnreachable, Seconds, TrainmonError
 from trainmon.slurm.client import Client, SlurmFailed
 from trainmon.transport.event_loop import Reader
 from trainmon.transport.local import Local

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.trainmon.slurm.test_parse_jobs import row
-from trainmon.model.job import Job
+from trainmon.model import Job
 from trainmon.slurm.heterogeneous import joined
 from trainmon.slurm.parse_jobs import read_accounting, read_job, read_queue
 

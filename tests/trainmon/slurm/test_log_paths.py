@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from trainmon.model.job import Job
+from trainmon.model import Job
 from trainmon.slurm.log_paths import expanded
 
 ELEMENT = Job(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from trainmon.model.job import Job
+from trainmon.model import Job
 from trainmon.slurm import commands
 from trainmon.slurm.parse_jobs import detailed, read_accounting, read_configuration, read_job, read_queue, read_steps
 

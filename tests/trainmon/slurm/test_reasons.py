@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainmon.model.job import Job, SchedulerNode, count_tasks, gpus_in, gpus_missing
+from trainmon.model import Job, SchedulerNode, count_tasks, gpus_in, gpus_missing
 from trainmon.slurm.reasons import NEVER, REASONS, ended, is_for_good, waits
 
 NOW = 100_000.0

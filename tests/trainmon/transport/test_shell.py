@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.sshd import until
-from trainmon.lib.errors import CommandFailed, TrainmonError
+from trainmon.lib import CommandFailed, TrainmonError
 from trainmon.transport.event_loop import Reader
 from trainmon.transport.local import Local
 from trainmon.transport.shell import Shell

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from trainmon.engine.history import POINTS_AT_MOST, Curves
-from trainmon.model.wandb import Curve, Points
+from trainmon.model import Curve, Points
 from tui.charts.cache import Copies, Copy
 
 PATH, KEY = "team/project/id1", "loss"

@@ -10,8 +10,7 @@ from tui.charts.axes import Limits
 from tui.charts.braille import braille, ranges
 from tui.charts.downsample import Columns
 from tui.charts.render import Chart, CurveLine, Look, frame_of, one_a_line, picture
-from tui.style.spans import Span
-from tui.style.symbols import ascii_text
+from tui.style import Span, ascii_text
 
 WIDTH, HEIGHT = 28, 8
 

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from tests.tui.states.states import NOW
 from tests.tui.states.wandb_runs import NAME, attempt, watched
-from trainmon.model.state import Run, Source
-from trainmon.model.wandb import Curve, Wandb
+from trainmon.model import Curve, Run, Source, Wandb
 from tui.charts.cache import Copy
 from tui.charts.values import change, notes, number, rows, signed, state_spans, title, trouble, why_nothing
 from tui.widgets.keyed_lines import width_of

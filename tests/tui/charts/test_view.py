@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from trainmon.model.wandb import Curve
+from trainmon.model import Curve
 from tui.charts.axes import Limits
 from tui.charts.cache import Copy
 from tui.charts.view import LEAST_STEPS, View, reach, window

@@ -9,11 +9,10 @@ from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import settled, text_of
 from tests.tui.states import plans
 from tests.tui.states.states import NOW
-from trainmon.model.job import SchedulerNode
-from trainmon.model.state import Source, State
+from trainmon.model import SchedulerNode, Source, State
 from tui.modals.menu import Menu, entries
 from tui.modals.plan import PlanScreen
-from tui.views.action_requests import key_of
+from tui.views import key_of
 
 RUN, OTHER = ("run", "llm-70b"), ("run", "sft-1b")
 HELD, RUNNING = ("job", "prod/418500"), ("job", "prod/418190")

@@ -14,8 +14,7 @@ from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import StillClock, arrive, dashboard, settled
 from tests.tui.states import plans
 from tests.tui.states.states import NOW
-from trainmon.model.action import Ask
-from trainmon.model.state import Prompt
+from trainmon.model import Ask, Prompt
 from tui.modals.acknowledge import Acknowledge
 from tui.modals.folder import Folder
 from tui.modals.jump import Jump, Target
@@ -25,8 +24,8 @@ from tui.modals.palette import Palette
 from tui.modals.pick import Pick
 from tui.modals.plan import PlanScreen
 from tui.modals.prompt import Ask as Question
-from tui.screens.details.run import RunScreen
-from tui.screens.main import MainScreen
+from tui.screens import MainScreen
+from tui.screens.details import RunScreen
 
 KILL = Ask(verb="kill", subjects=("llm-7b-a",), asked_at=NOW)
 

@@ -13,12 +13,12 @@ from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import arrive, dashboard, settled
 from tests.tui.states import plans
 from tests.tui.terminal import Terminal
-from trainmon.model.state import State
+from trainmon.model import State
 from tui.app import Dashboard
 from tui.modals.palette import Palette
-from tui.screens.details.alert import AlertScreen
-from tui.views.palette import Command
-from tui.widgets.keyed_lines import GUTTER
+from tui.screens.details import AlertScreen
+from tui.views import Command
+from tui.widgets import GUTTER
 
 # ---- the dialog alone ----
 

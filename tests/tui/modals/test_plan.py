@@ -14,10 +14,10 @@ from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import settled, text_of
 from tests.tui.states import plans
 from tests.tui.states.states import NASTY, NOW
-from trainmon.model.action import Action, Ask, Drop, Execute, Plan, Refusal, Remove
+from trainmon.model import Action, Ask, Drop, Execute, Plan, Refusal, Remove
 from tui.modals.plan import PlanScreen
-from tui.views.action_requests import button
-from tui.views.plan import command, described, rows, summary, visible, wrapped
+from tui.views import button, command, described, rows, summary, visible
+from tui.views.plan import wrapped
 
 KILL = Ask(verb="kill", subjects=("llm-7b-a",), asked_at=NOW)
 

@@ -17,18 +17,16 @@ from tests.tui.states.alerts import (
     with_alerts,
 )
 from tests.tui.states.states import NOW
-from trainmon.lib.text import cells
-from trainmon.model.alert import Alert, Duty
-from trainmon.model.state import State
+from trainmon.lib import cells
+from trainmon.model import Alert, Duty, State
 from tui.panes.alert_strip import alerts as strip
 from tui.panes.alerts import story
 from tui.panes.header import duty, header
-from tui.views.alerts.detail import alert_lines, alerts_of
+from tui.views import choices, made, read_for
+from tui.views.alerts import ORDERS, SHOWN, Lines, alert_lines, alerts_of, duty_words, layout, opened, standing, urgent
 from tui.views.alerts.marks import marks, worst
-from tui.views.alerts.rows import ORDERS, SHOWN, Lines, layout, opened, rows
-from tui.views.alerts.words import duty_words, standing, urgent
-from tui.views.mute_choices import choices, made, read_for
-from tui.widgets.links import Linked
+from tui.views.alerts.rows import rows
+from tui.widgets import Linked
 
 
 def texts(width: int = 110, wanted: str = "", sort: str = "worst") -> list[str]:

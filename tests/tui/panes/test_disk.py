@@ -8,10 +8,9 @@ from msgspec.structs import replace
 from tests.tui.apps import Alone
 from tests.tui.states import worlds
 from tests.tui.states.worlds import GIB, NOW, TIB, disk, source, state
-from trainmon.model.disk import Allowance, Forecast, Quota
-from trainmon.model.state import Disk, State
+from trainmon.model import Allowance, Disk, Forecast, Quota, State
 from tui.panes.disk import DiskPane, story
-from tui.views.disks import Lines, gather, head, layout, ordered, row
+from tui.views import Lines, gather, head, layout, ordered, row
 
 
 def lines(found: State, width: int = 118, sort: str = "severity", text: str = "") -> list[str]:

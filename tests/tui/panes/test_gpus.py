@@ -10,15 +10,13 @@ from tests.tui.apps import Alone
 from tests.tui.states import worlds
 from tests.tui.states.worlds import NOW, node, source, state
 from tests.tui.still import StillBackend
-from trainmon.lib.text import natural
-from trainmon.model.state import Node, Source, State
+from trainmon.lib import natural
+from trainmon.model import Node, Source, State
 from tui.app import Dashboard
 from tui.panes.gpus import GpusPane, caption, story
-from tui.style.spans import Span
-from tui.views.nodes.cells import METRICS, Metric
-from tui.views.nodes.grid import Grid
-from tui.views.nodes.summary import survey
-from tui.widgets.keyed_lines import GUTTER, Row
+from tui.style import Span
+from tui.views.nodes import METRICS, Grid, Metric, survey
+from tui.widgets import GUTTER, Row
 
 TEMPERATURE, MEMORY, UTILIZATION, POWER, ERRORS = METRICS
 

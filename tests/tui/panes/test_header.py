@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from tests.tui.states.states import NOW, calm, empty, slurm, source, state, troubled
-from trainmon.lib.text import cells
-from trainmon.model.alert import Channel, Duty
-from trainmon.model.state import Source
+from trainmon.lib import cells
+from trainmon.model import Channel, Duty, Source
 from tui.panes.alert_strip import alerts
 from tui.panes.header import clock, facts, flags, header, source_words
 

@@ -13,16 +13,30 @@ from textual.pilot import Pilot
 from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import dashboard, settled, text_of
 from tests.tui.states.states import NOW, calm, cluster, job, queue_jobs, queued, scheduler_node, slurm, slurm_down
-from trainmon.lib.text import cells
-from trainmon.model.job import Job
-from trainmon.model.state import State
+from trainmon.lib import cells
+from trainmon.model import Job, State
 from tui.app import Dashboard
 from tui.panes.queue import job_story, sentences, story, summary
-from tui.views.jobs.node_words import folded, node_state
-from tui.views.jobs.nodes import CLUSTER, node_rows
-from tui.views.jobs.rows import ENDED_SHOWN, Entry, Lines, chosen, head, layout, row, run_of
-from tui.views.jobs.words import code, short_wait, sign, spent, why
-from tui.widgets.keyed_lines import HEADING
+from tui.views.jobs import (
+    CLUSTER,
+    ENDED_SHOWN,
+    Entry,
+    Lines,
+    chosen,
+    code,
+    folded,
+    head,
+    layout,
+    node_rows,
+    node_state,
+    row,
+    run_of,
+    short_wait,
+    sign,
+    spent,
+    why,
+)
+from tui.widgets import HEADING
 
 
 def entries(state: State, sort: str = "state", wanted: str = "", *, mine: bool = False) -> list[Entry]:

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from tests.tui.states.states import NOW, calm, checkpoints, job, queued, run, source, troubled
-from trainmon.lib.text import cells
-from trainmon.model.state import Progress, Run, State, Switch
+from trainmon.lib import cells
+from trainmon.model import Progress, Run, State, Switch
 from tui.panes.runs import COLUMNS, JOB, head, layout, ordered, overdue, row
-from tui.style.spans import Span
+from tui.style import Span
 
 
 def line(name: str, state: State, width: int = 77) -> str:

@@ -15,13 +15,11 @@ from tests.tui.apps import Alone
 from tests.tui.screen_text import settled, text_of
 from tests.tui.states.states import NOW, run
 from tests.tui.states.wandb_runs import KEYS, NAME, STEP_S, CurveBackend, attempt, filled, watched
-from trainmon.model.state import RunSpec, Source, State
-from trainmon.model.wandb import Points
-from tui.charts.chart import FRESH_AT_MOST
+from trainmon.model import Points, RunSpec, Source, State
+from tui.charts import FRESH_AT_MOST
 from tui.panes.base import Pane
 from tui.panes.wandb import WandbPane
-from tui.style import themes
-from tui.style.symbols import Ascii
+from tui.style import Ascii, themes
 
 SIZES = [
     ((80, 24), False),

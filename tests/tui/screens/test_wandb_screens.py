@@ -15,10 +15,10 @@ from tests.tui.screen_text import arrive, dashboard, settled, text_of
 from tests.tui.states import wandb as wandb_states
 from tests.tui.states.plans import planning
 from tests.tui.states.wandb_runs import NAME
-from trainmon.model.state import State
+from trainmon.model import State
 from tui.app import Dashboard
-from tui.modals.folder import Folder
-from tui.screens.details.run import RunScreen
+from tui.modals import Folder
+from tui.screens.details import RunScreen
 from tui.screens.wandb import WandbScreen
 from tui.widgets.keyed_lines import width_of
 

@@ -14,14 +14,12 @@ from tests.tui.screen_text import arrive, dashboard, settled, text_of
 from tests.tui.states import plans
 from tests.tui.states.states import NOW
 from tests.tui.terminal import Terminal
-from trainmon.model.action import Mark
-from trainmon.model.state import State
+from trainmon.model import Mark, State
 from tui.app import Dashboard
-from tui.modals.pick import Pick
-from tui.modals.plan import PlanScreen
-from tui.screens.details.job import JobScreen
-from tui.screens.main import MainScreen
-from tui.views.action_requests import ask, hosts, names
+from tui.modals import Pick, PlanScreen
+from tui.screens import MainScreen
+from tui.screens.details import JobScreen
+from tui.views import ask, hosts, names
 
 
 @asynccontextmanager

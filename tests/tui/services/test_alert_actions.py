@@ -13,8 +13,7 @@ from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import dashboard, settled
 from tests.tui.states.alerts import alarmed, alert, with_alerts
 from tests.tui.states.states import NOW
-from trainmon.model.alert import Silence
-from trainmon.model.state import State
+from trainmon.model import Silence, State
 from tui.app import Dashboard
 
 

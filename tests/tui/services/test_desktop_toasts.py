@@ -15,7 +15,7 @@ from tests.tui.screen_text import settled
 from tests.tui.states.alerts import alarmed, alert, with_alerts
 from tests.tui.states.states import NOW
 from trainmon.alerting.notify.channels.desktop import Desktop, Face
-from trainmon.model.alert import Channel
+from trainmon.model import Channel
 from tui.app import Dashboard
 
 

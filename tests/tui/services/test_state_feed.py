@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmon.model.state import State
+from trainmon.model import State
 from tui.services.state_feed import Mailbox, wait_before_paint
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 
 from tests.tui.states.states import NOW, calm, troubled
-from trainmon.model.alert import Alert, Channel, Delivery, Duty, Silence
-from trainmon.model.state import State
+from trainmon.model import Alert, Channel, Delivery, Duty, Silence, State
 
 
 def alert(id: str = "aaaa0001", rule: str = "run-dead", subject: str = "run:llm-7b-a", **facts: Any) -> Alert:  # noqa: A002 - the noun's name

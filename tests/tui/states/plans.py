@@ -12,11 +12,9 @@ from tests.tui.states import states
 from tests.tui.states import wandb as wandb_states
 from tests.tui.states.states import NOW, queued, run, source, troubled
 from tests.tui.states.wandb_runs import filled
+from trainmon.actions.planning import Actor, Fresh
 from trainmon.actions.planning import plan as actions
-from trainmon.actions.planning.plan import Actor, Fresh
-from trainmon.model.action import Action, Ask, Drop, Execute, Mark, Plan, Record, Refusal
-from trainmon.model.job import Cluster, Job
-from trainmon.model.state import Run, State
+from trainmon.model import Action, Ask, Cluster, Drop, Execute, Job, Mark, Plan, Record, Refusal, Run, State
 
 LOGIN = "login1"
 

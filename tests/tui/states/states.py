@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import msgspec
 
-from trainmon.model.action import Action, Execute, Mark, Record
-from trainmon.model.checkpoint import Checkpoint, Checkpoints
-from trainmon.model.job import Cluster, Job, SchedulerNode
-from trainmon.model.probe_wire import Process
-from trainmon.model.state import Disk, Gpu, Log, Node, Progress, Prompt, Run, RunSpec, Source, State, Switch
+from trainmon.model import (
+    Action,
+    Checkpoint,
+    Checkpoints,
+    Cluster,
+    Disk,
+    Execute,
+    Gpu,
+    Job,
+    Log,
+    Mark,
+    Node,
+    Process,
+    Progress,
+    Prompt,
+    Record,
+    Run,
+    RunSpec,
+    SchedulerNode,
+    Source,
+    State,
+    Switch,
+)
 
 NOW = 1_790_000_000.0
 """2026-09-21 14:13:20 UTC."""

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from tests.tui.states.states import DISKS, NOW, calm, run
 from tests.tui.states.wandb_runs import NAME, attempt, watched
-from trainmon.model.state import RunSpec, Source, State
-from trainmon.model.wandb import Sample, Wandb, WandbRun, WandbSpec
+from trainmon.model import RunSpec, Sample, Source, State, Wandb, WandbRun, WandbSpec
 
 SAMPLES = (
     Sample(key="val/generated", kind="image", file="media/images/val/generated_12000_ab12.png", step=12_000,

@@ -11,9 +11,7 @@ from msgspec.structs import replace
 from tests.tui.backend import FakeBackend
 from tests.tui.states.states import NOW, run, state
 from trainmon.engine.history import Curves
-from trainmon.model.checkpoint import Checkpoint, Checkpoints
-from trainmon.model.state import RunSpec, Source, State
-from trainmon.model.wandb import Curve, Points, Wandb, WandbRun, WandbSpec
+from trainmon.model import Checkpoint, Checkpoints, Curve, Points, RunSpec, Source, State, Wandb, WandbRun, WandbSpec
 
 NAME = "video-2b"
 KEYS = (

@@ -6,8 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainmon.model.probe_wire import InfinibandPort, Process
-from trainmon.model.state import Disk, Gpu, Node, Source, State
+from trainmon.model import Disk, Gpu, InfinibandPort, Node, Process, Source, State
 
 NOW = 1_800_000_000.0
 TIB, GIB = 2.0**40, 2.0**30

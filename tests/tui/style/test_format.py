@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from trainmon.model.state import Disk, Gpu, Source
+from trainmon.model import Disk, Gpu, Source
 from tui.style import format as fmt
 from tui.style.spans import Span
 

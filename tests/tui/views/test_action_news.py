@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from tests.tui.states.plans import record
 from tests.tui.states.states import NASTY, NOW
-from trainmon.model.action import Mark, Record
-from trainmon.model.state import State
+from trainmon.model import Mark, Record, State
 from tui.views.action_news import AT_ONCE, Toast, in_flight, told
 
 

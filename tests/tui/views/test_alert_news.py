@@ -6,7 +6,7 @@ import msgspec
 
 from tests.tui.states.alerts import alert, with_alerts
 from tests.tui.states.states import NOW
-from trainmon.model.alert import Duty
+from trainmon.model import Duty
 from tui.views.alert_news import rung
 
 BEFORE = with_alerts(alert(phase="pending", fired_at=None))

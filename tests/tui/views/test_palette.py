@@ -17,11 +17,11 @@ from tests.tui.screen_text import dashboard, settled
 from tests.tui.states import alerts as alert_states
 from tests.tui.states import states
 from tests.tui.states import wandb as wandb_states
-from trainmon.model.state import State
+from trainmon.model import State
 from tui.app import Dashboard
 from tui.keys import ACTS, KEYS, PLACES, footer, footer_acts
-from tui.screens.help import TITLES
-from tui.style.layout import NAMES
+from tui.screens import TITLES
+from tui.style import NAMES
 from tui.views.palette import ALSO, PANES, UNNAMED, VERBS, Command, commands, found, names_of
 
 VERB_NAMES = tuple(name for names in VERBS.values() for name in names)

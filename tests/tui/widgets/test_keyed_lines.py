@@ -9,7 +9,7 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.geometry import Region
 
-from tui.style.spans import Span
+from tui.style import Span
 from tui.widgets.keyed_lines import GUTTER, Heading, KeyedLines, Row, changed_columns, width_of
 
 

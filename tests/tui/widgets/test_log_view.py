@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from textual.app import App, ComposeResult
 
 from tests.tui.states.states import iterations
-from trainmon.model.state import LOG_LINES
+from trainmon.model import LOG_LINES
 from tui.widgets.log_view import LogView
 
 

@@ -1,0 +1,1 @@
+"""Runs the commands of a plan and writes them to the ledger."""

@@ -17,13 +17,10 @@ from msgspec.structs import replace
 from trainmon.actions.execution.preflight import GLANCE, LOOK_FOR, Sighting, unread
 from trainmon.actions.execution.run import Done, do, log_tail
 from trainmon.actions.execution.workers import Asked, Hand
+from trainmon.actions.planning import Actor, Fresh, place_of
 from trainmon.actions.planning import plan as actions
-from trainmon.actions.planning.jobs import place_of
-from trainmon.actions.planning.plan import Actor, Fresh
-from trainmon.lib.clock import Clock, Seconds
-from trainmon.lib.errors import TrainmonError
-from trainmon.model.action import Action, Ask, Plan, Record, Refusal
-from trainmon.model.state import ActionChanged, Event, State
+from trainmon.lib import Clock, Seconds, TrainmonError
+from trainmon.model import Action, ActionChanged, Ask, Event, Plan, Record, Refusal, State
 from trainmon.transport.shell import Shell
 
 log = logging.getLogger(__name__)

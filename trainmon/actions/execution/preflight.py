@@ -8,12 +8,10 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from trainmon.actions.execution import switch_files
+from trainmon.actions.planning import Fresh, Look
 from trainmon.actions.planning import plan as actions
-from trainmon.actions.planning.plan import Fresh, Look
-from trainmon.lib.clock import Clock, Seconds
-from trainmon.lib.errors import TrainmonError
-from trainmon.model.action import Ask
-from trainmon.model.state import State
+from trainmon.lib import Clock, Seconds, TrainmonError
+from trainmon.model import Ask, State
 from trainmon.slurm import commands
 from trainmon.slurm import parse_jobs as texts
 from trainmon.slurm.client import SlurmFailed

@@ -10,13 +10,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from trainmon.actions.execution import switch_files
-from trainmon.lib.clock import Seconds
-from trainmon.lib.errors import CommandFailed, HostUnreachable
-from trainmon.lib.redact import scrub
-from trainmon.lib.text import clean
-from trainmon.model.action import Action, Drop, Execute, Remove, Status
-from trainmon.model.job import Job
-from trainmon.model.state import JobChanged
+from trainmon.lib import CommandFailed, HostUnreachable, Seconds, clean, scrub
+from trainmon.model import Action, Drop, Execute, Job, JobChanged, Remove, Status
 from trainmon.slurm import commands
 from trainmon.slurm import parse_jobs as texts
 from trainmon.slurm.client import Client, SlurmFailed

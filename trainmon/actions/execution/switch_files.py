@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from trainmon.actions.planning.context import Sight
-from trainmon.lib.clock import Seconds
-from trainmon.lib.text import clean
+from trainmon.actions.planning import Sight
+from trainmon.lib import Seconds, clean
 from trainmon.transport.shell import Completed
 
 TIMEOUT: Seconds = 10.0

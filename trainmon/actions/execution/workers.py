@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Sequence
 
 from trainmon.actions.execution.preflight import both, unread
-from trainmon.actions.planning.plan import Fresh, Look
-from trainmon.lib.clock import Seconds
+from trainmon.actions.planning import Fresh, Look
+from trainmon.lib import Seconds
 from trainmon.slurm.client import Client
 from trainmon.transport.shell import Shell
 

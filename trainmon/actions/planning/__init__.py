@@ -1,0 +1,26 @@
+"""trainmon.actions.planning."""
+
+from __future__ import annotations
+
+from trainmon.actions.planning.context import Actor, Fresh, Look, Sight
+from trainmon.actions.planning.jobs import is_held, place_of
+from trainmon.actions.planning.plan import Offer, hold_or_release, looks, offered
+from trainmon.actions.planning.queue import cluster_of
+from trainmon.actions.planning.signal import NUMBERS
+from trainmon.actions.planning.switches import SILENT_VERDICTS
+
+__all__ = [
+    "NUMBERS",
+    "SILENT_VERDICTS",
+    "Actor",
+    "Fresh",
+    "Look",
+    "Offer",
+    "Sight",
+    "cluster_of",
+    "hold_or_release",
+    "is_held",
+    "looks",
+    "offered",
+    "place_of",
+]

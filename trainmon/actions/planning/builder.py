@@ -9,9 +9,8 @@ from hashlib import blake2s
 import msgspec
 
 from trainmon.actions.planning.context import Case
-from trainmon.lib.text import clean, duration
-from trainmon.model.action import Action, Deed, Drop, Execute, Expected, Verb
-from trainmon.model.job import Job
+from trainmon.lib import clean, duration
+from trainmon.model import Action, Deed, Drop, Execute, Expected, Job, Verb
 
 NOTHING = Expected()
 

@@ -8,12 +8,9 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.analysis.runs.job_matching import jobs_of, present, rivals
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import clean, duration
-from trainmon.model.action import Action, Ask, Expected, Refusal
-from trainmon.model.job import Cluster, Job, SchedulerNode
-from trainmon.model.state import Run, State, Switch
+from trainmon.analysis.runs import jobs_of, present, rivals
+from trainmon.lib import Instant, Seconds, clean, duration
+from trainmon.model import Action, Ask, Cluster, Expected, Job, Refusal, Run, SchedulerNode, State, Switch
 
 Kind = Literal["kill", "save"]
 

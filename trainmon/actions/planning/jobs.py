@@ -5,9 +5,8 @@ from __future__ import annotations
 from trainmon.actions.planning.builder import action, lost_steps
 from trainmon.actions.planning.context import Answer, Case, as_seen, foreign_warning, unknown_to_slurm
 from trainmon.actions.planning.switches import armed_kill
-from trainmon.lib.text import clean
-from trainmon.model.action import Action, Execute
-from trainmon.model.job import Job
+from trainmon.lib import clean
+from trainmon.model import Action, Execute, Job
 from trainmon.slurm import commands
 from trainmon.slurm import reasons as words
 

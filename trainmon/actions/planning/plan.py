@@ -13,10 +13,8 @@ from trainmon.actions.planning.precheck import recheck, rechecked, unchecked
 from trainmon.actions.planning.queue import cluster_of, exclude, queue, waiting_jobs
 from trainmon.actions.planning.signal import signal
 from trainmon.actions.planning.switches import Armed, armed, kill, save, undo
-from trainmon.lib.clock import Instant
-from trainmon.model.action import Action, Ask, Plan, Refusal, Verb
-from trainmon.model.job import Job
-from trainmon.model.state import State
+from trainmon.lib import Instant
+from trainmon.model import Action, Ask, Job, Plan, Refusal, State, Verb
 
 __all__ = [
     "Actor", "Armed", "Fresh", "Look", "Offer", "Sight", "armed", "hold_or_release", "looks", "offered", "plan",

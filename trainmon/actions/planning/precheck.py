@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from trainmon.actions.planning.context import Fresh, Look
-from trainmon.lib.clock import Instant
-from trainmon.model.action import Action, Refusal
-from trainmon.model.job import Job
+from trainmon.lib import Instant
+from trainmon.model import Action, Job, Refusal
 
 
 def rechecked(action: Action) -> Look:

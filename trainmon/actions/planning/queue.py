@@ -12,11 +12,8 @@ import msgspec
 from trainmon.actions.planning.builder import action
 from trainmon.actions.planning.context import Actor, Answer, Case, Fresh, as_seen, foreign_warning, unknown_to_slurm
 from trainmon.actions.planning.switches import armed_kill
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import clean
-from trainmon.model.action import Action, Ask, Chain, Execute, Expected, Refusal
-from trainmon.model.job import Cluster, Job
-from trainmon.model.state import State
+from trainmon.lib import Instant, clean
+from trainmon.model import Action, Ask, Chain, Cluster, Execute, Expected, Job, Refusal, State
 from trainmon.slurm import commands
 
 MOST = 1_000

@@ -6,11 +6,9 @@ from typing import NamedTuple
 
 from trainmon.actions.planning.builder import action, lost_steps
 from trainmon.actions.planning.context import Answer, Case, as_seen, foreign_warning, unknown_to_slurm
-from trainmon.lib.text import clean, duration
-from trainmon.model.action import Execute
-from trainmon.model.job import Job
-from trainmon.slurm import commands
-from trainmon.slurm.reasons import ended
+from trainmon.lib import clean, duration
+from trainmon.model import Execute, Job
+from trainmon.slurm import commands, ended
 
 NUMBERS = {"HUP": 1, "INT": 2, "QUIT": 3, "USR1": 10, "USR2": 12, "TERM": 15}
 """Those that a trainer can catch, by Linux's numbers: our own system may have others."""

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 from trainmon.actions.planning.builder import action
 from trainmon.actions.planning.context import Answer, Case, Kind, as_seen, current
-from trainmon.lib.text import clean, duration
-from trainmon.model.action import Action, Drop, Expected, Remove, Verb
-from trainmon.model.state import Run, Switch
+from trainmon.lib import clean, duration
+from trainmon.model import Action, Drop, Expected, Remove, Run, Switch, Verb
 
 HANG = 3.0
 """A run reads no switch while it hangs: when no step came for this many times its own usual interval."""

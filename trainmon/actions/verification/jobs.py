@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from trainmon.actions.planning.jobs import is_held
+from trainmon.actions.planning import is_held
 from trainmon.actions.verification.observed import CLOCKS, Followed, Told
-from trainmon.lib.clock import Seconds
-from trainmon.model.job import Job
-from trainmon.slurm.reasons import ended
+from trainmon.lib import Seconds
+from trainmon.model import Job
+from trainmon.slurm import ended
 
 KILL_WAIT: Seconds = 180.0
 """Slurm gives processes 30 s between SIGTERM and SIGKILL, and polls are half a minute apart."""

@@ -6,11 +6,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import duration
-from trainmon.model.action import Action, Mark, Record
-from trainmon.model.job import Job
-from trainmon.model.state import Run, State, Switch
+from trainmon.lib import Instant, Seconds, duration
+from trainmon.model import Action, Job, Mark, Record, Run, State, Switch
 
 CLOCKS: Seconds = 5.0
 """By how much two clocks may differ after their skew was taken out."""

@@ -16,10 +16,8 @@ from trainmon.actions.verification.observed import (
     new_checkpoint,
     save_s,
 )
-from trainmon.lib.clock import Seconds
-from trainmon.lib.text import duration
-from trainmon.model.action import Mark
-from trainmon.model.state import Run
+from trainmon.lib import Seconds, duration
+from trainmon.model import Mark, Run
 
 TAKE_STEPS, TAKE_AT_LEAST = 10.0, 600.0
 """A switch is read every iteration; ten of them, or ten minutes, is long."""

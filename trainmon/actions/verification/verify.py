@@ -10,13 +10,12 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from trainmon.actions.planning.jobs import is_held
+from trainmon.actions.planning import is_held
 from trainmon.actions.verification.jobs import cancel, exclude, hold, is_anew, keeps_off, made, queue, requeue
 from trainmon.actions.verification.observed import Followed, Told
 from trainmon.actions.verification.switches import is_gone, kill, save, signal, undo
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.action import Record, Verb
-from trainmon.model.state import State
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Record, State, Verb
 
 IN_THE_MIDDLE: Seconds = 180.0
 """After this a word on an action that was begun will not come any more: the program was ended in the middle."""

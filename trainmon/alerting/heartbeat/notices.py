@@ -8,14 +8,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from trainmon.alerting.heartbeat import report as heartbeat
-from trainmon.alerting.pipeline.flapping import Token, begun
-from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
-from trainmon.alerting.rules.base import ago
-from trainmon.alerting.rules.monitoring import TEST
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import counted
-from trainmon.model.alert import Alert, Finding, Notice
-from trainmon.model.state import State
+from trainmon.alerting.pipeline import HeartbeatSpec, Routing, Token, begun
+from trainmon.alerting.rules import TEST, ago
+from trainmon.lib import Instant, Seconds, counted
+from trainmon.model import Alert, Finding, Notice, State
 
 START_AFTER: Seconds = 20.0
 """So long after the start it is told: by then most of what is watched has answered, or has not."""

@@ -6,11 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from trainmon.alerting.rules.base import ago, is_seen
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import clean, counted
-from trainmon.model.alert import SEVERITIES, Alert
-from trainmon.model.state import Disk, Node, Run, State, Verdict
+from trainmon.alerting.rules import ago, is_seen
+from trainmon.lib import Instant, clean, counted
+from trainmon.model import SEVERITIES, Alert, Disk, Node, Run, State, Verdict
 
 ALIVE: frozenset[Verdict] = frozenset({"healthy", "starting", "evaluating", "saving"})
 DISKS = 3

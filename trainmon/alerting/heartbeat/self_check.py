@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainmon.alerting.rules.base import ago
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.state import State
+from trainmon.alerting.rules import ago
+from trainmon.lib import Instant, Seconds
+from trainmon.model import State
 
 LOOKED_WITHIN: Seconds = 60.0
 """The rules are gone through once a second."""

@@ -7,10 +7,9 @@ from typing import Protocol
 
 import msgspec
 
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.errors import TrainmonError
-from trainmon.model.alert import Channel as Health
-from trainmon.model.alert import Notice, Severity
+from trainmon.lib import Instant, Seconds, TrainmonError
+from trainmon.model import Channel as Health
+from trainmon.model import Notice, Severity
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,9 +19,8 @@ from msgspec.structs import replace
 from trainmon.alerting.notify.base import Broken, Retry
 from trainmon.alerting.notify.channels.healthchecks import Ping, Signal
 from trainmon.alerting.notify.channels.http import host_of
-from trainmon.lib.clock import Clock, Instant, Seconds, SystemClock
-from trainmon.lib.text import clean
-from trainmon.model.alert import Channel
+from trainmon.lib import Clock, Instant, Seconds, SystemClock, clean
+from trainmon.model import Channel
 
 log = logging.getLogger(__name__)
 

@@ -9,12 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from trainmon.alerting.notify.base import Message
-from trainmon.alerting.rules.base import ago
-from trainmon.alerting.rules.monitoring import TEST
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.redact import scrub
-from trainmon.lib.text import clean, counted, shorten
-from trainmon.model.alert import SEVERITIES, Alert, Delivery, Notice, NoticeKind, Severity
+from trainmon.alerting.rules import TEST, ago
+from trainmon.lib import Instant, Seconds, clean, counted, scrub, shorten
+from trainmon.model import SEVERITIES, Alert, Delivery, Notice, NoticeKind, Severity
 
 TITLE_CELLS = 120
 LINE = 500

@@ -8,10 +8,9 @@ from msgspec.structs import replace
 
 from trainmon.alerting.notify.base import Message
 from trainmon.alerting.notify.message import TITLE_CELLS, name_of, printable, render
-from trainmon.alerting.rules.base import ago
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import counted, shorten
-from trainmon.model.alert import SEVERITIES, Alert, Letter, Notice, Severity
+from trainmon.alerting.rules import ago
+from trainmon.lib import Instant, counted, shorten
+from trainmon.model import SEVERITIES, Alert, Letter, Notice, Severity
 
 NAMED = 10
 """Alerts that are named in the first lines; below, there is more of each."""

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.alerting.rules.base import ago
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.alert import Finding
-from trainmon.model.state import Run, State
+from trainmon.alerting.rules import ago
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Finding, Run, State
 
 JUMP: Seconds = 10.0
 """How far the clock of the wall must move besides the time that passed, to have been set: NTP slews by less."""

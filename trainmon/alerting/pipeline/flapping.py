@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from trainmon.alerting.pipeline.clock_jumps import Jump
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.alert import Alert, Finding
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Alert, Finding
 
 TOLERANCE: Seconds = 3_600.0
 """A hold that ran when this program stopped goes on where it stood, when nobody looked for at most so long; else it

@@ -13,9 +13,8 @@ from typing import NamedTuple
 import msgspec
 
 from trainmon.alerting.pipeline.routing import Due, told
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import counted
-from trainmon.model.alert import SEVERITIES, Alert, Delivery, Notice, NoticeKind, Severity
+from trainmon.lib import Instant, Seconds, counted
+from trainmon.model import SEVERITIES, Alert, Delivery, Notice, NoticeKind, Severity
 
 CARRIED = 200
 """Alerts that one notice carries, the worst first; the others are counted in its lines."""

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.model.alert import Alert, Severity, is_worse
+from trainmon.model import Alert, Severity, is_worse
 
 Within = Literal["subject", "node", "cluster", "run", "everywhere"]
 

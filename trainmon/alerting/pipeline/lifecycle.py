@@ -12,12 +12,9 @@ from msgspec.structs import replace
 
 from trainmon.alerting.pipeline.clock_jumps import is_believed, may_be_over
 from trainmon.alerting.pipeline.flapping import Token, begun, firing_again
-from trainmon.alerting.rules.base import Rule, ago
-from trainmon.alerting.rules.evaluate import raised
-from trainmon.alerting.rules.monitoring import TEST
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.alert import KEPT_RESOLVED, Alert, Finding, is_worse
-from trainmon.model.state import State
+from trainmon.alerting.rules import TEST, Rule, ago, raised
+from trainmon.lib import Instant, Seconds
+from trainmon.model import KEPT_RESOLVED, Alert, Finding, State, is_worse
 
 OVER = "over"
 NOT_WATCHED = "no longer watched"

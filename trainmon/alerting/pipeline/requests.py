@@ -9,9 +9,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from trainmon.alerting.pipeline.lifecycle import Happening
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import clean
-from trainmon.model.alert import Alert, Order, Silence
+from trainmon.lib import Instant, clean
+from trainmon.model import Alert, Order, Silence
 
 PHONE = "phone"
 """What comes this way comes from anywhere: it may acknowledge, with the alert's own token, and nothing else."""

@@ -9,10 +9,9 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.alerting.pipeline.lifecycle import NOT_LOOKED_FOR, NOT_WATCHED, OWED
-from trainmon.alerting.rules.base import ago
-from trainmon.alerting.rules.monitoring import CHANNEL, TEST
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.alert import Alert, NoticeKind, Route, Silence, is_worse
+from trainmon.alerting.rules import CHANNEL, TEST, ago
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Alert, NoticeKind, Route, Silence, is_worse
 
 HOUR: Seconds = 3_600.0
 

@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 
 from msgspec.structs import replace
 
-from trainmon.lib.clock import Instant
-from trainmon.model.alert import Alert, Silence
+from trainmon.lib import Instant
+from trainmon.model import Alert, Silence
 
 
 def in_force(silences: Iterable[Silence], now: Instant) -> tuple[Silence, ...]:

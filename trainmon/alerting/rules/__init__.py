@@ -1,0 +1,40 @@
+"""trainmon.alerting.rules."""
+
+from __future__ import annotations
+
+from trainmon.alerting.rules.base import Rule, ago, is_seen
+from trainmon.alerting.rules.evaluate import raised
+from trainmon.alerting.rules.monitoring import (
+    CHANNEL,
+    TEST,
+    ChannelFailing,
+    ClockJumped,
+    ClusterUnreachable,
+    LedgerStuck,
+    MonitorBlind,
+    OutboxOld,
+    SourceDown,
+    SourceLate,
+    UnansweredTest,
+)
+from trainmon.alerting.rules.registry import DISKS, RULES
+
+__all__ = [
+    "CHANNEL",
+    "DISKS",
+    "RULES",
+    "TEST",
+    "ChannelFailing",
+    "ClockJumped",
+    "ClusterUnreachable",
+    "LedgerStuck",
+    "MonitorBlind",
+    "OutboxOld",
+    "Rule",
+    "SourceDown",
+    "SourceLate",
+    "UnansweredTest",
+    "ago",
+    "is_seen",
+    "raised",
+]

@@ -7,9 +7,8 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.alert import Alert, Finding, Severity
-from trainmon.model.state import Source, State
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Alert, Finding, Severity, Source, State
 
 Duration = Annotated[float, "duration"]
 """Seconds; in the config `"5m"`."""

@@ -10,10 +10,8 @@ from pathlib import PurePath
 from msgspec.structs import replace
 
 from trainmon.alerting.rules.base import Rule
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import clean
-from trainmon.model.alert import Finding
-from trainmon.model.state import State
+from trainmon.lib import Instant, clean
+from trainmon.model import Finding, State
 
 RULE_RAISED = "rule-raised"
 

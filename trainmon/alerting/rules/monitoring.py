@@ -6,10 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from trainmon.alerting.rules.base import Duration, Rule, Share, ago
 from trainmon.alerting.rules.evaluate import RULE_RAISED
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import clean, counted
-from trainmon.model.alert import Alert, Channel, Finding
-from trainmon.model.state import Source, State
+from trainmon.lib import Instant, clean, counted
+from trainmon.model import Alert, Channel, Finding, Source, State
 
 
 class MonitorBlind(Rule, frozen=True, kw_only=True):

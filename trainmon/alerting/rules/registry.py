@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from trainmon.alerting.rules.base import Rule
-from trainmon.alerting.rules.disks.errors import DiskHung, DiskReadOnly
-from trainmon.alerting.rules.disks.forecast import CheckpointsDoNotFit, DiskForecast
-from trainmon.alerting.rules.disks.quota import QuotaUsed
-from trainmon.alerting.rules.disks.usage import DiskFull, InodesFull
-from trainmon.alerting.rules.gpus.faults import EccUncorrected, GpuLost, GpuMissing, RowRemap
-from trainmon.alerting.rules.gpus.thermal import GpuHot, GpuSlowdown, PowerBrake
-from trainmon.alerting.rules.gpus.utilization import GpuIdle, GpuLeftover, GpuMemoryFull
-from trainmon.alerting.rules.gpus.xid import XidSeen
+from trainmon.alerting.rules.disks import (
+    CheckpointsDoNotFit,
+    DiskForecast,
+    DiskFull,
+    DiskHung,
+    DiskReadOnly,
+    InodesFull,
+    QuotaUsed,
+)
+from trainmon.alerting.rules.gpus import (
+    EccUncorrected,
+    GpuHot,
+    GpuIdle,
+    GpuLeftover,
+    GpuLost,
+    GpuMemoryFull,
+    GpuMissing,
+    GpuSlowdown,
+    PowerBrake,
+    RowRemap,
+    XidSeen,
+)
 from trainmon.alerting.rules.monitoring import (
     ChannelFailing,
     ClockJumped,
@@ -23,19 +37,45 @@ from trainmon.alerting.rules.monitoring import (
     SourceLate,
     UnansweredTest,
 )
-from trainmon.alerting.rules.nodes.hosts import ClockSkew, NodeRebooted, NodeUnreachable
-from trainmon.alerting.rules.nodes.infiniband import InfinibandDown, InfinibandFlapping
-from trainmon.alerting.rules.nodes.memory import MemoryFull, MemoryLeak, OomKill
-from trainmon.alerting.rules.nodes.slurm import NodeDrained, SparesFew
-from trainmon.alerting.rules.runs.checkpoints import CheckpointOverdue, CheckpointPointer, CheckpointTorn
-from trainmon.alerting.rules.runs.crash_loop import Restarted
-from trainmon.alerting.rules.runs.exit import EndedEarly, Finished, RunDead, RunStopped
-from trainmon.alerting.rules.runs.jobs import NoJobQueued, NotScheduled, TimeLimitNear
-from trainmon.alerting.rules.runs.loss import LossNan, LossScaleFloor, LossSpike, SkippedSteps
-from trainmon.alerting.rules.runs.stall import DataStall, LogUnread, RunHung, RunStalled
-from trainmon.alerting.rules.runs.switches import KillSwitchLeft, SaveSwitchIgnored
-from trainmon.alerting.rules.runs.throughput import SlowThroughput, Straggler
-from trainmon.alerting.rules.runs.wandb import WandbHeartbeatLost, WandbSeveralActive
+from trainmon.alerting.rules.nodes import (
+    ClockSkew,
+    InfinibandDown,
+    InfinibandFlapping,
+    MemoryFull,
+    MemoryLeak,
+    NodeDrained,
+    NodeRebooted,
+    NodeUnreachable,
+    OomKill,
+    SparesFew,
+)
+from trainmon.alerting.rules.runs import (
+    CheckpointOverdue,
+    CheckpointPointer,
+    CheckpointTorn,
+    DataStall,
+    EndedEarly,
+    Finished,
+    KillSwitchLeft,
+    LogUnread,
+    LossNan,
+    LossScaleFloor,
+    LossSpike,
+    NoJobQueued,
+    NotScheduled,
+    Restarted,
+    RunDead,
+    RunHung,
+    RunStalled,
+    RunStopped,
+    SaveSwitchIgnored,
+    SkippedSteps,
+    SlowThroughput,
+    Straggler,
+    TimeLimitNear,
+    WandbHeartbeatLost,
+    WandbSeveralActive,
+)
 
 RUNS: tuple[type[Rule], ...] = (
     RunDead,

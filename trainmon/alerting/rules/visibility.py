@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 
 from trainmon.alerting.rules.base import ago, is_seen, unseen
-from trainmon.analysis.gpus.activity import FRESH
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.alert import Alert, Severity
-from trainmon.model.state import LATE_AFTER, Gpu, Node, Run, Source, State
+from trainmon.analysis.gpus import FRESH
+from trainmon.lib import Instant, Seconds
+from trainmon.model import LATE_AFTER, Alert, Gpu, Node, Run, Severity, Source, State
 
 EXCLUDE = "press X on the node: the run's waiting jobs then leave it out"
 """What a person can do about a bad node without being an administrator."""

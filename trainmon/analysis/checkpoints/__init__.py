@@ -1,0 +1,7 @@
+"""trainmon.analysis.checkpoints."""
+
+from __future__ import annotations
+
+from trainmon.analysis.checkpoints.resume import NONE_FOUND
+
+__all__ = ["NONE_FOUND"]

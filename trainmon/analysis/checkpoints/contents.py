@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from trainmon.model.probe_wire import CheckpointEntry, FileGroup
+from trainmon.model import CheckpointEntry, FileGroup
 
 RESAVED = 30.0
 """Seconds that a shard may be newer than its marker: on Lustre the times are those of different nodes' clocks."""

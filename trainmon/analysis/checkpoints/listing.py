@@ -13,10 +13,8 @@ from msgspec.structs import replace
 from trainmon.analysis.checkpoints.contents import Folder, Found
 from trainmon.analysis.checkpoints.layouts import recognised
 from trainmon.analysis.checkpoints.resume import NONE_FOUND, Resumption, problem, resumption, stale
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import clean, duration
-from trainmon.model.checkpoint import Checkpoint, Checkpoints, CheckpointState
-from trainmon.model.probe_wire import CheckpointListing
+from trainmon.lib import Instant, Seconds, clean, duration
+from trainmon.model import Checkpoint, CheckpointListing, Checkpoints, CheckpointState
 
 TORN_AFTER = 600.0
 """Seconds without a write after which a save has failed: saves of the 2 TB model took 290 s on the shared disk."""

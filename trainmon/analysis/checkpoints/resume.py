@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from trainmon.analysis.checkpoints.contents import Folder, Found, number
 from trainmon.analysis.checkpoints.layouts import TEMPORARY, TRACKER
-from trainmon.model.checkpoint import Checkpoint
+from trainmon.model import Checkpoint
 
 NONE_FOUND = "no committed checkpoint found"
 POINTERS = {

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from trainmon.lib.clock import Instant
-from trainmon.model.checkpoint import Checkpoints
-from trainmon.model.state import Disk, Run, State
+from trainmon.lib import Instant
+from trainmon.model import Checkpoints, Disk, Run, State
 
 NETWORK = ("lustre", "nfs", "nfs4", "gpfs", "beegfs", "ceph", "wekafs", "cifs", "smb3", "glusterfs", "pvfs2", "9p")
 """Filesystems that many hosts see as one, and others write to."""

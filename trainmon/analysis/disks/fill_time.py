@@ -8,9 +8,8 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from trainmon.analysis.disks.forecast import Trend, trend
-from trainmon.lib.clock import Instant
-from trainmon.model.disk import Forecast, Quota
-from trainmon.model.state import Disk, Series
+from trainmon.lib import Instant
+from trainmon.model import Disk, Forecast, Quota, Series
 
 RESIZED = ("ext4", "xfs", "btrfs", "tmpfs", "lustre")
 """Filesystems whose size changes only when somebody changes it; of a ZFS dataset it is what others leave of a pool."""

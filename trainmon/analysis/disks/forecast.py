@@ -9,8 +9,8 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import NamedTuple
 
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.disk import Basis, Forecast
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Basis, Forecast
 
 SHORTEST = 600.0
 """Seconds of history below which no trend is told: one checkpoint would look like a filling disk."""

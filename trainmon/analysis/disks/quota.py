@@ -14,11 +14,8 @@ from msgspec.structs import replace
 
 from trainmon.analysis.disks.capacity import lies_on
 from trainmon.analysis.disks.quota_tables import AWAY, NUMBER, UNITS, WHOSE, Asked, lustre, quota
-from trainmon.lib.clock import Instant
-from trainmon.lib.errors import TrainmonError
-from trainmon.lib.redact import scrub
-from trainmon.lib.text import clean
-from trainmon.model.disk import Allowance
+from trainmon.lib import Instant, TrainmonError, clean, scrub
+from trainmon.model import Allowance
 
 Parser = Literal["lustre", "gpfs", "beegfs", "quota", "du"]
 

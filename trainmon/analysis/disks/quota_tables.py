@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import clean, duration
-from trainmon.model.disk import Allowance
+from trainmon.lib import Instant, clean, duration
+from trainmon.model import Allowance
 
 UNITS = "KMGTPE"
 NUMBER = re.compile(r"\[?(\d+(?:\.\d+)?)([KMGTPE]?)(?:i?B)?\]?(\*?)\]?", re.IGNORECASE)

@@ -1,0 +1,20 @@
+"""trainmon.analysis.gpus."""
+
+from __future__ import annotations
+
+from trainmon.analysis.gpus.activity import EMPTY_MIB, FRESH, IDLE_PCT, gpus_of, is_empty, is_read, unread
+from trainmon.analysis.gpus.xid import RECOVERY, Meaning, meaning, switch_meaning
+
+__all__ = [
+    "EMPTY_MIB",
+    "FRESH",
+    "IDLE_PCT",
+    "RECOVERY",
+    "Meaning",
+    "gpus_of",
+    "is_empty",
+    "is_read",
+    "meaning",
+    "switch_meaning",
+    "unread",
+]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from statistics import median
 from typing import NamedTuple
 
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.state import Gpu, Node, Run, Source
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Gpu, Node, Run, Source
 
 BUSY_PCT = 90.0
 IDLE_PCT = 10.0

@@ -6,7 +6,7 @@ import difflib
 import re
 
 from trainmon.analysis.log_formats.line import StepLine, number, whole
-from trainmon.lib.errors import ConfigError
+from trainmon.lib import ConfigError
 
 COUNTS = ("step", "target_step", "skipped", "nan_iterations")
 NUMBERS = ("loss", "grad_norm", "tokens_per_s", "samples_per_s", "step_time_s", "learning_rate", "loss_scale", "epoch")

@@ -8,8 +8,8 @@ from statistics import median
 from msgspec.structs import asdict, replace
 
 from trainmon.analysis.log_formats.line import StepLine
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.state import Bar, Progress
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Bar, Progress
 
 INTERVALS = 15
 """Intervals that make the cadence: enough that an evaluation and a checkpoint among them do not move the median."""

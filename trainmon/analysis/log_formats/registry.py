@@ -16,7 +16,7 @@ from trainmon.analysis.log_formats.frameworks.nemo import NeMo
 from trainmon.analysis.log_formats.frameworks.torchtitan import TorchTitan
 from trainmon.analysis.log_formats.line import Format, StepLine
 from trainmon.analysis.log_formats.progress import advance
-from trainmon.lib.text import last_state, without_sequences
+from trainmon.lib import last_state, without_sequences
 
 __all__ = ["BARS", "FORMATS", "KEEP", "Format", "StepLine", "advance", "keep", "named_regex", "parse_line"]
 

@@ -1,0 +1,8 @@
+"""trainmon.analysis.nodes."""
+
+from __future__ import annotations
+
+from trainmon.analysis.nodes.memory_leak import BUCKETS, Leak, leak
+from trainmon.analysis.nodes.spares import Spares
+
+__all__ = ["BUCKETS", "Leak", "Spares", "leak"]

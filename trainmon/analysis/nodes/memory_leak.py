@@ -7,7 +7,7 @@ from itertools import combinations
 from statistics import median
 from typing import NamedTuple
 
-from trainmon.lib.clock import Instant, Seconds
+from trainmon.lib import Instant, Seconds
 
 BUCKETS = 7
 """An hour of floors and the beginning of the next: a start-up, a cache that fills and a long save are shorter."""

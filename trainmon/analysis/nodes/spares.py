@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from trainmon.model.job import SchedulerNode
-from trainmon.model.state import Node, Source, State
+from trainmon.model import Node, SchedulerNode, Source, State
 
 
 class Spares(NamedTuple):

@@ -1,0 +1,65 @@
+"""trainmon.analysis.runs."""
+
+from __future__ import annotations
+
+from trainmon.analysis.runs.context import (
+    PATIENCE,
+    Scene,
+    is_anew,
+    patience,
+    queue_of,
+    standing,
+    target,
+    trained_otherwise,
+    where,
+)
+from trainmon.analysis.runs.exit_status import SOMEBODY, Queue, has_begun, how_it_ended, needed_to_save, who_stopped
+from trainmon.analysis.runs.job_matching import (
+    ENDED_RUNS_STAY,
+    followed,
+    holds_nodes,
+    is_running,
+    jobs_of,
+    owner_of,
+    present,
+    rivals,
+)
+from trainmon.analysis.runs.loss import AT_LEAST, SIGMAS
+from trainmon.analysis.runs.stall import UNREAD, last_line_at
+from trainmon.analysis.runs.status import STILL, judge
+from trainmon.analysis.runs.throughput import ENOUGH, MINUTE, loss_scale
+
+__all__ = [
+    "AT_LEAST",
+    "ENDED_RUNS_STAY",
+    "ENOUGH",
+    "MINUTE",
+    "PATIENCE",
+    "SIGMAS",
+    "SOMEBODY",
+    "STILL",
+    "UNREAD",
+    "Queue",
+    "Scene",
+    "followed",
+    "has_begun",
+    "holds_nodes",
+    "how_it_ended",
+    "is_anew",
+    "is_running",
+    "jobs_of",
+    "judge",
+    "last_line_at",
+    "loss_scale",
+    "needed_to_save",
+    "owner_of",
+    "patience",
+    "present",
+    "queue_of",
+    "rivals",
+    "standing",
+    "target",
+    "trained_otherwise",
+    "where",
+    "who_stopped",
+]

@@ -9,11 +9,8 @@ from msgspec.structs import replace
 
 from trainmon.analysis.runs.exit_status import Queue
 from trainmon.analysis.runs.job_matching import present
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import duration
-from trainmon.model.action import Record
-from trainmon.model.job import Job
-from trainmon.model.state import Node, Progress, Run, Source, Verdict
+from trainmon.lib import Instant, Seconds, duration
+from trainmon.model import Job, Node, Progress, Record, Run, Source, Verdict
 
 PATIENCE = 10.0
 """A run is late when no step came for this many times its own usual interval, and for at least `stall_after`."""

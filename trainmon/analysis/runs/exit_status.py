@@ -7,12 +7,9 @@ from collections.abc import Mapping
 from statistics import median
 from typing import NamedTuple
 
-from trainmon.analysis.gpus.activity import is_read
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import duration
-from trainmon.model.action import Record
-from trainmon.model.job import Job
-from trainmon.model.state import Node, Run, Source, Verdict
+from trainmon.analysis.gpus import is_read
+from trainmon.lib import Instant, Seconds, duration
+from trainmon.model import Job, Node, Record, Run, Source, Verdict
 from trainmon.slurm import reasons as words
 
 OURS_BEFORE: Seconds = 900.0

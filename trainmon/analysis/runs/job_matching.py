@@ -9,9 +9,8 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.job import ME, Job
-from trainmon.model.state import Run, RunSpec, Source
+from trainmon.lib import Instant, Seconds
+from trainmon.model import ME, Job, Run, RunSpec, Source
 
 ENDED_RUNS_STAY: Seconds = 86_400.0
 """How long a run that was found by itself stays after its last job: a night and a morning."""

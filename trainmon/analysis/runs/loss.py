@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.wandb import LossState, LossTrouble, Points
+from trainmon.lib import Instant, Seconds
+from trainmon.model import LossState, LossTrouble, Points
 
 WINDOW = 128
 """Values that make the band."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 from trainmon.analysis.gpus import activity as witnesses
 from trainmon.analysis.runs import exit_status as endings
 from trainmon.analysis.runs.context import Judgement, Scene, does_answer, is_anew, missing_job, patience, where
-from trainmon.analysis.wandb.progress import counts
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import duration
-from trainmon.model.job import Job
-from trainmon.model.state import Run
+from trainmon.analysis.wandb import counts
+from trainmon.lib import Instant, Seconds, duration
+from trainmon.model import Job, Run
 
 UNREAD = "its log grows, but no line is a known step"
 

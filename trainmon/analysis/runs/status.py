@@ -9,8 +9,8 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from trainmon.analysis.gpus import IDLE_PCT, gpus_of
 from trainmon.analysis.gpus import activity as witnesses
-from trainmon.analysis.gpus.activity import IDLE_PCT, gpus_of
 from trainmon.analysis.runs import exit_status as endings
 from trainmon.analysis.runs import wandb_evidence as wandb_witness
 from trainmon.analysis.runs.context import (
@@ -28,11 +28,9 @@ from trainmon.analysis.runs.context import (
 )
 from trainmon.analysis.runs.exit_status import Around, Queue
 from trainmon.analysis.runs.stall import is_unread, last_line_at, silent, stopped_or_silent, unread, weighed
-from trainmon.analysis.wandb.progress import counts
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import duration
-from trainmon.model.job import Job
-from trainmon.model.state import WANDB, Progress, Run, Verdict
+from trainmon.analysis.wandb import counts
+from trainmon.lib import Instant, Seconds, duration
+from trainmon.model import WANDB, Job, Progress, Run, Verdict
 
 SKIPS_FOR: Seconds = 60.0
 """A loss scale that settles skips some iterations at a start; for longer than this, and ten of them, it is no start."""

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.state import Gpu, Progress, Run
-from trainmon.model.throughput import MINUTES, RECENT, SLOW_AT_MOST, GpuPace, Pace
+from trainmon.lib import Instant, Seconds
+from trainmon.model import MINUTES, SLOW_AT_MOST, Gpu, GpuPace, Pace, Progress, Run
+from trainmon.model.throughput import RECENT
 
 MINUTE: Seconds = 60.0
 

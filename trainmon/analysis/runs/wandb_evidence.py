@@ -13,14 +13,10 @@ from trainmon.analysis.runs.context import Judgement, Scene, patience, target
 from trainmon.analysis.runs.exit_status import OURS_BEFORE, since, steps_on_under_it
 from trainmon.analysis.runs.stall import weighed
 from trainmon.analysis.wandb import active_run as wandb_group
+from trainmon.analysis.wandb import counts
 from trainmon.analysis.wandb import metric_names as wandb_keys
-from trainmon.analysis.wandb.progress import counts
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import duration
-from trainmon.model.action import Record
-from trainmon.model.job import Job
-from trainmon.model.state import WANDB, Run, Source
-from trainmon.model.wandb import Wandb, WandbRun
+from trainmon.lib import Instant, Seconds, duration
+from trainmon.model import WANDB, Job, Record, Run, Source, Wandb, WandbRun
 
 GOES_ON: Seconds = 60.0
 """A step that a log shows so long after W&B's last heartbeat, or more, is none that both saw."""

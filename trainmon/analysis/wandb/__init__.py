@@ -1,0 +1,8 @@
+"""trainmon.analysis.wandb."""
+
+from __future__ import annotations
+
+from trainmon.analysis.wandb.active_run import label, read
+from trainmon.analysis.wandb.progress import counts
+
+__all__ = ["counts", "label", "read"]

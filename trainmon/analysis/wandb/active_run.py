@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import duration
-from trainmon.model.wandb import RUNS_AT_MOST, Beat, GroupPhase, Wandb, WandbRun, WandbSpec
+from trainmon.lib import Instant, Seconds, duration
+from trainmon.model import RUNS_AT_MOST, Beat, GroupPhase, Wandb, WandbRun, WandbSpec
 
 BELIEVED_FOR: Seconds = 600.0
 """W&B has shown runs as running for weeks after they were gone. wandb beats every 30 s, the server gives up after 5

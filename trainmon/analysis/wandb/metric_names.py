@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Literal
 
-from trainmon.model.wandb import WandbRun
+from trainmon.model import WandbRun
 
 Role = Literal["loss", "grad_norm", "throughput", "learning_rate", "validation", "other"]
 

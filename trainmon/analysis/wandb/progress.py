@@ -8,11 +8,10 @@ from statistics import median
 
 from msgspec.structs import replace
 
-from trainmon.analysis.log_formats.line import StepLine
+from trainmon.analysis.log_formats import StepLine
 from trainmon.analysis.wandb import metric_names as wandb_keys
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.state import WANDB, Progress
-from trainmon.model.wandb import Points, Wandb, WandbRun
+from trainmon.lib import Instant, Seconds
+from trainmon.model import WANDB, Points, Progress, Wandb, WandbRun
 
 INTERVALS = 15
 """As many as of a log."""

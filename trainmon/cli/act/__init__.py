@@ -1,0 +1,1 @@
+"""The commands that act: save, kill, requeue, cancel and the others; and the history of actions."""

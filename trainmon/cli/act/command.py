@@ -10,7 +10,7 @@ import click
 from trainmon.cli.options import config_option, read_duration, ssh_config_option
 
 if TYPE_CHECKING:
-    from trainmon.model.action import Verb
+    from trainmon.model import Verb
 
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]

@@ -7,10 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from trainmon.cli.act.format import in_commands
-from trainmon.lib.clock import Seconds
-from trainmon.lib.text import clean
-from trainmon.model.action import Action, Record
-from trainmon.model.state import State
+from trainmon.lib import Seconds, clean
+from trainmon.model import Action, Record, State
 
 CODES = {"done": 0, "failed": 1, "refused": 4, "unknown": 3, "asked": 3}
 """By status. What was asked for and is not known to be done may still be done: see `trainmon-tui actions`."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainmon.lib.text import cells, clean
-from trainmon.model.action import Action, Drop, Execute, Plan, Refusal
-from tui.style.symbols import DEAD, WARN
+from trainmon.lib import cells, clean
+from trainmon.model import Action, Drop, Execute, Plan, Refusal
+from tui.style import DEAD, WARN
 
 LONG = 100_000
 """Characters of a line that are printed: a command is never cut."""

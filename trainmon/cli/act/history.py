@@ -13,7 +13,7 @@ import click
 from trainmon.cli.options import read_duration
 
 if TYPE_CHECKING:
-    from trainmon.model.action import Record
+    from trainmon.model import Record
 
 AT_MOST = 10_000
 """Actions read at once: more than a person does in 90 days."""
@@ -37,7 +37,7 @@ def command(subject: str | None, as_json: bool, wants_log: bool, since: float) -
     """
     from trainmon.cli.table import plain
     from trainmon.ledger.ledger import recorded
-    from trainmon.lib.state_dir import find
+    from trainmon.lib import find
     from trainmon.runtime.logfile import log_to_file
 
     log_to_file()

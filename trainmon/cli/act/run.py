@@ -19,10 +19,8 @@ from trainmon.cli.act.targets import NotFound, resolve, split_signal
 from trainmon.cli.prompt import read_line
 from trainmon.cli.snapshot.command import SETTLE, has_spoken
 from trainmon.cli.table import plain
-from trainmon.lib.clock import Seconds
-from trainmon.lib.text import clean
-from trainmon.model.action import Action, Ask, Plan, Verb
-from trainmon.model.state import State
+from trainmon.lib import Seconds, clean
+from trainmon.model import Action, Ask, Plan, State, Verb
 
 LOOK: Seconds = 10.0
 """How long all sources have to say their first word."""
@@ -65,8 +63,8 @@ class Parts(Protocol):
 
 def run(verb: Verb, words: tuple[str, ...], options: Options) -> int:
     """Do it with the config's hosts; the exit status."""
-    from trainmon.config.load import choose
-    from trainmon.lib.state_dir import find
+    from trainmon.config import choose
+    from trainmon.lib import find
     from trainmon.runtime.logfile import log_to_file
     from trainmon.runtime.monitor import Watching
 

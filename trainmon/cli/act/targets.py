@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 import signal
 
-from trainmon.actions.planning.queue import cluster_of
-from trainmon.actions.planning.signal import NUMBERS
-from trainmon.config.types import nearest, quoted
-from trainmon.lib.errors import TrainmonError
-from trainmon.model.action import Verb
-from trainmon.model.job import Job
-from trainmon.model.state import State
+from trainmon.actions.planning import NUMBERS, cluster_of
+from trainmon.config import nearest, quoted
+from trainmon.lib import TrainmonError
+from trainmon.model import Job, State, Verb
 
 OF_JOBS = frozenset({"requeue", "cancel", "hold", "release", "signal"})
 """Verbs that also take jobs: one that is in no run has no switches and no script."""

@@ -20,7 +20,7 @@ def command(alert: str, why: str, undo: bool, by: str | None, as_json: bool) -> 
     Exit status: 0 done or recorded, 2 no such alert, 3 the ledger cannot be written.
     """
     from trainmon.cli.alerts.requests import give, named, person, read
-    from trainmon.model.alert import Order
+    from trainmon.model import Order
 
     found = named(read().recalled.alerts, alert)
     order = Order(

@@ -39,10 +39,10 @@ def command(
 
     Exit status: 0 done or recorded, 2 a mistake in the call, 3 the ledger cannot be written.
     """
-    from trainmon.alerting.rules.registry import RULES
+    from trainmon.alerting.rules import RULES
     from trainmon.cli.alerts.requests import give, person, read
-    from trainmon.config.types import nearest, quoted
-    from trainmon.model.alert import Order, Silence
+    from trainmon.config import nearest, quoted
+    from trainmon.model import Order, Silence
 
     if not any((subject, rule, run, node)):
         raise click.UsageError("what is to be muted? SUBJECT, --rule, --run or --node")
@@ -68,7 +68,7 @@ def command(
 
 def unknown(present: AlertsNow, subject: str | None, node: str | None) -> Iterator[str]:
     """What is muted and not there now, a sentence each: it may come, or be a slip of the pen."""
-    from trainmon.config.types import nearest, quoted
+    from trainmon.config import nearest, quoted
 
     subjects = [one.subject for one in present.recalled.alerts if one.is_open]
     if subject is not None and subject not in subjects:
@@ -89,8 +89,8 @@ def unmute(silence: str, by: str | None, as_json: bool) -> int:
     Exit status: 0 done or recorded, 2 no such mute, 3 the ledger cannot be written.
     """
     from trainmon.cli.alerts.requests import give, person, read
-    from trainmon.config.types import nearest, quoted
-    from trainmon.model.alert import Order
+    from trainmon.config import nearest, quoted
+    from trainmon.model import Order
 
     names = [one.id for one in read().recalled.silences]
     if silence not in names:

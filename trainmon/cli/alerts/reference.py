@@ -8,13 +8,9 @@ from typing import Any
 
 import msgspec
 
-from trainmon.alerting.rules.base import Rule
-from trainmon.alerting.rules.registry import RULES
-from trainmon.config.decode import find_kind
-from trainmon.config.notify import KINDS, Channel
-from trainmon.config.rule_types import kind_of
-from trainmon.config.types import Kind
-from trainmon.lib.field_docs import notes, words
+from trainmon.alerting.rules import RULES, Rule
+from trainmon.config import KINDS, Channel, Kind, find_kind, kind_of
+from trainmon.lib import notes, words
 
 FAMILIES = {
     "runs": "Run rules",

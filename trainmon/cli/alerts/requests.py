@@ -11,8 +11,8 @@ import click
 
 if TYPE_CHECKING:
     from trainmon.ledger.reader import AlertsNow
-    from trainmon.lib.clock import Seconds
-    from trainmon.model.alert import Alert, Order
+    from trainmon.lib import Seconds
+    from trainmon.model import Alert, Order
 
 PATIENCE: Seconds = 5.0
 """How long it is waited for that an order is carried out: who watches looks for them every second or two."""
@@ -23,14 +23,14 @@ PAUSE: Seconds = 0.1
 def read() -> AlertsNow:
     """What the ledger says now. Raises LedgerStuck."""
     from trainmon.ledger.ledger import alerts_now
-    from trainmon.lib.state_dir import find
+    from trainmon.lib import find
 
     return alerts_now(find(os.environ).path, time.time())
 
 
 def named(alerts: Sequence[Alert], word: str) -> Alert:
     """The open alert that is meant: by its id, by the beginning of it, or by its subject where that has only one."""
-    from trainmon.config.types import nearest, quoted
+    from trainmon.config import nearest, quoted
 
     is_open = [alert for alert in alerts if alert.is_open]
     found = [alert for alert in is_open if word == alert.id]
@@ -47,7 +47,7 @@ def named(alerts: Sequence[Alert], word: str) -> Alert:
 def give(order: Order, *, as_json: bool, done: str) -> int:
     """Leave an order, wait a moment until it is carried out, and say what came of it."""
     from trainmon.ledger.ledger import give_order
-    from trainmon.lib.state_dir import find
+    from trainmon.lib import find
 
     number = give_order(find(os.environ).path, order)
     until = time.monotonic() + PATIENCE
@@ -82,7 +82,7 @@ def answer(order: Order, number: int, is_done: bool) -> dict[str, Any]:
 
 def person(named: str | None = None) -> str:
     """Who gives the order: as another machine names its own, or who calls the command."""
-    from trainmon.lib.text import clean
+    from trainmon.lib import clean
     from trainmon.runtime.backend import who
 
     return clean(named, 64).strip() or who() if named else who()

@@ -12,7 +12,7 @@ import click
 from trainmon.cli.options import config_option
 
 if TYPE_CHECKING:
-    from trainmon.alerting.rules.base import Rule
+    from trainmon.alerting.rules import Rule
 
 HEAD = ("RULE", "FOR", "KEEP FIRING FOR", "OVERRIDES", "DESCRIPTION")
 
@@ -27,9 +27,7 @@ def command(rule: str | None, config: Path | None, as_json: bool) -> int:
     Exit status: 0 listed, 2 a mistake in the call or the config.
     """
     from trainmon.cli.table import plain
-    from trainmon.config.alerts import rules_of
-    from trainmon.config.load import choose
-    from trainmon.config.types import nearest, quoted
+    from trainmon.config import choose, nearest, quoted, rules_of
 
     settings, _ = choose(config, ())
     found = rules_of(settings.rules)
@@ -54,7 +52,7 @@ def row(rule: Rule) -> dict[str, Any]:
     """A rule as plain values: durations in seconds, shares from 0 to 1, sizes in bytes."""
     import msgspec
 
-    from trainmon.lib.field_docs import notes, words
+    from trainmon.lib import notes, words
 
     kind = type(rule)
     defaults = msgspec.to_builtins(kind())
@@ -73,8 +71,8 @@ def row(rule: Rule) -> dict[str, Any]:
 def lines(rules: Sequence[Rule]) -> Iterator[str]:
     """A table for people."""
     from trainmon.cli.table import table
-    from trainmon.config.types import duration_text
-    from trainmon.lib.field_docs import words
+    from trainmon.config import duration_text
+    from trainmon.lib import words
 
     return table(
         HEAD,
@@ -102,7 +100,7 @@ def _changed(rule: Rule) -> Iterator[str]:
 def one_rule(rule: Rule) -> Iterator[str]:
     """All of one rule."""
     from trainmon.cli.table import table
-    from trainmon.lib.field_docs import notes, words
+    from trainmon.lib import notes, words
 
     kind = type(rule)
     before = kind()
@@ -121,7 +119,7 @@ def _written(kind: type[Rule], name: str, value: object) -> str:
     import msgspec
 
     from trainmon.cli.alerts.reference import written
-    from trainmon.config.rule_types import kind_of
+    from trainmon.config import kind_of
 
     type_ = next(field.type for field in msgspec.structs.fields(kind) if field.name == name)
     return written(kind_of(type_), value) or "-"

@@ -12,8 +12,8 @@ import click
 if TYPE_CHECKING:
     from trainmon.ledger.lease import SourceNote
     from trainmon.ledger.reader import AlertsNow
-    from trainmon.lib.clock import Instant, Seconds
-    from trainmon.model.alert import Alert, Channel
+    from trainmon.lib import Instant, Seconds
+    from trainmon.model import Alert, Channel
 
 LATELY: Seconds = 45.0
 """A watch that runs looks every second, and writes so every ten. The dashboard of another machine, that asks every ten
@@ -37,7 +37,7 @@ def command(as_json: bool) -> int:
     """
     from trainmon.cli.table import plain
     from trainmon.ledger.ledger import alerts_now
-    from trainmon.lib.state_dir import find
+    from trainmon.lib import find
     from trainmon.runtime.logfile import log_to_file
 
     log_to_file()
@@ -84,7 +84,7 @@ def stale(found: AlertsNow, now: Instant) -> str | None:
 
 
 def ago(seconds: Seconds) -> str:
-    from trainmon.alerting.rules.base import ago as words
+    from trainmon.alerting.rules import ago as words
 
     return words(seconds)
 
@@ -121,7 +121,7 @@ def lines(found: AlertsNow, now: Instant) -> Iterator[str]:
     """The same for people."""
     from trainmon.cli.table import table
     from trainmon.engine.snapshot_alerts import worst_first
-    from trainmon.lib.text import clean
+    from trainmon.lib import clean
 
     yield clean(_who(found, now))
     trouble = stale(found, now) or (found.duty.note.words if found.duty is not None else None)

@@ -1,0 +1,1 @@
+"""`trainmon-tui check`: the config, SSH, every collector and every channel."""

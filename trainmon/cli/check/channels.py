@@ -12,13 +12,9 @@ from trainmon.alerting.notify.base import Broken, Sender
 from trainmon.alerting.notify.channels.healthchecks import Ping
 from trainmon.alerting.notify.message import render
 from trainmon.cli.check.row import Row
-from trainmon.config.load import Settings
-from trainmon.config.secrets import secret
-from trainmon.config.types import Wrong
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.errors import ConfigError, TrainmonError
-from trainmon.lib.state_dir import find
-from trainmon.model.alert import Notice
+from trainmon.config import Settings, Wrong, secret
+from trainmon.lib import ConfigError, Instant, Seconds, TrainmonError, find
+from trainmon.model import Notice
 from trainmon.runtime.alert_service import caveats
 from trainmon.runtime.channels import senders, unfit
 

@@ -14,7 +14,7 @@ from trainmon.cli.options import config_option, hosts_argument, ssh_config_optio
 
 if TYPE_CHECKING:
     from trainmon.cli.check.row import Row
-    from trainmon.config.load import Settings
+    from trainmon.config import Settings
 
 
 @click.command("check")
@@ -33,8 +33,8 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     from trainmon.cli.check.hosts import look_at_all
     from trainmon.cli.check.row import Row
     from trainmon.cli.check.wandb import check_wandb
-    from trainmon.config.load import choose, run_specs
-    from trainmon.lib.errors import ConfigError
+    from trainmon.config import choose, run_specs
+    from trainmon.lib import ConfigError
     from trainmon.runtime.logfile import log_to_file
 
     log_to_file()
@@ -68,7 +68,7 @@ def about_config(settings: Settings, file: Path | None) -> list[Row]:
     import shutil
 
     from trainmon.cli.check.row import Row
-    from trainmon.lib.state_dir import find
+    from trainmon.lib import find
     from trainmon.transport.ssh.config import FALLBACK_NOTE
 
     runs, clusters = len(settings.runs), len(settings.clusters)
@@ -102,8 +102,8 @@ COLOURS = {"ok": "green", "bad": "red", "note": "yellow"}
 def tell(rows: Iterable[Row]) -> None:
     """Print rows, one line each, and under it what to do."""
     from trainmon.cli.table import plain
-    from trainmon.lib.text import clean, shorten
-    from tui.style.symbols import DEAD, DONE, WARN
+    from trainmon.lib import clean, shorten
+    from tui.style import DEAD, DONE, WARN
 
     marks = {"ok": DONE, "bad": DEAD, "note": WARN}
     for row in rows:
@@ -116,7 +116,7 @@ def tell(rows: Iterable[Row]) -> None:
 
 def tell_mend(mend: str) -> None:
     from trainmon.cli.table import plain
-    from trainmon.lib.text import clean
+    from trainmon.lib import clean
 
     click.echo(plain(f"    → {clean(mend)}"), color=_colour())
 

@@ -10,10 +10,8 @@ from collectors.daemon.collector import DaemonWatch
 from collectors.daemon.connection import DaemonLine
 from trainmon.cli.check.row import Row
 from trainmon.cli.prompt import ask_on_terminal
-from trainmon.config.load import Settings
-from trainmon.lib.clock import Clock, SystemClock
-from trainmon.lib.errors import TrainmonError
-from trainmon.lib.text import counted, duration
+from trainmon.config import Settings
+from trainmon.lib import Clock, SystemClock, TrainmonError, counted, duration
 from trainmon.transport.shell import Shell
 
 START = "start it there: trainmon-tui service systemd|cron|slurm|tmux prints how"

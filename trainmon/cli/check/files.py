@@ -7,9 +7,8 @@ from posixpath import dirname
 from typing import NamedTuple
 
 from trainmon.cli.check.row import Row
-from trainmon.lib.clock import Seconds
-from trainmon.lib.errors import TrainmonError
-from trainmon.model.state import RunSpec
+from trainmon.lib import Seconds, TrainmonError
+from trainmon.model import RunSpec
 from trainmon.transport.shell import Shell
 
 PATH_TIMEOUT: Seconds = 5.0

@@ -17,9 +17,8 @@ from trainmon.cli.check.probe import Round, one_round
 from trainmon.cli.check.quota import look_at_quotas
 from trainmon.cli.check.row import Row
 from trainmon.cli.check.slurm import Slurm, check_slurm
-from trainmon.lib.clock import Seconds
-from trainmon.lib.errors import HostKeyRefused, HostUnreachable, LoginNeeded, LoginRefused, TrainmonError
-from trainmon.model.probe_wire import Spec
+from trainmon.lib import HostKeyRefused, HostUnreachable, LoginNeeded, LoginRefused, Seconds, TrainmonError
+from trainmon.model import Spec
 from trainmon.transport.shell import Shell
 from trainmon.transport.ssh.config import HostSettings, effective
 

@@ -21,9 +21,9 @@ from trainmon.cli.check.host import Wanted, check_host
 from trainmon.cli.check.row import Row
 from trainmon.cli.check.slurm import Slurm
 from trainmon.cli.prompt import ask_on_terminal
-from trainmon.config.load import ClusterSettings, Settings, run_specs
-from trainmon.lib.clock import Seconds
-from trainmon.model.probe_wire import Spec
+from trainmon.config import ClusterSettings, Settings, run_specs
+from trainmon.lib import Seconds
+from trainmon.model import Spec
 from trainmon.transport.event_loop import Reader
 from trainmon.transport.local import Local
 from trainmon.transport.shell import Shell

@@ -8,11 +8,8 @@ import time
 import msgspec
 
 from collectors.probe import bundle
-from trainmon.lib.clock import Seconds
-from trainmon.lib.errors import TrainmonError
-from trainmon.lib.redact import scrub
-from trainmon.lib.text import clean
-from trainmon.model.probe_wire import (
+from trainmon.lib import Seconds, TrainmonError, clean, scrub
+from trainmon.model import (
     DECODER,
     DiskSample,
     DiskSamples,

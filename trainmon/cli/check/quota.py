@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from collectors.quota.command import Wanted, ask
 from trainmon.cli.check.row import Row
-from trainmon.lib.clock import Seconds, SystemClock
-from trainmon.lib.errors import TrainmonError
-from trainmon.lib.text import size
-from trainmon.model.disk import Allowance
+from trainmon.lib import Seconds, SystemClock, TrainmonError, size
+from trainmon.model import Allowance
 from trainmon.transport.shell import Shell
 
 TIME_BOX: Seconds = 30.0

@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.analysis.runs.job_matching import holds_nodes, jobs_of, owner_of, present
+from trainmon.analysis.runs import holds_nodes, jobs_of, owner_of, present
 from trainmon.cli.check.files import Tested, tested
 from trainmon.cli.check.row import Row
-from trainmon.lib.text import counted
-from trainmon.model.job import Job, by_name
-from trainmon.model.state import RunSpec
+from trainmon.lib import counted
+from trainmon.model import Job, RunSpec, by_name
 from trainmon.slurm import commands, errors
 from trainmon.slurm import parse_jobs as texts
 from trainmon.slurm.client import Client, SlurmFailed

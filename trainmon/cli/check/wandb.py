@@ -14,9 +14,8 @@ from collectors.wandb.login import Login, find
 from collectors.wandb.wire import Listed, ListRuns, ReadViewer, Viewer
 from trainmon.analysis.wandb import active_run as wandb_group
 from trainmon.cli.check.row import Row
-from trainmon.lib.text import duration
-from trainmon.model.state import RunSpec
-from trainmon.model.wandb import WandbRun, WandbSpec
+from trainmon.lib import duration
+from trainmon.model import RunSpec, WandbRun, WandbSpec
 
 SHOWN = 5
 """Runs and teams that are named."""

@@ -1,0 +1,1 @@
+"""`--alerts-only`, `--once`, and the service files that start them."""

@@ -13,10 +13,9 @@ from pathlib import Path
 from types import FrameType
 
 from trainmon import __version__
-from trainmon.config.load import Settings
-from trainmon.lib.clock import Seconds
-from trainmon.lib.errors import ConfigError
-from trainmon.model.state import State
+from trainmon.config import Settings
+from trainmon.lib import ConfigError, Seconds
+from trainmon.model import State
 from trainmon.runtime.alert_service import Program, caveats
 from trainmon.runtime.event_log import changes, log_to_stderr, say
 from trainmon.runtime.monitor import Watching

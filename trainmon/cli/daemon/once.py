@@ -9,10 +9,10 @@ from pathlib import Path
 
 from trainmon.cli.daemon.command import FLUSH, forget_agent
 from trainmon.cli.snapshot.command import asked_for, first_full_state
-from trainmon.config.load import Settings
+from trainmon.config import Settings
 from trainmon.engine.snapshot import exit_status
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.state import State
+from trainmon.lib import Instant, Seconds
+from trainmon.model import State
 from trainmon.runtime.event_log import changes, log_to_stderr, say
 from trainmon.runtime.monitor import Watching
 

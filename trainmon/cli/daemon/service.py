@@ -23,7 +23,7 @@ def command(kind: str, config: Path | None, ssh_config: Path | None) -> int:
     Exit status: 0 printed, 2 a mistake in the call or the config.
     """
     from trainmon.cli.daemon import service_templates as service_texts
-    from trainmon.config.load import choose
+    from trainmon.config import choose
 
     _, file = choose(config, ())
     texts: Mapping[str, Callable[[list[str]], str]] = {

@@ -1,0 +1,1 @@
+"""`trainmon-tui init`: writes a config from what a login host says."""

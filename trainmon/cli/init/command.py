@@ -70,7 +70,7 @@ def command(
 def _asked() -> tuple[str, ...]:
     """Which hosts, from the person at the terminal."""
     from trainmon.cli.prompt import read_line
-    from trainmon.lib.text import clean
+    from trainmon.lib import clean
     from trainmon.transport.ssh.config import known_hosts_by_name
 
     known = [clean(host) for host in known_hosts_by_name(Path.home() / ".ssh" / "config")]
@@ -90,8 +90,7 @@ def _found(login: str | None, ssh_config: Path | None) -> Found | None:
     """What the Slurm of a host says, or of this machine. None where it has none; a host that was named says why."""
     from trainmon.cli.init.slurm import look
     from trainmon.cli.prompt import ask_on_terminal
-    from trainmon.lib.errors import TrainmonError
-    from trainmon.lib.text import clean
+    from trainmon.lib import TrainmonError, clean
 
     if login is None and shutil.which("squeue") is None:
         return None
@@ -109,7 +108,7 @@ def _account() -> Account | None:
     """Whose W&B key is on this machine; None where there is none."""
     from collectors.wandb.login import find
     from trainmon.cli.init.wandb import look
-    from trainmon.lib.text import clean
+    from trainmon.lib import clean
 
     login = find()
     if login.place is not None and sys.stderr.isatty():
@@ -148,7 +147,7 @@ def _write(file: Path, text: str, force: bool) -> None:
 
 def _warn(file: Path) -> None:
     """Say at once when the new file would not be read from its directory."""
-    from trainmon.config.load import FILE_NAME, why_not_trusted
+    from trainmon.config import FILE_NAME, why_not_trusted
 
     distrust = why_not_trusted(file, os.getuid()) if file.name == FILE_NAME else None
     if distrust:

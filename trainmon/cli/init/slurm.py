@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collectors.connections import Ask, Dialling, here
-from trainmon.config.schema import ConnectSettings
-from trainmon.lib.errors import TrainmonError
-from trainmon.lib.text import counted
-from trainmon.model.job import Job, SchedulerNode
+from trainmon.config import ConnectSettings
+from trainmon.lib import TrainmonError, counted
+from trainmon.model import Job, SchedulerNode
 from trainmon.slurm import commands
 from trainmon.slurm import parse_jobs as texts
 from trainmon.slurm.client import Client

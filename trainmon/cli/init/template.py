@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainmon.cli.init.slurm import folded
-from trainmon.lib.text import clean, counted, shorten
+from trainmon.lib import clean, counted, shorten
 
 if TYPE_CHECKING:
     from trainmon.cli.init.slurm import Found
     from trainmon.cli.init.wandb import Account
-    from trainmon.model.job import Job
+    from trainmon.model import Job
 
 ENTITY = re.compile(r"[\w.-]{1,64}", re.ASCII)
 

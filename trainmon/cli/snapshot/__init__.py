@@ -1,0 +1,1 @@
+"""`trainmon-tui snapshot`: one reading of everything."""

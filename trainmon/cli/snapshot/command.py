@@ -13,9 +13,9 @@ import click
 from trainmon.cli.options import config_option, hosts_argument, read_duration, ssh_config_option
 
 if TYPE_CHECKING:
-    from trainmon.config.load import Settings
-    from trainmon.lib.clock import Seconds
-    from trainmon.model.state import Source, State
+    from trainmon.config import Settings
+    from trainmon.lib import Seconds
+    from trainmon.model import Source, State
     from trainmon.runtime.backend import Joined
     from trainmon.runtime.monitor import Watching
 
@@ -52,7 +52,7 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     Exit status: 0 well or warnings only, 1 something is critical, 2 a mistake in the call or the config, 3 a host, a
     queue or a W&B run does not answer.
     """
-    from trainmon.config.load import choose
+    from trainmon.config import choose
     from trainmon.engine.snapshot import encode, exit_status
     from trainmon.runtime.logfile import log_to_file
 
@@ -73,7 +73,7 @@ def asked_for(settings: Settings, hosts: Sequence[str] = ()) -> frozenset[str] |
     """The sources that were asked for, where others are watched beside them and must not hide that none of these
     answers: the hosts of the command line, whose login host or Slurm is watched as well; the W&B runs of a config that
     names nothing else, beside which this machine is. None: all."""
-    from trainmon.config.load import ClusterSettings, watched
+    from trainmon.config import ClusterSettings, watched
 
     if hosts:
         return frozenset(f"node:{node}" for cluster in settings.clusters for node in watched(cluster))

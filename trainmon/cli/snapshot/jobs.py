@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmon.analysis.nodes.spares import spares
-from trainmon.engine.reducers.jobs import state_of
-from trainmon.lib.clock import Instant
-from trainmon.model.checkpoint import Checkpoints
-from trainmon.model.job import Job
-from trainmon.model.state import Run, Source, State
+from trainmon.engine.reducers import state_of
+from trainmon.lib import Instant
+from trainmon.model import Checkpoints, Job, Run, Source, State
 from trainmon.slurm import reasons as words
-from tui.style.format import age, count, duration, since
+from tui.style import age, count, duration, since
 
 JOBS = ("JOB", "NAME", "USER", "STATE", "NODES", "LEFT", "RESTARTS", "WHY")
 NODES = ("SCHEDULER'S NODE", "STATE", "REASON", "BY", "SINCE")

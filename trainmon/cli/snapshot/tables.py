@@ -11,12 +11,9 @@ from trainmon.cli.snapshot import tables as snapshot_wandb
 from trainmon.cli.table import table
 from trainmon.engine.snapshot import verdict
 from trainmon.engine.snapshot_alerts import worst_first
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import clean
-from trainmon.model.alert import Alert
-from trainmon.model.state import Disk, Node, Run, Source, State
-from trainmon.model.wandb import Wandb
-from tui.style.format import age, count, duration, mib, percent, real, since, size
+from trainmon.lib import Instant, clean
+from trainmon.model import Alert, Disk, Node, Run, Source, State, Wandb
+from tui.style import age, count, duration, mib, percent, real, since, size
 from tui.views.alerts.words import marks
 
 ALERTS = ("SEVERITY", "PHASE", "FOR", "RULE", "WHAT", "KNOWN, TOLD")

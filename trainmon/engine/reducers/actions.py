@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from trainmon.actions.verification import verify as outcomes
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.state import ActionChanged
+from trainmon.lib import Instant, Seconds
+from trainmon.model import ActionChanged
 
 if TYPE_CHECKING:
     from trainmon.engine.reducers.batch import Folding

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainmon.analysis.log_formats.registry import Format
-from trainmon.lib.clock import Instant
-from trainmon.model.state import State
+from trainmon.analysis.log_formats import Format
+from trainmon.lib import Instant
+from trainmon.model import State
 
 
 class Folding:

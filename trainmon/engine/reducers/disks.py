@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from trainmon.engine.reducers.nodes import told
-from trainmon.lib.clock import Instant
-from trainmon.model.disk import Quota, QuotaSeen
-from trainmon.model.probe_wire import DiskSample
-from trainmon.model.state import Disk, NodeReading, StandInEnded
+from trainmon.lib import Instant
+from trainmon.model import Disk, DiskSample, NodeReading, Quota, QuotaSeen, StandInEnded
 
 if TYPE_CHECKING:
     from trainmon.engine.reducers.batch import Folding

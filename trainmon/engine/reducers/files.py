@@ -8,24 +8,28 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from trainmon.analysis.checkpoints import listing as checkpoints
+from trainmon.analysis.log_formats import before_the_end
 from trainmon.analysis.log_formats import registry as steps
-from trainmon.analysis.log_formats.timestamps import before_the_end
-from trainmon.analysis.runs.context import Scene, trained_otherwise
-from trainmon.analysis.runs.job_matching import is_running
+from trainmon.analysis.runs import Scene, is_running, trained_otherwise
 from trainmon.analysis.wandb import progress as wandb_progress
 from trainmon.engine.reducers import disks as fold_disks
 from trainmon.engine.reducers.nodes import told
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.probe_wire import (
+from trainmon.lib import Instant, Seconds
+from trainmon.model import (
+    LOG_LINES,
     AnyReading,
     CheckpointListing,
     DiskSamples,
     Hello,
+    Log,
     LogChunk,
+    NodeReading,
+    Progress,
+    Run,
+    Switch,
     SwitchSample,
     SwitchSamples,
 )
-from trainmon.model.state import LOG_LINES, Log, NodeReading, Progress, Run, Switch
 
 if TYPE_CHECKING:
     from trainmon.engine.reducers.batch import Folding

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from trainmon.analysis.runs.job_matching import jobs_of
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.job import Job, SchedulerNode
-from trainmon.model.state import JobChanged, JobsSeen, Node, SchedulerNodesSeen, Source
+from trainmon.analysis.runs import jobs_of
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Job, JobChanged, JobsSeen, Node, SchedulerNode, SchedulerNodesSeen, Source
 
 if TYPE_CHECKING:
     from trainmon.engine.reducers.batch import Folding

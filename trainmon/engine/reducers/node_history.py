@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from trainmon.analysis.gpus.activity import EMPTY_MIB
+from trainmon.analysis.gpus import EMPTY_MIB
 from trainmon.engine.reducers.nodes import told
-from trainmon.lib.clock import Instant
-from trainmon.model.node_history import (
+from trainmon.lib import Instant
+from trainmon.model import (
     FAULT_GAP,
     FAULTS,
     FLOOR_EVERY,
@@ -18,24 +18,23 @@ from trainmon.model.node_history import (
     GROWTHS,
     MARGINS,
     SAME_GROWTH,
+    THROTTLE,
     WARM,
     Counter,
     Fault,
-    Growth,
-    Past,
-)
-from trainmon.model.probe_wire import (
-    THROTTLE,
     GpuFacts,
     GpuFactsAll,
     GpuSample,
     GpuSamples,
+    Growth,
     Hello,
     HostSample,
     InfinibandPort,
+    Node,
+    NodeReading,
+    Past,
     Xid,
 )
-from trainmon.model.state import Node, NodeReading
 
 if TYPE_CHECKING:
     from trainmon.engine.reducers.batch import Folding

@@ -6,21 +6,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.redact import scrub
-from trainmon.lib.text import clean
-from trainmon.model.probe_wire import (
+from trainmon.lib import Instant, Seconds, clean, scrub
+from trainmon.model import (
+    Gpu,
     GpuFacts,
     GpuFactsAll,
     GpuSample,
     GpuSamples,
     Hello,
     HostSample,
+    Node,
+    NodeReading,
     Trouble,
     Xid,
     throttle_names,
 )
-from trainmon.model.state import Gpu, Node, NodeReading
 
 JUMP = 1.0
 """Seconds by which a clock must move at once to be taken as set anew, not as a slow network."""

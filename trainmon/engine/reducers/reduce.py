@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from trainmon.analysis.log_formats.registry import Format
-from trainmon.analysis.runs.context import Scene
-from trainmon.analysis.runs.status import judge
+from trainmon.analysis.log_formats import Format
+from trainmon.analysis.runs import Scene, judge
 from trainmon.engine.reducers import actions as fold_actions
 from trainmon.engine.reducers import disks as fold_disks
 from trainmon.engine.reducers import files as fold_files
@@ -18,13 +17,13 @@ from trainmon.engine.reducers import nodes as fold_nodes
 from trainmon.engine.reducers import throughput as fold_pace
 from trainmon.engine.reducers import wandb as fold_wandb
 from trainmon.engine.reducers.batch import Folding
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.disk import QuotaSeen
-from trainmon.model.state import (
+from trainmon.lib import Instant, Seconds
+from trainmon.model import (
     LATE_AFTER,
     ActionChanged,
     ClustersChanged,
     ConsoleRead,
+    CurvesGrew,
     DisksChanged,
     Event,
     Health,
@@ -33,17 +32,19 @@ from trainmon.model.state import (
     LedgerTrouble,
     NodeReading,
     PromptsChanged,
+    QuotaSeen,
     Run,
     RunsChanged,
     RunSpec,
+    SampleKept,
     SchedulerNodesSeen,
     Source,
     SourceChanged,
     SourceGone,
     StandInEnded,
     State,
+    WandbSeen,
 )
-from trainmon.model.wandb import CurvesGrew, SampleKept, WandbSeen
 
 AHEAD: Seconds = 10.0
 """Seconds by which a word may be dated ahead of us, between two reads of the same clock."""

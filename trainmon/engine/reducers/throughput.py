@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from trainmon.analysis.runs import PATIENCE, Scene, loss_scale, standing
 from trainmon.analysis.runs import loss as loss_band
 from trainmon.analysis.runs import throughput as pace
-from trainmon.analysis.runs.context import PATIENCE, Scene, standing
-from trainmon.analysis.runs.throughput import loss_scale
-from trainmon.lib.clock import Instant
-from trainmon.model.probe_wire import GpuSamples
-from trainmon.model.state import Log, Node, NodeReading, Run
-from trainmon.model.throughput import RunMemory
-from trainmon.model.wandb import RECENT, Points
+from trainmon.lib import Instant
+from trainmon.model import GpuSamples, Log, Node, NodeReading, Points, Run, RunMemory
+from trainmon.model.wandb import RECENT
 
 if TYPE_CHECKING:
     from trainmon.engine.reducers.batch import Folding

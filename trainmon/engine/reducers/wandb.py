@@ -13,20 +13,24 @@ from trainmon.analysis.wandb import active_run as wandb_group
 from trainmon.analysis.wandb import metric_names as wandb_keys
 from trainmon.analysis.wandb import progress as wandb_progress
 from trainmon.engine.reducers import files as fold_files
-from trainmon.lib.clock import Instant
-from trainmon.model.state import WANDB, ConsoleRead, NodeReading, Run, Source
-from trainmon.model.wandb import (
-    RECENT,
+from trainmon.lib import Instant
+from trainmon.model import (
     RUNS_AT_MOST,
+    WANDB,
+    ConsoleRead,
     CurvesGrew,
     LossTrouble,
+    NodeReading,
     Points,
+    Run,
     Sample,
     SampleKept,
+    Source,
     Wandb,
     WandbRun,
     WandbSeen,
 )
+from trainmon.model.wandb import RECENT
 
 if TYPE_CHECKING:
     from trainmon.engine.reducers.batch import Folding

@@ -1,0 +1,1 @@
+"""SSH by paramiko: the effective config, host keys, login, channels."""

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from paramiko.channel import Channel
 from paramiko.ssh_exception import SSHException
 
-from trainmon.lib.clock import Seconds
-from trainmon.lib.errors import CommandFailed, TrainmonError
+from trainmon.lib import CommandFailed, Seconds, TrainmonError
 from trainmon.transport.event_loop import Reader
 from trainmon.transport.shell import Sink
 from trainmon.transport.ssh.transport import Connection

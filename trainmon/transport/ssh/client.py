@@ -13,9 +13,7 @@ from pathlib import Path
 
 from paramiko.ssh_exception import ChannelException, SSHException
 
-from trainmon.lib.clock import Seconds
-from trainmon.lib.errors import CommandFailed, HostUnreachable, TrainmonError
-from trainmon.lib.text import clean
+from trainmon.lib import CommandFailed, HostUnreachable, Seconds, TrainmonError, clean
 from trainmon.transport.event_loop import Reader
 from trainmon.transport.shell import Completed, Sink, collect
 from trainmon.transport.ssh.auth.keys import KeyRing

@@ -18,8 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from trainmon.lib.clock import Seconds
-from trainmon.lib.errors import HostUnreachable
+from trainmon.lib import HostUnreachable, Seconds
 
 PATIENCE: Seconds = 10.0
 """For `ssh -G`: Match exec and canonical names may ask slow services."""

@@ -10,9 +10,7 @@ from pathlib import Path
 import msgspec
 from paramiko.ssh_exception import ChannelException, IncompatiblePeer, SSHException
 
-from trainmon.lib.clock import Seconds
-from trainmon.lib.errors import HostKeyRefused, HostUnreachable
-from trainmon.lib.text import clean
+from trainmon.lib import HostKeyRefused, HostUnreachable, Seconds, clean
 from trainmon.transport.event_loop import Reader
 from trainmon.transport.ssh import host_certificates
 from trainmon.transport.ssh.auth.keys import key_type, plain

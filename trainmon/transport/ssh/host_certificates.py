@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from paramiko import PKey, SSHException
 from paramiko.message import Message
 
-from trainmon.lib.clock import Instant
+from trainmon.lib import Instant
 from trainmon.transport.ssh.auth.keys import key_type, plain
 
 HOST = 2

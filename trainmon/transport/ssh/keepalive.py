@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from paramiko.ssh_exception import SSHException
 
-from trainmon.lib.clock import Seconds
+from trainmon.lib import Seconds
 from trainmon.transport.event_loop import Reader
 from trainmon.transport.ssh.config import HostSettings
 from trainmon.transport.ssh.transport import Connection

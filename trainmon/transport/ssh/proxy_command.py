@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 
-from trainmon.lib.text import clean
+from trainmon.lib import clean
 from trainmon.transport.event_loop import Reader
 
 KEPT = 2_000

@@ -13,7 +13,7 @@ from paramiko.message import Message
 from paramiko.packet import Packetizer
 from paramiko.transport import Transport
 
-from trainmon.lib.clock import Seconds
+from trainmon.lib import Seconds
 from trainmon.transport.ssh.socket import Wire
 
 _log = logging.getLogger("paramiko")

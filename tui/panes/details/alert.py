@@ -6,11 +6,11 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from trainmon.lib.text import clean
-from trainmon.model.state import State
+from trainmon.lib import clean
+from trainmon.model import State
 from tui.keys import bindings
 from tui.panes.details.linked import LinkedPane
-from tui.views.alerts.detail import alert_lines
+from tui.views.alerts import alert_lines
 
 
 class AlertPane(LinkedPane):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from trainmon.lib.text import clean
-from trainmon.model.state import State
+from trainmon.lib import clean
+from trainmon.model import State
 from tui.panes.details.linked import LinkedPane
-from tui.views.action_requests import Subject
-from tui.views.jobs.detail import job_lines
+from tui.views import Subject
+from tui.views.jobs import job_lines
 
 
 class JobPane(LinkedPane):

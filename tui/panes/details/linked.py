@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tui.panes.base import Pane
-from tui.widgets.keyed_lines import KeyedLines
-from tui.widgets.links import Line, Linked, first_link, rows
-from tui.widgets.reading import Reading
+from tui.widgets import KeyedLines, Line, Linked, Reading, first_link, rows
 
 
 class LinkedPane(Pane):

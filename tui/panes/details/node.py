@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import clean
-from trainmon.model.state import Gpu, State
+from trainmon.lib import Instant, Seconds, clean
+from trainmon.model import Gpu, State
 from tui.backend import Backend
-from tui.charts.sparkline import HOUR, LEAST_WIDTH, Axis, picture, side_by_side
+from tui.charts import HOUR, LEAST_WIDTH, Axis, picture, side_by_side
 from tui.panes.base import Pane
-from tui.style.format import UNKNOWN, mib, since
-from tui.style.spans import Span
-from tui.style.symbols import Ascii
-from tui.views.action_requests import Subject
-from tui.views.facts import said
-from tui.views.nodes.detail import Scheduled, facts, gpu_head, gpu_rows
-from tui.views.nodes.summary import NO_DRIVER, without_driver
-from tui.widgets.picture import Picture
+from tui.style import UNKNOWN, Ascii, Span, mib, since
+from tui.views import Subject, said
+from tui.views.nodes import NO_DRIVER, Scheduled, facts, gpu_head, gpu_rows, without_driver
+from tui.widgets import Picture
 
 
 class NodePane(Pane):

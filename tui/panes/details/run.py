@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import clean, keep_end
-from trainmon.model.state import Progress, Run, State
-from trainmon.model.wandb import WandbRun
+from trainmon.lib import Instant, clean, keep_end
+from trainmon.model import Progress, Run, State, WandbRun
 from tui.panes.details.linked import LinkedPane
-from tui.style.format import UNKNOWN, VERDICTS, count, duration, eta, real, short, since
-from tui.style.spans import Span
-from tui.views.action_requests import Subject
-from tui.views.alerts.detail import alerts_of
-from tui.views.facts import LABEL, lead, log_named, pair, safe, wrapped
-from tui.views.jobs.detail import node_links
-from tui.views.runs import GOING, action_lines, checkpoint_lines, job_lines, switch
-from tui.views.wandb import settings_lines, wandb_lines
-from tui.widgets.links import Line, Link, Linked, sentence
+from tui.style import UNKNOWN, VERDICTS, Span, count, duration, eta, real, short, since
+from tui.views import (
+    GOING,
+    LABEL,
+    Subject,
+    action_lines,
+    checkpoint_lines,
+    job_lines,
+    lead,
+    log_named,
+    pair,
+    safe,
+    settings_lines,
+    switch,
+    wandb_lines,
+)
+from tui.views.alerts import alerts_of
+from tui.views.facts import wrapped
+from tui.views.jobs import node_links
+from tui.widgets import Line, Link, Linked, sentence
 
 
 class RunPane(LinkedPane):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 
-from trainmon.model.state import State
-from tui.panes.details.job import JobPane
+from trainmon.model import State
+from tui.panes.details import JobPane
 from tui.screens.navigation import LinkedScreen
-from tui.widgets.links import Link
+from tui.widgets import Link
 
 
 class JobScreen(LinkedScreen):

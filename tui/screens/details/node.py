@@ -5,13 +5,13 @@ from __future__ import annotations
 from textual import events
 from textual.app import ComposeResult
 
-from trainmon.model.state import State
-from tui.charts.sparkline import LEAST_HEIGHT
-from tui.panes.base import Pane
-from tui.panes.details.node import FactsPane, GpuTable, PlotPane
+from trainmon.model import State
+from tui.charts import LEAST_HEIGHT
+from tui.panes import Pane
+from tui.panes.details import FactsPane, GpuTable, PlotPane
 from tui.screens.navigation import LinkedScreen
-from tui.views.nodes.summary import missing
-from tui.widgets.links import Link
+from tui.views.nodes import missing
+from tui.widgets import Link
 
 FRAME = 3
 """Lines that the table takes beside its GPUs: frame and heads."""

@@ -9,14 +9,14 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from trainmon.lib.text import clean, counted
-from trainmon.model.state import State
+from trainmon.lib import clean, counted
+from trainmon.model import State
 from tui.keys import bindings
-from tui.modals.folder import Folder
-from tui.panes.details.run import RunPane
+from tui.modals import Folder
+from tui.panes.details import RunPane
 from tui.screens.navigation import LinkedScreen
 from tui.services.folders import for_samples, meant
-from tui.widgets.links import Link
+from tui.widgets import Link
 
 
 class RunScreen(LinkedScreen):

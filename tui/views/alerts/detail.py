@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import clean, shorten
-from trainmon.model.alert import Alert, Delivery
-from trainmon.model.state import State
-from tui.style.format import calm_age, duration
-from tui.style.spans import Span
+from trainmon.lib import Instant, clean, shorten
+from trainmon.model import Alert, Delivery, State
+from tui.style import Span, calm_age, duration
 from tui.views.alerts.rows import ORDERS
 from tui.views.alerts.words import (
     DELIVERY,
@@ -27,8 +24,8 @@ from tui.views.alerts.words import (
     worst_delivery_first,
 )
 from tui.views.facts import LABEL, lead, pair, safe, wrapped
-from tui.views.jobs.detail import moment
-from tui.widgets.links import Line, Link, Linked, sentence
+from tui.views.jobs import moment
+from tui.widgets import Line, Link, Linked, sentence
 
 KINDS = {
     "fire": "that it fires", "worse": "that it is worse", "resolve": "that it is over", "repeat": "again",

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from trainmon.model.alert import SEVERITIES, Alert, Severity
-from trainmon.model.state import State
-from tui.style.spans import Span
+from trainmon.model import SEVERITIES, Alert, Severity, State
+from tui.style import Span
 from tui.views.alerts.words import SIGNS, most_urgent
-from tui.widgets.keyed_lines import Row
+from tui.widgets import Row
 
 
 class Marks(NamedTuple):

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from trainmon.lib.clock import Instant
-from trainmon.lib.redact import scrub
-from trainmon.lib.text import cells, clean, shorten
-from trainmon.model.alert import SEVERITIES, Alert, Silence
-from trainmon.model.state import State
-from tui.style.format import calm_age, duration, pad
-from tui.style.spans import Span
-from tui.style.symbols import PAUSED
+from trainmon.lib import Instant, cells, clean, scrub, shorten
+from trainmon.model import SEVERITIES, Alert, Silence, State
+from tui.style import PAUSED, Span, calm_age, duration, pad
 from tui.views.alerts.words import STANDINGS, delivered, is_trouble, marks, matched, severity, sign, silences, standing
 from tui.views.alerts.words import worst_delivery_first as deliveries
-from tui.widgets.keyed_lines import HEADING, SENTENCE, Row
+from tui.widgets import HEADING, SENTENCE, Row
 
 SILENCE = "silence:"
 """What the keys of rows about what is muted begin with; an alert's key is its id."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from trainmon.model.alert import Alert
-from trainmon.model.state import State
+from trainmon.model import Alert, State
 from tui.views.alerts.words import most_urgent, standing, urgent
 
 TAKEN = ("open", "ending", "acknowledged", "muted")

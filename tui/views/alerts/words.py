@@ -7,13 +7,9 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Literal
 
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import clean, counted
-from trainmon.model.alert import SEVERITIES, Alert, Channel, Delivery, Duty, Severity, Silence
-from trainmon.model.state import State
-from tui.style.format import calm_age, duration
-from tui.style.spans import Span
-from tui.style.symbols import CRIT, DONE, DOT, PAUSED, WAITING, WARN
+from trainmon.lib import Instant, clean, counted
+from trainmon.model import SEVERITIES, Alert, Channel, Delivery, Duty, Severity, Silence, State
+from tui.style import CRIT, DONE, DOT, PAUSED, WAITING, WARN, Span, calm_age, duration
 
 SIGNS: Mapping[Severity, tuple[str, str, str]] = {
     "critical": (CRIT, "CRIT", "crit"),

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from trainmon.analysis.runs.exit_status import needed_to_save
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import cells, clean, duration, shorten
-from trainmon.model.job import Job
-from trainmon.model.state import Run, State
+from trainmon.analysis.runs import needed_to_save
+from trainmon.lib import Instant, cells, clean, duration, shorten
+from trainmon.model import Job, Run, State
 from trainmon.slurm import reasons as jobs
-from tui.style.format import NOT_APPLICABLE, UNKNOWN, VERDICTS, calm_age, count, since, whole
-from tui.style.spans import Span
+from tui.style import NOT_APPLICABLE, UNKNOWN, VERDICTS, Span, calm_age, count, since, whole
 from tui.views.facts import LABEL, lead, pair, safe, wrapped
 from tui.views.jobs.node_words import folded, node_state
 from tui.views.jobs.rows import run_of
 from tui.views.jobs.words import code, is_left_behind, left, sign, spent, why
-from tui.widgets.links import Line, Link, Linked, sentence
+from tui.widgets import Line, Link, Linked, sentence
 
 NODES_SHOWN = 64
 """Nodes that have a line each; a job of a thousand must not hide its own fields."""

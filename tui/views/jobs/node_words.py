@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from trainmon.model.job import SchedulerNode
+from trainmon.model import SchedulerNode
 
 _NUMBERED = re.compile(r"(.*?)(\d+)$", re.DOTALL)
 

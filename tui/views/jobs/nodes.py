@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from trainmon.analysis.nodes.spares import Spares, spares
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import cells, clean, natural, shorten
-from trainmon.model.job import Job, SchedulerNode
-from trainmon.model.state import State
-from tui.style.format import calm_age, pad
-from tui.style.spans import Span
-from tui.style.symbols import CRIT, DEAD, OK, WARN
+from trainmon.analysis.nodes import Spares
+from trainmon.analysis.nodes.spares import spares
+from trainmon.lib import Instant, cells, clean, natural, shorten
+from trainmon.model import Job, SchedulerNode, State
+from tui.style import CRIT, DEAD, OK, WARN, Span, calm_age, pad
 from tui.views.jobs.node_words import node_look, node_state
-from tui.widgets.keyed_lines import HEADING, Row
+from tui.widgets import HEADING, Row
 
 NODE, CLUSTER = "node:", f"{HEADING}cluster:"
 """What the keys of these rows begin with; a job's key has a slash, and no name of a node has one."""

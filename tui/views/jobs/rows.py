@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import cells, clean, natural, shorten
-from trainmon.model.job import Job
-from trainmon.model.state import Run, State
-from tui.style.format import NOT_APPLICABLE, UNKNOWN, pad, whole
-from tui.style.spans import Span
+from trainmon.lib import Instant, Seconds, cells, clean, natural, shorten
+from trainmon.model import Job, Run, State
+from tui.style import NOT_APPLICABLE, UNKNOWN, Span, pad, whole
 from tui.views.jobs.words import code, is_left_behind, left, sign, spent, why
-from tui.widgets.keyed_lines import Row
+from tui.widgets import Row
 
 ENDED_SHOWN = 20
 """Jobs that ended stay known for a day; of a big array that is more than anybody reads."""

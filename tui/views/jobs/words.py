@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import clean
-from trainmon.model.job import Job
+from trainmon.lib import Instant, Seconds, clean
+from trainmon.model import Job
 from trainmon.slurm import reasons as jobs
-from tui.style.format import UNKNOWN, since, whole
-from tui.style.spans import Span
-from tui.style.symbols import CRIT, DEAD, DONE, OK, PAUSED, WAITING, WARN
+from tui.style import CRIT, DEAD, DONE, OK, PAUSED, UNKNOWN, WAITING, WARN, Span, since, whole
 from tui.views.jobs.node_words import folded
 
 CODES = {

@@ -1,0 +1,28 @@
+"""tui.views.nodes."""
+
+from __future__ import annotations
+
+from tui.views.nodes.cells import METRICS, Metric
+from tui.views.nodes.detail import PROCESSES, Scheduled, facts, gpu_head, gpu_rows
+from tui.views.nodes.grid import Grid, node_names
+from tui.views.nodes.summary import DOWN, HOT, LATE, LOST, NO_DRIVER, missing, survey, without_driver
+
+__all__ = [
+    "DOWN",
+    "HOT",
+    "LATE",
+    "LOST",
+    "METRICS",
+    "NO_DRIVER",
+    "PROCESSES",
+    "Grid",
+    "Metric",
+    "Scheduled",
+    "facts",
+    "gpu_head",
+    "gpu_rows",
+    "missing",
+    "node_names",
+    "survey",
+    "without_driver",
+]

@@ -6,10 +6,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
-from trainmon.model.state import Gpu, Node
-from tui.style.format import NOT_APPLICABLE, UNKNOWN, short, slowing, temperature
-from tui.style.spans import Span
-from tui.style.symbols import DEAD, DOT
+from trainmon.model import Gpu, Node
+from tui.style import DEAD, DOT, NOT_APPLICABLE, UNKNOWN, Span, short, slowing, temperature
 from tui.views.nodes.summary import missing
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import cells, duration, shorten
-from trainmon.model.job import Job, SchedulerNode
-from trainmon.model.state import Gpu, Node, Source
-from tui.style.format import (
+from trainmon.lib import Instant, cells, duration, shorten
+from trainmon.model import Gpu, Job, Node, SchedulerNode, Source
+from tui.style import (
+    DEAD,
     NOT_APPLICABLE,
     UNKNOWN,
+    Span,
     age,
     count,
     heat,
@@ -23,15 +23,10 @@ from tui.style.format import (
     slowing,
     source_words,
 )
-from tui.style.spans import Span
-from tui.style.symbols import DEAD
 from tui.views.facts import LABEL, lead, pair, safe, wrapped
-from tui.views.jobs.node_words import node_look, node_state
-from tui.views.jobs.nodes import reason
-from tui.views.jobs.words import code, left
+from tui.views.jobs import code, left, node_look, node_state, reason
 from tui.views.nodes.summary import missing
-from tui.widgets.keyed_lines import Row
-from tui.widgets.links import Line, Link, Linked, rows
+from tui.widgets import Line, Link, Linked, Row, rows
 
 # ---- the table of GPUs ---------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from trainmon.model.state import Gpu, Node
+from trainmon.model import Gpu, Node
 
 READERS: dict[str, Callable[[Gpu], float | None]] = {
     "temp": lambda gpu: gpu.temperature_c,

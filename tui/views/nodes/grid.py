@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import cells as cells_of
-from trainmon.lib.text import clean, natural, shorten
-from trainmon.model.state import Node, Source, State
-from tui.style.format import mib, pad, source_words
-from tui.style.spans import Span
-from tui.style.symbols import CRIT, DEAD, WARN
+from trainmon.lib import Instant, Seconds, clean, natural, shorten
+from trainmon.lib import cells as cells_of
+from trainmon.model import Node, Source, State
+from tui.style import CRIT, DEAD, WARN, Span, mib, pad, source_words
 from tui.views.nodes.cells import NO_CELL, UNKNOWN_CELL, Metric, fit, gpu_cells
 from tui.views.nodes.filter import matcher
 from tui.views.nodes.summary import DOWN, LATE, OFF, WELL, Survey, survey
-from tui.widgets.keyed_lines import Row
+from tui.widgets import Row
 
 GAP = Span(" ")
 NOTHING = Span("")

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import clean, duration
-from trainmon.model.job import SchedulerNode
-from trainmon.model.state import Gpu, Node
-from tui.style.format import DAY, NOT_APPLICABLE, UNKNOWN, age, heat, slowing
-from tui.style.spans import Span
-from tui.views.jobs.node_words import node_state
+from trainmon.lib import Instant, Seconds, clean, duration
+from trainmon.model import Gpu, Node, SchedulerNode
+from tui.style import DAY, NOT_APPLICABLE, UNKNOWN, Span, age, heat, slowing
+from tui.views.jobs import node_state
 
 DOWN, LOST, HOT, THROTTLED, FAULTY, LATE, WELL, OFF = range(8)
 """Ranks of a node, worst first."""

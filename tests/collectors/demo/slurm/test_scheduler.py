@@ -9,10 +9,9 @@ import pytest
 
 from tests.collectors.demo.stage import Stage
 from trainmon.actions.execution import switch_files
-from trainmon.engine.reducers.reduce import fold
-from trainmon.lib.errors import HostUnreachable
-from trainmon.model.job import Job
-from trainmon.model.state import State
+from trainmon.engine.reducers import fold
+from trainmon.lib import HostUnreachable
+from trainmon.model import Job, State
 from trainmon.slurm import commands
 from trainmon.slurm import parse_jobs as texts
 from trainmon.slurm.client import Client, SlurmFailed

@@ -10,7 +10,7 @@ import pytest
 from collectors.demo.model.inventory import TRAINERS, Trainer
 from collectors.demo.model.metrics import Moment
 from collectors.demo.training.log_lines import LINES, Lines
-from trainmon.analysis.log_formats.registry import KEEP, StepLine, parse_line
+from trainmon.analysis.log_formats import KEEP, StepLine, parse_line
 
 NOW = 1_760_000_000.25
 NAMES = {"hf": "hf-trainer"}

@@ -19,7 +19,7 @@ from tests.lab.checkpoints import SAVES, made
 from tests.lab.hung_mount import HungMount
 from tests.lab.nvml import Nvml
 from tests.lab.probe import RunningProbe, enterable
-from trainmon.model.probe_wire import CheckpointListing, GpuSamples, HostSample
+from trainmon.model import CheckpointListing, GpuSamples, HostSample
 
 ROOT = Path(__file__).parents[4]
 NOW = 1_700_000_000.0

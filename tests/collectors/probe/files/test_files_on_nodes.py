@@ -17,7 +17,7 @@ from collectors import probe
 from tests.collectors.probe import interpreters
 from tests.collectors.probe.wire import decoded
 from tests.lab.hung_mount import HungMount
-from trainmon.analysis.log_formats.registry import KEEP
+from trainmon.analysis.log_formats import KEEP
 
 ROOT = Path(__file__).parents[4]
 FOUND = interpreters.found()

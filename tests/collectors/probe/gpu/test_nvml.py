@@ -23,16 +23,7 @@ from tests.lab.nvml import (
     Nvml,
 )
 from tests.lab.probe import RunningProbe, until
-from trainmon.model.probe_wire import (
-    GpuFacts,
-    GpuFactsAll,
-    GpuSample,
-    GpuSamples,
-    Hello,
-    HostSample,
-    Xid,
-    throttle_names,
-)
+from trainmon.model import GpuFacts, GpuFactsAll, GpuSample, GpuSamples, Hello, HostSample, Xid, throttle_names
 
 TWO_POW_32, TWO_POW_63, TWO_POW_64 = 0xFFFFFFFF, (1 << 63) - 1, -1
 

@@ -12,7 +12,7 @@ from typing import Any
 from collectors.probe.gpu.processes import Processes
 from tests.lab.nvml import Nvml
 from tests.lab.probe import RunningProbe
-from trainmon.model.probe_wire import GpuFactsAll
+from trainmon.model import GpuFactsAll
 
 USR1 = 1 << signal.SIGUSR1 - 1
 CATCHES = "import signal, sys; input(); signal.signal(signal.SIGUSR1, print); print('set', flush=True); input()"

@@ -12,7 +12,7 @@ import pytest
 
 from collectors.probe.gpu import smi_parse as smi_text
 from tests.lab.probe import RunningProbe, gone, until
-from trainmon.model.probe_wire import DiskSamples, GpuFactsAll, GpuSample, GpuSamples, Hello, HostSample, Trouble
+from trainmon.model import DiskSamples, GpuFactsAll, GpuSample, GpuSamples, Hello, HostSample, Trouble
 
 SCRIPT = """#!/bin/sh
 cd {folder}

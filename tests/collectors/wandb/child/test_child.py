@@ -25,7 +25,7 @@ from collectors.wandb.wire import (
 )
 from tests.lab.wandb_asking import Asking, asking
 from tests.lab.wandb_server import WandbServer
-from trainmon.model.wandb import Points, WandbSpec
+from trainmon.model import Points, WandbSpec
 
 VIDEO = WandbSpec(project="tester/video", group="final")
 STILL = b"\x89PNG\r\n\x1a\n" + bytes(40)

@@ -23,7 +23,7 @@ from collectors.wandb.child.convert import (
     read_summary,
     shown,
 )
-from trainmon.model.wandb import WandbSpec
+from trainmon.model import WandbSpec
 
 SPEC = WandbSpec(project="team/video")
 

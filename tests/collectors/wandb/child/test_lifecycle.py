@@ -17,7 +17,7 @@ from collectors.wandb.child.__main__ import environment
 from collectors.wandb.wire import Began, Failed, Listed, ListRuns, ReadConsole, Sidecar, answer, line
 from tests.lab.wandb_asking import COMMAND, REPOSITORY, Asking, asking, environ_of, is_running, resident_mib
 from tests.lab.wandb_server import WandbServer
-from trainmon.model.wandb import WandbSpec
+from trainmon.model import WandbSpec
 
 LIST = ListRuns(id=1, spec=WandbSpec(project="tester/video", group="final"))
 

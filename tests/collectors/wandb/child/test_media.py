@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collectors.wandb.child.media import SAMPLES_AT_MOST, is_tame, read_samples
-from trainmon.model.wandb import Sample
+from trainmon.model import Sample
 
 
 def test_an_image_tells_its_step_by_its_name() -> None:

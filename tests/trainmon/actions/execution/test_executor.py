@@ -14,11 +14,9 @@ from tests.lab.sshd import until
 from tests.trainmon.actions.cluster import ANA, DONE, RUN, RUNNING, SPEC, ask, only, planned, state
 from trainmon.actions.execution import run as perform_deed
 from trainmon.actions.execution.executor import Performer
-from trainmon.actions.planning.jobs import place_of
-from trainmon.lib.clock import SystemClock
-from trainmon.lib.errors import CommandFailed, HostUnreachable, TrainmonError
-from trainmon.model.action import Action, Drop, Plan, Record
-from trainmon.model.state import ActionChanged, Event, JobChanged, State
+from trainmon.actions.planning import place_of
+from trainmon.lib import CommandFailed, HostUnreachable, SystemClock, TrainmonError
+from trainmon.model import Action, ActionChanged, Drop, Event, JobChanged, Plan, Record, State
 from trainmon.slurm import commands
 from trainmon.transport.event_loop import Reader
 from trainmon.transport.local import Local

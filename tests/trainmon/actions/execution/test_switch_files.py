@@ -18,8 +18,8 @@ from tests.lab.hung_mount import HungMount
 from tests.lab.sshd import Sshd
 from trainmon.actions.execution import switch_files
 from trainmon.actions.execution.switch_files import Result
-from trainmon.actions.planning.plan import Sight
-from trainmon.lib.errors import CommandFailed
+from trainmon.actions.planning import Sight
+from trainmon.lib import CommandFailed
 from trainmon.transport.event_loop import Reader
 from trainmon.transport.local import Local
 from trainmon.transport.shell import Completed, Shell

@@ -21,9 +21,7 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
     source,
     state,
 )
-from trainmon.model.action import Execute, Expected, Verb
-from trainmon.model.job import Job
-from trainmon.model.state import Switch
+from trainmon.model import Execute, Expected, Job, Switch, Verb
 
 HELD = replace(WAITING, priority=0, reason="JobHeldUser")
 JOB_VERBS: tuple[Verb, ...] = ("requeue", "cancel", "hold", "release", "signal", "queue")

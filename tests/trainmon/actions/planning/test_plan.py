@@ -25,9 +25,7 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
 )
 from trainmon.actions.planning import plan as actions
 from trainmon.actions.planning.plan import Fresh, Look, Offer
-from trainmon.model.action import Verb
-from trainmon.model.job import SchedulerNode
-from trainmon.model.state import Switch
+from trainmon.model import SchedulerNode, Switch, Verb
 
 UNARMED = sight(KILL, exists=False)
 HELD = replace(WAITING, priority=0, reason="JobHeldUser")

@@ -22,9 +22,7 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
     state,
 )
 from trainmon.actions.planning import plan as actions
-from trainmon.model.action import Execute
-from trainmon.model.job import SchedulerNode
-from trainmon.model.state import Switch
+from trainmon.model import Execute, SchedulerNode, Switch
 
 OPERATOR = {"prod": replace(CLUSTER, may_operate=True)}
 PLAIN = replace(RUNNING, id="88", number=88, array=None, tasks=None)

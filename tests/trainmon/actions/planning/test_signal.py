@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.actions.cluster import DONE, RUNNING, USR1, WAITING, fresh, node, only, planned, refused, state
-from trainmon.model.action import Execute, Plan
-from trainmon.model.state import State
+from trainmon.model import Execute, Plan, State
 
 STEPS = {"prod/88_3": ("extern", "batch", "0")}
 

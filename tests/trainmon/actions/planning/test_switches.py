@@ -22,8 +22,7 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
     state,
 )
 from trainmon.actions.planning.plan import armed
-from trainmon.model.action import Drop, Remove
-from trainmon.model.state import Switch
+from trainmon.model import Drop, Remove, Switch
 
 ARMED = Switch(path=KILL, exists=True, armed_at=NOW - 240, by="ben", why="trainmon-tui kill by ben (aaaaaaaaaaaa)")
 

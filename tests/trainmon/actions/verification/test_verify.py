@@ -25,11 +25,19 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
 )
 from trainmon.actions.verification.observed import has_task
 from trainmon.actions.verification.verify import advance
-from trainmon.engine.reducers.reduce import fold
-from trainmon.model.action import Record, Verb
-from trainmon.model.checkpoint import Checkpoint
-from trainmon.model.job import Job, SchedulerNode
-from trainmon.model.state import ActionChanged, Run, SchedulerNodesSeen, State, Switch
+from trainmon.engine.reducers import fold
+from trainmon.model import (
+    ActionChanged,
+    Checkpoint,
+    Job,
+    Record,
+    Run,
+    SchedulerNode,
+    SchedulerNodesSeen,
+    State,
+    Switch,
+    Verb,
+)
 
 SAVE_ACTION = only(planned("save"))
 KILL_ACTION = only(planned("kill"))

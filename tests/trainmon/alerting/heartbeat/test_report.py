@@ -6,9 +6,7 @@ import math
 from typing import Any
 
 from trainmon.alerting.heartbeat.report import ALERTS, compose
-from trainmon.model.alert import Alert
-from trainmon.model.checkpoint import Checkpoint, Checkpoints
-from trainmon.model.state import Disk, Gpu, Node, Progress, Run, RunSpec, Source, State
+from trainmon.model import Alert, Checkpoint, Checkpoints, Disk, Gpu, Node, Progress, Run, RunSpec, Source, State
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0

@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from trainmon.alerting.heartbeat.self_check import unwell
-from trainmon.model.alert import Channel, Duty
-from trainmon.model.state import Source, State
+from trainmon.model import Channel, Duty, Source, State
 
 NOW = 1_750_000_000.0
 NODE = Source(name="node:n1", kind="node", cluster="prod", health="ok", seen_at=NOW)

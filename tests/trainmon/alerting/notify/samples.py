@@ -6,8 +6,8 @@ from typing import Any
 
 from trainmon.alerting.notify.base import Message
 from trainmon.alerting.notify.message import render
-from trainmon.lib.clock import Instant
-from trainmon.model.alert import Alert, Notice
+from trainmon.lib import Instant
+from trainmon.model import Alert, Notice
 
 NOW: Instant = 1_800_000_000.0
 """2027-01-15 08:00:00 UTC."""

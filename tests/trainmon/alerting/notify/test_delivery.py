@@ -16,7 +16,7 @@ from tests.trainmon.alerting.notify.delivery.scene import opened, until
 from tests.trainmon.alerting.notify.samples import alert, notice
 from trainmon.alerting.notify.base import Attachment, Sender
 from trainmon.config.decode import decode
-from trainmon.model.alert import Notice
+from trainmon.model import Notice
 from trainmon.runtime.channels import senders
 
 CHANNELS = """

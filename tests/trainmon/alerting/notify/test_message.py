@@ -8,7 +8,7 @@ import pytest
 from tests.trainmon.alerting.notify.samples import NOW, TOKEN, alert, beat, message, notice, over
 from trainmon.alerting.heartbeat import notices as bulletins
 from trainmon.alerting.notify.message import BODY_BYTES, fit, fitted, is_good_news, render
-from trainmon.model.alert import Delivery, Notice
+from trainmon.model import Delivery, Notice
 
 BODY = """\
 no process of video-2b is left on 4 nodes; its last step was 12,345, 31m ago

@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from trainmon.alerting.pipeline.clock_jumps import Moment, is_believed, jumped, may_be_over, not_dated_ahead
-from trainmon.model.alert import Finding
-from trainmon.model.state import Log, Node, Progress, Run, RunSpec, Source, State
+from trainmon.model import Finding, Log, Node, Progress, Run, RunSpec, Source, State
 
 NOW = 1_750_000_000.0
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from trainmon.alerting.pipeline.flapping import SLOT, STATES, flapped, flapping, name_of, resumed
-from trainmon.model.alert import Alert
+from trainmon.model import Alert
 
 NOW = 1_750_000_000.0
 HOT = Alert(

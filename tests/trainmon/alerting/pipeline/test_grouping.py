@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainmon.alerting.pipeline.grouping import CARRIED, Gathered, Pace, gather
 from trainmon.alerting.pipeline.routing import Due
-from trainmon.model.alert import Alert, NoticeKind, Severity
+from trainmon.model import Alert, NoticeKind, Severity
 
 NOW = 1_750_000_000.0
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from trainmon.alerting.rules.base import Rule
-from trainmon.engine.reducers.reduce import fold
-from trainmon.model.alert import Alert, Finding
-from trainmon.model.job import Cluster, Job, SchedulerNode
-from trainmon.model.probe_wire import (
+from trainmon.engine.reducers import fold
+from trainmon.model import (
+    Alert,
     AnyReading,
+    Cluster,
+    ClustersChanged,
+    Event,
+    Finding,
     GpuFacts,
     GpuFactsAll,
     GpuSample,
@@ -17,16 +20,14 @@ from trainmon.model.probe_wire import (
     Hello,
     HostSample,
     InfinibandPort,
-    LogChunk,
-    Process,
-)
-from trainmon.model.state import (
-    ClustersChanged,
-    Event,
+    Job,
     JobsSeen,
+    LogChunk,
     NodeReading,
+    Process,
     RunsChanged,
     RunSpec,
+    SchedulerNode,
     SchedulerNodesSeen,
     Source,
     SourceChanged,

@@ -7,8 +7,7 @@ from typing import Any
 
 from trainmon.alerting.rules.base import Rule
 from trainmon.alerting.rules.evaluate import evaluate, raised
-from trainmon.model.alert import Finding
-from trainmon.model.state import State
+from trainmon.model import Finding, State
 
 
 class Hot(Rule, frozen=True, kw_only=True):

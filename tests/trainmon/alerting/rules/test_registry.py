@@ -23,9 +23,7 @@ from tests.trainmon.alerting.rules.runs.states import (
 )
 from trainmon.alerting.rules.base import Rule
 from trainmon.alerting.rules.registry import RUNS
-from trainmon.model.alert import SEVERITIES, Finding
-from trainmon.model.state import Log, Progress, Run, State, Switch, Verdict
-from trainmon.model.wandb import Wandb
+from trainmon.model import SEVERITIES, Finding, Log, Progress, Run, State, Switch, Verdict, Wandb
 
 SPARSE: tuple[dict[str, Any], ...] = (
     {"progress": Progress(), "log": None},

@@ -11,11 +11,20 @@ from tests.lab.nvml import GPU_IS_LOST, RESET_REQUIRED, VERSION_MISMATCH, Nvml
 from tests.lab.probe import RunningProbe, until
 from trainmon.alerting.rules.evaluate import evaluate
 from trainmon.alerting.rules.registry import GPUS
-from trainmon.engine.reducers.reduce import fold
-from trainmon.model.alert import Finding
-from trainmon.model.job import SchedulerNode
-from trainmon.model.probe_wire import GpuFactsAll, GpuSamples, Hello, HostSample, Xid
-from trainmon.model.state import Event, NodeReading, SchedulerNodesSeen, State
+from trainmon.engine.reducers import fold
+from trainmon.model import (
+    Event,
+    Finding,
+    GpuFactsAll,
+    GpuSamples,
+    Hello,
+    HostSample,
+    NodeReading,
+    SchedulerNode,
+    SchedulerNodesSeen,
+    State,
+    Xid,
+)
 
 RULES = tuple(rule() for rule in GPUS)
 """Those of nodes would judge the very machine that tests."""

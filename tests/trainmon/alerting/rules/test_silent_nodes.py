@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.node_scene import IDLE, NOW, Scene, facts, slurm
 from trainmon.alerting.rules.registry import GPUS, NODES
-from trainmon.model.probe_wire import GpuSample, GpuSamples, HostSample
-from trainmon.model.state import SourceGone
+from trainmon.model import GpuSample, GpuSamples, HostSample, SourceGone
 
 ALL = {rule.name: rule for rule in (*GPUS, *NODES)}
 

@@ -18,16 +18,17 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.alerting.manager import Alerting
-from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
-from trainmon.alerting.rules.base import Rule
+from trainmon.alerting.pipeline import HeartbeatSpec, Routing
+from trainmon.alerting.rules import Rule
 from trainmon.engine.engine import Engine
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.alert import (
+from trainmon.lib import Instant, Seconds
+from trainmon.model import (
     Alert,
     AlertChanges,
     AlertsRecalled,
     Duty,
     DutyChanged,
+    Event,
     Finding,
     Notice,
     Order,
@@ -36,8 +37,11 @@ from trainmon.model.alert import (
     Route,
     Severity,
     Silence,
+    Source,
+    SourceChanged,
+    SourceGone,
+    State,
 )
-from trainmon.model.state import Event, Source, SourceChanged, SourceGone, State
 
 BEGIN: Instant = 1_750_000_000.0
 NODE = "node:gpu-001"

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.trainmon.alerting.stories.story import Story, mail, phone, rule
-from trainmon.alerting.pipeline.routing import unheard
-from trainmon.model.alert import Alert, AlertsRecalled, Duty, DutyChanged
+from trainmon.alerting.pipeline import unheard
+from trainmon.model import Alert, AlertsRecalled, Duty, DutyChanged
 
 NODES = ("node:gpu-001", "node:gpu-002")
 RULES = ("gpu-hot", "node-unreachable", "run-dead", "restarted")

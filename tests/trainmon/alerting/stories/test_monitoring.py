@@ -6,10 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.stories.story import BEGIN, Story, mail, phone, rule
-from trainmon.alerting.heartbeat.notices import HEARTBEAT, sign_of_life
-from trainmon.alerting.heartbeat.self_check import unwell
-from trainmon.alerting.pipeline.routing import HeartbeatSpec, Routing
-from trainmon.alerting.rules.monitoring import (
+from trainmon.alerting.heartbeat import HEARTBEAT, sign_of_life, unwell
+from trainmon.alerting.pipeline import HeartbeatSpec, Routing
+from trainmon.alerting.rules import (
     ChannelFailing,
     ClusterUnreachable,
     LedgerStuck,
@@ -19,8 +18,19 @@ from trainmon.alerting.rules.monitoring import (
     SourceLate,
     UnansweredTest,
 )
-from trainmon.model.alert import AlertsRecalled, Channel, ChannelsChanged, Duty, DutyChanged, Recalled, Route
-from trainmon.model.state import LedgerTrouble, Run, RunSpec, State
+from trainmon.model import (
+    AlertsRecalled,
+    Channel,
+    ChannelsChanged,
+    Duty,
+    DutyChanged,
+    LedgerTrouble,
+    Recalled,
+    Route,
+    Run,
+    RunSpec,
+    State,
+)
 
 HOUR, DAY = 3_600.0, 86_400.0
 PHONE = Channel(name="phone", type="ntfy", state="ok")

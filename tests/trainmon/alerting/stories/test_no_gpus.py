@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from tests.trainmon.alerting.stories.test_real_rules import Cluster
-from trainmon.alerting.rules.registry import RULES
-from trainmon.model.job import SchedulerNode
-from trainmon.model.probe_wire import Hello, HostSample
-from trainmon.model.state import NodeReading, SchedulerNodesSeen
+from trainmon.alerting.rules import RULES
+from trainmon.model import Hello, HostSample, NodeReading, SchedulerNode, SchedulerNodesSeen
 
 
 class Site(Cluster):

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.stories.story import BEGIN, Story, mail, phone, rule
-from trainmon.alerting.pipeline.routing import Routing
-from trainmon.model.alert import Delivered, Delivery, Route, Silence
+from trainmon.alerting.pipeline import Routing
+from trainmon.model import Delivered, Delivery, Route, Silence
 
 HOUR = 3_600.0
 RUN, DISK, HOT = "run:llm", "disk:login1:/fsx", "gpu:gpu-001/3"

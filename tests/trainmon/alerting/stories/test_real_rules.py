@@ -8,9 +8,8 @@ from typing import Self
 import pytest
 
 from tests.trainmon.alerting.stories.story import Story, phone
-from trainmon.alerting.rules.base import Rule
-from trainmon.alerting.rules.registry import RULES
-from trainmon.model.probe_wire import (
+from trainmon.alerting.rules import RULES, Rule
+from trainmon.model import (
     DiskSample,
     DiskSamples,
     GpuFacts,
@@ -19,9 +18,12 @@ from trainmon.model.probe_wire import (
     GpuSamples,
     HostSample,
     LogChunk,
+    NodeReading,
+    RunsChanged,
+    RunSpec,
+    State,
     Xid,
 )
-from trainmon.model.state import NodeReading, RunsChanged, RunSpec, State
 
 EIGHT = tuple(range(8))
 

@@ -6,10 +6,9 @@ from __future__ import annotations
 import pytest
 
 from tests.trainmon.alerting.stories.story import BEGIN, Story, mail, rule
-from trainmon.alerting.pipeline.routing import HeartbeatSpec
-from trainmon.alerting.rules.monitoring import ClockJumped
-from trainmon.model.alert import Alert, AlertsTold, Delivery, Duty, DutyChanged
-from trainmon.model.state import SourceChanged, SourceGone
+from trainmon.alerting.pipeline import HeartbeatSpec
+from trainmon.alerting.rules import ClockJumped
+from trainmon.model import Alert, AlertsTold, Delivery, Duty, DutyChanged, SourceChanged, SourceGone
 
 HOUR = 3_600.0
 HOT, RUN = "gpu:gpu-001/3", "run:llm"

@@ -7,20 +7,23 @@ from typing import Self
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.stories.story import Story, phone
-from trainmon.alerting.rules.registry import RULES
-from trainmon.model.alert import Route
-from trainmon.model.job import Job
-from trainmon.model.probe_wire import (
+from trainmon.alerting.rules import RULES
+from trainmon.model import (
     GpuFacts,
     GpuFactsAll,
     GpuSample,
     GpuSamples,
+    Job,
+    JobsSeen,
     LogChunk,
+    NodeReading,
     Process,
+    Route,
+    RunsChanged,
+    RunSpec,
     SwitchSample,
     SwitchSamples,
 )
-from trainmon.model.state import JobsSeen, NodeReading, RunsChanged, RunSpec
 
 NODES = ("gpu-001", "gpu-002")
 SPEC = RunSpec(

@@ -5,11 +5,19 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tests.trainmon.alerting.stories.test_real_rules import Cluster
-from trainmon.alerting.rules.disks.errors import DiskHung
-from trainmon.alerting.rules.disks.usage import DiskFull
-from trainmon.model.job import Cluster as Known
-from trainmon.model.probe_wire import DiskSample, DiskSamples
-from trainmon.model.state import ClustersChanged, NodeReading, RunsChanged, RunSpec, Source, SourceChanged, StandInEnded
+from trainmon.alerting.rules.disks import DiskFull, DiskHung
+from trainmon.model import Cluster as Known
+from trainmon.model import (
+    ClustersChanged,
+    DiskSample,
+    DiskSamples,
+    NodeReading,
+    RunsChanged,
+    RunSpec,
+    Source,
+    SourceChanged,
+    StandInEnded,
+)
 
 TB = 10**12
 FORBIDDEN: dict[str, Any] = {"state": "error", "error": "no permission"}

@@ -9,8 +9,7 @@ from typing import Any
 from collectors.probe.files.checkpoints import Checkpoints as Probe
 from tests.lab.checkpoints import Save, made
 from trainmon.analysis.checkpoints import listing as checkpoints
-from trainmon.model.checkpoint import Checkpoints
-from trainmon.model.probe_wire import DECODER, CheckpointListing
+from trainmon.model import DECODER, CheckpointListing, Checkpoints
 
 NOW = 1_700_000_000.0
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tests.lab.checkpoints import SAVES, clear, made
 from tests.trainmon.analysis.checkpoints.reading import NOW, commit_of, listed, read, states, two
 from trainmon.analysis.checkpoints import listing as checkpoints
-from trainmon.model.probe_wire import CheckpointEntry, CheckpointListing, FileGroup
+from trainmon.model import CheckpointEntry, CheckpointListing, FileGroup
 
 ROOT = Path(__file__).parents[4]
 LAYOUT = {

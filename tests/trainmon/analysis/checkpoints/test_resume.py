@@ -11,7 +11,7 @@ import pytest
 from tests.lab.checkpoints import SAVES, made
 from tests.trainmon.analysis.checkpoints.reading import NOW, commit_of, problem, read, states, two
 from trainmon.analysis.checkpoints import listing as checkpoints
-from trainmon.model.probe_wire import CheckpointListing
+from trainmon.model import CheckpointListing
 
 
 def test_an_empty_directory_is_an_error_state_of_its_own(tmp_path: Path):

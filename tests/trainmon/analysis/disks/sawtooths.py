@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import NamedTuple
 
-from trainmon.lib.clock import Seconds
+from trainmon.lib import Seconds
 
 HOUR = 3_600.0
 TB = 10**12

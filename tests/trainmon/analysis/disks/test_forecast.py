@@ -12,8 +12,7 @@ from tests.trainmon.analysis.disks.sawtooths import HOUR, SERIES, TB, Look, Seri
 from trainmon.analysis.disks.fill_time import with_trend
 from trainmon.analysis.disks.forecast import Point, Trend, deletions, thinned, trend
 from trainmon.engine.history import WEEK, History
-from trainmon.model.disk import Allowance, Forecast, Quota
-from trainmon.model.state import Disk
+from trainmon.model import Allowance, Disk, Forecast, Quota
 
 DAY = 86_400.0
 BY_NAME = {series.name: series for series in SERIES}

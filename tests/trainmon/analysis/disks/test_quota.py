@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainmon.analysis.disks.quota import Answer, Parser, Unread, of_path, parse
-from trainmon.model.disk import Allowance, Quota
+from trainmon.model import Allowance, Quota
 
 NOW = 1_800_000_000.0
 KIB, GIB = 1024, 1024**3

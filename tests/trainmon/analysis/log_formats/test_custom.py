@@ -6,7 +6,7 @@ import re
 import pytest
 
 from trainmon.analysis.log_formats.registry import FORMATS, StepLine, keep, named_regex, parse_line
-from trainmon.lib.errors import ConfigError
+from trainmon.lib import ConfigError
 
 
 def test_its_groups_are_what_it_says() -> None:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainmon.analysis.log_formats.registry import FORMATS, StepLine, advance, parse_line
-from trainmon.lib.clock import Instant
-from trainmon.model.state import Progress
+from trainmon.lib import Instant
+from trainmon.model import Progress
 
 
 def read(lines: Iterable[tuple[Instant, str]], progress: Progress | None = None) -> Progress:

@@ -17,9 +17,7 @@ from trainmon.analysis.runs.job_matching import (
     present,
     rivals,
 )
-from trainmon.model.job import Job
-from trainmon.model.state import RunSpec
-from trainmon.model.wandb import WandbSpec
+from trainmon.model import Job, RunSpec, WandbSpec
 
 ME: dict[str, str | None] = {"prod": "ana", "other": "a.meyer"}
 NOW = 100_000.0

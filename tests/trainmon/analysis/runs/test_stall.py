@@ -10,10 +10,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.runs.context import Scene
 from trainmon.analysis.runs.status import judge
-from trainmon.model.action import Action, Execute, Record
-from trainmon.model.job import Job
-from trainmon.model.probe_wire import Process
-from trainmon.model.state import Gpu, Log, Node, Progress, Run, RunSpec, Source, Switch
+from trainmon.model import Action, Execute, Gpu, Job, Log, Node, Process, Progress, Record, Run, RunSpec, Source, Switch
 
 NOW = 100_000.0
 SPEC = RunSpec(

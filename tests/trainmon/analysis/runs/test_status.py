@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from trainmon.analysis.runs.context import Scene
 from trainmon.analysis.runs.status import judge
-from trainmon.lib.text import duration
-from trainmon.model.state import Gpu, Log, Node, Progress, Run, RunSpec, Source, Switch
+from trainmon.lib import duration
+from trainmon.model import Gpu, Log, Node, Progress, Run, RunSpec, Source, Switch
 
 NOW = 100_000.0
 SPEC = RunSpec(name="llm", cluster="prod", log="/fsx/llm.out", target_step=20_000, stall_after=900, nodes=("n1",))

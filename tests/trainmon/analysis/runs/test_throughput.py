@@ -7,8 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from trainmon.analysis.runs import throughput as pace
-from trainmon.model.state import Gpu, Progress
-from trainmon.model.throughput import MINUTES, RECENT, SLOW_AT_MOST, Pace
+from trainmon.model import MINUTES, SLOW_AT_MOST, Gpu, Pace, Progress
+from trainmon.model.throughput import RECENT
 
 NOW = 1_000_000.0
 

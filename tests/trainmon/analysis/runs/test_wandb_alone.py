@@ -24,7 +24,7 @@ from tests.trainmon.ledger.records import record
 from trainmon.analysis.runs.context import Scene
 from trainmon.analysis.runs.status import judge
 from trainmon.analysis.runs.wandb_evidence import stopped_by
-from trainmon.model.state import Log, Progress, Run, Switch
+from trainmon.model import Log, Progress, Run, Switch
 
 
 def test_without_a_log_w_and_bs_own_steps_tell() -> None:

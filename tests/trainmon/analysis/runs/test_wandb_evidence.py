@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.trainmon.analysis.runs.wandb_runs import BUSY, NOW, SPEC, SPINS, heard, logged, source, told, with_job, wrun
 from trainmon.analysis.runs.context import Scene
 from trainmon.analysis.runs.status import judge
-from trainmon.model.state import Switch
+from trainmon.model import Switch
 
 
 def test_a_run_that_w_and_b_hears_too_is_simply_healthy() -> None:

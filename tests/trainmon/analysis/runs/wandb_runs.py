@@ -8,10 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from trainmon.analysis.runs.context import Scene
-from trainmon.analysis.wandb.active_run import read
-from trainmon.model.job import Job
-from trainmon.model.state import Gpu, Log, Node, Progress, Run, RunSpec, Source
-from trainmon.model.wandb import Wandb, WandbRun, WandbSpec
+from trainmon.analysis.wandb import read
+from trainmon.model import Gpu, Job, Log, Node, Progress, Run, RunSpec, Source, Wandb, WandbRun, WandbSpec
 
 NOW = 100_000.0
 GROUP = WandbSpec(project="t/p", group="g")

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from trainmon.analysis.wandb.active_run import read, unheard
-from trainmon.model.wandb import Wandb, WandbRun, WandbSpec
+from trainmon.model import Wandb, WandbRun, WandbSpec
 
 SPEC = WandbSpec(project="team/project", group="video")
 T = 1_000_000.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainmon.analysis.wandb.metric_names import Role, choose, loss_of, role_of, step_of, value_of
-from trainmon.model.wandb import WandbRun
+from trainmon.model import WandbRun
 
 MEGATRON = (
     "lm loss", "grad-norm", "learning-rate", "batch-size", "loss-scale", "num-zeros", "params-norm", "throughput",

@@ -7,9 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainmon.model.action import Action, Ask, Plan, Record
-from trainmon.model.job import Cluster, Job
-from trainmon.model.state import Node, Run, RunSpec, Source, State
+from trainmon.model import Action, Ask, Cluster, Job, Node, Plan, Record, Run, RunSpec, Source, State
 
 
 def job(number: int, name: str = "video-2b", **more: Any) -> Job:

@@ -14,8 +14,7 @@ from tests.trainmon.ledger.records import action, record
 from trainmon.cli.act.follow import Seen
 from trainmon.cli.act.format import in_commands, lines
 from trainmon.cli.act.run import Options, carry_out
-from trainmon.model.action import Ask, Drop, Execute, Mark, Plan, Refusal
-from trainmon.model.state import Source
+from trainmon.model import Ask, Drop, Execute, Mark, Plan, Refusal, Source
 
 ASK = Ask(verb="requeue", subjects=("video-2b",), asked_at=1000.0)
 REFUSED = Refusal(subject="sweep", why="its kill switch is armed", hint="take it back first: U")

@@ -13,7 +13,7 @@ from tests.trainmon.cli.test_main import trainmon
 from tests.trainmon.ledger.records import DONE, action, record
 from trainmon.cli.act.history import lines, row
 from trainmon.ledger.ledger import Ledger
-from trainmon.model.action import Drop, Mark, Record
+from trainmon.model import Drop, Mark, Record
 
 
 def told(home: Path, *argv: str) -> CompletedProcess[str]:

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.cli.act.parts import JOBS, job, state
 from trainmon.cli.act.targets import NotFound, resolve, split_signal
-from trainmon.model.action import Verb
-from trainmon.model.job import Cluster
+from trainmon.model import Cluster, Verb
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.lab.terminal import Terminal
 from tests.trainmon.cli.test_main import trainmon
 from tests.trainmon.ledger.records import action
 from trainmon.ledger.ledger import Ledger
-from trainmon.model.action import Drop, Record
+from trainmon.model import Drop, Record
 
 
 @pytest.fixture

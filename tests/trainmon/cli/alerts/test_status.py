@@ -10,14 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.cli.test_main import trainmon
-from trainmon.alerting.rules.registry import RULES
+from trainmon.alerting.rules import RULES
 from trainmon.cli.alerts.mute import unknown
 from trainmon.cli.alerts.requests import named
 from trainmon.cli.alerts.status import LATELY, LATELY_BY_CRON, code, lines, told
 from trainmon.engine.snapshot_alerts import read_status
 from trainmon.ledger.lease import DutyNote, DutyNow, Holder, SourceNote
 from trainmon.ledger.reader import AlertsNow
-from trainmon.model.alert import Alert, Channel, Recalled
+from trainmon.model import Alert, Channel, Recalled
 
 NOW = 1_900_000_000.0
 NOTE = DutyNote(

@@ -11,7 +11,8 @@ from tests.lab.ntfy_server import NtfyServer, error
 from tests.lab.receiver import DIE, Receiver
 from trainmon.cli.check.channels import check_channels
 from trainmon.cli.check.row import Row
-from trainmon.config.load import Settings, load
+from trainmon.config import Settings
+from trainmon.config.load import load
 
 ONE = "one channel only (phone): when it fails, nobody hears of it; add one that shares nothing with it"
 SWITCH = "no dead-man's switch: when this machine or this program dies, nobody is told; set [heartbeat] ping"

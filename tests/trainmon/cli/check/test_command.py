@@ -11,8 +11,7 @@ from tests.lab.sshd import Sshd, keygen
 from tests.trainmon.cli.test_main import trainmon
 from trainmon.cli.check.hosts import look_at_all
 from trainmon.cli.check.row import Row
-from trainmon.config.load import ClusterSettings, ConnectSettings, DiskSettings, RunSettings, Settings
-from trainmon.config.schema import QuotaSettings
+from trainmon.config import ClusterSettings, ConnectSettings, DiskSettings, QuotaSettings, RunSettings, Settings
 
 HERE = Settings(disks=(DiskSettings(path="/"),))
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from tests.collectors.daemon.test_collector import UNREACHABLE, Bastion, HandClock
 from trainmon.cli.check.daemon import START, ask, check_daemon
 from trainmon.cli.check.row import Row
-from trainmon.config.alerts import DaemonSettings
-from trainmon.config.load import Settings
+from trainmon.config import DaemonSettings, Settings
 from trainmon.transport.shell import Completed
 
 SETTINGS = Settings(daemon=DaemonSettings(host="bastion"))

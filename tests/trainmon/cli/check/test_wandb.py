@@ -15,8 +15,7 @@ from tests.lab.wandb_asking import environ_of
 from tests.lab.wandb_server import WandbServer
 from trainmon.cli.check.row import Row
 from trainmon.cli.check.wandb import check_wandb
-from trainmon.model.state import RunSpec
-from trainmon.model.wandb import WandbSpec
+from trainmon.model import RunSpec, WandbSpec
 
 
 def a_run(name: str, group: str = "final", project: str = "tester/video") -> RunSpec:

@@ -11,7 +11,7 @@ from tests.trainmon.cli.test_main import trainmon
 from trainmon.cli.init.slurm import Found
 from trainmon.cli.init.template import text
 from trainmon.config import load as config
-from trainmon.model.job import SchedulerNode
+from trainmon.model import SchedulerNode
 
 
 def test_what_it_writes_loads_and_is_private(tmp_path: Path) -> None:

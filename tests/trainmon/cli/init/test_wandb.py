@@ -14,7 +14,7 @@ from trainmon.cli.init.slurm import Found
 from trainmon.cli.init.template import text
 from trainmon.cli.init.wandb import Account, look
 from trainmon.config import load as config
-from trainmon.model.job import Job
+from trainmon.model import Job
 
 JOB = Job(id="88", number=88, cluster="", name="llm", user="ana", state="RUNNING", nodes=("n1",), batch=True)
 

@@ -13,10 +13,9 @@ from trainmon.cli.act.run import have_spoken
 from trainmon.cli.snapshot.command import are_read, asked_for, has_spoken
 from trainmon.cli.snapshot.tables import lines
 from trainmon.cli.table import table
-from trainmon.config.load import ClusterSettings, DiskSettings, RunSettings, Settings
+from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings
 from trainmon.engine.snapshot import exit_status, verdict
-from trainmon.model.job import Cluster
-from trainmon.model.state import Disk, Gpu, Log, Node, Progress, Run, RunSpec, Source, State
+from trainmon.model import Cluster, Disk, Gpu, Log, Node, Progress, Run, RunSpec, Source, State
 
 MEGATRON = (
     " [2026-01-02 03:04:05] iteration      120/    1000 | consumed samples:        30720 |"

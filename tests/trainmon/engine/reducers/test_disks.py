@@ -8,8 +8,7 @@ from tests.end_to_end.contract import breaches
 from tests.trainmon.alerting.rules.disks.scene import NOW, TB, Scene, sample
 from trainmon.cli.snapshot.tables import lines
 from trainmon.engine.snapshot import encode, snapshot
-from trainmon.model.disk import Allowance, Quota, QuotaSeen
-from trainmon.model.state import SourceGone
+from trainmon.model import Allowance, Quota, QuotaSeen, SourceGone
 
 MINE = Allowance(whose="user me", used_bytes=9 * TB, hard_bytes=10 * TB, used_inodes=5, hard_inodes=7)
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tests.trainmon.engine.reducers.test_reduce import RUN, STEP, chunk, folded, said
-from trainmon.model.job import Cluster, Job
-from trainmon.model.probe_wire import CheckpointEntry, CheckpointListing, FileGroup, Hello, SwitchSample, SwitchSamples
-from trainmon.model.state import (
+from trainmon.model import (
+    CheckpointEntry,
+    CheckpointListing,
+    Cluster,
     ClustersChanged,
+    FileGroup,
+    Hello,
+    Job,
     JobsSeen,
     NodeReading,
     Run,
@@ -17,6 +21,8 @@ from trainmon.model.state import (
     Source,
     SourceChanged,
     State,
+    SwitchSample,
+    SwitchSamples,
 )
 
 PULSE = "[2026-09-21 {:02d}:00:00] PULSE: llm is running"

@@ -6,15 +6,17 @@ from typing import Any
 
 from trainmon.analysis.nodes.spares import spares
 from trainmon.engine.reducers.reduce import fold
-from trainmon.model.job import Cluster, Job, SchedulerNode
-from trainmon.model.state import (
+from trainmon.model import (
+    Cluster,
     ClustersChanged,
     Event,
+    Job,
     JobChanged,
     JobsSeen,
     Node,
     RunsChanged,
     RunSpec,
+    SchedulerNode,
     SchedulerNodesSeen,
     Source,
     SourceChanged,

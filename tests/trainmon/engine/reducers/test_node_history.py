@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from tests.trainmon.alerting.rules.node_scene import IDLE, NOW, Scene, facts, host, port, samples
-from trainmon.model.node_history import FAULTS, FLOORS, GROWTHS, MARGINS, Growth, Past
-from trainmon.model.probe_wire import GpuSamples, Hello, LogChunk, Xid
-from trainmon.model.state import SourceGone
+from trainmon.model import FAULTS, FLOORS, GROWTHS, MARGINS, GpuSamples, Growth, Hello, LogChunk, Past, SourceGone, Xid
 
 
 def past(scene: Scene) -> Past:

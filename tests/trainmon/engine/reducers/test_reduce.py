@@ -7,10 +7,12 @@ from typing import Any
 
 from trainmon.engine.reducers.files import unseen
 from trainmon.engine.reducers.reduce import fold
-from trainmon.model.probe_wire import (
+from trainmon.model import (
     AnyReading,
     DiskSample,
     DiskSamples,
+    DisksChanged,
+    Event,
     GpuFacts,
     GpuFactsAll,
     GpuSample,
@@ -18,16 +20,8 @@ from trainmon.model.probe_wire import (
     Hello,
     HostSample,
     LogChunk,
-    Process,
-    SwitchSample,
-    SwitchSamples,
-    Trouble,
-    Xid,
-)
-from trainmon.model.state import (
-    DisksChanged,
-    Event,
     NodeReading,
+    Process,
     Prompt,
     PromptsChanged,
     RunsChanged,
@@ -36,6 +30,10 @@ from trainmon.model.state import (
     SourceChanged,
     SourceGone,
     State,
+    SwitchSample,
+    SwitchSamples,
+    Trouble,
+    Xid,
 )
 
 RUN = RunSpec(name="llm", cluster="prod", log="/fsx/*.out", kill_switch="/fsx/kill", save_switch="/fsx/save")

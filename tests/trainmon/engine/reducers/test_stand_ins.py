@@ -7,20 +7,16 @@ from typing import Any
 import pytest
 
 from trainmon.engine.reducers.reduce import fold
-from trainmon.model.job import Cluster
-from trainmon.model.probe_wire import (
+from trainmon.model import (
     AnyReading,
     CheckpointEntry,
     CheckpointListing,
+    Cluster,
+    ClustersChanged,
     DiskSample,
     DiskSamples,
-    LogChunk,
-    SwitchSample,
-    SwitchSamples,
-)
-from trainmon.model.state import (
-    ClustersChanged,
     Event,
+    LogChunk,
     NodeReading,
     Run,
     RunsChanged,
@@ -29,6 +25,8 @@ from trainmon.model.state import (
     SourceChanged,
     StandInEnded,
     State,
+    SwitchSample,
+    SwitchSamples,
 )
 
 NOW = 1_750_000_000.0

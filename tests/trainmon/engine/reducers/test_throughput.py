@@ -6,11 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.runs.states import NOW, STEP, WITH_WANDB, after, lines, state, wandb, watched
-from trainmon.analysis.runs.throughput import loss_scale
+from trainmon.analysis.runs import loss_scale
 from trainmon.engine.reducers.reduce import fold
 from trainmon.engine.reducers.throughput import EXITING
-from trainmon.model.state import State
-from trainmon.model.throughput import RunMemory
+from trainmon.model import RunMemory, State
 
 
 def stepping(seen: State | None = None) -> State:

@@ -10,22 +10,29 @@ from msgspec.structs import replace
 
 from tests.trainmon.ledger.records import record
 from trainmon.engine.reducers.reduce import fold
-from trainmon.model.probe_wire import LogChunk
-from trainmon.model.state import (
+from trainmon.model import (
     ActionChanged,
     ConsoleRead,
+    CurvesGrew,
     Event,
+    LogChunk,
     NodeReading,
+    Points,
     Progress,
     Run,
     RunsChanged,
     RunSpec,
+    Sample,
+    SampleKept,
     Source,
     SourceChanged,
     State,
     Switch,
+    Wandb,
+    WandbRun,
+    WandbSeen,
+    WandbSpec,
 )
-from trainmon.model.wandb import CurvesGrew, Points, Sample, SampleKept, Wandb, WandbRun, WandbSeen, WandbSpec
 
 T = 1_000_000.0
 SPEC = RunSpec(name="llm", cluster="prod", wandb=WandbSpec(project="t/p", group="g"))

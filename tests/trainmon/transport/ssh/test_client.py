@@ -16,7 +16,7 @@ import pytest
 
 from tests.end_to_end.product import QUICK
 from tests.lab.sshd import Sshd, until
-from trainmon.lib.errors import CommandFailed, HostUnreachable, TrainmonError
+from trainmon.lib import CommandFailed, HostUnreachable, TrainmonError
 from trainmon.transport.event_loop import Reader
 from trainmon.transport.ssh.client import Dialer, SshShell
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmon.lib.errors import HostUnreachable
+from trainmon.lib import HostUnreachable
 from trainmon.transport.ssh.config import FALLBACK_NOTE, effective
 
 CONFIG = """

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.sshd import Sshd, keygen, program, sign, sign_host
-from trainmon.lib.errors import HostKeyRefused
+from trainmon.lib import HostKeyRefused
 from trainmon.transport.event_loop import Reader
 from trainmon.transport.ssh.auth.keys import read_public
 from trainmon.transport.ssh.client import Dialer

@@ -8,16 +8,13 @@ import msgspec
 from msgspec.structs import replace
 
 from tests.tui.states.states import NOW, calm, checkpoints, job, queued, record, run, slurm_down, troubled
-from trainmon.lib.text import cells
-from trainmon.model.action import Mark
-from trainmon.model.checkpoint import Checkpoint
-from trainmon.model.state import Node, Progress, RunSpec, State, Switch
+from trainmon.lib import cells
+from trainmon.model import Checkpoint, Mark, Node, Progress, RunSpec, State, Switch
 from tui.panes.details.run import lines
 from tui.panes.log import title, why_nothing
-from tui.views.action_news import told
-from tui.views.runs import checkpoint_lines, job_lines, record_lines, switch
+from tui.views import checkpoint_lines, job_lines, record_lines, switch, told
+from tui.widgets import Line, Link, Linked, sentence
 from tui.widgets.keyed_lines import width_of
-from tui.widgets.links import Line, Link, Linked, sentence
 
 
 def text_of(name: str, state: State, width: int = 60) -> list[str]:

@@ -12,17 +12,17 @@ from textual.pilot import Pilot
 from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import dashboard, settled, text_of
 from tests.tui.states.states import NOW, job, queue_jobs, queued, slurm_down
-from trainmon.model.state import State
+from trainmon.model import State
 from tui.app import Dashboard
 from tui.screens.details.job import JobScreen
 from tui.screens.details.node import NodeScreen
 from tui.screens.details.run import RunScreen
 from tui.screens.log import LogScreen
 from tui.screens.main import MainScreen
-from tui.style.spans import Span
-from tui.views.jobs.detail import NODES_SHOWN, job_lines
-from tui.widgets.keyed_lines import Row, width_of
-from tui.widgets.links import Link, Linked, first_link, link_of, rows
+from tui.style import Span
+from tui.views.jobs import NODES_SHOWN, job_lines
+from tui.widgets import Link, Linked, Row, first_link, link_of, rows
+from tui.widgets.keyed_lines import width_of
 
 
 def told(key: str, state: State | None = None, width: int = 70) -> list[str]:

@@ -15,15 +15,14 @@ from tests.tui.states.states import job, scheduler_node
 from tests.tui.states.worlds import NOW, node, source
 from tests.tui.still import StillBackend
 from trainmon.engine.history import History
-from trainmon.model.probe_wire import InfinibandPort, Process
-from trainmon.model.state import Gpu, Node, Series, Source
+from trainmon.model import Gpu, InfinibandPort, Node, Process, Series, Source
 from tui.app import Dashboard
-from tui.charts.sparkline import Axis, picture, side_by_side, stretches
-from tui.panes.details.node import axes
+from tui.charts import Axis, picture, side_by_side, stretches
+from tui.panes.details import axes
 from tui.screens.details.node import NodeScreen, heights
-from tui.style.spans import Span
-from tui.views.facts import said
-from tui.views.nodes.detail import PROCESSES, Scheduled, facts, gpu_head, gpu_rows
+from tui.style import Span
+from tui.views import said
+from tui.views.nodes import PROCESSES, Scheduled, facts, gpu_head, gpu_rows
 from tui.widgets.keyed_lines import width_of
 
 DEGREES = Axis("temperature", "temperature °C", 110.0, ((0, "0"), (50, "50"), (100, "100")))

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 from tests.tui.services.test_alert_actions import press, showing
 from tests.tui.states.alerts import alarmed, alert, with_alerts
 from tests.tui.states.states import NOW, calm
-from trainmon.model.alert import Silence
-from trainmon.model.state import State
+from trainmon.model import Silence, State
 from tui.views.alerts.rows import layout, rows
 from tui.views.alerts.targets import about, about_subjects
 from tui.views.disks import ordered

@@ -9,12 +9,10 @@ from typing import Any
 import msgspec
 
 from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
+from trainmon.lib import Seconds, clean, scrub
 from trainmon.lib.child_process import Children
-from trainmon.lib.clock import Seconds
 from trainmon.lib.deadline import Overdue
-from trainmon.lib.redact import scrub
-from trainmon.lib.text import clean
-from trainmon.model.alert import Alert, Channel
+from trainmon.model import Alert, Channel
 
 TEMPORARY = 75
 """The exit status that says: come again (EX_TEMPFAIL of sysexits.h)."""

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
 from trainmon.alerting.notify.message import fitted
+from trainmon.lib import Seconds
 from trainmon.lib.child_process import Children
-from trainmon.lib.clock import Seconds
 from trainmon.lib.deadline import Overdue
-from trainmon.model.alert import Channel, Severity
+from trainmon.model import Channel, Severity
 
 PROGRAM = "notify-send"
 BODY_BYTES = 1_000

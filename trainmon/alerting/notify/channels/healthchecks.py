@@ -9,8 +9,8 @@ from typing import Literal
 from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
 from trainmon.alerting.notify.channels.http import Http, judge, text_of
 from trainmon.alerting.notify.message import fit, fitted
-from trainmon.lib.clock import Clock, Seconds
-from trainmon.model.alert import Channel, Notice
+from trainmon.lib import Clock, Seconds
+from trainmon.model import Channel, Notice
 
 BODY_BYTES = 10_000
 """What such a service keeps of a ping's text."""

@@ -17,9 +17,8 @@ from urllib3.exceptions import HTTPError, LocationParseError, MaxRetryError, Nam
 
 from trainmon import __version__
 from trainmon.alerting.notify.base import Broken, Retry
-from trainmon.lib.clock import Clock, Seconds, SystemClock
+from trainmon.lib import Clock, Seconds, SystemClock, clean
 from trainmon.lib.deadline import Overdue, Timebox
-from trainmon.lib.text import clean
 
 logging.getLogger("urllib3").setLevel(logging.CRITICAL + 1)
 """It logs the addresses that it asks, and they are secrets."""

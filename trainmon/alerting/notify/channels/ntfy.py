@@ -13,9 +13,8 @@ import msgspec
 from trainmon.alerting.notify.base import Attachment, Broken, Message, Retry, Sent
 from trainmon.alerting.notify.channels.http import Http, Reply, host_of, judge, text_of
 from trainmon.alerting.notify.message import fit, fitted, is_good_news
-from trainmon.lib.clock import Clock, Seconds, SystemClock
-from trainmon.lib.text import clean
-from trainmon.model.alert import Channel, Severity
+from trainmon.lib import Clock, Seconds, SystemClock, clean
+from trainmon.model import Channel, Severity
 
 MESSAGE_BYTES = 4_096
 """ntfy's own limit; what is longer, it would turn into a file and show nothing of."""

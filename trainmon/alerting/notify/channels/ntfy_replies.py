@@ -17,9 +17,8 @@ import urllib3
 
 from trainmon.alerting.notify.channels.http import AGENT, pool_for
 from trainmon.alerting.notify.channels.ntfy import Ntfy
-from trainmon.lib.clock import Clock, Seconds, SystemClock
-from trainmon.model.alert import Order, Ordered
-from trainmon.model.state import Event
+from trainmon.lib import Clock, Seconds, SystemClock
+from trainmon.model import Event, Order, Ordered
 
 log = logging.getLogger(__name__)
 

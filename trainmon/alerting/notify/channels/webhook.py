@@ -11,8 +11,8 @@ from typing import Any
 from trainmon.alerting.notify.base import Message, Sent
 from trainmon.alerting.notify.channels.http import Http, judge, text_of
 from trainmon.alerting.notify.message import printable
-from trainmon.lib.clock import Clock, Instant, Seconds
-from trainmon.model.alert import Alert, Channel, Notice, NoticeKind
+from trainmon.lib import Clock, Instant, Seconds
+from trainmon.model import Alert, Channel, Notice, NoticeKind
 
 NEVER = "0001-01-01T00:00:00Z"
 """When something ends that has not: the zero of the language that Alertmanager is written in."""

@@ -9,8 +9,8 @@ from trainmon.ledger.alerts import Happening
 from trainmon.ledger.lease import DutyNote
 from trainmon.ledger.outbox import Address, Extra, Mark
 from trainmon.ledger.transaction import Page
-from trainmon.lib.clock import Instant
-from trainmon.model.alert import Alert, AlertChanges, Notice, Silence
+from trainmon.lib import Instant
+from trainmon.model import Alert, AlertChanges, Notice, Silence
 
 LINES_AT_MOST = 20_000
 """Of the history, while the ledger is away."""

@@ -10,7 +10,7 @@ from trainmon.alerting.notify.delivery.held import NOT_PASSED_ON
 from trainmon.alerting.notify.delivery.journal import Books
 from trainmon.alerting.notify.delivery.worker import Desk, Ticket
 from trainmon.ledger.outbox import Extra, Mark
-from trainmon.model.alert import SEVERITIES, Alert, Channel, Delivered, Letter, Route
+from trainmon.model import SEVERITIES, Alert, Channel, Delivered, Letter, Route
 
 TOLD_AT_MOST = 20_000
 

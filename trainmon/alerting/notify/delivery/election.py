@@ -19,8 +19,8 @@ from trainmon.ledger.ledger import Ledger
 from trainmon.ledger.outbox import read_overdue, take_over
 from trainmon.ledger.queue import Answer
 from trainmon.ledger.reader import AlertsNow, read_all
-from trainmon.lib.clock import Clock, Instant, Seconds
-from trainmon.model.alert import Channel, Letter, Order, Recalled
+from trainmon.lib import Clock, Instant, Seconds
+from trainmon.model import Channel, Letter, Order, Recalled
 
 log = logging.getLogger(__name__)
 

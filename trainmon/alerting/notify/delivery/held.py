@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from trainmon.lib.clock import Seconds
-from trainmon.model.alert import SEVERITIES, Letter, NoticeKind
+from trainmon.lib import Seconds
+from trainmon.model import SEVERITIES, Letter, NoticeKind
 
 CRITICAL_OVERDUE: Seconds = 45.0
 """A critical message is overdue when its channel has failed, or hung, for so long, counted from the beginning of the

@@ -19,8 +19,8 @@ from trainmon.ledger.ledger import Ledger
 from trainmon.ledger.outbox import Address, Extra, Mark, told_for
 from trainmon.ledger.queue import Answer
 from trainmon.ledger.transaction import write_page
-from trainmon.lib.clock import Clock, Seconds
-from trainmon.model.alert import AlertChanges, Letter, Notice
+from trainmon.lib import Clock, Seconds
+from trainmon.model import AlertChanges, Letter, Notice
 
 log = logging.getLogger(__name__)
 

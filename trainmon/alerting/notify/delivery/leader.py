@@ -11,23 +11,24 @@ from trainmon.alerting.notify.delivery.dispatcher import Desks
 from trainmon.alerting.notify.delivery.election import Remembered
 from trainmon.alerting.notify.delivery.journal import Books
 from trainmon.alerting.notify.delivery.leader_watch import took_over
-from trainmon.alerting.rules.base import ago
+from trainmon.alerting.rules import ago
 from trainmon.ledger.lease import DutyNote, Holder, SourceNote, ourselves
 from trainmon.ledger.outbox import Address
 from trainmon.ledger.reader import AlertsNow
-from trainmon.lib.clock import Clock, Instant, Seconds
-from trainmon.model.alert import (
+from trainmon.lib import Clock, Instant, Seconds
+from trainmon.model import (
     AlertChanges,
     AlertsRecalled,
     AlertsTold,
     Duty,
     DutyChanged,
+    Event,
     Letter,
     Order,
     Ordered,
     Recalled,
+    State,
 )
-from trainmon.model.state import Event, State
 
 log = logging.getLogger(__name__)
 

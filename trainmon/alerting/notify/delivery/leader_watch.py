@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from trainmon.alerting.rules.base import ago
+from trainmon.alerting.rules import ago
 from trainmon.ledger.lease import DutyNote
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.alert import Notice
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Notice
 
 LEASE: Seconds = 40.0
 """A leader renews its lease each second. A busy machine, or a disk that hangs, delays it by seconds; with 2 s until the

@@ -12,8 +12,8 @@ from random import Random
 from msgspec.structs import replace
 
 from trainmon.alerting.notify.delivery.held import NOT_PASSED_ON, Held, Outage, Pack
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.alert import Letter
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Letter
 
 FIRST_PAUSE: Seconds = 1.0
 LONGEST_PAUSE: Seconds = 300.0

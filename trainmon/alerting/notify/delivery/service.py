@@ -19,9 +19,8 @@ from trainmon.alerting.notify.message import render as in_words
 from trainmon.ledger.alerts import add_order
 from trainmon.ledger.lease import is_row, release_row
 from trainmon.ledger.ledger import Ledger
-from trainmon.lib.clock import Clock, Seconds, SystemClock
-from trainmon.model.alert import AlertChanges, Channel, ChannelsChanged, Notice, Order, Ordered, Route
-from trainmon.model.state import Event, State
+from trainmon.lib import Clock, Seconds, SystemClock
+from trainmon.model import AlertChanges, Channel, ChannelsChanged, Event, Notice, Order, Ordered, Route, State
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from trainmon.alerting.notify.delivery.held import Pack
 from trainmon.alerting.notify.delivery.queue import Tray
 from trainmon.alerting.notify.message import printable
 from trainmon.alerting.notify.summary import summary
-from trainmon.alerting.rules.base import ago
+from trainmon.alerting.rules import ago
 from trainmon.ledger.outbox import LetterState, Mark
-from trainmon.lib.clock import Clock, Instant, Seconds
-from trainmon.model.alert import SEVERITIES, Alert, Channel, Delivered, Delivery, Letter, Notice
+from trainmon.lib import Clock, Instant, Seconds
+from trainmon.model import SEVERITIES, Alert, Channel, Delivered, Delivery, Letter, Notice
 
 log = logging.getLogger(__name__)
 

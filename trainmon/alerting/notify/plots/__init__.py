@@ -1,0 +1,1 @@
+"""The plots in messages, drawn in a child process."""

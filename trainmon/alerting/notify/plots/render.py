@@ -19,13 +19,10 @@ import msgspec
 
 from trainmon.alerting.notify.base import Attachment
 from trainmon.alerting.notify.plots.wire import Drawing, Line
+from trainmon.lib import Clock, Seconds, SystemClock, clean
 from trainmon.lib.child_process import Children
-from trainmon.lib.clock import Clock, Seconds, SystemClock
 from trainmon.lib.deadline import Overdue
-from trainmon.lib.text import clean
-from trainmon.model.alert import Notice, NoticeKind
-from trainmon.model.state import Run, State
-from trainmon.model.wandb import Curve, Sample, WandbRun
+from trainmon.model import Curve, Notice, NoticeKind, Run, Sample, State, WandbRun
 
 log = logging.getLogger(__name__)
 

@@ -18,11 +18,9 @@ from trainmon.alerting.rules.disks.shared import (
     runs_on,
     unread,
 )
-from trainmon.analysis.disks.capacity import lies_on
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import clean, counted
-from trainmon.model.alert import Alert, Finding
-from trainmon.model.state import Disk, Run, State
+from trainmon.analysis.disks import lies_on
+from trainmon.lib import Instant, clean, counted
+from trainmon.model import Alert, Disk, Finding, Run, State
 
 MISSING = "does not exist"
 """What a host says of a path that is not there."""

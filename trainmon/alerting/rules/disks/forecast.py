@@ -7,13 +7,9 @@ from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, Share, ago
 from trainmon.alerting.rules.disks.shared import DiskRule, Place, age, run_on, well
-from trainmon.analysis.disks.capacity import Fit, Save, fit, is_shared, saved_on
-from trainmon.analysis.disks.forecast import DAY, ENOUGH
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import counted, size
-from trainmon.model.alert import Alert, Finding, Severity
-from trainmon.model.disk import Forecast
-from trainmon.model.state import Disk, Run, State
+from trainmon.analysis.disks import DAY, ENOUGH, Fit, Save, fit, is_shared, saved_on
+from trainmon.lib import Instant, counted, size
+from trainmon.model import Alert, Disk, Finding, Forecast, Run, Severity, State
 
 SOON = 4 * 3_600.0
 """A forecast that ends later says that the saves until then fit."""

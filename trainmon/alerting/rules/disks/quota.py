@@ -6,13 +6,9 @@ from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, Share, Size, ago, is_seen, unseen
 from trainmon.alerting.rules.disks.shared import DiskRule
-from trainmon.analysis.disks.capacity import largest
-from trainmon.analysis.disks.quota_tables import EXPIRED
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import clean, size
-from trainmon.model.alert import Alert, Finding, Severity
-from trainmon.model.disk import Allowance, Quota
-from trainmon.model.state import State
+from trainmon.analysis.disks import EXPIRED, largest
+from trainmon.lib import Instant, clean, size
+from trainmon.model import Alert, Allowance, Finding, Quota, Severity, State
 
 SERVERS = " servers"
 """The end of a subject about who counts, not about what is used."""

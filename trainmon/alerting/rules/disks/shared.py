@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from trainmon.alerting.rules.base import Rule, ago, is_seen
-from trainmon.analysis.disks.capacity import is_shared, largest, lies_on, saved_on
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import clean, counted
-from trainmon.model.alert import Alert
-from trainmon.model.state import Disk, Run, State
+from trainmon.analysis.disks import is_shared, largest, lies_on, saved_on
+from trainmon.lib import Instant, Seconds, clean, counted
+from trainmon.model import Alert, Disk, Run, State
 
 FRESH: Seconds = 90.0
 """A disk is looked at every 10 s, one that hangs every 30 s: what is older says nothing of now."""

@@ -9,10 +9,8 @@ from msgspec.structs import replace
 
 from trainmon.alerting.rules.base import Duration, Share, Size
 from trainmon.alerting.rules.disks.shared import DiskRule, Place, age, evidence, largest_on, run_on, runs_on, well
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import counted, size
-from trainmon.model.alert import Alert, Finding, Severity
-from trainmon.model.state import Disk, State
+from trainmon.lib import Instant, counted, size
+from trainmon.model import Alert, Disk, Finding, Severity, State
 
 LOOK = "3 shows the disks"
 

@@ -17,12 +17,8 @@ from trainmon.alerting.rules.visibility import (
     nodes_seen,
     not_ok,
 )
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import counted
-from trainmon.model.alert import Alert, Finding, Severity
-from trainmon.model.job import SchedulerNode, gpus_missing
-from trainmon.model.node_history import Counter, Past
-from trainmon.model.state import Gpu, Node, State
+from trainmon.lib import Instant, counted
+from trainmon.model import Alert, Counter, Finding, Gpu, Node, Past, SchedulerNode, Severity, State, gpus_missing
 
 NEW = Past()
 LISTED = re.compile(r"of its (\d+) GPUs")

@@ -6,10 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from trainmon.alerting.rules.base import Duration, Rule, ago
 from trainmon.alerting.rules.visibility import EXCLUDE, Whose, gpu_unseen, gpus_seen, lasted, not_ok
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.alert import Alert, Finding
-from trainmon.model.node_history import Past
-from trainmon.model.state import Gpu, Node, State
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Alert, Finding, Gpu, Node, Past, State
 
 COOL_C = 60
 """No GPU that is cooler than this is near its limit: such a margin is a slip of the driver (some H100s tell 0)."""

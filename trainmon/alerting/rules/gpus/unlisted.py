@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from trainmon.alerting.rules.base import is_seen
-from trainmon.alerting.rules.runs.base import LIVING
+from trainmon.alerting.rules.runs import LIVING
 from trainmon.alerting.rules.visibility import Whose
-from trainmon.model.alert import Severity
-from trainmon.model.node_history import Past
-from trainmon.model.state import Node, State
+from trainmon.model import Node, Past, Severity, State
 
 NVML = "NVML: "
 """What the note of a node begins with whose NVML does not start."""

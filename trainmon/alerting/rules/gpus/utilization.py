@@ -6,13 +6,10 @@ from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, Rule, Share, is_seen
 from trainmon.alerting.rules.visibility import Whose, gpu_unseen, gpus_seen, has_slurm, is_fresh, not_ok, place
-from trainmon.analysis.gpus.activity import EMPTY_MIB
-from trainmon.analysis.runs.job_matching import holds_nodes, is_running
-from trainmon.lib.clock import Instant
-from trainmon.model.alert import Alert, Finding
-from trainmon.model.job import Job
-from trainmon.model.node_history import Past
-from trainmon.model.state import Gpu, Node, Run, State
+from trainmon.analysis.gpus import EMPTY_MIB
+from trainmon.analysis.runs import holds_nodes, is_running
+from trainmon.lib import Instant
+from trainmon.model import Alert, Finding, Gpu, Job, Node, Past, Run, State
 
 NEW = Past()
 

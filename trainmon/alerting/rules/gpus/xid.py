@@ -6,11 +6,9 @@ from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, Rule, ago
 from trainmon.alerting.rules.visibility import EXCLUDE, Whose
-from trainmon.analysis.gpus.xid import RECOVERY, Meaning, meaning, switch_meaning
-from trainmon.lib.clock import Instant
-from trainmon.model.alert import Alert, Finding, Severity
-from trainmon.model.node_history import Fault, Past
-from trainmon.model.state import State
+from trainmon.analysis.gpus import RECOVERY, Meaning, meaning, switch_meaning
+from trainmon.lib import Instant
+from trainmon.model import Alert, Fault, Finding, Past, Severity, State
 
 NEWS = 600.0
 """For how long a fault that is told once is news; nvidia_gpu_exporter looks back as far."""

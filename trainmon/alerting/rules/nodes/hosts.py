@@ -7,11 +7,8 @@ from statistics import median
 
 from trainmon.alerting.rules.base import Duration, Rule, ago
 from trainmon.alerting.rules.visibility import EXCLUDE, Whose, node_unseen, nodes_seen, silence
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import clean
-from trainmon.model.alert import Alert, Finding
-from trainmon.model.job import SchedulerNode
-from trainmon.model.state import Run, Source, State
+from trainmon.lib import Instant, Seconds, clean
+from trainmon.model import Alert, Finding, Run, SchedulerNode, Source, State
 
 PLANNED = frozenset({"MAINTENANCE", "POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP", "REBOOT_REQUESTED",
                      "REBOOT_ISSUED"})  # fmt: skip

@@ -7,11 +7,8 @@ from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, Rule, ago
 from trainmon.alerting.rules.visibility import EXCLUDE, Whose, node_unseen, nodes_seen
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import counted
-from trainmon.model.alert import Alert, Finding
-from trainmon.model.node_history import Counter, Past
-from trainmon.model.state import Node, State
+from trainmon.lib import Instant, counted
+from trainmon.model import Alert, Counter, Finding, Node, Past, State
 
 NEW = Past()
 UP = "ACTIVE"

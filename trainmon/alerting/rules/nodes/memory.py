@@ -6,12 +6,9 @@ from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, Rule, Share, ago
 from trainmon.alerting.rules.visibility import Whose, is_fresh, node_unseen, nodes_seen
-from trainmon.analysis.nodes.memory_leak import BUCKETS, Leak, leak
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import counted
-from trainmon.model.alert import Alert, Finding
-from trainmon.model.node_history import FAULT_GAP, Counter, Past
-from trainmon.model.state import Node, State
+from trainmon.analysis.nodes import BUCKETS, Leak, leak
+from trainmon.lib import Instant, counted
+from trainmon.model import FAULT_GAP, Alert, Counter, Finding, Node, Past, State
 
 NEW = Past()
 

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from trainmon.alerting.rules.base import Duration, Rule, ago, is_seen
 from trainmon.alerting.rules.nodes.hosts import PLANNED
 from trainmon.alerting.rules.visibility import Whose
-from trainmon.analysis.nodes.spares import Spares, spares
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import counted
-from trainmon.model.alert import Alert, Finding, Severity
-from trainmon.model.job import SchedulerNode
-from trainmon.model.state import State
+from trainmon.analysis.nodes import Spares
+from trainmon.analysis.nodes.spares import spares
+from trainmon.lib import Instant, counted
+from trainmon.model import Alert, Finding, SchedulerNode, Severity, State
 
 DOWN = frozenset({"DOWN", "FAIL", "FAILING", "ERROR"})
 DOWN_FLAGS = frozenset({"DOWN", "FAIL", "NOT_RESPONDING"})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainmon.alerting.rules.runs.base import present_in
-from trainmon.lib.text import clean
-from trainmon.model.state import Run, State
+from trainmon.lib import clean
+from trainmon.model import Run, State
 
 
 def saves(run: Run) -> str:

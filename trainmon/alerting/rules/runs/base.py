@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from trainmon.alerting.rules.base import Family, Rule, is_seen
-from trainmon.analysis.runs.context import Scene, queue_of
-from trainmon.analysis.runs.exit_status import Queue
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.alert import Alert, Finding, Severity
-from trainmon.model.job import Job
-from trainmon.model.state import WANDB, Run, State
+from trainmon.analysis.runs import Queue, Scene, queue_of
+from trainmon.lib import Instant, Seconds
+from trainmon.model import WANDB, Alert, Finding, Job, Run, Severity, State
 
 LIVING = frozenset({"healthy", "evaluating", "saving", "diverged"})
 """Verdicts of a run whose steps come."""

@@ -8,12 +8,9 @@ from typing import ClassVar
 from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs import advice
 from trainmon.alerting.rules.runs.base import BETWEEN, LIVING, RunRule, queue_in
-from trainmon.analysis.checkpoints.resume import NONE_FOUND
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import counted, duration
-from trainmon.model.alert import Finding
-from trainmon.model.checkpoint import Checkpoint, Checkpoints
-from trainmon.model.state import Run, State
+from trainmon.analysis.checkpoints import NONE_FOUND
+from trainmon.lib import Instant, counted, duration
+from trainmon.model import Checkpoint, Checkpoints, Finding, Run, State
 
 FASTER = 0.25
 """A run may have become so much faster since; lines of a log come as often as steps, or more seldom."""

@@ -8,13 +8,10 @@ from typing import ClassVar, NamedTuple
 
 from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs.base import LIVING, RunRule, all_sources, queue_in, tail
-from trainmon.analysis.runs.context import where
-from trainmon.analysis.runs.exit_status import Queue, has_begun, how_it_ended
-from trainmon.analysis.wandb.active_run import label
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.alert import Finding
-from trainmon.model.job import Job
-from trainmon.model.state import Run, State
+from trainmon.analysis.runs import Queue, has_begun, how_it_ended, where
+from trainmon.analysis.wandb import label
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Finding, Job, Run, State
 
 
 class Restarted(RunRule, frozen=True, kw_only=True):

@@ -9,13 +9,10 @@ from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs import advice
 from trainmon.alerting.rules.runs.base import LIVING, OVER, RunRule, all_sources, queue_in, tail
 from trainmon.alerting.rules.runs.crash_loop import FAILED, begun_in_vain, in_a_row, is_well, ordinal, words
-from trainmon.analysis.runs.context import target, where
-from trainmon.analysis.runs.exit_status import SOMEBODY, Queue, has_begun, how_it_ended, who_stopped
+from trainmon.analysis.runs import SOMEBODY, Queue, has_begun, how_it_ended, target, where, who_stopped
 from trainmon.analysis.wandb import metric_names as wandb_keys
-from trainmon.lib.clock import Instant
-from trainmon.model.alert import Alert, Finding
-from trainmon.model.job import Job
-from trainmon.model.state import Run, State
+from trainmon.lib import Instant
+from trainmon.model import Alert, Finding, Job, Run, State
 
 
 class RunDead(RunRule, frozen=True, kw_only=True):

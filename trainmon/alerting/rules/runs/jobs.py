@@ -8,14 +8,10 @@ from typing import ClassVar
 from trainmon.alerting.rules.base import Duration, ago, is_seen
 from trainmon.alerting.rules.runs import advice
 from trainmon.alerting.rules.runs.base import LIVING, UNKNOWN, RunRule, present_in, queue_in, slurm_source
-from trainmon.analysis.runs.context import target, where
-from trainmon.analysis.runs.exit_status import needed_to_save
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.lib.text import counted, duration
-from trainmon.model.alert import Finding
-from trainmon.model.job import Job
-from trainmon.model.state import Run, State
-from trainmon.slurm.reasons import is_for_good, waits
+from trainmon.analysis.runs import needed_to_save, target, where
+from trainmon.lib import Instant, Seconds, counted, duration
+from trainmon.model import Finding, Job, Run, State
+from trainmon.slurm import is_for_good, waits
 
 
 class JobRule(RunRule, frozen=True, kw_only=True):

@@ -10,13 +10,9 @@ from typing import ClassVar
 from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs import advice
 from trainmon.alerting.rules.runs.base import BETWEEN, LIVING, RunRule, log_source, present_in, tail, wandb_source
-from trainmon.analysis.runs.loss import AT_LEAST, SIGMAS
-from trainmon.analysis.runs.throughput import loss_scale
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import counted
-from trainmon.model.alert import Alert, Finding
-from trainmon.model.state import Run, State
-from trainmon.model.wandb import LossTrouble
+from trainmon.analysis.runs import AT_LEAST, SIGMAS, loss_scale
+from trainmon.lib import Instant, counted
+from trainmon.model import Alert, Finding, LossTrouble, Run, State
 
 ROSE = re.compile(r"^(the .* rose to .* \(usually (\S+) to (\S+)\)) ")
 """In our own summary: what happened, and between which values nine of ten were before."""

@@ -11,14 +11,10 @@ from msgspec.structs import replace
 from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs import advice
 from trainmon.alerting.rules.runs.base import SILENT, UNKNOWN, RunRule, present_in, tail
-from trainmon.analysis.gpus.activity import gpus_of
-from trainmon.analysis.runs.context import is_anew
-from trainmon.analysis.runs.stall import UNREAD, last_line_at
-from trainmon.analysis.runs.status import STILL
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.alert import Alert, Finding, Severity
-from trainmon.model.job import Job
-from trainmon.model.state import Run, State
+from trainmon.analysis.gpus import gpus_of
+from trainmon.analysis.runs import STILL, UNREAD, is_anew, last_line_at
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Alert, Finding, Job, Run, Severity, State
 
 RULES_OF_SILENCE = frozenset({"run-hung", "run-stalled", "data-stall"})
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from trainmon.actions.verification.observed import CLOCKS, COMMIT_AT_LEAST, COMMIT_SAVES
+from trainmon.actions.verification import CLOCKS, COMMIT_AT_LEAST, COMMIT_SAVES
 from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs.base import LIVING, SILENT, UNKNOWN, RunRule, queue_in
-from trainmon.analysis.runs.context import patience
-from trainmon.lib.clock import Instant, Seconds
-from trainmon.model.alert import Finding
-from trainmon.model.state import Run, State, Switch
+from trainmon.analysis.runs import patience
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Finding, Run, State, Switch
 
 BUSY = frozenset({"evaluating", "saving"})
 """Verdicts of a run that reads no switch now: it does so between steps."""

@@ -10,13 +10,10 @@ from typing import ClassVar, NamedTuple
 
 from trainmon.alerting.rules.base import Duration, Share, unseen
 from trainmon.alerting.rules.runs.base import BETWEEN, LIVING, RunRule, log_source
-from trainmon.analysis.gpus.activity import is_empty, is_read
-from trainmon.analysis.runs.throughput import ENOUGH, MINUTE
-from trainmon.lib.clock import Instant
-from trainmon.lib.text import counted
-from trainmon.model.alert import Alert, Finding
-from trainmon.model.state import Gpu, Run, State
-from trainmon.model.throughput import SLOW_AT_MOST, GpuPace
+from trainmon.analysis.gpus import is_empty, is_read
+from trainmon.analysis.runs import ENOUGH, MINUTE
+from trainmon.lib import Instant, counted
+from trainmon.model import SLOW_AT_MOST, Alert, Finding, Gpu, GpuPace, Run, State
 
 STEPS = frozenset({"healthy", "diverged"})
 """Verdicts of a run whose GPUs all do the same: a save or an evaluation is often the work of some."""

@@ -7,10 +7,9 @@ from typing import ClassVar
 
 from trainmon.alerting.rules.base import Duration
 from trainmon.alerting.rules.runs.base import LIVING, OVER, UNKNOWN, RunRule, wandb_source
-from trainmon.analysis.wandb.active_run import label
-from trainmon.lib.clock import Instant
-from trainmon.model.alert import Finding
-from trainmon.model.state import Run, State
+from trainmon.analysis.wandb import label
+from trainmon.lib import Instant
+from trainmon.model import Finding, Run, State
 
 LOST = ("waiting", "overdue")
 

@@ -1,0 +1,1 @@
+"""One module per trainer whose lines are known. Pure."""

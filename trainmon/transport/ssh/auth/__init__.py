@@ -1,0 +1,1 @@
+"""Logging in: keys, agents, prompts."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from paramiko import ECDSAKey, Ed25519Key, PKey, RSAKey, SSHException
 from paramiko.agent import AgentKey, AgentSSH
 
-from trainmon.lib.clock import Seconds
+from trainmon.lib import Seconds
 from trainmon.transport.ssh.config import HostSettings
 from trainmon.transport.ssh.transport import CERTIFICATE
 

@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator
 
 from paramiko import PKey, SSHException
 
-from trainmon.lib.clock import Seconds
-from trainmon.lib.errors import HostUnreachable, LoginNeeded, LoginRefused
-from trainmon.lib.text import clean
+from trainmon.lib import HostUnreachable, LoginNeeded, LoginRefused, Seconds, clean
 from trainmon.transport.ssh.auth.keys import Identity, KeyRing, agent_keys, identities
 from trainmon.transport.ssh.auth.protocol import (
     Accepted,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from paramiko import PKey, common
 from paramiko.message import Message
 
-from trainmon.lib.clock import Seconds
+from trainmon.lib import Seconds
 from trainmon.transport.ssh.auth.keys import key_type
 from trainmon.transport.ssh.transport import CERTIFICATE, Connection
 

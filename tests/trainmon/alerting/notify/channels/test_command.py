@@ -14,7 +14,7 @@ from tests.trainmon.alerting.notify.samples import TOKEN, alert, message, notice
 from trainmon.alerting.notify.base import Broken, Retry, Sent
 from trainmon.alerting.notify.channels.command import Command
 from trainmon.alerting.notify.channels.desktop import Desktop, Face, missing
-from trainmon.model.alert import Channel
+from trainmon.model import Channel
 
 NASTY = 'a\'; touch /tmp/x; echo "$(id)" `id` -rf \\'
 

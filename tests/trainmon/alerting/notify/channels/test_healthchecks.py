@@ -17,7 +17,7 @@ from trainmon.alerting.notify.base import Broken, Retry
 from trainmon.alerting.notify.channels.healthchecks import Healthchecks, Ping
 from trainmon.config.decode import decode
 from trainmon.ledger.ledger import alerts_now
-from trainmon.model.alert import AlertChanges, Channel, Notice
+from trainmon.model import AlertChanges, Channel, Notice
 from trainmon.runtime.channels import senders
 
 UUID = "0f5c2a5e-hunter2"

@@ -13,7 +13,7 @@ from tests.lab.receiver import CUT, DIE, HANG, status
 from tests.trainmon.alerting.notify.samples import NOW, TOKEN, alert, beat, message, notice, over
 from trainmon.alerting.notify.base import Attachment, Broken, Retry
 from trainmon.alerting.notify.channels.ntfy import Ntfy, header, is_guessable, login_of
-from trainmon.model.alert import Channel
+from trainmon.model import Channel
 
 TOPIC = "ops-x7Kq2mP9vLw4"
 REPLY = "trainmon-reply-0a1b2c"

@@ -16,8 +16,7 @@ from tests.lab.ntfy_server import Message, NtfyServer
 from tests.trainmon.alerting.notify.samples import TOKEN, alert, message, notice
 from trainmon.alerting.notify.channels.ntfy import Ntfy
 from trainmon.alerting.notify.channels.ntfy_replies import FILE, Memory, Replies, orders
-from trainmon.model.alert import Channel, Order, Ordered
-from trainmon.model.state import Event
+from trainmon.model import Channel, Event, Order, Ordered
 
 TOPIC = "ops-x7Kq2mP9vLw4"
 

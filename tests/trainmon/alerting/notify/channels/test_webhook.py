@@ -13,7 +13,7 @@ from tests.lab.webhook_receiver import WebhookReceiver
 from tests.trainmon.alerting.notify.samples import NOW, TOKEN, alert, beat, message, notice, over
 from trainmon.alerting.notify.base import Broken, Retry
 from trainmon.alerting.notify.channels.webhook import Webhook, payload
-from trainmon.model.alert import Channel
+from trainmon.model import Channel
 
 PAYLOAD = {
     "version": "4",

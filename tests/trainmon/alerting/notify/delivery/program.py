@@ -16,9 +16,8 @@ from tests.trainmon.alerting.notify.delivery.scene import fire
 from trainmon.alerting.notify.base import Message, Sent
 from trainmon.alerting.notify.delivery.service import Office
 from trainmon.ledger.ledger import Ledger
-from trainmon.lib.clock import Seconds
-from trainmon.model.alert import AlertChanges, Channel, DutyChanged
-from trainmon.model.state import Event, State
+from trainmon.lib import Seconds
+from trainmon.model import AlertChanges, Channel, DutyChanged, Event, State
 
 
 class Lines:

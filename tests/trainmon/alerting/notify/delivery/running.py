@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.trainmon.alerting.notify.delivery.scene import PATIENT
 from trainmon.alerting.notify.delivery.leader_watch import LEASE
-from trainmon.lib.clock import Seconds
+from trainmon.lib import Seconds
 
 ROOT = Path(__file__).parents[5]
 

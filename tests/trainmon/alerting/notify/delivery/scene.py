@@ -15,9 +15,8 @@ from tests.trainmon.alerting.notify.samples import alert, notice
 from trainmon.alerting.notify.base import Message, Sender, Sent
 from trainmon.alerting.notify.delivery.service import Office
 from trainmon.ledger.ledger import Ledger
-from trainmon.lib.clock import Instant, Seconds, SystemClock
-from trainmon.model.alert import AlertChanges, Channel, Delivered, DutyChanged, Notice, Severity
-from trainmon.model.state import Event
+from trainmon.lib import Instant, Seconds, SystemClock
+from trainmon.model import AlertChanges, Channel, Delivered, DutyChanged, Event, Notice, Severity
 
 PATIENT = 40.0
 """How long a test waits for what must come; a hang, if it does not."""

@@ -13,8 +13,8 @@ from tests.lab.ntfy_server import NtfyServer, error
 from tests.lab.receiver import HANG, status
 from tests.lab.webhook_receiver import WebhookReceiver
 from tests.trainmon.alerting.notify.delivery.scene import Scene, Shifted, fire, opened, until
+from trainmon.config import routes_of
 from trainmon.config.decode import decode
-from trainmon.config.notify import routes_of
 from trainmon.runtime.channels import senders
 
 CHANNELS = """

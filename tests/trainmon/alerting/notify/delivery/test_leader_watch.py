@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainmon.alerting.notify.delivery.election import ASK_EVERY, CHECK_EVERY
 from trainmon.alerting.notify.delivery.leader_watch import GAP, LEASE, Vigil, took_over
 from trainmon.ledger.lease import DutyNote, Holder
-from trainmon.lib.clock import Seconds
+from trainmon.lib import Seconds
 
 NOTE = DutyNote(
     holder=Holder(pid=4711, host="bastion", name="theirs"), program="alerts-only", started_at=0.0, written_at=0.0

@@ -20,9 +20,8 @@ from trainmon.alerting.notify.delivery.leader import QUIET
 from trainmon.alerting.notify.delivery.worker import Ticket
 from trainmon.ledger.lease import LOCK, DutyNote, Holder, Lock, is_locked, ourselves, write_duty
 from trainmon.ledger.ledger import alerts_now, duty_now, give_order
-from trainmon.lib.clock import Instant
-from trainmon.model.alert import AlertsRecalled, AlertsTold, Duty, DutyChanged, Order, Ordered
-from trainmon.model.state import Health, Source, State
+from trainmon.lib import Instant
+from trainmon.model import AlertsRecalled, AlertsTold, Duty, DutyChanged, Health, Order, Ordered, Source, State
 
 ACK = Order(verb="ack", at=time.time(), by="ana", alert="a", via="command")
 

@@ -20,7 +20,7 @@ from trainmon.alerting.notify.delivery.queue import (
     TOGETHER,
     Tray,
 )
-from trainmon.model.alert import Letter, Notice
+from trainmon.model import Letter, Notice
 
 DAY = 86_400.0
 

@@ -15,7 +15,7 @@ from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
 from trainmon.ledger.database import open_to_write
 from trainmon.ledger.ledger import alerts_now
 from trainmon.ledger.transaction import Page, write_page
-from trainmon.model.alert import AlertChanges, AlertsRecalled, Channel, ChannelsChanged, Route
+from trainmon.model import AlertChanges, AlertsRecalled, Channel, ChannelsChanged, Route
 
 NO_ROUTE = "no route to host"
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from tests.trainmon.alerting.notify.delivery.running import program
 from tests.trainmon.alerting.notify.delivery.scene import Phone, Scene, Shifted, fire, opened, plain, until
 from trainmon.alerting.notify.base import Broken
-from trainmon.model.alert import Channel, ChannelsChanged, DutyChanged
+from trainmon.model import Channel, ChannelsChanged, DutyChanged
 
 PATIENCE = 1.0
 

@@ -15,8 +15,7 @@ from tests.trainmon.alerting.notify.delivery.running import Program, program
 from tests.trainmon.alerting.notify.delivery.scene import Phone, Scene, Shifted, fire, opened, plain, until
 from trainmon.alerting.notify.base import Attachment
 from trainmon.ledger.lease import Lock, ourselves
-from trainmon.model.alert import AlertsRecalled, DutyChanged, Notice
-from trainmon.model.state import State
+from trainmon.model import AlertsRecalled, DutyChanged, Notice, State
 
 LEASE = 4.0
 """A tenth of what it is in production."""

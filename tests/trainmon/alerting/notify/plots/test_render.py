@@ -15,8 +15,7 @@ from tests.trainmon.alerting.notify.samples import alert, beat, notice, over
 from trainmon.alerting.notify.plots.child import POINTS, drawn
 from trainmon.alerting.notify.plots.render import POINTS_KEPT, Pictures, Track
 from trainmon.alerting.notify.plots.wire import Drawing, Line
-from trainmon.model.state import Progress, Run, RunSpec, State
-from trainmon.model.wandb import Curve, Sample, Wandb, WandbRun
+from trainmon.model import Curve, Progress, Run, RunSpec, Sample, State, Wandb, WandbRun
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -7,17 +7,23 @@ from typing import Any
 from msgspec.structs import replace
 
 from trainmon.alerting.rules.base import Rule
-from trainmon.engine.reducers.reduce import fold
-from trainmon.model.alert import Alert, Finding
-from trainmon.model.checkpoint import Checkpoint, Checkpoints
-from trainmon.model.disk import Allowance, Forecast, Quota, QuotaSeen
-from trainmon.model.job import Cluster
-from trainmon.model.probe_wire import DiskSample, DiskSamples
-from trainmon.model.state import (
+from trainmon.engine.reducers import fold
+from trainmon.model import (
+    Alert,
+    Allowance,
+    Checkpoint,
+    Checkpoints,
+    Cluster,
     ClustersChanged,
+    DiskSample,
+    DiskSamples,
     DisksChanged,
     Event,
+    Finding,
+    Forecast,
     NodeReading,
+    Quota,
+    QuotaSeen,
     Run,
     RunSpec,
     Source,

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.disks.scene import NOW, TB, Scene, sample, saved
 from trainmon.alerting.rules.disks.forecast import CheckpointsDoNotFit, DiskForecast
-from trainmon.analysis.disks.capacity import checkpoints_that_fit, fit
-from trainmon.model.checkpoint import Checkpoint
-from trainmon.model.disk import Allowance, Basis, Forecast
+from trainmon.analysis.disks import checkpoints_that_fit, fit
+from trainmon.model import Allowance, Basis, Checkpoint, Forecast
 
 FORECAST, FIT = DiskForecast(), CheckpointsDoNotFit()
 HOUR = 3_600.0

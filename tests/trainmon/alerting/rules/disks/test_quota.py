@@ -8,8 +8,7 @@ import pytest
 
 from tests.trainmon.alerting.rules.disks.scene import TB, Scene, alert_of, saved
 from trainmon.alerting.rules.disks.quota import QuotaUsed
-from trainmon.model.disk import Allowance
-from trainmon.model.state import SourceGone
+from trainmon.model import Allowance, SourceGone
 
 QUOTA = QuotaUsed()
 

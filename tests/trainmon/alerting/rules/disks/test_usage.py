@@ -12,7 +12,7 @@ from trainmon.alerting.rules.base import Rule
 from trainmon.alerting.rules.disks.errors import DiskHung, DiskReadOnly
 from trainmon.alerting.rules.disks.usage import DiskFull, InodesFull
 from trainmon.alerting.rules.registry import DISKS, RULES
-from trainmon.model.checkpoint import Checkpoint
+from trainmon.model import Checkpoint
 
 FULL, INODES, HUNG, READ_ONLY = DiskFull(), InodesFull(), DiskHung(), DiskReadOnly()
 NARROW: dict[str, Any] = {"total_bytes": TB, "filesystem": "xfs"}

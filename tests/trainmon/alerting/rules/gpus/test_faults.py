@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.node_scene import NOW, Scene, alert, facts, host, samples, slurm
 from trainmon.alerting.rules.gpus.faults import EccUncorrected, GpuLost, GpuMissing, RowRemap
-from trainmon.model.alert import Finding
-from trainmon.model.probe_wire import GpuSample, GpuSamples, Hello, Xid
+from trainmon.model import Finding, GpuSample, GpuSamples, Hello, Xid
 
 ECC, REMAP, LOST, MISSING = EccUncorrected(), RowRemap(), GpuLost(), GpuMissing()
 RULES = (ECC, REMAP, LOST, MISSING)

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.node_scene import NOW, Scene, facts, samples
 from trainmon.alerting.rules.gpus.thermal import GpuHot, GpuSlowdown, PowerBrake
-from trainmon.model.alert import Finding
-from trainmon.model.state import SourceChanged
+from trainmon.model import Finding, SourceChanged
 
 HOT, SLOW, BRAKE = GpuHot(), GpuSlowdown(), PowerBrake()
 HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, BRAKE_BIT = 0x8, 0x20, 0x40, 0x80

@@ -8,10 +8,7 @@ import pytest
 
 from tests.trainmon.alerting.rules.node_scene import NOW, Scene, facts, host, job, samples, slurm
 from trainmon.alerting.rules.gpus.faults import GpuMissing
-from trainmon.model.alert import Finding
-from trainmon.model.job import SchedulerNode
-from trainmon.model.probe_wire import GpuFactsAll, Hello, Trouble
-from trainmon.model.state import State
+from trainmon.model import Finding, GpuFactsAll, Hello, SchedulerNode, State, Trouble
 
 MISSING = GpuMissing()
 MISMATCH = "NVML: Driver/library version mismatch"

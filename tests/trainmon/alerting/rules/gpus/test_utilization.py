@@ -9,9 +9,17 @@ from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.node_scene import IDLE, NOW, PYTHON, SPEC, Scene, facts, job, samples, slurm
 from trainmon.alerting.rules.gpus.utilization import GpuIdle, GpuLeftover, GpuMemoryFull
-from trainmon.model.alert import Finding
-from trainmon.model.probe_wire import GpuFacts, GpuFactsAll, GpuSample, GpuSamples, Process
-from trainmon.model.state import RunsChanged, SourceGone, State
+from trainmon.model import (
+    Finding,
+    GpuFacts,
+    GpuFactsAll,
+    GpuSample,
+    GpuSamples,
+    Process,
+    RunsChanged,
+    SourceGone,
+    State,
+)
 
 FULL, UNUSED, LEFT = GpuMemoryFull(), GpuIdle(), GpuLeftover()
 

@@ -6,9 +6,7 @@ import pytest
 
 from tests.trainmon.alerting.rules.node_scene import NOW, Scene, facts, samples
 from trainmon.alerting.rules.gpus.xid import XidSeen
-from trainmon.model.alert import Finding
-from trainmon.model.probe_wire import Hello, Xid
-from trainmon.model.state import State
+from trainmon.model import Finding, Hello, State, Xid
 
 RULE = XidSeen()
 

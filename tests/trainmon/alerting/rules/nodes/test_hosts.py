@@ -6,9 +6,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.node_scene import NOW, Scene, host, job, slurm
 from trainmon.alerting.rules.nodes.hosts import ClockSkew, NodeRebooted, NodeUnreachable
-from trainmon.model.alert import Finding
-from trainmon.model.probe_wire import Hello, HostSample
-from trainmon.model.state import SourceGone
+from trainmon.model import Finding, Hello, HostSample, SourceGone
 
 AWAY, REBOOTED, SKEW = NodeUnreachable(), NodeRebooted(), ClockSkew()
 

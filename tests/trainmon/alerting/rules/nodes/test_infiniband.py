@@ -6,9 +6,7 @@ import pytest
 
 from tests.trainmon.alerting.rules.node_scene import NOW, Scene, alert, host, port
 from trainmon.alerting.rules.nodes.infiniband import InfinibandDown, InfinibandFlapping
-from trainmon.model.alert import Finding
-from trainmon.model.probe_wire import InfinibandPort
-from trainmon.model.state import State
+from trainmon.model import Finding, InfinibandPort, State
 
 DOWN, FLAPPING = InfinibandDown(), InfinibandFlapping()
 PORT = "node:n1 mlx5_1/1"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainmon.alerting.rules.node_scene import NOW, TOTAL, Scene, host, samples
 from trainmon.alerting.rules.nodes.memory import MemoryFull, MemoryLeak, OomKill
-from trainmon.model.alert import Finding
+from trainmon.model import Finding
 
 FULL, LEAK, OOM = MemoryFull(), MemoryLeak(), OomKill()
 HOUR = 3_600.0

@@ -8,12 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.node_scene import NOW, Scene, slurm
-from trainmon.alerting.rules.gpus.faults import GpuMissing
+from trainmon.alerting.rules.gpus import GpuMissing
 from trainmon.alerting.rules.nodes.slurm import NodeDrained, SparesFew
-from trainmon.model.alert import Finding
-from trainmon.model.job import Cluster, SchedulerNode
-from trainmon.model.state import ClustersChanged, Source, SourceChanged
-from trainmon.slurm.parse_nodes import read_nodes
+from trainmon.model import Cluster, ClustersChanged, Finding, SchedulerNode, Source, SourceChanged
+from trainmon.slurm import read_nodes
 
 CAPTURED = Path(__file__).parents[4] / "captured" / "slurm-22.05"
 DRAINED, SPARES = NodeDrained(), SparesFew()

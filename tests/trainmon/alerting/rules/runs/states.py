@@ -8,14 +8,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from trainmon.alerting.rules.base import Rule
-from trainmon.engine.reducers.reduce import fold
-from trainmon.model.alert import Alert, Finding
-from trainmon.model.checkpoint import Checkpoint, Checkpoints
-from trainmon.model.job import Job
-from trainmon.model.probe_wire import LogChunk
-from trainmon.model.state import (
+from trainmon.engine.reducers import fold
+from trainmon.model import (
+    Alert,
+    Checkpoint,
+    Checkpoints,
     Event,
+    Finding,
+    Job,
     Log,
+    LogChunk,
     NodeReading,
     Progress,
     Run,
@@ -24,8 +26,10 @@ from trainmon.model.state import (
     Source,
     SourceChanged,
     State,
+    Wandb,
+    WandbRun,
+    WandbSpec,
 )
-from trainmon.model.wandb import Wandb, WandbRun, WandbSpec
 
 NOW = 1_000_000.0
 SPEC = RunSpec(

@@ -7,9 +7,9 @@ import re
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.runs.states import NOW, SPEC, ended, job, state
-from trainmon.actions.planning.plan import offered
+from trainmon.actions.planning import offered
 from trainmon.alerting.rules.runs import advice
-from trainmon.model.state import State
+from trainmon.model import State
 
 VERBS = re.compile(r"trainmon-tui (\w+) llm")
 BARE = replace(SPEC, script=None, save_switch=None, kill_switch=None)

@@ -18,8 +18,8 @@ from tests.trainmon.alerting.rules.runs.states import (
     without,
 )
 from trainmon.alerting.rules.runs.checkpoints import CheckpointOverdue, CheckpointPointer, CheckpointTorn
-from trainmon.analysis.checkpoints.resume import NONE_FOUND
-from trainmon.model.checkpoint import Checkpoints
+from trainmon.analysis.checkpoints import NONE_FOUND
+from trainmon.model import Checkpoints
 
 LATE = state(job(), checkpoints=checkpoints(checkpoint(11_500, 5_500)))
 TORN = checkpoint(12_500, 1_300, state="torn", why="no metadata.json yet")

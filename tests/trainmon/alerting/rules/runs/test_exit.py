@@ -33,14 +33,9 @@ from tests.trainmon.alerting.rules.runs.states import (
 from trainmon.alerting.rules.registry import RUNS
 from trainmon.alerting.rules.runs.crash_loop import Restarted
 from trainmon.alerting.rules.runs.exit import EndedEarly, Finished, RunDead, RunStopped
-from trainmon.analysis.runs.context import Scene
-from trainmon.analysis.runs.status import judge
-from trainmon.engine.reducers.reduce import fold
-from trainmon.model.action import Action, Execute, Record
-from trainmon.model.alert import Finding
-from trainmon.model.job import Job
-from trainmon.model.state import State, Switch
-from trainmon.model.wandb import WandbRun
+from trainmon.analysis.runs import Scene, judge
+from trainmon.engine.reducers import fold
+from trainmon.model import Action, Execute, Finding, Job, Record, State, Switch, WandbRun
 
 DEAD = state(ended(), verdict="dead", why="no job: job 88: its script failed (exit 1) 12m ago, at step 12,880")
 COMPLETED = state(ended("COMPLETED", exit_code="0:0"), verdict="dead", why="job 88: its script ended with status 0")

@@ -23,8 +23,7 @@ from tests.trainmon.alerting.rules.runs.states import (
     without,
 )
 from trainmon.alerting.rules.runs.jobs import NoJobQueued, NotScheduled, TimeLimitNear
-from trainmon.model.state import State
-from trainmon.model.throughput import RunMemory
+from trainmon.model import RunMemory, State
 
 GONE = state(ended("COMPLETED"), verdict="unknown", why="no target step says whether that is all")
 

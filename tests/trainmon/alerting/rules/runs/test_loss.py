@@ -25,8 +25,7 @@ from tests.trainmon.alerting.rules.runs.states import (
     without,
 )
 from trainmon.alerting.rules.runs.loss import LossNan, LossScaleFloor, LossSpike, SkippedSteps
-from trainmon.model.state import State
-from trainmon.model.wandb import LossTrouble
+from trainmon.model import LossTrouble, State
 
 LINE = (
     " iteration {:8d}/   20000 | elapsed time per iteration (ms): 4000.0 | {}loss scale: {} | "

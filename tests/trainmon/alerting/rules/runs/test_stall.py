@@ -27,8 +27,8 @@ from tests.trainmon.alerting.rules.runs.states import (
 )
 from trainmon.alerting.rules.registry import RUNS
 from trainmon.alerting.rules.runs.stall import DataStall, LogUnread, RunHung, RunStalled
-from trainmon.engine.reducers.reduce import fold
-from trainmon.model.state import Gpu, JobsSeen, Node, Progress, SourceChanged, State
+from trainmon.engine.reducers import fold
+from trainmon.model import Gpu, JobsSeen, Node, Progress, SourceChanged, State
 
 QUIET = replace(PROGRESS, at=NOW - 3_600)
 HUNG = state(

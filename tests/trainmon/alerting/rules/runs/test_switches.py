@@ -22,8 +22,7 @@ from tests.trainmon.alerting.rules.runs.states import (
     without,
 )
 from trainmon.alerting.rules.runs.switches import KillSwitchLeft, SaveSwitchIgnored
-from trainmon.model.action import Action, Record, Remove
-from trainmon.model.state import Switch
+from trainmon.model import Action, Record, Remove, Switch
 
 ARMED = Switch(path="/fsx/kill", exists=True, armed_at=NOW - 3_600, by="ann", why="ann: enough")
 SAVE = Switch(path="/fsx/save", exists=True, armed_at=NOW - 1_200, by="ann")

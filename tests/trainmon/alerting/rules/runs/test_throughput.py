@@ -25,10 +25,8 @@ from tests.trainmon.alerting.rules.runs.states import (
     without,
 )
 from trainmon.alerting.rules.runs.throughput import SlowThroughput, Straggler
-from trainmon.engine.reducers.reduce import fold
-from trainmon.model.probe_wire import GpuSample, GpuSamples, Process
-from trainmon.model.state import Gpu, Node, NodeReading, Run, State
-from trainmon.model.throughput import GpuPace, Pace, RunMemory
+from trainmon.engine.reducers import fold
+from trainmon.model import Gpu, GpuPace, GpuSample, GpuSamples, Node, NodeReading, Pace, Process, Run, RunMemory, State
 
 USUAL = Pace(measure="tokens/s", nodes=2, recent=(1.6e6,) * 10, usual=(1.6e6,) * 60, usual_rate=1.6e6, closed_at=NOW)
 SLOW = replace(USUAL, recent=(1.6e6,) * 5 + (1.2e6, 1.19e6, 1.2e6, 1.21e6, 1.2e6))

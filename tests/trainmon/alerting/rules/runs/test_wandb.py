@@ -15,7 +15,7 @@ from tests.trainmon.alerting.rules.runs.states import (
     without,
 )
 from trainmon.alerting.rules.runs.wandb import WandbHeartbeatLost, WandbSeveralActive
-from trainmon.model.wandb import WandbRun
+from trainmon.model import WandbRun
 
 RUNS = tuple(
     WandbRun(

@@ -15,7 +15,7 @@ from paramiko import Ed25519Key
 
 from tests.lab.factors import FactorServer, Script
 from tests.lab.sshd import Sshd, keygen, program, sign, until
-from trainmon.lib.errors import LoginNeeded, LoginRefused
+from trainmon.lib import LoginNeeded, LoginRefused
 from trainmon.transport.event_loop import Reader
 from trainmon.transport.ssh.auth.login import Ask
 from trainmon.transport.ssh.client import Dialer, SshShell

@@ -1,0 +1,1 @@
+"""Channels of the apprise library, run in a child process."""

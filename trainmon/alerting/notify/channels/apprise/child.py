@@ -19,9 +19,7 @@ import msgspec
 from trainmon.alerting.notify.channels.apprise.wire import Answer, Outcome, Question
 from trainmon.alerting.notify.channels.http import COME_AGAIN
 from trainmon.alerting.notify.message import fit
-from trainmon.lib.clock import Seconds
-from trainmon.lib.redact import MASK, scrub
-from trainmon.lib.text import clean
+from trainmon.lib import MASK, Seconds, clean, scrub
 
 ERROR = re.compile(r"\berror=(\d{3,5})\b")
 """A status of HTTP, or a code of the service's own: ntfy's begin with a status, Twilio's (20003) do not."""

@@ -19,12 +19,10 @@ from trainmon.alerting.notify.base import Attachment, Broken, Message, Retry, Se
 from trainmon.alerting.notify.channels.apprise.wire import Answer, Incident, Question
 from trainmon.alerting.notify.channels.webhook import fingerprint
 from trainmon.alerting.notify.message import is_good_news, printable
+from trainmon.lib import Seconds, clean, scrub
 from trainmon.lib.child_process import Children
-from trainmon.lib.clock import Seconds
 from trainmon.lib.deadline import Overdue
-from trainmon.lib.redact import scrub
-from trainmon.lib.text import clean
-from trainmon.model.alert import Alert, Channel
+from trainmon.model import Alert, Channel
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.lib.clock import Seconds
+from trainmon.lib import Seconds
 
 Outcome = Literal["sent", "retry", "broken"]
 

@@ -19,7 +19,7 @@ from tests.trainmon.alerting.notify.samples import alert, message, notice, over
 from trainmon.alerting.notify.base import Attachment, Broken, Retry, Sent
 from trainmon.alerting.notify.channels.apprise.child import masked, message_id
 from trainmon.alerting.notify.channels.apprise.sender import CHILD, Apprise, later, pages
-from trainmon.model.alert import Channel
+from trainmon.model import Channel
 
 
 def apprise(url: str, **settings: Any) -> Apprise:

@@ -13,7 +13,7 @@ from tests.lab.webhook_receiver import WebhookReceiver
 from tests.trainmon.alerting.notify.samples import NOW, alert, beat, message, notice, over
 from trainmon.alerting.notify.base import Attachment, Broken, Retry
 from trainmon.alerting.notify.channels.apprise.sender import Apprise
-from trainmon.model.alert import Channel
+from trainmon.model import Channel
 
 PLACES = (
     "import sys, runpy\n"
