@@ -8,22 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainmon.config import ClusterSettings, ConnectSettings
-from trainmon.transport.event_loop import Reader
+from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import Shell
 
 if TYPE_CHECKING:
     from trainmon.transport.ssh.client import Dialer
 import socket
 
-__all__ = ["Ask", "Dialling", "here", "is_here"]
+__all__ = ["Ask", "Connections", "here", "is_here"]
 
 Ask = Callable[[str, str, str, tuple[tuple[str, bool], ...]], tuple[str, ...] | None]
 
 
-class Dialling:
+class Connections:
     """One Dialer a cluster, made (and paramiko imported) when its first host is dialled."""
 
-    def __init__(self, reader: Reader, connect: ConnectSettings, ask: Ask | None, ssh_config: Path | None) -> None:
+    def __init__(self, reader: EventLoop, connect: ConnectSettings, ask: Ask | None, ssh_config: Path | None) -> None:
         self._reader = reader
         self._connect = connect
         self._ask = ask

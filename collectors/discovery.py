@@ -21,7 +21,7 @@ NODES_AT_MOST = 2_000
 """Nodes that are followed of one cluster; each is a connection."""
 
 
-class Following:
+class RunDiscovery:
     """The runs as the queues of all clusters show them, and the jobs that this is told from."""
 
     def __init__(self, settings: Settings) -> None:

@@ -12,18 +12,18 @@ from functools import partial
 from pathlib import Path
 
 from collectors.assignment import Plan, lent, merged, place
-from collectors.connections import Ask, Dialling, here, is_here
-from collectors.discovery import Following
-from collectors.nodes.collector import Watch
-from collectors.quota.collector import Quotas
+from collectors.connections import Ask, Connections, here, is_here
+from collectors.discovery import RunDiscovery
+from collectors.nodes.collector import NodeCollector
+from collectors.quota.collector import QuotaCollector
 from collectors.slurm.collector import Poller
-from collectors.slurm.pollers import MakeQueue, Queues
+from collectors.slurm.pollers import MakeQueue, SlurmPollers
 from collectors.targets import disks_changed, known, plan
 from trainmon.config import ClusterSettings, Settings
 from trainmon.lib import Clock, HostUnreachable, Seconds, SystemClock
 from trainmon.model import ClustersChanged, Event, Job, RunsChanged, SourceGone, Spec
-from trainmon.transport.event_loop import Reader, raise_descriptor_limit
-from trainmon.transport.local import Local
+from trainmon.transport.event_loop import EventLoop, raise_descriptor_limit
+from trainmon.transport.local import LocalShell
 from trainmon.transport.shell import Shell
 
 log = logging.getLogger(__name__)
@@ -56,23 +56,23 @@ class Supervisor:
     ) -> None:
         self._submit = submit
         self._clock = clock or SystemClock()
-        self._reader = Reader()
-        self._local = Local(self._reader, host=here())
+        self._reader = EventLoop()
+        self._local = LocalShell(self._reader, host=here())
         self._settings = settings
-        self._following = Following(settings)
+        self._following = RunDiscovery(settings)
         self._plans: tuple[Plan, ...] = ()
         self._dialling = {
-            cluster.name: Dialling(self._reader, cluster.connect, ask, ssh_config) for cluster in settings.clusters
+            cluster.name: Connections(self._reader, cluster.connect, ask, ssh_config) for cluster in settings.clusters
         }
-        self._queues = Queues(settings, self._shell_of_cluster, submit, self._clock, self._seen, make_queue)
+        self._queues = SlurmPollers(settings, self._shell_of_cluster, submit, self._clock, self._seen, make_queue)
         self._specs: dict[str, Spec] = {}
         """What every host looks at now."""
         self._lent: dict[str, Spec] = {}
         """What of it in the place of another host."""
-        self._quotas = Quotas(settings, self._who_sees, self.shell_of, submit, self._clock)
+        self._quotas = QuotaCollector(settings, self._who_sees, self.shell_of, submit, self._clock)
         self._changing = threading.Lock()
         """Held while the hosts that are watched change: the queues of several clusters may speak at once."""
-        self._watches: dict[str, Watch] = {}
+        self._watches: dict[str, NodeCollector] = {}
         """Replaced as a whole, never changed: other threads read it."""
         self._left: dict[str, Seconds] = {}
         """Since when a host is watched for no job any more."""
@@ -176,7 +176,7 @@ class Supervisor:
             self._place()
 
     @staticmethod
-    def _tick(watch: Watch) -> None:
+    def _tick(watch: NodeCollector) -> None:
         try:
             watch.tick()
         except Exception:  # such as no more threads: this host waits for its next tick, the others go on
@@ -272,11 +272,11 @@ class Supervisor:
         self._left = {host: self._left.get(host, now) for host in watches.keys() - wanted}
         self._watches, self._plans = watches, plans
 
-    def _watch(self, cluster: ClusterSettings, host: str, is_node: bool) -> Watch:
+    def _watch(self, cluster: ClusterSettings, host: str, is_node: bool) -> NodeCollector:
         local = is_here(cluster, host)
-        dial = partial(Local, self._reader) if local else partial(self._dialling[cluster.name].dial, host)
+        dial = partial(LocalShell, self._reader) if local else partial(self._dialling[cluster.name].dial, host)
         python = sys.executable if local else cluster.python
-        watch = Watch(host, cluster.name, dial, self._submit, self._clock, python=python)
+        watch = NodeCollector(host, cluster.name, dial, self._submit, self._clock, python=python)
         watch.is_dialled = not local
         watch.wake = self._wake.set
         if is_node and host != cluster.login and not local:

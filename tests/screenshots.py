@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from collectors.demo import Demo
 from collectors.demo.channels import ROUTES, channels
 from tests.tui.screen_text import settled
-from trainmon.alerting.manager import Alerting
+from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.pipeline import Routing
 from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
@@ -24,13 +24,13 @@ from trainmon.model import (
     ChannelsChanged,
     Delivered,
     Delivery,
-    Duty,
-    DutyChanged,
     Event,
+    Leadership,
+    LeadershipChanged,
     Recalled,
     State,
 )
-from trainmon.runtime.backend import Joined
+from trainmon.runtime.backend import DashboardBackend
 from tui.app import Dashboard
 
 FOLDER = Path(__file__).parent.parent / "screenshots"
@@ -94,18 +94,18 @@ class Postman:
 def beginning() -> tuple[Event, ...]:
     """This program has the duty of telling people, by the demo's channels."""
     health = tuple(replace(channel.health, state="ok") for channel in channels())
-    duty = Duty(holder="us", where="here", since=STARTED)
-    return (DutyChanged(duty), AlertsRecalled(Recalled()), ChannelsChanged(health))
+    duty = Leadership(holder="us", where="here", since=STARTED)
+    return (LeadershipChanged(duty), AlertsRecalled(Recalled()), ChannelsChanged(health))
 
 
-class Played(Joined):
+class Played(DashboardBackend):
     """A demo that has gone on for a while, and stands still."""
 
     def __init__(self, directory: Path, after: Seconds) -> None:
         self.clock = HandClock()
         said: list[Event] = [*beginning()]
         rules = tuple(rule() for rule in RULES)
-        alerting = Alerting(rules, Routing(routes=ROUTES), Postman(said.append), clock=self.clock)
+        alerting = AlertManager(rules, Routing(routes=ROUTES), Postman(said.append), clock=self.clock)
         super().__init__(Engine(self.clock, demo=True, alerting=alerting))
         self._demo = Demo(said.append, clock=self.clock, directory=directory)
         while self.clock.passed < after:

@@ -23,12 +23,12 @@ from trainmon.model import Prompt, Source, State
 from tui.backend import Backend
 from tui.keys import bindings
 from tui.modals import Ask, Palette, Pick
-from tui.screens import Help, MainScreen, Shown, screen_for
-from tui.services.actions import Acting
-from tui.services.alert_actions import Alarming
+from tui.screens import Help, MainScreen, StateScreen, screen_for
+from tui.services.actions import ActionService
+from tui.services.alert_actions import AlertActionService
 from tui.services.hangup import on_hang_up
-from tui.services.state_feed import Mailbox, wait_before_paint
-from tui.services.toasts import Called, Messages
+from tui.services.state_feed import StateFeed, wait_before_paint
+from tui.services.toasts import Called, Toasts
 from tui.style import DARK, THEMES, Ascii, defaults, fitting, wants_ascii
 from tui.views import commands
 from tui.widgets import Link
@@ -60,14 +60,14 @@ class Dashboard(App[None], inherit_bindings=False):
         super().__init__()
         self.backend = backend
         self.clock = clock or SystemClock()
-        self.acting = Acting(self, backend, self.clock)
-        self.alarming = Alarming(self, backend, self.clock)
-        self.messages = Messages(self)
+        self.acting = ActionService(self, backend, self.clock)
+        self.alarming = AlertActionService(self, backend, self.clock)
+        self.messages = Toasts(self)
         self.shown: State | None = None
         self.main = MainScreen(backend)
         self.animation_level = "none"
         self._latest: State | None = None
-        self._mailbox = Mailbox(lambda: self.post_message(Published()))
+        self._mailbox = StateFeed(lambda: self.post_message(Published()))
         self._painted_at: float | None = None
         self._key_at, self._heard_at = -inf, self.clock.monotonic()
         self._paint_planned = self._paused = False
@@ -126,17 +126,17 @@ class Dashboard(App[None], inherit_bindings=False):
             for screen in self._in_sight():
                 self.show_on(screen)
 
-    def _in_sight(self) -> list[Shown]:
+    def _in_sight(self) -> list[StateScreen]:
         """The screen, and those seen through modal ones over it."""
         found = []
         for screen in reversed(self.screen_stack):
-            if isinstance(screen, Shown):
+            if isinstance(screen, StateScreen):
                 found.append(screen)
             if not screen.is_modal:
                 break
         return found
 
-    def show_on(self, screen: Shown) -> None:
+    def show_on(self, screen: StateScreen) -> None:
         if self.shown is not None and screen.is_mounted:
             screen.header.paused = self._paused
             screen.foot.grey(read_only=self.shown.read_only)
@@ -166,7 +166,7 @@ class Dashboard(App[None], inherit_bindings=False):
         Textual hands a key to what has the focus and hears of it again when it comes back unused: of keys that arrive
         in one packet, `/` and a name, the name would go to the pane and not to the line that `/` opens.
         """
-        if isinstance(self.focused, Input) or not isinstance(self.screen, Shown):
+        if isinstance(self.focused, Input) or not isinstance(self.screen, StateScreen):
             return False
         return await self._check_bindings(event.key)
 
@@ -241,7 +241,7 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def place_of(self, screen: Screen[Any]) -> str:
         """What the key table calls the place where this screen's keys are heard."""
-        return screen.foot.place if isinstance(screen, Shown) else getattr(screen, "PLACE", "help")
+        return screen.foot.place if isinstance(screen, StateScreen) else getattr(screen, "PLACE", "help")
 
     # ---- what has a name ----
 
@@ -255,7 +255,7 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def go_to_pane(self, number: str) -> None:
         """Show a pane of the main screen, whatever other screen is in the way."""
-        while isinstance(self.screen, Shown) and self.screen is not self.main:
+        while isinstance(self.screen, StateScreen) and self.screen is not self.main:
             self.pop_screen()
         if self.main.current != number:
             self.main.action_pane(number)

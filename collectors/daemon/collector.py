@@ -28,7 +28,16 @@ from trainmon.lib import (
     TrainmonError,
     clean,
 )
-from trainmon.model import AlertsTold, Duty, DutyChanged, Event, Order, Ordered, Source, SourceChanged
+from trainmon.model import (
+    AlertRequest,
+    AlertRequested,
+    AlertsReported,
+    Event,
+    Leadership,
+    LeadershipChanged,
+    Source,
+    SourceChanged,
+)
 from trainmon.transport.shell import Completed, Shell
 
 log = logging.getLogger(__name__)
@@ -80,7 +89,7 @@ class DaemonWatch:
         self._shell: Shell | None = None
         self._through_login = False
         """Whether it is only found by a login shell."""
-        self._orders: deque[Order] = deque(maxlen=256)
+        self._orders: deque[AlertRequest] = deque(maxlen=256)
         self._asked, self._answered = 0, 0
         """Numbers of the question that was begun, and of the last that is answered."""
         self._done = threading.Condition()
@@ -102,7 +111,9 @@ class DaemonWatch:
 
     def start(self) -> None:
         self._tell(phase="connecting")
-        self._submit(DutyChanged(Duty(holder="daemon", where=self.host, words=f"{self.host} has not answered yet")))
+        self._submit(
+            LeadershipChanged(Leadership(holder="daemon", where=self.host, words=f"{self.host} has not answered yet"))
+        )
         self._thread.start()
 
     def stop(self) -> None:
@@ -113,7 +124,7 @@ class DaemonWatch:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(0.3)
 
-    def order(self, order: Order) -> None:
+    def order(self, order: AlertRequest) -> None:
         """Have what a person said carried out there; what came of it is told in State.duty."""
         self._orders.append(order)
         self._wake.set()
@@ -250,7 +261,7 @@ class DaemonWatch:
         duty = status.duty
         at = status.at if duty.last_tick_at is None else duty.last_tick_at
         self._on_duty(at, duty.words, duty.started_at)
-        self._submit(AlertsTold((*status.alerts, *status.ended), status.silences, status.channels, at))
+        self._submit(AlertsReported((*status.alerts, *status.ended), status.silences, status.channels, at))
 
     def _nobody(self, status: Status) -> None:
         """It answers, and nobody watches there, or what watches hangs: that is no restart, and has lasted already."""
@@ -281,18 +292,18 @@ class DaemonWatch:
         silent = self._clock.monotonic() - self._heard
         if self.is_on_duty is None and self._is_shown and silent >= self._every:
             self._is_shown = False
-            self._submit(DutyChanged(Duty(where=self.host, words=clean(f"{self.host}: {self._why}", 300))))
+            self._submit(LeadershipChanged(Leadership(where=self.host, words=clean(f"{self.host}: {self._why}", 300))))
         if self.is_on_duty is not False and silent >= self._patience:
             self.is_on_duty = False
             self._gives(self._why)
 
     def _on_duty(self, at: Instant, words: str | None, since: Instant | None = None) -> None:
         words = None if words is None else clean(words, 300)
-        self._submit(DutyChanged(Duty(holder="daemon", where=self.host, at=at, words=words, since=since)))
+        self._submit(LeadershipChanged(Leadership(holder="daemon", where=self.host, at=at, words=words, since=since)))
 
     # ---- what is said to it ------------------------------------------------------------------------------------------
 
-    def _carry_out(self, order: Order) -> None:
+    def _carry_out(self, order: AlertRequest) -> None:
         argv = argv_of(order)
         if argv is None:
             return
@@ -308,7 +319,7 @@ class DaemonWatch:
                 self._on_duty(self._seen_at(), f"{argv[0]} did not reach {self.host}: {why}")
                 self._next = self._clock.monotonic() + SOON  # long enough to be read
             else:
-                self._submit(Ordered(order))
+                self._submit(AlertRequested(order))
         else:
             self._next = self._clock.monotonic()
 

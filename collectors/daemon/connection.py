@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from collectors.connections import Ask, Dialling
+from collectors.connections import Ask, Connections
 from trainmon.config import ConnectSettings
 from trainmon.lib import Seconds
-from trainmon.transport.event_loop import Reader
+from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import Completed, Shell, Sink, Stream
 
 
@@ -21,8 +21,8 @@ class DaemonLine:
     ) -> None:
         self._host = host
         self._watched = watched
-        self._reader = Reader()
-        self._dialling = Dialling(self._reader, ConnectSettings(), ask, ssh_config)
+        self._reader = EventLoop()
+        self._dialling = Connections(self._reader, ConnectSettings(), ask, ssh_config)
         self._is_read = False
 
     def shell(self) -> Shell:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from trainmon.engine.snapshot_alerts import Status
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Order
+from trainmon.model import AlertRequest
 
 TIMES = frozenset(
     {"since", "found_at", "fired_at", "clear_since", "resolved_at", "acknowledged_at", "muted_until", "told_at",
@@ -20,7 +20,7 @@ TIMES = frozenset(
 Found = TypeVar("Found", bound=msgspec.Struct)
 
 
-def argv_of(order: Order) -> tuple[str, ...] | None:
+def argv_of(order: AlertRequest) -> tuple[str, ...] | None:
     """`ack --by=ana --why=… -- 3f2a91bc`: the same, said there. None for what means this machine alone."""
     said = (f"--by={order.by}", *((f"--why={order.why}",) if order.why else ()))
     match order.verb:

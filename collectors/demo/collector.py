@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from collectors.demo.model.inventory import CLUSTER, NODES, READER
-from collectors.demo.nodes import Watch
+from collectors.demo.nodes import DemoNodeCollector
 from collectors.demo.shell import LFS, DemoShell, Hands
 from collectors.demo.slurm.scheduler import USERS, Scheduler
 from collectors.demo.stories import Script
@@ -19,7 +19,7 @@ from collectors.demo.world.world import World
 from collectors.quota.collector import Asker
 from collectors.quota.command import Wanted
 from collectors.slurm.collector import Poller, Watched
-from collectors.wandb.collector import Watcher
+from collectors.wandb.collector import WandbCollector
 from trainmon.analysis.log_formats import KEEP
 from trainmon.lib import Clock, HostUnreachable, Instant, Seconds, SystemClock, TrainmonError
 from trainmon.model import Event, Source, SourceChanged, SourceGone
@@ -81,8 +81,8 @@ class Demo:
             self._clock,
         )
         self._quota = Asker(QUOTA, lambda: (READER,), self.shell_of, submit, self._clock)
-        self._watch: Watch | None = None
-        self._wandb: Watcher | None = None
+        self._watch: DemoNodeCollector | None = None
+        self._wandb: WandbCollector | None = None
         self._began = self._at = 0.0
         self._requests: deque[str | None] = deque(maxlen=64)
         self._wake = threading.Event()
@@ -155,7 +155,7 @@ class Demo:
             self._world = self._make(now)
             self._began = self._at = monotonic
         if self._watch is None:
-            self._watch = Watch(self._world, self._submit, monotonic, self._seed, self._keep)
+            self._watch = DemoNodeCollector(self._world, self._submit, monotonic, self._seed, self._keep)
         passed, self._at = monotonic - self._at, monotonic
         with self._holding:
             begun = self._world.advance(min(passed, LONGEST) * self._speed, now)
@@ -184,7 +184,7 @@ class Demo:
     def _look_at_wandb(self, world: World) -> None:
         """Ask W&B as the dashboard does."""
         if self._wandb is None:
-            self._wandb = Watcher(
+            self._wandb = WandbCollector(
                 world.runs, WANDB_EVERY, self._submit, self._clock, client=lambda: world.wandb, login=lambda: LOGIN,
                 samples=world.directory / SAMPLES,
             )  # fmt: skip

@@ -34,7 +34,7 @@ class Pace:
         self.disks = at
 
 
-class Watch:
+class DemoNodeCollector:
     """Watches a world. `step` submits all that is to be said now."""
 
     def __init__(self, world: World, submit: Callable[[Event], None], at: Seconds, seed: int, keep: str) -> None:

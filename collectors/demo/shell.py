@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 
 from collectors.demo.slurm.scheduler import Scheduler
 from trainmon.lib import Seconds
-from trainmon.transport.event_loop import Reader
-from trainmon.transport.local import Local
+from trainmon.transport.event_loop import EventLoop
+from trainmon.transport.local import LocalShell
 from trainmon.transport.shell import Completed, Sink, Stream
 
 LOGIN = ("bash", "-lc", 'exec "$@"', "bash")
@@ -22,16 +22,16 @@ class Hands:
     """This machine, where the demo's files are. Its thread begins with the first command."""
 
     def __init__(self) -> None:
-        self._reader: Reader | None = None
-        self._local: Local | None = None
+        self._reader: EventLoop | None = None
+        self._local: LocalShell | None = None
         self._lock = threading.Lock()
 
-    def local(self) -> Local:
+    def local(self) -> LocalShell:
         with self._lock:
             if self._local is None:
-                self._reader = Reader()
+                self._reader = EventLoop()
                 self._reader.start()
-                self._local = Local(self._reader)
+                self._local = LocalShell(self._reader)
             return self._local
 
     def close(self) -> None:

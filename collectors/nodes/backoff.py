@@ -26,7 +26,7 @@ class Told(NamedTuple):
     hint: str | None
 
 
-class Losses:
+class Backoff:
     """Of one host: what its refusals and losses were, weighed with the word of its queue."""
 
     def __init__(self, clock: Clock) -> None:

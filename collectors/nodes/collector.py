@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from collectors.assignment import asked_for
-from collectors.nodes.backoff import Losses, is_for_want_of_a_job
+from collectors.nodes.backoff import Backoff, is_for_want_of_a_job
 from collectors.nodes.stream import Feed
 from collectors.probe import bundle
 from trainmon.lib import Clock, HostUnreachable, LoginNeeded, LoginRefused, Seconds, TrainmonError
@@ -45,7 +45,7 @@ SETTLED = 60.0
 Dial = Callable[[], Shell]
 
 
-class Watch:
+class NodeCollector:
     """Keeps one host's probe running. Its methods are called on the supervisor's thread and return at once."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Watch:
         self.is_awaited = True
         """Whether it is being connected for the first time, and nobody knows yet whether it answers."""
         self.wake: Callable[[], None] = lambda: None
-        self.losses = Losses(clock)
+        self.losses = Backoff(clock)
         self._dial = dial
         self._submit = submit
         self._clock = clock

@@ -194,7 +194,7 @@ class Asker:
             self._submit(SourceChanged(source))
 
 
-class Quotas:
+class QuotaCollector:
     """All of them. `hosts` tells who of a cluster looks at a path now."""
 
     def __init__(

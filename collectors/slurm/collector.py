@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal
 
-from collectors.slurm.poll import Queue, Seen, Watched
-from collectors.slurm.rate_limit import FLOOR, REFRESH, Pace
+from collectors.slurm.poll import PolledQueue, Seen, Watched
+from collectors.slurm.rate_limit import FLOOR, REFRESH, RateLimit
 from trainmon.lib import Clock, HostUnreachable, Seconds, TrainmonError
 from trainmon.model import ClustersChanged, Event, Source, SourceChanged
 from trainmon.slurm import errors
@@ -42,8 +42,8 @@ class Poller:
         self._client_of = client_of
         self._submit = submit
         self._clock = clock
-        self._queue = Queue(watched, submit, clock, seen)
-        self._pace = Pace(watched.every)
+        self._queue = PolledQueue(watched, submit, clock, seen)
+        self._pace = RateLimit(watched.every)
         self._client: Client | None = None
         self._requests: deque[str] = deque(maxlen=64)
         self._looked_at: dict[str, Seconds] = {}

@@ -44,7 +44,7 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the config needs Slurm; otherwise a host without it is no fault."""
 
 
-class Queue:
+class PolledQueue:
     """What was last seen of one cluster's queue, and what is still to be asked."""
 
     def __init__(self, watched: Watched, submit: Callable[[Event], None], clock: Clock, seen: Seen) -> None:

@@ -36,7 +36,7 @@ class Queue(Protocol):
 MakeQueue = Callable[[Watched, Callable[[], Client], Submit, Clock, Callable[[tuple[Job, ...], str], None]], Queue]
 
 
-class Queues:
+class SlurmPollers:
     """All of them, by cluster. `seen` is told of every look: the cluster, its jobs, who we are there."""
 
     def __init__(

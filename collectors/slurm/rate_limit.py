@@ -23,7 +23,7 @@ UNREACHED: Seconds = 2.0
 """Until it is looked again whether its host is connected, which asks nobody."""
 
 
-class Pace:
+class RateLimit:
     """When the next look is due."""
 
     def __init__(self, every: Seconds) -> None:

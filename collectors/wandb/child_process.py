@@ -33,7 +33,7 @@ from collectors.wandb.wire import (
     line,
 )
 from trainmon.lib import Seconds, TrainmonError, clean, scrub
-from trainmon.transport.event_loop import Reader
+from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.local import LocalStream
 
 log = logging.getLogger(__name__)
@@ -94,8 +94,8 @@ class Client:
         self.within = within
         """So long one answer may take."""
         self._changing = threading.Lock()
-        self._reader: Reader | None = None
-        self._talk: Talk | None = None
+        self._reader: EventLoop | None = None
+        self._talk: ChildSession | None = None
         self._closed = False
         self._asked = 0
 
@@ -112,7 +112,7 @@ class Client:
             raise WandbFailed(f"W&B's child answered {type(told).__name__} to {type(asked).__name__}", kind="sdk")
         return told
 
-    def _begun(self) -> Talk:
+    def _begun(self) -> ChildSession:
         """The child that runs, or a new one."""
         with self._changing:
             if self._closed:
@@ -121,9 +121,9 @@ class Client:
                 self._talk = self._start()
             return self._talk
 
-    def _start(self) -> Talk:
+    def _start(self) -> ChildSession:
         if self._reader is None:
-            self._reader = Reader()
+            self._reader = EventLoop()
             self._reader.start()
         pipe = subprocess.PIPE
         try:
@@ -132,7 +132,7 @@ class Client:
             )
         except (OSError, ValueError) as error:
             raise WandbFailed(f"W&B's child cannot be started: {error}", kind="gone") from error
-        talk = Talk(self._reader, process)
+        talk = ChildSession(self._reader, process)
         if self._closed:  # meanwhile: nobody has waited for it
             talk.kill()
             raise WandbFailed("W&B is asked no more", kind="gone")
@@ -151,10 +151,10 @@ class Client:
             reader.stop()
 
 
-class Talk:
+class ChildSession:
     """One child from its start to its end: the Sink of its stream."""
 
-    def __init__(self, reader: Reader, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, reader: EventLoop, process: subprocess.Popen[bytes]) -> None:
         self._heard: queue.SimpleQueue[AnyAnswer | None] = queue.SimpleQueue()
         """What it answered; None once it is over."""
         self._rest = bytearray()

@@ -15,7 +15,7 @@ from typing import Literal
 
 from collectors.wandb.child_process import Asking, Client, WandbFailed
 from collectors.wandb.login import Login, find
-from collectors.wandb.rate_limit import Pace
+from collectors.wandb.rate_limit import RateLimit
 from collectors.wandb.run import Errand, Followed, Reading
 from collectors.wandb.samples import make_private, place_of, remove_others, save
 from collectors.wandb.wire import Facts, Fetched, Grown, Lines, Listed, ReadConsole, ReadFacts, ReadHistory
@@ -34,7 +34,7 @@ not take."""
 Phase = Literal["waiting", "up", "retrying"]
 
 
-class Watcher:
+class WandbCollector:
     """Asks W&B of all runs that name a project, one question at a time."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Watcher:
         self._samples = samples
         self._client: Asking | None = None
         self._changing = threading.Lock()
-        self._pace = Pace(every)
+        self._pace = RateLimit(every)
         self._runs: dict[str, Followed] = {}
         self._sources: dict[str, Source] = {}
         self._wanted: tuple[RunSpec, ...] | None = runs

@@ -12,7 +12,7 @@ REST: Seconds = 1.0
 """At least so long between two rounds, however long one takes; and between two errands."""
 
 
-class Pace:
+class RateLimit:
     """When the next round of questions is due. A round asks of every run of ours, one question at a time."""
 
     def __init__(self, every: Seconds) -> None:

@@ -17,12 +17,12 @@ from pathlib import Path
 from collectors.demo import Demo
 from collectors.demo.stories import Act, Script
 from tests.trainmon.alerting.stories.story import FakeClock, Kept
-from trainmon.alerting.manager import Alerting
+from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.pipeline import HeartbeatSpec, Routing
 from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
 from trainmon.lib import Seconds
-from trainmon.model import Alert, AlertsRecalled, Duty, DutyChanged, Event, Notice, Recalled, Route, State
+from trainmon.model import Alert, AlertsRecalled, Event, Leadership, LeadershipChanged, Notice, Recalled, Route, State
 
 HOURS = 24.0
 TICK = 2.0
@@ -45,11 +45,11 @@ class CalmDay:
     def __init__(self, directory: Path) -> None:
         self.clock = FakeClock()
         self.kept = Kept()
-        self._events: list[Event] = [DutyChanged(Duty(holder="us")), AlertsRecalled(Recalled())]
+        self._events: list[Event] = [LeadershipChanged(Leadership(holder="us")), AlertsRecalled(Recalled())]
         routing = Routing(routes=(Route(channel="phone", severity="info"),))
         spec = HeartbeatSpec(test_every=None, start=False)
         rules = tuple(rule() for rule in RULES)
-        alerting = Alerting(rules, routing, self.kept, heartbeat=spec, clock=self.clock)
+        alerting = AlertManager(rules, routing, self.kept, heartbeat=spec, clock=self.clock)
         self.engine = Engine(self.clock, demo=True, alerting=alerting)
         self._demo = Demo(self._events.append, clock=self.clock, directory=directory / "demo", script=Nothing())
         self.seen: dict[str, Alert] = {}

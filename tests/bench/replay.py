@@ -10,15 +10,15 @@ import threading
 import time
 from collections.abc import Sequence
 
-from collectors.nodes.collector import Watch
+from collectors.nodes.collector import NodeCollector
 from tests.bench.recording import Recording, cluster
-from trainmon.alerting.manager import Alerting
+from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.pipeline import Routing
 from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
 from trainmon.lib import Seconds, SystemClock
 from trainmon.model import Gpu, Spec
-from trainmon.runtime.backend import Joined
+from trainmon.runtime.backend import DashboardBackend
 from trainmon.transport.shell import Completed, Sink
 
 PERIOD = 2.0
@@ -47,17 +47,17 @@ class Recorded:
         self.sink = None
 
 
-class Replay(Joined):
+class Replay(DashboardBackend):
     """An engine fed with all nodes of a cluster, spread over each period."""
 
     def __init__(self, nodes: int, change: float) -> None:
-        alerting = Alerting(tuple(rule() for rule in RULES), Routing(), None)
+        alerting = AlertManager(tuple(rule() for rule in RULES), Routing(), None)
         super().__init__(Engine(alerting=alerting))
         submit = self.engine.submit
         self.shells = [(Recorded(tape.name), tape) for tape in cluster(nodes, change)]
         clock = SystemClock()
         self.watches = [
-            Watch(tape.name, "bench", lambda shell=shell: shell, submit, clock, python="python3")
+            NodeCollector(tape.name, "bench", lambda shell=shell: shell, submit, clock, python="python3")
             for shell, tape in self.shells
         ]
         self.stopping = threading.Event()

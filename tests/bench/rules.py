@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from tests.trainmon.alerting.stories.story import BEGIN, FakeClock, Kept
-from trainmon.alerting.manager import Alerting
+from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.pipeline import Routing
 from trainmon.alerting.rules import RULES, Rule
 from trainmon.alerting.rules.evaluate import evaluate
@@ -20,14 +20,14 @@ from trainmon.engine.engine import Engine
 from trainmon.lib import Instant
 from trainmon.model import (
     AlertsRecalled,
-    Duty,
-    DutyChanged,
     GpuFacts,
     GpuFactsAll,
     GpuSample,
     GpuSamples,
     HostSample,
     InfinibandPort,
+    Leadership,
+    LeadershipChanged,
     NodeReading,
     Process,
     Recalled,
@@ -102,8 +102,8 @@ def measure(title: str, state: State) -> float:
     taken = timed(lambda: evaluate(rules, state, state.at))
     found = Counter(finding.rule for finding in evaluate(rules, state, state.at))
     clock = FakeClock(state.at)
-    alerting = Alerting(rules, Routing(routes=(Route(channel="phone"),)), Kept(), clock=clock)
-    looked = alerting.look(state, [DutyChanged(Duty(holder="us")), AlertsRecalled(Recalled())], clock.wall)
+    alerting = AlertManager(rules, Routing(routes=(Route(channel="phone"),)), Kept(), clock=clock)
+    looked = alerting.look(state, [LeadershipChanged(Leadership(holder="us")), AlertsRecalled(Recalled())], clock.wall)
 
     def look() -> None:
         nonlocal looked

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tests.bench.table import show
 from tests.trainmon.alerting.stories.story import BEGIN, FakeClock, Kept
 from tests.trainmon.analysis.disks.sawtooths import HOUR, SERIES, TB, Look, Saved, Series, full_after, looks
-from trainmon.alerting.manager import Alerting
+from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.pipeline import HeartbeatSpec, Routing
 from trainmon.alerting.rules import DISKS
 from trainmon.engine.engine import Engine
@@ -28,10 +28,10 @@ from trainmon.model import (
     CheckpointListing,
     DiskSample,
     DiskSamples,
-    Duty,
-    DutyChanged,
     Event,
     FileGroup,
+    Leadership,
+    LeadershipChanged,
     NodeReading,
     Recalled,
     Route,
@@ -57,9 +57,15 @@ class Day:
         routing = Routing(routes=(Route(channel="phone", severity="info"),))
         spec = HeartbeatSpec(every=None, test_every=None, start=False)
         rules = tuple(rule() for rule in DISKS)
-        self.engine = Engine(self.clock, alerting=Alerting(rules, routing, self.kept, heartbeat=spec, clock=self.clock))
+        self.engine = Engine(
+            self.clock, alerting=AlertManager(rules, routing, self.kept, heartbeat=spec, clock=self.clock)
+        )
         run = RunSpec(name="llm", cluster="prod", checkpoints="/fsx/ckpt")
-        self._first: list[Event] = [DutyChanged(Duty(holder="us")), AlertsRecalled(Recalled()), RunsChanged((run,))]
+        self._first: list[Event] = [
+            LeadershipChanged(Leadership(holder="us")),
+            AlertsRecalled(Recalled()),
+            RunsChanged((run,)),
+        ]
 
     def step(self, look: Look) -> State:
         now = self.clock.wall = BEGIN + look.at

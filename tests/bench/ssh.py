@@ -16,7 +16,7 @@ from pathlib import Path
 import paramiko
 
 from tests.lab.sshd import Sshd
-from trainmon.transport.event_loop import Reader, raise_descriptor_limit
+from trainmon.transport.event_loop import EventLoop, raise_descriptor_limit
 from trainmon.transport.ssh.client import Dialer
 
 AT_ONCE = 8
@@ -80,7 +80,7 @@ def bare_paramiko(sshd: Sshd, nodes: int) -> None:
 
 
 def ours(sshd: Sshd, nodes: int) -> None:
-    reader = Reader()
+    reader = EventLoop()
     reader.start()
     dialer = Dialer(reader, at_once=AT_ONCE, config_file=sshd.ssh_config(nodes))
     memory = resident_mib()

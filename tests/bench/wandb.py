@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collectors.wandb.child_process import Client
-from collectors.wandb.collector import Watcher
+from collectors.wandb.collector import WandbCollector
 from collectors.wandb.login import find
 from tests.bench.table import show
 from tests.lab.wandb_server import WandbServer
@@ -82,7 +82,7 @@ class Bench:
         specs = [WandbSpec(project="tester/video", group=f"g{number}") for number in range(RUNS)]
         runs = tuple(RunSpec(name=spec.group or "", cluster="bench", wandb=spec) for spec in specs)
         self.server, self.clock = server, clock
-        self.watcher = Watcher(
+        self.watcher = WandbCollector(
             runs, EVERY, lambda event: None, clock, client=lambda: Client(env), login=lambda: find(env, home)
         )  # fmt: skip
         self.trained = [server.add_run(f"r{number}", group=f"g{number}") for number in range(RUNS)]

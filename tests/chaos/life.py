@@ -19,12 +19,12 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from trainmon.alerting.manager import Alerting
+from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.notify.base import Message, Sender, Sent
 from trainmon.alerting.notify.channels.apprise.sender import Apprise
 from trainmon.alerting.notify.channels.ntfy import Ntfy
 from trainmon.alerting.notify.channels.webhook import Webhook
-from trainmon.alerting.notify.delivery.service import Office
+from trainmon.alerting.notify.delivery.service import NotificationService
 from trainmon.alerting.pipeline import Routing
 from trainmon.alerting.rules import Rule
 from trainmon.engine.engine import Engine
@@ -180,7 +180,7 @@ def rule(name: str, *, file: str, mailed: bool) -> Rule:
 class Post:
     """What is found is a point, and from there points may count."""
 
-    def __init__(self, office: Office, points: Points) -> None:
+    def __init__(self, office: NotificationService, points: Points) -> None:
         self._office = office
         self._points = points
 
@@ -221,10 +221,12 @@ def live(spec: Spec) -> None:
         *([Route(channel="fallback", fallback=True)] if spec.fallback is not None else []),
     )
     ledger = Ledger(Path(spec.directory), lambda _: None, clock, factory=Connection, is_network=spec.is_network)
-    office = Office(ledger, senders(spec, points), submit, clock, routes=routes, timeout=TIMEOUT, program="chaos")
+    office = NotificationService(
+        ledger, senders(spec, points), submit, clock, routes=routes, timeout=TIMEOUT, program="chaos"
+    )
     rules = tuple(rule(name, file=spec.faults, mailed=name == "mailed") for name in ("plain", "mailed"))
     post = Post(office, points)
-    alerting = Alerting(rules, Routing(routes=routes, group_wait=0.0), post, clock=Clock(spec.shift, LOOKS))
+    alerting = AlertManager(rules, Routing(routes=routes, group_wait=0.0), post, clock=Clock(spec.shift, LOOKS))
     engine = Engine(clock, ledger=ledger, alerting=alerting)
     ledger.start()
     office.start()

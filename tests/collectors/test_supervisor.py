@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from collectors.connections import here
-from collectors.nodes.collector import Watch
+from collectors.nodes.collector import NodeCollector
 from collectors.slurm.collector import Watched
 from collectors.supervisor import JOB_ENDED, STAYS, Supervisor
 from collectors.targets import plan
@@ -155,7 +155,7 @@ def test_a_host_that_cannot_be_looked_after_does_not_keep_the_others_from_it(tmp
         supervisor.stop()
 
 
-def replaced(watch: Watch, tick: object) -> None:
+def replaced(watch: NodeCollector, tick: object) -> None:
     watch.tick = tick  # type: ignore[method-assign, assignment]
 
 

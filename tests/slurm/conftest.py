@@ -16,8 +16,8 @@ from tests.lab.slurm import Slurm
 from tests.slurm.training import Training
 from tests.slurm.using import Using
 from tests.slurm.watch import Watch
-from trainmon.transport.event_loop import Reader
-from trainmon.transport.local import Local
+from trainmon.transport.event_loop import EventLoop
+from trainmon.transport.local import LocalShell
 
 NUMBERS = itertools.count(1)
 
@@ -51,9 +51,9 @@ def slurm(one_slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
 @pytest.fixture
 def watching(slurm: Slurm) -> Iterator[Callable[..., Watch]]:
     """Makes our poller, asking this Slurm on this machine: watching(users=("root", "nobody"))."""
-    reader = Reader()
+    reader = EventLoop()
     reader.start()
-    shell = Local(reader)
+    shell = LocalShell(reader)
     yield functools.partial(Watch, shell)
     shell.close()
     reader.stop()

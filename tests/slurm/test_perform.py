@@ -11,12 +11,12 @@ import pytest
 from tests.lab.daemons import until
 from tests.lab.slurm import Slurm
 from tests.slurm.watch import Watch
-from trainmon.actions.execution.executor import Performer
+from trainmon.actions.execution.executor import Executor
 from trainmon.actions.planning import Actor
 from trainmon.engine.reducers import fold
 from trainmon.model import Action, ActionChanged, Ask, Event, Plan, Record, RunSpec
-from trainmon.transport.event_loop import Reader
-from trainmon.transport.local import Local
+from trainmon.transport.event_loop import EventLoop
+from trainmon.transport.local import LocalShell
 
 GPUS = "--gres=gpu:8"
 
@@ -24,10 +24,10 @@ GPUS = "--gres=gpu:8"
 class Acting:
     """A performer on this machine, whose State is that of a watch of the lab."""
 
-    def __init__(self, watch: Watch, shell: Local) -> None:
+    def __init__(self, watch: Watch, shell: LocalShell) -> None:
         self.watch = watch
         self._events: list[Event] = []
-        self._performer = Performer(
+        self._performer = Executor(
             lambda host: shell, lambda: watch.state, self._events.append, ledger=None, hurry=lambda cluster: None,
             clock=watch.clock, actor=Actor("ana", "laptop"),
         )  # fmt: skip
@@ -72,9 +72,9 @@ def acting(watching: Callable[..., Watch], tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("HOME", str(tmp_path))  # a login shell reads no profile of a developer
     script = tmp_path / "train.slurm"
     script.write_text("#!/bin/sh\n#SBATCH -J arr\nsleep 600\n")
-    reader = Reader()
+    reader = EventLoop()
     reader.start()
-    shell = Local(reader)
+    shell = LocalShell(reader)
     made = Acting(watching(runs=[RunSpec(name="arr", cluster="lab", job="arr", script=str(script))]), shell)
     yield made
     made.stop()

@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import StillClock
-from tui.services.actions import Acting
+from tui.services.actions import ActionService
 from tui.style import themes
 
 
@@ -40,7 +40,7 @@ class Desk(App[None]):
         super().__init__()
         self.backend = backend
         self.clock = StillClock()
-        self.acting = Acting(self)  # type: ignore[arg-type]
+        self.acting = ActionService(self)  # type: ignore[arg-type]
         self.animation_level = "none"
         self.told: list[tuple[str, str, str]] = []
         """Every message: title, words, severity."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from collectors.wandb.child_process import Client
-from collectors.wandb.collector import Watcher
+from collectors.wandb.collector import WandbCollector
 from collectors.wandb.login import find
 from tests.lab.wandb_server import WandbServer
 from tests.lab.wandb_store import StoredRun
@@ -34,7 +34,7 @@ class Watch:
         runs = tuple(RunSpec(name=spec.group or "", cluster="lab", wandb=spec) for spec in specs)
         self.events: list[Event] = []
         self.server, self.clock = server, clock
-        self.watcher = Watcher(
+        self.watcher = WandbCollector(
             runs, EVERY, self.events.append, clock, client=lambda: Client(env), login=lambda: find(env, home)
         )
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from trainmon.alerting.pending_changes import Book
+from trainmon.alerting.pending_changes import PendingChanges
 from trainmon.alerting.pipeline import flapping as episodes
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Alert, Delivered, Duty, Recalled, State
+from trainmon.model import Alert, Delivered, Leadership, Recalled, State
 
 OPENING = frozenset({"fire", "worse", "repeat", "escalate", "flapping", "digest"})
 """Kinds of notices that say that an alert fires."""
@@ -16,7 +16,7 @@ PATIENCE: Seconds = 10.0
 """Nothing is told before the ledger has said what was told already; one that hangs is not waited for longer."""
 
 
-class Watch:
+class LeadershipTracker:
     """Belongs to an Alerting."""
 
     def __init__(self, *, is_apart: bool = False) -> None:
@@ -30,13 +30,13 @@ class Watch:
         self._recalled = False
         self._was_daemon = False
 
-    def may_tell(self, duty: Duty, steady: Seconds) -> bool:
+    def may_tell(self, duty: Leadership, steady: Seconds) -> bool:
         """Whether we tell people now."""
         if duty.holder != "us" or self._ours_since is None:
             return False
         return self._recalled or steady - self._ours_since >= PATIENCE
 
-    def changed(self, state: State, duty: Duty, steady: Seconds, book: Book) -> State:
+    def changed(self, state: State, duty: Leadership, steady: Seconds, book: PendingChanges) -> State:
         """Somebody else tells people from now on, or we do."""
         was = state.duty.holder
         state = replace(state, duty=duty)
@@ -52,7 +52,7 @@ class Watch:
             state = replace(state, alerts={name: _as_told(alert) for name, alert in state.alerts.items()})
         return state
 
-    def recalled(self, state: State, recalled: Recalled, now: Instant, book: Book) -> State:
+    def recalled(self, state: State, recalled: Recalled, now: Instant, book: PendingChanges) -> State:
         """Take up what was known. The daemon of another machine knew it later than our own ledger."""
         self._recalled = True
         self.unseen = None if recalled.at is None else max(0.0, now - recalled.at)

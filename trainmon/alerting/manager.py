@@ -10,8 +10,8 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from trainmon.alerting.heartbeat import notices as bulletins
-from trainmon.alerting.leadership import Watch, delivered
-from trainmon.alerting.pending_changes import Book
+from trainmon.alerting.leadership import LeadershipTracker, delivered
+from trainmon.alerting.pending_changes import PendingChanges
 from trainmon.alerting.pipeline import HeartbeatSpec, Routing, routing
 from trainmon.alerting.pipeline import clock_jumps as waking
 from trainmon.alerting.pipeline import flapping as episodes
@@ -26,14 +26,14 @@ from trainmon.lib import Clock, Instant, Seconds, SystemClock
 from trainmon.model import (
     Alert,
     AlertChanges,
+    AlertRequest,
+    AlertRequested,
     AlertsRecalled,
-    AlertsTold,
+    AlertsReported,
     ChannelsChanged,
     Delivered,
-    DutyChanged,
     Event,
-    Order,
-    Ordered,
+    LeadershipChanged,
     SourceGone,
     State,
 )
@@ -51,21 +51,21 @@ FELL_AGAIN: Seconds = 60.0
 """Between two lines of the log about looks that fail, each second."""
 
 
-class Post(Protocol):
+class Outbox(Protocol):
     """Where what is to be told goes: it writes it down first, then has it sent."""
 
     def hand_over(self, changes: AlertChanges) -> None:
         """Take it; never blocks."""
 
 
-class Alerting:
+class AlertManager:
     """Belongs to the engine's thread. Without a post nothing is told: alerts are judged and shown."""
 
     def __init__(
         self,
         rules: tuple[Rule, ...],
         routing: Routing,
-        post: Post | None,
+        post: Outbox | None,
         *,
         heartbeat: HeartbeatSpec | None = None,
         clock: Clock | None = None,
@@ -87,11 +87,11 @@ class Alerting:
         self._looked: Seconds | None = None
         """When the rules were last gone through, by the steady clock."""
         self._gone: frozenset[str] = frozenset()
-        self._pace = gathering.Pace()
+        self._pace = gathering.GroupTimers()
         self._next_at: Instant | None = None
         self._hurried: dict[str, Seconds] = {}
-        self._book = Book()
-        self._watch = Watch(is_apart=is_apart)
+        self._book = PendingChanges()
+        self._watch = LeadershipTracker(is_apart=is_apart)
         self._fell: Seconds | None = None
         """When a look failed last, of which the log was told."""
         self._state = State()
@@ -175,7 +175,7 @@ class Alerting:
     def _woken(self, state: State, jump: waking.Jump, now: Instant) -> State:
         """No silence from before is believed, and no hold is over because of it."""
         log.warning("%s", jump.why)
-        self._pace = gathering.Pace()
+        self._pace = gathering.GroupTimers()
         self._looked = None
         if jump.shift < 0:
             state = waking.not_dated_ahead(state, now)
@@ -188,9 +188,9 @@ class Alerting:
                 self._gone |= {name}
             case ChannelsChanged(channels):
                 return replace(state, channels={**state.channels, **{channel.name: channel for channel in channels}})
-            case DutyChanged():
+            case LeadershipChanged():
                 return self._watch.changed(state, event.duty, self._clock.monotonic(), self._book)
-            case AlertsTold() if state.duty.holder in ("other", "daemon"):
+            case AlertsReported() if state.duty.holder in ("other", "daemon"):
                 return replace(
                     state,
                     alerts={alert.id: alert for alert in event.alerts},
@@ -202,11 +202,11 @@ class Alerting:
                 return self._watch.recalled(state, recalled, now, self._book)
             case Delivered():
                 return delivered(state, event)
-            case Ordered(order, number) if state.duty.holder in ("us", "nobody"):
+            case AlertRequested(order, number) if state.duty.holder in ("us", "nobody"):
                 return self._ordered(state, order, number, now)
         return state
 
-    def _ordered(self, state: State, order: Order, number: int | None, now: Instant) -> State:
+    def _ordered(self, state: State, order: AlertRequest, number: int | None, now: Instant) -> State:
         if not self._book.is_new_order(number):
             return state
         carried = orders.carry_out(order, state.alerts, state.silences, now)
@@ -233,7 +233,7 @@ class Alerting:
         self._looked = present.steady
         findings = evaluate(self._rules.values(), state, now)
         gone, self._gone = self._gone, frozenset()
-        look = judging.Look(state, findings, self._rules, now, passed, self._token, gone)
+        look = judging.Evaluation(state, findings, self._rules, now, passed, self._token, gone)
         advanced = judging.advance(state.alerts, look)
         alerts = advanced.alerts | bulletins.answered(advanced.alerts, now)
         self._book.note(advanced.happened)

@@ -21,7 +21,7 @@ HISTORY_AT_MOST = 20_000
 """Happenings that wait to be written while nobody takes them."""
 
 
-class Book:
+class PendingChanges:
     """Belongs to an Alerting."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from trainmon import __version__
 from trainmon.cli.options import config_option, hosts_argument, ssh_config_option
 
 if TYPE_CHECKING:
-    from trainmon.runtime.backend import Joined
+    from trainmon.runtime.backend import DashboardBackend
 
 
 class Dashboard(click.Command):
@@ -63,14 +63,14 @@ def command(
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("the dashboard needs a terminal; `trainmon-tui snapshot` prints one reading")
     if demo is not None:
-        from trainmon.runtime.demo import Demonstration
+        from trainmon.runtime.demo import DemoMonitor
 
-        return show(Demonstration(demo or None, read_only=read_only))
+        return show(DemoMonitor(demo or None, read_only=read_only))
     from trainmon.config import choose
-    from trainmon.runtime.monitor import Watching
+    from trainmon.runtime.monitor import Monitor
 
     settings, _ = choose(config, hosts)
-    parts = Watching(settings, read_only=read_only, prompts=True, program="dashboard", ssh_config=ssh_config)
+    parts = Monitor(settings, read_only=read_only, prompts=True, program="dashboard", ssh_config=ssh_config)
     return show(parts)
 
 
@@ -94,7 +94,7 @@ def headless(
     return watch(lambda: choose(config, hosts), ssh_config)
 
 
-def show(parts: Joined) -> int:
+def show(parts: DashboardBackend) -> int:
     """The dashboard over these parts, until its user quits; 128 + the signal where one ended it."""
     from trainmon.alerting.notify.channels.desktop import FACE
     from trainmon.runtime.logfile import log_to_file

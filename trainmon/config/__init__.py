@@ -8,7 +8,7 @@ from trainmon.config.load import FILE_NAME, choose, formats, queue_users, run_sp
 from trainmon.config.notify import (
     KINDS,
     AppriseSettings,
-    Channel,
+    ChannelSettings,
     CommandSettings,
     HealthchecksSettings,
     NotifySettings,
@@ -38,7 +38,7 @@ __all__ = [
     "FILE_NAME",
     "KINDS",
     "AppriseSettings",
-    "Channel",
+    "ChannelSettings",
     "ClusterSettings",
     "CommandSettings",
     "ConnectSettings",

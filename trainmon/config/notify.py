@@ -32,7 +32,7 @@ from trainmon.model import Route
 # ---- what all channels have ------------------------------------------------------------------------------------------
 
 
-class Channel(Table, frozen=True, kw_only=True):
+class ChannelSettings(Table, frozen=True, kw_only=True):
     """Settings of every channel."""
 
     type: Text
@@ -132,7 +132,7 @@ KINDS: dict[str, type[Table]] = {str(kind.__struct_config__.tag): kind for kind 
 """By the `type` that it is called."""
 
 
-class NotifySettings(Channel, frozen=True, kw_only=True):
+class NotifySettings(ChannelSettings, frozen=True, kw_only=True):
     """Who is notified of alerts: one table per channel. Use two channels that share nothing, and a dead-man's switch
     (`[heartbeat] ping`)."""
 
@@ -158,7 +158,7 @@ class NotifySettings(Channel, frozen=True, kw_only=True):
 
     @classmethod
     def packed(cls, values: dict[str, Any]) -> dict[str, Any]:
-        common = {field.name for field in msgspec.structs.fields(Channel)}
+        common = {field.name for field in msgspec.structs.fields(ChannelSettings)}
         own = {key: value for key, value in values.items() if key not in common}
         own["type"] = values.get("type", "")
         return {key: value for key, value in values.items() if key in common} | {"own": own}
@@ -169,7 +169,7 @@ def _table_of(name: str) -> type[Table]:
     """All settings of one kind of channel as a table of the config."""
     fields = [
         (field.name, field.type, _default(field))
-        for struct in (Channel, KINDS[name])
+        for struct in (ChannelSettings, KINDS[name])
         for field in msgspec.structs.fields(struct)
     ]
     made = msgspec.defstruct(f"{name.title()}Channel", fields, bases=(Table,), frozen=True, kw_only=True)

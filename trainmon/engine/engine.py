@@ -10,7 +10,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from trainmon.alerting.manager import Alerting
+from trainmon.alerting.manager import AlertManager
 from trainmon.analysis.disks import with_trend
 from trainmon.analysis.log_formats import Format
 from trainmon.engine.history import WEEK, Curves, History
@@ -65,7 +65,7 @@ class Engine:
         read_only: bool = False,
         formats: tuple[Format, ...] = (),
         ledger: Notebook | None = None,
-        alerting: Alerting | None = None,
+        alerting: AlertManager | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         now = self.clock.now()
@@ -132,7 +132,7 @@ class Engine:
             self.state = self._looked_at(self._alerting, events, now)
         return self.state
 
-    def _looked_at(self, alerting: Alerting, events: Sequence[Event], now: Instant) -> State:
+    def _looked_at(self, alerting: AlertManager, events: Sequence[Event], now: Instant) -> State:
         """The State with its alerts. A fault there stops no dashboard; the dead-man's switch sees that nobody looks."""
         try:
             return alerting.look(self.state, events, now)

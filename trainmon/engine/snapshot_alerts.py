@@ -53,7 +53,7 @@ def told(alerts: Iterable[Alert], silences: Iterable[Silence], channels: Iterabl
 # ---- read back -------------------------------------------------------------------------------------------------------
 
 
-class Watch(msgspec.Struct, frozen=True):
+class LedgerAlerts(msgspec.Struct, frozen=True):
     """Who tells people on that machine, by its own word."""
 
     holder: str = "nobody"
@@ -70,7 +70,7 @@ class Status(msgspec.Struct, frozen=True):
     version: int
     at: Instant
     """By its clock."""
-    duty: Watch = Watch()
+    duty: LedgerAlerts = LedgerAlerts()
     alerts: tuple[Alert, ...] = ()
     ended: tuple[Alert, ...] = ()
     silences: tuple[Silence, ...] = ()

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from trainmon.lib import Instant, clean, scrub
-from trainmon.model import Deed, Drop, Execute, Record
+from trainmon.model import CreateFile, Deed, Execute, Record
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def shown(deed: Deed) -> str:
     """What is done, as a person would write it in a shell."""
     if isinstance(deed, Execute):
         return clean(scrub(deed.shown or shlex.join(deed.argv)))
-    verb = "create" if isinstance(deed, Drop) else "rm"
+    verb = "create" if isinstance(deed, CreateFile) else "rm"
     return clean(f"{verb} {shlex.quote(deed.path)}")
 
 

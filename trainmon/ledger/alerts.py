@@ -11,7 +11,7 @@ import msgspec
 
 from trainmon.ledger.actions import as_json, storable
 from trainmon.lib import Instant
-from trainmon.model import KEPT_RESOLVED, Alert, AlertChanges, Order, Recalled, Silence
+from trainmon.model import KEPT_RESOLVED, Alert, AlertChanges, AlertRequest, Recalled, Silence
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ SILENCE_COLUMNS = ("id", "rule", "subject", "run", "node", "until", "by", "why",
 ORDER_COLUMNS = ("at", "verb", "by", "alert", "why", "via")
 
 Value = str | float | int | None
-Kept = TypeVar("Kept", Alert, Silence, Order)
+Kept = TypeVar("Kept", Alert, Silence, AlertRequest)
 
 
 class Happening(NamedTuple):
@@ -84,7 +84,7 @@ def add_history(connection: sqlite3.Connection, lines: Iterable[Happening]) -> N
     )
 
 
-def add_order(connection: sqlite3.Connection, order: Order) -> int:
+def add_order(connection: sqlite3.Connection, order: AlertRequest) -> int:
     """Leave an order for whoever has the duty; its number. Numbers grow, in a ledger that is begun anew (the old one
     was removed, or a copy put in its place) as well: whoever has the duty carries out what is beyond the last."""
     (last,) = connection.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'orders'").fetchone()
@@ -93,11 +93,11 @@ def add_order(connection: sqlite3.Connection, order: Order) -> int:
     return number
 
 
-def read_orders(connection: sqlite3.Connection, after: int) -> list[tuple[int, Order]]:
+def read_orders(connection: sqlite3.Connection, after: int) -> list[tuple[int, AlertRequest]]:
     """The orders that came after that one, the oldest first."""
     query = 'SELECT number, "order" FROM orders WHERE number > ? ORDER BY number LIMIT ?'
     rows = connection.execute(query, (after, ORDERS_AT_ONCE)).fetchall()
-    found = ((number, decoded(text, Order, f"order {number}")) for number, text in rows)
+    found = ((number, decoded(text, AlertRequest, f"order {number}")) for number, text in rows)
     return [(number, order) for number, order in found if order is not None]
 
 

@@ -208,7 +208,7 @@ def _read(descriptor: int) -> Holder | None:
         return None
 
 
-def claim(connection: sqlite3.Connection, note: DutyNote, silent: object = None) -> DutyNote | None:
+def claim(connection: sqlite3.Connection, note: LeaderNote, silent: object = None) -> LeaderNote | None:
     """Have the row: None when it is ours, else what its leader wrote. One that still shows the sign `silent` is taken
     from its leader."""
     found = read_duty(connection)
@@ -220,11 +220,11 @@ def claim(connection: sqlite3.Connection, note: DutyNote, silent: object = None)
     return None
 
 
-def sign_of(note: DutyNote) -> Sign:
+def sign_of(note: LeaderNote) -> Sign:
     return note.holder.name, note.last_tick_at
 
 
-def is_row_held(note: DutyNote, asker: Holder, now: Instant) -> bool:
+def is_row_held(note: LeaderNote, asker: Holder, now: Instant) -> bool:
     """Whether the program that wrote a row counts as there, for who looks once."""
     return not _is_dead(note.holder, asker) and abs(now - note.written_at) < ROW_LEASE
 
@@ -259,18 +259,18 @@ def release_row(connection: sqlite3.Connection, holder: str) -> None:
         write_duty(connection, replace(note, written_at=RELEASED))
 
 
-def read_duty(connection: sqlite3.Connection) -> DutyNote | None:
+def read_duty(connection: sqlite3.Connection) -> LeaderNote | None:
     row = connection.execute("SELECT duty FROM duty").fetchone()
     if row is None:
         return None
     try:
-        return msgspec.json.decode(row[0], type=DutyNote)
+        return msgspec.json.decode(row[0], type=LeaderNote)
     except msgspec.DecodeError as error:
         log.warning("the ledger's duty is of another version: %s", error)
         return None
 
 
-def write_duty(connection: sqlite3.Connection, note: DutyNote) -> None:
+def write_duty(connection: sqlite3.Connection, note: LeaderNote) -> None:
     holder = note.holder
     connection.execute(
         put("duty", DUTY_COLUMNS),
@@ -305,7 +305,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """Random: a process number is used again."""
 
 
-class DutyNote(msgspec.Struct, frozen=True, kw_only=True):
+class LeaderNote(msgspec.Struct, frozen=True, kw_only=True):
     """What the program on duty says of itself, every few seconds."""
 
     holder: Holder
@@ -321,10 +321,10 @@ class DutyNote(msgspec.Struct, frozen=True, kw_only=True):
     channels: tuple[Channel, ...] = ()
 
 
-class DutyNow(msgspec.Struct, frozen=True, kw_only=True):
+class LeaderNow(msgspec.Struct, frozen=True, kw_only=True):
     """The newest note, and whether the program that wrote it is still there."""
 
-    note: DutyNote
+    note: LeaderNote
     is_held: bool
     """Whether some program holds the duty now; known for sure on a disk of this machine."""
 

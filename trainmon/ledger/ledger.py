@@ -28,7 +28,7 @@ from trainmon.ledger.database import (
     words,
 )
 from trainmon.ledger.outbox import prune_outbox
-from trainmon.ledger.queue import Answer, Batch, Mailbox
+from trainmon.ledger.queue import Answer, Batch, WriteQueue
 from trainmon.ledger.reader import alert_history, alerts_now, duty_now, give_order, kept_texts, recorded
 from trainmon.ledger.schema import NewerLedger
 from trainmon.lib import Clock, Instant, Seconds, SystemClock
@@ -79,7 +79,7 @@ class Ledger:
         self.is_network = is_network
         self._patience = patience
         self._factory = factory
-        self._mail = Mailbox()
+        self._mail = WriteQueue()
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
         self._journal: tuple[int, int] | None = None

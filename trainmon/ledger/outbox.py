@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from trainmon.ledger.actions import as_json, storable
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Letter, Notice, Severity
+from trainmon.model import Notice, Notification, Severity
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ COLUMNS = (
 FROM = "FROM outbox JOIN notices ON notices.key = outbox.key"
 
 
-def take_over(connection: sqlite3.Connection, now: Instant) -> list[Letter]:
+def take_over(connection: sqlite3.Connection, now: Instant) -> list[Notification]:
     """What waits, the oldest first. What a program that is gone was just sending waits again: it may or may not have
     arrived. So does what was given up, where nobody was told by any channel; a clock that jumped makes nothing too old
     for that."""
@@ -139,7 +139,7 @@ def put_aside(connection: sqlite3.Connection, now: Instant, why: str) -> None:
     )
 
 
-def read_waiting(connection: sqlite3.Connection) -> list[Letter]:
+def read_waiting(connection: sqlite3.Connection) -> list[Notification]:
     """What waits: the oldest for each channel, but not more than it can hold."""
     channels = connection.execute("SELECT DISTINCT channel FROM outbox WHERE state IN ('waiting', 'leased')").fetchall()
     query = f"SELECT {COLUMNS} {FROM} WHERE channel = ? AND state IN ('waiting', 'leased') ORDER BY outbox.id LIMIT ?"
@@ -148,13 +148,13 @@ def read_waiting(connection: sqlite3.Connection) -> list[Letter]:
     ]
 
 
-def read_overdue(connection: sqlite3.Connection, now: Instant, age: Seconds) -> list[Letter]:
+def read_overdue(connection: sqlite3.Connection, now: Instant, age: Seconds) -> list[Notification]:
     """What waits, and of which nothing was written down for a while: once more, whoever has it."""
     query = "SELECT 1 FROM outbox WHERE state IN ('waiting', 'leased') AND abs(changed_at - ?) > ?"
     return read_waiting(connection) if connection.execute(query, (now, age)).fetchone() else []
 
 
-def read_newest(connection: sqlite3.Connection, since: Instant, limit: int) -> list[Letter]:
+def read_newest(connection: sqlite3.Connection, since: Instant, limit: int) -> list[Notification]:
     """What waits or was told since then: the newest `limit`, the newest last."""
     query = f"SELECT {COLUMNS} {FROM} WHERE outbox.changed_at >= ? ORDER BY outbox.id DESC LIMIT ?"
     return _letters(connection.execute(query, (since, limit)))[::-1]
@@ -181,7 +181,7 @@ def count(connection: sqlite3.Connection, since: Instant) -> Counts:
     return Counts(waiting, oldest, dead)
 
 
-def _letters(rows: Iterable[tuple[object, ...]]) -> list[Letter]:
+def _letters(rows: Iterable[tuple[object, ...]]) -> list[Notification]:
     found = []
     for row in rows:
         *plain, told_by, because, text, key, severity, at, reason = row
@@ -193,7 +193,9 @@ def _letters(rows: Iterable[tuple[object, ...]]) -> list[Letter]:
         names = ("id", "channel", "state", "attempts", "next_at", "made_at", "sent_at", "words")
         told = notice if because is None else told_for(notice, str(because))
         by = tuple(str(told_by).split("\n")) if told_by is not None else ()
-        found.append(msgspec.convert({**dict(zip(names, plain, strict=True)), "notice": told, "told_by": by}, Letter))
+        found.append(
+            msgspec.convert({**dict(zip(names, plain, strict=True)), "notice": told, "told_by": by}, Notification)
+        )
     return found
 
 

@@ -53,7 +53,7 @@ class Batch(NamedTuple):
         return bool(self.records or self.texts or self.deeds)
 
 
-class Mailbox:
+class WriteQueue:
     """Between all threads and the ledger's; its lock is held for a moment only, never while a disk is waited for."""
 
     def __init__(self) -> None:

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from trainmon.ledger.actions import KeptText, read_actions, read_texts
 from trainmon.ledger.alerts import Happening, add_order, read_history, read_recalled
 from trainmon.ledger.database import NAME, LedgerStuck, open_to_read, open_to_write, words
-from trainmon.ledger.lease import LOCK, DutyNote, DutyNow, is_locked, is_row_held, ourselves, read_duty
+from trainmon.ledger.lease import LOCK, LeaderNote, LeaderNow, is_locked, is_row_held, ourselves, read_duty
 from trainmon.ledger.outbox import Counts, count, read_newest
 from trainmon.ledger.schema import NewerLedger, version_of
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Alert, Channel, Delivery, Letter, Order, Recalled, Record
+from trainmon.model import Alert, AlertRequest, Channel, Delivery, Notification, Recalled, Record
 
 SINCE_ALERTS = 2
 """The version of the ledger that first had alerts."""
@@ -33,11 +33,11 @@ class AlertsNow(msgspec.Struct, frozen=True, kw_only=True):
     """What the ledger says of alerting."""
 
     recalled: Recalled = Recalled()
-    letters: tuple[Letter, ...] = ()
+    letters: tuple[Notification, ...] = ()
     """The newest of the last day, the newest last."""
     channels: tuple[Channel, ...] = ()
     outbox: Counts = Counts()
-    duty: DutyNow | None = None
+    duty: LeaderNow | None = None
     is_locked: bool = False
     """Whether a program has the lock beside the ledger, though it may have written nothing down."""
 
@@ -57,16 +57,16 @@ def alerts_now(directory: Path, now: Instant) -> AlertsNow:
 
     def work(connection: sqlite3.Connection) -> AlertsNow:
         note = read_duty(connection)
-        duty = None if note is None else DutyNow(note=note, is_held=_is_held(note, now, directory))
+        duty = None if note is None else LeaderNow(note=note, is_held=_is_held(note, now, directory))
         return replace(read_all(connection, now), duty=duty)
 
     return replace(ask(directory, work, AlertsNow()), is_locked=is_locked(directory))
 
 
-def duty_now(directory: Path, now: Instant) -> DutyNow | None:
+def duty_now(directory: Path, now: Instant) -> LeaderNow | None:
     """Who tells people, by this ledger; None when nobody ever did. Raises LedgerStuck."""
-    note: DutyNote | None = ask(directory, read_duty, None)
-    return None if note is None else DutyNow(note=note, is_held=_is_held(note, now, directory))
+    note: LeaderNote | None = ask(directory, read_duty, None)
+    return None if note is None else LeaderNow(note=note, is_held=_is_held(note, now, directory))
 
 
 def alert_history(directory: Path, since: Instant, limit: int) -> list[Happening]:
@@ -74,7 +74,7 @@ def alert_history(directory: Path, since: Instant, limit: int) -> list[Happening
     return ask(directory, lambda connection: read_history(connection, since, limit), [])
 
 
-def give_order(directory: Path, order: Order) -> int:
+def give_order(directory: Path, order: AlertRequest) -> int:
     """Leave an order for whoever has the duty; its number. It is carried out once
     `alerts_now(…).recalled.orders_until` has come to it. Raises LedgerStuck."""
     file = directory / NAME
@@ -122,17 +122,17 @@ def read_all(connection: sqlite3.Connection, now: Instant) -> AlertsNow:
         letters=letters,
         channels=note.channels if note is not None else (),
         outbox=count(connection, now - DAY),
-        duty=None if note is None else DutyNow(note=note, is_held=True),
+        duty=None if note is None else LeaderNow(note=note, is_held=True),
     )
 
 
-def _is_held(note: DutyNote, now: Instant, directory: Path) -> bool:
+def _is_held(note: LeaderNote, now: Instant, directory: Path) -> bool:
     if (directory / LOCK).exists():
         return is_locked(directory)
     return is_row_held(note, ourselves(), now)
 
 
-def with_deliveries(alerts: Iterable[Alert], letters: Iterable[Letter]) -> tuple[Alert, ...]:
+def with_deliveries(alerts: Iterable[Alert], letters: Iterable[Notification]) -> tuple[Alert, ...]:
     """The alerts with what became of their newest letter on each channel."""
     newest: dict[str, dict[str, Delivery]] = {}
     for letter in letters:
@@ -143,13 +143,13 @@ def with_deliveries(alerts: Iterable[Alert], letters: Iterable[Letter]) -> tuple
     )
 
 
-def delivery(letter: Letter) -> Delivery:
+def delivery(letter: Notification) -> Delivery:
     """A letter as the alerts in it show it."""
     at = letter.sent_at if letter.sent_at is not None else letter.made_at
     return Delivery(channel=letter.channel, kind=letter.notice.kind, state=_state(letter), at=at, words=letter.words)
 
 
-def _state(letter: Letter) -> DeliveryState:
+def _state(letter: Notification) -> DeliveryState:
     match letter.state:
         case "leased":
             return "sending"

@@ -6,24 +6,24 @@ import sqlite3
 from typing import NamedTuple
 
 from trainmon.ledger.alerts import Happening, add_history, write_changes
-from trainmon.ledger.lease import DutyNote, is_row_of, write_duty
+from trainmon.ledger.lease import LeaderNote, is_row_of, write_duty
 from trainmon.ledger.outbox import Address, Extra, Mark, write_marks, write_notices
 from trainmon.lib import Instant
 from trainmon.model import AlertChanges
 
 
-class Page(NamedTuple):
+class Transaction(NamedTuple):
     """What is to be written."""
 
     changes: AlertChanges | None = None
     history: tuple[Happening, ...] = ()
     extras: tuple[Extra, ...] = ()
     marks: tuple[Mark, ...] = ()
-    duty: DutyNote | None = None
+    duty: LeaderNote | None = None
 
 
 def write_page(
-    connection: sqlite3.Connection, page: Page, now: Instant, holder: str | None
+    connection: sqlite3.Connection, page: Transaction, now: Instant, holder: str | None
 ) -> frozenset[Address] | None:
     """Write it, and say which letters are new. With `holder`, only while the row of the duty is that one's: None, and
     nothing is written, when another program has taken it."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from trainmon.lib.clock import Seconds
-from trainmon.lib.deadline import Overdue, Timebox
+from trainmon.lib.deadline import DeadlineRunner, Overdue
 
 OUTPUT_BYTES = 16_000_000
 SETTLE: Seconds = 1.0
@@ -30,7 +30,7 @@ class Children:
     """Starts one child at a time. What is secret goes into `given`, never among the arguments."""
 
     def __init__(self, name: str) -> None:
-        self._box: Timebox[Ended] = Timebox(f"child-{name}")
+        self._box: DeadlineRunner[Ended] = DeadlineRunner(f"child-{name}")
 
     def run(
         self, argv: Sequence[str], given: bytes, within: Seconds, environ: Mapping[str, str] | None = None

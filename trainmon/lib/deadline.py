@@ -22,7 +22,7 @@ class Overdue(Exception):
     """The call did not end in time; it may still be done."""
 
 
-class Timebox(Generic[Answer]):
+class DeadlineRunner(Generic[Answer]):
     """Makes one call at a time, each within its time."""
 
     def __init__(self, name: str) -> None:

@@ -37,7 +37,7 @@ class Mount(NamedTuple):
     filesystem: str
 
 
-class Place(NamedTuple):
+class StatePath(NamedTuple):
     """A directory that may be taken."""
 
     path: Path
@@ -46,7 +46,7 @@ class Place(NamedTuple):
     is_writable: bool
 
 
-class Found(NamedTuple):
+class StateDirectory(NamedTuple):
     """The directory that is taken, and what is to be said of it."""
 
     path: Path
@@ -54,7 +54,7 @@ class Found(NamedTuple):
     is_network: bool = False
 
 
-def find(environ: Mapping[str, str], *, mountinfo: Path = MOUNTS, system: Path = SYSTEM) -> Found:
+def find(environ: Mapping[str, str], *, mountinfo: Path = MOUNTS, system: Path = SYSTEM) -> StateDirectory:
     """$XDG_STATE_HOME/trainmon-tui, else ~/.local/state/trainmon-tui; /var/lib/trainmon-tui if that is on a network."""
     named = environ.get("XDG_STATE_HOME") or ""
     is_named = named.startswith("/")  # the specification says that others are to be ignored
@@ -67,19 +67,19 @@ def find(environ: Mapping[str, str], *, mountinfo: Path = MOUNTS, system: Path =
     return choose(own, _place(_own_part(system / NAME), mounts))
 
 
-def choose(own: Place, common: Place) -> Found:
+def choose(own: StatePath, common: StatePath) -> StateDirectory:
     """The user's own directory, unless it is on a network (or cannot be written) and the common one is better."""
     if own.is_writable and not is_network(own.filesystem):
-        return Found(own.path)
+        return StateDirectory(own.path)
     if common.is_writable and not is_network(common.filesystem):
-        return Found(common.path)
+        return StateDirectory(common.path)
     if not is_network(own.filesystem):
-        return Found(own.path)
+        return StateDirectory(own.path)
     warning = (
         f"{clean(str(own.path))} is on a network file system ({own.filesystem}): what is written down there is slower, "
         f"and lost while its server is away; set XDG_STATE_HOME to a directory on a disk of this machine"
     )
-    return Found(own.path, warning, is_network=True)
+    return StateDirectory(own.path, warning, is_network=True)
 
 
 def is_network(filesystem: str | None) -> bool:
@@ -121,8 +121,8 @@ def _text(file: Path) -> str:
         return ""  # not Linux: see the first lines
 
 
-def _place(path: Path, mounts: tuple[Mount, ...]) -> Place:
-    return Place(path, filesystem_of(os.path.realpath(path), mounts), _is_writable(path))
+def _place(path: Path, mounts: tuple[Mount, ...]) -> StatePath:
+    return StatePath(path, filesystem_of(os.path.realpath(path), mounts), _is_writable(path))
 
 
 def _is_writable(path: Path) -> bool:

@@ -44,7 +44,7 @@ class Execute(msgspec.Struct, frozen=True, tag="execute"):
     """How a person would write it; shlex's quoting of argv when empty."""
 
 
-class Drop(msgspec.Struct, frozen=True, tag="drop"):
+class CreateFile(msgspec.Struct, frozen=True, tag="drop"):
     """Create a switch file, atomically and never over one that is there."""
 
     path: str
@@ -52,7 +52,7 @@ class Drop(msgspec.Struct, frozen=True, tag="drop"):
     """One line: who, from where, when, why."""
 
 
-class Remove(msgspec.Struct, frozen=True, tag="remove"):
+class RemoveFile(msgspec.Struct, frozen=True, tag="remove"):
     """Remove a switch file, if it is still the one that was seen."""
 
     path: str
@@ -62,7 +62,7 @@ class Remove(msgspec.Struct, frozen=True, tag="remove"):
     """By which it is known again: its inode, size, time of change and owner, as its host printed them."""
 
 
-Deed = Execute | Drop | Remove
+Deed = Execute | CreateFile | RemoveFile
 
 
 class Chain(msgspec.Struct, frozen=True):

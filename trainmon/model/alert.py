@@ -201,7 +201,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     """After this it is no longer worth sending (an old heartbeat); null for what must arrive."""
 
 
-class Letter(msgspec.Struct, frozen=True, kw_only=True):
+class Notification(msgspec.Struct, frozen=True, kw_only=True):
     """A row of the outbox: one notice for one channel."""
 
     id: int
@@ -268,7 +268,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Told only what another channel could not deliver."""
 
 
-class Duty(msgspec.Struct, frozen=True, kw_only=True):
+class Leadership(msgspec.Struct, frozen=True, kw_only=True):
     """Who tells people of the alerts now."""
 
     holder: Literal["us", "other", "daemon", "nobody"] = "nobody"
@@ -283,7 +283,7 @@ class Duty(msgspec.Struct, frozen=True, kw_only=True):
     since: Instant | None = None
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class AlertRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a person says of alerts, from a key, a command, a phone or another machine."""
 
     verb: Literal["ack", "unack", "mute", "unmute", "test"]
@@ -335,10 +335,10 @@ class AlertsRecalled(msgspec.Struct, frozen=True):
     recalled: Recalled
 
 
-class Ordered(msgspec.Struct, frozen=True):
+class AlertRequested(msgspec.Struct, frozen=True):
     """A person said something of alerts. `number` is the order's in the ledger, where it came through it."""
 
-    order: Order
+    order: AlertRequest
     number: int | None = None
 
 
@@ -355,13 +355,13 @@ class ChannelsChanged(msgspec.Struct, frozen=True):
     channels: tuple[Channel, ...]
 
 
-class DutyChanged(msgspec.Struct, frozen=True):
+class LeadershipChanged(msgspec.Struct, frozen=True):
     """Somebody else tells people of alerts from now on, or we do."""
 
-    duty: Duty
+    duty: Leadership
 
 
-class AlertsTold(msgspec.Struct, frozen=True):
+class AlertsReported(msgspec.Struct, frozen=True):
     """The alerts as the daemon on another machine sees them: shown here in place of our own."""
 
     alerts: tuple[Alert, ...]

@@ -11,14 +11,14 @@ from trainmon.lib import Instant, Seconds
 from trainmon.model.action import Record
 from trainmon.model.alert import (
     Alert,
+    AlertRequested,
     AlertsRecalled,
-    AlertsTold,
+    AlertsReported,
     Channel,
     ChannelsChanged,
     Delivered,
-    Duty,
-    DutyChanged,
-    Ordered,
+    Leadership,
+    LeadershipChanged,
     Silence,
 )
 from trainmon.model.checkpoint import Checkpoints
@@ -392,7 +392,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """By id, those that have not ended."""
     channels: Mapping[str, Channel] = {}
     """By name."""
-    duty: Duty = Duty()
+    duty: Leadership = Leadership()
     """Who tells people."""
     looked_at: Instant | None = None
     """When the rules were last gone through."""
@@ -506,8 +506,8 @@ class ConsoleRead(msgspec.Struct, frozen=True):
 Event = (
     NodeReading | StandInEnded | SourceChanged | SourceGone | PromptsChanged | RunsChanged | DisksChanged
     | ClustersChanged | JobsSeen | JobChanged | SchedulerNodesSeen | ActionChanged | LedgerTrouble | WandbSeen
-    | CurvesGrew | SampleKept | ConsoleRead | QuotaSeen | AlertsRecalled | Ordered | Delivered | ChannelsChanged
-    | DutyChanged | AlertsTold
+    | CurvesGrew | SampleKept | ConsoleRead | QuotaSeen | AlertsRecalled | AlertRequested | Delivered | ChannelsChanged
+    | LeadershipChanged | AlertsReported
 )  # fmt: skip
 
 

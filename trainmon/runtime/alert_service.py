@@ -12,19 +12,19 @@ from typing import Literal
 from msgspec.structs import replace
 
 from trainmon.alerting.heartbeat import unwell
-from trainmon.alerting.manager import Alerting
+from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.notify.base import Sender
 from trainmon.alerting.notify.channels.healthchecks import Ping
 from trainmon.alerting.notify.channels.ntfy_replies import Replies
-from trainmon.alerting.notify.deadman import NAME, TIMEOUT, DeadMan
-from trainmon.alerting.notify.delivery.service import Office
-from trainmon.alerting.notify.plots.render import Pictures, ReadCurve
+from trainmon.alerting.notify.deadman import NAME, TIMEOUT, DeadMansSwitch
+from trainmon.alerting.notify.delivery.service import NotificationService
+from trainmon.alerting.notify.plots.render import PlotRenderer, ReadCurve
 from trainmon.alerting.pipeline import Routing
 from trainmon.alerting.rules import Rule
 from trainmon.config import Settings, Wrong, heartbeat_of, routes_of, routing_of, rules_of, secret, wrong_address
 from trainmon.ledger.ledger import Ledger, LedgerStuck, alerts_now
 from trainmon.lib import Clock, ConfigError, Instant, Seconds, TrainmonError, clean
-from trainmon.model import AlertChanges, AlertsRecalled, ChannelsChanged, Event, LedgerTrouble, Order, State
+from trainmon.model import AlertChanges, AlertRequest, AlertsRecalled, ChannelsChanged, Event, LedgerTrouble, State
 from trainmon.runtime.channels import listeners, senders
 
 log = logging.getLogger(__name__)
@@ -68,9 +68,9 @@ def senses(settings: Settings) -> Settings:
     return replace(settings, rules=plain.rules, notify=plain.notify, alerts=plain.alerts, maintenance=plain.maintenance)
 
 
-def judging(settings: Settings, clock: Clock) -> Alerting:
+def judging(settings: Settings, clock: Clock) -> AlertManager:
     """Alerts are judged, by what the ledger remembers, and told to nobody."""
-    return Alerting(watched_rules(settings), routing(settings, clock.now()), None, clock=clock, is_apart=True)
+    return AlertManager(watched_rules(settings), routing(settings, clock.now()), None, clock=clock, is_apart=True)
 
 
 def recall(directory: Path, submit: Callable[[Event], None], now: Instant) -> None:
@@ -98,7 +98,7 @@ def ping_address(settings: Settings) -> str | None:
     return found
 
 
-class Telling:
+class AlertService:
     """Alerting and its post. The dashboard has the same as the daemon: whoever holds the duty sends."""
 
     def __init__(
@@ -119,12 +119,12 @@ class Telling:
         self._ledger = ledger
         self._program = program
         self._directory = ledger.file.parent
-        self._pictures = Pictures(curve, clock, cache=self._directory / FONTS)
+        self._pictures = PlotRenderer(curve, clock, cache=self._directory / FONTS)
         self._ping = ping_address(settings) if program != "dashboard" else None
-        self._deadman: DeadMan | None = None
+        self._deadman: DeadMansSwitch | None = None
         self._is_daemon = program == "alerts-only"
         self._begin_anew()
-        self.alerting = Alerting(
+        self.alerting = AlertManager(
             watched_rules(settings),
             routing(settings, now),
             self,
@@ -149,8 +149,8 @@ class Telling:
         self._listeners = self._listening(made)
         self.office = self._open(made, self._submit)
 
-    def _open(self, made: Iterable[Sender], submit: Callable[[Event], None]) -> Office:
-        return Office(
+    def _open(self, made: Iterable[Sender], submit: Callable[[Event], None]) -> NotificationService:
+        return NotificationService(
             self._ledger,
             tuple(made),
             submit,
@@ -190,7 +190,7 @@ class Telling:
         """What is wrong with this program itself, in a sentence, for all who ask how it is; None when nothing is."""
         self.office.say(words)
 
-    def order(self, order: Order) -> None:
+    def order(self, order: AlertRequest) -> None:
         """Have what a person says carried out by whoever has the duty."""
         self.office.order(order)
 
@@ -225,7 +225,7 @@ class Telling:
         self._state = state
         is_ours = state.duty.holder == "us"
         if is_ours and self._deadman is None and self._ping is not None and self._is_daemon:
-            self._deadman = DeadMan(
+            self._deadman = DeadMansSwitch(
                 self._ping,
                 lambda: unwell(self._state, self._clock.now()),
                 self._clock,

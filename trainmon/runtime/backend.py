@@ -10,22 +10,22 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from collectors.connections import here
-from trainmon.actions.execution.executor import Performer
+from trainmon.actions.execution.executor import Executor
 from trainmon.actions.planning import Actor
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import Ledger
 from trainmon.lib import Seconds
-from trainmon.model import Action, Ask, Curve, Order, Ordered, Plan, Refusal, Series, Silence, State
+from trainmon.model import Action, AlertRequest, AlertRequested, Ask, Curve, Plan, Refusal, Series, Silence, State
 from trainmon.transport.shell import Shell
 
 
-class Joined:
+class DashboardBackend:
     """What the dashboard and the other commands hold: an engine, what feeds it, what acts, and what is written down."""
 
     def __init__(self, engine: Engine, ledger: Ledger | None = None) -> None:
         self.engine = engine
         self._ledger = ledger
-        self._performer: Performer | None = None
+        self._performer: Executor | None = None
 
     def start(self) -> None:
         self.engine.start()
@@ -81,7 +81,7 @@ class Joined:
 
     def perform(self, shell_of: Callable[[str], Shell], hurry: Callable[[str], None]) -> None:
         """Act from now on, over these connections; `hurry` has a cluster's queue looked at."""
-        self._performer = Performer(
+        self._performer = Executor(
             shell_of,
             lambda: self.engine.state,
             self.engine.submit,
@@ -98,19 +98,19 @@ class Joined:
     # ---- what a person says of alerts ----
 
     def acknowledge(self, alert: str, why: str = "") -> None:
-        self.order(Order(verb="ack", at=self.engine.clock.now(), by=who(), alert=alert, why=why))
+        self.order(AlertRequest(verb="ack", at=self.engine.clock.now(), by=who(), alert=alert, why=why))
 
     def mute(self, silence: Silence) -> None:
         now = self.engine.clock.now()
         made = replace(silence, id=secrets.token_hex(4), by=who(), made_at=now)
-        self.order(Order(verb="mute", at=now, by=made.by, silence=made, why=made.why))
+        self.order(AlertRequest(verb="mute", at=now, by=made.by, silence=made, why=made.why))
 
     def unmute(self, silence: str) -> None:
-        self.order(Order(verb="unmute", at=self.engine.clock.now(), by=who(), alert=silence))
+        self.order(AlertRequest(verb="unmute", at=self.engine.clock.now(), by=who(), alert=silence))
 
-    def order(self, order: Order) -> None:
+    def order(self, order: AlertRequest) -> None:
         """Have it carried out by whoever judges the alerts: here, that is the engine."""
-        self.engine.submit(Ordered(order))
+        self.engine.submit(AlertRequested(order))
 
 
 def who() -> str:

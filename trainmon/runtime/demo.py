@@ -8,26 +8,26 @@ from pathlib import Path
 
 from collectors.demo import Demo
 from collectors.demo.channels import ROUTES, channels
-from trainmon.alerting.manager import Alerting
-from trainmon.alerting.notify.delivery.service import Office
+from trainmon.alerting.manager import AlertManager
+from trainmon.alerting.notify.delivery.service import NotificationService
 from trainmon.alerting.pipeline import Routing
 from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import Ledger
 from trainmon.lib import SystemClock
-from trainmon.model import Event, LedgerTrouble, Order
-from trainmon.runtime.backend import Joined
+from trainmon.model import AlertRequest, Event, LedgerTrouble
+from trainmon.runtime.backend import DashboardBackend
 
 
-class Demonstration(Joined):
+class DemoMonitor(DashboardBackend):
     """A simulated cluster, through the same engine, rules and office; a story may be put first. What is done there is
     kept in a ledger of its own, which goes with it; what is told goes to channels that are simulated, too."""
 
     def __init__(self, story: str | None = None, *, read_only: bool = False) -> None:
         self._kept = tempfile.TemporaryDirectory(prefix="trainmon-demo-", ignore_cleanup_errors=True)
         ledger = Ledger(Path(self._kept.name), lambda words: self.engine.submit(LedgerTrouble(words)))
-        self._office = Office(ledger, channels(), self._say, routes=ROUTES, program="demo")
-        alerting = Alerting(tuple(rule() for rule in RULES), Routing(routes=ROUTES), self._office)
+        self._office = NotificationService(ledger, channels(), self._say, routes=ROUTES, program="demo")
+        alerting = AlertManager(tuple(rule() for rule in RULES), Routing(routes=ROUTES), self._office)
         super().__init__(
             Engine(SystemClock(), demo=True, read_only=read_only, ledger=ledger, alerting=alerting), ledger
         )
@@ -48,7 +48,7 @@ class Demonstration(Joined):
         super().stop()
         self._kept.cleanup()
 
-    def order(self, order: Order) -> None:
+    def order(self, order: AlertRequest) -> None:
         self._office.order(order)
 
     def _say(self, event: Event) -> None:

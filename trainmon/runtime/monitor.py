@@ -12,16 +12,16 @@ from collectors.connections import Ask as Asking
 from collectors.connections import here
 from collectors.daemon.connection import DaemonLine
 from collectors.supervisor import Supervisor
-from collectors.wandb.collector import Watcher
+from collectors.wandb.collector import WandbCollector
 from trainmon.config import Settings, formats
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import KEEP, Ledger
 from trainmon.lib import Clock, Seconds, SystemClock, find
-from trainmon.model import ActionChanged, Curve, Event, LedgerTrouble, Order, Record, RunsChanged
-from trainmon.runtime.alert_service import Program, Telling, judging, recall, senses
-from trainmon.runtime.backend import Joined
+from trainmon.model import ActionChanged, AlertRequest, Curve, Event, LedgerTrouble, Record, RunsChanged
+from trainmon.runtime.alert_service import AlertService, Program, judging, recall, senses
+from trainmon.runtime.backend import DashboardBackend
 from trainmon.runtime.login_prompts import Prompts
-from trainmon.runtime.standby import StandingBy
+from trainmon.runtime.standby import Standby
 from trainmon.transport.shell import Shell
 
 SAMPLES = "samples"
@@ -34,7 +34,7 @@ MOMENT: Seconds = 1.0
 """For what waits to be sent when a person quits; the rest waits in the ledger for whoever watches next."""
 
 
-class Watching(Joined):
+class Monitor(DashboardBackend):
     """The hosts of the settings. With `prompts`, a person is there to answer what a login asks; with `keeps`, what is
     done is written down, and what was open goes on to be followed. With a `program`, people are told of alerts, in that
     one's name; without, they are judged by what the ledger remembers, and told to nobody."""
@@ -57,7 +57,7 @@ class Watching(Joined):
         """Whether nothing is told, or remembered, before all has been seen: see `look_once`."""
         self._prompts = Prompts(self._say)
         ledger = ledger_of(settings, self._say) if keeps else None
-        self.telling: Telling | None = None
+        self.telling: AlertService | None = None
         if program is not None and ledger is not None:
             self.telling = self._telling(settings, ledger, clock, program, self._asking(prompts), ssh_config)
         alerting = self.telling.alerting if self.telling is not None else judging(settings, clock)
@@ -66,7 +66,7 @@ class Watching(Joined):
         ask = self._asking(prompts)
         self._supervisor = Supervisor(settings, self._submit, ask=ask, ssh_config=ssh_config)
         samples = find(os.environ).path / SAMPLES if keeps else None
-        self._wandb = Watcher((), settings.wandb.every, self.engine.submit, self.engine.clock, samples=samples)
+        self._wandb = WandbCollector((), settings.wandb.every, self.engine.submit, self.engine.clock, samples=samples)
         self.perform(self._supervisor.shell_of, self._supervisor.hurry_slurm)
 
     def _asking(self, prompts: bool) -> Asking | None:
@@ -80,13 +80,15 @@ class Watching(Joined):
         program: Program,
         ask: Asking | None,
         ssh_config: Path | None,
-    ) -> Telling:
+    ) -> AlertService:
         """A dashboard leaves it to the daemon of another machine, where there is one."""
         host = settings.daemon.host
         if program != "dashboard" or host is None or host in (here(), "localhost"):
-            return Telling(settings, ledger, self._say, clock, program=program, hurry=self._hurry, curve=self._curve)
+            return AlertService(
+                settings, ledger, self._say, clock, program=program, hurry=self._hurry, curve=self._curve
+            )
         line = DaemonLine(host, self._watched, ask, ssh_config)
-        return StandingBy(
+        return Standby(
             settings, ledger, self._say, clock, host=host, line=line, program=program, hurry=self._hurry,
             curve=self._curve,
         )  # fmt: skip
@@ -150,7 +152,7 @@ class Watching(Joined):
         due = self.telling.alerting.due_in if self.telling is not None else None
         return due is not None and due < within
 
-    def order(self, order: Order) -> None:
+    def order(self, order: AlertRequest) -> None:
         if self.telling is not None:
             self.telling.order(order)
         else:
@@ -174,7 +176,7 @@ class Watching(Joined):
     def refresh(self) -> None:
         self._supervisor.refresh()
         self._wandb.refresh()
-        if isinstance(self.telling, StandingBy):
+        if isinstance(self.telling, Standby):
             self.telling.daemon.refresh()
 
     def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
@@ -188,7 +190,7 @@ class Watching(Joined):
         self._supervisor.look_at_job(key)
 
     def login(self, source: str) -> None:
-        if isinstance(self.telling, StandingBy) and source == f"daemon:{self.telling.daemon.host}":
+        if isinstance(self.telling, Standby) and source == f"daemon:{self.telling.daemon.host}":
             self.telling.daemon.login()
         else:
             self._supervisor.login(source)

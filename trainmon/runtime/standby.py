@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from collectors.daemon.collector import DaemonWatch
 from collectors.daemon.connection import DaemonLine
 from trainmon.alerting.notify.base import Message, Retry, Sender, Sent
-from trainmon.alerting.notify.delivery.service import Office
+from trainmon.alerting.notify.delivery.service import NotificationService
 from trainmon.alerting.notify.plots.render import ReadCurve
 from trainmon.config import Settings
 from trainmon.engine.snapshot_alerts import Status
@@ -29,18 +29,18 @@ from trainmon.lib import Clock, Instant, Seconds
 from trainmon.model import (
     KEPT_RESOLVED,
     Alert,
-    AlertsTold,
+    AlertRequest,
+    AlertRequested,
+    AlertsReported,
     Channel,
     ChannelsChanged,
-    Duty,
-    DutyChanged,
     Event,
+    Leadership,
+    LeadershipChanged,
     Notice,
-    Order,
-    Ordered,
     State,
 )
-from trainmon.runtime.alert_service import Program, Telling
+from trainmon.runtime.alert_service import AlertService, Program
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ PATIENCE: Seconds = 5.0
 """For the ledger, to put aside what waits."""
 
 
-class StandingBy(Telling):
+class Standby(AlertService):
     """The same parts as Telling; its office is open only while nobody tells on the other machine."""
 
     def __init__(
@@ -70,7 +70,7 @@ class StandingBy(Telling):
     ) -> None:
         self._line = line
         self._is_open = False
-        self._rest: Office | None = None
+        self._rest: NotificationService | None = None
         """Sends what only this machine knows of, while the daemon tells of all else."""
         self._why = ""
         self._offices = 0
@@ -97,14 +97,14 @@ class StandingBy(Telling):
         if (rest := self._rest) is not None:
             rest.tick(state)  # it leads on our ledger, and must be seen not to hang
 
-    def order(self, order: Order) -> None:
+    def order(self, order: AlertRequest) -> None:
         """To whoever judges the alerts now."""
         if self.daemon.is_on_duty is True:
             self.daemon.order(order)
         elif self._is_open:
             super().order(order)
         else:
-            self._submit(Ordered(order))
+            self._submit(AlertRequested(order))
 
     # ---- on the daemon's thread ------------------------------------------------------------------------------------
 
@@ -113,7 +113,9 @@ class StandingBy(Telling):
         with self._changing:
             log.warning("%s does not tell people (%s): this program does", self.daemon.host, why)
             self._why = f"{self.daemon.host} does not tell people: {why}"
-            self._submit(DutyChanged(Duty(holder="us", where="here", words=self._why, since=self._clock.now())))
+            self._submit(
+                LeadershipChanged(Leadership(holder="us", where="here", words=self._why, since=self._clock.now()))
+            )
             self._end_rest(0.0)
             self._is_open = True
             super().start()
@@ -146,17 +148,17 @@ class StandingBy(Telling):
 
     # ---- our office ------------------------------------------------------------------------------------------------
 
-    def _open(self, made: Iterable[Sender], submit: Callable[[Event], None]) -> Office:
+    def _open(self, made: Iterable[Sender], submit: Callable[[Event], None]) -> NotificationService:
         self._offices += 1
         number = self._offices
 
         def say(event: Event) -> None:
             """Only what the present office says of duty and channels counts, and only while it is open."""
-            about_us = isinstance(event, DutyChanged | AlertsTold | ChannelsChanged)
+            about_us = isinstance(event, LeadershipChanged | AlertsReported | ChannelsChanged)
             if about_us and not (self._is_open and number == self._offices):
                 return
-            if isinstance(event, DutyChanged) and event.duty.holder == "us" and event.duty.words is None:
-                event = DutyChanged(replace(event.duty, words=self._why))
+            if isinstance(event, LeadershipChanged) and event.duty.holder == "us" and event.duty.words is None:
+                event = LeadershipChanged(replace(event.duty, words=self._why))
             submit(event)
 
         return super()._open([Fenced(one, self.daemon) for one in made], say)

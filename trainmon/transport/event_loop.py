@@ -45,7 +45,7 @@ class Timer:
         self.task = None
 
 
-class Reader:
+class EventLoop:
     """One thread for all streams. Every method may be called from any thread and returns at once."""
 
     def __init__(self) -> None:

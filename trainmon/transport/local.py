@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from trainmon.lib import CommandFailed, Seconds
-from trainmon.transport.event_loop import WRITE, Reader
+from trainmon.transport.event_loop import WRITE, EventLoop
 from trainmon.transport.shell import Completed, Sink, collect
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class LocalStream:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: EventLoop,
         process: subprocess.Popen[bytes],
         sink: Sink,
         gone: Callable[[LocalStream], None],
@@ -177,12 +177,12 @@ START_AT_MOST: Seconds = 0.3
 """How long the start of a command is waited for at the end: its program may lie on a disk that hangs."""
 
 
-class Local:
+class LocalShell:
     """This machine: commands as child processes in sessions of their own, their pipes read by the one reader."""
 
     prompted = False
 
-    def __init__(self, reader: Reader, *, host: str = "localhost") -> None:
+    def __init__(self, reader: EventLoop, *, host: str = "localhost") -> None:
         self.host = host
         self._reader = reader
         self._streams: set[LocalStream] = set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tui.charts.axes import Limits
 from tui.charts.chart import ATTEMPTS_AT_MOST, FRESH_AT_MOST, Charts, legend
-from tui.charts.grid import Layout, layout, places
+from tui.charts.grid import ChartGrid, layout, places
 from tui.charts.sparkline import HOUR, LEAST_HEIGHT, LEAST_WIDTH, Axis, picture, side_by_side, stretches
 from tui.charts.values import PHASES, head, heartbeat, notes, number, rows, state_spans, trouble, why_nothing
 from tui.charts.view import View
@@ -17,8 +17,8 @@ __all__ = [
     "LEAST_WIDTH",
     "PHASES",
     "Axis",
+    "ChartGrid",
     "Charts",
-    "Layout",
     "Limits",
     "View",
     "head",

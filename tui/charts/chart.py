@@ -22,7 +22,7 @@ from tui.charts.axes import (
 )
 from tui.charts.cache import NOTHING, Copies, Copy, Read
 from tui.charts.downsample import Column, Columns, Frame
-from tui.charts.grid import Place, places
+from tui.charts.grid import ChartCell, places
 from tui.charts.render import Chart, CurveLine, Look, frame_of, picture, signs
 from tui.charts.sparkline import side_by_side
 from tui.charts.values import change, reading, title
@@ -177,7 +177,7 @@ class Charts:
             lines += side_by_side(pictures)
         return lines
 
-    def _picture(self, key: str, view: View, x: Limits, place: Place, *, plain: bool) -> list[tuple[Span, ...]]:
+    def _picture(self, key: str, view: View, x: Limits, place: ChartCell, *, plain: bool) -> list[tuple[Span, ...]]:
         frame = frame_of(x, place.width, plain=plain)
         curves = tuple(self._curves(key, view, frame))
         copy = self.now(key)

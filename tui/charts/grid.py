@@ -21,7 +21,7 @@ LABELLED_FROM = 11
 GAP = 2
 
 
-class Layout(NamedTuple):
+class ChartGrid(NamedTuple):
     """Where the table is, and how large it and the charts are."""
 
     table: Literal["beside", "below", "none"]
@@ -30,7 +30,7 @@ class Layout(NamedTuple):
     height: int
 
 
-class Place(NamedTuple):
+class ChartCell(NamedTuple):
     """Where one chart stands: its size, and whether the ticks of x are under it."""
 
     width: int
@@ -38,17 +38,17 @@ class Place(NamedTuple):
     labelled: bool
 
 
-def layout(width: int, height: int) -> Layout:
+def layout(width: int, height: int) -> ChartGrid:
     """Charts and table in a pane of this size."""
     if width >= LEAST_CHARTS + TABLE + 1:
         table = min(TABLE + (width - LEAST_CHARTS - TABLE) // 4, 46)
-        return Layout("beside", table, width - table, height)
+        return ChartGrid("beside", table, width - table, height)
     if height >= TABLE_BELOW_FROM:
-        return Layout("below", TABLE_ROWS, width, height - TABLE_ROWS)
-    return Layout("none", 0, width, height)
+        return ChartGrid("below", TABLE_ROWS, width, height - TABLE_ROWS)
+    return ChartGrid("none", 0, width, height)
 
 
-def places(width: int, height: int, count: int) -> list[list[Place]]:
+def places(width: int, height: int, count: int) -> list[list[ChartCell]]:
     """Rows of charts, at most `count`; the first chart is as wide as all where there are several columns."""
     if count <= 0 or height < 3 or width <= LABEL_AT_MOST + 4:
         return []
@@ -60,7 +60,7 @@ def places(width: int, height: int, count: int) -> list[list[Place]]:
         numbers = [1, *(min(across, count - 1 - across * row) for row in range(rows - 1))]
     wide = [widths(width, numbers[0])] + [widths(width, across)] * (len(numbers) - 1)
     return [
-        [Place(cells, tall, row == len(numbers) - 1 or tall >= LABELLED_FROM) for cells in wide[row][:number]]
+        [ChartCell(cells, tall, row == len(numbers) - 1 or tall >= LABELLED_FROM) for cells in wide[row][:number]]
         for row, (tall, number) in enumerate(zip(shares(height, len(numbers)), numbers, strict=True))
     ]
 

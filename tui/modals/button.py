@@ -16,7 +16,7 @@ from tui.keys import bindings
 from tui.style import CURSOR
 
 
-class Door(Widget, can_focus=True):
+class TriggerButton(Widget, can_focus=True):
     """One button. It shows without any colour whether it has the focus."""
 
     DEFAULT_CSS = """
@@ -30,7 +30,7 @@ class Door(Widget, can_focus=True):
     class Pressed(Message):
         """Enter on it, or a click."""
 
-        def __init__(self, door: Door) -> None:
+        def __init__(self, door: TriggerButton) -> None:
             super().__init__()
             self.door = door
 

@@ -17,8 +17,8 @@ from textual.widgets import Input, Static
 from trainmon.lib import Clock, clean, duration
 from trainmon.model import Ask, Plan
 from tui.keys import bindings
-from tui.modals.button import Door
-from tui.modals.read import ReadScreen
+from tui.modals.button import TriggerButton
+from tui.modals.read import TextScreen
 from tui.views import BUTTONS, TITLES, button
 from tui.views import plan as plan_rows
 from tui.widgets import KeyedLines, Row
@@ -41,7 +41,7 @@ class Preparing(Protocol):
     def prepare(self, ask: Ask, reply: Callable[[Plan], None]) -> None: ...
 
 
-class PlanScreen(ReadScreen[Plan | Ask | None]):
+class PlanScreen(TextScreen[Plan | Ask | None]):
     """Ends with the Plan that is to be done, with another Ask, or with None.
 
     What it is about is in its Ask, captured when the key was pressed: rows may be sorted, filtered and go meanwhile.
@@ -73,9 +73,9 @@ class PlanScreen(ReadScreen[Plan | Ask | None]):
         self.why = Input(ask.why, placeholder=WHY, compact=True, id="why", max_length=200)
         self.because = Static("", id="because", markup=False)
         self.typed = Input(placeholder="the id", compact=True, id="typed")
-        self.close_door = Door("Close", id="close")
-        self.act_door = Door(BUTTONS[ask.verb], id="act", disabled=True)
-        self.instead_door = Door("Cancel the job instead", id="instead")
+        self.close_door = TriggerButton("Close", id="close")
+        self.act_door = TriggerButton(BUTTONS[ask.verb], id="act", disabled=True)
+        self.instead_door = TriggerButton("Cancel the job instead", id="instead")
         self.hint = Static("", classes="hint", markup=False)
         self._backend = backend
         self._clock = clock
@@ -169,7 +169,7 @@ class PlanScreen(ReadScreen[Plan | Ask | None]):
 
     # ---- ending ----
 
-    def on_door_pressed(self, event: Door.Pressed) -> None:
+    def on_door_pressed(self, event: TriggerButton.Pressed) -> None:
         event.stop()
         if event.door is self.close_door:
             self.end(None)

@@ -8,19 +8,19 @@ from textual.binding import BindingType
 
 from tui.keys import bindings
 from tui.modals.once import Dialog
-from tui.widgets import Reading
+from tui.widgets import TextView
 
 Answer = TypeVar("Answer")
 
 
-class ReadScreen(Dialog[Answer]):
+class TextScreen(Dialog[Answer]):
     """What moves is its body."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("moves")]
 
     def __init__(self) -> None:
         super().__init__()
-        self.body = Reading()
+        self.body = TextView()
 
     def action_cursor_down(self) -> None:
         self.body.action_cursor_down()

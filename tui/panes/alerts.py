@@ -15,7 +15,7 @@ from tui.panes.base import Pane
 from tui.views.alerts import (
     ORDERS,
     SILENCE,
-    Lines,
+    AlertRows,
     broken,
     head,
     layout,
@@ -40,7 +40,7 @@ class AlertsPane(Pane):
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
-        self._drawn = Lines()
+        self._drawn = AlertRows()
 
     def draw(self, state: State, width: int) -> None:
         shown = self._drawn.rows(state, width, self.sort, self.filter)

@@ -6,7 +6,7 @@ from trainmon.lib import Instant, clean
 from trainmon.model import Quota, State
 from tui.panes.base import Pane
 from tui.style import age, full_in, percent, size
-from tui.views import NETWORK, Lines, Shown, head, layout, ordered, silence
+from tui.views import NETWORK, DiskRows, ShownDisk, head, layout, ordered, silence
 from tui.views.alerts import about, marked
 from tui.views.alerts.marks import marks, worst
 from tui.widgets import KeyedLines
@@ -29,8 +29,8 @@ class DiskPane(Pane):
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
-        self._drawn = Lines()
-        self._shown: dict[str, Shown] = {}
+        self._drawn = DiskRows()
+        self._shown: dict[str, ShownDisk] = {}
 
     def draw(self, state: State, width: int) -> None:
         if not state.disks:
@@ -54,7 +54,7 @@ class DiskPane(Pane):
         self.caption(right=f"{len(shown)} path{'' if len(shown) == 1 else 's'}")
         self.say_why()
 
-    def _selected(self) -> Shown | None:
+    def _selected(self) -> ShownDisk | None:
         return self._shown.get(self.lines.cursor_key or "")
 
     def copy_text(self) -> str | None:
@@ -74,12 +74,12 @@ class DiskPane(Pane):
         self.say_why()
 
 
-def subjects_of(shown: Shown) -> tuple[str, ...]:
+def subjects_of(shown: ShownDisk) -> tuple[str, ...]:
     """What alerts may call it."""
     return tuple(f"{where}:{shown.disk.path}" for where in (*shown.hosts, shown.disk.cluster))
 
 
-def story(shown: Shown, now: Instant) -> str:
+def story(shown: ShownDisk, now: Instant) -> str:
     """One sentence about a disk: where it is mounted, how large, who sees it, how it will end."""
     disk = shown.disk
     if disk.state != "ok":
@@ -112,7 +112,7 @@ def allowed(quota: Quota | None, now: Instant) -> list[str]:
     return [f"quota: {told}, asked {age(now - quota.at)} ago"]
 
 
-def doubt(shown: Shown, ends: Instant, now: Instant) -> str:
+def doubt(shown: ShownDisk, ends: Instant, now: Instant) -> str:
     """What a forecast assumes, and how wide it is where others write as well."""
     forecast = shown.disk.forecast
     if forecast is None or forecast.full_at != ends:

@@ -20,8 +20,8 @@ from tui.views.jobs import (
     CLUSTER,
     NODE,
     ORDERS,
-    Entry,
-    Lines,
+    QueueEntry,
+    QueueRows,
     chosen,
     clusters,
     head,
@@ -60,7 +60,7 @@ class QueuePane(Pane):
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
         self.view = "all"
-        self._drawn = Lines()
+        self._drawn = QueueRows()
         self._left: dict[str, str | None] = {}
         """Of each view the row on which it was left."""
         self._entered: str | None = None
@@ -116,7 +116,7 @@ class QueuePane(Pane):
         if self.width not in (0, drawn):
             self.again()
 
-    def _entries(self, state: State) -> list[Entry]:
+    def _entries(self, state: State) -> list[QueueEntry]:
         runs, several = run_of(state.runs.values()), len({job.cluster for job in state.jobs.values()}) > 1
         found = []
         for job in chosen(state, self.sort, self.filter, mine=self.view == "mine"):
@@ -124,7 +124,7 @@ class QueuePane(Pane):
             needed = None if run is None else needed_to_save(run)
             short = seconds is not None and needed is not None and seconds < needed
             stale = source is not None and source.health != "ok"
-            found.append(Entry(job, run.name if run else "", short, stale, several))
+            found.append(QueueEntry(job, run.name if run else "", short, stale, several))
         return found
 
     def say_why(self) -> None:
@@ -153,7 +153,7 @@ def without_slurm(state: State) -> tuple[tuple[str, str], ...]:
     return ((clean(f"No Slurm: {missed.error}"), ""), (clean(missed.hint or ""), "dim"))
 
 
-def summary(entries: list[Entry], state: State) -> str:
+def summary(entries: list[QueueEntry], state: State) -> str:
     """`spares 1 of 2!  3 running  2 waiting`: what needs a person goes first, and what is well is left unsaid."""
     silent = [source.seen_at for source in watched(state) if source.health != "ok" and source.seen_at is not None]
     counted: Counter[str] = Counter()

@@ -16,8 +16,8 @@ from trainmon.model import Run, State, Wandb
 from tui.backend import Backend
 from tui.charts import (
     ATTEMPTS_AT_MOST,
+    ChartGrid,
     Charts,
-    Layout,
     Limits,
     View,
     head,
@@ -103,7 +103,7 @@ class WandbPane(Pane):
         """Whether only the chart of the value under the cursor is shown."""
         self._drawn: tuple[object, ...] = ()
         self._pictures: list[tuple[Span, ...]] = []
-        self._shape = Layout("none", 0, 0, 0)
+        self._shape = ChartGrid("none", 0, 0, 0)
 
     def compose(self) -> ComposeResult:
         yield self.top
@@ -180,12 +180,12 @@ class WandbPane(Pane):
     def say(self, *sentences: tuple[str, str]) -> None:
         """Sentences take the place of charts and table."""
         self._drawn = ()
-        self._arrange(Layout("below", 0, 0, 0))
+        self._arrange(ChartGrid("below", 0, 0, 0))
         self.body.display = False
         room = max(8, self.width - 3)
         super().say(*((line, style) for words, style in sentences for line in textwrap.wrap(words, room)))
 
-    def _arrange(self, shape: Layout) -> None:
+    def _arrange(self, shape: ChartGrid) -> None:
         """Put the table beside the charts, below them, or away."""
         if not self.body.display or (shape.table == "none") == self.lines.display:
             had_focus = self.has_focus_within
@@ -198,7 +198,7 @@ class WandbPane(Pane):
         self.lines.styles.width = shape.table_size if shape.table == "beside" else "1fr"
         self.lines.styles.height = shape.table_size if shape.table == "below" and shape.table_size else "1fr"
 
-    def _draw_charts(self, run: Run, wandb: Wandb, shape: Layout) -> None:
+    def _draw_charts(self, run: Run, wandb: Wandb, shape: ChartGrid) -> None:
         """Draw what is new: a State comes every second or two, a point once in a while."""
         paths = attempts(wandb)
         plain = self._plain
@@ -216,7 +216,7 @@ class WandbPane(Pane):
                 self.call_after_refresh(self.again)
         self._draw_table(wandb, shape)
 
-    def _draw_table(self, wandb: Wandb, shape: Layout) -> None:
+    def _draw_table(self, wandb: Wandb, shape: ChartGrid) -> None:
         summary = wandb.current.summary if wandb.current is not None else {}
         self.lines.set_rows(rows([(key, self.charts.now(key)) for key in wandb.keys], summary, table_width(shape)))
 
@@ -230,12 +230,12 @@ class WandbPane(Pane):
 
     # ---- which charts ----
 
-    def _pages(self, keys: tuple[str, ...], shape: Layout) -> list[tuple[str, ...]]:
+    def _pages(self, keys: tuple[str, ...], shape: ChartGrid) -> list[tuple[str, ...]]:
         """The metrics in sets that fit."""
         fit = 1 if self.alone else sum(map(len, places(shape.width, shape.height, len(keys)))) or 1
         return [keys[start : start + fit] for start in range(0, len(keys), fit)]
 
-    def _page_of(self, key: str | None, keys: tuple[str, ...], shape: Layout) -> int:
+    def _page_of(self, key: str | None, keys: tuple[str, ...], shape: ChartGrid) -> int:
         """The set that has this metric."""
         return next((place for place, page in enumerate(self._pages(keys, shape)) if key in page), 0)
 
@@ -301,7 +301,7 @@ class WandbPane(Pane):
             self._look(change(shown, data))
 
 
-def table_width(shape: Layout) -> int:
+def table_width(shape: ChartGrid) -> int:
     """Cells of a row of the table: the cursor, the line beside it and the scroll bar take theirs."""
     return (shape.table_size - 1 if shape.table == "beside" else shape.width) - GUTTER - 1
 

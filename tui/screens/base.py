@@ -15,42 +15,42 @@ from tui.backend import Backend
 from tui.keys import ACTS, PLACES, bindings, heard
 from tui.modals import Find, Once, Pick
 from tui.panes import HeaderLine, Pane
-from tui.services.actions import Acting
-from tui.services.alert_actions import Alarming
+from tui.services.actions import ActionService
+from tui.services.alert_actions import AlertActionService
 from tui.services.browser import can_open, is_page, open_page
-from tui.widgets import Foot, Link
+from tui.widgets import Footer, Link
 
 
-class Watching(Protocol):
+class DashboardApp(Protocol):
     """What a screen may ask of the app."""
 
     backend: Backend
     shown: State | None
     """The State on the screen: the latest, or the one that `p` holds."""
 
-    acting: Acting
-    alarming: Alarming
+    acting: ActionService
+    alarming: AlertActionService
 
-    def show_on(self, screen: Shown) -> None: ...
+    def show_on(self, screen: StateScreen) -> None: ...
 
     def open(self, link: Link) -> None: ...
 
     def place_of(self, screen: Screen[Any]) -> str: ...
 
 
-class Shown(Once[None]):
+class StateScreen(Once[None]):
     """A screen that is given each State that is painted, and the last one when it comes up."""
 
     PLACE: ClassVar[str] = ""
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "pane", "page", "alerts", *ACTS)]
     header: HeaderLine
-    foot: Foot
+    foot: Footer
     pane: Pane | None = None
     """The pane that keys mean."""
 
     @property
-    def watching(self) -> Watching:
-        return cast(Watching, self.app)
+    def watching(self) -> DashboardApp:
+        return cast(DashboardApp, self.app)
 
     def show(self, state: State) -> None:
         """Draw this State."""
@@ -119,7 +119,7 @@ class Shown(Once[None]):
             open_page(page, lambda well: well or app.call_later(tell))
 
 
-class PaneScreen(Shown):
+class PaneScreen(StateScreen):
     """A screen of panes, with a footer and a line to type in."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("rows")]
@@ -127,7 +127,7 @@ class PaneScreen(Shown):
     def __init__(self) -> None:
         super().__init__()
         self.find = Find()
-        self.foot = Foot()
+        self.foot = Footer()
 
     def action_find(self) -> None:
         if self.pane is not None:

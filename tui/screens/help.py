@@ -12,7 +12,7 @@ from textual.widgets import Static
 from tui.keys import ACTS, KEYS, PLACES, Key, bindings, heard
 from tui.modals import Dialog
 from tui.style import Span
-from tui.widgets import Reading, Row
+from tui.widgets import Row, TextView
 
 TITLES = {
     "runs": "Runs", "gpus": "GPUs", "disk": "Disk", "queue": "Queue", "queue-nodes": "Queue, nodes",
@@ -38,7 +38,7 @@ class Help(Dialog[None]):
     def __init__(self, place: str) -> None:
         super().__init__()
         self.place = place
-        self.lines = Reading()
+        self.lines = TextView()
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog tall"):

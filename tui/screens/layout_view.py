@@ -28,7 +28,7 @@ class Columns(Layout):
         ]
 
 
-class Body(Widget):
+class PaneLayout(Widget):
     """Holds all the panes and shows those of a shape."""
 
     def __init__(self, panes: dict[str, Pane]) -> None:

@@ -28,7 +28,7 @@ from tui.panes import (
 )
 from tui.panes.details import RunPane
 from tui.screens.base import PaneScreen
-from tui.screens.layout_view import Body
+from tui.screens.layout_view import PaneLayout
 from tui.screens.log import LogScreen
 from tui.style import NAMES, Chosen, Shape, is_tiny, shape, what_is_hidden
 from tui.widgets import KeyedLines, Link
@@ -57,7 +57,7 @@ class MainScreen(PaneScreen):
             "5": self.alerts, "6": self.wandb, "run": self.run_pane,
         }  # fmt: skip
         """In the order in which Tab goes through them."""
-        self.body = Body(self.panes)
+        self.body = PaneLayout(self.panes)
         self.pane = self.runs
         self.chosen, self.zoomed = Chosen(), False
         self._has_begun = self._has_queue = self._has_charts = False

@@ -7,18 +7,18 @@ from typing import Any
 from textual.screen import Screen
 
 from tui.panes import HeaderLine
-from tui.screens.base import Shown
-from tui.widgets import Foot, KeyedLines, Link, link_of
+from tui.screens.base import StateScreen
+from tui.widgets import Footer, KeyedLines, Link, link_of
 
 
-class LinkedScreen(Shown):
+class LinkedScreen(StateScreen):
     """A screen about a run, its charts, a job, a node or an alert, whose lines lead to others."""
 
     def __init__(self, about: Link) -> None:
         super().__init__()
         self.about = about
         self.header = HeaderLine()
-        self.foot = Foot()
+        self.foot = Footer()
 
     def on_mount(self) -> None:
         self.foot.at(self.PLACE)

@@ -25,7 +25,7 @@ def nothing() -> None:
     """What is done after an act where nothing is to be done."""
 
 
-class Acting:
+class ActionService:
     """What the capital keys do, for one dashboard."""
 
     def __init__(self, app: App[None], backend: Backend, clock: Clock) -> None:

@@ -21,7 +21,7 @@ MORE = "more"
 """The choice to mute something besides what is muted already."""
 
 
-class Alarming:
+class AlertActionService:
     """What a person does with alerts, for one dashboard."""
 
     def __init__(self, app: App[None], backend: Backend, clock: Clock) -> None:

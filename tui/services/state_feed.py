@@ -12,7 +12,7 @@ PAINT_EVERY: Seconds = 1.0
 """Faster than a person reads, and slow enough for a modem-like SSH."""
 
 
-class Mailbox:
+class StateFeed:
     """Holds the latest State; `post` is called once until it is collected."""
 
     def __init__(self, post: Callable[[], object]) -> None:

@@ -46,7 +46,7 @@ class Called(Message):
         """The alerts of which it tells no more than that they are critical now."""
 
 
-class Messages:
+class Toasts:
     """Looks where messages are while there are any, and has the places painted that they have left."""
 
     def __init__(self, app: App[Any]) -> None:

@@ -14,18 +14,18 @@ AT_ONCE = 3
 """Messages for alerts of one moment; of a cluster that goes down the rest is counted."""
 
 
-class Rung(NamedTuple):
+class AlertNews(NamedTuple):
     """What to show, and whether to ring."""
 
     toasts: tuple[Toast, ...] = ()
     bell: bool = False
 
 
-def rung(before: State | None, after: State, told: Container[str] = ()) -> Rung:
+def rung(before: State | None, after: State, told: Container[str] = ()) -> AlertNews:
     """New critical alerts ring; what became of an acknowledgement, and who tells people now, is only shown. Those of
     which a channel has `told` here are no news."""
     if before is None:
-        return Rung()
+        return AlertNews()
     new = [one for one in fired(before, after) if one.id not in told]
     toasts = [Toast(f"CRITICAL  {clean(one.rule, 60)}", clean(one.summary, 400), "error") for one in new]
     if len(toasts) > AT_ONCE:
@@ -36,7 +36,7 @@ def rung(before: State | None, after: State, told: Container[str] = ()) -> Rung:
         ]
     if before.alerts is not after.alerts:
         toasts += _acknowledged(before, after)
-    return Rung((*toasts, *_duty(before, after)), bool(new))
+    return AlertNews((*toasts, *_duty(before, after)), bool(new))
 
 
 def fired(before: State, after: State) -> Iterator[Alert]:

@@ -37,7 +37,7 @@ STALE_AFTER = 180.0
 """Disks are looked at every 30 s or so; after this long without a look the numbers are dimmed."""
 
 
-class Shown(NamedTuple):
+class ShownDisk(NamedTuple):
     """One line: a disk of one host, or one that several hosts share."""
 
     disk: Disk
@@ -78,7 +78,7 @@ class Shown(NamedTuple):
         return forecast is None or not shared or forecast.of == "quota" or forecast.fit >= STRAIGHT
 
 
-def gather(state: State) -> list[Shown]:
+def gather(state: State) -> list[ShownDisk]:
     """All disks; a network filesystem that many hosts see under one path is one line, the latest look at it."""
     groups: dict[tuple[str, ...], list[Disk]] = {}
     for disk in state.disks.values():
@@ -88,12 +88,12 @@ def gather(state: State) -> list[Shown]:
     return [_shown(state, disks) for disks in groups.values()]
 
 
-def _shown(state: State, disks: list[Disk]) -> Shown:
+def _shown(state: State, disks: list[Disk]) -> ShownDisk:
     latest = max(disks, key=lambda disk: disk.at)
     source = state.sources.get(f"node:{latest.host}")
     stale = state.at - latest.at > STALE_AFTER or (source is not None and source.health in ("late", "down"))
     usable = latest.path in state.usable or latest.usable_free_bytes not in (None, latest.free_bytes)
-    return Shown(latest, tuple(sorted(disk.host for disk in disks)), usable, stale)
+    return ShownDisk(latest, tuple(sorted(disk.host for disk in disks)), usable, stale)
 
 
 def alarm(share: float | None) -> str:
@@ -117,7 +117,7 @@ def quota_used(quota: Quota | None) -> float | None:
     return max((used / limit for used, limit in pairs if used is not None and limit), default=None)
 
 
-def rank(shown: Shown, now: Instant) -> int:
+def rank(shown: ShownDisk, now: Instant) -> int:
     """0 does not answer, 1 full or soon, 2 nearly, 3 read-only, 4 well."""
     if shown.disk.state != "ok":
         return 0
@@ -136,36 +136,36 @@ class Column(NamedTuple):
     name: str
     width: int
     from_width: int
-    cell: Callable[[Shown, Instant], Span]
+    cell: Callable[[ShownDisk, Instant], Span]
 
 
 def _mark(text: str, style: str) -> Span:
     return Span(text + ("!" if style in ("warn", "crit") else " "), style)
 
 
-def _free(shown: Shown, _now: Instant) -> Span:
+def _free(shown: ShownDisk, _now: Instant) -> Span:
     style = "" if shown.usable else alarm(shown.used)
     return _mark(size(shown.disk.free_bytes), style)
 
 
-def _usable(shown: Shown, _now: Instant) -> Span:
+def _usable(shown: ShownDisk, _now: Instant) -> Span:
     if not shown.usable:
         return Span(NOT_APPLICABLE + " ", "dim")
     return _mark(size(shown.disk.usable_free_bytes), alarm(shown.used))
 
 
-def _share(shown: Shown, _now: Instant) -> Span:
+def _share(shown: ShownDisk, _now: Instant) -> Span:
     return Span(percent(shown.disk.free_bytes, shown.disk.total_bytes) + " ", "")
 
 
-def _inodes(shown: Shown, _now: Instant) -> Span:
+def _inodes(shown: ShownDisk, _now: Instant) -> Span:
     if shown.disk.total_inodes is None:
         return Span(NOT_APPLICABLE + " ", "dim")
     share = inodes_used(shown.disk)
     return _mark(percent(share, 1.0), alarm(share))
 
 
-def _trend(shown: Shown, _now: Instant) -> Span:
+def _trend(shown: ShownDisk, _now: Instant) -> Span:
     growth = shown.disk.bytes_per_day
     if growth is None:
         return Span(UNKNOWN + " ", "dim")
@@ -174,7 +174,7 @@ def _trend(shown: Shown, _now: Instant) -> Span:
     return Span(f"{'+' if growth > 0 else ''}{size(growth)} ", "" if growth > 0 else "dim")
 
 
-def _full_in(shown: Shown, now: Instant) -> Span:
+def _full_in(shown: ShownDisk, now: Instant) -> Span:
     found = full_in(shown.full_at, now)
     return found if found.text.endswith("!") else Span(found.text + " ", found.style)
 
@@ -183,7 +183,7 @@ BAR = 12
 """Cells of the bar that shows what is used."""
 
 
-def _bar(shown: Shown, _now: Instant) -> Span:
+def _bar(shown: ShownDisk, _now: Instant) -> Span:
     share = bytes_used(shown.disk)
     if share is None:
         return Span(" " * BAR)
@@ -191,7 +191,7 @@ def _bar(shown: Shown, _now: Instant) -> Span:
     return Span("■" * filled + "□" * (BAR - filled), alarm(shown.used))
 
 
-def _kind(shown: Shown, _now: Instant) -> Span:
+def _kind(shown: ShownDisk, _now: Instant) -> Span:
     return Span(shorten(clean(shown.disk.filesystem or UNKNOWN), 8), "dim")
 
 
@@ -207,7 +207,7 @@ COLUMNS = (
 )
 
 
-class Layout(NamedTuple):
+class DiskLayout(NamedTuple):
     """The columns that a width has, and the cells that are left for the path."""
 
     width: int
@@ -219,19 +219,19 @@ NOTE = 12
 """Cells kept for words at the end of a line, where there is room at all."""
 
 
-def layout(width: int, names: Iterable[str], *, usable: bool) -> Layout:
+def layout(width: int, names: Iterable[str], *, usable: bool) -> DiskLayout:
     """Fit a line: paths get what they need as far as there is room."""
     columns = tuple(c for c in COLUMNS if c.from_width <= width and (usable or c.cell is not _usable))
     room = width - 2 - sum(column.width for column in columns)
     longest = max((cells(name) for name in names), default=4) + 1
-    return Layout(width, max(4, min(longest, room - (NOTE if room > 30 else 0))), columns)
+    return DiskLayout(width, max(4, min(longest, room - (NOTE if room > 30 else 0))), columns)
 
 
 LEFT = (_kind, _bar)
 """Columns that stand at the left of their width."""
 
 
-def head(shape: Layout) -> tuple[Span, ...]:
+def head(shape: DiskLayout) -> tuple[Span, ...]:
     """The names of the columns."""
     names = "".join(
         f"  {c.name}"[: c.width].ljust(c.width) if c.cell is _bar else c.name.ljust(c.width) if c.cell in LEFT
@@ -240,7 +240,7 @@ def head(shape: Layout) -> tuple[Span, ...]:
     return (Span(f"  {'PATH':<{shape.name}}{names}", "head"),)
 
 
-def row(shown: Shown, shape: Layout, now: Instant) -> Row:
+def row(shown: ShownDisk, shape: DiskLayout, now: Instant) -> Row:
     """One disk's line."""
     worst = rank(shown, now)
     sign = (Span(DEAD + " ", "crit"), Span(CRIT + " ", "crit"), Span(WARN + " ", "warn"), Span(WARN + " ", "warn"),
@@ -262,7 +262,7 @@ def row(shown: Shown, shape: Layout, now: Instant) -> Row:
     return Row(shown.key, tuple(spans))
 
 
-class Lines:
+class DiskRows:
     """Rows of disks; one that was not looked at since keeps the row it had. Only ages move, and those coarsely."""
 
     AGES_EVERY = 10.0
@@ -270,7 +270,7 @@ class Lines:
     def __init__(self) -> None:
         self._kept: dict[str, tuple[tuple[object, ...], Row]] = {}
 
-    def rows(self, shown: Sequence[Shown], shape: Layout, now: Instant) -> list[Row]:
+    def rows(self, shown: Sequence[ShownDisk], shape: DiskLayout, now: Instant) -> list[Row]:
         tick = now // self.AGES_EVERY
         kept, self._kept = self._kept, {}
         for each in shown:
@@ -287,7 +287,7 @@ def silence(disk: Disk, now: Instant) -> str:
     return clean(f"{disk.error or 'cannot be read'}", 400)
 
 
-def notes(shown: Shown, now: Instant) -> Span:
+def notes(shown: ShownDisk, now: Instant) -> Span:
     """Words after the numbers: read-only, inodes first, how old."""
     disk, words, style = shown.disk, [], "dim"
     if disk.read_only:
@@ -306,7 +306,7 @@ def notes(shown: Shown, now: Instant) -> Span:
 
 # ---- all of them ---------------------------------------------------------------------------------------------------
 
-Order = Callable[[Shown, Instant], tuple[object, ...]]
+Order = Callable[[ShownDisk, Instant], tuple[object, ...]]
 
 ORDERS: dict[str, Order] = {
     "severity": lambda shown, now: (rank(shown, now), natural(shown.name)),
@@ -316,14 +316,14 @@ ORDERS: dict[str, Order] = {
 }
 
 
-def ordered(state: State, sort: str, text: str = "") -> list[Shown]:
+def ordered(state: State, sort: str, text: str = "") -> list[ShownDisk]:
     """The disks that match, in the order asked for."""
     words = text.lower().split()
     found = [shown for shown in gather(state) if all(word in haystack(shown) for word in words)]
     return sorted(found, key=lambda shown: ORDERS[sort](shown, state.at))
 
 
-def haystack(shown: Shown) -> str:
+def haystack(shown: ShownDisk) -> str:
     """What the filter searches in."""
     disk = shown.disk
     return " ".join(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from trainmon.lib import Seconds, cells, clean
-from trainmon.model import Action, Deed, Drop, Execute, Plan, Refusal, Remove
+from trainmon.model import Action, CreateFile, Deed, Execute, Plan, Refusal, RemoveFile
 from tui.style import DEAD, WARN, Span
 from tui.widgets import Row
 
@@ -106,9 +106,9 @@ def facts(action: Action) -> Iterator[Fact]:
 
 def _deed(deed: Deed) -> Iterator[Fact]:
     """The very command, or the file with what becomes of it."""
-    label = "command" if isinstance(deed, Execute) else "creates" if isinstance(deed, Drop) else "removes"
+    label = "command" if isinstance(deed, Execute) else "creates" if isinstance(deed, CreateFile) else "removes"
     yield Fact(label, command(deed), "accent bold")
-    if isinstance(deed, Drop) and deed.text:
+    if isinstance(deed, CreateFile) and deed.text:
         yield Fact("with the line", deed.text.rstrip("\n"))
     if isinstance(deed, Execute) and deed.login_shell:
         yield Fact("", "in a login shell, for its modules")
@@ -116,7 +116,7 @@ def _deed(deed: Deed) -> Iterator[Fact]:
 
 def command(deed: Deed) -> str:
     """The very command as a person would write it, or the path."""
-    if isinstance(deed, Drop | Remove):
+    if isinstance(deed, CreateFile | RemoveFile):
         return visible(deed.path)
     return " ".join(map(visible, deed.argv)) if not deed.shown else visible(deed.shown, quote=False)
 

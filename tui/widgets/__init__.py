@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tui.widgets.footer import Foot, chosen, fitting, foot_spans, starts
+from tui.widgets.footer import Footer, chosen, fitting, foot_spans, starts
 from tui.widgets.keyed_lines import (
     GUTTER,
     HEADING,
@@ -18,7 +18,7 @@ from tui.widgets.keyed_lines import (
 from tui.widgets.links import SENTENCE_LINES, Line, Link, Linked, first_link, link_of, rows, sentence
 from tui.widgets.log_view import LogView
 from tui.widgets.picture import Picture
-from tui.widgets.reading import Reading
+from tui.widgets.reading import TextView
 
 __all__ = [
     "GUTTER",
@@ -27,7 +27,7 @@ __all__ = [
     "SENTENCE_LINES",
     "STYLES",
     "STYLE_CSS",
-    "Foot",
+    "Footer",
     "Heading",
     "KeyedLines",
     "Line",
@@ -36,8 +36,8 @@ __all__ = [
     "LogView",
     "Palette",
     "Picture",
-    "Reading",
     "Row",
+    "TextView",
     "changed_columns",
     "chosen",
     "first_link",

@@ -19,7 +19,7 @@ SHARE = 0.36
 """Of the line's width, what the keys that act may take from the others."""
 
 
-class Foot(Heading):
+class Footer(Heading):
     """Draws the keys of a place, or a sentence in their stead."""
 
     def __init__(self) -> None:

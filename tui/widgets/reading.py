@@ -8,7 +8,7 @@ from tui.style import Span
 from tui.widgets.keyed_lines import GUTTER, KeyedLines, Row
 
 
-class Reading(KeyedLines):
+class TextView(KeyedLines):
     """Help, details: what moves is the text."""
 
     def _move_by(self, lines: int) -> None:

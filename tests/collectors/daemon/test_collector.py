@@ -14,7 +14,18 @@ from tests.tui.states.alerts import ALERTS, SILENCES, alert, channel
 from trainmon.cli.alerts.status import LATELY
 from trainmon.engine.snapshot_alerts import told
 from trainmon.lib import HostUnreachable, LoginNeeded
-from trainmon.model import Alert, AlertsTold, Duty, DutyChanged, Event, Order, Ordered, Silence, Source, SourceChanged
+from trainmon.model import (
+    Alert,
+    AlertRequest,
+    AlertRequested,
+    AlertsReported,
+    Event,
+    Leadership,
+    LeadershipChanged,
+    Silence,
+    Source,
+    SourceChanged,
+)
 from trainmon.transport.shell import Completed, Shell, Sink, Stream
 
 NOW = 1_790_000_000.0
@@ -109,8 +120,8 @@ class Stage:
         return next(event for event in reversed(self.said) if isinstance(event, kind))
 
     @property
-    def duty(self) -> Duty:
-        found: Duty = self.last(DutyChanged).duty
+    def duty(self) -> Leadership:
+        found: Leadership = self.last(LeadershipChanged).duty
         return found
 
     @property
@@ -127,7 +138,7 @@ def test_what_it_says_is_shown_and_it_has_the_duty() -> None:
 
     assert stage.duties == [(0.0, "bastion")]
     assert (stage.duty.holder, stage.duty.where, stage.duty.at) == ("daemon", "bastion", NOW - 4.0)
-    shown = stage.last(AlertsTold)
+    shown = stage.last(AlertsReported)
     assert [one.id for one in shown.alerts] == ["aaaa0001", "aaaa0002"]
     assert [one.token for one in shown.alerts] == ["", ""]
     assert [one.name for one in shown.channels] == ["phone"]
@@ -148,7 +159,7 @@ def test_times_are_told_by_our_clock_where_theirs_is_off() -> None:
     stage.bastion.alerts = (alert(since=NOW + 240.0, fired_at=NOW + 240.0, found_at=NOW + 300.0),)
     stage.play(1)
 
-    found = stage.last(AlertsTold).alerts[0]
+    found = stage.last(AlertsReported).alerts[0]
     assert found.since == pytest.approx(NOW - 60.0)
     assert stage.duty.at == pytest.approx(NOW - 4.0)
 
@@ -209,7 +220,7 @@ def test_one_that_is_back_takes_the_duty_before_anything_of_it_is_shown() -> Non
     stage.play(10)
 
     assert seen
-    assert not any(isinstance(event, DutyChanged | AlertsTold) for event in stage.said[before : seen[0]])
+    assert not any(isinstance(event, LeadershipChanged | AlertsReported) for event in stage.said[before : seen[0]])
     assert stage.duty.holder == "daemon"
 
 
@@ -281,8 +292,8 @@ def test_just_before_we_send_it_is_asked_once_more() -> None:
 # ---- what is said to it ----------------------------------------------------------------------------------------------
 
 
-def order(verb: Any = "ack", **facts: Any) -> Order:
-    return Order(**({"verb": verb, "at": NOW, "by": "me", "alert": "aaaa0001"} | facts))
+def order(verb: Any = "ack", **facts: Any) -> AlertRequest:
+    return AlertRequest(**({"verb": verb, "at": NOW, "by": "me", "alert": "aaaa0001"} | facts))
 
 
 def test_an_acknowledgement_is_carried_out_there_and_it_is_asked_at_once() -> None:
@@ -313,7 +324,7 @@ def test_what_is_said_after_we_took_over_is_ours_to_carry_out() -> None:
     stage.watch.order(order())
     stage.play(1)
 
-    assert stage.last(Ordered).order == order()
+    assert stage.last(AlertRequested).order == order()
 
 
 def test_each_order_is_the_same_sub_command_there() -> None:

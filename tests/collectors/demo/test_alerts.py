@@ -7,13 +7,13 @@ from pathlib import Path
 from collectors.demo import Demo
 from collectors.demo.channels import BUSY_EVERY, ROUTES, WORDS, channels
 from collectors.demo.stories import Act, Script
-from trainmon.alerting.manager import Alerting
+from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.notify.base import Message, Retry
 from trainmon.alerting.pipeline import Routing
 from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
 from trainmon.lib import Seconds
-from trainmon.model import Alert, AlertChanges, AlertsRecalled, Duty, DutyChanged, Event, Notice, Recalled
+from trainmon.model import Alert, AlertChanges, AlertsRecalled, Event, Leadership, LeadershipChanged, Notice, Recalled
 
 STARTED = 1_760_000_000.0
 
@@ -32,8 +32,8 @@ class Day:
         self.passed: Seconds = 0.0
         self.notices: list[Notice] = []
         self.fired: dict[str, Alert] = {}
-        self._said: list[Event] = [DutyChanged(Duty(holder="us")), AlertsRecalled(Recalled())]
-        alerting = Alerting(tuple(rule() for rule in RULES), Routing(routes=ROUTES), self, clock=self)
+        self._said: list[Event] = [LeadershipChanged(Leadership(holder="us")), AlertsRecalled(Recalled())]
+        alerting = AlertManager(tuple(rule() for rule in RULES), Routing(routes=ROUTES), self, clock=self)
         self._engine = Engine(self, demo=True, alerting=alerting)
         self._demo = Demo(self._said.append, clock=self, directory=directory / "demo", script=script)
 

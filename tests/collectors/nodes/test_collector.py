@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from collectors.nodes.collector import Watch, by_mount, pause_before
+from collectors.nodes.collector import NodeCollector, by_mount, pause_before
 from collectors.nodes.stream import LONGEST_LINE, Feed
 from collectors.probe import bundle
 from trainmon.lib import HostUnreachable, LoginNeeded, Seconds, TrainmonError
@@ -74,7 +74,7 @@ class Host:
         self.dials = 0
         self.clock = FakeClock()
         self.events: queue.Queue[Event] = queue.Queue()
-        self.watch = Watch("n1", "prod", self.dial, self.events.put, self.clock, python="python3")
+        self.watch = NodeCollector("n1", "prod", self.dial, self.events.put, self.clock, python="python3")
         self.watch.watch(Spec(disks=("/",)), frozenset())
 
     def dial(self) -> FakeShell:

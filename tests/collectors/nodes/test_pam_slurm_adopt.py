@@ -13,7 +13,7 @@ from tests.lab.adopting import DENIED, AdoptingSshd
 from trainmon.config import ClusterSettings, ConnectSettings, Settings
 from trainmon.lib import HostUnreachable, SystemClock
 from trainmon.model import Event, Hello, NodeReading
-from trainmon.transport.event_loop import Reader
+from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.ssh.client import Dialer
 
 
@@ -33,7 +33,7 @@ def is_hello(event: Event) -> bool:
 
 
 def test_the_words_of_pam_reach_whoever_dials(sshd: AdoptingSshd) -> None:
-    reader = Reader()
+    reader = EventLoop()
     reader.start()
     dialer = Dialer(reader, config_file=sshd.ssh_config(1), timeout=5.0)
     try:

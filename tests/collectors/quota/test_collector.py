@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.connections import Dialling
+from collectors.connections import Connections
 from collectors.quota.collector import DU_AFTER, Asker
 from collectors.quota.command import DU_EVERY, Wanted, ask, wanted_of
 from tests.lab.sshd import Sshd
@@ -17,8 +17,8 @@ from trainmon.analysis.disks import Parser
 from trainmon.config import ClusterSettings, ConnectSettings, DiskSettings, QuotaSettings
 from trainmon.lib import CommandFailed, HostUnreachable, TrainmonError
 from trainmon.model import Event, Quota, QuotaSeen, Source, SourceChanged
-from trainmon.transport.event_loop import Reader
-from trainmon.transport.local import Local
+from trainmon.transport.event_loop import EventLoop
+from trainmon.transport.local import LocalShell
 from trainmon.transport.shell import Shell
 
 
@@ -35,9 +35,9 @@ class FakeClock:
 
 @pytest.fixture
 def shell() -> Iterator[Shell]:
-    reader = Reader()
+    reader = EventLoop()
     reader.start()
-    made = Local(reader, host="login1")
+    made = LocalShell(reader, host="login1")
     yield made
     made.close()
     reader.stop()
@@ -127,10 +127,10 @@ def test_a_command_that_hangs_is_ended_there(shell: Shell, command: Callable[...
 
 
 def test_over_ssh_as_well(command: Callable[..., str], tmp_path: Path) -> None:
-    reader = Reader()
+    reader = EventLoop()
     reader.start()
     with Sshd.start(tmp_path / "sshd") as sshd:
-        dialling = Dialling(reader, ConnectSettings(timeout=10.0), None, sshd.ssh_config(1))
+        dialling = Connections(reader, ConnectSettings(timeout=10.0), None, sshd.ssh_config(1))
         remote = dialling.dial("n0")
         assert asked(wanted(command(LUSTRE), "quota", "-u", "a'; exit 3 #"), remote).host == "n0"
         hangs = command("", first=f"echo $$ > {tmp_path}/pid; exec sleep 300")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collectors.slurm.rate_limit import Pace
+from collectors.slurm.rate_limit import RateLimit
 
 
-def looked(pace: Pace, at: float, *, took: float = 0.1, has_jobs: bool = True) -> float:
+def looked(pace: RateLimit, at: float, *, took: float = 0.1, has_jobs: bool = True) -> float:
     """One look at a time; returns when the next is due."""
     assert pace.due_in(at) == 0
     pace.begin(at)
@@ -13,7 +13,7 @@ def looked(pace: Pace, at: float, *, took: float = 0.1, has_jobs: bool = True) -
     return at + pace.due_in(at)
 
 
-def failed(pace: Pace, at: float) -> float:
+def failed(pace: RateLimit, at: float) -> float:
     assert pace.due_in(at) == 0
     pace.begin(at)
     pace.failed(at)
@@ -21,18 +21,18 @@ def failed(pace: Pace, at: float) -> float:
 
 
 def test_the_first_look_is_at_once_and_then_every_period() -> None:
-    pace = Pace(30)
+    pace = RateLimit(30)
     assert looked(pace, 0) == 30
     assert looked(pace, 30) == 60
     assert pace.interval == 30
 
 
 def test_a_period_below_the_floor_is_the_floor() -> None:
-    assert looked(Pace(1), 0) == 15
+    assert looked(RateLimit(1), 0) == 15
 
 
 def test_for_a_minute_after_an_action_it_looks_every_15_s() -> None:
-    pace = Pace(30)
+    pace = RateLimit(30)
     looked(pace, 0)
     pace.hurry(5)
     assert pace.due_in(5) == 10  # 15 s after the last look
@@ -46,14 +46,14 @@ def test_for_a_minute_after_an_action_it_looks_every_15_s() -> None:
 
 
 def test_an_action_long_after_the_last_look_is_followed_at_once() -> None:
-    pace = Pace(120)
+    pace = RateLimit(120)
     looked(pace, 0)
     pace.hurry(50)
     assert pace.due_in(50) == 0
 
 
 def test_a_person_gets_a_look_at_most_every_5_s() -> None:
-    pace = Pace(30)
+    pace = RateLimit(30)
     looked(pace, 0)
     pace.refresh(1)
     assert pace.due_in(1) == 4
@@ -63,7 +63,7 @@ def test_a_person_gets_a_look_at_most_every_5_s() -> None:
 
 
 def test_a_slow_controller_is_asked_half_as_often_each_time_up_to_10_min() -> None:
-    pace, at, gaps = Pace(30), 0.0, []
+    pace, at, gaps = RateLimit(30), 0.0, []
     for _ in range(7):
         due = looked(pace, at, took=3.5)
         gaps.append(due - at)
@@ -73,13 +73,13 @@ def test_a_slow_controller_is_asked_half_as_often_each_time_up_to_10_min() -> No
 
 
 def test_a_period_above_10_min_stays_what_was_asked_for() -> None:
-    pace = Pace(1800)
+    pace = RateLimit(1800)
     assert looked(pace, 0) == 1800
     assert looked(pace, 1800, took=3.5) == 3600
 
 
 def test_errors_back_off_the_same_way_and_a_person_may_still_look() -> None:
-    pace, at, gaps = Pace(30), 0.0, []
+    pace, at, gaps = RateLimit(30), 0.0, []
     for _ in range(6):
         due = failed(pace, at)
         gaps.append(due - at)
@@ -92,14 +92,14 @@ def test_errors_back_off_the_same_way_and_a_person_may_still_look() -> None:
 
 
 def test_a_long_outage_ends_nothing() -> None:
-    pace, at = Pace(30), 0.0
+    pace, at = RateLimit(30), 0.0
     for _ in range(5_000):
         at = failed(pace, at)
     assert looked(pace, at) == at + 30
 
 
 def test_with_no_jobs_it_looks_every_5_min_and_an_action_wakes_it() -> None:
-    pace = Pace(30)
+    pace = RateLimit(30)
     assert looked(pace, 0, has_jobs=False) == 300
     pace.hurry(100)
     assert pace.due_in(100) == 0
@@ -107,14 +107,14 @@ def test_with_no_jobs_it_looks_every_5_min_and_an_action_wakes_it() -> None:
 
 
 def test_where_there_is_no_slurm_it_is_looked_for_every_10_min() -> None:
-    pace = Pace(30)
+    pace = RateLimit(30)
     pace.begin(0)
     pace.absent(0)
     assert (pace.due_in(0), pace.interval) == (600, 600)
 
 
 def test_a_host_that_is_not_connected_costs_no_back_off() -> None:
-    pace = Pace(30)
+    pace = RateLimit(30)
     for at in range(0, 100, 2):
         pace.begin(at)
         pace.unreached(at)

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from collectors.wandb.child_process import Kind, WandbFailed
-from collectors.wandb.collector import Watcher
+from collectors.wandb.collector import WandbCollector
 from collectors.wandb.login import Login
 from collectors.wandb.wire import (
     AnyRequest,
@@ -147,7 +147,7 @@ class Watched:
         self.wandb = FakeWandb(self.clock)
         self.events: list[Event] = []
         self.login = HERE
-        self.watcher = Watcher(
+        self.watcher = WandbCollector(
             specs or (a_run(),),
             60.0,
             self.events.append,

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from collectors.wandb.child_process import ANSWER_AT_MOST, Client
-from collectors.wandb.collector import Watcher
+from collectors.wandb.collector import WandbCollector
 from collectors.wandb.login import find
 from tests.end_to_end.product import QUICK
 from tests.lab.wandb_asking import environ_of, is_running
@@ -36,7 +36,7 @@ class Watching:
         self.events: list[Event] = []
         self._heard = threading.Condition()
         self.client = Client(environ)
-        self.watcher = Watcher(
+        self.watcher = WandbCollector(
             (RUN,),
             every,
             self._hear,

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainmon.actions.planning import Actor, Fresh, Sight
+from trainmon.actions.planning import Actor, FileStat, Readback
 from trainmon.actions.planning import plan as actions
 from trainmon.analysis.runs import jobs_of
 from trainmon.model import (
@@ -100,13 +100,13 @@ def ask(verb: Verb, *subjects: str, **fields: Any) -> Ask:
     return Ask(**{"verb": verb, "subjects": subjects or ("llm",), "asked_at": NOW, "why": "loss spike"} | fields)
 
 
-def fresh(*jobs: Job, **fields: Any) -> Fresh:
-    return Fresh(**{"at": NOW, "jobs": {job.key: job for job in jobs}} | fields)
+def fresh(*jobs: Job, **fields: Any) -> Readback:
+    return Readback(**{"at": NOW, "jobs": {job.key: job for job in jobs}} | fields)
 
 
-def planned(verb: Verb, *subjects: str, of: State | None = None, seen: Fresh | None = None, **fields: Any) -> Plan:
+def planned(verb: Verb, *subjects: str, of: State | None = None, seen: Readback | None = None, **fields: Any) -> Plan:
     known = state() if of is None else of
-    return actions.plan(ask(verb, *subjects, **fields), known, Fresh(at=NOW) if seen is None else seen, ANA, NOW)
+    return actions.plan(ask(verb, *subjects, **fields), known, Readback(at=NOW) if seen is None else seen, ANA, NOW)
 
 
 def only(plan: Plan) -> Action:
@@ -123,8 +123,8 @@ def refused(plan: Plan) -> Refusal:
     return one
 
 
-def sight(path: str, **fields: Any) -> dict[str, Sight]:
-    return {f"login:{path}": Sight(**{"path": path} | fields)}
+def sight(path: str, **fields: Any) -> dict[str, FileStat]:
+    return {f"login:{path}": FileStat(**{"path": path} | fields)}
 
 
 def done(action: Action, **fields: Any) -> Record:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 
-from trainmon.alerting.manager import Alerting
+from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.pipeline import Routing
 from trainmon.alerting.rules import Rule
 from trainmon.engine.engine import Engine
@@ -14,10 +14,10 @@ from trainmon.model import (
     AlertChanges,
     AlertsRecalled,
     DisksChanged,
-    Duty,
-    DutyChanged,
     Event,
     Finding,
+    Leadership,
+    LeadershipChanged,
     Recalled,
     Route,
     State,
@@ -49,7 +49,7 @@ class Told:
             self.has_told.set()
 
 
-class Falling(Alerting):
+class Falling(AlertManager):
     """Falls over at each look."""
 
     def look(self, state: State, events: Sequence[Event], now: float) -> State:
@@ -58,11 +58,11 @@ class Falling(Alerting):
 
 def test_what_is_found_is_handed_over_by_the_engines_thread_without_another_event() -> None:
     post, clock = Told(), SystemClock()
-    alerting = Alerting((Full(),), Routing(routes=(Route(channel="phone"),)), post, clock=clock)
+    alerting = AlertManager((Full(),), Routing(routes=(Route(channel="phone"),)), post, clock=clock)
     engine = Engine(clock, alerting=alerting)
     engine.start()
     try:
-        for event in (DutyChanged(Duty(holder="us")), AlertsRecalled(Recalled()), DisksChanged({"/": 0.8})):
+        for event in (LeadershipChanged(Leadership(holder="us")), AlertsRecalled(Recalled()), DisksChanged({"/": 0.8})):
             engine.submit(event)
         assert post.has_told.wait(30)
     finally:
@@ -72,13 +72,13 @@ def test_what_is_found_is_handed_over_by_the_engines_thread_without_another_even
 
 
 def test_the_engine_is_told_when_the_next_message_is_ripe_and_by_who_tells_nobody_never() -> None:
-    alerting = Alerting(
+    alerting = AlertManager(
         (Full(),), Routing(routes=(Route(channel="phone"),), group_wait=0.5), Told(), clock=SystemClock()
     )
     state = State(usable={"/": 0.8})
-    state = alerting.look(state, [DutyChanged(Duty(holder="us")), AlertsRecalled(Recalled())], 1000.0)
+    state = alerting.look(state, [LeadershipChanged(Leadership(holder="us")), AlertsRecalled(Recalled())], 1000.0)
     assert alerting.due_in == 0.5
-    state = alerting.look(state, [DutyChanged(Duty(holder="other"))], 1000.2)
+    state = alerting.look(state, [LeadershipChanged(Leadership(holder="other"))], 1000.2)
     assert alerting.due_in is None
 
 
@@ -90,7 +90,7 @@ def test_alerts_that_cannot_be_judged_stop_no_dashboard() -> None:
 
 
 def test_without_a_post_alerts_are_judged_and_shown() -> None:
-    engine = Engine(SystemClock(), alerting=Alerting((Full(),), Routing(routes=(Route(channel="phone"),)), None))
+    engine = Engine(SystemClock(), alerting=AlertManager((Full(),), Routing(routes=(Route(channel="phone"),)), None))
     state = engine.step([DisksChanged({"/": 0.8})], 1000.0)
     assert [alert.phase for alert in state.alerts.values()] == ["firing"]
     assert state.looked_at == 1000.0

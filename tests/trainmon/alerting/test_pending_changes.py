@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.trainmon.alerting.notify.samples import NOW, alert, beat, notice
-from trainmon.alerting.pending_changes import Book
+from trainmon.alerting.pending_changes import PendingChanges
 from trainmon.model import Notice, Run, RunSpec, State, Wandb, WandbRun
 
 PAGE = "https://wandb.example/team/video/runs/a1b2c3"
@@ -19,7 +19,7 @@ def state(url: str | None, *others: str) -> State:
 
 
 def linked(told: Notice, known: State) -> str | None:
-    book = Book()
+    book = PendingChanges()
     book.notices.append(told)
     changes = book.changes(known, NOW)
     assert changes is not None

@@ -25,9 +25,9 @@ from msgspec.structs import replace
 from collectors.demo import Demo
 from collectors.demo.channels import DemoChannel
 from tests.trainmon.ledger.contents import contents, restored
-from trainmon.alerting.manager import Alerting
+from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
-from trainmon.alerting.notify.delivery.service import Office
+from trainmon.alerting.notify.delivery.service import NotificationService
 from trainmon.alerting.pipeline import HeartbeatSpec, Routing
 from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
@@ -36,8 +36,8 @@ from trainmon.ledger.ledger import NAME, Ledger, give_order
 from trainmon.ledger.outbox import prune_outbox
 from trainmon.ledger.schema import VERSION
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Action, Alert, Ask, Event, LedgerTrouble, Order, Plan, Route, Silence
-from trainmon.runtime.backend import Joined
+from trainmon.model import Action, Alert, AlertRequest, Ask, Event, LedgerTrouble, Plan, Route, Silence
+from trainmon.runtime.backend import DashboardBackend
 
 BEGIN: Instant = 1_750_000_000.0
 SPEED = 10.0
@@ -81,7 +81,7 @@ class Unreachable(DemoChannel):
         raise Retry("no route to host")
 
 
-class Cluster(Joined):
+class Cluster(DashboardBackend):
     """What `--demo` runs, with more channels, heartbeats, a maintenance window and a clock that hurries."""
 
     def __init__(self, directory: Path) -> None:
@@ -96,7 +96,7 @@ class Cluster(Joined):
             Unreachable("gone", "webhook", "https://sms.example/***", takes=0.1),
             DemoChannel("instead", "command", "page-somebody", takes=0.1),
         )
-        self.office = Office(ledger, senders, self._say, clock, routes=ROUTES, program="alerts-only")
+        self.office = NotificationService(ledger, senders, self._say, clock, routes=ROUTES, program="alerts-only")
         window = Silence(
             id="window-1",
             node="gpu-009",
@@ -109,7 +109,7 @@ class Cluster(Joined):
         routing = Routing(routes=ROUTES, repeat=300.0, windows=(window,))
         beats = HeartbeatSpec(every=230.0, test_every=800.0, host="login1")
         rules = tuple(rule() for rule in RULES)
-        alerting = Alerting(rules, routing, self.office, heartbeat=beats, clock=clock)
+        alerting = AlertManager(rules, routing, self.office, heartbeat=beats, clock=clock)
         super().__init__(Engine(clock, demo=True, ledger=ledger, alerting=alerting), ledger)
         self._demo = Demo(self.engine.submit, clock=clock, directory=directory / "demo")
         self.perform(self._demo.shell_of, self._demo.hurry)
@@ -155,7 +155,9 @@ class Cluster(Joined):
     def command(self, verb: str, **facts: object) -> None:
         """What `trainmon-tui ack`, `mute` and `unmute` write."""
         order = {"verb": verb, "at": self.engine.clock.now(), "by": "ana", "via": "command", **facts}
-        print(f"{self.elapsed:5.0f} s: order {give_order(self.directory, msgspec.convert(order, Order))}: {verb}")
+        print(
+            f"{self.elapsed:5.0f} s: order {give_order(self.directory, msgspec.convert(order, AlertRequest))}: {verb}"
+        )
 
 
 def live(cluster: Cluster) -> None:

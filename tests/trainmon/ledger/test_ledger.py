@@ -21,8 +21,8 @@ from tests.end_to_end.product import QUICK
 from tests.trainmon.ledger.records import DONE, action, record
 from trainmon.ledger.actions import TEXT_AT_MOST
 from trainmon.ledger.ledger import KeptText, Ledger, LedgerStuck
-from trainmon.ledger.queue import Mailbox
-from trainmon.model import Drop, Record
+from trainmon.ledger.queue import WriteQueue
+from trainmon.model import CreateFile, Record
 
 Troubles = queue.Queue[str | None]
 
@@ -155,11 +155,11 @@ def test_texts_are_kept_without_secrets_and_bounded(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_no_utf8_is_written_all_the_same(tmp_path: Path) -> None:
-    odd = replace(record(), action=action(deed=Drop("/fsx/a\udcff b", "kill")))
+    odd = replace(record(), action=action(deed=CreateFile("/fsx/a\udcff b", "kill")))
     with opened(tmp_path) as (ledger, _):
         ledger.write(odd)
         assert plain(ledger.file, "SELECT command FROM actions") == [("create '/fsx/a b'",)]
-        assert ledger.actions(0.0)[0].action.deed == Drop("/fsx/a? b", "kill")
+        assert ledger.actions(0.0)[0].action.deed == CreateFile("/fsx/a? b", "kill")
 
 
 def test_what_is_older_than_is_kept_goes(tmp_path: Path) -> None:
@@ -388,7 +388,7 @@ def test_a_text_is_on_the_disk_when_its_writing_returns(tmp_path: Path) -> None:
 
 
 def test_a_text_that_comes_while_another_fails_takes_no_place_of_it() -> None:
-    mail = Mailbox()
+    mail = WriteQueue()
     texts = [KeptText(action_id=f"a{n}", kind="log", host="h", path="/l", at=0.0, text="") for n in range(40)]
     mail.put_text(texts[0])
     failed = mail.take(None)

@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from trainmon.lib.state_dir import Found, Mount, Place, choose, filesystem_of, find, is_network, read_mounts
+from trainmon.lib.state_dir import (
+    Mount,
+    StateDirectory,
+    StatePath,
+    choose,
+    filesystem_of,
+    find,
+    is_network,
+    read_mounts,
+)
 
 OWN, COMMON = Path("/home/me/.local/state/trainmon-tui"), Path("/var/lib/trainmon-tui")
 
@@ -27,12 +36,12 @@ OWN, COMMON = Path("/home/me/.local/state/trainmon-tui"), Path("/var/lib/trainmo
 def test_a_disk_of_this_machine_comes_first(
     home: str | None, home_writable: bool, common: str | None, common_writable: bool, taken: Path, on_network: bool
 ) -> None:
-    found = choose(Place(OWN, home, home_writable), Place(COMMON, common, common_writable))
+    found = choose(StatePath(OWN, home, home_writable), StatePath(COMMON, common, common_writable))
     assert (found.path, found.is_network, found.warning is not None) == (taken, on_network, on_network)
 
 
 def test_a_network_home_is_warned_of_in_words() -> None:
-    found = choose(Place(OWN, "nfs4", True), Place(COMMON, "ext4", False))
+    found = choose(StatePath(OWN, "nfs4", True), StatePath(COMMON, "ext4", False))
     assert found.warning == (
         "/home/me/.local/state/trainmon-tui is on a network file system (nfs4): what is written down there is slower, "
         "and lost while its server is away; set XDG_STATE_HOME to a directory on a disk of this machine"
@@ -83,11 +92,11 @@ def test_the_directory_is_found_by_what_the_kernel_says(tmp_path: Path) -> None:
     environ = {"HOME": str(tmp_path / "home")}
     own, common = tmp_path / "home" / ".local" / "state" / "trainmon-tui", tmp_path / "var" / "trainmon-tui"
     (tmp_path / "var").mkdir()
-    assert find(environ, mountinfo=told(tmp_path, "xfs"), system=tmp_path / "var") == Found(own)
-    assert find(environ, mountinfo=told(tmp_path, "nfs"), system=tmp_path / "var") == Found(common)
+    assert find(environ, mountinfo=told(tmp_path, "xfs"), system=tmp_path / "var") == StateDirectory(own)
+    assert find(environ, mountinfo=told(tmp_path, "nfs"), system=tmp_path / "var") == StateDirectory(common)
     found = find(environ, mountinfo=told(tmp_path, "nfs"), system=tmp_path / "mountinfo")
     assert (found.path, found.is_network) == (own, True)
-    assert find(environ, mountinfo=tmp_path / "none", system=tmp_path / "var") == Found(own)
+    assert find(environ, mountinfo=tmp_path / "none", system=tmp_path / "var") == StateDirectory(own)
 
 
 def test_a_link_into_a_network_home_is_seen_through(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from trainmon.model import Alert, Channel, Delivery, Duty, Source, State
+from trainmon.model import Alert, Channel, Delivery, Leadership, Source, State
 from trainmon.runtime import event_log as daemon_log
 from trainmon.runtime.event_log import AT_MOST, Structured, changes, is_journal, line
 
@@ -69,7 +69,7 @@ def test_sources_channels_the_duty_and_the_ledger_are_told_when_they_change() ->
     source = Source(name="node:n0", kind="node", cluster="lab", health="ok")
     well = State(
         sources={source.name: source}, channels={"phone": Channel(name="phone", type="ntfy", state="ok")},
-        duty=Duty(holder="us", where="here"),
+        duty=Leadership(holder="us", where="here"),
     )  # fmt: skip
     assert happened(State(), well) == ["duty", "source", "channel"]
     ill = replace(

@@ -14,8 +14,8 @@ from tests.lab.wandb_server import WandbServer
 from trainmon.config import RunSettings, Settings
 from trainmon.ledger.ledger import recorded
 from trainmon.model import Ask, Plan, Record, Sample, State
-from trainmon.runtime.demo import Demonstration
-from trainmon.runtime.monitor import Watching
+from trainmon.runtime.demo import DemoMonitor
+from trainmon.runtime.monitor import Monitor
 
 
 @pytest.fixture(autouse=True)
@@ -25,9 +25,9 @@ def own_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def watching(tmp_path: Path, *, read_only: bool = False) -> Iterator[Watching]:
+def watching(tmp_path: Path, *, read_only: bool = False) -> Iterator[Monitor]:
     run = RunSettings(name="llm", save_switch=str(tmp_path / "save"), log=str(tmp_path / "train.log"))
-    parts = Watching(Settings(runs=(run,)), read_only=read_only)
+    parts = Monitor(Settings(runs=(run,)), read_only=read_only)
     parts.start()
     try:
         yield parts
@@ -35,7 +35,7 @@ def watching(tmp_path: Path, *, read_only: bool = False) -> Iterator[Watching]:
         parts.stop()
 
 
-def state_where(parts: Watching, what: Callable[[State], object]) -> State:
+def state_where(parts: Monitor, what: Callable[[State], object]) -> State:
     """The first State for which something holds."""
     reached = threading.Event()
     cancel = parts.subscribe(lambda state: reached.set() if what(state) else None)
@@ -46,7 +46,7 @@ def state_where(parts: Watching, what: Callable[[State], object]) -> State:
     return parts.engine.state
 
 
-def planned(parts: Watching) -> Plan:
+def planned(parts: Monitor) -> Plan:
     answers: queue.Queue[Plan] = queue.Queue()
     parts.prepare(Ask(verb="save", subjects=("llm",), asked_at=parts.engine.clock.now()), answers.put)
     return answers.get(timeout=40)
@@ -94,7 +94,7 @@ def test_what_is_asked_after_the_stop_is_refused_and_not_lost(tmp_path: Path) ->
 
 
 def test_the_demo_acts_in_its_own_cluster_and_ledger(tmp_path: Path) -> None:
-    parts = Demonstration()
+    parts = DemoMonitor()
     parts.start()
     try:
         state = state_where(parts, lambda state: any(run.job and run.spec.save_switch for run in state.runs.values()))
@@ -114,7 +114,7 @@ def test_the_demo_acts_in_its_own_cluster_and_ledger(tmp_path: Path) -> None:
 
 
 def test_the_demo_saves_the_samples_of_its_own_wandb(tmp_path: Path) -> None:
-    parts = Demonstration()
+    parts = DemoMonitor()
     parts.start()
     answers: queue.Queue[str] = queue.Queue()
     try:
@@ -136,7 +136,7 @@ def test_a_run_is_looked_for_in_wandb_and_its_samples_can_be_saved(
         image = "media/images/val_3_ab12.png"
         run.put(image, b"\x89PNG", server.clock.now())
         server.log(run, {"loss": 2.5, "val": {"_type": "image-file", "path": image, "size": 4}}, step=3)
-        parts = Watching(Settings(runs=(RunSettings(name="llm", wandb="tester/video", group="final"),)))
+        parts = Monitor(Settings(runs=(RunSettings(name="llm", wandb="tester/video", group="final"),)))
         parts.start()
         try:
             kept = tmp_path / "state" / "trainmon-tui" / "samples"

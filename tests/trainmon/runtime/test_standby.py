@@ -19,11 +19,11 @@ from trainmon.config import ClusterSettings, CommandSettings, DaemonSettings, No
 from trainmon.engine.snapshot_alerts import Status
 from trainmon.ledger.database import NAME
 from trainmon.ledger.ledger import alerts_now
-from trainmon.ledger.transaction import Page, write_page
+from trainmon.ledger.transaction import Transaction, write_page
 from trainmon.lib import HostUnreachable, find
-from trainmon.model import AlertChanges, AlertsTold, Channel, Notice
-from trainmon.runtime.monitor import Watching
-from trainmon.runtime.standby import LATER, Fenced, StandingBy
+from trainmon.model import AlertChanges, AlertsReported, Channel, Notice
+from trainmon.runtime.monitor import Monitor
+from trainmon.runtime.standby import LATER, Fenced, Standby
 from trainmon.transport.shell import Shell
 
 NOW = 1_790_000_000.0
@@ -83,8 +83,8 @@ def test_it_is_sent_when_the_daemon_is_silent_still() -> None:
 
 
 @contextmanager
-def watching(settings: Settings) -> Iterator[Watching]:
-    parts = Watching(settings, program="dashboard")
+def watching(settings: Settings) -> Iterator[Monitor]:
+    parts = Monitor(settings, program="dashboard")
     try:
         yield parts
     finally:
@@ -115,12 +115,12 @@ def no_way() -> Shell:
 def test_only_a_daemon_elsewhere_is_left_the_telling() -> None:
     for host, stands_by in (("bastion", True), (None, False), ("localhost", False)):
         with watching(settings(host)) as parts:
-            assert isinstance(parts.telling, StandingBy) is stands_by, host
+            assert isinstance(parts.telling, Standby) is stands_by, host
 
 
 def test_its_office_opens_once_the_daemon_was_silent_for_long_and_drops_what_waits_when_it_is_back() -> None:
     with watching(settings("bastion")) as parts:
-        assert isinstance(parts.telling, StandingBy)
+        assert isinstance(parts.telling, Standby)
         parts.telling.daemon._shell_of = no_way
         parts.start()
         until(lambda: parts.engine.state.duty.where == "bastion", "the daemon is asked")
@@ -142,7 +142,7 @@ def test_what_is_over_and_the_daemon_has_not_seen_is_told_yet_and_nothing_else(t
         type="command", name="keep", own=CommandSettings(command=("sh", "-c", f"cat >> {told}; echo >> {told}"))
     )
     with watching(settings("bastion", channel)) as parts:
-        assert isinstance(parts.telling, StandingBy)
+        assert isinstance(parts.telling, Standby)
         parts.start()
         until(lambda: parts.engine.state.duty.where == "bastion", "the daemon is asked")
         parts.telling.daemon.stop()
@@ -155,7 +155,7 @@ def test_what_is_over_and_the_daemon_has_not_seen_is_told_yet_and_nothing_else(t
         ]
         changes = AlertChanges(at=now, alerts=tuple(a for one in letters for a in one.alerts), notices=tuple(letters))
         keep = parts.telling._ledger
-        answer = keep.transact(lambda kept: write_page(kept, Page(changes), now, None), lambda: None)
+        answer = keep.transact(lambda kept: write_page(kept, Transaction(changes), now, None), lambda: None)
         assert answer.done.wait(10.0)
 
         parts.telling._stand_by(Status(version=1, at=now, ended=letters[2].alerts))
@@ -165,7 +165,7 @@ def test_what_is_over_and_the_daemon_has_not_seen_is_told_yet_and_nothing_else(t
         assert sorted(states()) == [
             ("known003", "stopped"), ("over0001", "sent"), ("ownview4", "stopped"), ("still002", "stopped"),
         ]  # fmt: skip
-        parts.engine.submit(AlertsTold((), (), (), now))
+        parts.engine.submit(AlertsReported((), (), (), now))
         until(lambda: looked() is not None, "it leads on our ledger, and must be seen not to hang")
 
         assert told.read_text().count('"over0001"') > 0

@@ -9,8 +9,8 @@ import pytest
 
 from trainmon.lib import CommandFailed, HostUnreachable, Seconds, TrainmonError
 from trainmon.slurm.client import Client, SlurmFailed
-from trainmon.transport.event_loop import Reader
-from trainmon.transport.local import Local
+from trainmon.transport.event_loop import EventLoop
+from trainmon.transport.local import LocalShell
 from trainmon.transport.shell import Completed, Sink, Stream
 
 Answer = Completed | TrainmonError
@@ -49,18 +49,18 @@ class FakeShell:
 
 
 @pytest.fixture
-def local(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Local]:
+def local(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LocalShell]:
     monkeypatch.setenv("HOME", str(tmp_path))  # whoever runs the tests may have a profile that hangs
-    reader = Reader()
+    reader = EventLoop()
     reader.start()
-    shell = Local(reader)
+    shell = LocalShell(reader)
     yield shell
     shell.close()
     reader.stop()
 
 
 def test_the_logins_own_settings_change_no_answer(
-    local: Local, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    local: LocalShell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name, value in {
         "SQUEUE_FORMAT": "%i", "SQUEUE_STATES": "PD", "SCANCEL_INTERACTIVE": "1", "SACCT_FORMAT": "jobid",
@@ -73,7 +73,7 @@ def test_the_logins_own_settings_change_no_answer(
     assert (found["SLURM_BITSTR_LEN"], found["SLURM_CONF"]) == ("0", "/etc/kept.conf")
 
 
-def test_arguments_arrive_as_they_are(local: Local) -> None:
+def test_arguments_arrive_as_they_are(local: LocalShell) -> None:
     nasty = ["a'; echo foo", "a b", "-rf", "$(id)", '"', "*"]
     assert Client(local).run(["printf", "%s\n", *nasty]).splitlines() == nasty
     said = Client(local).run(["printf", "%s\n", *nasty], login_shell=True)
@@ -141,7 +141,7 @@ def test_a_queue_without_a_user_whom_nobody_knows_is_not_believed() -> None:
         Client(shell).run(["squeue", "--user=ghost,ana"])
 
 
-def test_numbers_of_users_become_names_where_somebody_knows_them(local: Local) -> None:
+def test_numbers_of_users_become_names_where_somebody_knows_them(local: LocalShell) -> None:
     client = Client(local)
     assert client.user_name("0") == "root"
     assert client.user_name("4294967000") == "4294967000"

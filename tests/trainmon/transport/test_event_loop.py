@@ -15,7 +15,7 @@ import pytest
 
 from tests.end_to_end.product import QUICK
 from tests.lab.sshd import until
-from trainmon.transport.event_loop import WRITE, Reader, raise_descriptor_limit
+from trainmon.transport.event_loop import WRITE, EventLoop, raise_descriptor_limit
 
 
 def wait_for(gate: threading.Event) -> None:
@@ -23,14 +23,14 @@ def wait_for(gate: threading.Event) -> None:
 
 
 @pytest.fixture
-def reader() -> Iterator[Reader]:
-    running = Reader()
+def reader() -> Iterator[EventLoop]:
+    running = EventLoop()
     running.start()
     yield running
     running.stop()
 
 
-def test_more_than_1024_descriptors_are_read(reader: Reader) -> None:
+def test_more_than_1024_descriptors_are_read(reader: EventLoop) -> None:
     raise_descriptor_limit()
     heard: set[int] = set()
 
@@ -62,7 +62,7 @@ def test_the_descriptor_limit_is_raised_to_the_hard_one() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_a_task_asked_for_many_times_runs_once(reader: Reader) -> None:
+def test_a_task_asked_for_many_times_runs_once(reader: EventLoop) -> None:
     ran: list[int] = []
     gate = threading.Event()
     reader.soon(partial(wait_for, gate))
@@ -80,7 +80,7 @@ def test_a_task_asked_for_many_times_runs_once(reader: Reader) -> None:
     assert ran == [1]
 
 
-def test_timers_ring_in_order_and_a_cancelled_one_does_not(reader: Reader) -> None:
+def test_timers_ring_in_order_and_a_cancelled_one_does_not(reader: EventLoop) -> None:
     rang: list[str] = []
     reader.later(0.06, lambda: rang.append("late"))
     reader.later(0.02, lambda: rang.append("soon"))
@@ -89,7 +89,7 @@ def test_timers_ring_in_order_and_a_cancelled_one_does_not(reader: Reader) -> No
     assert rang == ["soon", "late"]
 
 
-def test_a_broken_callback_does_not_stop_the_others(reader: Reader) -> None:
+def test_a_broken_callback_does_not_stop_the_others(reader: EventLoop) -> None:
     done = threading.Event()
 
     def broken() -> None:
@@ -100,7 +100,7 @@ def test_a_broken_callback_does_not_stop_the_others(reader: Reader) -> None:
     assert done.wait(40)
 
 
-def test_a_full_pipe_is_told_when_it_has_room(reader: Reader) -> None:
+def test_a_full_pipe_is_told_when_it_has_room(reader: EventLoop) -> None:
     read, write = os.pipe()
     os.set_blocking(write, False)
     with contextlib.suppress(BlockingIOError):
@@ -120,7 +120,7 @@ def test_a_full_pipe_is_told_when_it_has_room(reader: Reader) -> None:
 
 
 def test_no_adopted_child_outlives_the_reader() -> None:
-    running = Reader()
+    running = EventLoop()
     running.start()
     child = subprocess.Popen(["sleep", "60"], start_new_session=True)
     running.adopt(child)
@@ -130,7 +130,7 @@ def test_no_adopted_child_outlives_the_reader() -> None:
     assert time.monotonic() - before < QUICK
 
 
-def test_an_idle_reader_does_nothing(reader: Reader) -> None:
+def test_an_idle_reader_does_nothing(reader: EventLoop) -> None:
     rang = threading.Event()
     reader.later(0.3, rang.set)
     before = time.process_time()

@@ -13,8 +13,8 @@ import pytest
 
 from tests.lab.sshd import until
 from trainmon.lib import CommandFailed, TrainmonError
-from trainmon.transport.event_loop import Reader
-from trainmon.transport.local import Local
+from trainmon.transport.event_loop import EventLoop
+from trainmon.transport.local import LocalShell
 from trainmon.transport.shell import Shell
 
 NASTY = ("a'; echo foo", "$(id)", "two\nlines", "-rf", "", "`id`")
@@ -40,10 +40,10 @@ class Heard:
 
 
 @pytest.fixture
-def local() -> Iterator[Local]:
-    reader = Reader()
+def local() -> Iterator[LocalShell]:
+    reader = EventLoop()
     reader.start()
-    made = Local(reader)
+    made = LocalShell(reader)
     yield made
     made.close()
     reader.stop()
@@ -56,41 +56,41 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_it_is_a_shell(local: Local) -> None:
+def test_it_is_a_shell(local: LocalShell) -> None:
     shell: Shell = local
     assert (shell.host, shell.prompted) == ("localhost", False)
 
 
-def test_nasty_arguments_arrive_as_they_are(local: Local) -> None:
+def test_nasty_arguments_arrive_as_they_are(local: LocalShell) -> None:
     done = local.run(["printf", "[%s]", *NASTY], timeout=10)
     assert done.stdout.decode() == "".join(f"[{argument}]" for argument in NASTY)
 
 
-def test_status_output_and_complaints_come_apart(local: Local) -> None:
+def test_status_output_and_complaints_come_apart(local: LocalShell) -> None:
     assert local.run(["sh", "-c", "echo out; echo err >&2; exit 3"], timeout=10) == (3, b"out\n", b"err\n")
     assert local.run(["sh", "-c", "kill -TERM $$"], timeout=10).status == -signal.SIGTERM
 
 
-def test_much_input_and_output_pass_together(local: Local) -> None:
+def test_much_input_and_output_pass_together(local: LocalShell) -> None:
     sent = os.urandom(3_000_000)
     assert local.run(["cat"], stdin=sent, timeout=20).stdout == sent
 
 
-def test_input_that_nobody_reads_is_let_go(local: Local) -> None:
+def test_input_that_nobody_reads_is_let_go(local: LocalShell) -> None:
     assert local.run(["true"], stdin=bytes(1_000_000), timeout=10).status == 0
 
 
-def test_what_cannot_start_says_so(local: Local) -> None:
+def test_what_cannot_start_says_so(local: LocalShell) -> None:
     with pytest.raises(CommandFailed, match="localhost: 'no-such-command' cannot be started"):
         local.run(["no-such-command"], timeout=1)
 
 
-def test_a_command_that_takes_too_long_is_ended(local: Local) -> None:
+def test_a_command_that_takes_too_long_is_ended(local: LocalShell) -> None:
     with pytest.raises(CommandFailed, match=r"localhost: sh did not end in 0\.2 s"):
         local.run(["sh", "-c", "echo $$; exec sleep 30"], timeout=0.2)
 
 
-def test_a_closed_stream_sees_the_end_of_its_input(local: Local) -> None:
+def test_a_closed_stream_sees_the_end_of_its_input(local: LocalShell) -> None:
     heard = Heard()
     stream = local.stream(["sh", "-c", "cat; echo bye"], heard)
     stream.write(b"hello\n")
@@ -99,7 +99,7 @@ def test_a_closed_stream_sees_the_end_of_its_input(local: Local) -> None:
     assert (heard.out, heard.ends) == (b"hello\nbye\n", [(0, None)])
 
 
-def test_a_closed_stream_that_will_not_end_is_killed(local: Local) -> None:
+def test_a_closed_stream_that_will_not_end_is_killed(local: LocalShell) -> None:
     heard = Heard()
     script = (
         "import os, signal, time; signal.signal(15, signal.SIG_IGN); print(os.getpid(), flush=True); time.sleep(60)"
@@ -111,7 +111,7 @@ def test_a_closed_stream_that_will_not_end_is_killed(local: Local) -> None:
     assert heard.ends == [(-signal.SIGKILL, None)]
 
 
-def test_nothing_is_left_behind_when_closed(local: Local) -> None:
+def test_nothing_is_left_behind_when_closed(local: LocalShell) -> None:
     heard = Heard()
     local.stream(["sh", "-c", "sleep 60 & echo $$ $!; wait"], heard)
     until(lambda: b"\n" in heard.out, "it speaks")

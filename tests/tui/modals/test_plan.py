@@ -14,7 +14,7 @@ from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import settled, text_of
 from tests.tui.states import plans
 from tests.tui.states.states import NASTY, NOW
-from trainmon.model import Action, Ask, Drop, Execute, Plan, Refusal, Remove
+from trainmon.model import Action, Ask, CreateFile, Execute, Plan, Refusal, RemoveFile
 from tui.modals.plan import PlanScreen
 from tui.views import button, command, described, rows, summary, visible
 from tui.views.plan import wrapped
@@ -304,8 +304,8 @@ def lines_of(made: Action) -> list[str]:
 
 
 def test_a_file_says_what_becomes_of_it_and_what_is_written_into_it() -> None:
-    created = plans.action(KILL, "x", deed=Drop("/fsx/kill", "by me"), facts=(("file", "/fsx/kill"),))
-    removed = plans.action(KILL, "x", deed=Remove("/fsx/a b", None), facts=())
+    created = plans.action(KILL, "x", deed=CreateFile("/fsx/kill", "by me"), facts=(("file", "/fsx/kill"),))
+    removed = plans.action(KILL, "x", deed=RemoveFile("/fsx/a b", None), facts=())
 
     assert "creates        /fsx/kill" in lines_of(created)
     assert "with the line  by me" in lines_of(created)

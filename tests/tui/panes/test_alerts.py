@@ -18,12 +18,23 @@ from tests.tui.states.alerts import (
 )
 from tests.tui.states.states import NOW
 from trainmon.lib import cells
-from trainmon.model import Alert, Duty, State
+from trainmon.model import Alert, Leadership, State
 from tui.panes.alert_strip import alerts as strip
 from tui.panes.alerts import story
 from tui.panes.header import duty, header
 from tui.views import choices, made, read_for
-from tui.views.alerts import ORDERS, SHOWN, Lines, alert_lines, alerts_of, duty_words, layout, opened, standing, urgent
+from tui.views.alerts import (
+    ORDERS,
+    SHOWN,
+    AlertRows,
+    alert_lines,
+    alerts_of,
+    duty_words,
+    layout,
+    opened,
+    standing,
+    urgent,
+)
 from tui.views.alerts.marks import marks, worst
 from tui.views.alerts.rows import rows
 from tui.widgets import Linked
@@ -102,7 +113,7 @@ def test_of_ten_thousand_alerts_a_screen_is_shown_and_the_rest_counted() -> None
 
 
 def test_the_rows_are_kept_until_something_changes_and_ages_move_every_ten_seconds() -> None:
-    state, drawn = alarmed(), Lines()
+    state, drawn = alarmed(), AlertRows()
     first = drawn.rows(state, 80, "worst", "")
     older = msgspec.structs.replace(ALERTS[0], summary="the same, a second later", found_at=NOW)
     acked = msgspec.structs.replace(older, acknowledged_by="me")
@@ -166,16 +177,16 @@ def test_the_age_stays_whatever_is_cut() -> None:
 
 def test_the_header_says_who_tells_and_that_its_loop_goes_round() -> None:
     assert duty(at_ease()).text == "  alerts: here ok"
-    assert duty(with_alerts(duty=Duty())).text == "  alerts: nobody tells"
+    assert duty(with_alerts(duty=Leadership())).text == "  alerts: nobody tells"
     assert duty(msgspec.structs.replace(at_ease(), channels={})) == ("  alerts: no channel", "")
     assert duty(msgspec.structs.replace(alarmed(), channels={})) == ("  alerts: no channel", "warn")
-    assert duty_words(Duty(holder="daemon", where="bastion", at=NOW - 9.0), NOW).text == "bastion 5s ok"
-    assert duty_words(Duty(holder="other", where="pid 4711", at=NOW - 2.0), NOW).text == "pid 4711 0s ok"
+    assert duty_words(Leadership(holder="daemon", where="bastion", at=NOW - 9.0), NOW).text == "bastion 5s ok"
+    assert duty_words(Leadership(holder="other", where="pid 4711", at=NOW - 2.0), NOW).text == "pid 4711 0s ok"
 
 
 def test_one_whose_loop_stands_still_is_not_well() -> None:
-    assert duty_words(Duty(holder="us", where="here", at=NOW - 75.0), NOW) == ("here silent 1m", "crit")
-    assert duty_words(Duty(holder="daemon", where="bastion", at=NOW, words="outbox waits"), NOW) == (
+    assert duty_words(Leadership(holder="us", where="here", at=NOW - 75.0), NOW) == ("here silent 1m", "crit")
+    assert duty_words(Leadership(holder="daemon", where="bastion", at=NOW, words="outbox waits"), NOW) == (
         "bastion 0s !",
         "warn",
     )

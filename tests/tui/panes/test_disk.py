@@ -10,7 +10,7 @@ from tests.tui.states import worlds
 from tests.tui.states.worlds import GIB, NOW, TIB, disk, source, state
 from trainmon.model import Allowance, Disk, Forecast, Quota, State
 from tui.panes.disk import DiskPane, story
-from tui.views import Lines, gather, head, layout, ordered, row
+from tui.views import DiskRows, gather, head, layout, ordered, row
 
 
 def lines(found: State, width: int = 118, sort: str = "severity", text: str = "") -> list[str]:
@@ -138,7 +138,7 @@ def test_no_line_is_wider_than_its_room(width: int) -> None:
 
 
 def test_a_disk_keeps_its_row_until_it_is_looked_at_again_and_its_age_moves() -> None:
-    drawn, found = Lines(), state(disks=(disk("/data", state="hung", at=NOW - 60),))
+    drawn, found = DiskRows(), state(disks=(disk("/data", state="hung", at=NOW - 60),))
     shape = layout(80, ["login:/data"], usable=False)
     first = drawn.rows(gather(found), shape, NOW)[0]
     assert drawn.rows(gather(found), shape, NOW + 1)[0] is first

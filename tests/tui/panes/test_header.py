@@ -6,7 +6,7 @@ import msgspec
 
 from tests.tui.states.states import NOW, calm, empty, slurm, source, state, troubled
 from trainmon.lib import cells
-from trainmon.model import Channel, Duty, Source
+from trainmon.model import Channel, Leadership, Source
 from tui.panes.alert_strip import alerts
 from tui.panes.header import clock, facts, flags, header, source_words
 
@@ -38,9 +38,9 @@ def test_that_another_tells_is_said_on_eighty_columns_before_what_files_are_read
     shown = state(sources={"node:gpu-001": source(1), "slurm:prod": slurm(), "files:x": Source(
         name="files:x", kind="files", cluster="", health="ok")})  # fmt: skip
     for duty, words in (
-        (Duty(holder="daemon", where="bastion", at=NOW - 5.0), "alerts: bastion 5s ok"),
-        (Duty(holder="other", where="pid 4711", at=NOW - 5.0), "alerts: pid 4711 5s ok"),
-        (Duty(holder="us", where="here", at=NOW), "alerts: here ok"),
+        (Leadership(holder="daemon", where="bastion", at=NOW - 5.0), "alerts: bastion 5s ok"),
+        (Leadership(holder="other", where="pid 4711", at=NOW - 5.0), "alerts: pid 4711 5s ok"),
+        (Leadership(holder="us", where="here", at=NOW), "alerts: here ok"),
     ):
         shown = msgspec.structs.replace(shown, channels={"phone": Channel(name="phone", type="ntfy", state="ok")})
         line = "".join(

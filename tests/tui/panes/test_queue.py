@@ -20,8 +20,8 @@ from tui.panes.queue import job_story, sentences, story, summary
 from tui.views.jobs import (
     CLUSTER,
     ENDED_SHOWN,
-    Entry,
-    Lines,
+    QueueEntry,
+    QueueRows,
     chosen,
     code,
     folded,
@@ -39,16 +39,16 @@ from tui.views.jobs import (
 from tui.widgets import HEADING
 
 
-def entries(state: State, sort: str = "state", wanted: str = "", *, mine: bool = False) -> list[Entry]:
+def entries(state: State, sort: str = "state", wanted: str = "", *, mine: bool = False) -> list[QueueEntry]:
     runs = run_of(state.runs.values())
     return [
-        Entry(one, runs[one.key].name if one.key in runs else "", short=False, stale=False, several=False)
+        QueueEntry(one, runs[one.key].name if one.key in runs else "", short=False, stale=False, several=False)
         for one in chosen(state, sort, wanted, mine=mine)
     ]
 
 
 def line(one: Job, width: int = 140, *, run: str = "", short: bool = False) -> str:
-    entry = Entry(one, run, short=short, stale=False, several=False)
+    entry = QueueEntry(one, run, short=short, stale=False, several=False)
     return row(entry, layout(width, [entry]), NOW).text.rstrip()
 
 
@@ -132,7 +132,7 @@ def test_a_job_that_ends_before_its_run_could_save_is_marked() -> None:
 
 
 def test_with_several_clusters_each_job_names_its_own() -> None:
-    one = Entry(job("418191_[2-10%1]", "PENDING", cluster="lab"), "", short=False, stale=False, several=True)
+    one = QueueEntry(job("418191_[2-10%1]", "PENDING", cluster="lab"), "", short=False, stale=False, several=True)
 
     assert one.id(narrow=False) == "lab/418191_[2-10%1]"
     assert one.id(narrow=True) == "lab/418191 ×9"
@@ -214,7 +214,7 @@ def test_values_stand_under_their_heads() -> None:
 
 
 def test_a_job_that_did_not_change_keeps_its_row_and_its_times_move_once_in_ten_seconds() -> None:
-    kept, found = Lines(), entries(queued())
+    kept, found = QueueRows(), entries(queued())
     shape = layout(118, found)
     seconds = [kept.rows(found, shape, NOW + second) for second in range(11)]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from trainmon.model import State
-from tui.services.state_feed import Mailbox, wait_before_paint
+from tui.services.state_feed import StateFeed, wait_before_paint
 
 
 def test_a_thousand_states_are_one_message_and_the_last_one_is_shown() -> None:
     posted: list[str] = []
-    mailbox = Mailbox(lambda: posted.append("published"))
+    mailbox = StateFeed(lambda: posted.append("published"))
 
     for at in range(1_000):
         mailbox.put(State(at=float(at)))
@@ -20,7 +20,7 @@ def test_a_thousand_states_are_one_message_and_the_last_one_is_shown() -> None:
 
 def test_after_it_was_collected_the_next_state_is_posted_again() -> None:
     posted: list[str] = []
-    mailbox = Mailbox(lambda: posted.append("published"))
+    mailbox = StateFeed(lambda: posted.append("published"))
 
     mailbox.put(State(at=1.0))
     mailbox.collect()

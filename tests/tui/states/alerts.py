@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tests.tui.states.states import NOW, calm, troubled
-from trainmon.model import Alert, Channel, Delivery, Duty, Silence, State
+from trainmon.model import Alert, Channel, Delivery, Leadership, Silence, State
 
 
 def alert(id: str = "aaaa0001", rule: str = "run-dead", subject: str = "run:llm-7b-a", **facts: Any) -> Alert:  # noqa: A002 - the noun's name
@@ -89,7 +89,7 @@ SILENCES = (
 def with_alerts(*alerts: Alert, base: State | None = None, **facts: Any) -> State:
     """A State of these alerts, told by us."""
     usual: dict[str, Any] = {
-        "alerts": {one.id: one for one in alerts}, "duty": Duty(holder="us", where="here", at=NOW - 1.0),
+        "alerts": {one.id: one for one in alerts}, "duty": Leadership(holder="us", where="here", at=NOW - 1.0),
         "channels": {"phone": channel()}, "looked_at": NOW - 1.0,
     }  # fmt: skip
     return msgspec.structs.replace(base or calm(), **(usual | facts))
@@ -112,7 +112,7 @@ def at_ease() -> State:
 def told_elsewhere() -> State:
     """The daemon on another machine tells; its channel is broken."""
     broken = channel(state="broken", words="403: the topic is reserved", since=NOW - 600.0)
-    daemon = Duty(holder="daemon", where="bastion", at=NOW - 9.0)
+    daemon = Leadership(holder="daemon", where="bastion", at=NOW - 9.0)
     return with_alerts(*ALERTS[:3], base=troubled(), channels={"phone": broken}, duty=daemon)
 
 

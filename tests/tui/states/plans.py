@@ -12,9 +12,9 @@ from tests.tui.states import states
 from tests.tui.states import wandb as wandb_states
 from tests.tui.states.states import NOW, queued, run, source, troubled
 from tests.tui.states.wandb_runs import filled
-from trainmon.actions.planning import Actor, Fresh
+from trainmon.actions.planning import Actor, Readback
 from trainmon.actions.planning import plan as actions
-from trainmon.model import Action, Ask, Cluster, Drop, Execute, Job, Mark, Plan, Record, Refusal, Run, State
+from trainmon.model import Action, Ask, Cluster, CreateFile, Execute, Job, Mark, Plan, Record, Refusal, Run, State
 
 LOGIN = "login1"
 
@@ -63,7 +63,7 @@ def _switched(one: Run) -> Run:
 
 def planned(state: State) -> Callable[[Ask], Plan]:
     """The real plans, as if everything that the State says had been read just now."""
-    fresh = Fresh(at=NOW, jobs=state.jobs)
+    fresh = Readback(at=NOW, jobs=state.jobs)
     return lambda ask: actions.plan(ask, state, fresh, Actor("me", "laptop"), NOW)
 
 
@@ -81,7 +81,7 @@ def action(ask: Ask, subject: str, **facts: object) -> Action:
     """Drops a kill switch; or what the facts say."""
     plain: dict[str, object] = {
         "id": f"{abs(hash((ask.verb, subject))):012x}"[:12], "verb": ask.verb, "subject": subject, "cluster": "prod",
-        "host": LOGIN, "deed": Drop(f"/fsx/{subject}/kill-switch", f"trainmon-tui kill by me: {ask.why}"),
+        "host": LOGIN, "deed": CreateFile(f"/fsx/{subject}/kill-switch", f"trainmon-tui kill by me: {ask.why}"),
         "title": f"End {subject} by its kill switch", "run": subject, "job": "prod/418223",
         "facts": (
             ("run", subject), ("job", "418223 (RUNNING on 2 nodes)"), ("owner", "me"), ("host", LOGIN),

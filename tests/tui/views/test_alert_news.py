@@ -6,7 +6,7 @@ import msgspec
 
 from tests.tui.states.alerts import alert, with_alerts
 from tests.tui.states.states import NOW
-from trainmon.model import Duty
+from trainmon.model import Leadership
 from tui.views.alert_news import rung
 
 BEFORE = with_alerts(alert(phase="pending", fired_at=None))
@@ -56,7 +56,7 @@ def test_an_acknowledgement_is_shown_with_who_it_was() -> None:
 
 
 def test_who_tells_from_now_on_is_said() -> None:
-    bastion, us = Duty(holder="daemon", where="bastion", at=NOW), Duty(holder="us", where="here", at=NOW)
+    bastion, us = Leadership(holder="daemon", where="bastion", at=NOW), Leadership(holder="us", where="here", at=NOW)
 
     gone = rung(with_alerts(duty=bastion), with_alerts(duty=us)).toasts
     back = rung(with_alerts(duty=us), with_alerts(duty=bastion)).toasts
@@ -66,7 +66,7 @@ def test_who_tells_from_now_on_is_said() -> None:
 
 
 def test_an_order_that_did_not_get_through_is_said() -> None:
-    duty = Duty(holder="daemon", where="bastion", at=NOW)
+    duty = Leadership(holder="daemon", where="bastion", at=NOW)
     failed = msgspec.structs.replace(duty, words="the acknowledgement did not reach bastion: no answer in 10 s")
 
     said = rung(with_alerts(duty=duty), with_alerts(duty=failed))

@@ -14,10 +14,10 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from trainmon.actions.execution.preflight import GLANCE, LOOK_FOR, Sighting, unread
-from trainmon.actions.execution.run import Done, do, log_tail
-from trainmon.actions.execution.workers import Asked, Hand
-from trainmon.actions.planning import Actor, Fresh, place_of
+from trainmon.actions.execution.preflight import GLANCE, LOOK_FOR, PreflightView, unread
+from trainmon.actions.execution.run import Outcome, do, log_tail
+from trainmon.actions.execution.workers import HostWorker, WorkRequest
+from trainmon.actions.planning import Actor, Readback, place_of
 from trainmon.actions.planning import plan as actions
 from trainmon.lib import Clock, Seconds, TrainmonError
 from trainmon.model import Action, ActionChanged, Ask, Event, Plan, Record, Refusal, State
@@ -44,7 +44,7 @@ class LedgerDoor(Protocol):
         """Keep a piece of text with an action; returns when it is on the disk. Raises LedgerStuck after 5 s."""
 
 
-class Performer:
+class Executor:
     """Prepares and performs. `shell_of` gives the live connection of a watched host, and raises HostUnreachable."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Performer:
         self._actor = actor
         self._read_only = read_only
         self._answer_in = answer_in
-        self._hands: dict[str, Hand] = {}
+        self._hands: dict[str, HostWorker] = {}
         self._taken: dict[str, None] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -89,14 +89,14 @@ class Performer:
     def prepare(self, ask: Ask, reply: Callable[[Plan], None]) -> None:
         """Read what the plan needs, and hand it to reply on another thread, within ANSWER_IN."""
         state = self._seen()
-        looks = actions.looks(ask, state, Fresh(at=self._clock.now()))
-        asked = Asked(looks, lambda fresh: self._reply(ask, fresh, reply))
+        looks = actions.looks(ask, state, Readback(at=self._clock.now()))
+        asked = WorkRequest(looks, lambda fresh: self._reply(ask, fresh, reply))
         for host in asked.hosts:
             if not self._hand(host).give(partial(self._look, host, ask, state, asked)):
                 asked.told(host, unread(asked.of(host), f"{host} is busy: too much waits for it"))
         asked.start(self._answer_in if asked.hosts else 0.0)
 
-    def _reply(self, ask: Ask, fresh: Fresh, reply: Callable[[Plan], None]) -> None:
+    def _reply(self, ask: Ask, fresh: Readback, reply: Callable[[Plan], None]) -> None:
         if self._stopping.is_set():
             return
         now = self._clock.now()
@@ -107,10 +107,10 @@ class Performer:
             why = f"the plan could not be made ({type(error).__name__}: {error})"
             reply(Plan(ask=ask, refusals=tuple(Refusal(subject=one, why=why) for one in ask.subjects)))
 
-    def _look(self, host: str, ask: Ask, state: State, asked: Asked) -> None:
+    def _look(self, host: str, ask: Ask, state: State, asked: WorkRequest) -> None:
         try:
             shell = self._shell_of(host)
-            fresh = Sighting(host, shell, self._hand(host).slurm(shell), self._clock).for_plan(ask, state)
+            fresh = PreflightView(host, shell, self._hand(host).slurm(shell), self._clock).for_plan(ask, state)
         except TrainmonError as error:
             fresh = unread(asked.of(host), str(error))
         asked.told(host, fresh)
@@ -171,12 +171,12 @@ class Performer:
             if kept is not None:  # before the check: nothing may take its time between that and the act
                 record = _noted(record, self._keep_log(action, kept))
         seconds = LOOK_FOR if action.expected.needs_slurm else GLANCE
-        fresh = Sighting(action.host, shell, slurm, self._clock, seconds).for_act(actions.rechecked(action))
+        fresh = PreflightView(action.host, shell, slurm, self._clock, seconds).for_act(actions.rechecked(action))
         refusal = actions.recheck(action, fresh, self._clock.now())
         if refusal is not None:
             return _refused(record, f"{refusal.why} ({refusal.hint})", self._clock.now())
         record = _noted(record, actions.unchecked(action, fresh))
-        done: Done = do(action, shell, slurm)
+        done: Outcome = do(action, shell, slurm)
         record = replace(record, status=done.status, outcome=done.words, made=done.made, done_at=self._clock.now())
         if done.status == "failed":
             record = _over(record, self._clock.now())
@@ -217,11 +217,11 @@ class Performer:
         except TrainmonError as error:
             log.info("no hurry for %s: %s", cluster, error)
 
-    def _hand(self, host: str) -> Hand:
+    def _hand(self, host: str) -> HostWorker:
         with self._lock:
             found = self._hands.get(host)
             if found is None:
-                found = self._hands[host] = Hand(host)
+                found = self._hands[host] = HostWorker(host)
             return found
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from trainmon.actions.execution import switch_files
-from trainmon.actions.planning import Fresh, Look
+from trainmon.actions.planning import LookAt, Readback
 from trainmon.actions.planning import plan as actions
 from trainmon.lib import Clock, Seconds, TrainmonError
 from trainmon.model import Ask, State
@@ -30,7 +30,7 @@ class Scheduler(Protocol):
     def run(self, argv: tuple[str, ...], timeout: Seconds) -> str: ...
 
 
-class Sighting:
+class PreflightView:
     """One look around on one host, in a limited time. What cannot be read becomes a sentence in Fresh.errors."""
 
     def __init__(self, host: str, shell: Shell, slurm: Scheduler, clock: Clock, seconds: Seconds = LOOK_FOR) -> None:
@@ -41,15 +41,15 @@ class Sighting:
         self._until = clock.monotonic() + seconds
         self._silent: dict[str, str] = {}
         """Clusters that did not answer: they are not asked a second time."""
-        self.fresh = Fresh(at=clock.now())
+        self.fresh = Readback(at=clock.now())
 
-    def for_plan(self, ask: Ask, state: State) -> Fresh:
+    def for_plan(self, ask: Ask, state: State) -> Readback:
         """All that a plan needs of this host: the queue first, as it says which jobs are meant."""
         for look in self._here(actions.looks(ask, state, self.fresh)):
             self._queue(look)
         return self.all_of(self._here(actions.looks(ask, state, self.fresh)))
 
-    def all_of(self, looks: Iterable[Look]) -> Fresh:
+    def all_of(self, looks: Iterable[LookAt]) -> Readback:
         """The jobs, steps and switch files that are named."""
         for look in looks:
             for path in look.switches:
@@ -61,12 +61,12 @@ class Sighting:
             self._nodes(look.cluster, look.nodes)
         return self.fresh
 
-    def for_act(self, look: Look) -> Fresh:
+    def for_act(self, look: LookAt) -> Readback:
         """What the check before an act needs."""
         self._queue(look)
         return self.all_of([look])
 
-    def _here(self, looks: Iterable[Look]) -> tuple[Look, ...]:
+    def _here(self, looks: Iterable[LookAt]) -> tuple[LookAt, ...]:
         return tuple(look for look in looks if look.host == self._host)
 
     def _left(self) -> Seconds:
@@ -82,7 +82,7 @@ class Sighting:
                 self._silent[cluster] = failure.message
             raise
 
-    def _queue(self, look: Look) -> None:
+    def _queue(self, look: LookAt) -> None:
         if look.users is None:
             return
         try:
@@ -153,7 +153,7 @@ class Sighting:
         self.fresh = replace(self.fresh, errors={**self.fresh.errors, what: error.message})
 
 
-def unread(looks: Iterable[Look], words: str) -> Fresh:
+def unread(looks: Iterable[LookAt], words: str) -> Readback:
     """That nothing of this could be read."""
     errors: dict[str, str] = {}
     for look in looks:
@@ -162,12 +162,12 @@ def unread(looks: Iterable[Look], words: str) -> Fresh:
         errors |= {f"{look.cluster}/{name}": words for name in look.nodes}
         if look.users is not None:
             errors[look.cluster] = words
-    return Fresh(errors=errors)
+    return Readback(errors=errors)
 
 
-def both(one: Fresh, other: Fresh) -> Fresh:
+def both(one: Readback, other: Readback) -> Readback:
     """What two hosts told."""
-    return Fresh(
+    return Readback(
         at=max(one.at, other.at),
         jobs={**one.jobs, **other.jobs},
         nodes={**one.nodes, **other.nodes},

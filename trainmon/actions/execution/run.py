@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from trainmon.actions.execution import switch_files
 from trainmon.lib import CommandFailed, HostUnreachable, Seconds, clean, scrub
-from trainmon.model import Action, Drop, Execute, Job, JobChanged, Remove, Status
+from trainmon.model import Action, CreateFile, Execute, Job, JobChanged, RemoveFile, Status
 from trainmon.slurm import commands
 from trainmon.slurm import parse_jobs as texts
 from trainmon.slurm.client import Client, SlurmFailed
@@ -34,7 +34,7 @@ NOT_BEGUN = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Outcome:
     """How it went."""
 
     status: Status
@@ -51,37 +51,37 @@ class Done:
             yield JobChanged(replace(texts.detailed(job, self.detail), detail_at=job.detail_at))
 
 
-def do(action: Action, shell: Shell, slurm: Client) -> Done:
+def do(action: Action, shell: Shell, slurm: Client) -> Outcome:
     """Do it, once. Whatever leaves it open whether it happened is `unknown`."""
     match action.deed:
-        case Drop(path=path, text=text):
+        case CreateFile(path=path, text=text):
             argv = switch_files.create(path, text, action.id)
             answer = _touched(shell, argv, path)
-            return answer if isinstance(answer, Done) else _told(switch_files.created(path, answer))
-        case Remove(path=path, mark=mark):
+            return answer if isinstance(answer, Outcome) else _told(switch_files.created(path, answer))
+        case RemoveFile(path=path, mark=mark):
             answer = _touched(shell, switch_files.remove(path, mark), path)
-            return answer if isinstance(answer, Done) else _told(switch_files.removed(path, answer))
+            return answer if isinstance(answer, Outcome) else _told(switch_files.removed(path, answer))
         case Execute() as deed:
             return _executed(action, deed, slurm)
 
 
-def _touched(shell: Shell, argv: tuple[str, ...], path: str) -> Completed | Done:
+def _touched(shell: Shell, argv: tuple[str, ...], path: str) -> Completed | Outcome:
     try:
         return shell.run(argv, timeout=switch_files.TIMEOUT)
     except CommandFailed as error:
         if NOT_BEGUN.search(error.message):
-            return Done("failed", f"nothing was done: {error.message}")
+            return Outcome("failed", f"nothing was done: {error.message}")
         why = f"{error.message}: the filesystem of {clean(path)} may hang"
     except HostUnreachable as error:
         why = error.message
-    return Done("unknown", f"whether it was done is not known: {why}")
+    return Outcome("unknown", f"whether it was done is not known: {why}")
 
 
-def _told(result: switch_files.Result) -> Done:
-    return Done("done" if result.done else "failed", result.words)
+def _told(result: switch_files.Result) -> Outcome:
+    return Outcome("done" if result.done else "failed", result.words)
 
 
-def _executed(action: Action, deed: Execute, slurm: Client) -> Done:
+def _executed(action: Action, deed: Execute, slurm: Client) -> Outcome:
     try:
         if deed.login_shell:
             said = slurm.run(deed.argv, SUBMIT_TIMEOUT, login_shell=True)
@@ -89,14 +89,14 @@ def _executed(action: Action, deed: Execute, slurm: Client) -> Done:
             said = slurm.run(deed.argv, COMMAND_TIMEOUT)
     except SlurmFailed as failure:
         if failure.kind == "silent" and not NOT_BEGUN.search(f"{failure.message} {failure.stderr}"):
-            return Done("unknown", f"whether it was done is not known: {failure.message}")
-        return Done("failed", f"nothing was done: {failure.message}")
+            return Outcome("unknown", f"whether it was done is not known: {failure.message}")
+        return Outcome("failed", f"nothing was done: {failure.message}")
     submitted = SUBMITTED.search(said) if action.verb == "queue" else None
     if submitted is not None:
-        return Done("done", f"submitted as job {submitted[1]}", made=submitted[1])
+        return Outcome("done", f"submitted as job {submitted[1]}", made=submitted[1])
     detail = _detail(action, slurm) if action.verb == "exclude" else None
     last = clean(said.strip().rpartition("\n")[2], 300)
-    return Done("done", scrub(last) or f"{shlex.join(deed.argv[:2])} ended without a complaint", detail=detail)
+    return Outcome("done", scrub(last) or f"{shlex.join(deed.argv[:2])} ended without a complaint", detail=detail)
 
 
 def _detail(action: Action, slurm: Client) -> Job | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from trainmon.actions.planning import Sight
+from trainmon.actions.planning import FileStat
 from trainmon.lib import Seconds, clean
 from trainmon.transport.shell import Completed
 
@@ -84,13 +84,13 @@ def remove(path: str, mark: str) -> tuple[str, ...]:
     return ("sh", "-c", REMOVE, "trainmon-tui", path, mark)
 
 
-def seen(path: str, answer: Completed) -> Sight:
+def seen(path: str, answer: Completed) -> FileStat:
     """What look() found."""
     if answer.status == THERE:
         mark, _, rest = answer.stdout.decode("utf-8", "replace").partition("\n")
         fields = mark.split(" ", 3)
         is_read = len(fields) == 4 and fields[2].isdigit()
-        return Sight(
+        return FileStat(
             path=path,
             exists=True,
             mark=mark if is_read else "",
@@ -99,8 +99,8 @@ def seen(path: str, answer: Completed) -> Sight:
             text=clean(rest.partition("\n")[0], 500),
         )
     if answer.status == ABSENT:
-        return Sight(path=path, exists=False)
-    return Sight(path=path, error=why(path, answer))
+        return FileStat(path=path, exists=False)
+    return FileStat(path=path, error=why(path, answer))
 
 
 def created(path: str, answer: Completed) -> Result:

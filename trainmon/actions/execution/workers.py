@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from trainmon.actions.execution.preflight import both, unread
-from trainmon.actions.planning import Fresh, Look
+from trainmon.actions.planning import LookAt, Readback
 from trainmon.lib import Seconds
 from trainmon.slurm.client import Client
 from trainmon.transport.shell import Shell
@@ -19,7 +19,7 @@ WAITING_TASKS = 64
 """For one host: a plan over many rows fits, and nothing piles up behind a host that hangs."""
 
 
-class Hand:
+class HostWorker:
     """The thread of one host: what it is given is done in order."""
 
     def __init__(self, host: str) -> None:
@@ -61,25 +61,25 @@ class Hand:
                 log.exception("a task of %s failed", self._thread.name)
 
 
-class Asked:
+class WorkRequest:
     """A question put to several hosts: answered once all have told, or when the time is up."""
 
-    def __init__(self, looks: Sequence[Look], finish: Callable[[Fresh], None]) -> None:
+    def __init__(self, looks: Sequence[LookAt], finish: Callable[[Readback], None]) -> None:
         self._looks = looks
         self.hosts = tuple(dict.fromkeys(look.host for look in looks))
         self._finish = finish
-        self._parts: dict[str, Fresh] = {}
+        self._parts: dict[str, Readback] = {}
         self._lock = threading.Lock()
         self._all_told = threading.Event()
 
-    def of(self, host: str) -> tuple[Look, ...]:
+    def of(self, host: str) -> tuple[LookAt, ...]:
         return tuple(look for look in self._looks if look.host == host)
 
     def start(self, seconds: Seconds) -> None:
         """Wait for the hosts on a thread of its own, which ends after `seconds`."""
         threading.Thread(target=self._wait, args=(seconds,), name="plan", daemon=True).start()
 
-    def told(self, host: str, fresh: Fresh) -> None:
+    def told(self, host: str, fresh: Readback) -> None:
         with self._lock:
             self._parts.setdefault(host, fresh)
             if len(self._parts) == len(self.hosts):
@@ -89,7 +89,7 @@ class Asked:
         self._all_told.wait(seconds)
         with self._lock:
             parts = dict(self._parts)
-        whole = Fresh()
+        whole = Readback()
         for host in self.hosts:
             words = f"{host} has not answered in {seconds:g} s"
             whole = both(whole, parts.get(host) or unread(self.of(host), words))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmon.actions.planning.context import Actor, Fresh, Look, Sight
+from trainmon.actions.planning.context import Actor, FileStat, LookAt, Readback
 from trainmon.actions.planning.jobs import is_held, place_of
 from trainmon.actions.planning.plan import Offer, hold_or_release, looks, offered
 from trainmon.actions.planning.queue import cluster_of
@@ -13,10 +13,10 @@ __all__ = [
     "NUMBERS",
     "SILENT_VERDICTS",
     "Actor",
-    "Fresh",
-    "Look",
+    "FileStat",
+    "LookAt",
     "Offer",
-    "Sight",
+    "Readback",
     "cluster_of",
     "hold_or_release",
     "is_held",

@@ -8,9 +8,9 @@ from hashlib import blake2s
 
 import msgspec
 
-from trainmon.actions.planning.context import Case
+from trainmon.actions.planning.context import PlanContext
 from trainmon.lib import clean, duration
-from trainmon.model import Action, Deed, Drop, Execute, Expected, Job, Verb
+from trainmon.model import Action, CreateFile, Deed, Execute, Expected, Job, Verb
 
 NOTHING = Expected()
 
@@ -19,7 +19,7 @@ KEPT_WORDS = 300
 
 
 def action(
-    case: Case,
+    case: PlanContext,
     deed: Deed,
     title: str,
     *,
@@ -60,21 +60,21 @@ def action(
         asked_at=case.ask.asked_at,
     )
     named = msgspec.structs.replace(made, id=number_of(case, verb, deed))
-    return named if not isinstance(deed, Drop) else msgspec.structs.replace(named, deed=_signed(named, deed))
+    return named if not isinstance(deed, CreateFile) else msgspec.structs.replace(named, deed=_signed(named, deed))
 
 
-def number_of(case: Case, verb: Verb, deed: Deed) -> str:
+def number_of(case: PlanContext, verb: Verb, deed: Deed) -> str:
     """Twelve hexadecimal digits that no other plan has: the same plan made twice has the same."""
     what = (verb, case.subject, case.cluster, case.actor, case.ask.asked_at, case.now, msgspec.to_builtins(deed))
     return blake2s(repr(what).encode("utf-8", "backslashreplace"), digest_size=6).hexdigest()
 
 
-def _signed(made: Action, deed: Drop) -> Drop:
+def _signed(made: Action, deed: CreateFile) -> CreateFile:
     """The line that tells who finds the file whose it is."""
     at = datetime.fromtimestamp(made.asked_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     why = f": {made.why}" if made.why else ":"
     who, host = clean(made.who, 100), clean(made.from_host, 100)
-    return Drop(path=deed.path, text=f"trainmon-tui {made.verb} by {who} from {host} at {at}{why} ({made.id})")
+    return CreateFile(path=deed.path, text=f"trainmon-tui {made.verb} by {who} from {host} at {at}{why} ({made.id})")
 
 
 def _deed_label(deed: Deed) -> str:
@@ -88,7 +88,7 @@ def shown(deed: Deed) -> str:
     return clean(deed.path)
 
 
-def _who_and_where(case: Case, job: Job | None) -> tuple[tuple[str, str], ...]:
+def _who_and_where(case: PlanContext, job: Job | None) -> tuple[tuple[str, str], ...]:
     facts = [("run", case.run.name)] if case.run is not None else []
     if job is not None:
         many = f" on {job.node_count or len(job.nodes)} nodes" if (job.node_count or len(job.nodes)) > 1 else ""
@@ -99,7 +99,7 @@ def _who_and_where(case: Case, job: Job | None) -> tuple[tuple[str, str], ...]:
     return (*facts, ("host", case.host or "unknown"))
 
 
-def _training(case: Case) -> tuple[tuple[str, str], ...]:
+def _training(case: PlanContext) -> tuple[tuple[str, str], ...]:
     run = case.run
     if run is None:
         return ()
@@ -111,7 +111,7 @@ def _training(case: Case) -> tuple[tuple[str, str], ...]:
     return tuple(facts)
 
 
-def checkpoint(case: Case) -> str:
+def checkpoint(case: PlanContext) -> str:
     """The last committed one, its age, and what would be lost without another."""
     found = None if case.run is None else case.run.checkpoints
     if case.run is None or found is None:
@@ -131,7 +131,7 @@ def checkpoint(case: Case) -> str:
     return f"{step}{case.ago(last.at) or 'of unknown age'}" + (f"; {risk:,} steps since" if risk else "")
 
 
-def lost_steps(case: Case) -> str:
+def lost_steps(case: PlanContext) -> str:
     """What an end without a save costs, in a sentence."""
     found = None if case.run is None else case.run.checkpoints
     risk = None if case.run is None or found is None else found.at_risk(case.run.progress.step)

@@ -19,7 +19,7 @@ JOB_VERBS = frozenset({"requeue", "cancel", "hold", "release", "signal", "queue"
 """Verbs whose deed depends on which job of a run is meant."""
 
 
-class Sight(msgspec.Struct, frozen=True, kw_only=True):
+class FileStat(msgspec.Struct, frozen=True, kw_only=True):
     """A switch file as it was just seen; `exists` is null where that cannot be told, and `error` says why."""
 
     path: str
@@ -34,7 +34,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class Fresh(msgspec.Struct, frozen=True, kw_only=True):
+class Readback(msgspec.Struct, frozen=True, kw_only=True):
     """What was read just now, for one plan or one check before an act."""
 
     at: Instant = 0.0
@@ -46,7 +46,7 @@ class Fresh(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of jobs that the scheduler does not know any more, and `CLUSTER/NODE` of nodes that it does not know."""
     steps: Mapping[str, tuple[str, ...]] = {}
     """The steps of a job that run now, by its key."""
-    switches: Mapping[str, Sight] = {}
+    switches: Mapping[str, FileStat] = {}
     """By `HOST:PATH`."""
     errors: Mapping[str, str] = {}
     """Why something could not be read, in a sentence: by a job's key, by `HOST:PATH`, by `CLUSTER/NODE`, or by a
@@ -54,7 +54,7 @@ class Fresh(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LookAt:
     """What is to be read on one host before a plan or an act."""
 
     host: str
@@ -88,12 +88,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class PlanContext:
     """One row that something is asked of."""
 
     ask: Ask
     state: State
-    fresh: Fresh
+    fresh: Readback
     actor: Actor
     now: Instant
     subject: str
@@ -180,14 +180,14 @@ class Case:
         return max(0.0, self.now - self.run.progress.at)
 
 
-def clock_skew(state: State, sight: Sight, known: Switch | None) -> Seconds:
+def clock_skew(state: State, sight: FileStat, known: Switch | None) -> Seconds:
     """The host's clock minus ours, from a file that both have dated; 0 where nothing tells."""
     if known is None or known.armed_at is None or sight.armed_at is None or not known.exists:
         return 0.0
     return round(sight.armed_at - known.armed_at)
 
 
-def case_of(ask: Ask, state: State, fresh: Fresh, actor: Actor, now: Instant, subject: str) -> Case | Refusal:
+def case_of(ask: Ask, state: State, fresh: Readback, actor: Actor, now: Instant, subject: str) -> PlanContext | Refusal:
     """Find what is meant by a row's name: a run, or a job by its key."""
     jobs = {key: job for key, job in {**state.jobs, **fresh.jobs}.items() if key not in fresh.gone}
     run = state.runs.get(subject)
@@ -196,11 +196,11 @@ def case_of(ask: Ask, state: State, fresh: Fresh, actor: Actor, now: Instant, su
         several = rivals(own) if ask.verb in JOB_VERBS else ()
         if several:
             return _undecided(run, several)
-        return Case(ask, state, fresh, actor, now, subject, run.spec.cluster, run, own)
+        return PlanContext(ask, state, fresh, actor, now, subject, run.spec.cluster, run, own)
     job = jobs.get(subject)
     if job is not None:
         run = next((one for one in state.runs.values() if subject in one.jobs), None)
-        return Case(ask, state, fresh, actor, now, subject, job.cluster, run, (job,))
+        return PlanContext(ask, state, fresh, actor, now, subject, job.cluster, run, (job,))
     if subject in fresh.gone:
         cluster, _, number = subject.rpartition("/")
         whole = next((job for job in fresh.jobs.values() if job.cluster == cluster and job.has_number(number)), None)
@@ -222,13 +222,13 @@ def _undecided(run: Run, jobs: Sequence[Job]) -> Refusal:
     return Refusal(subject=run.name, why=why, hint=hint)
 
 
-def foreign_warning(case: Case, job: Job) -> tuple[str, ...]:
+def foreign_warning(case: PlanContext, job: Job) -> tuple[str, ...]:
     if case.known is None or case.known.may_operate or job.user in ("", case.known.me):
         return ()
     return (f"It is {job.user}'s: Slurm refuses this to all but {job.user} and its operators.",)
 
 
-def as_seen(case: Case, job: Job, *, absent: bool = False, needs_slurm: bool = True) -> Expected:
+def as_seen(case: PlanContext, job: Job, *, absent: bool = False, needs_slurm: bool = True) -> Expected:
     """What must still hold of a job when it is done, and of the kill switch where it must be `absent`."""
     path = case.run.spec.kill_switch if case.run is not None and absent else None
     return Expected(
@@ -242,12 +242,12 @@ def as_seen(case: Case, job: Job, *, absent: bool = False, needs_slurm: bool = T
     )
 
 
-def current(case: Case) -> Job | None:
+def current(case: PlanContext) -> Job | None:
     """The job that runs now."""
     return present(case.jobs)
 
 
-def unknown_to_slurm(case: Case, job: Job | None) -> Answer | None:
+def unknown_to_slurm(case: PlanContext, job: Job | None) -> Answer | None:
     """Refused where the scheduler does not say what is true now."""
     if job is not None and job.key in case.fresh.jobs:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmon.actions.planning.builder import action, lost_steps
-from trainmon.actions.planning.context import Answer, Case, as_seen, foreign_warning, unknown_to_slurm
+from trainmon.actions.planning.context import Answer, PlanContext, as_seen, foreign_warning, unknown_to_slurm
 from trainmon.actions.planning.switches import armed_kill
 from trainmon.lib import clean
 from trainmon.model import Action, Execute, Job
@@ -15,7 +15,7 @@ NOWHERE = "/dev/null"
 ADMIN_HELD = "JobHeldAdmin"
 
 
-def requeue(case: Case) -> Answer:
+def requeue(case: PlanContext) -> Answer:
     """End the attempt that runs, and let the same job wait and start anew."""
     job = case.job
     refusal = unknown_to_slurm(case, job) or _not_requeueable(case)
@@ -46,7 +46,7 @@ def requeue(case: Case) -> Answer:
     return Answer(actions=(made,))
 
 
-def _not_requeueable(case: Case) -> Answer | None:
+def _not_requeueable(case: PlanContext) -> Answer | None:
     job = case.job
     assert job is not None
     kill = armed_kill(case)
@@ -67,7 +67,7 @@ def _not_requeueable(case: Case) -> Answer | None:
     return None
 
 
-def cancel(case: Case) -> Answer:
+def cancel(case: PlanContext) -> Answer:
     """End a job for good."""
     job = case.job
     refusal = unknown_to_slurm(case, job)
@@ -104,7 +104,7 @@ def _much_at_stake(job: Job) -> str:
     return f"job {job.id} holds {nodes} nodes" if nodes > 1 and job.stage != "waiting" else ""
 
 
-def hold(case: Case) -> Answer:
+def hold(case: PlanContext) -> Answer:
     """Keep waiting jobs from starting; of a run that has none waiting, the job that runs from starting anew."""
     refusal = unknown_to_slurm(case, case.job)
     if refusal is not None:
@@ -118,7 +118,7 @@ def hold(case: Case) -> Answer:
     return Answer(actions=tuple(_hold(case, job) for job in free))
 
 
-def _hold(case: Case, job: Job) -> Action:
+def _hold(case: PlanContext, job: Job) -> Action:
     waits = "It stays in the queue and is not started until it is released (H)."
     runs = "It runs on; if it is requeued, it waits until it is released (H)."
     return action(
@@ -132,7 +132,7 @@ def _hold(case: Case, job: Job) -> Action:
     )
 
 
-def release(case: Case) -> Answer:
+def release(case: PlanContext) -> Answer:
     """Let held jobs start."""
     refusal = unknown_to_slurm(case, case.job)
     if refusal is not None:
@@ -147,7 +147,7 @@ def release(case: Case) -> Answer:
     return Answer(actions=tuple(_release(case, job) for job in ours))
 
 
-def _release(case: Case, job: Job) -> Action:
+def _release(case: PlanContext, job: Job) -> Action:
     kill = armed_kill(case)
     burnt = () if kill is None else (f"{kill.words(case.now)}: it will exit as soon as it starts.",)
     return action(
@@ -166,11 +166,11 @@ def is_held(job: Job) -> bool:
     return job.priority == 0 or (job.reason or "").startswith("JobHeld") or (job.reason or "").endswith("held")
 
 
-def _of(case: Case) -> str:
+def _of(case: PlanContext) -> str:
     return f" of {case.run.name}" if case.run is not None else ""
 
 
-def _overtaken(case: Case, job: Job) -> tuple[str, ...]:
+def _overtaken(case: PlanContext, job: Job) -> tuple[str, ...]:
     """That the place of an element goes to the next one of its array meanwhile."""
     rest = next((one for one in case.state.jobs.values() if one.is_waiting_array and one.array == job.array), None)
     if job.array is None or rest is None or rest.cluster != job.cluster or rest.gone_at is not None:
@@ -178,7 +178,7 @@ def _overtaken(case: Case, job: Job) -> tuple[str, ...]:
     return (f"The elements that wait ({rest.id}) take its place meanwhile: it goes to the end of its array.",)
 
 
-def _log(case: Case, job: Job) -> str | None:
+def _log(case: PlanContext, job: Job) -> str | None:
     """Where the log is that a requeue may truncate."""
     log = case.run.log if case.run is not None else None
     if log is not None and log.path is not None and (job.stdout is None or log.path == job.stdout):
@@ -192,7 +192,7 @@ def place_of(log: str) -> tuple[str, str]:
     return (host, f"/{path}") if colon else (log.partition(":")[0], log.partition(":")[2])
 
 
-def _errors(case: Case, job: Job) -> str | None:
+def _errors(case: PlanContext, job: Job) -> str | None:
     """Where its standard error is, if that is a file of its own."""
     log = _log(case, job)
     host = case.host if log is None else place_of(log)[0]
@@ -200,7 +200,7 @@ def _errors(case: Case, job: Job) -> str | None:
     return None if job.stderr in known or host is None else f"{host}:{job.stderr}"
 
 
-def _log_words(case: Case, job: Job) -> tuple[str, ...]:
+def _log_words(case: PlanContext, job: Job) -> tuple[str, ...]:
     paths = [clean(place_of(log)[1]) for log in (_log(case, job), _errors(case, job)) if log is not None]
     if not paths:
         return ()
@@ -208,7 +208,7 @@ def _log_words(case: Case, job: Job) -> tuple[str, ...]:
     return (f"{which} copied first: a new attempt may begin {'it' if len(paths) == 1 else 'them'} anew.",)
 
 
-def _resumes(case: Case) -> str:
+def _resumes(case: PlanContext) -> str:
     found = None if case.run is None else case.run.checkpoints
     if found is None or found.error is not None:
         return "From which checkpoint it resumes is not known."
@@ -219,7 +219,7 @@ def _resumes(case: Case) -> str:
     return f"It resumes from the checkpoint{step}, if its trainer takes the last one."
 
 
-def _those_behind(case: Case, job: Job) -> tuple[str, ...]:
+def _those_behind(case: PlanContext, job: Job) -> tuple[str, ...]:
     """What the jobs behind it do then."""
     others = [other for other in case.waiting if other.key != job.key]
     behind = sum(other.elements for other in others)

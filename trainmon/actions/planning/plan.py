@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.actions.planning.context import Actor, Answer, Case, Fresh, Look, Sight, case_of
+from trainmon.actions.planning.context import Actor, Answer, FileStat, LookAt, PlanContext, Readback, case_of
 from trainmon.actions.planning.jobs import cancel, hold, is_held, release, requeue
 from trainmon.actions.planning.precheck import recheck, rechecked, unchecked
 from trainmon.actions.planning.queue import cluster_of, exclude, queue, waiting_jobs
@@ -17,11 +17,23 @@ from trainmon.lib import Instant
 from trainmon.model import Action, Ask, Job, Plan, Refusal, State, Verb
 
 __all__ = [
-    "Actor", "Armed", "Fresh", "Look", "Offer", "Sight", "armed", "hold_or_release", "looks", "offered", "plan",
-    "recheck", "rechecked", "unchecked",
+    "Actor",
+    "Armed",
+    "FileStat",
+    "LookAt",
+    "Offer",
+    "Readback",
+    "armed",
+    "hold_or_release",
+    "looks",
+    "offered",
+    "plan",
+    "recheck",
+    "rechecked",
+    "unchecked",
 ]  # fmt: skip
 
-PLANS: dict[Verb, Callable[[Case], Answer]] = {
+PLANS: dict[Verb, Callable[[PlanContext], Answer]] = {
     "save": save,
     "kill": kill,
     "unkill": undo,
@@ -71,7 +83,7 @@ class Offer(msgspec.Struct, frozen=True):
     refusal: Refusal | None = None
 
 
-def plan(ask: Ask, state: State, fresh: Fresh, actor: Actor, now: Instant) -> Plan:
+def plan(ask: Ask, state: State, fresh: Readback, actor: Actor, now: Instant) -> Plan:
     """What would be done, what is refused and why, and what must be typed."""
     if state.read_only:
         hint = "start it without --read-only (and without read_only in the config) to act"
@@ -84,7 +96,7 @@ def plan(ask: Ask, state: State, fresh: Fresh, actor: Actor, now: Instant) -> Pl
     return _joined(ask, state, answers)
 
 
-def _answer(ask: Ask, state: State, fresh: Fresh, actor: Actor, now: Instant, subject: str) -> Answer:
+def _answer(ask: Ask, state: State, fresh: Readback, actor: Actor, now: Instant, subject: str) -> Answer:
     case = case_of(ask, state, fresh, actor, now, subject)
     return Answer(refusals=(case,)) if isinstance(case, Refusal) else PLANS[ask.verb](case)
 
@@ -119,7 +131,7 @@ def _is_of_another(action: Action, state: State) -> bool:
 
 def offered(state: State, kind: Literal["run", "job", "node"], subject: str, now: Instant) -> tuple[Offer, ...]:
     """What a row's menu offers, from the State alone: what is read just before a plan may still refuse it."""
-    fresh = Fresh(at=now)
+    fresh = Readback(at=now)
     offers = []
     for verb in OFFERS[kind]:
         ask = Ask(verb=verb, subjects=(subject,), asked_at=now)
@@ -142,7 +154,7 @@ def hold_or_release(state: State, subjects: tuple[str, ...]) -> Verb:
     return "hold"
 
 
-def looks(ask: Ask, state: State, fresh: Fresh) -> tuple[Look, ...]:
+def looks(ask: Ask, state: State, fresh: Readback) -> tuple[LookAt, ...]:
     """What must be read for a plan, by host. Asked again once the queue is read (`fresh`): it may name more jobs."""
     if state.read_only:
         return ()
@@ -157,32 +169,32 @@ def looks(ask: Ask, state: State, fresh: Fresh) -> tuple[Look, ...]:
     return tuple(found)
 
 
-def _look(case: Case) -> Look | None:
+def _look(case: PlanContext) -> LookAt | None:
     host, verb = case.host, case.ask.verb
     if host is None:
         return None
     spec = None if case.run is None else case.run.spec
     paths = () if spec is None else tuple(path for path in (spec.kill_switch, spec.save_switch) if path is not None)
     if verb in SWITCH_VERBS or not _has_slurm(case.state, case.cluster):
-        return Look(host, case.cluster, switches=paths)
+        return LookAt(host, case.cluster, switches=paths)
     meant = [case.job] if verb not in ("hold", "release") else [job for job in case.jobs if job.stage != "ended"]
     jobs = tuple((job.key, target(job)) for job in meant[:8] if job is not None)
     steps = tuple((job.key, job.step_target) for job in meant if job is not None) if verb == "signal" else ()
     users = case.known.queue_users if case.known is not None and case.run is not None else None
     kill = tuple(path for path in paths if spec is not None and path == spec.kill_switch)
-    return Look(host, case.cluster, users, jobs, steps, kill)
+    return LookAt(host, case.cluster, users, jobs, steps, kill)
 
 
-def _unknown_job(state: State, subject: str) -> Look | None:
+def _unknown_job(state: State, subject: str) -> LookAt | None:
     """A job that is not in the State may still be Slurm's: asked for by its key."""
     name, _, number = subject.rpartition("/")
     cluster = state.clusters.get(name)
     if cluster is None or not number[:1].isdigit():
         return None
-    return Look(cluster.login, name, jobs=((subject, number),))
+    return LookAt(cluster.login, name, jobs=((subject, number),))
 
 
-def _looks_for_nodes(ask: Ask, state: State, fresh: Fresh) -> tuple[Look, ...]:
+def _looks_for_nodes(ask: Ask, state: State, fresh: Readback) -> tuple[LookAt, ...]:
     found = []
     for name in dict.fromkeys(of for of in (cluster_of(state, node) for node in ask.subjects) if of is not None):
         cluster = state.clusters.get(name)
@@ -190,7 +202,7 @@ def _looks_for_nodes(ask: Ask, state: State, fresh: Fresh) -> tuple[Look, ...]:
             continue
         nodes = tuple(node for node in ask.subjects if cluster_of(state, node) == name)
         jobs = tuple((job.key, target(job)) for job in waiting_jobs(ask, state, fresh, name, nodes))
-        found.append(Look(cluster.login, name, cluster.queue_users, jobs, nodes=nodes))
+        found.append(LookAt(cluster.login, name, cluster.queue_users, jobs, nodes=nodes))
     return tuple(found)
 
 

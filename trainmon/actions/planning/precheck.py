@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from trainmon.actions.planning.context import Fresh, Look
+from trainmon.actions.planning.context import LookAt, Readback
 from trainmon.lib import Instant
 from trainmon.model import Action, Job, Refusal
 
 
-def rechecked(action: Action) -> Look:
+def rechecked(action: Action) -> LookAt:
     """What must be read just before an action."""
     expected = action.expected
     number, absent, node = expected.id, expected.switch_absent, expected.undrained
     jobs = () if action.job is None or number is None else ((action.job, number.partition("_[")[0]),)
-    return Look(
+    return LookAt(
         action.host,
         action.cluster,
         users=None if expected.chain is None else expected.chain.users,
@@ -22,7 +22,7 @@ def rechecked(action: Action) -> Look:
     )
 
 
-def recheck(action: Action, fresh: Fresh, now: Instant) -> Refusal | None:
+def recheck(action: Action, fresh: Readback, now: Instant) -> Refusal | None:
     """Why an action is not done after all: what its plan showed is no longer so, or cannot be seen."""
     expected = action.expected
     refusal = _armed_meanwhile(action, fresh) or _drained_meanwhile(action, fresh) or _queued_meanwhile(action, fresh)
@@ -40,7 +40,7 @@ def recheck(action: Action, fresh: Fresh, now: Instant) -> Refusal | None:
     return _changed(action, job)
 
 
-def unchecked(action: Action, fresh: Fresh) -> str | None:
+def unchecked(action: Action, fresh: Readback) -> str | None:
     """What could not be checked of an action that is done all the same, and why."""
     if action.expected.needs_slurm or action.job is None or action.job in fresh.jobs:
         return None
@@ -48,7 +48,7 @@ def unchecked(action: Action, fresh: Fresh) -> str | None:
     return None if why is None else f"whether job {action.expected.id} still runs could not be checked: {why}"
 
 
-def _armed_meanwhile(action: Action, fresh: Fresh) -> Refusal | None:
+def _armed_meanwhile(action: Action, fresh: Readback) -> Refusal | None:
     path = action.expected.switch_absent
     if path is None:
         return None
@@ -63,7 +63,7 @@ def _armed_meanwhile(action: Action, fresh: Fresh) -> Refusal | None:
     return None
 
 
-def _drained_meanwhile(action: Action, fresh: Fresh) -> Refusal | None:
+def _drained_meanwhile(action: Action, fresh: Readback) -> Refusal | None:
     name = action.expected.undrained
     if name is None:
         return None
@@ -74,7 +74,7 @@ def _drained_meanwhile(action: Action, fresh: Fresh) -> Refusal | None:
     return _aborted(action, f"{name} is drained already: {node.reason or 'no reason'}") if node.is_drained else None
 
 
-def _queued_meanwhile(action: Action, fresh: Fresh) -> Refusal | None:
+def _queued_meanwhile(action: Action, fresh: Readback) -> Refusal | None:
     chain = action.expected.chain
     if chain is None:
         return None

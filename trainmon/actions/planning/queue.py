@@ -10,7 +10,15 @@ from posixpath import dirname
 import msgspec
 
 from trainmon.actions.planning.builder import action
-from trainmon.actions.planning.context import Actor, Answer, Case, Fresh, as_seen, foreign_warning, unknown_to_slurm
+from trainmon.actions.planning.context import (
+    Actor,
+    Answer,
+    PlanContext,
+    Readback,
+    as_seen,
+    foreign_warning,
+    unknown_to_slurm,
+)
 from trainmon.actions.planning.switches import armed_kill
 from trainmon.lib import Instant, clean
 from trainmon.model import Action, Ask, Chain, Cluster, Execute, Expected, Job, Refusal, State
@@ -25,7 +33,7 @@ EXCLUDED_AT_ONCE = 32
 """Waiting jobs that one plan changes: a list that a person can still read."""
 
 
-def queue(case: Case) -> Answer:
+def queue(case: PlanContext) -> Answer:
     """Submit the run's script again, to start after all that runs and waits of it."""
     run, count = case.run, case.ask.count
     if run is None:
@@ -66,7 +74,7 @@ def queue(case: Case) -> Answer:
     return Answer(actions=(made,))
 
 
-def _as_queued(case: Case) -> Expected:
+def _as_queued(case: PlanContext) -> Expected:
     """That no kill switch is armed, and no other job of the run was queued: both would run at once."""
     assert case.run is not None
     spec = case.run.spec
@@ -85,7 +93,7 @@ def _queued(count: int, last: Job | None) -> tuple[str, ...]:
     )
 
 
-def _queue_warnings(case: Case) -> tuple[str, ...]:
+def _queue_warnings(case: PlanContext) -> tuple[str, ...]:
     job, unread = case.job, case.unread_kill()
     unseen = () if unread is None else (f"Whether its kill switch is armed cannot be told: {unread}.",)
     if job is None or case.known is None or case.known.me is None or job.user in ("", case.known.me):
@@ -93,7 +101,7 @@ def _queue_warnings(case: Case) -> tuple[str, ...]:
     return (*unseen, f"The jobs of the run so far are {job.user}'s; this one will be yours.")
 
 
-def _silent(case: Case) -> Answer | None:
+def _silent(case: PlanContext) -> Answer | None:
     """Refused while the queue is unknown: what it must wait for is not known then."""
     source = case.state.sources.get(f"slurm:{case.cluster}")
     if case.cluster in case.fresh.errors or source is None or source.health in ("off", "down"):
@@ -101,19 +109,19 @@ def _silent(case: Case) -> Answer | None:
     return None
 
 
-def _last(case: Case) -> Job | None:
+def _last(case: PlanContext) -> Job | None:
     """The last of the chain: the new one waits for its end."""
     there = [job for job in case.jobs if job.gone_at is None and job.stage != "ended"]
     return there[-1] if there else None
 
 
-def _script_hint(case: Case) -> str:
+def _script_hint(case: PlanContext) -> str:
     job = case.job
     told = f"; its job was made from {clean(job.command, 200)}" if job is not None and job.command else ""
     return f"set script in the [[run]] of {case.name}{told}"
 
 
-def exclude(ask: Ask, state: State, fresh: Fresh, actor: Actor, now: Instant) -> Answer:
+def exclude(ask: Ask, state: State, fresh: Readback, actor: Actor, now: Instant) -> Answer:
     """Keep the waiting jobs off some nodes, and drain those where we may."""
     clusters = {name: cluster_of(state, name) for name in dict.fromkeys(ask.subjects)}
     unknown = {name: _unknown(state, fresh, name, of) for name, of in clusters.items()}
@@ -138,7 +146,7 @@ def cluster_of(state: State, node: str) -> str | None:
     return asked[0] if len(asked) == 1 and NODE.fullmatch(node) else None
 
 
-def _unknown(state: State, fresh: Fresh, node: str, cluster: str | None) -> Refusal | None:
+def _unknown(state: State, fresh: Readback, node: str, cluster: str | None) -> Refusal | None:
     """That no scheduler has it, or that this could not be asked."""
     key = f"{cluster}/{node}"
     if node in state.nodes or node in state.scheduler_nodes:
@@ -151,11 +159,11 @@ def _unknown(state: State, fresh: Fresh, node: str, cluster: str | None) -> Refu
 
 
 def _exclude(
-    ask: Ask, state: State, fresh: Fresh, actor: Actor, now: Instant, cluster: str, names: tuple[str, ...]
+    ask: Ask, state: State, fresh: Readback, actor: Actor, now: Instant, cluster: str, names: tuple[str, ...]
 ) -> Answer:
     jobs = waiting_jobs(ask, state, fresh, cluster, names)
     subject = ",".join(names)
-    case = Case(ask, state, fresh, actor, now, subject, cluster, None, jobs)
+    case = PlanContext(ask, state, fresh, actor, now, subject, cluster, None, jobs)
     silent = unknown_to_slurm(case, jobs[0]) if jobs else _silent(case)
     if silent is not None:
         return silent
@@ -169,7 +177,7 @@ def _exclude(
     return Answer(actions=made, refusals=unread)
 
 
-def waiting_jobs(ask: Ask, state: State, fresh: Fresh, cluster: str, names: tuple[str, ...]) -> tuple[Job, ...]:
+def waiting_jobs(ask: Ask, state: State, fresh: Readback, cluster: str, names: tuple[str, ...]) -> tuple[Job, ...]:
     """The waiting jobs of the run that was named, else of the runs that used the nodes, else all that are ours."""
     known = {**state.jobs, **fresh.jobs}
     waiting = [
@@ -197,7 +205,7 @@ def _users(state: State, cluster: str, names: tuple[str, ...]) -> list[str]:
     return found
 
 
-def _kept_off(case: Case, job: Job, names: tuple[str, ...]) -> Action | None:
+def _kept_off(case: PlanContext, job: Job, names: tuple[str, ...]) -> Action | None:
     missing = [name for name in names if name not in job.excluded]
     if not missing:
         return None
@@ -217,7 +225,7 @@ def _kept_off(case: Case, job: Job, names: tuple[str, ...]) -> Action | None:
     )
 
 
-def _drains(case: Case, names: tuple[str, ...]) -> tuple[Action, ...]:
+def _drains(case: PlanContext, names: tuple[str, ...]) -> tuple[Action, ...]:
     if case.known is None or not case.known.may_operate:
         return ()
     nodes = {**case.state.scheduler_nodes, **case.fresh.nodes}
@@ -225,7 +233,7 @@ def _drains(case: Case, names: tuple[str, ...]) -> tuple[Action, ...]:
     return tuple(_drain(case, name) for name in open_ones)
 
 
-def _drain(case: Case, name: str) -> Action:
+def _drain(case: PlanContext, name: str) -> Action:
     why = clean(case.ask.why, 100) or "excluded"
     reason = f"{why} ({case.actor.who}, trainmon-tui)"
     return action(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trainmon.actions.planning.builder import action, lost_steps
-from trainmon.actions.planning.context import Answer, Case, as_seen, foreign_warning, unknown_to_slurm
+from trainmon.actions.planning.context import Answer, PlanContext, as_seen, foreign_warning, unknown_to_slurm
 from trainmon.lib import clean, duration
 from trainmon.model import Execute, Job
 from trainmon.slurm import commands, ended
@@ -24,7 +24,7 @@ class Catchers(NamedTuple):
     unknown: int
 
 
-def signal(case: Case) -> Answer:
+def signal(case: PlanContext) -> Answer:
     """Ask the trainer to save and end, or whatever it does on that signal."""
     job, name = case.job, case.ask.signal.upper().removeprefix("SIG")
     if name not in NUMBERS:
@@ -60,11 +60,11 @@ def signal(case: Case) -> Answer:
     return Answer(actions=(made,), typed=job.id if kills else None, because=because)
 
 
-def _steps(case: Case, job: Job) -> tuple[str, ...]:
+def _steps(case: PlanContext, job: Job) -> tuple[str, ...]:
     return tuple(step for step in case.fresh.steps.get(job.key, ()) if not step.rpartition(".")[2].startswith(NO_STEPS))
 
 
-def catchers(case: Case, job: Job, number: int) -> Catchers:
+def catchers(case: PlanContext, job: Job, number: int) -> Catchers:
     """From the masks of the processes on its nodes' GPUs; those that are known to be another's do not count."""
     masks: dict[tuple[str, int], int | None] = {}
     for name in job.nodes:
@@ -97,7 +97,7 @@ def _some(caught: Catchers) -> str:
     return f"{caught.known - caught.catch} of {caught.known} GPU processes"
 
 
-def _follows(case: Case, name: str, caught: Catchers) -> tuple[str, ...]:
+def _follows(case: PlanContext, name: str, caught: Catchers) -> tuple[str, ...]:
     if caught.known and not caught.catch:
         return (f"Nobody catches {name}: it kills. Nothing is saved.", lost_steps(case))
     saves = None if case.run is None or case.run.checkpoints is None else case.run.checkpoints.save_s

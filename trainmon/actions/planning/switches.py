@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trainmon.actions.planning.builder import action
-from trainmon.actions.planning.context import Answer, Case, Kind, as_seen, current
+from trainmon.actions.planning.context import Answer, Kind, PlanContext, as_seen, current
 from trainmon.lib import clean, duration
-from trainmon.model import Action, Drop, Expected, Remove, Run, Switch, Verb
+from trainmon.model import Action, CreateFile, Expected, RemoveFile, Run, Switch, Verb
 
 HANG = 3.0
 """A run reads no switch while it hangs: when no step came for this many times its own usual interval."""
@@ -50,12 +50,12 @@ def _armed(kill: Switch | None, save: Switch | None) -> tuple[Armed, ...]:
     return tuple(found)
 
 
-def armed_kill(case: Case) -> Armed | None:
+def armed_kill(case: PlanContext) -> Armed | None:
     """The armed kill switch, as fresh as was read."""
     return next(iter(_armed(case.switch("kill"), None)), None)
 
 
-def save(case: Case) -> Answer:
+def save(case: PlanContext) -> Answer:
     """Drop the save switch."""
     switch = case.switch("save")
     path, refusal = _path(case, "save", switch)
@@ -69,7 +69,7 @@ def save(case: Case) -> Answer:
     about = f" (about {duration(usual)}, as usual)" if usual else ""
     made = action(
         case,
-        Drop(path, ""),
+        CreateFile(path, ""),
         f"Save a checkpoint of {case.name} now",
         job=current(case),
         consequences=(
@@ -84,7 +84,7 @@ def save(case: Case) -> Answer:
     return Answer(actions=(made,))
 
 
-def kill(case: Case) -> Answer:
+def kill(case: PlanContext) -> Answer:
     """Drop the kill switch."""
     switch = case.switch("kill")
     path, refusal = _path(case, "kill", switch)
@@ -97,7 +97,7 @@ def kill(case: Case) -> Answer:
     about = f" (about {duration(saves)}, as usual)" if saves else ""
     made = action(
         case,
-        Drop(path, ""),
+        CreateFile(path, ""),
         f"End {case.name} by its kill switch",
         job=current(case),
         consequences=(
@@ -113,7 +113,7 @@ def kill(case: Case) -> Answer:
     return Answer(actions=(made,))
 
 
-def undo(case: Case) -> Answer:
+def undo(case: PlanContext) -> Answer:
     """Take a switch back: the one that was chosen, or the only one that is there."""
     run = case.run
     if run is None:
@@ -137,7 +137,7 @@ def undo(case: Case) -> Answer:
     return Answer(actions=(_removal(case, found[0]),))
 
 
-def _unseen(case: Case) -> str | None:
+def _unseen(case: PlanContext) -> str | None:
     """Why one of the switches cannot be seen."""
     assert case.run is not None
     spec, known = case.run.spec, (case.switch("kill"), case.switch("save"))
@@ -146,10 +146,12 @@ def _unseen(case: Case) -> str | None:
     return unread[0] if unread else None
 
 
-def _removal(case: Case, one: Armed) -> Action:
+def _removal(case: PlanContext, one: Armed) -> Action:
     path = one.switch.path
     sight = case.fresh.switches.get(f"{case.host}:{path}")
-    deed = Remove(path, one.switch.armed_at if sight is None else sight.armed_at, "" if sight is None else sight.mark)
+    deed = RemoveFile(
+        path, one.switch.armed_at if sight is None else sight.armed_at, "" if sight is None else sight.mark
+    )
     job = current(case)
     if one.kind == "kill":
         follows = "Jobs of the run train again when they start."
@@ -168,7 +170,7 @@ def _removal(case: Case, one: Armed) -> Action:
     )
 
 
-def _path(case: Case, kind: Kind, switch: Switch | None) -> tuple[str, Answer | None]:
+def _path(case: PlanContext, kind: Kind, switch: Switch | None) -> tuple[str, Answer | None]:
     """The path of a run's switch, or why it cannot be dropped."""
     if case.run is None:
         return "", case.refused("it belongs to no run, and only runs have switches", "name the run in the config")
@@ -184,18 +186,18 @@ def _path(case: Case, kind: Kind, switch: Switch | None) -> tuple[str, Answer | 
     return path, None
 
 
-def _there(case: Case, switch: Switch) -> str:
+def _there(case: PlanContext, switch: Switch) -> str:
     """That a switch is there already, since when and whose."""
     by = f" by {switch.by}" if switch.by else ""
     text = f" (“{switch.why}”)" if switch.why else ""
     return f"{clean(switch.path)} is armed already, since {case.ago(switch.armed_at) or 'an unknown time'}{by}{text}"
 
 
-def _next(case: Case) -> str:
+def _next(case: PlanContext) -> str:
     return f" at its next iteration (about {duration(case.step_s)})" if case.step_s else " at its next iteration"
 
 
-def _unread(case: Case) -> tuple[str, ...]:
+def _unread(case: PlanContext) -> tuple[str, ...]:
     """That nobody may read the switch, and what helps then."""
     run, silent = case.run, case.silent_s
     assert run is not None
@@ -209,25 +211,25 @@ def _unread(case: Case) -> tuple[str, ...]:
     return ()
 
 
-def _has_no_reader(case: Case) -> bool:
+def _has_no_reader(case: PlanContext) -> bool:
     """Whether no job of it runs, as its Slurm tells: without any Slurm, or in its silence, that is not known."""
     source = case.state.sources.get(f"slurm:{case.cluster}")
     is_told = source is not None and source.health in ("ok", "late") and source.seen_at is not None
     return current(case) is None and (bool(case.jobs) or is_told)
 
 
-def _reader(case: Case) -> Expected:
+def _reader(case: PlanContext) -> Expected:
     """The job whose trainer reads the file. A kill switch that comes after its end burns the next one."""
     job = current(case)
     return Expected() if job is None else as_seen(case, job, needs_slurm=False)
 
 
-def _armed_as_well(case: Case) -> tuple[str, ...]:
+def _armed_as_well(case: PlanContext) -> tuple[str, ...]:
     kill = armed_kill(case)
     return () if kill is None else (f"It is about to end: {kill.words(case.now)}.",)
 
 
-def _burns(case: Case) -> tuple[str, ...]:
+def _burns(case: PlanContext) -> tuple[str, ...]:
     """What an armed kill switch costs the jobs that wait."""
     behind = sum(job.elements for job in case.waiting)
     if not behind:
@@ -237,7 +239,7 @@ def _burns(case: Case) -> tuple[str, ...]:
     return (f"While it is armed it burns the {jobs} ({ids}): each starts, reads the file and exits at once.",)
 
 
-def _shared(case: Case, path: str) -> tuple[str, ...]:
+def _shared(case: PlanContext, path: str) -> tuple[str, ...]:
     """That other runs read the same file."""
     assert case.run is not None
     others = [

@@ -45,7 +45,7 @@ class Said(NamedTuple):
     text: str
 
 
-class DeadMan:
+class DeadMansSwitch:
     """Feeds one check of healthchecks.io or its like."""
 
     def __init__(

@@ -10,13 +10,13 @@ from trainmon.alerting.notify.base import Message
 from trainmon.alerting.notify.message import TITLE_CELLS, name_of, printable, render
 from trainmon.alerting.rules import ago
 from trainmon.lib import Instant, counted, shorten
-from trainmon.model import SEVERITIES, Alert, Letter, Notice, Severity
+from trainmon.model import SEVERITIES, Alert, Notice, Notification, Severity
 
 NAMED = 10
 """Alerts that are named in the first lines; below, there is more of each."""
 
 
-def summary(channel: str, letters: Sequence[Letter], alerts: Mapping[str, Alert] | None, now: Instant) -> Message:
+def summary(channel: str, letters: Sequence[Notification], alerts: Mapping[str, Alert] | None, now: Instant) -> Message:
     """One message of letters that others have delivered. `alerts` as they are now; None where that is not known."""
     notices = tuple(_as_it_is_now(letter, alerts, now) for letter in letters)
     told = render(notices, now)
@@ -39,7 +39,7 @@ def summary(channel: str, letters: Sequence[Letter], alerts: Mapping[str, Alert]
     )
 
 
-def _as_it_is_now(letter: Letter, alerts: Mapping[str, Alert] | None, now: Instant) -> Notice:
+def _as_it_is_now(letter: Notification, alerts: Mapping[str, Alert] | None, now: Instant) -> Notice:
     notice = letter.notice
     reason = f"{notice.reason}; delivered by {' and '.join(letter.told_by)}" if letter.told_by else notice.reason
     if alerts is None:

@@ -59,7 +59,7 @@ class Told(NamedTuple):
     times: int
 
 
-class Pace(msgspec.Struct, frozen=True):
+class GroupTimers(msgspec.Struct, frozen=True):
     """What was told lately, so that a fault that spreads does not flood."""
 
     groups: Mapping[tuple[NoticeKind, str], Told] = {}
@@ -71,12 +71,12 @@ class Pace(msgspec.Struct, frozen=True):
     """When the last messages went out with the first fault of a run or a node."""
 
 
-class Gathered(NamedTuple):
+class Grouped(NamedTuple):
     """The notices of one look, the alerts as they are after it, and the pace."""
 
     notices: tuple[Notice, ...]
     alerts: tuple[Alert, ...]
-    pace: Pace
+    pace: GroupTimers
     next_at: Instant | None
     """When what waits is told."""
 
@@ -85,7 +85,7 @@ BEGINS: frozenset[NoticeKind] = frozenset({"fire", "event"})
 """The kinds that may come in thousands at once, and are paced."""
 
 
-def gather(dues: Sequence[Due], pace: Pace, now: Instant) -> Gathered:
+def gather(dues: Sequence[Due], pace: GroupTimers, now: Instant) -> Grouped:
     """Make the notices of what is ripe; what is not waits."""
     notices: list[Notice] = []
     alerts: dict[str, Alert] = {}
@@ -103,7 +103,7 @@ def gather(dues: Sequence[Due], pace: Pace, now: Instant) -> Gathered:
             alerts |= {alert.id: _waiting(alert, kind, channels, now) for alert in after}
             notices.append(_notice(kind, channels, group, bunch, [alerts[alert.id] for alert in after], now))
         pace = _paced(pace, kind, ready, now)
-    return Gathered(tuple(notices), tuple(alerts.values()), pace, min(later, default=None))
+    return Grouped(tuple(notices), tuple(alerts.values()), pace, min(later, default=None))
 
 
 def group_of(alert: Alert) -> str:
@@ -143,14 +143,14 @@ def _owner(alert: Alert) -> str | None:
     return alert.node or alert.run
 
 
-def _is_first(alert: Alert, pace: Pace, at: Instant) -> bool:
+def _is_first(alert: Alert, pace: GroupTimers, at: Instant) -> bool:
     """Whether nothing so bad was told of its run or its node lately."""
     owner = _owner(alert)
     as_bad = SEVERITIES[: SEVERITIES.index(alert.severity) + 1]
     return owner is not None and not any(at - pace.owners.get((one, owner), -QUIET) < QUIET for one in as_bad)
 
 
-def _first_at(kind: NoticeKind, group: str, bunch: Sequence[Due], pace: Pace) -> Instant | None:
+def _first_at(kind: NoticeKind, group: str, bunch: Sequence[Due], pace: GroupTimers) -> Instant | None:
     """When a group is told for the sake of a run or a node of which nothing was told lately."""
     ripe = min((one.ripe_at for one in bunch if _is_first(one.alert, pace, one.ripe_at)), default=None)
     if ripe is None or (len(pace.firsts) >= BURST and ripe - pace.firsts[-BURST] < BURST_WITHIN):
@@ -159,7 +159,7 @@ def _first_at(kind: NoticeKind, group: str, bunch: Sequence[Due], pace: Pace) ->
     return ripe if before is None else max(ripe, before.at + FIRST_PAUSE)
 
 
-def _ready_at(kind: NoticeKind, group: str, bunch: Sequence[Due], pace: Pace) -> Instant:
+def _ready_at(kind: NoticeKind, group: str, bunch: Sequence[Due], pace: GroupTimers) -> Instant:
     """When a group is told: as soon as one of it is ripe, and not too soon after it was told before."""
     ripe = min(one.ripe_at for one in bunch)
     if kind not in BEGINS:
@@ -198,7 +198,7 @@ def _by_node(ready: Mapping[str, list[Due]]) -> Mapping[str, list[Due]]:
     return found
 
 
-def _paced(pace: Pace, kind: NoticeKind, ready: Mapping[str, Sequence[Due]], now: Instant) -> Pace:
+def _paced(pace: GroupTimers, kind: NoticeKind, ready: Mapping[str, Sequence[Due]], now: Instant) -> GroupTimers:
     if not ready or kind not in BEGINS:
         return pace
     groups = {key: one for key, one in pace.groups.items() if now - one.at < QUIET}
@@ -213,7 +213,7 @@ def _paced(pace: Pace, kind: NoticeKind, ready: Mapping[str, Sequence[Due]], now
     firsts = (*pace.firsts, *(now,) * min(with_first, GROUPS))[-BURST:]
     owners |= {(alert.severity, owner): now for alert in told_now if (owner := _owner(alert)) is not None}
     owners = dict(list(owners.items())[-OWNERS_REMEMBERED:])
-    return Pace(groups, (*pace.recent, *(now,) * sent)[-BURST:], owners, firsts)
+    return GroupTimers(groups, (*pace.recent, *(now,) * sent)[-BURST:], owners, firsts)
 
 
 def _notice(

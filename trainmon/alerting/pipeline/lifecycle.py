@@ -37,7 +37,7 @@ Happening = tuple[str, str, str]
 """(alert id, what happened, in words)"""
 
 
-class Look(NamedTuple):
+class Evaluation(NamedTuple):
     """One look at the State: all that judging alerts needs."""
 
     state: State
@@ -61,7 +61,7 @@ class Advanced(NamedTuple):
     happened: tuple[Happening, ...]
 
 
-def advance(alerts: Mapping[str, Alert], look: Look) -> Advanced:
+def advance(alerts: Mapping[str, Alert], look: Evaluation) -> Advanced:
     """Take every alert one look further."""
     kept: dict[str, Alert] = {}
     dropped: list[Alert] = []
@@ -112,7 +112,7 @@ def _same_happening(
     return None
 
 
-def _found(old: Alert | None, finding: Finding, look: Look, known: Mapping[str, Alert]) -> Alert | None:
+def _found(old: Alert | None, finding: Finding, look: Evaluation, known: Mapping[str, Alert]) -> Alert | None:
     if not is_believed(look.state, finding, look.now):
         return None if old is None else _unseen(old, "stale", "nothing was heard of it since this program woke", look)
     alert = begun(finding, look.now, known, look.token) if old is None else _brought_up(old, finding, look.now)
@@ -140,7 +140,7 @@ def _brought_up(alert: Alert, finding: Finding, now: Instant) -> Alert:
     return alert
 
 
-def _is_proven(alert: Alert, finding: Finding, look: Look) -> bool:
+def _is_proven(alert: Alert, finding: Finding, look: Evaluation) -> bool:
     """Whether it has been so for its hold, or need not wait for that."""
     rule = look.rules.get(finding.rule)
     hold = 0.0 if rule is None else rule.hold
@@ -150,7 +150,7 @@ def _is_proven(alert: Alert, finding: Finding, look: Look) -> bool:
 # ---- not found -------------------------------------------------------------------------------------------------------
 
 
-def _unfound(alert: Alert, errors: Mapping[str, str], look: Look) -> Alert:
+def _unfound(alert: Alert, errors: Mapping[str, str], look: Evaluation) -> Alert:
     rule = look.rules.get(alert.rule)
     if alert.rule in errors:
         return _unseen(alert, "error", errors[alert.rule], look)
@@ -169,7 +169,7 @@ def _unfound(alert: Alert, errors: Mapping[str, str], look: Look) -> Alert:
     return _cleared(alert, rule, look.now) if why is None else _unseen(alert, "stale", why, look)
 
 
-def _unseen(alert: Alert, data: Any, why: str, look: Look) -> Alert:
+def _unseen(alert: Alert, data: Any, why: str, look: Evaluation) -> Alert:
     """It cannot be looked at: it stays what it is. A hold waits meanwhile, and a recovery is not believed."""
     changes: dict[str, Any] = {}
     if alert.phase == "pending" and alert.pending_since is not None and look.passed > 0:
@@ -203,7 +203,7 @@ def _ended(alert: Alert, how: str, now: Instant) -> Alert:
     return replace(alert, data="ok", data_why=None, inhibited_by=None, **changes)
 
 
-def _has_left(alert: Alert, look: Look) -> bool:
+def _has_left(alert: Alert, look: Evaluation) -> bool:
     """Whether nobody watches its subject any more: all its sources left the config, or its run did. What is not there
     just after a start, or while the queue that names it is not read, may still come."""
     state, names = look.state, _rests_on(alert)

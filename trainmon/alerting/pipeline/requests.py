@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from trainmon.alerting.pipeline.lifecycle import Happening
 from trainmon.lib import Instant, clean
-from trainmon.model import Alert, Order, Silence
+from trainmon.model import Alert, AlertRequest, Silence
 
 PHONE = "phone"
 """What comes this way comes from anywhere: it may acknowledge, with the alert's own token, and nothing else."""
@@ -31,7 +31,9 @@ class Carried(NamedTuple):
     """Whether the test message is asked for now."""
 
 
-def carry_out(order: Order, alerts: Mapping[str, Alert], silences: Mapping[str, Silence], now: Instant) -> Carried:
+def carry_out(
+    order: AlertRequest, alerts: Mapping[str, Alert], silences: Mapping[str, Silence], now: Instant
+) -> Carried:
     """Do what an order says, if it may say so."""
     refused = _refused(order, alerts)
     if refused is not None:
@@ -47,7 +49,7 @@ def carry_out(order: Order, alerts: Mapping[str, Alert], silences: Mapping[str, 
             return Carried(test=True)
 
 
-def _refused(order: Order, alerts: Mapping[str, Alert]) -> str | None:
+def _refused(order: AlertRequest, alerts: Mapping[str, Alert]) -> str | None:
     if order.via != PHONE and order.token is None:
         return None
     if order.verb != "ack":
@@ -59,7 +61,7 @@ def _refused(order: Order, alerts: Mapping[str, Alert]) -> str | None:
     return None
 
 
-def _acknowledge(order: Order, alert: Alert | None, now: Instant) -> Carried:
+def _acknowledge(order: AlertRequest, alert: Alert | None, now: Instant) -> Carried:
     if alert is None or not alert.is_open:
         return Carried(refused=f"{order.alert} is no open alert")
     if order.verb == "unack":
@@ -78,7 +80,7 @@ def _acknowledge(order: Order, alert: Alert | None, now: Instant) -> Carried:
     return Carried(taken, happened=((alert.id, "acknowledged", words),))
 
 
-def _mute(order: Order, silences: Mapping[str, Silence], now: Instant) -> Carried:
+def _mute(order: AlertRequest, silences: Mapping[str, Silence], now: Instant) -> Carried:
     silence = order.silence
     if silence is None or not silence.id or silence.until <= now:
         return Carried(refused="a silence that is over before it begins")
@@ -88,7 +90,7 @@ def _mute(order: Order, silences: Mapping[str, Silence], now: Instant) -> Carrie
     return Carried(silence=replace(silence, made_at=made, by=silence.by or order.by, window=False, ended_at=None))
 
 
-def _unmute(order: Order, silences: Mapping[str, Silence], now: Instant) -> Carried:
+def _unmute(order: AlertRequest, silences: Mapping[str, Silence], now: Instant) -> Carried:
     silence = silences.get(order.alert or "")
     if silence is None or silence.window:
         return Carried(refused=f"{order.alert} is no silence that a person made")

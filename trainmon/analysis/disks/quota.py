@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from msgspec.structs import replace
 
 from trainmon.analysis.disks.capacity import lies_on
-from trainmon.analysis.disks.quota_tables import AWAY, NUMBER, UNITS, WHOSE, Asked, lustre, quota
+from trainmon.analysis.disks.quota_tables import AWAY, NUMBER, UNITS, WHOSE, QuotaQuery, lustre, quota
 from trainmon.lib import Instant, TrainmonError, clean, scrub
 from trainmon.model import Allowance
 
@@ -43,7 +43,7 @@ def parse(parser: Parser, text: str, now: Instant, argv: Sequence[str] = (), lim
     what may be used where the command does not know it. Raises Unread."""
     text = "\n".join(clean(line) for line in text.splitlines())
     found: list[Allowance] = []
-    for one in PARSERS[parser](text, Asked(tuple(argv), limit, now)):
+    for one in PARSERS[parser](text, QuotaQuery(tuple(argv), limit, now)):
         found.append(one)
         if len(found) > MOST:
             raise Unread(f"it lists more than {MOST} quotas", hint="name one user or group in the command")
@@ -91,7 +91,7 @@ def of_path(answer: Answer, path: str) -> Answer:
 # ---- GPFS: colons and a header ---------------------------------------------------------------------------------------
 
 
-def _gpfs(text: str, asked: Asked) -> Iterator[Allowance]:
+def _gpfs(text: str, asked: QuotaQuery) -> Iterator[Allowance]:
     """`mmlsquota -Y`: the HEADER row names the columns, which differ from version to version. KiB."""
     columns: list[str] = []
     for line in text.splitlines():
@@ -137,7 +137,7 @@ def _kib(value: int | None) -> int | None:
 # ---- BeeGFS: by position ---------------------------------------------------------------------------------------------
 
 
-def _beegfs(text: str, asked: Asked) -> Iterator[Allowance]:
+def _beegfs(text: str, asked: QuotaQuery) -> Iterator[Allowance]:
     """`beegfs-ctl --getquota`, with --csv or in its form for people; two columns are called `hard`."""
     kind, pool = "group" if any(word.startswith("--gid") for word in asked.argv) else "user", ""
     for line in text.splitlines():
@@ -172,7 +172,7 @@ def _size(word: str) -> int | None:
 # ---- du: where nothing else works ------------------------------------------------------------------------------------
 
 
-def _du(text: str, asked: Asked) -> Iterator[Allowance]:
+def _du(text: str, asked: QuotaQuery) -> Iterator[Allowance]:
     """`du -s`: the last line; what may be used is for the config to say."""
     rows = [line.split(maxsplit=1) for line in text.splitlines()]
     sums = [(row[0], row[1]) for row in rows if len(row) == 2 and NUMBER.fullmatch(row[0]) and row[1].startswith("/")]
@@ -199,7 +199,7 @@ def _unit_of_du(argv: Sequence[str]) -> int:
     return 1024
 
 
-PARSERS: dict[Parser, Callable[[str, Asked], Iterable[Allowance]]] = {
+PARSERS: dict[Parser, Callable[[str, QuotaQuery], Iterable[Allowance]]] = {
     "lustre": lustre,
     "gpfs": _gpfs,
     "beegfs": _beegfs,

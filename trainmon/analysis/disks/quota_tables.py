@@ -19,7 +19,7 @@ SERVER = "_UUID"
 EXPIRED = "expired"
 
 
-class Asked(NamedTuple):
+class QuotaQuery(NamedTuple):
     """What a command was, and when."""
 
     argv: tuple[str, ...]
@@ -36,12 +36,12 @@ class Cell(NamedTuple):
     is_inexact: bool
 
 
-def lustre(text: str, asked: Asked) -> Iterator[Allowance]:
+def lustre(text: str, asked: QuotaQuery) -> Iterator[Allowance]:
     """`lfs quota`: kbytes; a long path wraps to the next line."""
     return _tables(text, _whose(asked.argv, (("-u", "user"), ("-g", "group"), ("-p", "project"))), asked.now)
 
 
-def quota(text: str, asked: Asked) -> Iterator[Allowance]:
+def quota(text: str, asked: QuotaQuery) -> Iterator[Allowance]:
     """`quota -w -p`: blocks of 1 KiB. Without -p a grace is left out where none runs, with it it is a time."""
     return _tables(text, _whose(asked.argv, (("-u", "user"), ("-g", "group"))), asked.now)
 

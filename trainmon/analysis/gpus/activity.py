@@ -24,7 +24,7 @@ FRESH: Seconds = 60.0
 """A GPU's numbers are no witness when they are older: its node may have lost the job, or us."""
 
 
-class Gpus(NamedTuple):
+class GpuActivity(NamedTuple):
     """The GPUs of a run that are read now, on so many of its nodes."""
 
     found: tuple[Gpu, ...] = ()
@@ -91,7 +91,7 @@ def unread(cluster: str, nodes: Mapping[str, Node]) -> str:
     return "not read: no host that answers has a usable python3" if is_mute else ""
 
 
-def gpus_of(run: Run, nodes: Mapping[str, Node], sources: Mapping[str, Source], now: Instant) -> Gpus:
+def gpus_of(run: Run, nodes: Mapping[str, Node], sources: Mapping[str, Source], now: Instant) -> GpuActivity:
     """The GPUs of its nodes, as far as they are read now."""
     names = [name for name in run.spec.nodes if is_read(name, nodes, sources, now)]
-    return Gpus(tuple(gpu for name in names for gpu in nodes[name].gpus), len(names), len(run.spec.nodes))
+    return GpuActivity(tuple(gpu for name in names for gpu in nodes[name].gpus), len(names), len(run.spec.nodes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainmon.analysis.runs.context import (
     PATIENCE,
-    Scene,
+    RunContext,
     is_anew,
     patience,
     queue_of,
@@ -40,7 +40,7 @@ __all__ = [
     "STILL",
     "UNREAD",
     "Queue",
-    "Scene",
+    "RunContext",
     "followed",
     "has_begun",
     "holds_nodes",

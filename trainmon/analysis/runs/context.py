@@ -31,7 +31,7 @@ class Judgement(NamedTuple):
         return Judgement(self.verdict, self.why + words)
 
 
-class Scene(NamedTuple):
+class RunContext(NamedTuple):
     """What is known beside the run itself, by name or key."""
 
     nodes: Mapping[str, Node] = {}
@@ -40,7 +40,7 @@ class Scene(NamedTuple):
     actions: Mapping[str, Record] = {}
 
 
-def queue_of(run: Run, scene: Scene) -> Queue | None:
+def queue_of(run: Run, scene: RunContext) -> Queue | None:
     """The run's jobs, where its scheduler answers; None where nothing is known of them: then nothing follows."""
     if not does_answer(run, scene):
         return None
@@ -50,7 +50,7 @@ def queue_of(run: Run, scene: Scene) -> Queue | None:
     return Queue(jobs, present(jobs)) if jobs else None
 
 
-def does_answer(run: Run, scene: Scene) -> bool:
+def does_answer(run: Run, scene: RunContext) -> bool:
     source = scene.sources.get(f"slurm:{run.spec.cluster}")
     return source is not None and source.seen_at is not None and source.health not in ("off", "down")
 
@@ -63,7 +63,7 @@ def by_our_clock(job: Job, skew: Seconds) -> Job:
     return replace(job, **{name: at - skew for name, at in times.items() if at is not None})
 
 
-def trained_otherwise(run: Run, scene: Scene) -> bool:
+def trained_otherwise(run: Run, scene: RunContext) -> bool:
     """Whether it goes on though its jobs have ended: by hand, or under another name."""
     queue = queue_of(run, scene)
     return queue is not None and queue.present is None and steps_after(run, queue)
@@ -92,7 +92,7 @@ def patience(run: Run) -> Seconds:
     return max(run.spec.stall_after, PATIENCE * (run.progress.cadence_s or 0.0))
 
 
-def standing(run: Run, scene: Scene) -> str:
+def standing(run: Run, scene: RunContext) -> str:
     """Where it stands: as long as nothing of it runs, and nobody knows better how it ended, this stays the same."""
     job = scene.jobs.get(run.jobs[0]) if run.jobs else None
     began = None if run.log is None else run.log.began_at
@@ -106,7 +106,7 @@ def where(progress: Progress) -> str:
     return f"step {progress.step:,}"
 
 
-def missing_job(run: Run, scene: Scene, now: Instant) -> str:
+def missing_job(run: Run, scene: RunContext, now: Instant) -> str:
     """What its scheduler says where it lists no job of it, or says nothing."""
     source = scene.sources.get(f"slurm:{run.spec.cluster}")
     if source is None or source.seen_at is None or source.health == "off":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainmon.analysis.gpus import activity as witnesses
 from trainmon.analysis.runs import exit_status as endings
-from trainmon.analysis.runs.context import Judgement, Scene, does_answer, is_anew, missing_job, patience, where
+from trainmon.analysis.runs.context import Judgement, RunContext, does_answer, is_anew, missing_job, patience, where
 from trainmon.analysis.wandb import counts
 from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import Job, Run
@@ -27,7 +27,7 @@ def is_unread(run: Run, job: Job | None, now: Instant) -> bool:
     return is_of_job and now - log.at <= max(floor, min(PAUSES * log.pause_s, PAUSES_AT_MOST * floor))
 
 
-def unread(run: Run, scene: Scene, now: Instant) -> Judgement:
+def unread(run: Run, scene: RunContext, now: Instant) -> Judgement:
     """The verdict on such a run. GPUs that spin without power are told: small models look the same as a hang there."""
     spin = witnesses.gpus_of(run, scene.nodes, scene.sources, now).spin
     return Judgement("unknown", UNREAD + (f"; {spin}" if spin else "") + missing_job(run, scene, now))
@@ -46,7 +46,7 @@ def _has_shown_steps(run: Run) -> bool:
     return run.progress.at is not None and not counts(run.progress)
 
 
-def stopped_or_silent(run: Run, scene: Scene, job: Job | None, quiet: Seconds, now: Instant) -> Judgement:
+def stopped_or_silent(run: Run, scene: RunContext, job: Job | None, quiet: Seconds, now: Instant) -> Judgement:
     """Silent under an armed kill switch: it obeyed, unless its job still runs, its GPUs still spin, or it was silent
     before: a run that hangs reads no switch."""
     judged = silent(run, scene, job, quiet, now)
@@ -59,7 +59,7 @@ def stopped_or_silent(run: Run, scene: Scene, job: Job | None, quiet: Seconds, n
     return judged.also(f"; the kill switch, armed{endings.since(run, now)}, has not ended it")
 
 
-def silent(run: Run, scene: Scene, job: Job | None, quiet: Seconds, now: Instant) -> Judgement:
+def silent(run: Run, scene: RunContext, job: Job | None, quiet: Seconds, now: Instant) -> Judgement:
     """No step for longer than this run is ever quiet."""
     progress = run.progress
     usual = f" (usually every {duration(progress.cadence_s)})" if progress.cadence_s else ""
@@ -67,7 +67,7 @@ def silent(run: Run, scene: Scene, job: Job | None, quiet: Seconds, now: Instant
     return weighed(run, scene, job, what, now)
 
 
-def weighed(run: Run, scene: Scene, job: Job | None, what: str, now: Instant) -> Judgement:
+def weighed(run: Run, scene: RunContext, job: Job | None, what: str, now: Instant) -> Judgement:
     """What the GPUs and the queue make of a run that does not step."""
     gpus = witnesses.gpus_of(run, scene.nodes, scene.sources, now)
     missing = missing_job(run, scene, now)

@@ -17,7 +17,7 @@ from trainmon.analysis.runs.context import (
     AFTERGLOW,
     PATIENCE,
     Judgement,
-    Scene,
+    RunContext,
     is_anew,
     patience,
     queue_of,
@@ -49,7 +49,7 @@ ENDED = frozenset({"dead", "stalled", "data-stall"})
 GOING = frozenset({"healthy", "starting", "evaluating", "saving", "diverged"})
 
 
-def judge(run: Run, scene: Scene, now: Instant) -> Judgement:
+def judge(run: Run, scene: RunContext, now: Instant) -> Judgement:
     """Weigh the witnesses. What cannot be seen is `unknown`, never `dead`; what a person ended stays ended by them."""
     judged = _judged(run, scene, now)
     if judged.verdict not in ENDED or run.memory.stopped is None or run.memory.stopped != standing(run, scene):
@@ -60,7 +60,7 @@ def judge(run: Run, scene: Scene, now: Instant) -> Judgement:
     return Judgement("stopped", f"{run.memory.stopped_by}; nothing of it has run since, last {where(run.progress)}")
 
 
-def _judged(run: Run, scene: Scene, now: Instant) -> Judgement:
+def _judged(run: Run, scene: RunContext, now: Instant) -> Judgement:
     queue = queue_of(run, scene)
     job = queue.present if queue is not None else None
     if is_finished(run) and not is_anew(run, job):
@@ -97,7 +97,7 @@ def _finished(run: Run, queue: Queue | None, now: Instant) -> Judgement:
     return Judgement("finished", reached + (f"; job {waiting.id} still waits" if waiting is not None else ""))
 
 
-def _living(run: Run, scene: Scene, job: Job | None, now: Instant) -> Judgement:
+def _living(run: Run, scene: RunContext, job: Job | None, now: Instant) -> Judgement:
     """Judge a run of which nothing says that it has ended."""
     progress = run.progress
     if job is not None and job.state in STILL:
@@ -121,7 +121,7 @@ def _living(run: Run, scene: Scene, job: Job | None, now: Instant) -> Judgement:
     return Judgement("healthy", f"{where(progress)} {duration(quiet)} ago{usual}{tail}")
 
 
-def _in_the_dark(run: Run, blind: Judgement, scene: Scene, job: Job | None, now: Instant) -> Judgement:
+def _in_the_dark(run: Run, blind: Judgement, scene: RunContext, job: Job | None, now: Instant) -> Judgement:
     """Judge a run whose log cannot be read now: by what its job says, and by W&B's steps."""
     if job is not None and _is_before_its_log(run, job, now):
         return Judgement("starting", f"job {job.id} {_is_up(job, now)}; {blind.why}")
@@ -165,7 +165,7 @@ def _astray(progress: Progress, now: Instant) -> Judgement | None:
     return None
 
 
-def _starting(run: Run, scene: Scene, job: Job, now: Instant) -> Judgement:
+def _starting(run: Run, scene: RunContext, job: Job, now: Instant) -> Judgement:
     """Its job is up, and no step has come from it yet."""
     assert job.started_at is not None
     up, progress = now - job.started_at, run.progress
@@ -188,7 +188,7 @@ def _starting(run: Run, scene: Scene, job: Job, now: Instant) -> Judgement:
     return weighed(run, scene, job, f"job {job.id} {_is_up(job, now)}, and {no_step}", now)
 
 
-def _is_no_training(run: Run, scene: Scene, now: Instant) -> bool:
+def _is_no_training(run: Run, scene: RunContext, now: Instant) -> bool:
     """Whether nothing says that it trains: no config names it, no step ever came from it, and its GPUs are not busy."""
     if not run.spec.found or run.progress.at is not None:
         return False
@@ -227,7 +227,7 @@ def _usually(run: Run, doing: Literal["eval", "save"]) -> str:
     return f" (usually {duration(usual)})" if usual else ""
 
 
-def _blind(run: Run, scene: Scene, now: Instant) -> Judgement | None:
+def _blind(run: Run, scene: RunContext, now: Instant) -> Judgement | None:
     """Unknown, when the log cannot be read now."""
     log = run.log
     is_console = run.spec.wandb is not None and run.spec.wandb.console
@@ -247,7 +247,7 @@ def _blind(run: Run, scene: Scene, now: Instant) -> Judgement | None:
     return None
 
 
-def _without_a_step(run: Run, scene: Scene, now: Instant) -> Judgement:
+def _without_a_step(run: Run, scene: RunContext, now: Instant) -> Judgement:
     """No step was ever seen, and no job says that it has just begun."""
     log = run.log
     assert log is not None

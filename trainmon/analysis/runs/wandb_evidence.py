@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainmon.analysis.gpus import activity as witnesses
-from trainmon.analysis.runs.context import Judgement, Scene, patience, target
+from trainmon.analysis.runs.context import Judgement, RunContext, patience, target
 from trainmon.analysis.runs.exit_status import OURS_BEFORE, since, steps_on_under_it
 from trainmon.analysis.runs.stall import weighed
 from trainmon.analysis.wandb import active_run as wandb_group
@@ -56,7 +56,7 @@ def stopped_by(run: Run, actions: Mapping[str, Record], now: Instant) -> str | N
     return None
 
 
-def weigh(run: Run, judged: Judgement, scene: Scene, job: Job | None, now: Instant) -> Judgement:
+def weigh(run: Run, judged: Judgement, scene: RunContext, job: Job | None, now: Instant) -> Judgement:
     """A verdict that others came to, with W&B's word on it."""
     wandb = run.wandb
     if wandb is None or not is_heard(run, scene.sources):
@@ -103,7 +103,7 @@ def _goes_on(run: Run, last: WandbRun) -> bool:
     return at is not None and last.heartbeat_at is not None and at > last.heartbeat_at + GOES_ON
 
 
-def _is_over(run: Run, last: WandbRun, scene: Scene, job: Job | None, judged: Judgement, now: Instant) -> bool:
+def _is_over(run: Run, last: WandbRun, scene: RunContext, job: Job | None, judged: Judgement, now: Instant) -> bool:
     """Whether W&B's word ends it: its own script said how it ended, or it crashed and is silent; and neither a job nor
     its GPUs say otherwise."""
     said = ("finished", "failed") if judged.verdict in GOING else ("finished", "failed", "crashed", "killed")
@@ -112,7 +112,7 @@ def _is_over(run: Run, last: WandbRun, scene: Scene, job: Job | None, judged: Ju
     return job is None and not _goes_on(run, last) and not _gpus_work(run, scene, now)
 
 
-def _gpus_work(run: Run, scene: Scene, now: Instant) -> bool:
+def _gpus_work(run: Run, scene: RunContext, now: Instant) -> bool:
     gpus = witnesses.gpus_of(run, scene.nodes, scene.sources, now)
     return gpus.mean_pct is not None and gpus.mean_pct > witnesses.IDLE_PCT
 
@@ -120,7 +120,7 @@ def _gpus_work(run: Run, scene: Scene, now: Instant) -> bool:
 # ---- no log can be read --------------------------------------------------------------------------------------------
 
 
-def without_a_log(run: Run, blind: Judgement, scene: Scene, job: Job | None, now: Instant) -> Judgement:
+def without_a_log(run: Run, blind: Judgement, scene: RunContext, job: Job | None, now: Instant) -> Judgement:
     """The verdict by W&B's own steps, where its log cannot be read; else what that alone says."""
     if run.spec.wandb is None:
         return blind
@@ -137,7 +137,9 @@ def without_a_log(run: Run, blind: Judgement, scene: Scene, job: Job | None, now
     return _by_its_end(run, wandb, last, scene, job, now)
 
 
-def _by_its_steps(run: Run, wandb: Wandb, current: WandbRun, scene: Scene, job: Job | None, now: Instant) -> Judgement:
+def _by_its_steps(
+    run: Run, wandb: Wandb, current: WandbRun, scene: RunContext, job: Job | None, now: Instant
+) -> Judgement:
     """W&B hears it: its step tells whether it trains."""
     step = wandb_keys.step_of(current)
     if step is None or wandb.stepped_at is None:
@@ -154,7 +156,7 @@ def _by_its_steps(run: Run, wandb: Wandb, current: WandbRun, scene: Scene, job: 
     return weighed(run, scene, job, f"W&B shows no step for {duration(quiet)}{usual}, the last was {step:,}", now)
 
 
-def _by_its_end(run: Run, wandb: Wandb, last: WandbRun, scene: Scene, job: Job | None, now: Instant) -> Judgement:
+def _by_its_end(run: Run, wandb: Wandb, last: WandbRun, scene: RunContext, job: Job | None, now: Instant) -> Judgement:
     """W&B hears nothing of it any more."""
     ended = f"W&B says that {last.name} {wandb_group.how_it_ended(last)}"
     if wandb.phase == "ended" and last.state != "finished" and job is None:
@@ -171,7 +173,7 @@ def _by_its_end(run: Run, wandb: Wandb, last: WandbRun, scene: Scene, job: Job |
     return Judgement("dead", ended + (follows if wandb.phase == "overdue" else "; waiting for the restart"))
 
 
-def _stopped(run: Run, last: WandbRun, scene: Scene, now: Instant) -> Judgement:
+def _stopped(run: Run, last: WandbRun, scene: RunContext, now: Instant) -> Judgement:
     ended = f"W&B says that {last.name} {wandb_group.how_it_ended(last)}"
     who = stopped_by(run, scene.actions, now)
     if who is None and run.verdict == "finished":

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from trainmon.lib import cells, clean
-from trainmon.model import Action, Drop, Execute, Plan, Refusal
+from trainmon.model import Action, CreateFile, Execute, Plan, Refusal
 from tui.style import DEAD, WARN
 
 LONG = 100_000
@@ -64,7 +64,7 @@ def _action(action: Action) -> Iterator[str]:
     for warning in action.warnings:
         yield _safe(f"  {WARN} {in_commands(warning)}")
     facts = list(action.facts)
-    if isinstance(action.deed, Drop):
+    if isinstance(action.deed, CreateFile):
         facts.append(("its line", action.deed.text))
     if isinstance(action.deed, Execute) and action.deed.login_shell:
         facts.append(("how", "in a login shell, for its modules"))

@@ -66,14 +66,14 @@ def run(verb: Verb, words: tuple[str, ...], options: Options) -> int:
     from trainmon.config import choose
     from trainmon.lib import find
     from trainmon.runtime.logfile import log_to_file
-    from trainmon.runtime.monitor import Watching
+    from trainmon.runtime.monitor import Monitor
 
     settings, _ = choose(options.config, ())
     log_to_file()
     warning = find(os.environ).warning
     if warning is not None:
         complain(warning)
-    parts = Watching(settings, read_only=options.read_only, ssh_config=options.ssh_config, keeps=not options.dry_run)
+    parts = Monitor(settings, read_only=options.read_only, ssh_config=options.ssh_config, keeps=not options.dry_run)
     parts.start()
     seen = Seen(parts.subscribe)
     try:

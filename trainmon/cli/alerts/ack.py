@@ -20,10 +20,10 @@ def command(alert: str, why: str, undo: bool, by: str | None, as_json: bool) -> 
     Exit status: 0 done or recorded, 2 no such alert, 3 the ledger cannot be written.
     """
     from trainmon.cli.alerts.requests import give, named, person, read
-    from trainmon.model import Order
+    from trainmon.model import AlertRequest
 
     found = named(read().recalled.alerts, alert)
-    order = Order(
+    order = AlertRequest(
         verb="unack" if undo else "ack", at=time.time(), by=person(by), alert=found.id, why=why, via="command"
     )
     done = f"{'given back' if undo else 'acknowledged'}: {found.id} {found.rule} {found.subject}"

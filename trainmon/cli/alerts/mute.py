@@ -42,7 +42,7 @@ def command(
     from trainmon.alerting.rules import RULES
     from trainmon.cli.alerts.requests import give, person, read
     from trainmon.config import nearest, quoted
-    from trainmon.model import Order, Silence
+    from trainmon.model import AlertRequest, Silence
 
     if not any((subject, rule, run, node)):
         raise click.UsageError("what is to be muted? SUBJECT, --rule, --run or --node")
@@ -62,7 +62,7 @@ def command(
     )  # fmt: skip
     about = " ".join(word for word in (rule, subject, run and f"run {run}", node and f"node {node}") if word)
     until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(silence.until))
-    order = Order(verb="mute", at=now, by=silence.by, silence=silence, why=why, via="command")
+    order = AlertRequest(verb="mute", at=now, by=silence.by, silence=silence, why=why, via="command")
     return give(order, as_json=as_json, done=f"muted until {until}: {about} (trainmon-tui unmute {silence.id})")
 
 
@@ -90,11 +90,11 @@ def unmute(silence: str, by: str | None, as_json: bool) -> int:
     """
     from trainmon.cli.alerts.requests import give, person, read
     from trainmon.config import nearest, quoted
-    from trainmon.model import Order
+    from trainmon.model import AlertRequest
 
     names = [one.id for one in read().recalled.silences]
     if silence not in names:
         near = nearest(silence, names) or "; `trainmon-tui status` lists them"
         raise click.UsageError(f"nothing is muted as {quoted(silence)}{near}")
-    order = Order(verb="unmute", at=time.time(), by=person(by), alert=silence, via="command")
+    order = AlertRequest(verb="unmute", at=time.time(), by=person(by), alert=silence, via="command")
     return give(order, as_json=as_json, done=f"told again: {silence}")

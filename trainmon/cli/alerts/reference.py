@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from trainmon.alerting.rules import RULES, Rule
-from trainmon.config import KINDS, Channel, Kind, find_kind, kind_of
+from trainmon.config import KINDS, ChannelSettings, Kind, find_kind, kind_of
 from trainmon.lib import notes, words
 
 FAMILIES = {
@@ -60,7 +60,7 @@ def _common_row(field: msgspec.structs.FieldInfo) -> str:
 
 def channels() -> str:
     """Every kind of channel, and its settings."""
-    sections = ["### Settings of every channel\n\n" + _channel(Channel)]
+    sections = ["### Settings of every channel\n\n" + _channel(ChannelSettings)]
     sections += [f"### `{name}`\n\n{words(table)}\n\n{_channel(table)}".strip() for name, table in KINDS.items()]
     return "\n\n".join(sections)
 

@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from trainmon.ledger.reader import AlertsNow
     from trainmon.lib import Seconds
-    from trainmon.model import Alert, Order
+    from trainmon.model import Alert, AlertRequest
 
 PATIENCE: Seconds = 5.0
 """How long it is waited for that an order is carried out: who watches looks for them every second or two."""
@@ -44,7 +44,7 @@ def named(alerts: Sequence[Alert], word: str) -> Alert:
     raise click.UsageError(f"no open alert {quoted(word)}{near or '; `trainmon-tui status` lists them'}")
 
 
-def give(order: Order, *, as_json: bool, done: str) -> int:
+def give(order: AlertRequest, *, as_json: bool, done: str) -> int:
     """Leave an order, wait a moment until it is carried out, and say what came of it."""
     from trainmon.ledger.ledger import give_order
     from trainmon.lib import find
@@ -69,7 +69,7 @@ def _is_watched(now: AlertsNow) -> bool:
     return now.duty is not None and now.duty.is_held
 
 
-def answer(order: Order, number: int, is_done: bool) -> dict[str, Any]:
+def answer(order: AlertRequest, number: int, is_done: bool) -> dict[str, Any]:
     """What was ordered, as plain values."""
     from trainmon.engine import snapshot_alerts
 

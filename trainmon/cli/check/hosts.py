@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collectors.assignment import place
-from collectors.connections import Dialling, here, is_here
+from collectors.connections import Connections, here, is_here
 from collectors.quota.command import wanted_of
 from collectors.slurm.pollers import with_a_queue
 from collectors.targets import plan
@@ -24,8 +24,8 @@ from trainmon.cli.prompt import ask_on_terminal
 from trainmon.config import ClusterSettings, Settings, run_specs
 from trainmon.lib import Seconds
 from trainmon.model import Spec
-from trainmon.transport.event_loop import Reader
-from trainmon.transport.local import Local
+from trainmon.transport.event_loop import EventLoop
+from trainmon.transport.local import LocalShell
 from trainmon.transport.shell import Shell
 
 log = logging.getLogger(__name__)
@@ -41,12 +41,12 @@ def look_at_all(
     settings: Settings, *, is_person_there: bool, progress: Told, ssh_config: Path | None = None
 ) -> Iterator[list[Row]]:
     """The rows of each host, in the order of the config; after them those of the nodes that the runs' jobs are on."""
-    reader = Reader()
+    reader = EventLoop()
     reader.start()
-    dials: list[Dialling] = []
+    dials: list[Connections] = []
     try:
         for cluster in settings.clusters:
-            dialling = Dialling(reader, cluster.connect, ask_on_terminal if is_person_there else None, ssh_config)
+            dialling = Connections(reader, cluster.connect, ask_on_terminal if is_person_there else None, ssh_config)
             dials.append(dialling)
             asked = _slurm(settings, cluster)
             tour = Tour(settings, cluster, dialling, reader, ssh_config)
@@ -66,8 +66,8 @@ class Tour(NamedTuple):
 
     settings: Settings
     cluster: ClusterSettings
-    dialling: Dialling
-    reader: Reader
+    dialling: Connections
+    reader: EventLoop
     ssh_config: Path | None
 
     def jobs(self, asked: Slurm | None) -> Iterator[Job]:
@@ -98,7 +98,7 @@ class Tour(NamedTuple):
         asked = (wanted_of(disk, self.cluster) for disk in self.settings.disks if spec and disk.path in spec.disks)
         quotas = tuple(one for one in asked if one is not None)
         wanted = Wanted(host, self.cluster.name, python, spec, files, slurm, self.ssh_config, quotas)
-        dial = partial(Local, self.reader, host=host) if local else partial(self.dialling.dial, host)
+        dial = partial(LocalShell, self.reader, host=host) if local else partial(self.dialling.dial, host)
         return wanted, dial, local
 
 

@@ -18,7 +18,7 @@ from trainmon.lib import ConfigError, Seconds
 from trainmon.model import State
 from trainmon.runtime.alert_service import Program, caveats
 from trainmon.runtime.event_log import changes, log_to_stderr, say
-from trainmon.runtime.monitor import Watching
+from trainmon.runtime.monitor import Monitor
 from trainmon.runtime.systemd import Watchdog
 
 log = logging.getLogger(__name__)
@@ -108,9 +108,9 @@ class Daemon:
 
     # ---- the parts ---------------------------------------------------------------------------------------------------
 
-    def _made(self, settings: Settings) -> Watching:
+    def _made(self, settings: Settings) -> Monitor:
         program: Program = "alerts-only"
-        return Watching(settings, program=program, ssh_config=self._ssh_config)
+        return Monitor(settings, program=program, ssh_config=self._ssh_config)
 
     def _begin(self) -> None:
         self._before = self._parts.engine.state
@@ -163,7 +163,7 @@ class Daemon:
             say("config", logging.ERROR, words=problem, result="refused; the old one goes on")
         self._parts.trouble(self._refused)
 
-    def _take_up(self, fresh: Watching | None) -> None:
+    def _take_up(self, fresh: Monitor | None) -> None:
         """Go on with other parts, where the new config needs them."""
         self._refused = None
         self._parts.trouble(None)

@@ -14,7 +14,7 @@ from trainmon.engine.snapshot import exit_status
 from trainmon.lib import Instant, Seconds
 from trainmon.model import State
 from trainmon.runtime.event_log import changes, log_to_stderr, say
-from trainmon.runtime.monitor import Watching
+from trainmon.runtime.monitor import Monitor
 
 WAIT: Seconds = 60.0
 """The longest wait for hosts, queues and W&B to answer; cron starts the next look after five minutes."""
@@ -30,7 +30,7 @@ def look_once(settings: Settings, hosts: Sequence[str], ssh_config: Path | None)
     """Look, judge by what the ledger remembers, write, send. The exit status is that of `snapshot`."""
     log_to_stderr(logging.WARNING)
     forget_agent()
-    parts = Watching(settings, program="once", ssh_config=ssh_config)
+    parts = Monitor(settings, program="once", ssh_config=ssh_config)
     before = parts.engine.state
     parts.start()
     try:
@@ -48,7 +48,7 @@ def look_once(settings: Settings, hosts: Sequence[str], ssh_config: Path | None)
     return exit_status(state, asked_for(settings, hosts))
 
 
-def judged(parts: Watching, patience: Seconds) -> State:
+def judged(parts: Monitor, patience: Seconds) -> State:
     """The State once all that was seen was gone through by what is remembered, and nothing of it waits to be told."""
     ours = parts.engine.state.looked_at
     looked: list[Instant | None] = []

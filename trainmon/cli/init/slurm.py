@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from collectors.connections import Ask, Dialling, here
+from collectors.connections import Ask, Connections, here
 from trainmon.config import ConnectSettings
 from trainmon.lib import TrainmonError, counted
 from trainmon.model import Job, SchedulerNode
 from trainmon.slurm import commands
 from trainmon.slurm import parse_jobs as texts
 from trainmon.slurm.client import Client
-from trainmon.transport.event_loop import Reader
-from trainmon.transport.local import Local
+from trainmon.transport.event_loop import EventLoop
+from trainmon.transport.local import LocalShell
 from trainmon.transport.shell import Shell
 
 RUNS_AT_MOST = 20
@@ -41,12 +41,12 @@ class Found(NamedTuple):
 
 def look(login: str | None, ssh_config: Path | None, ask: Ask | None) -> Found:
     """Ask the Slurm of a login host, or of this machine. Raises TrainmonError where there is none that answers."""
-    reader = Reader()
+    reader = EventLoop()
     reader.start()
-    dialling = Dialling(reader, ConnectSettings(), ask, ssh_config)
+    dialling = Connections(reader, ConnectSettings(), ask, ssh_config)
     shell: Shell | None = None
     try:
-        shell = dialling.dial(login) if login is not None else Local(reader, host=here())
+        shell = dialling.dial(login) if login is not None else LocalShell(reader, host=here())
         return read(Client(shell))
     finally:
         if shell is not None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from trainmon.config import Settings
     from trainmon.lib import Seconds
     from trainmon.model import Source, State
-    from trainmon.runtime.backend import Joined
-    from trainmon.runtime.monitor import Watching
+    from trainmon.runtime.backend import DashboardBackend
+    from trainmon.runtime.monitor import Monitor
 
 SETTLE = 1.0
 """Seconds after the last host has answered: its disks and logs come in the same round, a line later."""
@@ -90,9 +90,9 @@ def asked_for(settings: Settings, hosts: Sequence[str] = ()) -> frozenset[str] |
 
 def look(settings: Settings, wait: Seconds, ssh_config: Path | None = None) -> State:
     """Watch until everything has been seen once, or has failed, or the wait is over."""
-    from trainmon.runtime.monitor import Watching
+    from trainmon.runtime.monitor import Monitor
 
-    parts = Watching(settings, keeps=False, ssh_config=ssh_config)
+    parts = Monitor(settings, keeps=False, ssh_config=ssh_config)
     parts.start()
     try:
         first_full_state(parts, wait)
@@ -101,7 +101,7 @@ def look(settings: Settings, wait: Seconds, ssh_config: Path | None = None) -> S
         parts.stop()
 
 
-def judged(parts: Joined) -> State:
+def judged(parts: DashboardBackend) -> State:
     """The next State that the rules were gone through: all that was seen by now is judged in it."""
     since = parts.engine.clock.now()
     looked = threading.Event()
@@ -116,7 +116,7 @@ def judged(parts: Joined) -> State:
     return parts.engine.state
 
 
-def first_full_state(parts: Watching, wait: Seconds) -> State:
+def first_full_state(parts: Monitor, wait: Seconds) -> State:
     """The first State in which every source has spoken or failed, and every file was looked at; and a moment more for
     what follows it: the queue's first word may name nodes that are to be watched as well."""
     settled = threading.Event()

@@ -11,7 +11,7 @@ from trainmon.lib import Instant, Seconds
 from trainmon.model import ActionChanged
 
 if TYPE_CHECKING:
-    from trainmon.engine.reducers.batch import Folding
+    from trainmon.engine.reducers.batch import EventBatch
 
 SHOWN: Seconds = 3_600.0
 """How long an action that is over stays on the screen; the ledger has it for good."""
@@ -20,7 +20,7 @@ MOST = 500
 """Actions in a State; the oldest that are over leave first."""
 
 
-def fold(folding: Folding, event: ActionChanged) -> None:
+def fold(folding: EventBatch, event: ActionChanged) -> None:
     """Take in what an action has become. A word that comes late does not undo a later one."""
     record, known = event.record, folding.current("actions").get(event.record.action.id)
     if known is not None and known.status != "asked" and record.status == "asked":
@@ -30,7 +30,7 @@ def fold(folding: Folding, event: ActionChanged) -> None:
     folding.writable("actions")[record.action.id] = record
 
 
-def advance(folding: Folding, now: Instant) -> None:
+def advance(folding: EventBatch, now: Instant) -> None:
     """Follow the open ones by what is seen now, and let go of those that have long been over."""
     actions = folding.current("actions")
     if not actions:
@@ -43,7 +43,7 @@ def advance(folding: Folding, now: Instant) -> None:
     _let_go(folding, now)
 
 
-def _let_go(folding: Folding, now: Instant) -> None:
+def _let_go(folding: EventBatch, now: Instant) -> None:
     actions = folding.current("actions")
     over = [name for name, record in actions.items() if not record.is_open]
     spare = len(actions) - MOST

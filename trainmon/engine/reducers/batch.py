@@ -12,7 +12,7 @@ from trainmon.lib import Instant
 from trainmon.model import State
 
 
-class Folding:
+class EventBatch:
     """A State being changed by one batch of events: each map is copied once, at its first change."""
 
     def __init__(self, state: State, formats: tuple[Format, ...]) -> None:

@@ -12,14 +12,14 @@ from trainmon.lib import Instant
 from trainmon.model import Disk, DiskSample, NodeReading, Quota, QuotaSeen, StandInEnded
 
 if TYPE_CHECKING:
-    from trainmon.engine.reducers.batch import Folding
+    from trainmon.engine.reducers.batch import EventBatch
 
 UNWATCHED_AFTER = 90.0
 """Seconds after which a disk is no longer watched, when its host tells of others: it was read for another host. All
 that are watched come every 10 s, and a hung one every 30 s."""
 
 
-def looked_at(folding: Folding, event: NodeReading, samples: tuple[DiskSample, ...]) -> None:
+def looked_at(folding: EventBatch, event: NodeReading, samples: tuple[DiskSample, ...]) -> None:
     disks, usable, lags = folding.writable("disks"), folding.current("usable"), folding.current("lags")
     quotas = folding.current("quotas")
     for sample in samples:
@@ -32,7 +32,7 @@ def looked_at(folding: Folding, event: NodeReading, samples: tuple[DiskSample, .
             del disks[key]
 
 
-def handed_back(folding: Folding, event: StandInEnded, now: Instant) -> None:
+def handed_back(folding: EventBatch, event: StandInEnded, now: Instant) -> None:
     """What was told in the place of another host is gone at once: that one judges its paths again."""
     for path in event.disks:
         key = f"{event.node}:{path}"
@@ -40,7 +40,7 @@ def handed_back(folding: Folding, event: StandInEnded, now: Instant) -> None:
         folding.writable("handed_back")[key] = now
 
 
-def quota_seen(folding: Folding, event: QuotaSeen) -> None:
+def quota_seen(folding: EventBatch, event: QuotaSeen) -> None:
     """What is allowed there, beside what is free."""
     quota = event.quota
     folding.writable("quotas")[f"{quota.cluster if event.shared else quota.host}:{quota.path}"] = quota

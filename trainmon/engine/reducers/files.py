@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from trainmon.analysis.checkpoints import listing as checkpoints
 from trainmon.analysis.log_formats import before_the_end
 from trainmon.analysis.log_formats import registry as steps
-from trainmon.analysis.runs import Scene, is_running, trained_otherwise
+from trainmon.analysis.runs import RunContext, is_running, trained_otherwise
 from trainmon.analysis.wandb import progress as wandb_progress
 from trainmon.engine.reducers import disks as fold_disks
 from trainmon.engine.reducers.nodes import told
@@ -32,7 +32,7 @@ from trainmon.model import (
 )
 
 if TYPE_CHECKING:
-    from trainmon.engine.reducers.batch import Folding
+    from trainmon.engine.reducers.batch import EventBatch
 
 RESTARTED = {
     "truncated": "──── the log was truncated ────",
@@ -41,7 +41,7 @@ RESTARTED = {
 }
 
 
-def read(folding: Folding, event: NodeReading) -> None:
+def read(folding: EventBatch, event: NodeReading) -> None:
     """Take in a reading about files; others are not for here."""
     reading = _seen_by_a_stand_in(folding, event) if event.is_stand_in else event.reading
     match reading:
@@ -60,7 +60,7 @@ def read(folding: Folding, event: NodeReading) -> None:
                 _switched(folding, event, switch, skew=_skew(folding, event.node))
 
 
-def _seen_by_a_stand_in(folding: Folding, event: NodeReading) -> AnyReading | None:
+def _seen_by_a_stand_in(folding: EventBatch, event: NodeReading) -> AnyReading | None:
     """What is left of the reading of a host that stands in for another: what it sees. What it does not see, or must not
     read, may be there all the same for the host that should read it."""
     match event.reading:
@@ -77,12 +77,12 @@ def _seen_by_a_stand_in(folding: Folding, event: NodeReading) -> AnyReading | No
     return event.reading
 
 
-def _switches(folding: Folding) -> Iterator[Switch]:
+def _switches(folding: EventBatch) -> Iterator[Switch]:
     for run in folding.current("runs").values():
         yield from (switch for switch in (run.kill, run.save) if switch is not None)
 
 
-def _listed(folding: Folding, event: NodeReading, listing: CheckpointListing) -> None:
+def _listed(folding: EventBatch, event: NodeReading, listing: CheckpointListing) -> None:
     """A checkpoint directory as it is now, for every run that saves there."""
     for name, run in folding.current("runs").items():
         if run.spec.checkpoints == listing.path and _reads_for(folding, event, run):
@@ -98,7 +98,7 @@ def _listed(folding: Folding, event: NodeReading, listing: CheckpointListing) ->
             folding.writable("runs")[name] = replace(run, listing=listing, checkpoints=known)
 
 
-def _reads_for(folding: Folding, event: NodeReading, run: Run) -> bool:
+def _reads_for(folding: EventBatch, event: NodeReading, run: Run) -> bool:
     """Whether this host reads the files of the run's cluster: another cluster may have the same paths."""
     cluster = folding.current("clusters").get(run.spec.cluster)
     if event.cluster == run.spec.cluster or cluster is None:
@@ -106,14 +106,14 @@ def _reads_for(folding: Folding, event: NodeReading, run: Run) -> bool:
     return event.node == cluster.login or event.node in run.spec.nodes  # one host may be in two clusters
 
 
-def _is_written(run: Run, folding: Folding) -> bool | None:
+def _is_written(run: Run, folding: EventBatch) -> bool | None:
     """Whether somebody may be writing its checkpoints: its job, or what goes on after that has ended."""
     runs = is_running(run, folding.current("jobs"), folding.current("sources"))
-    scene = Scene(folding.current("nodes"), folding.current("sources"), folding.current("jobs"))
+    scene = RunContext(folding.current("nodes"), folding.current("sources"), folding.current("jobs"))
     return None if runs is False and trained_otherwise(run, scene) else runs
 
 
-def look_again(folding: Folding, now: Instant) -> None:
+def look_again(folding: EventBatch, now: Instant) -> None:
     """What is being written is torn when its writer has gone, or has written nothing for long: time tells, too."""
     for name, run in folding.current("runs").items():
         known = run.checkpoints
@@ -136,7 +136,7 @@ def _may_change(run: Run) -> bool:
     return run.checkpoints is not None and (run.checkpoints.writing is not None or run.checkpoints.committed is None)
 
 
-def _skew(folding: Folding, host: str) -> float:
+def _skew(folding: EventBatch, host: str) -> float:
     node = folding.current("nodes").get(host)
     return 0.0 if node is None else node.clock_skew_s or 0.0
 
@@ -198,7 +198,7 @@ def _only(chunk: LogChunk, grown: int) -> LogChunk:
     return replace(chunk, lines=chunk.lines[len(chunk.lines) - grown :], kept=())
 
 
-def _resync(folding: Folding, node: str) -> None:
+def _resync(folding: EventBatch, node: str) -> None:
     for name, run in folding.current("runs").items():
         if run.log is not None and run.log.host == node and not run.log.resync:
             folding.writable("runs")[name] = replace(run, log=replace(run.log, resync=True))
@@ -249,7 +249,7 @@ def _progress(progress: Progress, chunk: LogChunk, at: Instant, formats: tuple[s
     return wandb_progress.own(progress)
 
 
-def _switched(folding: Folding, event: NodeReading, sample: SwitchSample, skew: float) -> None:
+def _switched(folding: EventBatch, event: NodeReading, sample: SwitchSample, skew: float) -> None:
     at = event.received_at
     for name, run in folding.current("runs").items():
         if not _reads_for(folding, event, run):

@@ -13,7 +13,7 @@ from trainmon.lib import Instant, Seconds
 from trainmon.model import Job, JobChanged, JobsSeen, Node, SchedulerNode, SchedulerNodesSeen, Source
 
 if TYPE_CHECKING:
-    from trainmon.engine.reducers.batch import Folding
+    from trainmon.engine.reducers.batch import EventBatch
 
 GONE_JOBS_STAY: Seconds = 86_400.0
 """How long a job that the queue no longer lists stays: a night and a morning."""
@@ -25,7 +25,7 @@ DETAILS = (
 """What one look at the queue leaves open, and an earlier question has answered."""
 
 
-def jobs_seen(folding: Folding, event: JobsSeen) -> None:
+def jobs_seen(folding: EventBatch, event: JobsSeen) -> None:
     """The queue as it is now. A job that it no longer lists is gone, not ended: accounting may know more."""
     jobs = folding.writable("jobs")
     listed = {job.key: job for job in event.jobs}
@@ -49,7 +49,7 @@ def _kept(old: Job | None, new: Job) -> Job:
     return replace(new, **{name: getattr(old, name) for name in DETAILS})
 
 
-def job_changed(folding: Folding, event: JobChanged) -> None:
+def job_changed(folding: EventBatch, event: JobChanged) -> None:
     """More is known of one job."""
     jobs = folding.writable("jobs")
     old = jobs.get(event.job.key)
@@ -57,7 +57,7 @@ def job_changed(folding: Folding, event: JobChanged) -> None:
     jobs[event.job.key] = replace(event.job, gone_at=gone_at)
 
 
-def nodes_seen(folding: Folding, event: SchedulerNodesSeen) -> None:
+def nodes_seen(folding: EventBatch, event: SchedulerNodesSeen) -> None:
     """What the scheduler says of a cluster's nodes now; those that we watch get it, too."""
     others = {name: node for name, node in folding.current("scheduler_nodes").items() if node.cluster != event.cluster}
     told = {node.name: node for node in event.nodes}
@@ -78,7 +78,7 @@ def state_of(node: SchedulerNode) -> str:
     return "+".join((node.state, *node.flags))
 
 
-def join(folding: Folding) -> None:
+def join(folding: EventBatch) -> None:
     """Give every run its jobs. Called when either changed."""
     jobs = folding.current("jobs")
     known = {source.cluster for source in folding.current("sources").values() if _has_answered(source)}

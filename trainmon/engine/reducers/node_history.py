@@ -37,7 +37,7 @@ from trainmon.model import (
 )
 
 if TYPE_CHECKING:
-    from trainmon.engine.reducers.batch import Folding
+    from trainmon.engine.reducers.batch import EventBatch
 
 SLOW = ("hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake")
 SLOWING = {bit: name for bit, name in THROTTLE.items() if name in SLOW}
@@ -57,7 +57,7 @@ SWITCH = "NVSwitch"
 NEW = Past()
 
 
-def read(folding: Folding, event: NodeReading, before: Node | None, node: Node) -> None:
+def read(folding: EventBatch, event: NodeReading, before: Node | None, node: Node) -> None:
     """Remember what one reading tells beside the numbers that `node` now has."""
     old: Past = folding.current("pasts").get(event.node) or NEW
     reading = event.reading

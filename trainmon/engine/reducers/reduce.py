@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from trainmon.analysis.log_formats import Format
-from trainmon.analysis.runs import Scene, judge
+from trainmon.analysis.runs import RunContext, judge
 from trainmon.engine.reducers import actions as fold_actions
 from trainmon.engine.reducers import disks as fold_disks
 from trainmon.engine.reducers import files as fold_files
@@ -16,7 +16,7 @@ from trainmon.engine.reducers import node_history as fold_past
 from trainmon.engine.reducers import nodes as fold_nodes
 from trainmon.engine.reducers import throughput as fold_pace
 from trainmon.engine.reducers import wandb as fold_wandb
-from trainmon.engine.reducers.batch import Folding
+from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant, Seconds
 from trainmon.model import (
     LATE_AFTER,
@@ -52,7 +52,7 @@ AHEAD: Seconds = 10.0
 
 def fold(state: State, events: Iterable[Event], now: Instant, formats: tuple[Format, ...] = ()) -> State:
     """Apply the events in order, then let time pass to `now`: ages turn into health, health into verdicts."""
-    folding = Folding(state, formats)
+    folding = EventBatch(state, formats)
     prompts, ledger = state.prompts, state.ledger
     for event in events:
         match event:
@@ -103,7 +103,7 @@ def fold(state: State, events: Iterable[Event], now: Instant, formats: tuple[For
     return replace(state, at=now, prompts=prompts, ledger=ledger, **folding.maps)
 
 
-def _reading(folding: Folding, event: NodeReading) -> None:
+def _reading(folding: EventBatch, event: NodeReading) -> None:
     sources = folding.writable("sources")
     name = f"node:{event.node}"
     source = sources.get(name) or Source(name=name, kind="node", cluster=event.cluster)
@@ -118,7 +118,7 @@ def _reading(folding: Folding, event: NodeReading) -> None:
     fold_files.read(folding, event)
 
 
-def _source(folding: Folding, source: Source) -> None:
+def _source(folding: EventBatch, source: Source) -> None:
     """A collector knows the phase and the error; when it was last heard is ours."""
     sources = folding.writable("sources")
     old = sources.get(source.name)
@@ -127,7 +127,7 @@ def _source(folding: Folding, source: Source) -> None:
     sources[source.name] = source
 
 
-def _gone(folding: Folding, name: str) -> None:
+def _gone(folding: EventBatch, name: str) -> None:
     folding.writable("sources").pop(name, None)
     node = name.removeprefix("node:")
     folding.writable("nodes").pop(node, None)
@@ -138,7 +138,7 @@ def _gone(folding: Folding, name: str) -> None:
             del known[key]
 
 
-def _runs(folding: Folding, specs: tuple[RunSpec, ...]) -> None:
+def _runs(folding: EventBatch, specs: tuple[RunSpec, ...]) -> None:
     old = folding.current("runs")
     folding.maps["runs"] = {
         spec.name: _respecified(old[spec.name], spec) if spec.name in old else Run(spec=spec) for spec in specs
@@ -150,7 +150,7 @@ def _respecified(run: Run, spec: RunSpec) -> Run:
     return replace(run, spec=spec, wandb=run.wandb if spec.wandb == run.spec.wandb else None)
 
 
-def _age(folding: Folding, now: Instant) -> None:
+def _age(folding: EventBatch, now: Instant) -> None:
     for name, source in folding.current("sources").items():
         health = _health(source, now)
         if health != source.health:
@@ -169,8 +169,8 @@ def _health(source: Source, now: Instant) -> Health:
     return "ok" if now - source.seen_at <= LATE_AFTER * source.period else "late"
 
 
-def _judge(folding: Folding, now: Instant) -> None:
-    scene = Scene(*(folding.current(name) for name in ("nodes", "sources", "jobs", "actions")))
+def _judge(folding: EventBatch, now: Instant) -> None:
+    scene = RunContext(*(folding.current(name) for name in ("nodes", "sources", "jobs", "actions")))
     for name, run in folding.current("runs").items():
         judged = judge(run, scene, now)
         eta = _eta(run, now)

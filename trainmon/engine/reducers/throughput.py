@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from trainmon.analysis.runs import PATIENCE, Scene, loss_scale, standing
+from trainmon.analysis.runs import PATIENCE, RunContext, loss_scale, standing
 from trainmon.analysis.runs import loss as loss_band
 from trainmon.analysis.runs import throughput as pace
 from trainmon.lib import Instant
@@ -16,7 +16,7 @@ from trainmon.model import GpuSamples, Log, Node, NodeReading, Points, Run, RunM
 from trainmon.model.wandb import RECENT
 
 if TYPE_CHECKING:
-    from trainmon.engine.reducers.batch import Folding
+    from trainmon.engine.reducers.batch import EventBatch
 
 EXITING = re.compile(
     r"exiting program (?:after|at iteration)|graceful(?:ly)?[ -](?:stop|exit|shut|terminat)"
@@ -45,9 +45,9 @@ def sampled(node: Node, event: NodeReading) -> Node:
     return replace(node, paces=pace.gpus(node.paces, node.gpus, node.gpus_at))
 
 
-def follow(folding: Folding, now: Instant) -> None:
+def follow(folding: EventBatch, now: Instant) -> None:
     """Remember what changed of each run."""
-    scene = Scene(jobs=folding.current("jobs"))
+    scene = RunContext(jobs=folding.current("jobs"))
     for name, run in folding.current("runs").items():
         memory = _stopped(_steps(_lines(run.memory, run.log, now), run), run, scene)
         if memory is not run.memory:
@@ -128,7 +128,7 @@ def _lines(memory: RunMemory, log: Log | None, now: Instant) -> RunMemory:
     return memory
 
 
-def _stopped(memory: RunMemory, run: Run, scene: Scene) -> RunMemory:
+def _stopped(memory: RunMemory, run: Run, scene: RunContext) -> RunMemory:
     """That a person has ended it, and who, for when their switch is taken back."""
     if run.verdict != "stopped":
         return memory

@@ -33,12 +33,12 @@ from trainmon.model import (
 from trainmon.model.wandb import RECENT
 
 if TYPE_CHECKING:
-    from trainmon.engine.reducers.batch import Folding
+    from trainmon.engine.reducers.batch import EventBatch
 
 SAMPLES_AT_MOST = 50
 
 
-def seen(folding: Folding, event: WandbSeen) -> None:
+def seen(folding: EventBatch, event: WandbSeen) -> None:
     """The W&B runs of one of ours as they are now."""
     run = folding.current("runs").get(event.run)
     if run is None or run.spec.wandb is None:
@@ -59,7 +59,7 @@ def seen(folding: Folding, event: WandbSeen) -> None:
     folding.writable("runs")[event.run] = replace(run, wandb=wandb, progress=progress)
 
 
-def grew(folding: Folding, event: CurvesGrew) -> None:
+def grew(folding: EventBatch, event: CurvesGrew) -> None:
     """New points of one attempt: those of the current one's loss say how it does."""
     run = folding.current("runs").get(event.run)
     if run is None or run.wandb is None:
@@ -77,7 +77,7 @@ def grew(folding: Folding, event: CurvesGrew) -> None:
     folding.writable("runs")[event.run] = replace(run, wandb=wandb, progress=progress)
 
 
-def kept(folding: Folding, event: SampleKept) -> None:
+def kept(folding: EventBatch, event: SampleKept) -> None:
     """A sample lies on this machine."""
     run = folding.current("runs").get(event.run)
     if run is None or run.wandb is None:
@@ -86,7 +86,7 @@ def kept(folding: Folding, event: SampleKept) -> None:
     folding.writable("runs")[event.run] = replace(run, wandb=replace(run.wandb, samples=samples))
 
 
-def console(folding: Folding, event: ConsoleRead) -> None:
+def console(folding: EventBatch, event: ConsoleRead) -> None:
     """Lines of its console log: read as those of a file, on the host WANDB."""
     run = folding.current("runs").get(event.run)
     if run is not None:
@@ -94,7 +94,7 @@ def console(folding: Folding, event: ConsoleRead) -> None:
         fold_files.read(folding, NodeReading(WANDB, run.spec.cluster, event.received_at, chunk))
 
 
-def look_again(folding: Folding, now: Instant) -> None:
+def look_again(folding: EventBatch, now: Instant) -> None:
     """Time turns waiting into overdue, and a heartbeat into none; but while W&B does not answer us, nothing follows."""
     for name, run in folding.current("runs").items():
         wandb, spec = run.wandb, run.spec.wandb
@@ -110,7 +110,7 @@ def look_again(folding: Folding, now: Instant) -> None:
             folding.writable("runs")[name] = replace(run, wandb=_troubled(replace(wandb, **new), trouble))
 
 
-def _is_stopped(run: Run, folding: Folding, now: Instant) -> bool:
+def _is_stopped(run: Run, folding: EventBatch, now: Instant) -> bool:
     """Whether a person ended it, or it is done: then nobody waits for a restart."""
     if run.verdict in ("stopped", "finished"):
         return True

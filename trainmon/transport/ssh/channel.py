@@ -8,7 +8,7 @@ from paramiko.channel import Channel
 from paramiko.ssh_exception import SSHException
 
 from trainmon.lib import CommandFailed, Seconds, TrainmonError
-from trainmon.transport.event_loop import Reader
+from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import Sink
 from trainmon.transport.ssh.transport import Connection
 
@@ -31,7 +31,7 @@ class SshStream:
         connection: Connection,
         channel: Channel,
         sink: Sink,
-        reader: Reader,
+        reader: EventLoop,
         gone: Callable[[SshStream], None],
         why: Callable[[], TrainmonError],
     ) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from paramiko.ssh_exception import ChannelException, SSHException
 
 from trainmon.lib import CommandFailed, HostUnreachable, Seconds, TrainmonError, clean
-from trainmon.transport.event_loop import Reader
+from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import Completed, Sink, collect
 from trainmon.transport.ssh.auth.keys import KeyRing
 from trainmon.transport.ssh.auth.login import Ask, Asker, Login, OutOfTurn, Slot
@@ -28,9 +28,9 @@ from trainmon.transport.ssh.connect import (
     wire_by_tcp,
     wire_by_tunnel,
 )
-from trainmon.transport.ssh.keepalive import Pulse
+from trainmon.transport.ssh.keepalive import Keepalive
 from trainmon.transport.ssh.proxy_command import Proxy
-from trainmon.transport.ssh.socket import Wire
+from trainmon.transport.ssh.socket import Socket
 from trainmon.transport.ssh.transport import Connection
 
 HOPS = 8
@@ -38,11 +38,11 @@ JUMP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?P<host>\[[^\]]+\]|[^:]+)(?
 Route = tuple[HostSettings, ...]
 
 
-class Line:
+class Lease:
     """A logged-in connection: its way there, who uses it, and why it ended."""
 
     def __init__(
-        self, settings: HostSettings, connection: Connection, via: Line | None, proxy: Proxy | None, prompted: bool
+        self, settings: HostSettings, connection: Connection, via: Lease | None, proxy: Proxy | None, prompted: bool
     ) -> None:
         self.settings = settings
         self.connection = connection
@@ -82,7 +82,7 @@ class Line:
 class SshShell:
     """Commands on one host, over one connection."""
 
-    def __init__(self, host: str, line: Line, dialer: Dialer, reader: Reader, timeout: Seconds) -> None:
+    def __init__(self, host: str, line: Lease, dialer: Dialer, reader: EventLoop, timeout: Seconds) -> None:
         self.host = host
         self._line = line
         self._dialer = dialer
@@ -136,7 +136,7 @@ class Dialer:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: EventLoop,
         *,
         ask: Ask | None = None,
         at_once: int = 8,
@@ -149,11 +149,11 @@ class Dialer:
         self._timeout = timeout
         self._config_file = config_file
         self._ring = KeyRing()
-        self._pulse = Pulse(reader)
+        self._pulse = Keepalive(reader)
         self._lock = threading.Lock()
-        self._jumps: dict[Route, Future[Line]] = {}
-        self._lines: set[Line] = set()
-        self._opening: set[Wire] = set()
+        self._jumps: dict[Route, Future[Lease]] = {}
+        self._lines: set[Lease] = set()
+        self._opening: set[Socket] = set()
         self._closed = False
 
     def dial(self, host: str) -> SshShell:
@@ -171,7 +171,7 @@ class Dialer:
         for line in lines:
             self.drop(line)
 
-    def drop(self, line: Line) -> None:
+    def drop(self, line: Lease) -> None:
         """Close a connection, and give back its share of the jump host's."""
         with self._lock:
             if line not in self._lines:
@@ -200,7 +200,7 @@ class Dialer:
             )
         return tuple(route)
 
-    def _open(self, route: Route, since: Seconds) -> Line:
+    def _open(self, route: Route, since: Seconds) -> Lease:
         if self._closed:
             raise HostUnreachable(route[-1].name, f"{route[-1].name}: closed")
         # The way there first: a place among the handshakes is never held while waiting for a jump host.
@@ -222,7 +222,7 @@ class Dialer:
         self._pulse.watch(line.connection, route[-1], line.lose)
         return line
 
-    def _connect_in_turn(self, route: Route, via: Line | None, since: Seconds) -> Line:
+    def _connect_in_turn(self, route: Route, via: Lease | None, since: Seconds) -> Lease:
         """Connect; where a person must be asked while another host is asked, again when it is this host's turn."""
         with contextlib.ExitStack() as turn:
             while not self._closed:
@@ -235,10 +235,10 @@ class Dialer:
                         turn.close()
         raise HostUnreachable(route[-1].name, f"{route[-1].name}: closed")
 
-    def _connect(self, route: Route, via: Line | None, slot: Slot) -> Line:
+    def _connect(self, route: Route, via: Lease | None, slot: Slot) -> Lease:
         settings = route[-1]
         proxy: Proxy | None = None
-        wire: Wire | None = None
+        wire: Socket | None = None
         login: Login | None = None
         timeout = settings.connect_timeout or self._timeout
         try:
@@ -253,7 +253,7 @@ class Dialer:
             connection = handshake(wire, settings, timeout, accept_command(settings, route[:-1], self._config_file))
             login = Login(connection, settings, self._ring, self._asker, slot, timeout)
             login.run()
-            return Line(settings, connection, via, proxy, login.prompted)
+            return Lease(settings, connection, via, proxy, login.prompted)
         except BaseException as error:
             if wire is not None:
                 wire.close()
@@ -270,7 +270,7 @@ class Dialer:
 
     # ---- jump hosts, shared ------------------------------------------------------------------------------------------
 
-    def _lease(self, route: Route, since: Seconds) -> Line:
+    def _lease(self, route: Route, since: Seconds) -> Lease:
         """The connection to a jump host: one for all behind it; who waits for it shares its failure, too."""
         while True:
             with self._lock:
@@ -293,7 +293,7 @@ class Dialer:
                 if self._jumps.get(route) is future:
                     del self._jumps[route]
 
-    def _dial_jump(self, route: Route, since: Seconds, future: Future[Line]) -> None:
+    def _dial_jump(self, route: Route, since: Seconds, future: Future[Lease]) -> None:
         try:
             future.set_result(self._open(route, since))
         except BaseException as error:
@@ -301,7 +301,7 @@ class Dialer:
                 del self._jumps[route]
             future.set_exception(error)
 
-    def _release(self, line: Line) -> None:
+    def _release(self, line: Lease) -> None:
         with self._lock:
             line.users -= 1
             unused = line.users <= 0
@@ -312,5 +312,5 @@ class Dialer:
             self.drop(line)
 
 
-def _leads_to(future: Future[Line], line: Line) -> bool:
+def _leads_to(future: Future[Lease], line: Lease) -> bool:
     return future.done() and future.exception() is None and future.result() is line

@@ -11,19 +11,19 @@ import msgspec
 from paramiko.ssh_exception import ChannelException, IncompatiblePeer, SSHException
 
 from trainmon.lib import HostKeyRefused, HostUnreachable, Seconds, clean
-from trainmon.transport.event_loop import Reader
+from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.ssh import host_certificates
 from trainmon.transport.ssh.auth.keys import key_type, plain
 from trainmon.transport.ssh.config import HostSettings
-from trainmon.transport.ssh.known_hosts import Finding, KnownHosts, fingerprint
+from trainmon.transport.ssh.known_hosts import HostKeyResult, KnownHosts, fingerprint
 from trainmon.transport.ssh.proxy_command import Proxy
-from trainmon.transport.ssh.socket import SocketWire, TunnelWire, Wire
+from trainmon.transport.ssh.socket import PlainSocket, Socket, TunnelSocket
 from trainmon.transport.ssh.transport import Connection
 
 FAMILIES = {"any": socket.AF_UNSPEC, "inet": socket.AF_INET, "inet6": socket.AF_INET6}
 
 
-def wire_by_tcp(settings: HostSettings, timeout: Seconds, reader: Reader) -> Wire:
+def wire_by_tcp(settings: HostSettings, timeout: Seconds, reader: EventLoop) -> Socket:
     """Connect; every address of the name is tried until the time is up."""
     deadline = time.monotonic() + timeout
     family = FAMILIES.get(settings.address_family, socket.AF_UNSPEC)
@@ -39,25 +39,25 @@ def wire_by_tcp(settings: HostSettings, timeout: Seconds, reader: Reader) -> Wir
             attempt.close()
             problem = error
         else:
-            return SocketWire(attempt, reader)
+            return PlainSocket(attempt, reader)
     raise problem
 
 
-def wire_by_tunnel(settings: HostSettings, jump: Connection, timeout: Seconds, reader: Reader) -> Wire:
+def wire_by_tunnel(settings: HostSettings, jump: Connection, timeout: Seconds, reader: EventLoop) -> Socket:
     """A channel of the jump host's connection that leads on to this host."""
     channel = jump.open_channel("direct-tcpip", (settings.hostname, settings.port), ("127.0.0.1", 0), timeout=timeout)
-    wire = TunnelWire(channel, lambda: jump.room.pop(channel.chanid, None))
+    wire = TunnelSocket(channel, lambda: jump.room.pop(channel.chanid, None))
     jump.room[channel.chanid] = lambda: reader.soon(wire.flush)
     return wire
 
 
-def wire_by_command(settings: HostSettings, reader: Reader) -> tuple[Wire, Proxy]:
+def wire_by_command(settings: HostSettings, reader: EventLoop) -> tuple[Socket, Proxy]:
     """The user's ProxyCommand on a socket pair."""
     proxy = Proxy(settings.proxy_command or "", reader)
-    return SocketWire(proxy.socket, reader), proxy
+    return PlainSocket(proxy.socket, reader), proxy
 
 
-def handshake(wire: Wire, settings: HostSettings, timeout: Seconds, command: str) -> Connection:
+def handshake(wire: Socket, settings: HostSettings, timeout: Seconds, command: str) -> Connection:
     """Exchange keys and check the host's. `command` is how OpenSSH reaches this host, for a hint."""
     known = KnownHosts(settings.known_hosts, settings.hostname, settings.port, settings.host_key_alias)
     connection = Connection(wire, known.key_types(), certified=bool(known.authorities()))
@@ -89,7 +89,7 @@ def _check_host_key(connection: Connection, host: str, known: KnownHosts, comman
         raise refusal(host, finding, key_type(blob), blob, command)
 
 
-def refusal(host: str, finding: Finding, of_type: str, blob: bytes, command: str) -> HostKeyRefused:
+def refusal(host: str, finding: HostKeyResult, of_type: str, blob: bytes, command: str) -> HostKeyRefused:
     """Why this host key is not accepted, with the fingerprint and the command that mends it."""
     kind = of_type.removeprefix("ssh-").removeprefix("ecdsa-sha2-").upper()
     print_ = fingerprint(blob)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from paramiko.ssh_exception import SSHException
 
 from trainmon.lib import Seconds
-from trainmon.transport.event_loop import Reader
+from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.ssh.config import HostSettings
 from trainmon.transport.ssh.transport import Connection
 
@@ -33,10 +33,10 @@ class Watched:
         self.lost_after = min(wanted * (max(settings.alive_count, 1) + 1), LOST_AFTER)
 
 
-class Pulse:
+class Keepalive:
     """Asks silent connections for a sign of life, and reports those that give none."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: EventLoop) -> None:
         self._reader = reader
         self._watched: dict[Connection, Watched] = {}
         self._beating = False

@@ -32,7 +32,7 @@ class Entry(msgspec.Struct, frozen=True):
     blob: bytes
 
 
-class Finding(msgspec.Struct, frozen=True):
+class HostKeyResult(msgspec.Struct, frozen=True):
     """What known_hosts says about a key, and the line that says so."""
 
     answer: Answer
@@ -133,19 +133,19 @@ class KnownHosts:
         revoked = {entry.blob for entry in lines if entry.marker == "@revoked"}
         return tuple(e.blob for e in lines if e.marker == "@cert-authority" and e.blob not in revoked)
 
-    def verdict(self, key_type: str, blob: bytes) -> Finding:
+    def verdict(self, key_type: str, blob: bytes) -> HostKeyResult:
         """Compare a key with what is known."""
         for entry in (*self._lines, *self._portless):
             if entry.marker == "@revoked" and entry.blob == blob:
-                return Finding("revoked", self.name, entry)
+                return HostKeyResult("revoked", self.name, entry)
         plain = [entry for entry in self._lines if not entry.marker]
         for entry in (*plain, *(entry for entry in self._portless if not entry.marker)):
             if entry.blob == blob:
-                return Finding("ok", self.name, entry)
+                return HostKeyResult("ok", self.name, entry)
         for entry in plain:
             if entry.key_type == key_type:
-                return Finding("changed", self.name, entry)
-        return Finding("unknown", self.name, plain[0] if plain else None, next(self._notes(), None))
+                return HostKeyResult("changed", self.name, entry)
+        return HostKeyResult("unknown", self.name, plain[0] if plain else None, next(self._notes(), None))
 
     def _notes(self) -> Iterator[str]:
         for entry in (*self._lines, *self._portless):

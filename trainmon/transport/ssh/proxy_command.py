@@ -9,7 +9,7 @@ import socket
 import subprocess
 
 from trainmon.lib import clean
-from trainmon.transport.event_loop import Reader
+from trainmon.transport.event_loop import EventLoop
 
 KEPT = 2_000
 KILL_AFTER = 1.0
@@ -18,7 +18,7 @@ KILL_AFTER = 1.0
 class Proxy:
     """A running ProxyCommand. `socket` is our end; close() ends the command and whatever it started."""
 
-    def __init__(self, command: str, reader: Reader) -> None:
+    def __init__(self, command: str, reader: EventLoop) -> None:
         ours, theirs = socket.socketpair()
         self.socket = ours
         self._reader = reader

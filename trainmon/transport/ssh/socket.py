@@ -15,14 +15,14 @@ from collections.abc import Callable
 
 import paramiko
 
-from trainmon.transport.event_loop import WRITE, Reader
+from trainmon.transport.event_loop import WRITE, EventLoop
 
 READ_AHEAD = 32_768
 KEPT = 16 * 1024 * 1024
 """Bytes kept for a peer that takes nothing; SSH's windows end far below."""
 
 
-class Wire:
+class Socket:
     """The socket-like face that paramiko sees. `received_at` is when the other side last said anything."""
 
     def __init__(self) -> None:
@@ -104,10 +104,10 @@ class Wire:
         raise NotImplementedError
 
 
-class SocketWire(Wire):
+class PlainSocket(Socket):
     """A TCP connection, or one end of a socket pair with a ProxyCommand at the other."""
 
-    def __init__(self, connected: socket.socket, reader: Reader) -> None:
+    def __init__(self, connected: socket.socket, reader: EventLoop) -> None:
         super().__init__()
         connected.settimeout(None)
         if connected.family != socket.AF_UNIX:
@@ -142,7 +142,7 @@ class SocketWire(Wire):
         self._socket.close()
 
 
-class TunnelWire(Wire):
+class TunnelSocket(Socket):
     """A direct-tcpip channel on a jump host's transport, which calls flush() when its window opens."""
 
     def __init__(self, channel: paramiko.Channel, closed: Callable[[], object]) -> None:

@@ -14,7 +14,7 @@ from paramiko.packet import Packetizer
 from paramiko.transport import Transport
 
 from trainmon.lib import Seconds
-from trainmon.transport.ssh.socket import Wire
+from trainmon.transport.ssh.socket import Socket
 
 _log = logging.getLogger("paramiko")
 _log.addHandler(logging.NullHandler())
@@ -57,7 +57,7 @@ class Connection(Transport):
         "hmac-sha1",
     )
 
-    def __init__(self, wire: Wire, host_key_types: tuple[str, ...] = (), certified: bool = False) -> None:
+    def __init__(self, wire: Socket, host_key_types: tuple[str, ...] = (), certified: bool = False) -> None:
         super().__init__(wire, packetizer_class=QuietPacketizer)  # type: ignore[arg-type]
         self.name = "ssh"
         self.wire = wire

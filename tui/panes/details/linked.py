@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tui.panes.base import Pane
-from tui.widgets import KeyedLines, Line, Linked, Reading, first_link, rows
+from tui.widgets import KeyedLines, Line, Linked, TextView, first_link, rows
 
 
 class LinkedPane(Pane):
@@ -13,7 +13,7 @@ class LinkedPane(Pane):
 
     def __init__(self, *, id: str, follow: bool = True) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
-        self.lines = KeyedLines() if follow else Reading()
+        self.lines = KeyedLines() if follow else TextView()
         self._begun = not follow
 
     def on_mount(self) -> None:

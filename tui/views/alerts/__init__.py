@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tui.views.alerts.detail import alert_lines, alerts_of
 from tui.views.alerts.marks import marked
-from tui.views.alerts.rows import ORDERS, SHOWN, SILENCE, Lines, head, layout, opened
+from tui.views.alerts.rows import ORDERS, SHOWN, SILENCE, AlertRows, head, layout, opened
 from tui.views.alerts.targets import about, about_subjects
 from tui.views.alerts.words import (
     SIGNS,
@@ -28,7 +28,7 @@ __all__ = [
     "SHOWN",
     "SIGNS",
     "SILENCE",
-    "Lines",
+    "AlertRows",
     "about",
     "about_subjects",
     "alert_lines",

@@ -25,7 +25,7 @@ SIGN, WORD, SINCE = 2, 5, 5
 WIDE, WIDER = 72, 104
 
 
-class Layout(NamedTuple):
+class AlertLayout(NamedTuple):
     """The cells of a line, and of its end."""
 
     width: int
@@ -37,18 +37,18 @@ class Layout(NamedTuple):
         return max(1, self.width - SIGN - WORD - SINCE - self.end)
 
 
-def layout(width: int) -> Layout:
+def layout(width: int) -> AlertLayout:
     if width >= WIDER:
-        return Layout(width, min(56, width * 2 // 5))
-    return Layout(width, 23 if width >= WIDE else max(0, min(12, width - SIGN - WORD - SINCE - 8)))
+        return AlertLayout(width, min(56, width * 2 // 5))
+    return AlertLayout(width, 23 if width >= WIDE else max(0, min(12, width - SIGN - WORD - SINCE - 8)))
 
 
-def head(shape: Layout) -> tuple[Span, ...]:
+def head(shape: AlertLayout) -> tuple[Span, ...]:
     end = shorten("TOLD, KNOWN" if shape.end > 12 else "TOLD", shape.end)
     return (Span(f"  {'SEV':<{WORD}}{'FOR':>{SINCE - 1}} {'WHAT':<{shape.summary}}{end}", "head"),)
 
 
-def row(alert: Alert, state: State, shape: Layout) -> Row:
+def row(alert: Alert, state: State, shape: AlertLayout) -> Row:
     """One alert as one line."""
     now, first = state.at, sign(alert, state.at)
     word, where = severity(alert, now), standing(alert, now)
@@ -172,7 +172,7 @@ def matching(state: State, wanted: str) -> list[Alert]:
     return [one for one in alerts if all(word in haystack(one, state.at) for word in words)] if words else list(alerts)
 
 
-def rows(state: State, shape: Layout, sort: str = "worst", wanted: str = "") -> list[Row]:
+def rows(state: State, shape: AlertLayout, sort: str = "worst", wanted: str = "") -> list[Row]:
     """The whole pane; empty where there is nothing at all to say."""
     firing, ended_ones = opened(state, sort, wanted), over(state, wanted)
     found = [row(one, state, shape) for one in firing[:SHOWN]]
@@ -205,7 +205,7 @@ def looks(state: State) -> tuple[object, ...]:
     return alerts, tuple(silences(state))
 
 
-class Lines:
+class AlertRows:
     """Keeps the rows until an alert, the width or an age has changed."""
 
     AGES_EVERY = 10.0

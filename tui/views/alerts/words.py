@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from trainmon.lib import Instant, clean, counted
-from trainmon.model import SEVERITIES, Alert, Channel, Delivery, Duty, Severity, Silence, State
+from trainmon.model import SEVERITIES, Alert, Channel, Delivery, Leadership, Severity, Silence, State
 from tui.style import CRIT, DONE, DOT, PAUSED, WAITING, WARN, Span, calm_age, duration
 
 SIGNS: Mapping[Severity, tuple[str, str, str]] = {
@@ -151,7 +151,7 @@ STUCK_AFTER = 60.0
 """Whose loop has not gone round for this long tells nobody any more."""
 
 
-def duty_words(duty: Duty, now: Instant) -> Span:
+def duty_words(duty: Leadership, now: Instant) -> Span:
     """`here ok`, `bastion 9s ok`, `nobody tells`: who tells people of the alerts, and whether its loop goes round."""
     if duty.holder == "daemon" and duty.at is None:
         return Span(clean(f"asking {duty.where}", 32))

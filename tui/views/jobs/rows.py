@@ -18,7 +18,7 @@ ORDER = {"running": 0, "unknown": 0, "waiting": 1, "ended": 2}
 FAR = float("inf")
 
 
-class Entry(NamedTuple):
+class QueueEntry(NamedTuple):
     """A job of the queue, with what the rest of the state says of it."""
 
     job: Job
@@ -108,40 +108,40 @@ class Column(NamedTuple):
     name: str
     width: int
     from_width: int
-    cell: Callable[[Entry, Instant], Span]
+    cell: Callable[[QueueEntry, Instant], Span]
     right: bool = False
 
 
-def _user(entry: Entry, _now: Instant) -> Span:
+def _user(entry: QueueEntry, _now: Instant) -> Span:
     return Span(shorten(clean(entry.job.user), USER.width - 1))
 
 
-def _code(entry: Entry, _now: Instant) -> Span:
+def _code(entry: QueueEntry, _now: Instant) -> Span:
     return Span(UNKNOWN if is_left_behind(entry.job) else code(entry.job), sign(entry.job).style)
 
 
-def _count(entry: Entry, _now: Instant) -> Span:
+def _count(entry: QueueEntry, _now: Instant) -> Span:
     nodes = entry.job.node_count
     return Span(UNKNOWN, "dim") if nodes is None else Span(str(nodes))
 
 
-def _partition(entry: Entry, _now: Instant) -> Span:
+def _partition(entry: QueueEntry, _now: Instant) -> Span:
     return Span(shorten(clean(entry.job.partition or NOT_APPLICABLE), 9), "dim")
 
 
-def _time(entry: Entry, now: Instant) -> Span:
+def _time(entry: QueueEntry, now: Instant) -> Span:
     seconds = spent(entry.job, now)
     return Span(NOT_APPLICABLE, "dim") if seconds is None else Span(whole(seconds))
 
 
-def _left(entry: Entry, now: Instant) -> Span:
+def _left(entry: QueueEntry, now: Instant) -> Span:
     seconds = left(entry.job, now)
     if seconds is None:
         return Span(NOT_APPLICABLE + " ", "dim")
     return Span(whole(seconds) + ("!" if entry.short else " "), "crit" if entry.short else "")
 
 
-def _restarts(entry: Entry, _now: Instant) -> Span:
+def _restarts(entry: QueueEntry, _now: Instant) -> Span:
     restarts = entry.job.restarts
     return Span(str(restarts)) if restarts else Span(UNKNOWN if restarts is None else NOT_APPLICABLE, "dim")
 
@@ -163,7 +163,7 @@ COLUMNS = (
 )
 
 
-class Layout(NamedTuple):
+class QueueLayout(NamedTuple):
     """The columns that a width has, and the cells of the id and the name before them."""
 
     width: int
@@ -177,7 +177,7 @@ class Layout(NamedTuple):
         return self.width - 2 - self.id - self.name - sum(column.width for column in self.columns) - 2
 
 
-def layout(width: int, entries: Sequence[Entry]) -> Layout:
+def layout(width: int, entries: Sequence[QueueEntry]) -> QueueLayout:
     """Ids keep their digits; names give way to why; columns in which all are the same are left out."""
     users = {entry.job.user for entry in entries}
     parts = {entry.job.partition for entry in entries}
@@ -196,10 +196,10 @@ def layout(width: int, entries: Sequence[Entry]) -> Layout:
     ids = min(max((cells(entry.id(narrow=narrow)) for entry in entries), default=2), 16 if narrow else 26) + 1
     names = max((cells(clean(entry.job.name)) for entry in entries), default=4) + 2
     room = width - 2 - ids - sum(column.width for column in columns) - 2
-    return Layout(width, max(3, ids), max(6, min(names, max(2 * room // 5, 8), 32)), columns)
+    return QueueLayout(width, max(3, ids), max(6, min(names, max(2 * room // 5, 8), 32)), columns)
 
 
-def head(shape: Layout) -> tuple[Span, ...]:
+def head(shape: QueueLayout) -> tuple[Span, ...]:
     """The names of the columns, over their values."""
     names = "".join(
         column.name.rjust(column.width) if column.right else column.name.ljust(column.width) for column in shape.columns
@@ -207,7 +207,7 @@ def head(shape: Layout) -> tuple[Span, ...]:
     return (Span(shorten(f"  {'ID':<{shape.id}}{'NAME':<{shape.name}}{names}  WHY", shape.width), "head"),)
 
 
-def row(entry: Entry, shape: Layout, now: Instant) -> Row:
+def row(entry: QueueEntry, shape: QueueLayout, now: Instant) -> Row:
     """One job's line; dim where its scheduler does not answer."""
     job, found = entry.job, sign(entry.job)
     over = job.stage == "ended"
@@ -228,14 +228,14 @@ def row(entry: Entry, shape: Layout, now: Instant) -> Row:
     return Row(job.key, tuple(spans))
 
 
-def first(entry: Entry, shape: Layout, now: Instant) -> Iterable[str]:
+def first(entry: QueueEntry, shape: QueueLayout, now: Instant) -> Iterable[str]:
     """What is left of a job's time, where that has no column."""
     seconds = left(entry.job, now)
     if seconds is not None and shape.width < ROOMY:
         yield f"{whole(seconds)} left{'!' if entry.short else ''}"
 
 
-def more(entry: Entry, shape: Layout) -> Iterable[str]:
+def more(entry: QueueEntry, shape: QueueLayout) -> Iterable[str]:
     """What else there is to say at the end of the line."""
     if entry.run and entry.run != entry.job.name:
         yield clean(f"run {entry.run}")
@@ -243,7 +243,7 @@ def more(entry: Entry, shape: Layout) -> Iterable[str]:
         yield f"restart {entry.job.restarts}"
 
 
-class Lines:
+class QueueRows:
     """Rows of jobs; one that did not change keeps the row it had. Only times move, and those coarsely."""
 
     TIMES_EVERY: Seconds = 10.0
@@ -251,7 +251,7 @@ class Lines:
     def __init__(self) -> None:
         self._kept: dict[str, tuple[tuple[object, ...], Row]] = {}
 
-    def rows(self, entries: Sequence[Entry], shape: Layout, now: Instant) -> list[Row]:
+    def rows(self, entries: Sequence[QueueEntry], shape: QueueLayout, now: Instant) -> list[Row]:
         kept, self._kept = self._kept, {}
         for entry in entries:
             phase = entry.job.number % self.TIMES_EVERY  # not all in one second: 2,000 rows take 120 ms

@@ -11,7 +11,7 @@ from trainmon.model import Node, Source, State
 from tui.style import CRIT, DEAD, WARN, Span, mib, pad, source_words
 from tui.views.nodes.cells import NO_CELL, UNKNOWN_CELL, Metric, fit, gpu_cells
 from tui.views.nodes.filter import matcher
-from tui.views.nodes.summary import DOWN, LATE, OFF, WELL, Survey, survey
+from tui.views.nodes.summary import DOWN, LATE, OFF, WELL, NodeSummary, survey
 from tui.widgets import Row
 
 GAP = Span(" ")
@@ -21,7 +21,7 @@ NOTHING = Span("")
 # ---- the columns of a width ----------------------------------------------------------------------------------------
 
 
-class Layout(NamedTuple):
+class GridLayout(NamedTuple):
     """Where things go in a line of `width` cells."""
 
     width: int
@@ -43,22 +43,22 @@ FLAGS = 9
 """Cells that flags want beside memory and utilisation; with fewer they take the place of these."""
 
 
-def layout(width: int, names: int, gpus: int, metric: Metric) -> Layout:
+def layout(width: int, names: int, gpus: int, metric: Metric) -> GridLayout:
     """Fit a line: roomy cells if flags keep their room, else tight ones; then the tail; then the name gives way."""
     name = min(names, max(6, width // 3))
     for cell, flags in ((metric.width, FLAGS), (metric.width - 1, 0)):
-        made = Layout(width, name, gpus, cell, tail=True)
+        made = GridLayout(width, name, gpus, cell, tail=True)
         if made.rest >= MEMORY + UTILIZATION + flags:
             return made
-    made = Layout(width, name, gpus, metric.width - 1, tail=False)
+    made = GridLayout(width, name, gpus, metric.width - 1, tail=False)
     if made.rest >= 0:
         return made
     name = min(name, 8)
     columns = max(1, (width - 2 - name) // (metric.width - 1))
-    return Layout(width, name, min(gpus, columns), metric.width - 1, tail=False)
+    return GridLayout(width, name, min(gpus, columns), metric.width - 1, tail=False)
 
 
-def head(shape: Layout) -> tuple[Span, ...]:
+def head(shape: GridLayout) -> tuple[Span, ...]:
     """The names of the columns; the GPU numbers stand over the values, not over their sign."""
     gpus = "".join(f"{index} ".rjust(shape.cell) for index in range(shape.columns))
     tail = f"{'mem max':>{MEMORY}}{'util':>{UTILIZATION}}" if shape.tail else ""
@@ -68,18 +68,18 @@ def head(shape: Layout) -> tuple[Span, ...]:
 # ---- one node ------------------------------------------------------------------------------------------------------
 
 
-class View(NamedTuple):
+class NodeView(NamedTuple):
     """A node as a line, with what it is sorted by."""
 
     row: Row
     rank: int
-    survey: Survey
+    survey: NodeSummary
 
 
 SIGNS = {DOWN: Span(DEAD + " ", "crit"), LATE: Span("  "), WELL: Span("  "), OFF: Span("  ")}
 
 
-def _sign(rank: int, found: Survey) -> Span:
+def _sign(rank: int, found: NodeSummary) -> Span:
     worst = any(flag.style == "crit" for flag in found.flags)
     return SIGNS.get(rank) or (Span(CRIT + " ", "crit") if worst else Span(WARN + " ", "warn"))
 
@@ -99,7 +99,7 @@ def join_flags(flags: Sequence[Span], width: int) -> tuple[Span, ...]:
     return tuple(spans)
 
 
-def _tail(found: Survey, shape: Layout, style: str | None) -> tuple[Span, ...]:
+def _tail(found: NodeSummary, shape: GridLayout, style: str | None) -> tuple[Span, ...]:
     """Memory and utilisation in their columns, then the flags; flags too long for the rest take the columns too."""
     wanted = sum(cells_of(flag.text) + 2 for flag in found.flags)
     room = shape.rest - MEMORY - UTILIZATION - 2
@@ -111,7 +111,7 @@ def _tail(found: Survey, shape: Layout, style: str | None) -> tuple[Span, ...]:
     return (numbers, Span("  "), *join_flags(found.flags, room)) if found.flags else (numbers,)
 
 
-def _silent(node: Node | None, words: Span, shape: Layout) -> tuple[Span, ...]:
+def _silent(node: Node | None, words: Span, shape: GridLayout) -> tuple[Span, ...]:
     """The cells of a node that does not answer: unknown, and why. A long sentence takes the place of the cells."""
     columns = 0 if node is None else min(max(len(node.gpus), node.gpus_expected or 0), shape.columns)
     if columns and cells_of(words.text) + 1 <= shape.rest:
@@ -122,7 +122,7 @@ def _silent(node: Node | None, words: Span, shape: Layout) -> tuple[Span, ...]:
     return (fit(*UNKNOWN_CELL, shape.cell), GAP, Span(shorten(words.text, room), words.style))
 
 
-def rank_of(source: Source | None, found: Survey | None) -> int:
+def rank_of(source: Source | None, found: NodeSummary | None) -> int:
     """The source's health goes before what was last read of the GPUs."""
     if source is not None and source.health == "down":
         return DOWN
@@ -138,23 +138,23 @@ def is_fresh(source: Source | None) -> bool:
 
 
 def view(
-    name: str, node: Node | None, source: Source | None, words: Span, metric: Metric, shape: Layout, now: Instant
-) -> View:
+    name: str, node: Node | None, source: Source | None, words: Span, metric: Metric, shape: GridLayout, now: Instant
+) -> NodeView:
     """One node's line."""
     found = survey(node, now) if node is not None else EMPTY
     rank = rank_of(source, found if node is not None else None)
     label = Span(pad(shorten(name, shape.name - 1), shape.name), "dim" if rank in (OFF, LATE) else "")
     if node is None or (source is not None and source.health in ("down", "off")):
-        return View(Row(name, (SIGNS.get(rank, SIGNS[LATE]), label, *_silent(node, words, shape))), rank, EMPTY)
+        return NodeView(Row(name, (SIGNS.get(rank, SIGNS[LATE]), label, *_silent(node, words, shape))), rank, EMPTY)
     if is_fresh(source):
         cells = gpu_cells(node, metric, shape.cell, shape.columns)
-        return View(Row(name, (_sign(rank, found), label, *cells, *_tail(found, shape, None))), rank, found)
+        return NodeView(Row(name, (_sign(rank, found), label, *cells, *_tail(found, shape, None))), rank, found)
     stale = found._replace(flags=(words, *(flag._replace(style="dim") for flag in found.flags)))
     cells = gpu_cells(node, metric, shape.cell, shape.columns, "dim")
-    return View(Row(name, (SIGNS[LATE], label, *cells, *_tail(stale, shape, "dim"))), rank, stale)
+    return NodeView(Row(name, (SIGNS[LATE], label, *cells, *_tail(stale, shape, "dim"))), rank, stale)
 
 
-EMPTY = Survey(WELL)
+EMPTY = NodeSummary(WELL)
 
 
 # ---- all nodes -----------------------------------------------------------------------------------------------------
@@ -169,8 +169,8 @@ class Grid:
 
     def __init__(self) -> None:
         self._places: dict[str, tuple[int, Instant]] = {}
-        self._views: dict[str, tuple[tuple[object, ...], View]] = {}
-        self._shape: Layout | None = None
+        self._views: dict[str, tuple[tuple[object, ...], NodeView]] = {}
+        self._shape: GridLayout | None = None
 
     def rows(self, state: State, metric: Metric, width: int, sort: str = "severity", wanted: str = "") -> list[Row]:
         """The lines that match `wanted`, in the order asked for."""
@@ -193,13 +193,13 @@ class Grid:
         held = self._places.get(name)
         return held if held is not None and held[0] < rank and 0 <= now - held[1] < SETTLE else (rank, now)
 
-    def shape(self, state: State, names: Sequence[str], metric: Metric, width: int) -> Layout:
+    def shape(self, state: State, names: Sequence[str], metric: Metric, width: int) -> GridLayout:
         """The columns of this width for these nodes."""
         gpus = max((max(len(node.gpus), node.gpus_expected or 0) for node in state.nodes.values()), default=0)
         longest = max((cells_of(name) for name in names), default=4)
         return layout(width, max(4, longest) + 1, max(gpus, 1), metric)
 
-    def _view(self, name: str, state: State, metric: Metric, shape: Layout) -> View:
+    def _view(self, name: str, state: State, metric: Metric, shape: GridLayout) -> NodeView:
         node, source = state.nodes.get(name), state.sources.get(f"node:{name}")
         words = NOTHING
         if source is not None and source.health != "ok":
@@ -227,7 +227,7 @@ def node_names(state: State) -> list[str]:
     return watched + [name for name in state.nodes if f"node:{name}" not in state.sources]
 
 
-Seen = tuple[str, View]
+Seen = tuple[str, NodeView]
 
 ORDERS: dict[str, Callable[[Seen], tuple[object, ...]]] = {
     "name": lambda seen: natural(seen[0]),
@@ -236,13 +236,13 @@ ORDERS: dict[str, Callable[[Seen], tuple[object, ...]]] = {
 }
 
 
-def _used(seen: View) -> float:
+def _used(seen: NodeView) -> float:
     """Least used first: an idle GPU is what one looks for; unknown last."""
     used = seen.survey.utilization_pct
     return 101.0 if used is None else used
 
 
-def texts(name: str, state: State, seen: View) -> tuple[str, ...]:
+def texts(name: str, state: State, seen: NodeView) -> tuple[str, ...]:
     """What the filter searches in: name, cluster, flags, and why a node is silent."""
     node = state.nodes.get(name)
     flags = (flag.text for flag in seen.survey.flags)

@@ -19,7 +19,7 @@ CLOCK_OFF: Seconds = 5.0
 """From here on a node's clock is in its line: what its logs and files are dated cannot be compared."""
 
 
-class Survey(NamedTuple):
+class NodeSummary(NamedTuple):
     """The numbers and flags of one node's GPUs, whatever its source says."""
 
     rank: int
@@ -148,7 +148,7 @@ def clock_flag(node: Node) -> Span | None:
     return Span(f"CLOCK {duration(abs(skew))} {'ahead' if skew > 0 else 'behind'}", "warn")
 
 
-def survey(node: Node, now: Instant) -> Survey:
+def survey(node: Node, now: Instant) -> NodeSummary:
     """Look over one node's GPUs and what its probe cannot do."""
     tally = _Tally()
     for gpu in node.gpus:
@@ -163,7 +163,7 @@ def survey(node: Node, now: Instant) -> Survey:
         flags += told
         rank = min(rank, FAULTY)
     has_none = without_driver(node) and node.host_at is not None and "gpu" not in node.troubles
-    return Survey(
+    return NodeSummary(
         rank=rank,
         flags=tuple(flags),
         hottest_c=max(tally.degrees, default=None),

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from tests.lab.sshd import until
 from tests.trainmon.actions.cluster import ANA, DONE, RUN, RUNNING, SPEC, ask, only, planned, state
 from trainmon.actions.execution import run as perform_deed
-from trainmon.actions.execution.executor import Performer
+from trainmon.actions.execution.executor import Executor
 from trainmon.actions.planning import place_of
 from trainmon.lib import CommandFailed, HostUnreachable, SystemClock, TrainmonError
-from trainmon.model import Action, ActionChanged, Drop, Event, JobChanged, Plan, Record, State
+from trainmon.model import Action, ActionChanged, CreateFile, Event, JobChanged, Plan, Record, State
 from trainmon.slurm import commands
-from trainmon.transport.event_loop import Reader
-from trainmon.transport.local import Local
+from trainmon.transport.event_loop import EventLoop
+from trainmon.transport.local import LocalShell
 from trainmon.transport.shell import Completed
 
 JOB = (
@@ -42,7 +42,7 @@ class Host:
     host = "login"
     prompted = False
 
-    def __init__(self, local: Local) -> None:
+    def __init__(self, local: LocalShell) -> None:
         self._local = local
         self.answers: dict[tuple[str, ...], Completed | Callable[[], Completed]] = {
             commands.queue(): Completed(0, b"", b""),
@@ -89,16 +89,16 @@ class Book:
 class World:
     """A performer and all that it holds on to."""
 
-    def __init__(self, local: Local, known: State) -> None:
+    def __init__(self, local: LocalShell, known: State) -> None:
         self.host, self.book, self.state = Host(local), Book(), known
         self.events: list[Event] = []
         self.hurried: list[str] = []
         self.unreachable: TrainmonError | None = None
         self.performer = self.made()
 
-    def made(self, **fields: Any) -> Performer:
+    def made(self, **fields: Any) -> Executor:
         plain = {"ledger": self.book, "hurry": self.hurried.append, "clock": SystemClock(), "actor": ANA}
-        return Performer(self.shell_of, lambda: self.state, self.events.append, **plain | fields)
+        return Executor(self.shell_of, lambda: self.state, self.events.append, **plain | fields)
 
     def shell_of(self, host: str) -> Host:
         if self.unreachable is not None:
@@ -124,17 +124,17 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def local() -> Iterator[Local]:
-    reader = Reader()
+def local() -> Iterator[LocalShell]:
+    reader = EventLoop()
     reader.start()
-    made = Local(reader, host="login")
+    made = LocalShell(reader, host="login")
     yield made
     made.close()
     reader.stop()
 
 
 @pytest.fixture
-def world(local: Local, tmp_path: Path) -> Iterator[World]:
+def world(local: LocalShell, tmp_path: Path) -> Iterator[World]:
     """The cluster of tests.trainmon.actions.cluster, with its files in a folder of the test."""
     (tmp_path / "llm.out").write_text("step 1\nHF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz\x1b[31m\nTraceback: boom\n")
     spec = replace(
@@ -522,7 +522,7 @@ def test_a_plan_that_cannot_be_made_is_a_refusal(world: World) -> None:
     assert world.plan("no such verb").refusals[0].why.startswith("the plan could not be made (KeyError")
 
 
-def test_the_end_of_a_long_log_begins_with_a_whole_line(local: Local, tmp_path: Path) -> None:
+def test_the_end_of_a_long_log_begins_with_a_whole_line(local: LocalShell, tmp_path: Path) -> None:
     log = tmp_path / "-long log.out"
     log.write_text("".join(f"line {number:08d}\n" for number in range(30_000)))
     lines = perform_deed.log_tail(local, str(log)).split("\n")
@@ -540,6 +540,6 @@ def test_a_filesystem_that_hangs_is_unknown(world: World) -> None:
     world.host = Hung(world.host._local)
     record = world.act(action)
     assert (record.status, record.is_open) == ("unknown", True)
-    assert isinstance(action.deed, Drop)
+    assert isinstance(action.deed, CreateFile)
     words = f"login: sh did not end in 10 s: the filesystem of {action.deed.path} may hang"
     assert record.outcome == f"whether it was done is not known: {words}"

@@ -18,10 +18,10 @@ from tests.lab.hung_mount import HungMount
 from tests.lab.sshd import Sshd
 from trainmon.actions.execution import switch_files
 from trainmon.actions.execution.switch_files import Result
-from trainmon.actions.planning import Sight
+from trainmon.actions.planning import FileStat
 from trainmon.lib import CommandFailed
-from trainmon.transport.event_loop import Reader
-from trainmon.transport.local import Local
+from trainmon.transport.event_loop import EventLoop
+from trainmon.transport.local import LocalShell
 from trainmon.transport.shell import Completed, Shell
 from trainmon.transport.ssh.client import Dialer
 
@@ -47,22 +47,22 @@ class Before:
 
 
 @pytest.fixture(scope="module")
-def reader() -> Iterator[Reader]:
-    made = Reader()
+def reader() -> Iterator[EventLoop]:
+    made = EventLoop()
     made.start()
     yield made
     made.stop()
 
 
 @pytest.fixture(scope="module")
-def local(reader: Reader) -> Iterator[Local]:
-    made = Local(reader)
+def local(reader: EventLoop) -> Iterator[LocalShell]:
+    made = LocalShell(reader)
     yield made
     made.close()
 
 
 @pytest.fixture(scope="module")
-def remote(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+def remote(reader: EventLoop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     with Sshd.start(tmp_path_factory.mktemp("sshd")) as sshd:
         dialer = Dialer(reader, config_file=sshd.ssh_config())
         yield dialer.dial("n0")
@@ -78,7 +78,7 @@ def names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-def look(shell: Shell | Before, path: str) -> Sight:
+def look(shell: Shell | Before, path: str) -> FileStat:
     return switch_files.seen(path, shell.run(switch_files.look(path), timeout=10))
 
 
@@ -103,7 +103,7 @@ def come_and_go(shell: Shell, path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NASTY)
-def test_a_nasty_name_is_a_name(local: Local, tmp_path: Path, name: str) -> None:
+def test_a_nasty_name_is_a_name(local: LocalShell, tmp_path: Path, name: str) -> None:
     come_and_go(local, tmp_path / name)
 
 
@@ -112,7 +112,7 @@ def test_a_nasty_name_is_a_name_over_ssh(remote: Shell, tmp_path: Path) -> None:
         come_and_go(remote, tmp_path / name)
 
 
-def test_a_nasty_directory_is_a_directory(local: Local, tmp_path: Path) -> None:
+def test_a_nasty_directory_is_a_directory(local: LocalShell, tmp_path: Path) -> None:
     for name in ("$(id)", "-d", "two\nlines\n"):
         folder = tmp_path / name
         folder.mkdir()
@@ -121,18 +121,18 @@ def test_a_nasty_directory_is_a_directory(local: Local, tmp_path: Path) -> None:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(st.characters(exclude_characters="\0\n", exclude_categories=["Cs"]), max_size=200))
-def test_any_text_arrives_as_it_is(local: Local, tmp_path: Path, text: str) -> None:
+def test_any_text_arrives_as_it_is(local: LocalShell, tmp_path: Path, text: str) -> None:
     path = tmp_path / "kill"
     assert create(local, str(path), text).done
     assert path.read_bytes() == text.encode() + b"\n"
     path.unlink()
 
 
-def test_a_name_that_is_no_utf_8_is_one_too(local: Local, tmp_path: Path) -> None:
+def test_a_name_that_is_no_utf_8_is_one_too(local: LocalShell, tmp_path: Path) -> None:
     come_and_go(local, tmp_path / os.fsdecode(b"\xff\xfe"))
 
 
-def test_the_group_may_remove_it_whatever_the_umask_is(local: Local, tmp_path: Path) -> None:
+def test_the_group_may_remove_it_whatever_the_umask_is(local: LocalShell, tmp_path: Path) -> None:
     path = tmp_path / "kill"
     for mask in ("0077", "0000", "0777"):
         shell = Before(local, ["sh", "-c", f'umask {mask}; exec "$@"', "sh"])
@@ -141,7 +141,7 @@ def test_the_group_may_remove_it_whatever_the_umask_is(local: Local, tmp_path: P
         path.unlink()
 
 
-def test_one_that_is_there_is_left_as_it_is(local: Local, tmp_path: Path) -> None:
+def test_one_that_is_there_is_left_as_it_is(local: LocalShell, tmp_path: Path) -> None:
     path = tmp_path / "kill"
     path.write_text("by ben\n")
     answer = create(local, str(path))
@@ -152,7 +152,7 @@ def test_one_that_is_there_is_left_as_it_is(local: Local, tmp_path: Path) -> Non
     assert names(tmp_path) == ["kill"]
 
 
-def test_a_link_to_nowhere_counts_as_there(local: Local, tmp_path: Path) -> None:
+def test_a_link_to_nowhere_counts_as_there(local: LocalShell, tmp_path: Path) -> None:
     path = tmp_path / "kill"
     path.symlink_to("nowhere")
     assert look(local, str(path)).exists
@@ -160,7 +160,7 @@ def test_a_link_to_nowhere_counts_as_there(local: Local, tmp_path: Path) -> None
     assert names(tmp_path) == ["kill"]
 
 
-def test_of_many_at_once_one_wins_and_its_text_is_whole(local: Local, tmp_path: Path) -> None:
+def test_of_many_at_once_one_wins_and_its_text_is_whole(local: LocalShell, tmp_path: Path) -> None:
     path = tmp_path / "kill"
     answers: list[Result] = []
 
@@ -178,7 +178,7 @@ def test_of_many_at_once_one_wins_and_its_text_is_whole(local: Local, tmp_path: 
     assert names(tmp_path) == ["kill"]
 
 
-def test_another_file_than_the_one_seen_is_left(local: Local, tmp_path: Path) -> None:
+def test_another_file_than_the_one_seen_is_left(local: LocalShell, tmp_path: Path) -> None:
     path = tmp_path / "kill"
     path.write_text("mine\n")
     mark = look(local, str(path)).mark
@@ -190,24 +190,24 @@ def test_another_file_than_the_one_seen_is_left(local: Local, tmp_path: Path) ->
     assert path.exists()
 
 
-def test_one_that_is_gone_is_as_wanted(local: Local, tmp_path: Path) -> None:
+def test_one_that_is_gone_is_as_wanted(local: LocalShell, tmp_path: Path) -> None:
     assert remove(local, str(tmp_path / "kill"), "1 2 3 ana") == Result(True, f"{tmp_path}/kill was gone already")
 
 
-def test_a_missing_directory_is_a_sentence(local: Local, tmp_path: Path) -> None:
+def test_a_missing_directory_is_a_sentence(local: LocalShell, tmp_path: Path) -> None:
     path = f"{tmp_path}/none/kill"
-    assert look(local, path) == Sight(path=path, error="its directory is missing")
+    assert look(local, path) == FileStat(path=path, error="its directory is missing")
     assert create(local, path) == Result(False, f"{path} was not created: its directory is missing")
     assert remove(local, path) == Result(False, f"{path} was not removed: its directory is missing")
 
 
-def test_a_directory_that_is_a_file_is_a_sentence(local: Local, tmp_path: Path) -> None:
+def test_a_directory_that_is_a_file_is_a_sentence(local: LocalShell, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     path = f"{tmp_path}/file/kill"
     assert create(local, path).words == f"{path} was not created: what should be its directory is none"
 
 
-def test_a_switch_that_is_a_directory_is_a_sentence(local: Local, tmp_path: Path) -> None:
+def test_a_switch_that_is_a_directory_is_a_sentence(local: LocalShell, tmp_path: Path) -> None:
     assert create(local, str(tmp_path)).words == f"{tmp_path} was not created: it is a directory"
     assert remove(local, str(tmp_path)).words == f"{tmp_path} was not removed: it is a directory"
     assert names(tmp_path) == []
@@ -220,7 +220,9 @@ def nobody(shell: Shell) -> Shell | Before:
     return Before(shell, ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"])
 
 
-def test_a_directory_that_is_not_ours_is_a_sentence(local: Local, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_directory_that_is_not_ours_is_a_sentence(
+    local: LocalShell, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder = tmp_path_factory.mktemp("closed")
     for parent in (folder, folder.parent, folder.parent.parent):
         parent.chmod(0o755 if parent != folder else 0o555)
@@ -246,7 +248,7 @@ def test_a_directory_that_is_not_ours_is_a_sentence(local: Local, tmp_path_facto
     ],
 )
 def test_a_failing_filesystem_is_a_sentence_and_leaves_nothing(
-    local: Local, tmp_path: Path, library: Path, call: str, number: int, words: str
+    local: LocalShell, tmp_path: Path, library: Path, call: str, number: int, words: str
 ) -> None:
     shell = Before(local, failing_files.prefix(library, tmp_path, call, number))
     path = tmp_path / "kill"
@@ -254,7 +256,7 @@ def test_a_failing_filesystem_is_a_sentence_and_leaves_nothing(
     assert names(tmp_path) == []
 
 
-def test_it_is_created_where_there_are_no_hard_links(local: Local, tmp_path: Path, library: Path) -> None:
+def test_it_is_created_where_there_are_no_hard_links(local: LocalShell, tmp_path: Path, library: Path) -> None:
     shell = Before(local, failing_files.prefix(library, tmp_path, "link", errno.EPERM))
     path = tmp_path / "kill"
     assert create(shell, str(path)).done
@@ -262,7 +264,7 @@ def test_it_is_created_where_there_are_no_hard_links(local: Local, tmp_path: Pat
     assert names(tmp_path) == ["kill"]
 
 
-def test_a_server_that_says_it_exists_of_what_it_has_just_linked_has_done_it(local: Local, tmp_path: Path) -> None:
+def test_a_server_that_says_it_exists_of_what_it_has_just_linked_has_done_it(local: LocalShell, tmp_path: Path) -> None:
     commands, folder = tmp_path / "bin", tmp_path / "nfs"
     commands.mkdir()
     folder.mkdir()
@@ -273,7 +275,7 @@ def test_a_server_that_says_it_exists_of_what_it_has_just_linked_has_done_it(loc
     assert names(folder) == ["kill"]
 
 
-def test_a_file_that_cannot_be_removed_is_a_sentence(local: Local, tmp_path: Path, library: Path) -> None:
+def test_a_file_that_cannot_be_removed_is_a_sentence(local: LocalShell, tmp_path: Path, library: Path) -> None:
     path = tmp_path / "kill"
     path.touch()
     shell = Before(local, failing_files.prefix(library, tmp_path, "unlink", errno.EROFS))
@@ -303,7 +305,7 @@ def test_a_hung_mount_times_out_and_no_switch_appears_when_it_comes_back(tmp_pat
     assert names(mount.folder) == []
 
 
-def test_a_shell_that_does_not_answer_is_an_error(local: Local) -> None:
+def test_a_shell_that_does_not_answer_is_an_error(local: LocalShell) -> None:
     slow = Before(local, ["sh", "-c", "sleep 30", "sh"])
     with pytest.raises(CommandFailed, match="did not end"):
         slow.run(switch_files.look("/tmp"), timeout=0.1)
@@ -315,7 +317,7 @@ def test_the_scripts_are_one_line_each() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "busybox"])
-def test_other_shells_do_the_same(local: Local, tmp_path: Path, shell: str) -> None:
+def test_other_shells_do_the_same(local: LocalShell, tmp_path: Path, shell: str) -> None:
     # sh is dash on Debian, bash on Red Hat, busybox on Alpine.
     prefix = {"bash": ["bash", "--posix"], "busybox": ["busybox", "sh"]}[shell]
     path = str(tmp_path / "kill -x 'y'")

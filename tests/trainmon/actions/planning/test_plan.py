@@ -24,7 +24,7 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
     state,
 )
 from trainmon.actions.planning import plan as actions
-from trainmon.actions.planning.plan import Fresh, Look, Offer
+from trainmon.actions.planning.plan import LookAt, Offer, Readback
 from trainmon.model import SchedulerNode, Switch, Verb
 
 UNARMED = sight(KILL, exists=False)
@@ -33,11 +33,11 @@ HELD = replace(WAITING, priority=0, reason="JobHeldUser")
 
 def test_switches_are_looked_at_where_the_files_are_and_slurm_is_left_in_peace() -> None:
     for verb in ("save", "kill", "unkill", "unsave"):
-        assert actions.looks(ask(verb), state(), fresh()) == (Look("login", "prod", switches=(KILL, SAVE)),)
+        assert actions.looks(ask(verb), state(), fresh()) == (LookAt("login", "prod", switches=(KILL, SAVE)),)
 
 
 def test_a_requeue_reads_the_queue_its_job_and_the_kill_switch() -> None:
-    look = Look("login", "prod", users=(), jobs=(("prod/88_3", "88_3"),), switches=(KILL,))
+    look = LookAt("login", "prod", users=(), jobs=(("prod/88_3", "88_3"),), switches=(KILL,))
     assert actions.looks(ask("requeue"), state(), fresh()) == (look,)
 
 
@@ -60,7 +60,7 @@ def test_a_job_that_only_the_queue_knows_is_read_once_it_is_known() -> None:
 
 def test_a_job_of_the_command_line_is_asked_for_by_its_key() -> None:
     assert actions.looks(ask("cancel", "prod/4711"), state(), fresh()) == (
-        Look("login", "prod", jobs=(("prod/4711", "4711"),)),
+        LookAt("login", "prod", jobs=(("prod/4711", "4711"),)),
     )
     assert actions.looks(ask("cancel", "nowhere/4711"), state(), fresh()) == ()
 
@@ -76,7 +76,7 @@ def test_where_nothing_may_be_done_nothing_is_read() -> None:
 
 def test_what_is_as_it_was_shown_is_done() -> None:
     action = only(planned("requeue"))
-    assert actions.rechecked(action) == Look("login", "prod", jobs=(("prod/88_3", "88_3"),), switches=(KILL,))
+    assert actions.rechecked(action) == LookAt("login", "prod", jobs=(("prod/88_3", "88_3"),), switches=(KILL,))
     assert actions.recheck(action, fresh(RUNNING, switches=sight(KILL, exists=False)), NOW) is None
 
 
@@ -109,7 +109,7 @@ def test_what_is_as_it_was_shown_is_done() -> None:
         ),
     ],
 )
-def test_what_is_no_longer_as_it_was_shown_is_not_done(seen: Fresh, why: str) -> None:
+def test_what_is_no_longer_as_it_was_shown_is_not_done(seen: Readback, why: str) -> None:
     refusal = actions.recheck(only(planned("requeue")), seen, NOW)
     assert refusal is not None
     assert refusal.why == why
@@ -136,7 +136,7 @@ def test_a_job_that_completes_is_still_one_that_runs() -> None:
         (fresh(replace(RUNNING, restarts=1)), "job 88_3 was requeued meanwhile (restart 1)"),
     ],
 )
-def test_a_switch_for_a_job_that_is_over_is_not_left_for_the_next_one(verb: Verb, seen: Fresh, why: str) -> None:
+def test_a_switch_for_a_job_that_is_over_is_not_left_for_the_next_one(verb: Verb, seen: Readback, why: str) -> None:
     refusal = actions.recheck(only(planned(verb)), seen, NOW)
     assert refusal is not None
     assert refusal.why == why
@@ -144,7 +144,7 @@ def test_a_switch_for_a_job_that_is_over_is_not_left_for_the_next_one(verb: Verb
 
 def test_a_switch_file_needs_no_slurm_and_says_what_could_not_be_checked() -> None:
     action, silent = only(planned("kill")), fresh(errors={"prod/88_3": "login: squeue did not answer"})
-    assert actions.rechecked(action) == Look("login", "prod", jobs=(("prod/88_3", "88_3"),))
+    assert actions.rechecked(action) == LookAt("login", "prod", jobs=(("prod/88_3", "88_3"),))
     assert actions.recheck(action, silent, NOW) is None
     assert actions.unchecked(action, silent) == (
         "whether job 88_3 still runs could not be checked: login: squeue did not answer"
@@ -164,7 +164,7 @@ def test_a_list_of_nodes_that_another_has_changed_is_not_written_over() -> None:
 def test_a_node_that_another_has_drained_keeps_its_reason() -> None:
     operator = {"prod": replace(CLUSTER, may_operate=True)}
     drain = planned("exclude", "n1", of=state(clusters=operator)).actions[1]
-    assert actions.rechecked(drain) == Look("login", "prod", nodes=("n1",))
+    assert actions.rechecked(drain) == LookAt("login", "prod", nodes=("n1",))
     node = SchedulerNode(name="n1", cluster="prod", state="MIXED")
     assert actions.recheck(drain, fresh(nodes={"n1": node}), NOW) is None
     theirs = replace(node, flags=("DRAIN",), reason="RMA 4711")
@@ -180,7 +180,7 @@ def test_a_node_that_another_has_drained_keeps_its_reason() -> None:
 
 def test_another_is_not_queued_twice_nor_under_a_kill_switch() -> None:
     action = only(planned("queue"))
-    assert actions.rechecked(action) == Look("login", "prod", users=(), switches=(KILL,))
+    assert actions.rechecked(action) == LookAt("login", "prod", users=(), switches=(KILL,))
     moved = replace(WAITING, id="88_[5-10%1]", tasks="5-10%1")
     started = replace(RUNNING, id="88_4", number=96, tasks="4")
     assert actions.recheck(action, fresh(started, moved, DONE, switches=UNARMED), NOW) is None

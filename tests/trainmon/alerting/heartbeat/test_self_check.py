@@ -8,14 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 from trainmon.alerting.heartbeat.self_check import unwell
-from trainmon.model import Channel, Duty, Source, State
+from trainmon.model import Channel, Leadership, Source, State
 
 NOW = 1_750_000_000.0
 NODE = Source(name="node:n1", kind="node", cluster="prod", health="ok", seen_at=NOW)
 PHONE = Channel(name="phone", type="ntfy", state="ok")
 WELL = State(
     at=NOW, started_at=NOW - 9_000, looked_at=NOW - 1, sources={"node:n1": NODE}, channels={"phone": PHONE},
-    duty=Duty(holder="us"),
+    duty=Leadership(holder="us"),
 )  # fmt: skip
 SILENT = {"node:n1": replace(NODE, health="down", seen_at=NOW - 400)}
 
@@ -32,7 +32,7 @@ def test_a_healthy_loop_is_well() -> None:
         ({"ledger": "the disk is full"}, "the ledger cannot be written: the disk is full"),
         ({"channels": {"phone": replace(PHONE, state="broken")}}, "every channel refuses what it is given"),
         ({"channels": {"phone": replace(PHONE, oldest_at=NOW - 1_000)}}, "a message for phone has waited for 16m"),
-        ({"duty": Duty(holder="other")}, "this program does not tell people: another one does"),
+        ({"duty": Leadership(holder="other")}, "this program does not tell people: another one does"),
     ],
 )
 def test_each_part_of_the_loop_that_fails_is_told(changes: dict[str, Any], why: str) -> None:
@@ -47,7 +47,7 @@ def test_each_part_of_the_loop_that_fails_is_told(changes: dict[str, Any], why: 
         {"sources": SILENT, "woke_at": NOW - 60},
         {"sources": SILENT | {"slurm:prod": replace(NODE, name="slurm:prod")}},
         {"channels": {"phone": replace(PHONE, state="broken"), "mail": replace(PHONE, name="mail")}},
-        {"duty": Duty(), "started_at": NOW - 60},
+        {"duty": Leadership(), "started_at": NOW - 60},
     ],
 )
 def test_what_is_only_beginning_or_has_another_way_is_well(changes: dict[str, Any]) -> None:

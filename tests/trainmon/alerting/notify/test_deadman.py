@@ -11,7 +11,7 @@ import pytest
 from tests.lab.daemons import until
 from tests.lab.receiver import HANG, status
 from tests.lab.webhook_receiver import WebhookReceiver
-from trainmon.alerting.notify.deadman import DeadMan
+from trainmon.alerting.notify.deadman import DeadMansSwitch
 
 UUID = "0f5c2a5e-hunter2"
 
@@ -43,21 +43,21 @@ def receiver() -> Iterator[WebhookReceiver]:
         yield running
 
 
-Make = Callable[..., DeadMan]
+Make = Callable[..., DeadMansSwitch]
 
 
 @pytest.fixture
 def switch(receiver: WebhookReceiver) -> Iterator[Make]:
     """Makes switches, and stops them."""
-    made: list[DeadMan] = []
+    made: list[DeadMansSwitch] = []
 
     def make(
         unwell: Callable[[], str | None] = lambda: None,
         clock: Fast | None = None,
         is_leader: Callable[[], bool] = lambda: True,
-    ) -> DeadMan:
+    ) -> DeadMansSwitch:
         own = {"look": 0.02, "timeout": 5, "pause": 0.02}
-        made.append(DeadMan(f"{receiver.url}/{UUID}", unwell, clock or Fast(), is_leader=is_leader, **own))
+        made.append(DeadMansSwitch(f"{receiver.url}/{UUID}", unwell, clock or Fast(), is_leader=is_leader, **own))
         made[-1].start()
         return made[-1]
 
@@ -174,7 +174,7 @@ def test_an_address_that_is_refused_is_said_without_naming_it(
 
 
 def test_its_last_words_go_out_before_it_ends(receiver: WebhookReceiver) -> None:
-    one = DeadMan(f"{receiver.url}/{UUID}", lambda: None, Slow(), look=60)
+    one = DeadMansSwitch(f"{receiver.url}/{UUID}", lambda: None, Slow(), look=60)
     one.start()
     one.log("stopped by SIGTERM")
     one.stop()

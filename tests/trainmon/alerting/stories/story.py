@@ -17,7 +17,7 @@ from typing import Any, Self, cast
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.alerting.manager import Alerting
+from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.pipeline import HeartbeatSpec, Routing
 from trainmon.alerting.rules import Rule
 from trainmon.engine.engine import Engine
@@ -25,14 +25,14 @@ from trainmon.lib import Instant, Seconds
 from trainmon.model import (
     Alert,
     AlertChanges,
+    AlertRequest,
+    AlertRequested,
     AlertsRecalled,
-    Duty,
-    DutyChanged,
     Event,
     Finding,
+    Leadership,
+    LeadershipChanged,
     Notice,
-    Order,
-    Ordered,
     Recalled,
     Route,
     Severity,
@@ -168,7 +168,7 @@ class Story:
 
     def _start(self, recalled: Recalled | None) -> None:
         self._tokens = 0
-        self.alerting = Alerting(
+        self.alerting = AlertManager(
             self.rules,
             self.routing,
             self.kept,
@@ -179,7 +179,7 @@ class Story:
             token=self._token,
         )
         self.engine = Engine(self.clock, alerting=self.alerting)
-        self._pending += [DutyChanged(Duty(holder="us")), AlertsRecalled(recalled or Recalled())]
+        self._pending += [LeadershipChanged(Leadership(holder="us")), AlertsRecalled(recalled or Recalled())]
         self._tick()
 
     def _token(self) -> str:
@@ -266,8 +266,8 @@ class Story:
         return self
 
     def order(self, verb: str, alert: str | None = None, *, number: int | None = None, **more: Any) -> Self:
-        order = Order(verb=verb, at=self.clock.wall, by=more.pop("by", "ann"), alert=alert, **more)  # type: ignore[arg-type]
-        return self.hear(Ordered(order, number))
+        order = AlertRequest(verb=verb, at=self.clock.wall, by=more.pop("by", "ann"), alert=alert, **more)  # type: ignore[arg-type]
+        return self.hear(AlertRequested(order, number))
 
     def mute(self, seconds: Seconds, *, id: str = "m1", **parts: Any) -> Self:  # noqa: A002 — as in the Silence
         until = self.clock.wall + seconds

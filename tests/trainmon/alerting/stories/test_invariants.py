@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.trainmon.alerting.stories.story import Story, mail, phone, rule
 from trainmon.alerting.pipeline import unheard
-from trainmon.model import Alert, AlertsRecalled, Duty, DutyChanged
+from trainmon.model import Alert, AlertsRecalled, Leadership, LeadershipChanged
 
 NODES = ("node:gpu-001", "node:gpu-002")
 RULES = ("gpu-hot", "node-unreachable", "run-dead", "restarted")
@@ -60,8 +60,8 @@ def change_hands(seconds: float) -> Deed:
     """Another program tells people for a while, and goes."""
 
     def do(story: Story) -> None:
-        story.hear(DutyChanged(Duty(holder="other"))).at(story.elapsed + seconds)
-        story.hear(DutyChanged(Duty(holder="us")), AlertsRecalled(story.kept.recalled()))
+        story.hear(LeadershipChanged(Leadership(holder="other"))).at(story.elapsed + seconds)
+        story.hear(LeadershipChanged(Leadership(holder="us")), AlertsRecalled(story.kept.recalled()))
 
     return do
 

@@ -22,8 +22,8 @@ from trainmon.model import (
     AlertsRecalled,
     Channel,
     ChannelsChanged,
-    Duty,
-    DutyChanged,
+    Leadership,
+    LeadershipChanged,
     LedgerTrouble,
     Recalled,
     Route,
@@ -243,8 +243,8 @@ def test_a_finding_since_no_time_at_all_is_found_since_now() -> None:
 
 def test_a_look_that_fails_forgets_nothing_that_it_was_told() -> None:
     with Story(rule("run-dead")) as story:
-        story.hear(DutyChanged(Duty(holder="other"))).at(10)
-        story.hear(DutyChanged(Duty(holder="us")), AlertsRecalled(Recalled()))
+        story.hear(LeadershipChanged(Leadership(holder="other"))).at(10)
+        story.hear(LeadershipChanged(Leadership(holder="us")), AlertsRecalled(Recalled()))
         story.wrong("run-dead", "run:llm", "loud").at(12)  # type: ignore[arg-type]
         assert story.state.duty.holder == "us"
         story.wrong("run-dead", "run:llm").at(14).expect("fire", "run:llm")

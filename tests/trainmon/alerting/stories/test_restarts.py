@@ -8,7 +8,7 @@ import pytest
 from tests.trainmon.alerting.stories.story import BEGIN, Story, mail, rule
 from trainmon.alerting.pipeline import HeartbeatSpec
 from trainmon.alerting.rules import ClockJumped
-from trainmon.model import Alert, AlertsTold, Delivery, Duty, DutyChanged, SourceChanged, SourceGone
+from trainmon.model import Alert, AlertsReported, Delivery, Leadership, LeadershipChanged, SourceChanged, SourceGone
 
 HOUR = 3_600.0
 HOT, RUN = "gpu:gpu-001/3", "run:llm"
@@ -180,8 +180,8 @@ def test_while_another_program_tells_people_we_tell_nobody_and_show_what_it_says
             since=BEGIN, found_at=BEGIN, fired_at=BEGIN,
             delivery=(Delivery(channel="phone", kind="fire", state="sent", at=BEGIN),),
         )  # fmt: skip
-        story.at(10).hear(DutyChanged(Duty(holder="daemon", where="bastion")))
-        story.hear(AlertsTold((told,), (), (), BEGIN + 10)).wrong("run-dead", RUN).at(100)
+        story.at(10).hear(LeadershipChanged(Leadership(holder="daemon", where="bastion")))
+        story.hear(AlertsReported((told,), (), (), BEGIN + 10)).wrong("run-dead", RUN).at(100)
         assert set(story.state.alerts) == {"abcdefgh"}
 
 
@@ -192,24 +192,24 @@ def test_when_the_daemon_is_gone_we_go_on_and_do_not_tell_again_what_it_told() -
             since=BEGIN, found_at=BEGIN, fired_at=BEGIN, sources=("node:gpu-001",),
             delivery=(Delivery(channel="phone", kind="fire", state="sent", at=BEGIN),),
         )  # fmt: skip
-        story.at(10).hear(DutyChanged(Duty(holder="daemon", where="bastion")))
-        story.hear(AlertsTold((told,), (), (), BEGIN + 10)).at(20)
-        story.wrong("run-dead", RUN).hear(DutyChanged(Duty(holder="us"))).at(120)
+        story.at(10).hear(LeadershipChanged(Leadership(holder="daemon", where="bastion")))
+        story.hear(AlertsReported((told,), (), (), BEGIN + 10)).at(20)
+        story.wrong("run-dead", RUN).hear(LeadershipChanged(Leadership(holder="us"))).at(120)
         assert story.alert("run-dead").id == "abcdefgh"
         story.expect_nothing_else().wrong("disk-full", "disk:login1:/fsx").at(130).expect("fire", "disk:login1:/fsx")
 
 
 def test_with_nobody_on_duty_alerts_are_judged_and_shown_and_told_when_somebody_is() -> None:
     with Story(rule("run-dead")) as story:
-        story.hear(DutyChanged(Duty(holder="nobody"))).at(5).wrong("run-dead", RUN).at(60)
+        story.hear(LeadershipChanged(Leadership(holder="nobody"))).at(5).wrong("run-dead", RUN).at(60)
         assert story.alert("run-dead").phase == "firing"
-        story.expect_nothing_else().hear(DutyChanged(Duty(holder="us"))).at(80).expect("fire", RUN)
+        story.expect_nothing_else().hear(LeadershipChanged(Leadership(holder="us"))).at(80).expect("fire", RUN)
 
 
 def test_a_ledger_that_does_not_say_what_was_told_is_waited_for_ten_seconds_and_no_longer() -> None:
     with Story(rule("run-dead")) as story:
-        story.hear(DutyChanged(Duty(holder="other"))).at(5).wrong("run-dead", RUN)
-        story.hear(DutyChanged(Duty(holder="us"))).at(14).expect_nothing_else().at(17).expect("fire", RUN)
+        story.hear(LeadershipChanged(Leadership(holder="other"))).at(5).wrong("run-dead", RUN)
+        story.hear(LeadershipChanged(Leadership(holder="us"))).at(14).expect_nothing_else().at(17).expect("fire", RUN)
 
 
 def test_what_was_over_days_ago_and_is_so_again_since_the_same_time_is_another_episode_with_another_key() -> None:

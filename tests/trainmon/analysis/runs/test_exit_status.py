@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from trainmon.analysis.runs.context import Scene
+from trainmon.analysis.runs.context import RunContext
 from trainmon.analysis.runs.status import judge
 from trainmon.model import (
     Action,
@@ -47,8 +47,8 @@ def ended(state: str = "FAILED", **changes: Any) -> Job:
     return job(**{"state": state, "ends_at": NOW - 720, "exit_code": "1:0"} | changes)
 
 
-def seen(*jobs: Job, **more: Any) -> Scene:
-    return Scene(**{"sources": SLURM, "jobs": {job.key: job for job in jobs}} | more)
+def seen(*jobs: Job, **more: Any) -> RunContext:
+    return RunContext(**{"sources": SLURM, "jobs": {job.key: job for job in jobs}} | more)
 
 
 LAST = replace(PROGRESS, at=NOW - 730)
@@ -200,10 +200,10 @@ def test_empty_gpus_and_no_step_are_dead_where_no_scheduler_is_asked() -> None:
     nodes = {"n1": Node(name="n1", cluster="prod", gpus=gpus)}
     sources = {"node:n1": Source(name="node:n1", kind="node", cluster="prod", health="ok", seen_at=NOW)}
     silent = run(progress=replace(PROGRESS, at=NOW - 3600))
-    assert judge(silent, Scene(nodes, sources), NOW).verdict == "dead"
+    assert judge(silent, RunContext(nodes, sources), NOW).verdict == "dead"
     held = replace(gpus[0], processes=(Process(pid=7),))
     busy = {"n1": replace(nodes["n1"], gpus=(held, *gpus[1:]))}
-    assert judge(silent, Scene(busy, sources), NOW).verdict == "data-stall"
+    assert judge(silent, RunContext(busy, sources), NOW).verdict == "data-stall"
 
 
 def test_iterations_that_are_all_skipped_are_diverged() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from trainmon.analysis.runs.context import Scene
+from trainmon.analysis.runs.context import RunContext
 from trainmon.analysis.runs.status import judge
 from trainmon.model import Action, Execute, Gpu, Job, Log, Node, Process, Progress, Record, Run, RunSpec, Source, Switch
 
@@ -58,7 +58,7 @@ EMPTY = gpus(0, 90, memory_used_mib=4)
 
 def judged(a_run: Run, *jobs: Job, slurm: Source | None = SLURM, **more: Any) -> tuple[str, str]:
     sources = {} if slurm is None else {"slurm:prod": slurm}
-    verdict, why = judge(a_run, Scene(**{"sources": sources, "jobs": {one.key: one for one in jobs}} | more), NOW)
+    verdict, why = judge(a_run, RunContext(**{"sources": sources, "jobs": {one.key: one for one in jobs}} | more), NOW)
     return verdict, why
 
 

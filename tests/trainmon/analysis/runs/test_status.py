@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from trainmon.analysis.runs.context import Scene
+from trainmon.analysis.runs.context import RunContext
 from trainmon.analysis.runs.status import judge
 from trainmon.lib import duration
 from trainmon.model import Gpu, Log, Node, Progress, Run, RunSpec, Source, Switch
@@ -32,80 +32,80 @@ def silent(minutes: float) -> Run:
 
 
 def test_steps_that_come_are_healthy() -> None:
-    assert judge(run(), Scene(), NOW) == ("healthy", "step 12,880 6s ago, usually every 4.1s")
+    assert judge(run(), RunContext(), NOW) == ("healthy", "step 12,880 6s ago, usually every 4.1s")
 
 
 def test_a_pause_shorter_than_the_floor_is_healthy() -> None:
-    assert judge(silent(14), Scene(), NOW).verdict == "healthy"
+    assert judge(silent(14), RunContext(), NOW).verdict == "healthy"
 
 
 def test_no_step_for_longer_is_stalled_and_says_the_usual_pace() -> None:
-    verdict, why = judge(silent(16), Scene(), NOW)
+    verdict, why = judge(silent(16), RunContext(), NOW)
     assert verdict == "stalled"
     assert why == "no step for 16m (usually every 4.1s), the last was step 12,880"
 
 
 def test_a_slow_run_is_given_ten_of_its_own_steps() -> None:
     slow = run(progress=replace(PROGRESS, at=NOW - 3000, cadence_s=400))
-    assert judge(slow, Scene(), NOW).verdict == "healthy"
+    assert judge(slow, RunContext(), NOW).verdict == "healthy"
 
 
 def test_gpus_that_spin_without_power_are_a_hang() -> None:
-    verdict, why = judge(silent(60), Scene(node(100, 140), {}), NOW)
+    verdict, why = judge(silent(60), RunContext(node(100, 140), {}), NOW)
     assert verdict == "hung"
     assert "spin at 100 % with 20 % of their power" in why
 
 
 def test_idle_gpus_are_a_data_stall() -> None:
-    assert judge(silent(60), Scene(node(0, 90), {}), NOW).verdict == "data-stall"
+    assert judge(silent(60), RunContext(node(0, 90), {}), NOW).verdict == "data-stall"
 
 
 def test_busy_gpus_with_power_are_only_stalled() -> None:
-    assert judge(silent(60), Scene(node(99, 650), {}), NOW).verdict == "stalled"
+    assert judge(silent(60), RunContext(node(99, 650), {}), NOW).verdict == "stalled"
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_is_diverged(loss: float) -> None:
-    assert judge(run(progress=replace(PROGRESS, loss=loss)), Scene(), NOW).verdict == "diverged"
+    assert judge(run(progress=replace(PROGRESS, loss=loss)), RunContext(), NOW).verdict == "diverged"
 
 
 def test_the_target_reached_is_finished_even_when_silent() -> None:
     done = run(progress=replace(PROGRESS, step=20_000, at=NOW - 9000))
-    assert judge(done, Scene(), NOW) == ("finished", "reached step 20,000 of 20,000")
+    assert judge(done, RunContext(), NOW) == ("finished", "reached step 20,000 of 20,000")
 
 
 def test_a_silent_run_under_a_kill_switch_was_stopped_and_says_by_whom() -> None:
     armed = replace(silent(60), kill=Switch(path="/k", exists=True, armed_at=NOW - 3600, by="ann"))
-    assert judge(armed, Scene(), NOW) == ("stopped", "the kill switch is armed since 60m by ann; last step 12,880")
+    assert judge(armed, RunContext(), NOW) == ("stopped", "the kill switch is armed since 60m by ann; last step 12,880")
 
 
 def test_a_run_that_says_it_evaluates_or_saves_is_given_time_for_it() -> None:
     doing = replace(PROGRESS, at=NOW - 1000, doing="eval", doing_at=NOW - 600)
-    assert judge(run(progress=doing), Scene(), NOW) == ("evaluating", "evaluating for 10m after step 12,880")
+    assert judge(run(progress=doing), RunContext(), NOW) == ("evaluating", "evaluating for 10m after step 12,880")
     saving = replace(doing, doing="save")
-    assert judge(run(progress=saving), Scene(), NOW).verdict == "saving"
-    assert judge(run(progress=replace(saving, doing_at=NOW - 901)), Scene(), NOW).verdict == "stalled"
+    assert judge(run(progress=saving), RunContext(), NOW).verdict == "saving"
+    assert judge(run(progress=replace(saving, doing_at=NOW - 901)), RunContext(), NOW).verdict == "stalled"
 
 
 def test_an_epoch_that_grows_is_progress_where_no_step_is_printed() -> None:
     epochs = Progress(epoch=0.61, loss=0.5, at=NOW - 6)
-    assert judge(run(progress=epochs), Scene(), NOW) == ("healthy", "epoch 0.61 6s ago")
+    assert judge(run(progress=epochs), RunContext(), NOW) == ("healthy", "epoch 0.61 6s ago")
 
 
 def test_what_cannot_be_seen_is_unknown_and_never_dead() -> None:
     down = {"node:login": Source(name="node:login", kind="node", cluster="prod", health="down", seen_at=NOW - 42)}
-    assert judge(silent(60), Scene({}, down), NOW) == (
+    assert judge(silent(60), RunContext({}, down), NOW) == (
         "unknown",
         "login, where its log is read, has not answered for 42s",
     )
-    assert judge(Run(spec=SPEC), Scene(), NOW).verdict == "unknown"
-    assert judge(Run(spec=replace(SPEC, log=None)), Scene(), NOW).why == "no log is configured for it"
-    assert judge(run(error="no such file"), Scene(), NOW) == ("unknown", "no such file")
+    assert judge(Run(spec=SPEC), RunContext(), NOW).verdict == "unknown"
+    assert judge(Run(spec=replace(SPEC, log=None)), RunContext(), NOW).why == "no log is configured for it"
+    assert judge(run(error="no such file"), RunContext(), NOW) == ("unknown", "no such file")
 
 
 def test_a_growing_log_without_a_step_is_starting_and_a_quiet_one_idle() -> None:
-    assert judge(run(progress=Progress()), Scene(), NOW).verdict == "starting"
-    assert judge(run(progress=Progress(), at=NOW - 3600), Scene(), NOW).verdict == "idle"
+    assert judge(run(progress=Progress()), RunContext(), NOW).verdict == "starting"
+    assert judge(run(progress=Progress(), at=NOW - 3600), RunContext(), NOW).verdict == "idle"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tests.trainmon.analysis.runs.wandb_runs import (
     wrun,
 )
 from tests.trainmon.ledger.records import record
-from trainmon.analysis.runs.context import Scene
+from trainmon.analysis.runs.context import RunContext
 from trainmon.analysis.runs.status import judge
 from trainmon.analysis.runs.wandb_evidence import stopped_by
 from trainmon.model import Log, Progress, Run, Switch
@@ -138,13 +138,13 @@ def test_a_run_that_we_were_asked_to_end_was_stopped_and_says_by_whom() -> None:
 
 
 def test_a_network_failure_of_ours_is_unknown_and_never_a_crash() -> None:
-    scene = Scene({}, {"wandb:llm": source("down", 1200)})
+    scene = RunContext({}, {"wandb:llm": source("down", 1200)})
     for wandb in (told(wrun(), at=NOW - 1200), told(wrun("crashed", NOW - 3000)), None):
         assert judge(bare(wandb), scene, NOW) == (
             "unknown",
             "no log is configured for it; W&B has not answered for 20m",
         )
-    assert judge(bare(None), Scene(), NOW).why == "no log is configured for it; W&B has not answered yet"
+    assert judge(bare(None), RunContext(), NOW).why == "no log is configured for it; W&B has not answered yet"
 
 
 def test_a_project_without_a_matching_run_is_unknown_and_says_what_was_looked_for() -> None:
@@ -159,7 +159,7 @@ def test_a_console_log_is_read_from_w_and_b_and_blind_with_it() -> None:
     steps = Progress(step=12_880, at=NOW - 6, format="megatron")
     run = Run(spec=console, progress=steps, log=Log(host="wandb", at=NOW - 6), wandb=told(wrun()))
     assert judge(run, heard(), NOW) == ("healthy", "step 12,880 6s ago")
-    down = Scene({}, {"wandb:llm": source("down", 1200)})
+    down = RunContext({}, {"wandb:llm": source("down", 1200)})
     assert judge(run, down, NOW) == (
         "unknown",
         "W&B, where its log is read, has not answered for 20m",

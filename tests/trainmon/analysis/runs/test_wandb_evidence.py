@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.analysis.runs.wandb_runs import BUSY, NOW, SPEC, SPINS, heard, logged, source, told, with_job, wrun
-from trainmon.analysis.runs.context import Scene
+from trainmon.analysis.runs.context import RunContext
 from trainmon.analysis.runs.status import judge
 from trainmon.model import Switch
 
@@ -100,7 +100,7 @@ def test_a_hang_with_a_heartbeat_says_so() -> None:
 def test_while_w_and_b_does_not_answer_us_the_verdict_is_as_without_it() -> None:
     crashed = logged(told(wrun("crashed", NOW - 400)), quiet=400)
     for health in ("late", "down"):
-        deaf = Scene({}, {"wandb:llm": source(health, 1200)})
+        deaf = RunContext({}, {"wandb:llm": source(health, 1200)})
         assert judge(crashed, deaf, NOW) == judge(replace(crashed, wandb=None), deaf, NOW)
 
 
@@ -129,7 +129,7 @@ def test_steps_that_are_w_and_bs_because_the_log_shows_none_are_said_to_be() -> 
 
 def test_steps_that_only_w_and_b_counts_do_not_stall_when_our_network_fails() -> None:
     run = logged(told(wrun()), quiet=1800, format="wandb")
-    verdict, why = judge(run, Scene({}, {"wandb:llm": source("down", 1790)}), NOW)
+    verdict, why = judge(run, RunContext({}, {"wandb:llm": source("down", 1790)}), NOW)
     assert (verdict, why) == (
         "unknown",
         "W&B has not answered for 30m, and no log of it shows a step; the last was step 12,880",

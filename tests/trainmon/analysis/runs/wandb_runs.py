@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainmon.analysis.runs.context import Scene
+from trainmon.analysis.runs.context import RunContext
 from trainmon.analysis.wandb import read
 from trainmon.model import Gpu, Job, Log, Node, Progress, Run, RunSpec, Source, Wandb, WandbRun, WandbSpec
 
@@ -46,11 +46,11 @@ def source(health: Any = "ok", ago: float = 5) -> Source:
     return Source(name="wandb:llm", kind="wandb", cluster="prod", health=health, period=60, seen_at=NOW - ago)
 
 
-def heard(nodes: Mapping[str, Node] | None = None) -> Scene:
-    return Scene(nodes or {}, {"wandb:llm": source()})
+def heard(nodes: Mapping[str, Node] | None = None) -> RunContext:
+    return RunContext(nodes or {}, {"wandb:llm": source()})
 
 
-def with_job(state: str = "RUNNING", started: float = NOW - 60, **more: Any) -> Scene:
+def with_job(state: str = "RUNNING", started: float = NOW - 60, **more: Any) -> RunContext:
     job = Job(cluster="prod", id="88", number=88, name="llm", state=state, started_at=started, **more)
     slurm = Source(name="slurm:prod", kind="slurm", cluster="prod", health="ok", seen_at=NOW)
-    return Scene({}, {"wandb:llm": source(), "slurm:prod": slurm}, {"prod/88": job})
+    return RunContext({}, {"wandb:llm": source(), "slurm:prod": slurm}, {"prod/88": job})

@@ -14,7 +14,7 @@ from tests.trainmon.ledger.records import action, record
 from trainmon.cli.act.follow import Seen
 from trainmon.cli.act.format import in_commands, lines
 from trainmon.cli.act.run import Options, carry_out
-from trainmon.model import Ask, Drop, Execute, Mark, Plan, Refusal, Source
+from trainmon.model import Ask, CreateFile, Execute, Mark, Plan, Refusal, Source
 
 ASK = Ask(verb="requeue", subjects=("video-2b",), asked_at=1000.0)
 REFUSED = Refusal(subject="sweep", why="its kill switch is armed", hint="take it back first: U")
@@ -53,7 +53,7 @@ def test_a_plan_reads_as_a_person_needs_it() -> None:
 
 
 def test_a_plan_shows_the_line_of_a_switch_and_a_login_shell() -> None:
-    drop = action(deed=Drop("/fsx/kill", "trainmon-tui kill by ana\x1b[2J"), title="Kill")
+    drop = action(deed=CreateFile("/fsx/kill", "trainmon-tui kill by ana\x1b[2J"), title="Kill")
     submit = action("a2", deed=Execute(("sbatch", "x"), login_shell=True), title="Queue")
     assert list(lines(Plan(ask=ASK, actions=(drop, submit)))) == [
         "Kill",

@@ -15,12 +15,12 @@ from trainmon.cli.alerts.mute import unknown
 from trainmon.cli.alerts.requests import named
 from trainmon.cli.alerts.status import LATELY, LATELY_BY_CRON, code, lines, told
 from trainmon.engine.snapshot_alerts import read_status
-from trainmon.ledger.lease import DutyNote, DutyNow, Holder, SourceNote
+from trainmon.ledger.lease import Holder, LeaderNote, LeaderNow, SourceNote
 from trainmon.ledger.reader import AlertsNow
 from trainmon.model import Alert, Channel, Recalled
 
 NOW = 1_900_000_000.0
-NOTE = DutyNote(
+NOTE = LeaderNote(
     holder=Holder(pid=4711, host="bastion"), program="alerts-only", started_at=NOW - 3_600, last_tick_at=NOW - 3,
     written_at=NOW - 3, sources=(SourceNote(name="node:n0", kind="node", health="down", error="no route"),),
 )  # fmt: skip
@@ -35,7 +35,7 @@ PENDING = replace(LOST, phase="pending")
 def known(*alerts: Alert, held: bool = True, program: str = "alerts-only", age: float = 3.0) -> AlertsNow:
     note = replace(NOTE, program=program, last_tick_at=NOW - age)
     return AlertsNow(
-        recalled=Recalled(alerts=alerts), duty=DutyNow(note=note, is_held=held),
+        recalled=Recalled(alerts=alerts), duty=LeaderNow(note=note, is_held=held),
         channels=(Channel(name="phone", type="ntfy", target="ntfy.sh/***", state="ok", sent_at=NOW - 5),),
     )  # fmt: skip
 
@@ -81,13 +81,13 @@ def test_a_watch_that_writes_nothing_down_is_not_called_nobody() -> None:
 
 def test_a_source_that_was_not_heard_yet_is_not_called_silent() -> None:
     note = replace(NOTE, sources=(SourceNote(name="node:n0", kind="node", health="late"),))
-    text = "\n".join(lines(AlertsNow(duty=DutyNow(note=note, is_held=True)), NOW))
+    text = "\n".join(lines(AlertsNow(duty=LeaderNow(note=note, is_held=True)), NOW))
     assert "sources: 0 of 1 answer; node:n0 late: has not answered yet" in text
 
 
 def test_what_is_muted_and_not_there_may_be_a_slip_of_the_pen() -> None:
     note = replace(NOTE, sources=(SourceNote(name="node:gpu-1", kind="node", health="ok"),))
-    present = AlertsNow(recalled=Recalled(alerts=(LOST,)), duty=DutyNow(note=note, is_held=True))
+    present = AlertsNow(recalled=Recalled(alerts=(LOST,)), duty=LeaderNow(note=note, is_held=True))
     assert list(unknown(present, "gpu:n0/2", "gpu-11")) == [
         'no open alert is about "gpu:n0/2" now; did you mean "gpu:n0/1"?',
         'no node "gpu-11" is watched now; did you mean "gpu-1"?',

@@ -17,7 +17,7 @@ import pytest
 from tests.end_to_end.product import QUICK
 from tests.lab.sshd import Sshd, until
 from trainmon.lib import CommandFailed, HostUnreachable, TrainmonError
-from trainmon.transport.event_loop import Reader
+from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.ssh.client import Dialer, SshShell
 
 NASTY = ("a'; echo foo", "$(id)", "two\nlines", "-rf", "", "`id`", '"', "*", "ü")
@@ -49,15 +49,15 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 
 
 @pytest.fixture
-def reader() -> Iterator[Reader]:
-    running = Reader()
+def reader() -> Iterator[EventLoop]:
+    running = EventLoop()
     running.start()
     yield running
     running.stop()
 
 
 @pytest.fixture
-def dialer(sshd: Sshd, reader: Reader) -> Iterator[Dialer]:
+def dialer(sshd: Sshd, reader: EventLoop) -> Iterator[Dialer]:
     made = Dialer(reader, config_file=sshd.ssh_config(16))
     yield made
     made.close()
@@ -118,7 +118,7 @@ def test_a_closed_stream_ends_its_command(shell: SshShell) -> None:
     assert (heard.out, heard.ends) == (b"here\nhello\nbye\n", [(0, None)])
 
 
-def test_a_re_key_in_the_middle_loses_and_mixes_nothing(tmp_path: Path, reader: Reader) -> None:
+def test_a_re_key_in_the_middle_loses_and_mixes_nothing(tmp_path: Path, reader: EventLoop) -> None:
     sent = bytes(range(256)) * 20_000
     with Sshd.start(tmp_path / "rekey", RekeyLimit="300K") as strict:
         dialer = Dialer(reader, config_file=strict.ssh_config())
@@ -141,7 +141,7 @@ def test_an_unread_complaint_costs_no_cpu(shell: SshShell) -> None:
 # ---- the ways there --------------------------------------------------------------------------------------------------
 
 
-def test_include_and_match_are_honoured(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+def test_include_and_match_are_honoured(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
     included = tmp_path / "included"
     included.write_text(f"Match host found-by-match\n  HostName {sshd.address(3)}\n")
     config = sshd.ssh_config(1, extra=f"Include {included}", path=tmp_path / "config")
@@ -153,7 +153,7 @@ def test_include_and_match_are_honoured(sshd: Sshd, reader: Reader, tmp_path: Pa
     assert done.stdout.split()[2].decode() == sshd.address(3)
 
 
-def test_two_hops_are_shared_and_given_back(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+def test_two_hops_are_shared_and_given_back(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
     extra = f"Host n2 n3\n  ProxyJump {sshd.user}@n0:{sshd.port},n1"
     dialer = Dialer(reader, config_file=sshd.ssh_config(4, extra=extra, path=tmp_path / "config"))
     accepted = sshd.log.read_text().count("Accepted publickey")
@@ -171,7 +171,7 @@ def test_two_hops_are_shared_and_given_back(sshd: Sshd, reader: Reader, tmp_path
         dialer.close()
 
 
-def test_a_dead_jump_host_is_named_by_the_hosts_behind_it(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+def test_a_dead_jump_host_is_named_by_the_hosts_behind_it(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
     dialer = Dialer(reader, config_file=sshd.ssh_config(2, extra="Host n1\n  ProxyJump n0", path=tmp_path / "config"))
     heard = Heard()
     try:
@@ -183,14 +183,14 @@ def test_a_dead_jump_host_is_named_by_the_hosts_behind_it(sshd: Sshd, reader: Re
     assert str(heard.ends[0][1]) == "n1: n0: the connection was closed by the other side (its jump host)"
 
 
-def test_jumping_in_a_circle_is_refused(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+def test_jumping_in_a_circle_is_refused(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
     extra = "Host n0\n  ProxyJump n1\nHost n1\n  ProxyJump n0"
     dialer = Dialer(reader, config_file=sshd.ssh_config(2, extra=extra, path=tmp_path / "config"))
     with pytest.raises(HostUnreachable, match="n0: its ProxyJump"):
         dialer.dial("n0")
 
 
-def test_a_proxy_command_works_and_leaves_nothing(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+def test_a_proxy_command_works_and_leaves_nothing(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
     proxy = f"ssh -F {sshd.ssh_config(2, path=tmp_path / 'inner')} -W %h:%p n1"
     config = sshd.ssh_config(2, extra=f"Host n0\n  ProxyCommand {proxy}", path=tmp_path / "config")
     dialer = Dialer(reader, config_file=config)
@@ -201,7 +201,7 @@ def test_a_proxy_command_works_and_leaves_nothing(sshd: Sshd, reader: Reader, tm
     until(lambda: not sshd.sessions(), "the proxy's own connection has ended")
 
 
-def test_a_dying_proxy_ends_the_stream_and_costs_no_cpu(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+def test_a_dying_proxy_ends_the_stream_and_costs_no_cpu(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     inner = sshd.ssh_config(2, path=tmp_path / "inner")
     script = f"sh -c 'echo $$ > {pid_file}; exec ssh -F {inner} -W %h:%p n1'"
@@ -221,7 +221,7 @@ def test_a_dying_proxy_ends_the_stream_and_costs_no_cpu(sshd: Sshd, reader: Read
     assert isinstance(heard.ends[0][1], HostUnreachable)
 
 
-def test_a_proxy_command_that_fails_is_quoted(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+def test_a_proxy_command_that_fails_is_quoted(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
     extra = "Host n0\n  ProxyCommand echo no route >&2; exit 1"
     dialer = Dialer(reader, config_file=sshd.ssh_config(1, extra=extra, path=tmp_path / "config"))
     with pytest.raises(HostUnreachable, match="n0: its ProxyCommand ended"):
@@ -244,7 +244,7 @@ def test_a_killed_connection_ends_its_streams_with_a_sentence(sshd: Sshd, shell:
 
 
 def test_a_half_open_connection_is_noticed_and_closing_it_takes_no_time(
-    sshd: Sshd, reader: Reader, tmp_path: Path
+    sshd: Sshd, reader: EventLoop, tmp_path: Path
 ) -> None:
     extra = "Host n0\n  ServerAliveInterval 1\n  ServerAliveCountMax 2"
     dialer = Dialer(reader, config_file=sshd.ssh_config(1, extra=extra, path=tmp_path / "config"))
@@ -261,7 +261,7 @@ def test_a_half_open_connection_is_noticed_and_closing_it_takes_no_time(
         dialer.close()
 
 
-def test_an_idle_connection_that_answers_is_kept(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+def test_an_idle_connection_that_answers_is_kept(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
     """Also where it may be asked only once: the answer to that is waited for, even on a busy machine."""
     extra = "Host n0\n  ServerAliveInterval 2\n  ServerAliveCountMax 1"
     dialer = Dialer(reader, config_file=sshd.ssh_config(1, extra=extra, path=tmp_path / "config"))
@@ -271,7 +271,7 @@ def test_an_idle_connection_that_answers_is_kept(sshd: Sshd, reader: Reader, tmp
         dialer.close()
 
 
-def test_closing_with_a_hung_host_takes_no_time(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+def test_closing_with_a_hung_host_takes_no_time(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
     dialer = Dialer(reader, config_file=sshd.ssh_config(1, path=tmp_path / "config"))
     stream = dialer.dial("n0").stream(["sleep", "30"], Heard())
     stopped = sshd.sessions()
@@ -289,7 +289,7 @@ def test_closing_with_a_hung_host_takes_no_time(sshd: Sshd, reader: Reader, tmp_
 # ---- no way there ----------------------------------------------------------------------------------------------------
 
 
-def test_a_full_sshd_is_said_in_words(reader: Reader, tmp_path: Path) -> None:
+def test_a_full_sshd_is_said_in_words(reader: EventLoop, tmp_path: Path) -> None:
     with Sshd.start(tmp_path / "full", MaxStartups="1:100:1") as full:
         dialer = Dialer(reader, config_file=full.ssh_config())
         with socket.create_connection((full.address(0), full.port)) as first:
@@ -300,7 +300,7 @@ def test_a_full_sshd_is_said_in_words(reader: Reader, tmp_path: Path) -> None:
     assert "MaxStartups" in raised.value.hint
 
 
-def test_a_connection_with_no_more_sessions_says_so(reader: Reader, tmp_path: Path) -> None:
+def test_a_connection_with_no_more_sessions_says_so(reader: EventLoop, tmp_path: Path) -> None:
     with Sshd.start(tmp_path / "single", MaxSessions="1") as single:
         dialer = Dialer(reader, config_file=single.ssh_config())
         try:
@@ -314,7 +314,7 @@ def test_a_connection_with_no_more_sessions_says_so(reader: Reader, tmp_path: Pa
     assert "MaxSessions" in raised.value.hint
 
 
-def test_no_more_than_at_once_log_in_together(reader: Reader, tmp_path: Path) -> None:
+def test_no_more_than_at_once_log_in_together(reader: EventLoop, tmp_path: Path) -> None:
     with Sshd.start(tmp_path / "narrow", MaxStartups="4:100:4") as narrow:
         dialer = Dialer(reader, at_once=2, config_file=narrow.ssh_config(12))
         try:
@@ -324,7 +324,7 @@ def test_no_more_than_at_once_log_in_together(reader: Reader, tmp_path: Path) ->
             dialer.close()
 
 
-def test_a_closed_port_a_silent_one_and_no_such_host(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+def test_a_closed_port_a_silent_one_and_no_such_host(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         extra = f"Host silent\n  HostName 127.0.0.1\n  Port {port}\nHost shut\n  HostName 127.0.0.1\n  Port 1\n"
@@ -340,7 +340,7 @@ def test_a_closed_port_a_silent_one_and_no_such_host(sshd: Sshd, reader: Reader,
 
 
 def test_paramiko_says_nothing_on_the_terminal(
-    sshd: Sshd, reader: Reader, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    sshd: Sshd, reader: EventLoop, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     dialer = Dialer(reader, timeout=0.3, config_file=sshd.ssh_config(1, extra="Host n0\n  Port 1", path=tmp_path / "c"))
     with pytest.raises(HostUnreachable):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.lab.sshd import Sshd, keygen, program, sign, sign_host
 from trainmon.lib import HostKeyRefused
-from trainmon.transport.event_loop import Reader
+from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.ssh.auth.keys import read_public
 from trainmon.transport.ssh.client import Dialer
 from trainmon.transport.ssh.host_certificates import problem
@@ -118,14 +118,14 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 
 
 @pytest.fixture
-def reader() -> Iterator[Reader]:
-    running = Reader()
+def reader() -> Iterator[EventLoop]:
+    running = EventLoop()
     running.start()
     yield running
     running.stop()
 
 
-def dial(sshd: Sshd, reader: Reader, tmp_path: Path, known: str) -> HostKeyRefused | None:
+def dial(sshd: Sshd, reader: EventLoop, tmp_path: Path, known: str) -> HostKeyRefused | None:
     """Dial n0 with a known_hosts of this text; the refusal, if it was one."""
     file = tmp_path / "known"
     file.write_text(known)
@@ -141,7 +141,7 @@ def dial(sshd: Sshd, reader: Reader, tmp_path: Path, known: str) -> HostKeyRefus
 
 
 def test_an_unknown_host_is_refused_with_its_fingerprint_and_the_command(
-    sshd: Sshd, reader: Reader, tmp_path: Path
+    sshd: Sshd, reader: EventLoop, tmp_path: Path
 ) -> None:
     refused = dial(sshd, reader, tmp_path, "")
     blob = read_public(f"{sshd.host_keys['ed25519']}.pub")
@@ -153,7 +153,7 @@ def test_an_unknown_host_is_refused_with_its_fingerprint_and_the_command(
     assert refused.hint == f"compare the fingerprint with its owner's, then accept it with: {command}"
 
 
-def test_a_changed_host_is_refused_loudly(sshd: Sshd, reader: Reader, tmp_path: Path, theirs: Key) -> None:
+def test_a_changed_host_is_refused_loudly(sshd: Sshd, reader: EventLoop, tmp_path: Path, theirs: Key) -> None:
     name = f"[{sshd.address(0)}]:{sshd.port}"
     refused = dial(sshd, reader, tmp_path, f"{name} {theirs.line}\n")
     assert refused is not None
@@ -162,19 +162,21 @@ def test_a_changed_host_is_refused_loudly(sshd: Sshd, reader: Reader, tmp_path: 
     assert f"ssh-keygen -R '{name}' -f {tmp_path}/known" in refused.hint
 
 
-def test_a_revoked_host_key_is_refused(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+def test_a_revoked_host_key_is_refused(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
     line = sshd.public(sshd.host_keys["ed25519"])
     refused = dial(sshd, reader, tmp_path, f"* {line}\n@revoked * {line}\n")
     assert refused is not None
     assert f"is REVOKED in {tmp_path}/known:2" in refused.message
 
 
-def test_a_host_known_by_another_kind_of_key_is_asked_for_that_kind(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+def test_a_host_known_by_another_kind_of_key_is_asked_for_that_kind(
+    sshd: Sshd, reader: EventLoop, tmp_path: Path
+) -> None:
     assert dial(sshd, reader, tmp_path, f"{sshd.address(0)} {sshd.public(sshd.host_keys['ecdsa'])}\n") is None
 
 
 def test_an_authority_without_a_certificate_does_not_help(
-    sshd: Sshd, reader: Reader, tmp_path: Path, theirs: Key
+    sshd: Sshd, reader: EventLoop, tmp_path: Path, theirs: Key
 ) -> None:
     refused = dial(sshd, reader, tmp_path, f"@cert-authority * {theirs.line}\n")
     assert refused is not None
@@ -182,7 +184,7 @@ def test_an_authority_without_a_certificate_does_not_help(
 
 
 @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
-def test_a_host_certificate_is_honoured(kind: str, reader: Reader, tmp_path: Path) -> None:
+def test_a_host_certificate_is_honoured(kind: str, reader: EventLoop, tmp_path: Path) -> None:
     authority, key = Key(tmp_path / "authority", kind), keygen(tmp_path / "host", kind=kind)
     certificate = sign_host(authority.path, key, "127.0.10.*")
     options = {"HostKey": str(key), "HostCertificate": str(certificate)}

@@ -18,7 +18,7 @@ from urllib3.exceptions import HTTPError, LocationParseError, MaxRetryError, Nam
 from trainmon import __version__
 from trainmon.alerting.notify.base import Broken, Retry
 from trainmon.lib import Clock, Seconds, SystemClock, clean
-from trainmon.lib.deadline import Overdue, Timebox
+from trainmon.lib.deadline import DeadlineRunner, Overdue
 
 logging.getLogger("urllib3").setLevel(logging.CRITICAL + 1)
 """It logs the addresses that it asks, and they are secrets."""
@@ -51,7 +51,7 @@ class Http:
     def __init__(self, name: str, clock: Clock | None = None) -> None:
         self._name = name
         self._clock = clock or SystemClock()
-        self._box: Timebox[Reply] = Timebox(f"http-{name}")
+        self._box: DeadlineRunner[Reply] = DeadlineRunner(f"http-{name}")
 
     def ask(self, method: str, url: str, *, body: bytes = b"", headers: Mapping[str, str], timeout: Seconds) -> Reply:
         """The server's answer, whatever it is. Raises Retry where there is none in time, Broken where none can be."""

@@ -18,7 +18,7 @@ import urllib3
 from trainmon.alerting.notify.channels.http import AGENT, pool_for
 from trainmon.alerting.notify.channels.ntfy import Ntfy
 from trainmon.lib import Clock, Seconds, SystemClock
-from trainmon.model import Event, Order, Ordered
+from trainmon.model import AlertRequest, AlertRequested, Event
 
 log = logging.getLogger(__name__)
 
@@ -200,7 +200,7 @@ class Replies:
             return
         if said.time >= self._memory.last(self._topic)[1]:  # a server that forgot our place tells all once more
             for order in orders(said.message, said.time):
-                self._submit(Ordered(order))
+                self._submit(AlertRequested(order))
         self._memory.remember(self._topic, said.id, max(said.time, self._memory.last(self._topic)[1]))
 
 
@@ -211,12 +211,12 @@ class _Said(msgspec.Struct):
     message: str = ""
 
 
-def orders(said: str, at: float) -> Iterator[Order]:
+def orders(said: str, at: float) -> Iterator[AlertRequest]:
     """The orders in an answer. What is anything else than ours is none: whoever knows the topic may write there."""
     found = ACK.fullmatch(said)
     words = found[1].split() if found else []
     for alert, token in zip(words[::2], words[1::2], strict=True):
-        yield Order(verb="ack", at=at, by="phone", alert=alert, token=token, via="phone")
+        yield AlertRequest(verb="ack", at=at, by="phone", alert=alert, token=token, via="phone")
 
 
 def _hash(topic: str) -> str:

@@ -6,9 +6,9 @@ from collections import deque
 from typing import Any
 
 from trainmon.ledger.alerts import Happening
-from trainmon.ledger.lease import DutyNote
+from trainmon.ledger.lease import LeaderNote
 from trainmon.ledger.outbox import Address, Extra, Mark
-from trainmon.ledger.transaction import Page
+from trainmon.ledger.transaction import Transaction
 from trainmon.lib import Instant
 from trainmon.model import Alert, AlertChanges, Notice, Silence
 
@@ -18,7 +18,7 @@ NOTICES_AT_MOST = 20_000
 MARKS_AT_MOST = 100_000
 
 
-class Draft:
+class Batch:
     """It belongs to whoever has the lock of the books."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Draft:
         self._orders_until: int | None = None
         self._extras: dict[Address, Extra] = {}
         self._marks: dict[Address, Mark] = {}
-        self._duty: DutyNote | None = None
+        self._duty: LeaderNote | None = None
 
     def __bool__(self) -> bool:
         return bool(self._at is not None or self._extras or self._marks or self._duty)
@@ -63,10 +63,10 @@ class Draft:
         self._marks[mark.address] = mark
         _shorten(self._marks, MARKS_AT_MOST)
 
-    def note(self, duty: DutyNote) -> None:
+    def note(self, duty: LeaderNote) -> None:
         self._duty = duty
 
-    def absorb(self, newer: Draft) -> None:
+    def absorb(self, newer: Batch) -> None:
         """What came meanwhile: the newest of each counts."""
         self._at = newer._at if newer._at is not None else self._at
         self._alerts |= newer._alerts
@@ -87,7 +87,7 @@ class Draft:
         named = [(notice.key, channel) for notice in self._notices.values() for channel in notice.channels]
         return [*named, *self._extras]
 
-    def page(self) -> Page:
+    def page(self) -> Transaction:
         """All of it, to be written."""
         changes = None
         if self._at is not None:
@@ -99,7 +99,7 @@ class Draft:
                 orders_until=self._orders_until,
                 memory=dict(self._memory),
             )
-        return Page(
+        return Transaction(
             changes,
             tuple(self._history),
             tuple(self._extras.values()),

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from trainmon.alerting.notify.base import Sender
 from trainmon.alerting.notify.delivery.held import NOT_PASSED_ON
-from trainmon.alerting.notify.delivery.journal import Books
-from trainmon.alerting.notify.delivery.worker import Desk, Ticket
+from trainmon.alerting.notify.delivery.journal import Journal
+from trainmon.alerting.notify.delivery.worker import ChannelWorker, Ticket
 from trainmon.ledger.outbox import Extra, Mark
-from trainmon.model import SEVERITIES, Alert, Channel, Delivered, Letter, Route
+from trainmon.model import SEVERITIES, Alert, Channel, Delivered, Notification, Route
 
 TOLD_AT_MOST = 20_000
 
-MakeDesk = Callable[[Sender, "Desks"], Desk]
+MakeDesk = Callable[[Sender, "Dispatcher"], ChannelWorker]
 
 
-class Desks:
+class Dispatcher:
     """What a desk needs of the office (Clerk), for all of them."""
 
     def __init__(
@@ -39,11 +39,11 @@ class Desks:
         self._lock = threading.Lock()
         self._routes = routes
         self._desks = {sender.health.name: make(sender, self) for sender in senders}
-        self._leaving: list[Desk] = []
+        self._leaving: list[ChannelWorker] = []
         self._told: dict[str, None] = {}
         self.submit = submit
         self.is_leader = is_leader
-        self.books: Books
+        self.books: Journal
         """Where marks and further letters are written down; set once, before the start."""
 
     def start(self) -> None:
@@ -67,9 +67,9 @@ class Desks:
     def are_done(self, names: Sequence[str]) -> bool:
         return all(desk.is_done for name, desk in self._desks.items() if name in names)
 
-    def deliver(self, letters: Iterable[Letter]) -> None:
+    def deliver(self, letters: Iterable[Notification]) -> None:
         """Give letters to their desks; those of a channel that is no longer there to the others."""
-        by_channel: dict[str, list[Letter]] = {}
+        by_channel: dict[str, list[Notification]] = {}
         for letter in letters:
             by_channel.setdefault(letter.channel, []).append(letter)
         for name, waiting in by_channel.items():
@@ -83,7 +83,7 @@ class Desks:
                 Mark(letter.notice.key, name, "dead", now, letter.attempts, now, None, words) for letter in waiting
             )
 
-    def knows(self, letter: Letter) -> bool:
+    def knows(self, letter: Notification) -> bool:
         """Whether a letter was given to its desk before."""
         desk = self._desks.get(letter.channel)
         return desk is not None and desk.knows(letter.notice.key)
@@ -126,7 +126,7 @@ class Desks:
                     because = f"{name} could not deliver it: {desk.health.words or 'it does not answer'}"
                     self.books.add(Extra(letter.notice, other, because) for other in others)
 
-    def _is_needless(self, letter: Letter) -> bool:
+    def _is_needless(self, letter: Notification) -> bool:
         """Whether all that it was meant for have delivered it after all; or another, where its stand-in fails, too."""
         meant = [self._desks.get(name) for name in letter.notice.channels]
         return bool(letter.told_by) or all(desk is not None and desk.has_told(letter.notice.key) for desk in meant)
@@ -150,7 +150,7 @@ class Desks:
     def alerts(self) -> Mapping[str, Alert] | None:
         return self._alerts()
 
-    def told(self, channel: str, letters: Sequence[Letter]) -> None:
+    def told(self, channel: str, letters: Sequence[Notification]) -> None:
         keys = [letter.notice.key for letter in letters]
         with self._lock:
             self._told |= dict.fromkeys(keys)
@@ -162,7 +162,7 @@ class Desks:
                 desk.told_by(channel, in_place)
             desk.forget(keys)
 
-    def given_up(self, channel: str, letters: Sequence[Letter], because: str) -> None:
+    def given_up(self, channel: str, letters: Sequence[Notification], because: str) -> None:
         """Have others told what this one could not deliver, if they were not told it already."""
         self.books.add(
             Extra(letter.notice, other, because)
@@ -175,7 +175,7 @@ class Desks:
         if channel in self._desks:
             self._desks[channel].forget(told)
 
-    def _stand_ins(self, channel: str, letter: Letter) -> list[str]:
+    def _stand_ins(self, channel: str, letter: Notification) -> list[str]:
         """Who delivers what this channel could not: the fallbacks that work, else all fallbacks. Where none works, and
         no other channel that it was meant for, also all that are told of what is so bad."""
         routes = {name: Route(channel=name, severity="info") for name in self._desks if name != channel}
@@ -194,5 +194,5 @@ class Desks:
     def changed(self) -> None:
         self._wake()
 
-    def returned(self, letters: Sequence[Letter]) -> None:
+    def returned(self, letters: Sequence[Notification]) -> None:
         self.deliver(letters)

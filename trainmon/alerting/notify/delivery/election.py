@@ -11,16 +11,16 @@ import sqlite3
 from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol
 
-from trainmon.alerting.notify.delivery.leader_watch import LEASE, Vigil
+from trainmon.alerting.notify.delivery.leader_watch import LEASE, LeaderWatch
 from trainmon.ledger.alerts import read_orders, read_recalled
 from trainmon.ledger.database import LOCKED
-from trainmon.ledger.lease import DutyNote, Holder, Lock, claim, is_row, read_duty, sign_of
+from trainmon.ledger.lease import Holder, LeaderNote, Lock, claim, is_row, read_duty, sign_of
 from trainmon.ledger.ledger import Ledger
 from trainmon.ledger.outbox import read_overdue, take_over
 from trainmon.ledger.queue import Answer
 from trainmon.ledger.reader import AlertsNow, read_all
 from trainmon.lib import Clock, Instant, Seconds
-from trainmon.model import Channel, Letter, Order, Recalled
+from trainmon.model import AlertRequest, Channel, Notification, Recalled
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Remembered(NamedTuple):
     """What the ledger knows as the duty is taken."""
 
     recalled: Recalled
-    letters: tuple[Letter, ...]
+    letters: tuple[Notification, ...]
     channels: tuple[Channel, ...]
 
 
@@ -64,27 +64,27 @@ class Crew(Protocol):
     def resume(self, remembered: Remembered | None) -> None:
         """We lead still; with what the ledger knows, if it could say."""
 
-    def stand_by(self, holder: Holder, note: DutyNote | None) -> None:
+    def stand_by(self, holder: Holder, note: LeaderNote | None) -> None:
         """Another program has it."""
 
     def watch(self, now: AlertsNow) -> None:
         """What the other program says."""
 
-    def found(self, letters: list[Letter]) -> None:
+    def found(self, letters: list[Notification]) -> None:
         """What has waited in the ledger for a while, whether or not a desk has it."""
 
-    def ordered(self, orders: list[tuple[int, Order]]) -> None:
+    def ordered(self, orders: list[tuple[int, AlertRequest]]) -> None:
         """What people said through the ledger."""
 
 
-class Asked(NamedTuple):
+class LockRequest(NamedTuple):
     """Something that the ledger's thread was asked."""
 
     answer: Answer
     since: Seconds
 
 
-class Roster:
+class Election:
     """It belongs to the office's thread."""
 
     def __init__(
@@ -94,7 +94,7 @@ class Roster:
         crew: Crew,
         wake: Callable[[], None],
         *,
-        note: Callable[[], DutyNote],
+        note: Callable[[], LeaderNote],
         looked: Callable[[], object],
         patience: Seconds,
         lease: Seconds = LEASE,
@@ -109,7 +109,7 @@ class Roster:
         self._patience = patience
         self._lease = lease
         self._by_row = is_row(is_network=ledger.is_network)
-        self._vigil = Vigil()
+        self._vigil = LeaderWatch()
         self._silent: Seconds = 0.0
         """For how long the leader that we take over from has made no progress; 0: there was none."""
         self._stale: object = None
@@ -119,7 +119,7 @@ class Roster:
         self._turned_at = clock.monotonic()
         self._is_paused = False
         self._lock = Lock(ledger.file.parent, note().holder)
-        self._asked: dict[str, Asked] = {}
+        self._asked: dict[str, LockRequest] = {}
         self._next: dict[str, Seconds] = {}
         self._has_remembered = False
         self.orders_until = 0
@@ -204,7 +204,7 @@ class Roster:
         pause = CHECK_EVERY if name == "claim" and is_sure else every.get(name, ASK_EVERY)
         mono = self._clock.monotonic()
         self._next[name] = mono + pause
-        self._asked[name] = Asked(self._begin(name), mono)
+        self._asked[name] = LockRequest(self._begin(name), mono)
 
     def _begin(self, name: str) -> Answer:
         now, note, until = self._clock.now(), self._note(), self.orders_until
@@ -247,7 +247,7 @@ class Roster:
 
     def _claimed(self, answer: Answer) -> None:
         found = answer.found
-        if isinstance(found, DutyNote):
+        if isinstance(found, LeaderNote):
             if self.role != "other":
                 self._stand_by(found.holder)
             self._judge(sign_of(found))
@@ -273,7 +273,7 @@ class Roster:
 
     def _stand_by(self, holder: Holder) -> None:
         self.role, self._has_remembered, self._is_paused = "other", False, False
-        self._vigil, self._silent, self._stale = Vigil(), 0.0, None
+        self._vigil, self._silent, self._stale = LeaderWatch(), 0.0, None
         self._asked, self._next = {}, {}
         self._crew.stand_by(holder, None)
 

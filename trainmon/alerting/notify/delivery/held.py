@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from trainmon.lib import Seconds
-from trainmon.model import SEVERITIES, Letter, NoticeKind
+from trainmon.model import SEVERITIES, NoticeKind, Notification
 
 CRITICAL_OVERDUE: Seconds = 45.0
 """A critical message is overdue when its channel has failed, or hung, for so long, counted from the beginning of the
@@ -24,10 +24,10 @@ NOT_PASSED_ON: tuple[NoticeKind, ...] = ("heartbeat", "test", "start", "goodbye"
 
 
 @dataclass(slots=True)
-class Held:
+class QueuedNotification:
     """A letter that waits."""
 
-    letter: Letter
+    letter: Notification
     due: Seconds
     since: Seconds
     """When it began to wait; before this program's start for one that was found in the ledger."""
@@ -58,13 +58,13 @@ class Held:
         return frozenset(alert.id for alert in self.letter.notice.alerts)
 
 
-class Pack(NamedTuple):
+class MessageBatch(NamedTuple):
     """What is told in one message."""
 
-    held: tuple[Held, ...]
+    held: tuple[QueuedNotification, ...]
 
     @property
-    def letters(self) -> tuple[Letter, ...]:
+    def letters(self) -> tuple[Notification, ...]:
         return tuple(held.letter for held in self.held)
 
     @property
@@ -86,7 +86,7 @@ class Outage:
         hung = mono - self.trying_since if self.trying_since is not None else 0.0
         return self.failing_since is not None or hung >= CRITICAL_OVERDUE
 
-    def note_failure(self, pack: Pack, mono: Seconds) -> None:
+    def note_failure(self, pack: MessageBatch, mono: Seconds) -> None:
         began = mono if self.trying_since is None else self.trying_since
         self.trying_since = None
         self.failing_since = began if self.failing_since is None else self.failing_since
@@ -94,7 +94,7 @@ class Outage:
             held.has_failed = True
             held.failing_since = began if held.failing_since is None else held.failing_since
 
-    def is_late(self, held: Held, mono: Seconds, asked_until: Seconds) -> bool:
+    def is_late(self, held: QueuedNotification, mono: Seconds, asked_until: Seconds) -> bool:
         """Whether others should deliver it. A receiver that asks to be left alone until then is not waited for."""
         known = [at for at in (held.failing_since, self.failing_since, self.trying_since) if at is not None]
         was_tried = held.has_failed or mono - held.added >= FIRST_TRY

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable
 from sqlite3 import Connection
 from typing import NamedTuple
 
-from trainmon.alerting.notify.delivery.batch import Draft
+from trainmon.alerting.notify.delivery.batch import Batch
 from trainmon.alerting.notify.delivery.worker import Ticket
-from trainmon.ledger.lease import DutyNote
+from trainmon.ledger.lease import LeaderNote
 from trainmon.ledger.ledger import Ledger
 from trainmon.ledger.outbox import Address, Extra, Mark, told_for
 from trainmon.ledger.queue import Answer
 from trainmon.ledger.transaction import write_page
 from trainmon.lib import Clock, Seconds
-from trainmon.model import AlertChanges, Letter, Notice
+from trainmon.model import AlertChanges, Notice, Notification
 
 log = logging.getLogger(__name__)
 
@@ -33,20 +33,20 @@ DIRECTLY = "told directly: ledger stuck"
 class Writing(NamedTuple):
     """A page that is being written."""
 
-    draft: Draft
+    draft: Batch
     answer: Answer
     tickets: tuple[Ticket, ...]
     since: Seconds
 
 
-class Books:
+class Journal:
     """`deliver` hears of each letter once: when it is written down, or when that takes too long."""
 
     def __init__(
         self,
         ledger: Ledger,
         clock: Clock,
-        deliver: Callable[[list[Letter]], None],
+        deliver: Callable[[list[Notification]], None],
         wake: Callable[[], None],
         *,
         patience: Seconds,
@@ -64,7 +64,7 @@ class Books:
         self._holder = holder
         self._is_leader = is_leader
         self._lock = threading.Lock()
-        self._draft = Draft()
+        self._draft = Batch()
         self._tickets: list[Ticket] = []
         self._expected: dict[Address, tuple[Notice, Seconds]] = {}
         """Letters that nobody has been given yet, and since when they wait to be written down."""
@@ -113,7 +113,7 @@ class Books:
         self._wake()
         return done
 
-    def note(self, duty: DutyNote) -> None:
+    def note(self, duty: LeaderNote) -> None:
         with self._lock:
             self._draft.note(duty)
         self._wake()
@@ -121,7 +121,7 @@ class Books:
     def forget(self) -> None:
         """The duty is another's: what waits is not ours to tell."""
         with self._lock:
-            self._draft, self._expected, self.is_lost = Draft(), {}, False
+            self._draft, self._expected, self.is_lost = Batch(), {}, False
             _void(self._tickets)
             self._tickets = []
 
@@ -167,7 +167,7 @@ class Books:
             mono = self._clock.monotonic()
             if self._writing or not self._draft or self.is_lost or (self._next_try and mono < self._next_try):
                 return
-            draft, self._draft = self._draft, Draft()
+            draft, self._draft = self._draft, Batch()
             tickets, self._tickets = tuple(self._tickets), []
             page, now = draft.page(), self._clock.now()
 
@@ -187,7 +187,7 @@ class Books:
                 writing.draft.absorb(self._draft)
                 self._draft = writing.draft
                 self._next_try = self._clock.monotonic() + self._patience
-                letters: list[Letter] = []
+                letters: list[Notification] = []
                 self._is_stuck(writing.answer.error)
             else:
                 self._next_try, self.trouble, self.told_directly = None, None, 0
@@ -200,7 +200,7 @@ class Books:
             ticket.set()
         self._deliver(letters)
 
-    def _written(self, draft: Draft, made: frozenset[Address]) -> list[Letter]:
+    def _written(self, draft: Batch, made: frozenset[Address]) -> list[Notification]:
         """The letters of a page, those that the ledger did not have before."""
         letters = []
         for address in draft.addresses():
@@ -236,8 +236,8 @@ class Books:
             ticket.set()
         self._tickets = []
 
-    def _letter(self, notice: Notice, channel: str) -> Letter:
-        return Letter(id=0, channel=channel, notice=notice, made_at=self._clock.now())
+    def _letter(self, notice: Notice, channel: str) -> Notification:
+        return Notification(id=0, channel=channel, notice=notice, made_at=self._clock.now())
 
 
 def _void(tickets: Iterable[Ticket]) -> None:

@@ -7,25 +7,25 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from trainmon.alerting.notify.delivery.dispatcher import Desks
+from trainmon.alerting.notify.delivery.dispatcher import Dispatcher
 from trainmon.alerting.notify.delivery.election import Remembered
-from trainmon.alerting.notify.delivery.journal import Books
+from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.alerting.notify.delivery.leader_watch import took_over
 from trainmon.alerting.rules import ago
-from trainmon.ledger.lease import DutyNote, Holder, SourceNote, ourselves
+from trainmon.ledger.lease import Holder, LeaderNote, SourceNote, ourselves
 from trainmon.ledger.outbox import Address
 from trainmon.ledger.reader import AlertsNow
 from trainmon.lib import Clock, Instant, Seconds
 from trainmon.model import (
     AlertChanges,
+    AlertRequest,
+    AlertRequested,
     AlertsRecalled,
-    AlertsTold,
-    Duty,
-    DutyChanged,
+    AlertsReported,
     Event,
-    Letter,
-    Order,
-    Ordered,
+    Leadership,
+    LeadershipChanged,
+    Notification,
     Recalled,
     State,
 )
@@ -37,11 +37,11 @@ QUIET: Seconds = 60.0
 GIVEN_AT_MOST = 20_000
 
 
-class Shift:
+class LeaderState:
     """Implements Crew. `state` is the newest that all rules were gone through."""
 
     def __init__(
-        self, clock: Clock, submit: Callable[[Event], None], desks: Desks, *, program: str, network: str | None
+        self, clock: Clock, submit: Callable[[Event], None], desks: Dispatcher, *, program: str, network: str | None
     ) -> None:
         """`network`: what is to be said of a ledger on a network file system."""
         self._clock = clock
@@ -52,14 +52,14 @@ class Shift:
         self._started_at = clock.now()
         self._us = ourselves()
         self._words: str | None = None
-        self._duty = Duty()
-        self._theirs: DutyNote | None = None
+        self._duty = Leadership()
+        self._theirs: LeaderNote | None = None
         """What the leader that we stand by for last wrote down."""
         self._given: dict[Address, None] = {}
         """The letters that had a desk already: what the ledger remembers late is not told twice."""
         self._noted: tuple[tuple[str, str, str | None], ...] = ()
         """What was written down of each source: its health and its error."""
-        self.books: Books
+        self.books: Journal
         """Set once, before the start."""
         self.state: State | None = None
         self.trouble: str | None = None
@@ -77,11 +77,11 @@ class Shift:
         """What is wrong with this program, in a sentence."""
         return "; ".join(words for words in (self.trouble, self._words) if words) or None
 
-    def note(self) -> DutyNote:
+    def note(self) -> LeaderNote:
         """What this program says of itself."""
         state = self.state
         sources = state.sources.values() if state is not None else ()
-        return DutyNote(
+        return LeaderNote(
             holder=self._us,
             program=self._program,
             started_at=self._started_at,
@@ -115,9 +115,11 @@ class Shift:
             return
         note, self._noted = self.note(), self._sources()
         self.books.note(note)
-        self._tell(Duty(holder="us", where="here", at=note.last_tick_at, words=self.words, since=self._duty.since))
+        self._tell(
+            Leadership(holder="us", where="here", at=note.last_tick_at, words=self.words, since=self._duty.since)
+        )
 
-    def deliver(self, letters: Iterable[Letter]) -> None:
+    def deliver(self, letters: Iterable[Notification]) -> None:
         """Give letters to their desks."""
         letters = list(letters)
         self._given |= {(letter.notice.key, letter.channel): None for letter in letters}
@@ -132,7 +134,7 @@ class Shift:
         self.books.forget()
         self.is_on_duty = True
         self._submit(AlertsRecalled(remembered.recalled if remembered is not None else Recalled()))
-        self._tell(Duty(holder="us", where="here", at=None, words=self.words, since=self._clock.now()))
+        self._tell(Leadership(holder="us", where="here", at=None, words=self.words, since=self._clock.now()))
         if remembered is not None:
             self._desks.recall(remembered.channels)
             self.deliver(remembered.letters)
@@ -146,7 +148,7 @@ class Shift:
     def pause(self) -> None:
         self._is_paused = True
         words = "this program stood still: it asks whether another one notified meanwhile"
-        self._tell(Duty(words=words, since=self._duty.since))
+        self._tell(Leadership(words=words, since=self._duty.since))
 
     def resume(self, remembered: Remembered | None) -> None:
         self._is_paused = False
@@ -169,9 +171,9 @@ class Shift:
         if self.is_on_duty:
             self.is_on_duty = self._is_paused = False
             self._desks.clear()
-            self._tell(Duty(words="another program took the duty of telling people"))
+            self._tell(Leadership(words="another program took the duty of telling people"))
 
-    def stand_by(self, holder: Holder, note: DutyNote | None) -> None:
+    def stand_by(self, holder: Holder, note: LeaderNote | None) -> None:
         if self.is_on_duty:
             self.lose()
         self._tell(self._of(holder, note, self._clock.now()))
@@ -183,21 +185,21 @@ class Shift:
             self._theirs = note
         told_at = note.last_tick_at if note is not None else None
         recalled = now.recalled
-        self._submit(AlertsTold(recalled.alerts, recalled.silences, now.channels, told_at if told_at else at))
+        self._submit(AlertsReported(recalled.alerts, recalled.silences, now.channels, told_at if told_at else at))
 
-    def found(self, letters: list[Letter]) -> None:
+    def found(self, letters: list[Notification]) -> None:
         strays = [letter for letter in letters if not self._desks.knows(letter)]
         if strays:
             log.info("%d letters wait in the ledger and at no desk: they are given to them", len(strays))
         self.deliver(strays)
 
-    def ordered(self, orders: list[tuple[int, Order]]) -> None:
+    def ordered(self, orders: list[tuple[int, AlertRequest]]) -> None:
         for number, order in orders:
-            self._submit(Ordered(order, number))
+            self._submit(AlertRequested(order, number))
 
     # ---- the duty, as it is told
 
-    def _of(self, holder: Holder, note: DutyNote | None, now: Instant) -> Duty:
+    def _of(self, holder: Holder, note: LeaderNote | None, now: Instant) -> Leadership:
         where = f"pid {holder.pid}" if holder.host in ("", self._us.host) else f"pid {holder.pid} on {holder.host}"
         where = where if holder.pid else "another program"
         at = note.last_tick_at if note is not None else None
@@ -206,11 +208,11 @@ class Shift:
             words = f"it has written nothing down for {ago(now - note.written_at)}"
         elif at is not None and now - at > QUIET:
             words = f"it has not gone through its rules for {ago(now - at)}"
-        return Duty(
+        return Leadership(
             holder="other", where=where, at=at, words=words, since=note.started_at if note is not None else None
         )
 
-    def _tell(self, duty: Duty) -> None:
+    def _tell(self, duty: Leadership) -> None:
         if duty != self._duty:
             self._duty = duty
-            self._submit(DutyChanged(duty))
+            self._submit(LeadershipChanged(duty))

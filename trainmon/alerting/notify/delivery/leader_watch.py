@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmon.alerting.rules import ago
-from trainmon.ledger.lease import DutyNote
+from trainmon.ledger.lease import LeaderNote
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Notice
 
@@ -14,7 +14,7 @@ GAP: Seconds = 10.0
 """Between two looks no more than this counts: of the time in which we were stopped ourselves nothing is known."""
 
 
-class Vigil:
+class LeaderWatch:
     """It belongs to the office's thread. Time here is our own monotonic clock's: no other one is asked."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Vigil:
         return self._silent
 
 
-def took_over(note: DutyNote | None, silent: Seconds, now: Instant, channels: tuple[str, ...]) -> Notice:
+def took_over(note: LeaderNote | None, silent: Seconds, now: Instant, channels: tuple[str, ...]) -> Notice:
     """People should end or continue the one that hangs: nobody stands by meanwhile."""
     who, pid = "The leader", "PID"
     if note is not None:

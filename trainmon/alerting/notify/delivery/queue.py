@@ -11,9 +11,9 @@ from random import Random
 
 from msgspec.structs import replace
 
-from trainmon.alerting.notify.delivery.held import NOT_PASSED_ON, Held, Outage, Pack
+from trainmon.alerting.notify.delivery.held import NOT_PASSED_ON, MessageBatch, Outage, QueuedNotification
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Letter
+from trainmon.model import Notification
 
 FIRST_PAUSE: Seconds = 1.0
 LONGEST_PAUSE: Seconds = 300.0
@@ -44,11 +44,11 @@ REFILL: Seconds = 5.0
 
 
 @dataclass(slots=True)
-class Tray:
+class SendQueue:
     """The waiting letters of one channel. It belongs to whoever has its desk's lock."""
 
     rng: Random = field(default_factory=Random)
-    _held: dict[str, Held] = field(default_factory=dict)
+    _held: dict[str, QueuedNotification] = field(default_factory=dict)
     _failures: int = 0
     _paused_until: Seconds = 0.0
     _asked_at: Seconds = 0.0
@@ -63,7 +63,7 @@ class Tray:
     def __len__(self) -> int:
         return sum(self._is_waiting(held) for held in self._held.values())
 
-    def _is_waiting(self, held: Held) -> bool:
+    def _is_waiting(self, held: QueuedNotification) -> bool:
         return not (held.is_given_up or held.letter.told_by)
 
     def __contains__(self, key: str) -> bool:
@@ -73,18 +73,20 @@ class Tray:
     def oldest_at(self) -> Instant | None:
         return min((held.letter.made_at for held in self._held.values() if self._is_waiting(held)), default=None)
 
-    def add(self, letter: Letter, mono: Seconds, waited: Seconds = 0.0) -> None:
+    def add(self, letter: Notification, mono: Seconds, waited: Seconds = 0.0) -> None:
         """Take one in, that has waited for so long already; the same notice is never twice here."""
         since = mono - max(0.0, waited)
         tried = since if letter.attempts else None
-        self._held.setdefault(letter.notice.key, Held(letter, mono, since, added=mono, failing_since=tried))
+        self._held.setdefault(
+            letter.notice.key, QueuedNotification(letter, mono, since, added=mono, failing_since=tried)
+        )
 
     def forget(self, key: str) -> None:
         """Somebody was told by another channel what was given up here."""
         if key in self._held and self._held[key].is_given_up:
             del self._held[key]
 
-    def clear(self) -> list[Letter]:
+    def clear(self) -> list[Notification]:
         """Take out all but what is being sent."""
         letters = [held.letter for held in self._held.values() if held.letter.state != "leased"]
         for letter in letters:
@@ -97,7 +99,7 @@ class Tray:
         for held in self._held.values():
             held.due = min(held.due, mono)
 
-    def expired(self, now: Instant) -> list[Letter]:
+    def expired(self, now: Instant) -> list[Notification]:
         """Take out what is no longer worth being told."""
         gone = [
             held.letter
@@ -108,7 +110,7 @@ class Tray:
             del self._held[letter.notice.key]
         return gone
 
-    def pick(self, mono: Seconds, *, is_last: bool = False) -> Pack | Seconds | None:
+    def pick(self, mono: Seconds, *, is_last: bool = False) -> MessageBatch | Seconds | None:
         """What is told now, or in how many seconds there may be something; None: nothing waits. `is_last`: the program
         ends, and what can go goes at once."""
         due = sorted((held for held in self._held.values() if held.due <= mono), key=lambda held: held.rank)
@@ -119,9 +121,9 @@ class Tray:
             return wait
         self._tokens -= 1
         self._outage.trying_since = mono
-        return Pack(tuple(self._together(due, mono, is_last)))
+        return MessageBatch(tuple(self._together(due, mono, is_last)))
 
-    def _must_wait(self, first: Held, mono: Seconds) -> Seconds:
+    def _must_wait(self, first: QueuedNotification, mono: Seconds) -> Seconds:
         is_new_and_critical = first.is_critical and first.letter.attempts == 0
         until = 0.0 if is_new_and_critical else max(self._asked_until(first), self._paused_until)
         if until > mono:
@@ -129,7 +131,7 @@ class Tray:
         self._refill(mono)
         return 0.0 if self._tokens >= 1 else (1 - self._tokens) * REFILL
 
-    def _asked_until(self, held: Held) -> Seconds:
+    def _asked_until(self, held: QueuedNotification) -> Seconds:
         longest = CRITICAL_ASKED_AT_MOST if held.is_critical else ASKED_AT_MOST
         return self._asked_at + min(self._asked_for, longest)
 
@@ -138,7 +140,7 @@ class Tray:
             self._tokens = min(ROOM, self._tokens + (mono - self._refilled) / REFILL)
         self._refilled = mono
 
-    def _together(self, due: list[Held], mono: Seconds, is_last: bool) -> list[Held]:
+    def _together(self, due: list[QueuedNotification], mono: Seconds, is_last: bool) -> list[QueuedNotification]:
         first, summary = due[0], self._summary()
         if first.letter.notice.key in summary:
             return list(summary.values())
@@ -154,7 +156,7 @@ class Tray:
             chosen = [first]
         return [*chosen, *self._of_the_same(chosen)]
 
-    def _summary(self) -> dict[str, Held]:
+    def _summary(self) -> dict[str, QueuedNotification]:
         """What another channel has delivered, and what else there is to tell of the same alerts: one message."""
         about = frozenset[str]().union(*(held.alerts for held in self._held.values() if held.letter.told_by))
         return {
@@ -163,24 +165,24 @@ class Tray:
             if not held.is_alone and (held.letter.told_by or not about.isdisjoint(held.alerts))
         }
 
-    def _of_the_same(self, chosen: list[Held]) -> list[Held]:
+    def _of_the_same(self, chosen: list[QueuedNotification]) -> list[QueuedNotification]:
         """That something is over is told with the news that it began, if that was not told yet; never before it."""
         about = frozenset[str]().union(*(held.alerts for held in chosen))
         inside = {held.letter.notice.key for held in chosen}
         return [held for key, held in self._held.items() if key not in inside and not about.isdisjoint(held.alerts)]
 
-    def drop(self, pack: Pack) -> None:
+    def drop(self, pack: MessageBatch) -> None:
         """They are another's to send."""
         self._outage.trying_since = None
         for held in pack.held:
             self._held.pop(held.letter.notice.key, None)
 
-    def lease(self, pack: Pack) -> None:
+    def lease(self, pack: MessageBatch) -> None:
         """They are being sent: a try more of each."""
         for held in pack.held:
             held.letter = replace(held.letter, state="leased", attempts=held.letter.attempts + 1)
 
-    def sent(self, pack: Pack) -> None:
+    def sent(self, pack: MessageBatch) -> None:
         """The channel took it: it works."""
         self._failures, self._paused_until, self._asked_for = 0, 0.0, 0.0
         self._outage = Outage()
@@ -190,7 +192,7 @@ class Tray:
         for held in self._held.values():
             held.due = held.added if held.letter.told_by else held.due
 
-    def failed(self, pack: Pack, mono: Seconds, after: Seconds | None) -> list[Letter]:
+    def failed(self, pack: MessageBatch, mono: Seconds, after: Seconds | None) -> list[Notification]:
         """It did not work now: later. Which letters are given up by it, too old."""
         self._failures += 1
         self._failed_together = len(pack.held) > 1 and not pack.is_summary
@@ -209,7 +211,7 @@ class Tray:
                 given_up.append(held.letter)
         return given_up
 
-    def refused(self, pack: Pack, mono: Seconds) -> list[Letter]:
+    def refused(self, pack: MessageBatch, mono: Seconds) -> list[Notification]:
         """The channel does not work this way at all. Which letters are given up by it."""
         self._failures = 0
         self._outage.note_failure(pack, mono)
@@ -220,7 +222,7 @@ class Tray:
             held.due = mono + REFUSED_PAUSE
         return given_up
 
-    def part(self, pack: Pack, mono: Seconds) -> None:
+    def part(self, pack: MessageBatch, mono: Seconds) -> None:
         """They were refused together, and one of them was taken alone: each of them goes alone."""
         self._outage.trying_since = None
         for held in pack.held:
@@ -232,7 +234,7 @@ class Tray:
     def is_failing(self, mono: Seconds) -> bool:
         return self._outage.is_on(mono)
 
-    def overdue(self, mono: Seconds, *, is_last: bool = False) -> list[Letter]:
+    def overdue(self, mono: Seconds, *, is_last: bool = False) -> list[Notification]:
         """What the channel should have delivered by now, and no other was given yet; also what else there is to tell of
         the same alerts."""
         passed_on = (held.alerts for held in self._held.values() if held.is_passed_on or held.letter.told_by)
@@ -265,7 +267,7 @@ class Tray:
         if held.is_passed_on or (held.failing_since is not None and not held.letter.is_stand_in):
             held.letter = replace(held.letter, told_by=tuple(dict.fromkeys((*held.letter.told_by, channel))))
 
-    def withdraw(self, is_needless: Callable[[Letter], bool]) -> list[Letter]:
+    def withdraw(self, is_needless: Callable[[Notification], bool]) -> list[Notification]:
         """Take out what waits here in place of another channel, and need not be delivered any more."""
         waiting = [held.letter for held in self._held.values() if held.letter.is_stand_in]
         gone = [letter for letter in waiting if letter.state != "leased" and is_needless(letter)]

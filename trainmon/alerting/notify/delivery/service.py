@@ -9,18 +9,28 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from trainmon.alerting.notify.base import Sender
-from trainmon.alerting.notify.delivery.dispatcher import Desks
-from trainmon.alerting.notify.delivery.election import Roster
-from trainmon.alerting.notify.delivery.journal import Books
-from trainmon.alerting.notify.delivery.leader import Shift
+from trainmon.alerting.notify.delivery.dispatcher import Dispatcher
+from trainmon.alerting.notify.delivery.election import Election
+from trainmon.alerting.notify.delivery.journal import Journal
+from trainmon.alerting.notify.delivery.leader import LeaderState
 from trainmon.alerting.notify.delivery.leader_watch import LEASE
-from trainmon.alerting.notify.delivery.worker import SEND_TIMEOUT, Attach, Desk, Render
+from trainmon.alerting.notify.delivery.worker import SEND_TIMEOUT, Attach, ChannelWorker, Render
 from trainmon.alerting.notify.message import render as in_words
 from trainmon.ledger.alerts import add_order
 from trainmon.ledger.lease import is_row, release_row
 from trainmon.ledger.ledger import Ledger
 from trainmon.lib import Clock, Seconds, SystemClock
-from trainmon.model import AlertChanges, Channel, ChannelsChanged, Event, Notice, Order, Ordered, Route, State
+from trainmon.model import (
+    AlertChanges,
+    AlertRequest,
+    AlertRequested,
+    Channel,
+    ChannelsChanged,
+    Event,
+    Notice,
+    Route,
+    State,
+)
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +54,7 @@ STUCK_AGAIN: Seconds = 3_600.0
 NETWORK = "its ledger is on a network file system: which program tells people is agreed on slowly, and by clocks"
 
 
-class Office:
+class NotificationService:
     """Implements Post. It takes the duty of telling people, if no other program with this ledger has it."""
 
     def __init__(
@@ -79,12 +89,12 @@ class Office:
         self._stuck_told: Seconds | None = None
         chance = rng or Random()
 
-        def desk(sender: Sender, desks: Desks) -> Desk:
+        def desk(sender: Sender, desks: Dispatcher) -> ChannelWorker:
             own = Random(chance.random())
             waits: dict[str, Seconds] = {"patience": patience, "timeout": timeout}
-            return Desk(sender, desks, self._clock, render=render, attach=attach, rng=own, **waits)
+            return ChannelWorker(sender, desks, self._clock, render=render, attach=attach, rng=own, **waits)
 
-        self._desks = Desks(
+        self._desks = Dispatcher(
             senders,
             routes,
             make=desk,
@@ -95,15 +105,15 @@ class Office:
             is_leader=self.is_leader,
         )
         network = NETWORK if ledger.is_network else None
-        self._shift = Shift(self._clock, submit, self._desks, program=program, network=network)
+        self._shift = LeaderState(self._clock, submit, self._desks, program=program, network=network)
         self._by_row = is_row(is_network=ledger.is_network)
         fence = self._shift.name if self._by_row else None
-        self._books = Books(
+        self._books = Journal(
             ledger, self._clock, self._shift.deliver, self._wake,
             patience=patience, holder=fence, is_leader=self.is_leader,
         )  # fmt: skip
         self._desks.books = self._shift.books = self._books
-        self._roster = Roster(
+        self._roster = Election(
             ledger, self._clock, self._shift, self._wake,
             note=self._shift.note, looked=lambda: self._shift.state, patience=patience, lease=lease,
         )  # fmt: skip
@@ -156,10 +166,10 @@ class Office:
         took over."""
         return self._roster.is_leader
 
-    def order(self, order: Order) -> None:
+    def order(self, order: AlertRequest) -> None:
         """Have what a person says carried out by whoever has the duty; never blocks."""
         if self._shift.is_on_duty:
-            self._submit(Ordered(order))
+            self._submit(AlertRequested(order))
         else:
             self._ledger.transact(lambda connection: add_order(connection, order), self._wake)
 

@@ -11,14 +11,14 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from trainmon.alerting.notify.base import Attachment, Broken, Message, Retry, Sender
-from trainmon.alerting.notify.delivery.held import Pack
-from trainmon.alerting.notify.delivery.queue import Tray
+from trainmon.alerting.notify.delivery.held import MessageBatch
+from trainmon.alerting.notify.delivery.queue import SendQueue
 from trainmon.alerting.notify.message import printable
 from trainmon.alerting.notify.summary import summary
 from trainmon.alerting.rules import ago
 from trainmon.ledger.outbox import LetterState, Mark
 from trainmon.lib import Clock, Instant, Seconds
-from trainmon.model import SEVERITIES, Alert, Channel, Delivered, Delivery, Letter, Notice
+from trainmon.model import SEVERITIES, Alert, Channel, Delivered, Delivery, Notice, Notification
 
 log = logging.getLogger(__name__)
 
@@ -31,17 +31,17 @@ SHORT = 4_000
 DONE_AT_MOST = 10_000
 
 
-class NotOurs(Exception):
+class NotLeader(Exception):
     """Another program leads now: it sends what waits."""
 
 
-class Desk:
+class ChannelWorker:
     """The letters of one channel, and who sends them."""
 
     def __init__(
         self,
         sender: Sender,
-        clerk: Clerk,
+        clerk: WorkerHost,
         clock: Clock,
         *,
         render: Render,
@@ -59,7 +59,7 @@ class Desk:
         self._attach = attach
         self._patience = patience
         self._changed = threading.Condition()
-        self._tray = Tray(rng)
+        self._tray = SendQueue(rng)
         self._health = sender.health
         self._sending_since: Seconds | None = None
         self._done: dict[str, None] = {}
@@ -73,7 +73,7 @@ class Desk:
     def start(self) -> None:
         self._thread.start()
 
-    def add(self, letters: Iterable[Letter]) -> None:
+    def add(self, letters: Iterable[Notification]) -> None:
         """Take letters in; the desk begins to send."""
         now, mono = self._clock.now(), self._clock.monotonic()
         with self._changed:
@@ -91,7 +91,7 @@ class Desk:
             for key in keys:
                 self._tray.forget(key)
 
-    def overdue(self, *, is_last: bool) -> list[Letter]:
+    def overdue(self, *, is_last: bool) -> list[Notification]:
         """What this channel should have delivered by now, and no other was given yet."""
         with self._changed:
             return self._tray.overdue(self._clock.monotonic(), is_last=is_last and self.is_last)
@@ -106,12 +106,12 @@ class Desk:
             for key in keys:
                 self._tray.told_by(key, channel)
 
-    def withdraw(self, is_needless: Callable[[Letter], bool]) -> None:
+    def withdraw(self, is_needless: Callable[[Notification], bool]) -> None:
         """Do not deliver any more what others have delivered, for whom this channel stands in."""
         with self._changed:
             self._stop(self._tray.withdraw(is_needless), "another channel has delivered it")
 
-    def _stop(self, letters: Sequence[Letter], why: str) -> None:
+    def _stop(self, letters: Sequence[Notification], why: str) -> None:
         if letters:
             self._remember(letters)
             self._write(letters, "stopped", why)
@@ -124,7 +124,7 @@ class Desk:
     def has_told(self, key: str) -> bool:
         return key in self._done
 
-    def clear(self) -> list[Letter]:
+    def clear(self) -> list[Notification]:
         """Take the letters out, but for those that are being sent."""
         with self._changed:
             return self._tray.clear()
@@ -181,13 +181,13 @@ class Desk:
             left = self._tray.clear()
         self._clerk.returned(left)
 
-    def _next(self) -> Pack | None:
+    def _next(self) -> MessageBatch | None:
         """Wait for something to send; None at the end."""
         with self._changed:
             while not self._is_over:
                 self._stop(self._tray.expired(self._clock.now()), "too old to be worth telling")
                 found = self._tray.pick(self._clock.monotonic(), is_last=self.is_last)
-                if isinstance(found, Pack):
+                if isinstance(found, MessageBatch):
                     self._tray.lease(found)
                     self._sending_since = self._clock.monotonic()
                     return found
@@ -196,27 +196,27 @@ class Desk:
                 self._changed.wait(found)
             return None
 
-    def _remember(self, letters: Sequence[Letter]) -> None:
+    def _remember(self, letters: Sequence[Notification]) -> None:
         self._done |= dict.fromkeys(letter.notice.key for letter in letters)
         while len(self._done) > DONE_AT_MOST:
             del self._done[next(iter(self._done))]
 
-    def _tell(self, pack: Pack) -> None:
+    def _tell(self, pack: MessageBatch) -> None:
         if not self._write(pack.letters, "leased", None).may_send(self._patience):
             self._drop(pack)
             return
         try:
             self._try(pack)
-        except NotOurs:
+        except NotLeader:
             self._drop(pack)
 
-    def _drop(self, pack: Pack) -> None:
+    def _drop(self, pack: MessageBatch) -> None:
         log.info("the channel %s: another program has the duty; %d letters are its own", self.name, len(pack.held))
         with self._changed:
             self._tray.drop(pack)
             self._sending_since = None
 
-    def _try(self, pack: Pack) -> None:
+    def _try(self, pack: MessageBatch) -> None:
         try:
             words = self._send(pack)
         except Broken as error:
@@ -226,13 +226,13 @@ class Desk:
         else:
             self._sent(pack, words)
 
-    def _send(self, pack: Pack) -> str:
+    def _send(self, pack: MessageBatch) -> str:
         """Put it into words and hand it over. Raises Retry, Broken or NotOurs."""
         message = self._worded(pack.letters)
         if self._attach is not None and not pack.is_summary:
             message = replace(message, attachments=(*message.attachments, *self._attached(message.notices)))
         if not self._clerk.is_leader():  # last: this program may have been stopped at any point before
-            raise NotOurs
+            raise NotLeader
         began = self._clock.monotonic()
         try:
             words = self._sender.send(message, self._time).words
@@ -246,7 +246,7 @@ class Desk:
         self._time = self._timeout
         return words
 
-    def _worded(self, letters: Sequence[Letter]) -> Message:
+    def _worded(self, letters: Sequence[Notification]) -> Message:
         notices = tuple(letter.notice for letter in letters)
         try:
             if any(letter.told_by for letter in letters):
@@ -264,7 +264,7 @@ class Desk:
             log.exception("nothing could be attached")
             return ()
 
-    def _sent(self, pack: Pack, words: str) -> None:
+    def _sent(self, pack: MessageBatch, words: str) -> None:
         now = self._clock.now()
         with self._changed:
             self._tray.sent(pack)
@@ -280,7 +280,7 @@ class Desk:
         self._clerk.changed()
         written.wait(self._patience)
 
-    def _later(self, pack: Pack, words: str, after: Seconds | None) -> None:
+    def _later(self, pack: MessageBatch, words: str, after: Seconds | None) -> None:
         with self._changed:
             mono = self._clock.monotonic()
             given_up = self._tray.failed(pack, mono, after)
@@ -292,10 +292,10 @@ class Desk:
             self._give_up(given_up, f"not delivered in a day: {words}")
         self._clerk.changed()
 
-    def _refused(self, pack: Pack, error: Broken) -> None:
+    def _refused(self, pack: MessageBatch, error: Broken) -> None:
         """Where several were refused, one is tried alone: it may be what they are together that is refused."""
         if len(pack.held) > 1:
-            alone = Pack(pack.held[:1])
+            alone = MessageBatch(pack.held[:1])
             try:
                 words = self._send(alone)
             except Broken as also:
@@ -321,11 +321,13 @@ class Desk:
         self._health = replace(self._health, state=state, words=words, since=since, failed=failed)
         self._sending_since = None
 
-    def _give_up(self, letters: Sequence[Letter], words: str) -> None:
+    def _give_up(self, letters: Sequence[Notification], words: str) -> None:
         self._clerk.given_up(self.name, letters, f"{self.name} could not tell it")
         self._write(letters, "dead", words)  # after: a crash between the two must not keep it from the others
 
-    def _write(self, letters: Sequence[Letter], state: LetterState, words: str | None, pause: Seconds = 0.0) -> Ticket:
+    def _write(
+        self, letters: Sequence[Notification], state: LetterState, words: str | None, pause: Seconds = 0.0
+    ) -> Ticket:
         """Mark letters in the ledger, and in the State."""
         now = self._clock.now()
         told = now if state in ("sent", "merged") else None
@@ -386,7 +388,7 @@ class Ticket(threading.Event):
         return self.is_ours
 
 
-class Clerk(Protocol):
+class WorkerHost(Protocol):
     """All of it is called on the threads of desks."""
 
     def is_leader(self) -> bool:
@@ -398,10 +400,10 @@ class Clerk(Protocol):
     def submit(self, event: Delivered) -> None:
         """Tell the engine."""
 
-    def given_up(self, channel: str, letters: Sequence[Letter], because: str) -> None:
+    def given_up(self, channel: str, letters: Sequence[Notification], because: str) -> None:
         """Have others told what this channel could not deliver."""
 
-    def told(self, channel: str, letters: Sequence[Letter]) -> None:
+    def told(self, channel: str, letters: Sequence[Notification]) -> None:
         """This channel has delivered these."""
 
     @property
@@ -411,5 +413,5 @@ class Clerk(Protocol):
     def changed(self) -> None:
         """How this channel is doing is different now."""
 
-    def returned(self, letters: Sequence[Letter]) -> None:
+    def returned(self, letters: Sequence[Notification]) -> None:
         """This desk ends, and these were not told."""

@@ -66,7 +66,7 @@ class Track:
             self._every *= 2
 
 
-class Pictures:
+class PlotRenderer:
     """What is attached to a message. Called by the threads that send; it reads the newest State."""
 
     def __init__(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from trainmon.alerting.rules.base import Family, Rule, is_seen
-from trainmon.analysis.runs import Queue, Scene, queue_of
+from trainmon.analysis.runs import Queue, RunContext, queue_of
 from trainmon.lib import Instant, Seconds
 from trainmon.model import WANDB, Alert, Finding, Job, Run, Severity, State
 
@@ -113,7 +113,7 @@ def all_sources(state: State, run: Run) -> tuple[str, ...]:
 
 def queue_in(state: State, run: Run) -> Queue | None:
     """Its jobs, where its scheduler answers."""
-    return queue_of(run, Scene(state.nodes, state.sources, state.jobs, state.actions))
+    return queue_of(run, RunContext(state.nodes, state.sources, state.jobs, state.actions))
 
 
 def present_in(state: State, run: Run) -> Job | None:

@@ -19,7 +19,7 @@ from trainmon.model import Alert, Finding, Job, Run, Severity, State
 RULES_OF_SILENCE = frozenset({"run-hung", "run-stalled", "data-stall"})
 
 
-class SilenceRule(RunRule, frozen=True, kw_only=True):
+class StallRule(RunRule, frozen=True, kw_only=True):
     """One kind of silence. How long a run may be silent is its own: `stall_after` of its [[run]], and ten of its usual
     intervals."""
 
@@ -73,7 +73,7 @@ class SilenceRule(RunRule, frozen=True, kw_only=True):
         )  # fmt: skip
 
 
-class RunHung(SilenceRule, frozen=True, kw_only=True):
+class RunHung(StallRule, frozen=True, kw_only=True):
     """The run makes no step. Its GPUs are 100 % busy at low power: probably a stuck collective."""
 
     name: ClassVar[str] = "run-hung"
@@ -88,7 +88,7 @@ class RunHung(SilenceRule, frozen=True, kw_only=True):
         )
 
 
-class QuietRule(SilenceRule, frozen=True, kw_only=True):
+class QuietRule(StallRule, frozen=True, kw_only=True):
     """A silence that may be the start of a large job: it loads terabytes, and compiles."""
 
     first_step: Duration = 2_700.0

@@ -16,13 +16,13 @@ from trainmon.lib import HostUnreachable, LoginNeeded, LoginRefused, Seconds, cl
 from trainmon.transport.ssh.auth.keys import Identity, KeyRing, agent_keys, identities
 from trainmon.transport.ssh.auth.protocol import (
     Accepted,
-    Asked,
+    AuthRequest,
     ConnectionGone,
-    Conversation,
     Denied,
     NoReply,
     PasswordExpired,
     Reply,
+    UserAuth,
 )
 from trainmon.transport.ssh.config import HostSettings
 from trainmon.transport.ssh.transport import Connection
@@ -130,7 +130,7 @@ class Login:
         self._asker = asker if not settings.batch else Asker(None)
         self._slot = slot
         self._timeout = timeout
-        self._talk = Conversation(connection, settings.user)
+        self._talk = UserAuth(connection, settings.user)
         self._methods: tuple[str, ...] | None = None
         self._tried: list[str] = []
         self._needs: list[str] = []
@@ -246,7 +246,7 @@ class Login:
             self.prompted = True  # from here on a phone may ring, with or without a question of the server's
             reply = self._talk.interactive(ANSWER_PATIENCE)
             for _ in range(ROUNDS):
-                if not isinstance(reply, Asked):
+                if not isinstance(reply, AuthRequest):
                     break
                 asked = asked or bool(reply.fields)
                 reply = self._talk.answer(self._answers(reply), ANSWER_PATIENCE)
@@ -258,7 +258,7 @@ class Login:
             raise LoginRefused(self._host, words, hint="log in again when sure")
         return False
 
-    def _answers(self, asked: Asked) -> tuple[str, ...]:
+    def _answers(self, asked: AuthRequest) -> tuple[str, ...]:
         if not asked.fields:
             return ()
         title = asked.title or asked.fields[0][0]

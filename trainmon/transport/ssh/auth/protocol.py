@@ -37,7 +37,7 @@ class Welcome(NamedTuple):
     """This public key would do."""
 
 
-class Asked(NamedTuple):
+class AuthRequest(NamedTuple):
     """The server asks questions."""
 
     title: str
@@ -49,7 +49,7 @@ class PasswordExpired(NamedTuple):
     """It wants a new password."""
 
 
-Reply = Accepted | Denied | Welcome | Asked | PasswordExpired
+Reply = Accepted | Denied | Welcome | AuthRequest | PasswordExpired
 
 
 class ConnectionGone(Exception):
@@ -60,7 +60,7 @@ class NoReply(Exception):
     """The server did not answer in time."""
 
 
-class Conversation:
+class UserAuth:
     """Stands where paramiko expects its AuthHandler."""
 
     def __init__(self, connection: Connection, user: str) -> None:
@@ -222,4 +222,4 @@ class Conversation:
             message.get_string()
             count = min(message.get_int(), 32)
             fields = [(message.get_string().decode("utf-8", "replace"), message.get_boolean()) for _ in range(count)]
-            self._replies.put(Asked(title, instructions, tuple(fields)))
+            self._replies.put(AuthRequest(title, instructions, tuple(fields)))

@@ -19,7 +19,7 @@ from tests.lab.receiver import HANG, Answer, status
 from tests.lab.webhook_receiver import WebhookReceiver
 from trainmon.alerting.notify.base import Broken, Retry
 from trainmon.alerting.notify.channels.http import LATEST, Http, host_of, judge
-from trainmon.lib.deadline import LEFT_AT_MOST, Overdue, Timebox
+from trainmon.lib.deadline import LEFT_AT_MOST, DeadlineRunner, Overdue
 
 
 class Still:
@@ -173,14 +173,14 @@ def test_of_an_address_only_its_host_is_shown() -> None:
 
 
 def test_what_a_call_returns_or_raises_comes_through() -> None:
-    box: Timebox[int] = Timebox("x")
+    box: DeadlineRunner[int] = DeadlineRunner("x")
     assert box.call(lambda: 7, 10) == 7
     with pytest.raises(ZeroDivisionError):
         box.call(lambda: 1 // 0, 10)
 
 
 def test_calls_that_hang_are_left_behind_and_counted() -> None:
-    box: Timebox[bool] = Timebox("x")
+    box: DeadlineRunner[bool] = DeadlineRunner("x")
     over, began = threading.Event(), []
 
     def hang() -> bool:

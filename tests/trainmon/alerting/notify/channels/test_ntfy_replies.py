@@ -16,7 +16,7 @@ from tests.lab.ntfy_server import Message, NtfyServer
 from tests.trainmon.alerting.notify.samples import TOKEN, alert, message, notice
 from trainmon.alerting.notify.channels.ntfy import Ntfy
 from trainmon.alerting.notify.channels.ntfy_replies import FILE, Memory, Replies, orders
-from trainmon.model import Channel, Event, Order, Ordered
+from trainmon.model import AlertRequest, AlertRequested, Channel, Event
 
 TOPIC = "ops-x7Kq2mP9vLw4"
 
@@ -38,12 +38,12 @@ def channel(server: NtfyServer, memory: Memory, login: str | None = None) -> Ntf
 
 
 @contextlib.contextmanager
-def reading(phone: Ntfy, memory: Memory) -> Iterator[list[Order]]:
+def reading(phone: Ntfy, memory: Memory) -> Iterator[list[AlertRequest]]:
     """The orders that come while it reads."""
-    got: list[Order] = []
+    got: list[AlertRequest] = []
 
     def submit(event: Event) -> None:
-        assert isinstance(event, Ordered)
+        assert isinstance(event, AlertRequested)
         got.append(event.order)
 
     replies = Replies(phone, memory, submit)

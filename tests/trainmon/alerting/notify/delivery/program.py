@@ -14,10 +14,10 @@ from pathlib import Path
 
 from tests.trainmon.alerting.notify.delivery.scene import fire
 from trainmon.alerting.notify.base import Message, Sent
-from trainmon.alerting.notify.delivery.service import Office
+from trainmon.alerting.notify.delivery.service import NotificationService
 from trainmon.ledger.ledger import Ledger
 from trainmon.lib import Seconds
-from trainmon.model import AlertChanges, Channel, DutyChanged, Event, State
+from trainmon.model import AlertChanges, Channel, Event, LeadershipChanged, State
 
 
 class Lines:
@@ -57,10 +57,10 @@ def main(directory: Path, file: Path, is_network: bool, lease: Seconds, patience
     ledger = Ledger(directory, lambda _: None, is_network=is_network)
 
     def submit(event: Event) -> None:
-        if isinstance(event, DutyChanged):
+        if isinstance(event, LeadershipChanged):
             print(event.duty.holder, event.duty.where, event.duty.words or "", sep="|", flush=True)
 
-    office = Office(ledger, (Lines(file),), submit, patience=patience, program="alerts-only", lease=lease)
+    office = NotificationService(ledger, (Lines(file),), submit, patience=patience, program="alerts-only", lease=lease)
     ledger.start()
     office.start()
     orders = lines()

@@ -13,10 +13,10 @@ from typing import Any
 
 from tests.trainmon.alerting.notify.samples import alert, notice
 from trainmon.alerting.notify.base import Message, Sender, Sent
-from trainmon.alerting.notify.delivery.service import Office
+from trainmon.alerting.notify.delivery.service import NotificationService
 from trainmon.ledger.ledger import Ledger
 from trainmon.lib import Instant, Seconds, SystemClock
-from trainmon.model import AlertChanges, Channel, Delivered, DutyChanged, Event, Notice, Severity
+from trainmon.model import AlertChanges, Channel, Delivered, Event, LeadershipChanged, Notice, Severity
 
 PATIENT = 40.0
 """How long a test waits for what must come; a hang, if it does not."""
@@ -90,7 +90,9 @@ class Scene:
         parts = {name: options.pop(name) for name in ("factory", "is_network", "keep") if name in options}
         self.clock = options.pop("clock", None) or SystemClock()
         self.ledger = Ledger(directory, self.troubles.append, self.clock, **parts)
-        self.office = Office(self.ledger, phones, self.events.append, self.clock, **{"patience": PATIENT, **options})
+        self.office = NotificationService(
+            self.ledger, phones, self.events.append, self.clock, **{"patience": PATIENT, **options}
+        )
 
     def start(self) -> None:
         self.ledger.start()
@@ -105,7 +107,7 @@ class Scene:
 
     @property
     def holder(self) -> str:
-        duties = self.of(DutyChanged)
+        duties = self.of(LeadershipChanged)
         return duties[-1].duty.holder if duties else "nobody"
 
     @property

@@ -18,12 +18,22 @@ from tests.trainmon.alerting.notify.delivery.running import program
 from tests.trainmon.alerting.notify.delivery.scene import PATIENT, Phone, Scene, Shifted, fire, opened, plain, until
 from trainmon.alerting.notify.delivery.leader import QUIET
 from trainmon.alerting.notify.delivery.worker import Ticket
-from trainmon.ledger.lease import LOCK, DutyNote, Holder, Lock, is_locked, ourselves, write_duty
+from trainmon.ledger.lease import LOCK, Holder, LeaderNote, Lock, is_locked, ourselves, write_duty
 from trainmon.ledger.ledger import alerts_now, duty_now, give_order
 from trainmon.lib import Instant
-from trainmon.model import AlertsRecalled, AlertsTold, Duty, DutyChanged, Health, Order, Ordered, Source, State
+from trainmon.model import (
+    AlertRequest,
+    AlertRequested,
+    AlertsRecalled,
+    AlertsReported,
+    Health,
+    Leadership,
+    LeadershipChanged,
+    Source,
+    State,
+)
 
-ACK = Order(verb="ack", at=time.time(), by="ana", alert="a", via="command")
+ACK = AlertRequest(verb="ack", at=time.time(), by="ana", alert="a", via="command")
 
 
 @contextmanager
@@ -45,9 +55,9 @@ def test_of_two_programs_one_tells_and_the_other_takes_over_when_it_is_killed(tm
         with standing_by(tmp_path, phone, is_network=disk == "network") as second:
             first.fire("a")
             until(lambda: first.came == ["a-fire"])
-            until(lambda: [one.id for event in second.of(AlertsTold)[-1:] for one in event.alerts] == ["a"])
-            until(lambda: second.of(DutyChanged)[-1].duty.at is not None)
-            duty = second.of(DutyChanged)[-1].duty
+            until(lambda: [one.id for event in second.of(AlertsReported)[-1:] for one in event.alerts] == ["a"])
+            until(lambda: second.of(LeadershipChanged)[-1].duty.at is not None)
+            duty = second.of(LeadershipChanged)[-1].duty
             assert (duty.holder, duty.where) == ("other", f"pid {first.process.pid}")
             second.hand_over(fire("mine"))
             second.until_marked()
@@ -80,7 +90,7 @@ def seize(scene: Scene, written_at: Instant) -> None:
     """A program of another machine has the duty, on a network file system."""
     there = Holder(pid=1, host="elsewhere", name="theirs")
     with sqlite3.connect(scene.ledger.file, timeout=PATIENT) as connection:
-        write_duty(connection, DutyNote(holder=there, started_at=written_at, written_at=written_at))
+        write_duty(connection, LeaderNote(holder=there, started_at=written_at, written_at=written_at))
     connection.close()
 
 
@@ -139,25 +149,25 @@ def test_an_orderly_end_leaves_the_duty_to_the_other(tmp_path: Path, is_network:
 def test_orders_of_a_program_without_the_duty_reach_the_one_that_has_it(tmp_path: Path) -> None:
     with opened(tmp_path, Phone()) as first, standing_by(tmp_path, Phone()) as second:
         second.office.order(ACK)
-        until(lambda: [event.order for event in first.of(Ordered)] == [ACK])
-        one = first.of(Ordered)[0].number
+        until(lambda: [event.order for event in first.of(AlertRequested)] == [ACK])
+        one = first.of(AlertRequested)[0].number
         mute = replace(ACK, verb="unmute", alert="s1")
         assert give_order(tmp_path, mute) == one + 1
-        until(lambda: first.of(Ordered) == [Ordered(ACK, one), Ordered(mute, one + 1)])
+        until(lambda: first.of(AlertRequested) == [AlertRequested(ACK, one), AlertRequested(mute, one + 1)])
         first.office.order(replace(ACK, by="bob"))
-        until(lambda: first.of(Ordered)[-1] == Ordered(replace(ACK, by="bob"), None))
-        assert second.of(Ordered) == []
+        until(lambda: first.of(AlertRequested)[-1] == AlertRequested(replace(ACK, by="bob"), None))
+        assert second.of(AlertRequested) == []
         first.hand_over(orders_until=one + 1)
         until(lambda: alerts_now(tmp_path, first.clock.now()).recalled.orders_until == one + 1)
     with opened(tmp_path, Phone()) as third:
         give_order(tmp_path, ACK)
-        until(lambda: third.of(Ordered) == [Ordered(ACK, one + 2)])
+        until(lambda: third.of(AlertRequested) == [AlertRequested(ACK, one + 2)])
 
 
 def test_an_order_can_be_left_before_anybody_has_the_duty(tmp_path: Path) -> None:
     number = give_order(tmp_path / "new", ACK)
     with opened(tmp_path / "new", Phone()) as scene:
-        until(lambda: scene.of(Ordered) == [Ordered(ACK, number)])
+        until(lambda: scene.of(AlertRequested) == [AlertRequested(ACK, number)])
 
 
 def test_others_read_who_has_the_duty_and_how_it_is(tmp_path: Path) -> None:
@@ -202,8 +212,8 @@ def test_one_that_no_longer_goes_round_is_told_of(tmp_path: Path) -> None:
         first.office.say(None)
         with standing_by(tmp_path, Phone(), clock=Shifted(QUIET * 3)) as second:
 
-            def duty() -> Duty:
-                duties: list[DutyChanged] = second.of(DutyChanged)
+            def duty() -> Leadership:
+                duties: list[LeadershipChanged] = second.of(LeadershipChanged)
                 return duties[-1].duty
 
             until(lambda: duty().words is not None)
@@ -246,7 +256,7 @@ def test_a_child_of_the_holder_does_not_keep_the_lock(tmp_path: Path) -> None:
 def test_a_lock_that_cannot_be_taken_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / LOCK).mkdir()
     with opened(tmp_path, Phone()) as scene:
-        assert scene.of(DutyChanged)[0].duty.words == f"the ledger {tmp_path / LOCK}: is a directory"
+        assert scene.of(LeadershipChanged)[0].duty.words == f"the ledger {tmp_path / LOCK}: is a directory"
 
 
 def test_the_readers_of_a_lock_do_not_take_it(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.trainmon.alerting.notify.samples import alert, beat, notice, over
-from trainmon.alerting.notify.delivery.held import Pack
+from trainmon.alerting.notify.delivery.held import MessageBatch
 from trainmon.alerting.notify.delivery.queue import (
     ASKED_AT_MOST,
     GIVEN_UP_AFTER,
@@ -18,42 +18,42 @@ from trainmon.alerting.notify.delivery.queue import (
     REFUSED_PAUSE,
     ROOM,
     TOGETHER,
-    Tray,
+    SendQueue,
 )
-from trainmon.model import Letter, Notice
+from trainmon.model import Notice, Notification
 
 DAY = 86_400.0
 
 
-def letter(told: Notice, **facts: Any) -> Letter:
-    return Letter(id=0, channel="phone", notice=told, made_at=told.at, **facts)
+def letter(told: Notice, **facts: Any) -> Notification:
+    return Notification(id=0, channel="phone", notice=told, made_at=told.at, **facts)
 
 
 def about(name: str, **facts: Any) -> Notice:
     return notice(alert(id=name), key=f"{name}-fire", **facts)
 
 
-def tray(*notices: Notice, at: float = 1_000.0) -> Tray:
-    made = Tray(Random(7))
+def tray(*notices: Notice, at: float = 1_000.0) -> SendQueue:
+    made = SendQueue(Random(7))
     for told in notices:
         made.add(letter(told), at)
     return made
 
 
-def picked(made: Tray, at: float, **how: Any) -> list[str]:
+def picked(made: SendQueue, at: float, **how: Any) -> list[str]:
     """The keys of what is told now; none, if nothing is."""
     return [one.notice.key for one in pack(made, at, **how).letters]
 
 
-def pack(made: Tray, at: float, **how: Any) -> Pack:
+def pack(made: SendQueue, at: float, **how: Any) -> MessageBatch:
     found = made.pick(at, **how)
-    if not isinstance(found, Pack):
-        return Pack(())
+    if not isinstance(found, MessageBatch):
+        return MessageBatch(())
     made.lease(found)
     return found
 
 
-def waits(made: Tray, at: float) -> float:
+def waits(made: SendQueue, at: float) -> float:
     found = made.pick(at)
     assert isinstance(found, float), found
     return found
@@ -89,7 +89,7 @@ def test_what_waited_through_an_outage_is_one_message() -> None:
     now = 1_000.0
     for _ in range(5):
         found = made.pick(now)
-        if isinstance(found, Pack):
+        if isinstance(found, MessageBatch):
             made.lease(found)
             assert len(found.held) == 1, "what is fresh goes alone"
             made.failed(found, now, None)
@@ -119,7 +119,7 @@ def test_a_channel_is_told_no_faster_than_it_bears() -> None:
     while now < 1_000.0 + 100 * REFILL:
         made.add(letter(about(f"a{now}")), now)
         found = made.pick(now)
-        if isinstance(found, Pack):
+        if isinstance(found, MessageBatch):
             made.lease(found)
             made.sent(found)
             sent += 1
@@ -174,11 +174,11 @@ def test_a_receiver_that_asks_to_be_left_alone_is_asked_again_with_each_critical
 # ---- what others are to deliver --------------------------------------------------------------------------------------
 
 
-def overdue(made: Tray, at: float) -> list[str]:
+def overdue(made: SendQueue, at: float) -> list[str]:
     return [one.notice.key for one in made.overdue(at)]
 
 
-def tried(made: Tray, at: float, key: str) -> Pack:
+def tried(made: SendQueue, at: float, key: str) -> MessageBatch:
     """The message with this key; those before it fail."""
     found = pack(made, at)
     while key not in [one.notice.key for one in found.letters]:
@@ -194,7 +194,7 @@ def test_a_message_is_overdue_in_time_to_be_delivered_by_others(severity: str, l
     made, now = tray(about("a", severity=severity)), 1_000.0
     while not overdue(made, now):
         found = made.pick(now)
-        if isinstance(found, Pack):
+        if isinstance(found, MessageBatch):
             made.lease(found)
             made.failed(found, now, None)
         now += 1.0
@@ -255,7 +255,7 @@ def test_signs_of_life_are_each_channels_own() -> None:
     assert overdue(made, 9_000.0) == []
 
 
-def down(*names: str) -> Tray:
+def down(*names: str) -> SendQueue:
     """A channel that is down; what it should have delivered another one has."""
     made = tray(*(about(name) for name in names))
     for _ in names:
@@ -294,8 +294,8 @@ def test_that_it_is_over_is_told_in_the_summary() -> None:
 
 def test_a_summary_is_for_a_week() -> None:
     made, now = down("a"), 2_000.0
-    while isinstance(found := made.pick(now), Pack | float):
-        if isinstance(found, Pack):
+    while isinstance(found := made.pick(now), MessageBatch | float):
+        if isinstance(found, MessageBatch):
             made.lease(found)
             if made.failed(found, now, None):
                 break
@@ -305,7 +305,7 @@ def test_a_summary_is_for_a_week() -> None:
 
 def test_a_stand_in_that_fails_as_well_tells_nothing_late() -> None:
     made = tray()
-    made.add(Letter(id=0, channel="spare", notice=about("a"), made_at=1_000.0), 1_000.0)
+    made.add(Notification(id=0, channel="spare", notice=about("a"), made_at=1_000.0), 1_000.0)
     made.failed(pack(made, 1_000.0), 1_000.0, None)
     assert overdue(made, 1_050.0) == ["a-fire"]
     made.passed_on("a-fire")
@@ -331,7 +331,7 @@ def test_one_that_spoils_every_message_holds_up_no_other() -> None:
         found = made.pick(now)
         if found is None or told[4:]:
             break
-        if not isinstance(found, Pack):
+        if not isinstance(found, MessageBatch):
             now += found
             continue
         made.lease(found)
@@ -352,7 +352,7 @@ def test_a_day_of_failures_gives_a_letter_up_and_it_is_tried_all_the_same() -> N
     now, tries, given_up = 1_000.0, 0, []
     while now < 1_000.0 + 3 * DAY:
         found = made.pick(now)
-        if isinstance(found, Pack):
+        if isinstance(found, MessageBatch):
             made.lease(found)
             tries += 1
             if given := made.failed(found, now, None):
@@ -368,27 +368,27 @@ def test_a_day_of_failures_gives_a_letter_up_and_it_is_tried_all_the_same() -> N
 
 
 def test_what_is_old_by_the_clock_alone_is_not_given_up() -> None:
-    made = Tray(Random(7))
+    made = SendQueue(Random(7))
     made.add(letter(about("a")), 1_000.0, waited=30 * DAY)
     assert made.failed(pack(made, 1_000.0), 1_000.0, None) == []
     assert len(made) == 1
 
 
 def test_three_days_without_network_end_in_one_message() -> None:
-    made, now, tries = Tray(Random(3)), 1_000.0, 0
+    made, now, tries = SendQueue(Random(3)), 1_000.0, 0
     for number in range(60):
         made.add(letter(about(f"a{number}", severity="critical" if number % 3 else "warning")), now)
         until = now + 3 * DAY / 60
         while now < until:
             found = made.pick(now)
-            if isinstance(found, Pack):
+            if isinstance(found, MessageBatch):
                 made.lease(found)
                 made.failed(found, now, None)
                 tries += 1
             now += min(until - now, found if isinstance(found, float) else 1.0) or 0.001
     made.hurry(now)
     messages: list[int] = []
-    while isinstance(found := made.pick(now), Pack):
+    while isinstance(found := made.pick(now), MessageBatch):
         made.sent(found)
         messages.append(len(found.held))
     assert sum(messages) == 60, "nothing is dropped"

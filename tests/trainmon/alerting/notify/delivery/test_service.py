@@ -14,7 +14,7 @@ from tests.trainmon.alerting.notify.samples import alert, beat, over
 from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
 from trainmon.ledger.database import open_to_write
 from trainmon.ledger.ledger import alerts_now
-from trainmon.ledger.transaction import Page, write_page
+from trainmon.ledger.transaction import Transaction, write_page
 from trainmon.model import AlertChanges, AlertsRecalled, Channel, ChannelsChanged, Route
 
 NO_ROUTE = "no route to host"
@@ -379,7 +379,7 @@ def test_what_waits_in_the_ledger_and_at_no_desk_is_found(tmp_path: Path) -> Non
     with opened(tmp_path, phone, clock=clock) as scene:
         now = clock.now()
         connection = open_to_write(scene.ledger.file, is_network=None)
-        write_page(connection, Page(AlertChanges(at=now, notices=(fire("a"),))), now, None)
+        write_page(connection, Transaction(AlertChanges(at=now, notices=(fire("a"),))), now, None)
         connection.close()
         clock.passed = 100.0
         until(lambda: phone.keys == ["a-fire"])

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from tests.trainmon.alerting.notify.delivery.running import program
 from tests.trainmon.alerting.notify.delivery.scene import Phone, Scene, Shifted, fire, opened, plain, until
 from trainmon.alerting.notify.base import Broken
-from trainmon.model import Channel, ChannelsChanged, DutyChanged
+from trainmon.model import Channel, ChannelsChanged, LeadershipChanged
 
 PATIENCE = 1.0
 
@@ -139,7 +139,7 @@ def test_a_damaged_ledger_is_told_kept_and_stops_nothing(tmp_path: Path) -> None
     phone = Phone()
     with opened(tmp_path, phone, patience=PATIENCE) as scene:
         words = f"the ledger {file}: it is no ledger, or damaged; move it away, and a new one is begun"
-        assert scene.of(DutyChanged)[0].duty.words == words
+        assert scene.of(LeadershipChanged)[0].duty.words == words
         assert scene.troubles == [words]
         scene.hand_over(fire())
         until(lambda: fires(phone) == ["a-fire"])

@@ -15,7 +15,7 @@ from tests.trainmon.alerting.notify.delivery.running import Program, program
 from tests.trainmon.alerting.notify.delivery.scene import Phone, Scene, Shifted, fire, opened, plain, until
 from trainmon.alerting.notify.base import Attachment
 from trainmon.ledger.lease import Lock, ourselves
-from trainmon.model import AlertsRecalled, DutyChanged, Notice, State
+from trainmon.model import AlertsRecalled, LeadershipChanged, Notice, State
 
 LEASE = 4.0
 """A tenth of what it is in production."""
@@ -159,7 +159,7 @@ def test_one_that_stood_still_reads_the_ledger_before_it_goes_on_and_loses_nothi
         scene.hand_over(fire("b"))
         until(lambda: len(scene.of(AlertsRecalled)) == 2)
         until(lambda: phone.keys == ["a-fire", "b-fire"])
-        assert [event.duty.holder for event in scene.of(DutyChanged)][-2:] == ["nobody", "us"]
+        assert [event.duty.holder for event in scene.of(LeadershipChanged)][-2:] == ["nobody", "us"]
         scene.until_marked()
     assert phone.keys == ["a-fire", "b-fire"]
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.trainmon.alerting.notify.samples import alert, beat, notice, over
 from trainmon.alerting.notify.plots.child import POINTS, drawn
-from trainmon.alerting.notify.plots.render import POINTS_KEPT, Pictures, Track
+from trainmon.alerting.notify.plots.render import POINTS_KEPT, PlotRenderer, Track
 from trainmon.alerting.notify.plots.wire import Drawing, Line
 from trainmon.model import Curve, Progress, Run, RunSpec, Sample, State, Wandb, WandbRun
 
@@ -70,7 +70,7 @@ FAKE = script(
 
 def test_the_loss_of_a_run_is_a_picture(tmp_path: Path) -> None:
     asked = Asked(curve(20_000))
-    pictures = Pictures(asked, cache=tmp_path)
+    pictures = PlotRenderer(asked, cache=tmp_path)
     pictures.observe(state(wandb=wandb()))
     (file,) = pictures((beat(),))
     assert (file.name, file.media_type, asked.keys) == ("video-2b-loss.png", "image/png", [("t/p/a1", "train/loss")])
@@ -80,7 +80,7 @@ def test_the_loss_of_a_run_is_a_picture(tmp_path: Path) -> None:
 
 
 def test_a_run_without_wandb_is_drawn_from_its_log() -> None:
-    pictures = Pictures(Asked(), argv=FAKE)
+    pictures = PlotRenderer(Asked(), argv=FAKE)
     for step in range(10):
         pictures.observe(state(step=step, loss=2.0 - step / 10))
     (file,) = pictures((beat(),))
@@ -88,7 +88,7 @@ def test_a_run_without_wandb_is_drawn_from_its_log() -> None:
 
 
 def test_a_run_of_which_nothing_is_known_has_no_picture() -> None:
-    pictures = Pictures(Asked(), argv=FAKE)
+    pictures = PlotRenderer(Asked(), argv=FAKE)
     pictures.observe(state(loss=None))
     assert pictures((beat(),)) == ()
 
@@ -106,14 +106,14 @@ def test_a_run_of_which_nothing_is_known_has_no_picture() -> None:
     ids=["run", "gpu", "digest", "over", "acknowledged", "unknown-run"],
 )
 def test_pictures_go_with_what_they_explain(told: Any, count: int) -> None:
-    pictures = Pictures(Asked(), argv=FAKE)
+    pictures = PlotRenderer(Asked(), argv=FAKE)
     pictures.observe(state(wandb=wandb()))
     assert len(pictures((told,))) == count
 
 
 def test_two_channels_share_one_drawing_until_it_is_old() -> None:
     clock = Counting()
-    pictures = Pictures(Asked(), clock, argv=FAKE)
+    pictures = PlotRenderer(Asked(), clock, argv=FAKE)
     pictures.observe(state(wandb=wandb()))
     (one,), (two,) = pictures((beat(),)), pictures((beat(),))
     first = one.read(20)
@@ -134,14 +134,14 @@ def test_two_channels_share_one_drawing_until_it_is_old() -> None:
     ids=["hangs", "fails", "babbles", "dies", "missing"],
 )
 def test_a_drawing_that_fails_is_no_picture_and_no_error(argv: tuple[str, ...]) -> None:
-    pictures = Pictures(Asked(), argv=argv, within=1.0 if "sleep" in argv[-1] else 20.0)
+    pictures = PlotRenderer(Asked(), argv=argv, within=1.0 if "sleep" in argv[-1] else 20.0)
     pictures.observe(state(wandb=wandb()))
     (file,) = pictures((beat(),))
     assert file.read(20) == b""
 
 
 def test_who_waits_for_anothers_drawing_does_not_wait_for_ever() -> None:
-    pictures = Pictures(Asked(), argv=FAKE)
+    pictures = PlotRenderer(Asked(), argv=FAKE)
     pictures.observe(state(wandb=wandb()))
     (file,) = pictures((beat(),))
     with pictures._drawing:
@@ -162,7 +162,7 @@ def test_the_newest_sample_goes_along(tmp_path: Path) -> None:
         Sample(key="c", kind="image", file="c.png", step=30),
         Sample(key="d", kind="table", file="d.json", step=40, kept=str(tmp_path / "d.json")),
     )
-    pictures = Pictures(Asked(), argv=FAKE)
+    pictures = PlotRenderer(Asked(), argv=FAKE)
     pictures.observe(state(wandb=wandb(samples=samples)))
     _, sample = pictures((beat(),))
     assert (sample.name, sample.media_type, sample.read(1)) == ("video-2b-sample-step-20.mp4", "video/mp4", b"new")
@@ -171,7 +171,7 @@ def test_the_newest_sample_goes_along(tmp_path: Path) -> None:
 
 
 def test_the_name_of_a_run_makes_no_path() -> None:
-    pictures = Pictures(Asked(), argv=FAKE)
+    pictures = PlotRenderer(Asked(), argv=FAKE)
     pictures.observe(state("../../etc/ä $(id)", wandb=wandb()))
     (file,) = pictures((beat(),))
     assert file.name == "..-..-etc-----id--loss.png"
@@ -186,7 +186,7 @@ def test_what_is_remembered_of_a_log_is_bounded_and_reaches_back_to_the_start() 
 
 
 def test_a_run_that_is_gone_is_forgotten() -> None:
-    pictures = Pictures(Asked(), argv=FAKE)
+    pictures = PlotRenderer(Asked(), argv=FAKE)
     pictures.observe(state())
     pictures.observe(State())
     assert not pictures._tracks

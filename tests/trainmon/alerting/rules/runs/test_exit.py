@@ -33,7 +33,7 @@ from tests.trainmon.alerting.rules.runs.states import (
 from trainmon.alerting.rules.registry import RUNS
 from trainmon.alerting.rules.runs.crash_loop import Restarted
 from trainmon.alerting.rules.runs.exit import EndedEarly, Finished, RunDead, RunStopped
-from trainmon.analysis.runs import Scene, judge
+from trainmon.analysis.runs import RunContext, judge
 from trainmon.engine.reducers import fold
 from trainmon.model import Action, Execute, Finding, Job, Record, State, Switch, WandbRun
 
@@ -45,7 +45,7 @@ def judged(*jobs: Job, **changes: Any) -> State:
     """A state whose verdict is the one that its own facts give, once its steps have ended."""
     seen = state(*jobs, **{"progress": replace(PROGRESS, at=NOW - 730)} | changes)
     run = seen.runs["llm"]
-    told = judge(run, Scene(seen.nodes, seen.sources, seen.jobs, seen.actions), NOW)
+    told = judge(run, RunContext(seen.nodes, seen.sources, seen.jobs, seen.actions), NOW)
     return changed(seen, verdict=told.verdict, why=told.why)
 
 

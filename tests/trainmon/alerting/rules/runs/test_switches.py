@@ -22,7 +22,7 @@ from tests.trainmon.alerting.rules.runs.states import (
     without,
 )
 from trainmon.alerting.rules.runs.switches import KillSwitchLeft, SaveSwitchIgnored
-from trainmon.model import Action, Record, Remove, Switch
+from trainmon.model import Action, Record, RemoveFile, Switch
 
 ARMED = Switch(path="/fsx/kill", exists=True, armed_at=NOW - 3_600, by="ann", why="ann: enough")
 SAVE = Switch(path="/fsx/save", exists=True, armed_at=NOW - 1_200, by="ann")
@@ -118,7 +118,7 @@ def test_a_switch_that_a_person_took_back_led_to_nothing_on_purpose() -> None:
         subject="llm",
         cluster="prod",
         host="login",
-        deed=Remove("/fsx/save"),
+        deed=RemoveFile("/fsx/save"),
         title="",
         run="llm",
     )

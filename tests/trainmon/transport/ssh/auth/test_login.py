@@ -16,7 +16,7 @@ from paramiko import Ed25519Key
 from tests.lab.factors import FactorServer, Script
 from tests.lab.sshd import Sshd, keygen, program, sign, until
 from trainmon.lib import LoginNeeded, LoginRefused
-from trainmon.transport.event_loop import Reader
+from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.ssh.auth.login import Ask
 from trainmon.transport.ssh.client import Dialer, SshShell
 
@@ -48,15 +48,15 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 
 
 @pytest.fixture
-def reader() -> Iterator[Reader]:
-    running = Reader()
+def reader() -> Iterator[EventLoop]:
+    running = EventLoop()
     running.start()
     yield running
     running.stop()
 
 
 @contextlib.contextmanager
-def dialing(reader: Reader, config: Path, ask: Ask | None = None) -> Iterator[Dialer]:
+def dialing(reader: EventLoop, config: Path, ask: Ask | None = None) -> Iterator[Dialer]:
     dialer = Dialer(reader, ask=ask, config_file=config)
     try:
         yield dialer
@@ -89,7 +89,7 @@ def works(shell: SshShell) -> bool:
 # ---- keys ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_key_of_the_agent_logs_in(sshd: Sshd, reader: Reader, agent: Path, tmp_path: Path) -> None:
+def test_a_key_of_the_agent_logs_in(sshd: Sshd, reader: EventLoop, agent: Path, tmp_path: Path) -> None:
     add_to(agent, keygen(tmp_path / "other"), sshd.key)
     extra = f"Host n0\n  IdentityFile none\n  IdentityAgent {agent}"
     with dialing(reader, sshd.ssh_config(extra=extra, path=tmp_path / "config")) as dialer:
@@ -100,7 +100,7 @@ def test_a_key_of_the_agent_logs_in(sshd: Sshd, reader: Reader, agent: Path, tmp
 
 @pytest.mark.parametrize("kind", ["rsa", "ecdsa"])
 def test_other_kinds_of_keys_log_in_from_file_and_agent(
-    kind: str, sshd: Sshd, reader: Reader, agent: Path, tmp_path: Path
+    kind: str, sshd: Sshd, reader: EventLoop, agent: Path, tmp_path: Path
 ) -> None:
     key = keygen(tmp_path / kind, kind=kind)
     with sshd.authorized.open("a") as authorized:
@@ -113,7 +113,7 @@ def test_other_kinds_of_keys_log_in_from_file_and_agent(
 
 
 def test_identities_only_keeps_the_agents_other_keys_to_itself(
-    sshd: Sshd, reader: Reader, agent: Path, tmp_path: Path
+    sshd: Sshd, reader: EventLoop, agent: Path, tmp_path: Path
 ) -> None:
     add_to(agent, sshd.key)
     extra = f"Host n0\n  IdentitiesOnly yes\n  IdentityFile {keygen(tmp_path / 'other')}\n  IdentityAgent {agent}\n"
@@ -124,7 +124,7 @@ def test_identities_only_keeps_the_agents_other_keys_to_itself(
     assert raised.value.message == f"n0 refuses {sshd.user}: tried {tmp_path}/other; it allows publickey"
 
 
-def test_a_user_certificate_logs_in(sshd: Sshd, reader: Reader, agent: Path, tmp_path: Path) -> None:
+def test_a_user_certificate_logs_in(sshd: Sshd, reader: EventLoop, agent: Path, tmp_path: Path) -> None:
     beside, named = keygen(tmp_path / "beside"), keygen(tmp_path / "named", kind="rsa")
     held = keygen(tmp_path / "held")
     sign(sshd.authority, beside, sshd.user)
@@ -140,7 +140,7 @@ def test_a_user_certificate_logs_in(sshd: Sshd, reader: Reader, agent: Path, tmp
             assert works(dialer.dial(host))
 
 
-def test_a_passphrase_is_asked_once_for_many_hosts(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+def test_a_passphrase_is_asked_once_for_many_hosts(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
     key = keygen(tmp_path / "locked", passphrase="open sesame")
     with sshd.authorized.open("a") as authorized:
         authorized.write(sshd.public(key) + "\n")
@@ -166,7 +166,9 @@ def test_a_passphrase_is_asked_once_for_many_hosts(sshd: Sshd, reader: Reader, t
     assert len(declining.asked) == 1
 
 
-def test_a_key_without_a_passphrase_goes_first_and_nobody_is_asked(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+def test_a_key_without_a_passphrase_goes_first_and_nobody_is_asked(
+    sshd: Sshd, reader: EventLoop, tmp_path: Path
+) -> None:
     locked = keygen(tmp_path / "locked", passphrase="x")
     person = Person({})
     config = sshd.ssh_config(extra=f"Host n0\n  IdentityFile {locked}", path=tmp_path / "config")
@@ -175,7 +177,7 @@ def test_a_key_without_a_passphrase_goes_first_and_nobody_is_asked(sshd: Sshd, r
     assert person.asked == []
 
 
-def test_a_passphrase_is_not_asked_for_a_key_that_would_not_do(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+def test_a_passphrase_is_not_asked_for_a_key_that_would_not_do(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
     locked = keygen(tmp_path / "locked", passphrase="x")
     config = sshd.ssh_config(extra=f"Host n0\n  IdentityFile {locked}", path=tmp_path / "config")
     config.write_text(config.read_text().replace(f"IdentityFile {sshd.key}", ""))
@@ -185,7 +187,7 @@ def test_a_passphrase_is_not_asked_for_a_key_that_would_not_do(sshd: Sshd, reade
     assert person.asked == []
 
 
-def test_a_headless_dial_says_which_passphrase_it_would_need(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+def test_a_headless_dial_says_which_passphrase_it_would_need(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
     key = keygen(tmp_path / "locked", passphrase="x")
     with sshd.authorized.open("a") as authorized:
         authorized.write(sshd.public(key) + "\n")
@@ -201,7 +203,7 @@ def test_a_headless_dial_says_which_passphrase_it_would_need(sshd: Sshd, reader:
 
 
 @contextlib.contextmanager
-def asking(sshd: Sshd, reader: Reader, tmp_path: Path, script: Script, ask: Ask | None = None) -> Iterator[Dialer]:
+def asking(sshd: Sshd, reader: EventLoop, tmp_path: Path, script: Script, ask: Ask | None = None) -> Iterator[Dialer]:
     """A dialer to a server that follows a script, as host `asker`."""
     with FactorServer.start(sshd.host_keys["ed25519"], script) as server:
         known = tmp_path / "known"
@@ -218,7 +220,7 @@ TWO_ROUNDS = (
 RIGHT: dict[str, str | None] = {"Passcode or option: ": "push", "Code: ": "123", "Pin: ": "9"}
 
 
-def test_a_second_factor_of_several_rounds(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+def test_a_second_factor_of_several_rounds(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
     script, person = Script(("keyboard-interactive",), rounds=TWO_ROUNDS), Person(RIGHT)
     with asking(sshd, reader, tmp_path, script, person) as dialer:
         shell = dialer.dial("asker")
@@ -228,7 +230,7 @@ def test_a_second_factor_of_several_rounds(sshd: Sshd, reader: Reader, tmp_path:
 
 
 def test_hosts_that_wait_for_their_question_hold_no_connection_and_ring_no_phone(
-    sshd: Sshd, reader: Reader, tmp_path: Path
+    sshd: Sshd, reader: EventLoop, tmp_path: Path
 ) -> None:
     """A server cuts off who is silent for two minutes: with 64 hosts that ask, most would never get their turn."""
     script = Script(("keyboard-interactive",), rounds=(("Second factor", (("Code: ", False),), ("123",)),))
@@ -249,7 +251,7 @@ def test_hosts_that_wait_for_their_question_hold_no_connection_and_ring_no_phone
     assert sorted(asked) == [f"asker{i}" for i in range(6)]
 
 
-def test_a_key_and_then_a_second_factor(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+def test_a_key_and_then_a_second_factor(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
     key = Ed25519Key.from_private_key_file(str(sshd.key))
     script = Script(("publickey", "keyboard-interactive"), rounds=TWO_ROUNDS, key=key)
     with asking(sshd, reader, tmp_path, script, Person(RIGHT)) as dialer:
@@ -257,7 +259,7 @@ def test_a_key_and_then_a_second_factor(sshd: Sshd, reader: Reader, tmp_path: Pa
     assert script.attempts == ["publickey", "keyboard-interactive"]
 
 
-def test_a_push_without_a_question_counts_as_one(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+def test_a_push_without_a_question_counts_as_one(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
     script = Script(("keyboard-interactive",), rounds=(("A push is on its way", (), ()),))
     with asking(sshd, reader, tmp_path, script, Person({})) as dialer:
         assert dialer.dial("asker").prompted
@@ -267,7 +269,7 @@ def test_a_push_without_a_question_counts_as_one(sshd: Sshd, reader: Reader, tmp
     assert raised.value.prompted
 
 
-def test_a_password_logs_in_and_is_in_no_error(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+def test_a_password_logs_in_and_is_in_no_error(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
     script = Script(("password",), password="hunter2")
     question = f"{sshd.user}@127.0.0.1's password: "
     with asking(sshd, reader, tmp_path, script, Person({question: "hunter2"})) as dialer:
@@ -282,7 +284,7 @@ def test_a_password_logs_in_and_is_in_no_error(sshd: Sshd, reader: Reader, tmp_p
     assert script.attempts.count("password") == 2
 
 
-def test_a_wrong_code_is_not_tried_again(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+def test_a_wrong_code_is_not_tried_again(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
     script = Script(("keyboard-interactive,password",), rounds=TWO_ROUNDS)
     person = Person({**RIGHT, "Code: ": "000"})
     with asking(sshd, reader, tmp_path, script, person) as dialer, pytest.raises(LoginRefused) as raised:
@@ -291,7 +293,7 @@ def test_a_wrong_code_is_not_tried_again(sshd: Sshd, reader: Reader, tmp_path: P
     assert script.attempts[-1:] == ["keyboard-interactive"]
 
 
-def test_a_declined_question_needs_a_login(sshd: Sshd, reader: Reader, tmp_path: Path) -> None:
+def test_a_declined_question_needs_a_login(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
     script = Script(("keyboard-interactive",), rounds=TWO_ROUNDS)
     person = Person({"Passcode or option: ": None})
     with asking(sshd, reader, tmp_path, script, person) as dialer, pytest.raises(LoginNeeded) as raised:
@@ -304,7 +306,7 @@ def test_a_declined_question_needs_a_login(sshd: Sshd, reader: Reader, tmp_path:
     [("password", "a password"), ("keyboard-interactive", "keyboard-interactive (a password or a second factor)")],
 )
 def test_without_a_person_nothing_is_started_that_asks(
-    method: str, what: str, sshd: Sshd, reader: Reader, tmp_path: Path
+    method: str, what: str, sshd: Sshd, reader: EventLoop, tmp_path: Path
 ) -> None:
     script = Script((method,), rounds=TWO_ROUNDS)
     with asking(sshd, reader, tmp_path, script) as dialer, pytest.raises(LoginNeeded) as raised:
