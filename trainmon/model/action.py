@@ -86,7 +86,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     submitted_at: Instant | None = None
     """With its id this is that job and no other: numbers are used again, and a controller may lose its memory."""
     stages: tuple[str, ...] = ()
-    """The stages of life in which it may be (see model_jobs.Stage)."""
+    """The stages of life in which it may be (see job.Stage)."""
     user: str | None = None
     restarts: int | None = None
     switch_absent: str | None = None

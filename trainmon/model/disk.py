@@ -1,4 +1,4 @@
-"""The nouns of room on a disk: what a quota allows, and when nothing is left."""
+"""Disks: their room, their quotas, and when nothing is left."""
 
 from __future__ import annotations
 
@@ -66,13 +66,6 @@ def left(used: int | None, limit: int | None) -> int | None:
     return None if used is None or limit is None else max(0, limit - used)
 
 
-class QuotaSeen(msgspec.Struct, frozen=True):
-    """A quota command answered. `shared`: it holds for that path on every host of the cluster."""
-
-    quota: Quota
-    shared: bool = True
-
-
 Basis = Literal["cycles", "stopped", "nothing-deleted"]
 """cycles: what is written is deleted again, and what remains after each deletion was looked at. stopped: the deletions
 that there were have stopped. nothing-deleted: none were seen, and none are assumed."""
@@ -104,3 +97,53 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
         if self.basis == "stopped":
             return "deletions seem to have stopped"
         return "assuming nothing is deleted"
+
+
+class Disk(msgspec.Struct, frozen=True, kw_only=True):
+    """One watched path on one host."""
+
+    host: str
+    cluster: str
+    path: str
+    at: Instant
+    state: Literal["ok", "hung", "error"] = "ok"
+    error: str | None = None
+    mount: str | None = None
+    filesystem: str | None = None
+    read_only: bool | None = None
+    writable_at: Instant | None = None
+    """When it was last seen writable; one that is read-only since has been remounted."""
+    lag: Seconds = 0.0
+    """How old its statistics may be besides: a change is not judged finer than that."""
+    quota: Quota | None = None
+    """What the quota command of its path said last."""
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    usable_free_bytes: int | None = None
+    """Free bytes until the configured `usable` share of the disk is used; equal to free_bytes without one."""
+    total_inodes: int | None = None
+    free_inodes: int | None = None
+    bytes_per_day: float | None = None
+    """Growth of the used bytes over the recorded history (≥ 10 min of it), negative when shrinking."""
+    inodes_per_day: float | None = None
+    full_at: Instant | None = None
+    """When nothing may be written any more: of the disk or its quota, what comes first."""
+    inodes_full_at: Instant | None = None
+    forecast: Forecast | None = None
+    """What `full_at` rests on."""
+    inodes_forecast: Forecast | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.host}:{self.path}"
+
+    @property
+    def left_bytes(self) -> int | None:
+        """What may still be written: the least of its usable share, its quota, and what is free."""
+        quota = None if self.quota is None else self.quota.left_bytes
+        return min((n for n in (self.usable_free_bytes, quota) if n is not None), default=None)
+
+    @property
+    def left_inodes(self) -> int | None:
+        quota = None if self.quota is None else self.quota.left_inodes
+        return min((n for n in (self.free_inodes, quota) if n is not None), default=None)

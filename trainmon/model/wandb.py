@@ -1,4 +1,4 @@
-"""The nouns of Weights & Biases. All text in them is clean already; `None` is "not known"."""
+"""Weights & Biases: runs, samples and curves. All text in them is clean; `None` means "not known"."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Wandb(msgspec.Struct, frozen=True, kw_only=True):
     points: int = 0
     """Points of its curves that have come since the start: it changes when a chart has something new to show."""
     recent: tuple[float, ...] = ()
-    """The last values of the loss, at most RECENT, for its usual band."""
+    """The last values of the loss, at most RECENT_LOSSES, for its usual band."""
     loss_state: LossState = "fine"
     loss_why: str = ""
     """Such as: `spike: 9.1 at step 1,200, usually 2.1 to 2.4`."""
@@ -178,7 +178,8 @@ class Wandb(msgspec.Struct, frozen=True, kw_only=True):
 
 
 RUNS_AT_MOST = 20
-RECENT = 200
+
+RECENT_LOSSES = 200
 
 
 class Points(msgspec.Struct, frozen=True):
@@ -202,35 +203,3 @@ class Curve(msgspec.Struct, frozen=True):
     steps: array[float]
     times: array[float]
     values: array[float]
-
-
-# ---- events --------------------------------------------------------------------------------------------------------
-
-
-class WandbSeen(msgspec.Struct, frozen=True):
-    """One answer about a run of ours: the W&B runs that match, the newest first. `at` is our clock."""
-
-    run: str
-    at: Instant
-    runs: tuple[WandbRun, ...]
-    keys: tuple[str, ...] = ()
-    samples: tuple[Sample, ...] = ()
-
-
-class CurvesGrew(msgspec.Struct, frozen=True):
-    """New points of one attempt, by metric. `fresh`: they are all there is, what was known of it is forgotten."""
-
-    run: str
-    path: str
-    """WandbRun.path."""
-    at: Instant
-    points: Mapping[str, Points]
-    fresh: bool = False
-
-
-class SampleKept(msgspec.Struct, frozen=True):
-    """A sample was fetched: it lies at this place on this machine."""
-
-    run: str
-    file: str
-    kept: str

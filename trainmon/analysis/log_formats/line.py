@@ -6,29 +6,17 @@ import math
 import re
 from typing import Literal, Protocol
 
-import msgspec
+from trainmon.model import TrainingMetrics
 
 Kind = Literal["train", "bar", "eval", "save", "note"]
 """train: a step was taken. bar: a nameless progress bar, which may be training's. eval, save: what it is busy with
 instead. note: it is back from that."""
 
 
-class StepLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one line says. `None` is "not on this line"; a loss that the trainer hides because it is NaN is nan."""
+class StepLine(TrainingMetrics, frozen=True, kw_only=True, gc=False):
+    """What one log line says."""
 
     kind: Kind = "train"
-    step: int | None = None
-    target_step: int | None = None
-    loss: float | None = None
-    grad_norm: float | None = None
-    tokens_per_s: float | None = None
-    samples_per_s: float | None = None
-    step_time_s: float | None = None
-    learning_rate: float | None = None
-    skipped: int | None = None
-    nan_iterations: int | None = None
-    loss_scale: float | None = None
-    epoch: float | None = None
 
 
 class Format(Protocol):

@@ -9,7 +9,7 @@ from msgspec.structs import asdict, replace
 
 from trainmon.analysis.log_formats.line import StepLine
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Bar, Progress
+from trainmon.model import Bar, Progress, TrainingMetrics
 
 INTERVALS = 15
 """Intervals that make the cadence: enough that an evaluation and a checkpoint among them do not move the median."""
@@ -21,10 +21,7 @@ QUIET_AT_LEAST: Seconds = 600.0
 RIVAL_LOSSES = 2
 """Losses without the followed bar after which the other bar is training's: a resumed run has another total."""
 
-METRICS = (
-    "target_step", "loss", "grad_norm", "tokens_per_s", "samples_per_s", "step_time_s", "learning_rate", "skipped",
-    "nan_iterations", "loss_scale", "epoch",
-)  # fmt: skip
+METRICS = frozenset(TrainingMetrics.__struct_fields__) - {"step"}
 
 
 DURATIONS = 5

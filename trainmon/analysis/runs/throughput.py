@@ -10,8 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from trainmon.lib import Instant, Seconds
-from trainmon.model import MINUTES, SLOW_AT_MOST, Gpu, GpuPace, Pace, Progress, Run
-from trainmon.model.throughput import RECENT
+from trainmon.model import MINUTES, RECENT_MINUTES, SLOW_AT_MOST, Gpu, GpuPace, Pace, Progress, Run
 
 MINUTE: Seconds = 60.0
 
@@ -100,7 +99,7 @@ def _counted(pace: Pace, progress: Progress, elapsed: Seconds) -> float | None:
 
 
 def _closed(pace: Pace, value: float, at: Instant) -> Pace:
-    recent = (*pace.recent, value)[-RECENT:]
+    recent = (*pace.recent, value)[-RECENT_MINUTES:]
     usual: tuple[float, ...] = pace.usual
     slow: tuple[float, ...] = ()
     if pace.usual_rate is not None and value < PLAINLY * pace.usual_rate:

@@ -12,8 +12,7 @@ from trainmon.analysis.runs import PATIENCE, RunContext, loss_scale, standing
 from trainmon.analysis.runs import loss as loss_band
 from trainmon.analysis.runs import throughput as pace
 from trainmon.lib import Instant
-from trainmon.model import GpuSamples, Log, Node, NodeReading, Points, Run, RunMemory
-from trainmon.model.wandb import RECENT
+from trainmon.model import RECENT_LOSSES, GpuSamples, Log, Node, NodeReading, Points, Run, RunMemory
 
 if TYPE_CHECKING:
     from trainmon.engine.reducers.batch import EventBatch
@@ -99,7 +98,7 @@ def _loss(memory: RunMemory, run: Run, at: Instant) -> RunMemory:
         return memory
     points = Points((float(progress.step or 0),), (at,), (progress.loss,))
     trouble = loss_band.follow(memory.trouble, memory.losses, "loss", points, at)
-    losses = (*memory.losses, progress.loss)[-RECENT:] if math.isfinite(progress.loss) else memory.losses
+    losses = (*memory.losses, progress.loss)[-RECENT_LOSSES:] if math.isfinite(progress.loss) else memory.losses
     return replace(memory, trouble=trouble, losses=losses)
 
 

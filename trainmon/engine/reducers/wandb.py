@@ -15,6 +15,7 @@ from trainmon.analysis.wandb import progress as wandb_progress
 from trainmon.engine.reducers import files as fold_files
 from trainmon.lib import Instant
 from trainmon.model import (
+    RECENT_LOSSES,
     RUNS_AT_MOST,
     WANDB,
     ConsoleRead,
@@ -30,7 +31,6 @@ from trainmon.model import (
     WandbRun,
     WandbSeen,
 )
-from trainmon.model.wandb import RECENT
 
 if TYPE_CHECKING:
     from trainmon.engine.reducers.batch import EventBatch
@@ -136,7 +136,7 @@ def _with_points(wandb: Wandb, key: str, points: Points, event: CurvesGrew) -> W
     if not recent and stepped is not None and math.isfinite(points.times[-1]):
         stepped = min(stepped, points.times[-1])  # a heartbeat says that it lives, and its last row when it stepped
     trouble = loss_band.follow(None if event.fresh else wandb.trouble, recent, key, points, event.at)
-    latest = (*recent, *points.values[-RECENT:])[-RECENT:]
+    latest = (*recent, *points.values[-RECENT_LOSSES:])[-RECENT_LOSSES:]
     return _troubled(replace(wandb, recent=latest, stepped_at=stepped), trouble)
 
 

@@ -7,8 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from trainmon.analysis.runs import throughput as pace
-from trainmon.model import MINUTES, SLOW_AT_MOST, Gpu, Pace, Progress
-from trainmon.model.throughput import RECENT
+from trainmon.model import MINUTES, RECENT_MINUTES, SLOW_AT_MOST, Gpu, Pace, Progress
 
 NOW = 1_000_000.0
 
@@ -41,7 +40,7 @@ def learnt(tokens: float | None = 1_000.0, **changes: Any) -> Pace:
 def test_a_slow_stretch_does_not_become_usual_for_half_a_day() -> None:
     slow = run(learnt(), 300, 700.0, start=NOW + 2_400)
     assert slow.usual_rate == 1_000.0
-    assert slow.recent == (700.0,) * RECENT
+    assert slow.recent == (700.0,) * RECENT_MINUTES
     for_good = run(slow, SLOW_AT_MOST, 700.0, start=NOW + 2_400 + 18_000)
     assert for_good.usual_rate == 700.0
 
@@ -72,7 +71,7 @@ def test_a_value_that_a_line_does_not_repeat_is_no_reading() -> None:
 
 def test_a_clock_that_is_set_back_begins_the_minutes_anew_and_keeps_what_is_usual() -> None:
     back = run(learnt(), 20, 1_000.0, start=NOW - 7_200)
-    assert (back.usual_rate, len(back.recent)) == (1_000.0, RECENT)
+    assert (back.usual_rate, len(back.recent)) == (1_000.0, RECENT_MINUTES)
     assert back.closed_at is not None
     assert back.closed_at < NOW
 
