@@ -27,11 +27,11 @@ PEER = "nvidb==1.9.2"
 APP = """
 import sys
 from pathlib import Path
-from trainmon.runtime.monitor import Watching
+from trainmon.runtime.monitor import Monitor
 from trainmon.config import choose
 from tui.app import Dashboard
 settings, _ = choose(Path(sys.argv[2]), ())
-parts = Watching(settings, prompts=True, ssh_config=Path(sys.argv[1]))
+parts = Monitor(settings, prompts=True, ssh_config=Path(sys.argv[1]))
 parts.start()
 Dashboard(parts).run()
 parts.stop()

@@ -40,7 +40,7 @@ class Desk(App[None]):
         super().__init__()
         self.backend = backend
         self.clock = StillClock()
-        self.acting = ActionService(self)  # type: ignore[arg-type]
+        self.acting = ActionService(self, self.backend, self.clock)  # type: ignore[arg-type]
         self.animation_level = "none"
         self.told: list[tuple[str, str, str]] = []
         """Every message: title, words, severity."""

@@ -20,9 +20,9 @@ class TriggerButton(Widget, can_focus=True):
     """One button. It shows without any colour whether it has the focus."""
 
     DEFAULT_CSS = """
-    Door { height: 1; width: auto; margin-right: 1; }
-    Door:focus { text-style: bold reverse; }
-    Door:disabled { text-style: dim; }
+    TriggerButton { height: 1; width: auto; margin-right: 1; }
+    TriggerButton:focus { text-style: bold reverse; }
+    TriggerButton:disabled { text-style: dim; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("door")]
     ALLOW_SELECT = False

@@ -169,7 +169,7 @@ class PlanScreen(TextScreen[Plan | Ask | None]):
 
     # ---- ending ----
 
-    def on_door_pressed(self, event: TriggerButton.Pressed) -> None:
+    def on_trigger_button_pressed(self, event: TriggerButton.Pressed) -> None:
         event.stop()
         if event.door is self.close_door:
             self.end(None)

@@ -188,12 +188,12 @@ def test_without_a_key_no_process_is_started(server: WandbServer, tmp_path: Path
 
 PARENT = """
 import threading
-from collectors.wandb.collector import Watcher
+from collectors.wandb.collector import WandbCollector
 from trainmon.lib import SystemClock
 from trainmon.model import RunSpec
 from trainmon.model import WandbSpec
 run = RunSpec(name="llm", cluster="prod", wandb=WandbSpec(project="tester/video", group="final"))
-Watcher((run,), 0.5, lambda event: print(event, flush=True), SystemClock()).start()
+WandbCollector((run,), 0.5, lambda event: print(event, flush=True), SystemClock()).start()
 threading.Event().wait(120)
 """
 

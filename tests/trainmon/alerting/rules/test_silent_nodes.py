@@ -18,9 +18,10 @@ ALL = {rule.name: rule for rule in (*GPUS, *NODES)}
 
 def _troubles() -> Iterator[tuple[str, Callable[[Scene], Scene]]]:
     """What makes each rule find something on n1: the test of each rule says it."""
-    for file in sorted(Path(__file__).parent.glob("test_*.py")):
-        if file.name.startswith(("test_gpus_", "test_nodes_")):
-            yield from getattr(importlib.import_module(f"{__package__}.{file.stem}"), "TROUBLE", {}).items()
+    for file in sorted(Path(__file__).parent.glob("*/test_*.py")):
+        if file.parent.name in ("gpus", "nodes"):
+            module = importlib.import_module(f"{__package__}.{file.parent.name}.{file.stem}")
+            yield from getattr(module, "TROUBLE", {}).items()
 
 
 TROUBLE = dict(_troubles())

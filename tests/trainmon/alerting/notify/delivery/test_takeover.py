@@ -26,7 +26,7 @@ SENT = "SELECT key FROM outbox WHERE state = 'sent' AND key LIKE '%-fire'"
 @contextmanager
 def two(directory: Path, disk: str = "local", **env: Any) -> Iterator[tuple[Program, Program]]:
     """A leader and a standby; what they send is on another disk."""
-    own = {"lease": LEASE, **env}
+    own = {"lease": LEASE, "patience": 1.0, **env}
     with program(directory, disk, told=directory.with_name("told-1"), **own) as first:
         first.says("us")
         with program(directory, disk, told=directory.with_name("told-2"), lease=LEASE, patience=1.0) as second:
