@@ -40,10 +40,10 @@ parts.stop()
 CONNECT = """
 import sys, threading
 from pathlib import Path
-from trainmon.runtime.monitor import Watching
+from trainmon.runtime.monitor import Monitor
 from trainmon.config import choose
 settings, _ = choose(Path(sys.argv[2]), ())
-parts = Watching(settings, ssh_config=Path(sys.argv[1]))
+parts = Monitor(settings, ssh_config=Path(sys.argv[1]))
 done = threading.Event()
 wanted = int(sys.argv[3])
 def heard(state):

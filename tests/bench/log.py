@@ -36,7 +36,7 @@ APP = """
 import asyncio, json, sys, time
 from pathlib import Path
 from textual.drivers.linux_driver import LinuxDriver
-from trainmon.runtime.monitor import Watching
+from trainmon.runtime.monitor import Monitor
 from trainmon.config import choose
 from tui.app import Dashboard
 
@@ -54,7 +54,7 @@ def counted(self, data):
 
 asyncio.events.Handle._run, LinuxDriver.write = timed, counted
 settings, _ = choose(Path(sys.argv[1]), ())
-parts = Watching(settings, prompts=True)
+parts = Monitor(settings, prompts=True)
 parts.start()
 Dashboard(parts).run()
 run = parts.engine.state.runs["burst"]
