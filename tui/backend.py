@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from trainmon.lib import Seconds
-from trainmon.model import Action, Ask, Curve, Plan, Series, Silence, State
+from trainmon.model import Action, ActionRequest, Curve, Plan, Series, Silence, State
 
 
 class Backend(Protocol):
@@ -28,7 +28,7 @@ class Backend(Protocol):
     def answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
         """Answer a Prompt by its id; None declines it."""
 
-    def prepare(self, ask: Ask, reply: Callable[[Plan], None]) -> None:
+    def prepare(self, ask: ActionRequest, reply: Callable[[Plan], None]) -> None:
         """Look at what an action would meet now, and hand its Plan to reply (on another thread), within 10 s. Does
         nothing yet; whatever stands in the way becomes a Refusal in the Plan."""
 

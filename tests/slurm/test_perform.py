@@ -14,7 +14,7 @@ from tests.slurm.watch import Watch
 from trainmon.actions.execution.executor import Executor
 from trainmon.actions.planning import Actor
 from trainmon.engine.reducers import fold
-from trainmon.model import Action, ActionChanged, Ask, Event, Plan, Record, RunSpec
+from trainmon.model import Action, ActionChanged, ActionRequest, Event, Plan, Record, RunSpec
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.local import LocalShell
 
@@ -36,7 +36,7 @@ class Acting:
         self.watch.look()
         plans: list[Plan] = []
         self._performer.prepare(
-            Ask(verb=verb, subjects=subjects, asked_at=self.watch.clock.now(), **fields), plans.append
+            ActionRequest(verb=verb, subjects=subjects, asked_at=self.watch.clock.now(), **fields), plans.append
         )
         until(lambda: plans, "the plan has come")
         return plans[0]

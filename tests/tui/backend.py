@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from trainmon.engine.history import Curves
 from trainmon.lib import Seconds
-from trainmon.model import Action, Ask, Curve, Plan, Series, Silence, State
+from trainmon.model import Action, ActionRequest, Curve, Plan, Series, Silence, State
 
 
 class FakeBackend:
@@ -15,10 +15,10 @@ class FakeBackend:
     def __init__(self, state: State | None = None) -> None:
         self.state = state
         self.asked: list[tuple[object, ...]] = []
-        self.replies: list[tuple[Ask, Callable[[Plan], None]]] = []
+        self.replies: list[tuple[ActionRequest, Callable[[Plan], None]]] = []
         """Who waits for a Plan: a test answers when it likes."""
         self.acted: list[Action] = []
-        self.plan: Callable[[Ask], Plan] | None = None
+        self.plan: Callable[[ActionRequest], Plan] | None = None
         """When set, every Ask is answered at once with what it makes."""
         self.curves = Curves()
         """The engine's own."""
@@ -50,7 +50,7 @@ class FakeBackend:
     def answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
         self.asked.append(("answer", prompt, answers))
 
-    def prepare(self, ask: Ask, reply: Callable[[Plan], None]) -> None:
+    def prepare(self, ask: ActionRequest, reply: Callable[[Plan], None]) -> None:
         self.asked.append(("prepare", ask.verb, ask.subjects))
         self.replies.append((ask, reply))
         if self.plan is not None:

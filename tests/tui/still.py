@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from trainmon.lib import Seconds
-from trainmon.model import Action, Ask, Curve, Plan, Series, Silence, State
+from trainmon.model import Action, ActionRequest, Curve, Plan, Series, Silence, State
 
 TOPS = {"temperature": 70.0, "utilization": 90.0, "power": 650.0, "memory": 70_000.0}
 
@@ -40,10 +40,10 @@ class StillBackend:
     def answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
         self.asked.append((str(prompt), "answer"))
 
-    def prepare(self, ask: Ask, reply: Callable[[Plan], None]) -> None:
+    def prepare(self, ask: ActionRequest, reply: Callable[[Plan], None]) -> None:
         """Nothing can be done where everything stands still."""
         self.asked.append((", ".join(ask.subjects), ask.verb))
-        reply(Plan(ask=ask))
+        reply(Plan(request=ask))
 
     def act(self, actions: Sequence[Action]) -> None:
         self.asked += [(action.subject, f"did {action.verb}") for action in actions]

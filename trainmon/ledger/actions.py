@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from trainmon.lib import Instant, clean, scrub
-from trainmon.model import CreateFile, Deed, Execute, Record
+from trainmon.model import CreateFile, Execute, Operation, Record
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +54,12 @@ def harmless(text: str) -> str:
     return "\n".join(map(clean, lines))[-TEXT_AT_MOST:]
 
 
-def shown(deed: Deed) -> str:
+def shown(operation: Operation) -> str:
     """What is done, as a person would write it in a shell."""
-    if isinstance(deed, Execute):
-        return clean(scrub(deed.shown or shlex.join(deed.argv)))
-    verb = "create" if isinstance(deed, CreateFile) else "rm"
-    return clean(f"{verb} {shlex.quote(deed.path)}")
+    if isinstance(operation, Execute):
+        return clean(scrub(operation.shown or shlex.join(operation.argv)))
+    verb = "create" if isinstance(operation, CreateFile) else "rm"
+    return clean(f"{verb} {shlex.quote(operation.path)}")
 
 
 def write_all(connection: sqlite3.Connection, records: Iterable[Record], texts: Iterable[KeptText]) -> None:
@@ -72,7 +72,7 @@ def _row(record: Record) -> tuple[str | float | None, ...]:
     action = record.action
     values = (
         action.id, action.asked_at, action.who, action.from_host, action.verb, action.subject, action.run, action.job,
-        action.cluster, action.host, action.title, shown(action.deed), action.why,
+        action.cluster, action.host, action.title, shown(action.operation), action.why,
         record.status, record.done_at, record.outcome, record.settled_at, record.note,
         as_json(record),
     )  # fmt: skip

@@ -13,7 +13,7 @@ Verb = Literal[
 ]  # fmt: skip
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
+class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a person wants, and of what: captured when the key was pressed."""
 
     verb: Verb
@@ -62,7 +62,7 @@ class RemoveFile(msgspec.Struct, frozen=True, tag="remove"):
     """By which it is known again: its inode, size, time of change and owner, as its host printed them."""
 
 
-Deed = Execute | CreateFile | RemoveFile
+Operation = Execute | CreateFile | RemoveFile
 
 
 class Chain(msgspec.Struct, frozen=True):
@@ -111,7 +111,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str
     host: str
     """Where it is done."""
-    deed: Deed
+    operation: Operation = msgspec.field(name="deed")
     title: str
     """`Requeue job 88_3 of video-2b`."""
     run: str | None = None
@@ -148,7 +148,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to an Ask: what would be done, what is refused, and what must be typed to go on."""
 
-    ask: Ask
+    request: ActionRequest
     actions: tuple[Action, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     typed: str | None = None

@@ -15,7 +15,18 @@ from trainmon.actions.planning import Actor
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import Ledger
 from trainmon.lib import Seconds
-from trainmon.model import Action, AlertRequest, AlertRequested, Ask, Curve, Plan, Refusal, Series, Silence, State
+from trainmon.model import (
+    Action,
+    ActionRequest,
+    AlertRequest,
+    AlertRequested,
+    Curve,
+    Plan,
+    Refusal,
+    Series,
+    Silence,
+    State,
+)
 from trainmon.transport.shell import Shell
 
 
@@ -66,13 +77,13 @@ class DashboardBackend:
     def answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
         """Nothing was asked."""
 
-    def prepare(self, ask: Ask, reply: Callable[[Plan], None]) -> None:
+    def prepare(self, ask: ActionRequest, reply: Callable[[Plan], None]) -> None:
         """Read what the plan of an action needs, and hand the plan to reply; see Performer."""
         if self._performer is not None:
             self._performer.prepare(ask, reply)
             return
         refusals = tuple(Refusal(subject=name, why="nothing is done from here") for name in ask.subjects)
-        reply(Plan(ask=ask, refusals=refusals))
+        reply(Plan(request=ask, refusals=refusals))
 
     def act(self, actions: Sequence[Action]) -> None:
         """Do what a plan showed."""

@@ -15,7 +15,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from trainmon.lib import Clock, clean, duration
-from trainmon.model import Ask, Plan
+from trainmon.model import ActionRequest, Plan
 from tui.keys import bindings
 from tui.modals.button import TriggerButton
 from tui.modals.read import TextScreen
@@ -38,10 +38,10 @@ FRAME = 3
 class Preparing(Protocol):
     """Who makes a Plan of an Ask."""
 
-    def prepare(self, ask: Ask, reply: Callable[[Plan], None]) -> None: ...
+    def prepare(self, ask: ActionRequest, reply: Callable[[Plan], None]) -> None: ...
 
 
-class PlanScreen(TextScreen[Plan | Ask | None]):
+class PlanScreen(TextScreen[Plan | ActionRequest | None]):
     """Ends with the Plan that is to be done, with another Ask, or with None.
 
     What it is about is in its Ask, captured when the key was pressed: rows may be sorted, filtered and go meanwhile.
@@ -59,7 +59,14 @@ class PlanScreen(TextScreen[Plan | Ask | None]):
             self.look = look
 
     def __init__(
-        self, ask: Ask, backend: Preparing, clock: Clock, *, about: str = "", host: str = "its host", hung: bool = False
+        self,
+        ask: ActionRequest,
+        backend: Preparing,
+        clock: Clock,
+        *,
+        about: str = "",
+        host: str = "its host",
+        hung: bool = False,
     ) -> None:
         super().__init__()
         self.ask = ask
@@ -110,7 +117,7 @@ class PlanScreen(TextScreen[Plan | Ask | None]):
 
     # ---- asking ----
 
-    def look(self, ask: Ask) -> None:
+    def look(self, ask: ActionRequest) -> None:
         """Ask for the plan of this; what an earlier look still brings is no longer wanted."""
         self.ask, self.plan = ask, None
         self._looks += 1
@@ -137,7 +144,7 @@ class PlanScreen(TextScreen[Plan | Ask | None]):
         elif self._clock.monotonic() - self._answered_at >= OLD:
             self._say_title()
 
-    def asked_anew(self) -> Ask:
+    def asked_anew(self) -> ActionRequest:
         """The Ask as the fields have it now."""
         count = max(1, int(self.count.value or 1))
         return replace(self.ask, why=self.why.value.strip(), count=count)
@@ -180,7 +187,7 @@ class PlanScreen(TextScreen[Plan | Ask | None]):
         elif self.may_act:
             self.end(self.plan)
 
-    def end(self, answer: Plan | Ask | None) -> None:
+    def end(self, answer: Plan | ActionRequest | None) -> None:
         self._is_over = True
         self.dismiss(answer)
 

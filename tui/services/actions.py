@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from textual.app import App
 
 from trainmon.lib import Clock, clean
-from trainmon.model import Ask, Plan, State, Verb
+from trainmon.model import ActionRequest, Plan, State, Verb
 from tui.backend import Backend
 from tui.modals import Menu, Pick, PlanScreen
 from tui.views import Toast, in_flight, told
@@ -50,7 +50,7 @@ class ActionService:
         else:
             self.open(asked, acted)
 
-    def open(self, ask: Ask, acted: Callable[[], None] = nothing) -> None:
+    def open(self, ask: ActionRequest, acted: Callable[[], None] = nothing) -> None:
         """Show the plan of an Ask, and do what a person then decides."""
         state = self._state or State()
         screen = PlanScreen(
@@ -62,8 +62,8 @@ class ActionService:
             hung=verbs.is_hung(ask, state),
         )
 
-        def decided(answer: Plan | Ask | None) -> None:
-            if isinstance(answer, Ask):
+        def decided(answer: Plan | ActionRequest | None) -> None:
+            if isinstance(answer, ActionRequest):
                 self.open(answer, acted)
             elif isinstance(answer, Plan):
                 self.act(answer)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from trainmon.actions.planning import SILENT_VERDICTS, Readback, hold_or_release, looks
 from trainmon.lib import Instant, clean
-from trainmon.model import Ask, State, Verb
+from trainmon.model import ActionRequest, State, Verb
 from tui.keys import ACTS, KEYS
 
 TITLES: dict[Verb, str] = {
@@ -45,7 +45,7 @@ def key_of(verb: Verb) -> str:
     return next((key.cap for key in KEYS if key.scope in ACTS and key.do == f"screen.act('{verb}')"), "")
 
 
-def ask(verb: Verb, subjects: Sequence[Subject], state: State, now: Instant) -> Ask | str:
+def ask(verb: Verb, subjects: Sequence[Subject], state: State, now: Instant) -> ActionRequest | str:
     """The Ask for these rows, or in a sentence why the key means nothing here."""
     wanted = [subject for subject in subjects if (subject[0] == "node") == (verb == "exclude")]
     if not wanted:
@@ -53,7 +53,7 @@ def ask(verb: Verb, subjects: Sequence[Subject], state: State, now: Instant) -> 
     names = [_run_of(subject, state) if verb in OF_RUNS else subject[1] for subject in wanted]
     if verb == "hold":
         verb = hold_or_release(state, tuple(names))
-    return Ask(verb=verb, subjects=tuple(dict.fromkeys(names)), asked_at=now)
+    return ActionRequest(verb=verb, subjects=tuple(dict.fromkeys(names)), asked_at=now)
 
 
 WANTS_RUN = "acts on a run or a job: put the cursor on one, in 1 Runs or 7 Queue"
@@ -68,7 +68,7 @@ def _run_of(subject: Subject, state: State) -> str:
     return next((run.name for run in state.runs.values() if key in run.jobs), key)
 
 
-def names(asked: Ask, state: State) -> str:
+def names(asked: ActionRequest, state: State) -> str:
     """What it is about, as a person calls it: `video-2b`, `job 88_3`, `3 marked rows`."""
     if len(asked.subjects) != 1:
         return f"{len(asked.subjects)} {'nodes' if asked.verb == 'exclude' else 'marked rows'}"
@@ -77,13 +77,13 @@ def names(asked: Ask, state: State) -> str:
     return f"job {job.id}" if job is not None and subject not in state.runs else subject
 
 
-def hosts(asked: Ask, state: State) -> str:
+def hosts(asked: ActionRequest, state: State) -> str:
     """Where it will be looked at: `login1`."""
     found = dict.fromkeys(clean(look.host) for look in looks(asked, state, Readback(at=asked.asked_at)))
     return ", ".join(found) or "its host"
 
 
-def is_hung(asked: Ask, state: State) -> bool:
+def is_hung(asked: ActionRequest, state: State) -> bool:
     """Whether a kill switch may never be read: no step comes that would look for it, and a job is there to cancel."""
     return asked.verb == "kill" and any(_is_deaf(name, state) for name in asked.subjects)
 

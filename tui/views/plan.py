@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from trainmon.lib import Seconds, cells, clean
-from trainmon.model import Action, CreateFile, Deed, Execute, Plan, Refusal, RemoveFile
+from trainmon.model import Action, CreateFile, Execute, Operation, Plan, Refusal, RemoveFile
 from tui.style import DEAD, WARN, Span
 from tui.widgets import Row
 
@@ -18,7 +18,7 @@ LABEL = 17
 """Cells of the column of labels at most; a longer label takes a line of its own."""
 
 DEED = ("command", "file")
-"""The facts that name the deed itself: here they are shown from the deed, to the last character."""
+"""The facts that name the command or file itself: here they are shown from the operation, to the last character."""
 
 WHOLE = 1_000_000
 """Characters of a text that are kept: all of it."""
@@ -72,7 +72,7 @@ def refused(refusal: Refusal, width: int) -> Iterator[tuple[Span, ...]]:
 
 
 def described(action: Action, width: int) -> Iterator[tuple[Span, ...]]:
-    """One action: title, warnings, facts with the deed itself among them, what follows."""
+    """One action: title, warnings, facts with the command or file itself among them, what follows."""
     yield from _block(action.title, width, "bold")
     for warning in action.warnings:
         yield from _block(f"{WARN} {warning}", width, "warn", indent=2)
@@ -91,34 +91,36 @@ class Fact(NamedTuple):
 
 
 def facts(action: Action) -> Iterator[Fact]:
-    """What a person must know before, the deed in its place, and what happens next."""
+    """What a person must know before, the operation in its place, and what happens next."""
     if not any(label in DEED for label, _ in action.facts):
         yield Fact("host", action.host)
-        yield from _deed(action.deed)
+        yield from _operation(action.operation)
     for label, words in action.facts:
         if label in DEED:
-            yield from _deed(action.deed)
+            yield from _operation(action.operation)
         else:
             yield Fact(label, words)
     for number, words in enumerate(action.consequences):
         yield Fact("" if number else "then", words)
 
 
-def _deed(deed: Deed) -> Iterator[Fact]:
+def _operation(operation: Operation) -> Iterator[Fact]:
     """The very command, or the file with what becomes of it."""
-    label = "command" if isinstance(deed, Execute) else "creates" if isinstance(deed, CreateFile) else "removes"
-    yield Fact(label, command(deed), "accent bold")
-    if isinstance(deed, CreateFile) and deed.text:
-        yield Fact("with the line", deed.text.rstrip("\n"))
-    if isinstance(deed, Execute) and deed.login_shell:
+    label = (
+        "command" if isinstance(operation, Execute) else "creates" if isinstance(operation, CreateFile) else "removes"
+    )
+    yield Fact(label, command(operation), "accent bold")
+    if isinstance(operation, CreateFile) and operation.text:
+        yield Fact("with the line", operation.text.rstrip("\n"))
+    if isinstance(operation, Execute) and operation.login_shell:
         yield Fact("", "in a login shell, for its modules")
 
 
-def command(deed: Deed) -> str:
+def command(operation: Operation) -> str:
     """The very command as a person would write it, or the path."""
-    if isinstance(deed, CreateFile | RemoveFile):
-        return visible(deed.path)
-    return " ".join(map(visible, deed.argv)) if not deed.shown else visible(deed.shown, quote=False)
+    if isinstance(operation, CreateFile | RemoveFile):
+        return visible(operation.path)
+    return " ".join(map(visible, operation.argv)) if not operation.shown else visible(operation.shown, quote=False)
 
 
 def visible(word: str, *, quote: bool = True) -> str:

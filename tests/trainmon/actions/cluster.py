@@ -11,7 +11,7 @@ from trainmon.actions.planning import plan as actions
 from trainmon.analysis.runs import jobs_of
 from trainmon.model import (
     Action,
-    Ask,
+    ActionRequest,
     Checkpoint,
     Checkpoints,
     Cluster,
@@ -96,8 +96,10 @@ def state(*jobs: Job, run: Run = RUN, **fields: Any) -> State:
     return State(**known | fields)
 
 
-def ask(verb: Verb, *subjects: str, **fields: Any) -> Ask:
-    return Ask(**{"verb": verb, "subjects": subjects or ("llm",), "asked_at": NOW, "why": "loss spike"} | fields)
+def ask(verb: Verb, *subjects: str, **fields: Any) -> ActionRequest:
+    return ActionRequest(
+        **{"verb": verb, "subjects": subjects or ("llm",), "asked_at": NOW, "why": "loss spike"} | fields
+    )
 
 
 def fresh(*jobs: Job, **fields: Any) -> Readback:

@@ -36,7 +36,7 @@ from trainmon.ledger.ledger import NAME, Ledger, give_order
 from trainmon.ledger.outbox import prune_outbox
 from trainmon.ledger.schema import VERSION
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Action, Alert, AlertRequest, Ask, Event, LedgerTrouble, Plan, Route, Silence
+from trainmon.model import Action, ActionRequest, Alert, AlertRequest, Event, LedgerTrouble, Plan, Route, Silence
 from trainmon.runtime.backend import DashboardBackend
 
 BEGIN: Instant = 1_750_000_000.0
@@ -140,7 +140,7 @@ class Cluster(DashboardBackend):
     def plan(self, verb: str, *subjects: str, **more: object) -> tuple[Action, ...]:
         answers: queue.Queue[Plan] = queue.Queue()
         ask = {"verb": verb, "subjects": subjects, "asked_at": self.engine.clock.now(), "why": "it is slow", **more}
-        self.prepare(msgspec.convert(ask, Ask), answers.put)
+        self.prepare(msgspec.convert(ask, ActionRequest), answers.put)
         plan = answers.get(timeout=30)
         print(f"{self.elapsed:5.0f} s: {verb} {subjects}: {[refusal.why for refusal in plan.refusals] or 'planned'}")
         return plan.actions

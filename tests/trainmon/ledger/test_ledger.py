@@ -155,11 +155,11 @@ def test_texts_are_kept_without_secrets_and_bounded(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_no_utf8_is_written_all_the_same(tmp_path: Path) -> None:
-    odd = replace(record(), action=action(deed=CreateFile("/fsx/a\udcff b", "kill")))
+    odd = replace(record(), action=action(operation=CreateFile("/fsx/a\udcff b", "kill")))
     with opened(tmp_path) as (ledger, _):
         ledger.write(odd)
         assert plain(ledger.file, "SELECT command FROM actions") == [("create '/fsx/a b'",)]
-        assert ledger.actions(0.0)[0].action.deed == CreateFile("/fsx/a? b", "kill")
+        assert ledger.actions(0.0)[0].action.operation == CreateFile("/fsx/a? b", "kill")
 
 
 def test_what_is_older_than_is_kept_goes(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import StillClock, arrive, dashboard, settled
 from tests.tui.states import plans
 from tests.tui.states.states import NOW
-from trainmon.model import Ask, Prompt
+from trainmon.model import ActionRequest, Prompt
 from tui.modals.acknowledge import Acknowledge
 from tui.modals.folder import Folder
 from tui.modals.jump import Jump, Target
@@ -23,11 +23,11 @@ from tui.modals.once import Dialog
 from tui.modals.palette import Palette
 from tui.modals.pick import Pick
 from tui.modals.plan import PlanScreen
-from tui.modals.prompt import Ask as Question
+from tui.modals.prompt import ActionRequest as Question
 from tui.screens import MainScreen
 from tui.screens.details import RunScreen
 
-KILL = Ask(verb="kill", subjects=("llm-7b-a",), asked_at=NOW)
+KILL = ActionRequest(verb="kill", subjects=("llm-7b-a",), asked_at=NOW)
 
 
 def plan() -> PlanScreen:

@@ -14,17 +14,17 @@ from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import settled, text_of
 from tests.tui.states import plans
 from tests.tui.states.states import NASTY, NOW
-from trainmon.model import Action, Ask, CreateFile, Execute, Plan, Refusal, RemoveFile
+from trainmon.model import Action, ActionRequest, CreateFile, Execute, Plan, Refusal, RemoveFile
 from tui.modals.plan import PlanScreen
 from tui.views import button, command, described, rows, summary, visible
 from tui.views.plan import wrapped
 
-KILL = Ask(verb="kill", subjects=("llm-7b-a",), asked_at=NOW)
+KILL = ActionRequest(verb="kill", subjects=("llm-7b-a",), asked_at=NOW)
 
 
 @asynccontextmanager
 async def planning(
-    ask: Ask = KILL, backend: FakeBackend | None = None, size: tuple[int, int] = (80, 24)
+    ask: ActionRequest = KILL, backend: FakeBackend | None = None, size: tuple[int, int] = (80, 24)
 ) -> AsyncIterator[tuple[Desk, Pilot[None], FakeBackend, PlanScreen]]:
     """The plan of an Ask is open."""
     backend = backend or FakeBackend(plans.with_jobs())
@@ -205,11 +205,11 @@ async def test_what_an_earlier_look_brings_too_late_is_dropped() -> None:
         first[1](plans.kills(first[0]))
         await settled(pilot)
         assert screen.plan is not None
-        assert screen.plan.ask.why == "x"
+        assert screen.plan.request.why == "x"
 
 
 async def test_queue_asks_how_many_first() -> None:
-    ask = Ask(verb="queue", subjects=("llm-7b-a",), asked_at=NOW)
+    ask = ActionRequest(verb="queue", subjects=("llm-7b-a",), asked_at=NOW)
     async with planning(ask, answering(plans.kills)) as (_, pilot, backend, screen):
         assert screen.count.has_focus
         await pilot.press("backspace", *"4x", "enter")
@@ -220,7 +220,7 @@ async def test_queue_asks_how_many_first() -> None:
 
 
 async def test_of_several_armed_switches_one_is_chosen_and_then_planned() -> None:
-    ask = Ask(verb="unkill", subjects=("llm-7b-a",), asked_at=NOW)
+    ask = ActionRequest(verb="unkill", subjects=("llm-7b-a",), asked_at=NOW)
     async with planning(ask, answering(plans.switches)) as (app, pilot, backend, _):
         assert "kill switch, armed 4m ago by ana" in text_of(app)
         await pilot.press("j", "enter")
@@ -244,17 +244,17 @@ async def test_a_hung_run_is_offered_the_cancel_of_its_job() -> None:
 
 
 async def test_a_run_that_steps_is_not() -> None:
-    ask = Ask(verb="kill", subjects=("llm-70b",), asked_at=NOW)
+    ask = ActionRequest(verb="kill", subjects=("llm-70b",), asked_at=NOW)
     async with planning(ask, answering(plans.kills)) as (_app, _pilot, _backend, screen):
         assert not screen.instead_door.display
 
 
 async def test_several_are_counted_and_everything_can_be_scrolled_to_in_a_small_terminal() -> None:
-    def mixed(ask: Ask) -> Plan:
+    def mixed(ask: ActionRequest) -> Plan:
         made = plans.kills(ask)
-        return Plan(ask=ask, actions=made.actions[1:], refusals=(Refusal(subject="a", why="it is armed already"),))
+        return Plan(request=ask, actions=made.actions[1:], refusals=(Refusal(subject="a", why="it is armed already"),))
 
-    ask = Ask(verb="kill", subjects=("a", "b", "c", "last"), asked_at=NOW)
+    ask = ActionRequest(verb="kill", subjects=("a", "b", "c", "last"), asked_at=NOW)
     async with planning(ask, answering(mixed)) as (app, pilot, _, screen):
         text = text_of(app)
         assert "3 actions, 1 refused" in text
@@ -274,12 +274,12 @@ async def test_several_are_counted_and_everything_can_be_scrolled_to_in_a_small_
 
 def test_a_command_is_shown_to_its_last_character_however_narrow_it_is() -> None:
     argv = ("sbatch", "--array=1-4%1", "--chdir=" + "/fsx/very/long" * 12, "a b.slurm")
-    made = plans.action(KILL, "x", deed=Execute(argv), facts=())
+    made = plans.action(KILL, "x", operation=Execute(argv), facts=())
     lines = ["".join(span.text for span in line) for line in described(made, 40)]
 
     assert max(map(len, lines)) <= 40
     joined = "".join(line.strip() for line in lines).replace(" ", "")
-    assert command(made.deed).replace(" ", "") in joined
+    assert command(made.operation).replace(" ", "") in joined
 
 
 @pytest.mark.parametrize(
@@ -304,8 +304,8 @@ def lines_of(made: Action) -> list[str]:
 
 
 def test_a_file_says_what_becomes_of_it_and_what_is_written_into_it() -> None:
-    created = plans.action(KILL, "x", deed=CreateFile("/fsx/kill", "by me"), facts=(("file", "/fsx/kill"),))
-    removed = plans.action(KILL, "x", deed=RemoveFile("/fsx/a b", None), facts=())
+    created = plans.action(KILL, "x", operation=CreateFile("/fsx/kill", "by me"), facts=(("file", "/fsx/kill"),))
+    removed = plans.action(KILL, "x", operation=RemoveFile("/fsx/a b", None), facts=())
 
     assert "creates        /fsx/kill" in lines_of(created)
     assert "with the line  by me" in lines_of(created)
@@ -315,7 +315,7 @@ def test_a_file_says_what_becomes_of_it_and_what_is_written_into_it() -> None:
 
 def test_strangers_words_in_a_plan_are_plain_text() -> None:
     made = plans.action(KILL, NASTY, title=NASTY, warnings=(NASTY,), facts=((NASTY, NASTY),), consequences=(NASTY,))
-    text = "\n".join(row.text for row in rows(Plan(ask=KILL, actions=(made,)), 70))
+    text = "\n".join(row.text for row in rows(Plan(request=KILL, actions=(made,)), 70))
 
     assert text.replace("\n", "").isprintable()
     assert "[bold red]not markup[/]" in text
@@ -326,8 +326,8 @@ def test_wide_characters_wrap_by_their_cells() -> None:
 
 
 def test_an_answer_with_nothing_in_it_says_so() -> None:
-    assert [row.text for row in rows(Plan(ask=KILL), 40)] == ["There is nothing to do."]
-    assert summary(Plan(ask=KILL)) == "nothing to do"
+    assert [row.text for row in rows(Plan(request=KILL), 40)] == ["There is nothing to do."]
+    assert summary(Plan(request=KILL)) == "nothing to do"
 
 
 def test_the_button_for_several_says_of_how_many_what_and_no_bare_number() -> None:

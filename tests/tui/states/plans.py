@@ -14,7 +14,20 @@ from tests.tui.states.states import NOW, queued, run, source, troubled
 from tests.tui.states.wandb_runs import filled
 from trainmon.actions.planning import Actor, Readback
 from trainmon.actions.planning import plan as actions
-from trainmon.model import Action, Ask, Cluster, CreateFile, Execute, Job, Mark, Plan, Record, Refusal, Run, State
+from trainmon.model import (
+    Action,
+    ActionRequest,
+    Cluster,
+    CreateFile,
+    Execute,
+    Job,
+    Mark,
+    Plan,
+    Record,
+    Refusal,
+    Run,
+    State,
+)
 
 LOGIN = "login1"
 
@@ -61,7 +74,7 @@ def _switched(one: Run) -> Run:
     return msgspec.structs.replace(one, spec=spec)
 
 
-def planned(state: State) -> Callable[[Ask], Plan]:
+def planned(state: State) -> Callable[[ActionRequest], Plan]:
     """The real plans, as if everything that the State says had been read just now."""
     fresh = Readback(at=NOW, jobs=state.jobs)
     return lambda ask: actions.plan(ask, state, fresh, Actor("me", "laptop"), NOW)
@@ -77,11 +90,11 @@ def planning(state: State) -> FakeBackend:
     return backend
 
 
-def action(ask: Ask, subject: str, **facts: object) -> Action:
+def action(ask: ActionRequest, subject: str, **facts: object) -> Action:
     """Drops a kill switch; or what the facts say."""
     plain: dict[str, object] = {
         "id": f"{abs(hash((ask.verb, subject))):012x}"[:12], "verb": ask.verb, "subject": subject, "cluster": "prod",
-        "host": LOGIN, "deed": CreateFile(f"/fsx/{subject}/kill-switch", f"trainmon-tui kill by me: {ask.why}"),
+        "host": LOGIN, "operation": CreateFile(f"/fsx/{subject}/kill-switch", f"trainmon-tui kill by me: {ask.why}"),
         "title": f"End {subject} by its kill switch", "run": subject, "job": "prod/418223",
         "facts": (
             ("run", subject), ("job", "418223 (RUNNING on 2 nodes)"), ("owner", "me"), ("host", LOGIN),
@@ -96,27 +109,27 @@ def action(ask: Ask, subject: str, **facts: object) -> Action:
     return Action(**{**plain, **facts})  # type: ignore[arg-type]
 
 
-def kills(ask: Ask) -> Plan:
+def kills(ask: ActionRequest) -> Plan:
     """One action for each row."""
-    return Plan(ask=ask, actions=tuple(action(ask, subject) for subject in ask.subjects))
+    return Plan(request=ask, actions=tuple(action(ask, subject) for subject in ask.subjects))
 
 
-def cancels(ask: Ask) -> Plan:
+def cancels(ask: ActionRequest) -> Plan:
     """Of a job on several nodes: its id must be typed."""
     made = tuple(
         action(
-            ask, subject, deed=Execute(("scancel", "418223")), title="Cancel job 418223 of llm-7b-a",
+            ask, subject, operation=Execute(("scancel", "418223")), title="Cancel job 418223 of llm-7b-a",
             facts=(("job", "418223 (RUNNING on 2 nodes)"), ("host", LOGIN), ("command", "scancel 418223")),
             consequences=("Slurm ends it within 30 s. 4 steps since the last checkpoint are lost.",),
         )
         for subject in ask.subjects
     )  # fmt: skip
-    return Plan(ask=ask, actions=made, typed="418223", because="job 418223 holds 2 nodes")
+    return Plan(request=ask, actions=made, typed="418223", because="job 418223 holds 2 nodes")
 
 
-def refuses(ask: Ask) -> Plan:
+def refuses(ask: ActionRequest) -> Plan:
     return Plan(
-        ask=ask,
+        request=ask,
         refusals=tuple(
             Refusal(
                 subject=subject, why="the kill switch is armed since 4m ago by ana", hint="remove it first: U"
@@ -128,16 +141,18 @@ def refuses(ask: Ask) -> Plan:
 SWITCHES = (("/fsx/kill", "kill switch, armed 4m ago by ana"), ("/fsx/save", "save switch, armed 9s ago by me"))
 
 
-def switches(ask: Ask) -> Plan:
+def switches(ask: ActionRequest) -> Plan:
     """Two armed switches: one is to be chosen first."""
     if ask.switch is None:
-        return Plan(ask=ask, choices=SWITCHES)
-    return Plan(ask=ask, actions=(action(ask, ask.subjects[0], title=f"Take back {ask.switch}"),))
+        return Plan(request=ask, choices=SWITCHES)
+    return Plan(request=ask, actions=(action(ask, ask.subjects[0], title=f"Take back {ask.switch}"),))
 
 
 def record(status: str = "asked", *marks: Mark, **facts: object) -> Record:
     """What became of a save of llm-70b."""
-    made = action(Ask(verb="save", subjects=("llm-70b",), asked_at=NOW), "llm-70b", title="Save llm-70b", id="a1")
+    made = action(
+        ActionRequest(verb="save", subjects=("llm-70b",), asked_at=NOW), "llm-70b", title="Save llm-70b", id="a1"
+    )
     done = NOW + 1.0 if status == "done" else None
     plain: dict[str, object] = {"action": made, "status": status, "marks": marks, "done_at": done}
     return Record(**{**plain, **facts})  # type: ignore[arg-type]

@@ -186,7 +186,7 @@ def record(verb: str, *marks: Mark, **more: object) -> Record:
     """An action on llm-70b, asked two minutes ago and done."""
     action = Action(
         id="0123456789ab", verb=verb, subject="llm-70b", cluster="prod", host="login1", run="llm-70b",  # type: ignore[arg-type]
-        deed=Execute(argv=("scontrol", "show", "job", "418190")), title=f"{verb} llm-70b", who="me",
+        operation=Execute(argv=("scontrol", "show", "job", "418190")), title=f"{verb} llm-70b", who="me",
         from_host="laptop", asked_at=NOW - 120.0,
     )  # fmt: skip
     plain: dict[str, object] = {"status": "done", "done_at": NOW - 119.0, "outcome": "", "marks": marks}

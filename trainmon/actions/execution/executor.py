@@ -20,7 +20,7 @@ from trainmon.actions.execution.workers import HostWorker, WorkRequest
 from trainmon.actions.planning import Actor, Readback, place_of
 from trainmon.actions.planning import plan as actions
 from trainmon.lib import Clock, Seconds, TrainmonError
-from trainmon.model import Action, ActionChanged, Ask, Event, Plan, Record, Refusal, State
+from trainmon.model import Action, ActionChanged, ActionRequest, Event, Plan, Record, Refusal, State
 from trainmon.transport.shell import Shell
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Executor:
 
     # ---- plans -----------------------------------------------------------------------------------------------------
 
-    def prepare(self, ask: Ask, reply: Callable[[Plan], None]) -> None:
+    def prepare(self, ask: ActionRequest, reply: Callable[[Plan], None]) -> None:
         """Read what the plan needs, and hand it to reply on another thread, within ANSWER_IN."""
         state = self._seen()
         looks = actions.looks(ask, state, Readback(at=self._clock.now()))
@@ -96,7 +96,7 @@ class Executor:
                 asked.told(host, unread(asked.of(host), f"{host} is busy: too much waits for it"))
         asked.start(self._answer_in if asked.hosts else 0.0)
 
-    def _reply(self, ask: Ask, fresh: Readback, reply: Callable[[Plan], None]) -> None:
+    def _reply(self, ask: ActionRequest, fresh: Readback, reply: Callable[[Plan], None]) -> None:
         if self._stopping.is_set():
             return
         now = self._clock.now()
@@ -105,9 +105,9 @@ class Executor:
         except Exception as error:
             log.exception("a plan for %s failed", ask.verb)
             why = f"the plan could not be made ({type(error).__name__}: {error})"
-            reply(Plan(ask=ask, refusals=tuple(Refusal(subject=one, why=why) for one in ask.subjects)))
+            reply(Plan(request=ask, refusals=tuple(Refusal(subject=one, why=why) for one in ask.subjects)))
 
-    def _look(self, host: str, ask: Ask, state: State, asked: WorkRequest) -> None:
+    def _look(self, host: str, ask: ActionRequest, state: State, asked: WorkRequest) -> None:
         try:
             shell = self._shell_of(host)
             fresh = PreflightView(host, shell, self._hand(host).slurm(shell), self._clock).for_plan(ask, state)

@@ -11,7 +11,7 @@ from trainmon.actions.execution import switch_files
 from trainmon.actions.planning import LookAt, Readback
 from trainmon.actions.planning import plan as actions
 from trainmon.lib import Clock, Seconds, TrainmonError
-from trainmon.model import Ask, State
+from trainmon.model import ActionRequest, State
 from trainmon.slurm import commands
 from trainmon.slurm import parse_jobs as texts
 from trainmon.slurm.client import SlurmFailed
@@ -43,7 +43,7 @@ class PreflightView:
         """Clusters that did not answer: they are not asked a second time."""
         self.fresh = Readback(at=clock.now())
 
-    def for_plan(self, ask: Ask, state: State) -> Readback:
+    def for_plan(self, ask: ActionRequest, state: State) -> Readback:
         """All that a plan needs of this host: the queue first, as it says which jobs are meant."""
         for look in self._here(actions.looks(ask, state, self.fresh)):
             self._queue(look)

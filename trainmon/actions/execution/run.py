@@ -53,7 +53,7 @@ class Outcome:
 
 def do(action: Action, shell: Shell, slurm: Client) -> Outcome:
     """Do it, once. Whatever leaves it open whether it happened is `unknown`."""
-    match action.deed:
+    match action.operation:
         case CreateFile(path=path, text=text):
             argv = switch_files.create(path, text, action.id)
             answer = _touched(shell, argv, path)
@@ -61,8 +61,8 @@ def do(action: Action, shell: Shell, slurm: Client) -> Outcome:
         case RemoveFile(path=path, mark=mark):
             answer = _touched(shell, switch_files.remove(path, mark), path)
             return answer if isinstance(answer, Outcome) else _told(switch_files.removed(path, answer))
-        case Execute() as deed:
-            return _executed(action, deed, slurm)
+        case Execute() as operation:
+            return _executed(action, operation, slurm)
 
 
 def _touched(shell: Shell, argv: tuple[str, ...], path: str) -> Completed | Outcome:
@@ -81,12 +81,12 @@ def _told(result: switch_files.Result) -> Outcome:
     return Outcome("done" if result.done else "failed", result.words)
 
 
-def _executed(action: Action, deed: Execute, slurm: Client) -> Outcome:
+def _executed(action: Action, operation: Execute, slurm: Client) -> Outcome:
     try:
-        if deed.login_shell:
-            said = slurm.run(deed.argv, SUBMIT_TIMEOUT, login_shell=True)
+        if operation.login_shell:
+            said = slurm.run(operation.argv, SUBMIT_TIMEOUT, login_shell=True)
         else:
-            said = slurm.run(deed.argv, COMMAND_TIMEOUT)
+            said = slurm.run(operation.argv, COMMAND_TIMEOUT)
     except SlurmFailed as failure:
         if failure.kind == "silent" and not NOT_BEGUN.search(f"{failure.message} {failure.stderr}"):
             return Outcome("unknown", f"whether it was done is not known: {failure.message}")
@@ -96,7 +96,7 @@ def _executed(action: Action, deed: Execute, slurm: Client) -> Outcome:
         return Outcome("done", f"submitted as job {submitted[1]}", made=submitted[1])
     detail = _detail(action, slurm) if action.verb == "exclude" else None
     last = clean(said.strip().rpartition("\n")[2], 300)
-    return Outcome("done", scrub(last) or f"{shlex.join(deed.argv[:2])} ended without a complaint", detail=detail)
+    return Outcome("done", scrub(last) or f"{shlex.join(operation.argv[:2])} ended without a complaint", detail=detail)
 
 
 def _detail(action: Action, slurm: Client) -> Job | None:

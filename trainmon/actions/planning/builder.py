@@ -10,7 +10,7 @@ import msgspec
 
 from trainmon.actions.planning.context import PlanContext
 from trainmon.lib import clean, duration
-from trainmon.model import Action, CreateFile, Deed, Execute, Expected, Job, Verb
+from trainmon.model import Action, CreateFile, Execute, Expected, Job, Operation, Verb
 
 NOTHING = Expected()
 
@@ -20,7 +20,7 @@ KEPT_WORDS = 300
 
 def action(
     case: PlanContext,
-    deed: Deed,
+    operation: Operation,
     title: str,
     *,
     verb: Verb | None = None,
@@ -42,11 +42,11 @@ def action(
         subject=case.subject,
         cluster=case.cluster,
         host=case.host or "",
-        deed=deed,
+        operation=operation,
         title=title,
         run=None if run is None else run.name,
         job=None if job is None else job.key,
-        facts=(*_who_and_where(case, job), (_deed_label(deed), shown(deed)), *facts, *_training(case)),
+        facts=(*_who_and_where(case, job), (_operation_label(operation), shown(operation)), *facts, *_training(case)),
         consequences=consequences,
         warnings=warnings,
         expected=expected,
@@ -59,33 +59,39 @@ def action(
         why=clean(case.ask.why, KEPT_WORDS),
         asked_at=case.ask.asked_at,
     )
-    named = msgspec.structs.replace(made, id=number_of(case, verb, deed))
-    return named if not isinstance(deed, CreateFile) else msgspec.structs.replace(named, deed=_signed(named, deed))
+    named = msgspec.structs.replace(made, id=number_of(case, verb, operation))
+    return (
+        named
+        if not isinstance(operation, CreateFile)
+        else msgspec.structs.replace(named, operation=_signed(named, operation))
+    )
 
 
-def number_of(case: PlanContext, verb: Verb, deed: Deed) -> str:
+def number_of(case: PlanContext, verb: Verb, operation: Operation) -> str:
     """Twelve hexadecimal digits that no other plan has: the same plan made twice has the same."""
-    what = (verb, case.subject, case.cluster, case.actor, case.ask.asked_at, case.now, msgspec.to_builtins(deed))
+    what = (verb, case.subject, case.cluster, case.actor, case.ask.asked_at, case.now, msgspec.to_builtins(operation))
     return blake2s(repr(what).encode("utf-8", "backslashreplace"), digest_size=6).hexdigest()
 
 
-def _signed(made: Action, deed: CreateFile) -> CreateFile:
+def _signed(made: Action, operation: CreateFile) -> CreateFile:
     """The line that tells who finds the file whose it is."""
     at = datetime.fromtimestamp(made.asked_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     why = f": {made.why}" if made.why else ":"
     who, host = clean(made.who, 100), clean(made.from_host, 100)
-    return CreateFile(path=deed.path, text=f"trainmon-tui {made.verb} by {who} from {host} at {at}{why} ({made.id})")
+    return CreateFile(
+        path=operation.path, text=f"trainmon-tui {made.verb} by {who} from {host} at {at}{why} ({made.id})"
+    )
 
 
-def _deed_label(deed: Deed) -> str:
-    return "command" if isinstance(deed, Execute) else "file"
+def _operation_label(operation: Operation) -> str:
+    return "command" if isinstance(operation, Execute) else "file"
 
 
-def shown(deed: Deed) -> str:
-    """The deed as a person would write it, printable."""
-    if isinstance(deed, Execute):
-        return deed.shown or clean(shlex.join(deed.argv))
-    return clean(deed.path)
+def shown(operation: Operation) -> str:
+    """The operation as a person would write it, printable."""
+    if isinstance(operation, Execute):
+        return operation.shown or clean(shlex.join(operation.argv))
+    return clean(operation.path)
 
 
 def _who_and_where(case: PlanContext, job: Job | None) -> tuple[tuple[str, str], ...]:

@@ -10,13 +10,13 @@ import msgspec
 
 from trainmon.analysis.runs import jobs_of, present, rivals
 from trainmon.lib import Instant, Seconds, clean, duration
-from trainmon.model import Action, Ask, Cluster, Expected, Job, Refusal, Run, SchedulerNode, State, Switch
+from trainmon.model import Action, ActionRequest, Cluster, Expected, Job, Refusal, Run, SchedulerNode, State, Switch
 
 Kind = Literal["kill", "save"]
 
 
 JOB_VERBS = frozenset({"requeue", "cancel", "hold", "release", "signal", "queue"})
-"""Verbs whose deed depends on which job of a run is meant."""
+"""Verbs whose operation depends on which job of a run is meant."""
 
 
 class FileStat(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +91,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 class PlanContext:
     """One row that something is asked of."""
 
-    ask: Ask
+    ask: ActionRequest
     state: State
     fresh: Readback
     actor: Actor
@@ -187,7 +187,9 @@ def clock_skew(state: State, sight: FileStat, known: Switch | None) -> Seconds:
     return round(sight.armed_at - known.armed_at)
 
 
-def case_of(ask: Ask, state: State, fresh: Readback, actor: Actor, now: Instant, subject: str) -> PlanContext | Refusal:
+def case_of(
+    ask: ActionRequest, state: State, fresh: Readback, actor: Actor, now: Instant, subject: str
+) -> PlanContext | Refusal:
     """Find what is meant by a row's name: a run, or a job by its key."""
     jobs = {key: job for key, job in {**state.jobs, **fresh.jobs}.items() if key not in fresh.gone}
     run = state.runs.get(subject)

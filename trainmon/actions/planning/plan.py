@@ -14,7 +14,7 @@ from trainmon.actions.planning.queue import cluster_of, exclude, queue, waiting_
 from trainmon.actions.planning.signal import signal
 from trainmon.actions.planning.switches import Armed, armed, kill, save, undo
 from trainmon.lib import Instant
-from trainmon.model import Action, Ask, Job, Plan, Refusal, State, Verb
+from trainmon.model import Action, ActionRequest, Job, Plan, Refusal, State, Verb
 
 __all__ = [
     "Actor",
@@ -83,12 +83,12 @@ class Offer(msgspec.Struct, frozen=True):
     refusal: Refusal | None = None
 
 
-def plan(ask: Ask, state: State, fresh: Readback, actor: Actor, now: Instant) -> Plan:
+def plan(ask: ActionRequest, state: State, fresh: Readback, actor: Actor, now: Instant) -> Plan:
     """What would be done, what is refused and why, and what must be typed."""
     if state.read_only:
         hint = "start it without --read-only (and without read_only in the config) to act"
         why = "read-only: nothing is changed from here"
-        return Plan(ask=ask, refusals=tuple(Refusal(subject=one, why=why, hint=hint) for one in ask.subjects))
+        return Plan(request=ask, refusals=tuple(Refusal(subject=one, why=why, hint=hint) for one in ask.subjects))
     if ask.verb == "exclude":
         answers = [exclude(ask, state, fresh, actor, now)]
     else:
@@ -96,25 +96,25 @@ def plan(ask: Ask, state: State, fresh: Readback, actor: Actor, now: Instant) ->
     return _joined(ask, state, answers)
 
 
-def _answer(ask: Ask, state: State, fresh: Readback, actor: Actor, now: Instant, subject: str) -> Answer:
+def _answer(ask: ActionRequest, state: State, fresh: Readback, actor: Actor, now: Instant, subject: str) -> Answer:
     case = case_of(ask, state, fresh, actor, now, subject)
     return Answer(refusals=(case,)) if isinstance(case, Refusal) else PLANS[ask.verb](case)
 
 
-def _joined(ask: Ask, state: State, answers: list[Answer]) -> Plan:
+def _joined(ask: ActionRequest, state: State, answers: list[Answer]) -> Plan:
     """One Plan over several rows. A run and its job may both be marked: what is done is done once."""
     once: dict[tuple[str, bytes], Action] = {}
     for answer in answers:
         for one in answer.actions:
-            path = getattr(one.deed, "path", None)
-            what = repr(path).encode() if path is not None else msgspec.json.encode(one.deed)
+            path = getattr(one.operation, "path", None)
+            what = repr(path).encode() if path is not None else msgspec.json.encode(one.operation)
             once.setdefault((one.host, what), one)
     at_stake = {answer.typed: answer.because for answer in answers if answer.typed}
     for one in once.values():
         if one.expected.id is not None and _is_of_another(one, state):
             at_stake[one.expected.id] = f"job {one.expected.id} is {one.expected.user}'s"
     return Plan(
-        ask=ask,
+        request=ask,
         actions=tuple(once.values()),
         refusals=tuple(one for answer in answers for one in answer.refusals),
         typed=" ".join(at_stake) or None,
@@ -134,7 +134,7 @@ def offered(state: State, kind: Literal["run", "job", "node"], subject: str, now
     fresh = Readback(at=now)
     offers = []
     for verb in OFFERS[kind]:
-        ask = Ask(verb=verb, subjects=(subject,), asked_at=now)
+        ask = ActionRequest(verb=verb, subjects=(subject,), asked_at=now)
         made = plan(ask, state, fresh, NOBODY, now)
         refusal = None if made.actions or made.choices else next(iter(made.refusals), None)
         if verb != "unsave" or refusal is None:  # `unkill` says it for both
@@ -154,7 +154,7 @@ def hold_or_release(state: State, subjects: tuple[str, ...]) -> Verb:
     return "hold"
 
 
-def looks(ask: Ask, state: State, fresh: Readback) -> tuple[LookAt, ...]:
+def looks(ask: ActionRequest, state: State, fresh: Readback) -> tuple[LookAt, ...]:
     """What must be read for a plan, by host. Asked again once the queue is read (`fresh`): it may name more jobs."""
     if state.read_only:
         return ()
@@ -194,7 +194,7 @@ def _unknown_job(state: State, subject: str) -> LookAt | None:
     return LookAt(cluster.login, name, jobs=((subject, number),))
 
 
-def _looks_for_nodes(ask: Ask, state: State, fresh: Readback) -> tuple[LookAt, ...]:
+def _looks_for_nodes(ask: ActionRequest, state: State, fresh: Readback) -> tuple[LookAt, ...]:
     found = []
     for name in dict.fromkeys(of for of in (cluster_of(state, node) for node in ask.subjects) if of is not None):
         cluster = state.clusters.get(name)

@@ -21,7 +21,7 @@ from trainmon.actions.planning.context import (
 )
 from trainmon.actions.planning.switches import armed_kill
 from trainmon.lib import Instant, clean
-from trainmon.model import Action, Ask, Chain, Cluster, Execute, Expected, Job, Refusal, State
+from trainmon.model import Action, ActionRequest, Chain, Cluster, Execute, Expected, Job, Refusal, State
 from trainmon.slurm import commands
 
 MOST = 1_000
@@ -121,7 +121,7 @@ def _script_hint(case: PlanContext) -> str:
     return f"set script in the [[run]] of {case.name}{told}"
 
 
-def exclude(ask: Ask, state: State, fresh: Readback, actor: Actor, now: Instant) -> Answer:
+def exclude(ask: ActionRequest, state: State, fresh: Readback, actor: Actor, now: Instant) -> Answer:
     """Keep the waiting jobs off some nodes, and drain those where we may."""
     clusters = {name: cluster_of(state, name) for name in dict.fromkeys(ask.subjects)}
     unknown = {name: _unknown(state, fresh, name, of) for name, of in clusters.items()}
@@ -159,7 +159,7 @@ def _unknown(state: State, fresh: Readback, node: str, cluster: str | None) -> R
 
 
 def _exclude(
-    ask: Ask, state: State, fresh: Readback, actor: Actor, now: Instant, cluster: str, names: tuple[str, ...]
+    ask: ActionRequest, state: State, fresh: Readback, actor: Actor, now: Instant, cluster: str, names: tuple[str, ...]
 ) -> Answer:
     jobs = waiting_jobs(ask, state, fresh, cluster, names)
     subject = ",".join(names)
@@ -177,7 +177,9 @@ def _exclude(
     return Answer(actions=made, refusals=unread)
 
 
-def waiting_jobs(ask: Ask, state: State, fresh: Readback, cluster: str, names: tuple[str, ...]) -> tuple[Job, ...]:
+def waiting_jobs(
+    ask: ActionRequest, state: State, fresh: Readback, cluster: str, names: tuple[str, ...]
+) -> tuple[Job, ...]:
     """The waiting jobs of the run that was named, else of the runs that used the nodes, else all that are ours."""
     known = {**state.jobs, **fresh.jobs}
     waiting = [

@@ -149,7 +149,7 @@ def _unseen(case: PlanContext) -> str | None:
 def _removal(case: PlanContext, one: Armed) -> Action:
     path = one.switch.path
     sight = case.fresh.switches.get(f"{case.host}:{path}")
-    deed = RemoveFile(
+    operation = RemoveFile(
         path, one.switch.armed_at if sight is None else sight.armed_at, "" if sight is None else sight.mark
     )
     job = current(case)
@@ -161,7 +161,7 @@ def _removal(case: PlanContext, one: Armed) -> Action:
         consequences = ("No checkpoint is saved for it, unless the trainer takes it at this very moment.",)
     return action(
         case,
-        deed,
+        operation,
         f"Take back the {one.kind} switch of {case.name}",
         verb=one.undo,
         job=job,

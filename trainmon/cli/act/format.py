@@ -64,9 +64,9 @@ def _action(action: Action) -> Iterator[str]:
     for warning in action.warnings:
         yield _safe(f"  {WARN} {in_commands(warning)}")
     facts = list(action.facts)
-    if isinstance(action.deed, CreateFile):
-        facts.append(("its line", action.deed.text))
-    if isinstance(action.deed, Execute) and action.deed.login_shell:
+    if isinstance(action.operation, CreateFile):
+        facts.append(("its line", action.operation.text))
+    if isinstance(action.operation, Execute) and action.operation.login_shell:
         facts.append(("how", "in a login shell, for its modules"))
     kept = (log for log in (action.keep_log, action.keep_errors) if log)
     facts += [("first", f"the end of {log} is copied to the ledger") for log in kept]

@@ -98,7 +98,7 @@ def row(record: Record) -> dict[str, Any]:
         "cluster": action.cluster,
         "host": action.host,
         "title": action.title,
-        "command": shown(action.deed),
+        "command": shown(action.operation),
         "why": action.why,
         "step": action.step,
         "checkpoint": action.checkpoint,

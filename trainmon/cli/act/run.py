@@ -20,7 +20,7 @@ from trainmon.cli.prompt import read_line
 from trainmon.cli.snapshot.command import SETTLE, has_spoken
 from trainmon.cli.table import plain
 from trainmon.lib import Seconds, clean
-from trainmon.model import Action, Ask, Plan, State, Verb
+from trainmon.model import Action, ActionRequest, Plan, State, Verb
 
 LOOK: Seconds = 10.0
 """How long all sources have to say their first word."""
@@ -29,7 +29,7 @@ PLAN: Seconds = 20.0
 """How long a plan may take: twice what the performer gives itself."""
 
 DEED: Seconds = 90.0
-"""How long a deed may take before its outcome is called unknown: a check, the ledger, a login shell with sbatch."""
+"""How long an action may take before its outcome is called unknown: a check, the ledger, a login shell with sbatch."""
 
 REFUSED = 4
 
@@ -56,7 +56,7 @@ class Parts(Protocol):
 
     def subscribe(self, sink: Callable[[State], None]) -> Callable[[], None]: ...
 
-    def prepare(self, ask: Ask, reply: Callable[[Plan], None]) -> None: ...
+    def prepare(self, ask: ActionRequest, reply: Callable[[Plan], None]) -> None: ...
 
     def act(self, actions: Sequence[Action]) -> None: ...
 
@@ -124,7 +124,7 @@ def _all_answer(state: State) -> bool:
     return all(source.health in ("ok", "off") for source in state.sources.values() if source.kind == "slurm")
 
 
-def _ask(seen: Seen, verb: Verb, words: tuple[str, ...], options: Options) -> Ask | None:
+def _ask(seen: Seen, verb: Verb, words: tuple[str, ...], options: Options) -> ActionRequest | None:
     """What is asked for; None, told, when a word names nothing."""
     state = seen.state
     signal = None
@@ -140,7 +140,7 @@ def _ask(seen: Seen, verb: Verb, words: tuple[str, ...], options: Options) -> As
             if source.kind == "slurm" and source.error:
                 complain(f"{source.name}: {source.error}")
         return None
-    return Ask(
+    return ActionRequest(
         verb=verb,
         subjects=subjects,
         asked_at=time.time(),
@@ -153,7 +153,7 @@ def _ask(seen: Seen, verb: Verb, words: tuple[str, ...], options: Options) -> As
     )
 
 
-def _plan(parts: Parts, ask: Ask) -> Plan | None:
+def _plan(parts: Parts, ask: ActionRequest) -> Plan | None:
     answers: queue.SimpleQueue[Plan] = queue.SimpleQueue()
     parts.prepare(ask, answers.put)
     try:

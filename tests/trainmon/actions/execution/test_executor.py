@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tests.lab.sshd import until
 from tests.trainmon.actions.cluster import ANA, DONE, RUN, RUNNING, SPEC, ask, only, planned, state
-from trainmon.actions.execution import run as perform_deed
+from trainmon.actions.execution import run as run
 from trainmon.actions.execution.executor import Executor
 from trainmon.actions.planning import place_of
 from trainmon.lib import CommandFailed, HostUnreachable, SystemClock, TrainmonError
@@ -311,7 +311,7 @@ def test_a_node_that_another_drained_keeps_their_reason(world: World) -> None:
     world.host.answers[commands.nodes(("n1",))] = Completed(0, theirs, b"")
     record = world.act(action)
     assert (record.status, record.outcome.startswith("n1 is drained already: RMA 4711")) == ("refused", True)
-    assert action.deed.argv not in world.host.ran
+    assert action.operation.argv not in world.host.ran
 
 
 def test_a_job_that_changed_meanwhile_is_left_alone(world: World) -> None:
@@ -320,7 +320,7 @@ def test_a_job_that_changed_meanwhile_is_left_alone(world: World) -> None:
     record = world.act(action)
     assert record.status == "refused"
     assert record.outcome == "job 88_3 was requeued meanwhile (restart 1) (nothing was done; look at it again)"
-    assert action.deed not in world.host.ran
+    assert action.operation not in world.host.ran
     assert not any(word[:2] == ("scontrol", "requeue") for word in world.host.ran)
 
 
@@ -406,19 +406,19 @@ def test_steps_decide_who_gets_a_signal(world: World) -> None:
     number = commands.steps("88_3")
     mark = commands.MARK
     world.host.answers[number] = Completed(0, f"{mark}88_3.batch\n{mark}88_3.0\n".encode(), b"")
-    assert only(world.plan("signal")).deed.argv == ("scancel", "--signal=USR1", "88_3")
+    assert only(world.plan("signal")).operation.argv == ("scancel", "--signal=USR1", "88_3")
     world.host.answers[number] = Completed(0, f"{mark}88_3.batch\n".encode(), b"")
-    assert only(world.plan("signal")).deed.argv == ("scancel", "--signal=USR1", "--batch", "88_3")
+    assert only(world.plan("signal")).operation.argv == ("scancel", "--signal=USR1", "--batch", "88_3")
 
 
 def test_another_is_queued_from_a_login_shell_and_its_number_is_known(world: World, tmp_path: Path) -> None:
     action = only(world.plan("queue", count=2))
-    line = ("bash -lc", *action.deed.argv)
+    line = ("bash -lc", *action.operation.argv)
     world.host.answers[line] = Completed(0, b"Welcome to prod\nSubmitted batch job 95\n", b"")
     record = world.act(action)
     assert line in world.host.ran
     assert (record.status, record.outcome, record.made) == ("done", "submitted as job 95", "95")
-    assert action.deed.argv[-1] == f"{tmp_path}/train.slurm"
+    assert action.operation.argv[-1] == f"{tmp_path}/train.slurm"
 
 
 def test_an_excluded_node_is_told_as_soon_as_it_is_known(world: World) -> None:
@@ -431,7 +431,7 @@ def test_an_excluded_node_is_told_as_soon_as_it_is_known(world: World) -> None:
         world.host.answers[commands.show_job("88_3")] = Completed(0, job(word="PENDING", excluded="n1"), b"")
         return Completed(0, b"", b"")
 
-    world.host.answers[action.deed.argv] = updated
+    world.host.answers[action.operation.argv] = updated
     world.act(action)
     until(lambda: any(isinstance(event, JobChanged) for event in world.events), "the job is told")
     (changed,) = [event.job for event in world.events if isinstance(event, JobChanged)]
@@ -525,7 +525,7 @@ def test_a_plan_that_cannot_be_made_is_a_refusal(world: World) -> None:
 def test_the_end_of_a_long_log_begins_with_a_whole_line(local: LocalShell, tmp_path: Path) -> None:
     log = tmp_path / "-long log.out"
     log.write_text("".join(f"line {number:08d}\n" for number in range(30_000)))
-    lines = perform_deed.log_tail(local, str(log)).split("\n")
+    lines = run.log_tail(local, str(log)).split("\n")
     assert lines[0].startswith("line ")
     assert lines[-2:] == ["line 00029999", ""]
     assert 18_000 < len(lines) < 18_800
@@ -540,6 +540,6 @@ def test_a_filesystem_that_hangs_is_unknown(world: World) -> None:
     world.host = Hung(world.host._local)
     record = world.act(action)
     assert (record.status, record.is_open) == ("unknown", True)
-    assert isinstance(action.deed, CreateFile)
-    words = f"login: sh did not end in 10 s: the filesystem of {action.deed.path} may hang"
+    assert isinstance(action.operation, CreateFile)
+    words = f"login: sh did not end in 10 s: the filesystem of {action.operation.path} may hang"
     assert record.outcome == f"whether it was done is not known: {words}"

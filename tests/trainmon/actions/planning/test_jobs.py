@@ -30,7 +30,7 @@ JOB_VERBS: tuple[Verb, ...] = ("requeue", "cancel", "hold", "release", "signal",
 def test_a_requeue_shows_what_it_costs_and_what_follows() -> None:
     action = only(planned("requeue"))
     assert action.title == "Requeue job 88_3 of llm"
-    assert action.deed == Execute(("scontrol", "requeue", "Incomplete", "88_3"))
+    assert action.operation == Execute(("scontrol", "requeue", "Incomplete", "88_3"))
     assert ("command", "scontrol requeue Incomplete 88_3") in action.facts
     assert ("restarts so far", "0") in action.facts
     assert action.consequences == (
@@ -114,7 +114,7 @@ def test_no_committed_checkpoint_is_said_in_full() -> None:
 def test_a_job_with_several_nodes_is_cancelled_by_its_id() -> None:
     plan = planned("cancel")
     action = only(plan)
-    assert action.deed == Execute(("scancel", "88_3"))
+    assert action.operation == Execute(("scancel", "88_3"))
     assert (plan.typed, plan.because) == ("88_3", "job 88_3 holds 2 nodes")
     assert action.consequences[2] == (
         "7 wait behind it and start then: cancel or hold 88_[4-10%1] too, if the run is to end."
@@ -139,7 +139,7 @@ def test_another_s_job_is_cancelled_by_its_id_and_slurm_may_refuse() -> None:
 def test_the_waiting_elements_of_an_array_are_cancelled_without_those_that_run() -> None:
     plan = planned("cancel", "prod/88_[]")
     action = only(plan)
-    assert action.deed == Execute(("scancel", "88_[4-10]"))
+    assert action.operation == Execute(("scancel", "88_[4-10]"))
     assert action.consequences == ("All 7 elements that wait leave the queue.",)
     assert (plan.typed, action.job, action.keep_log) == ("88_[4-10%1]", "prod/88_[]", None)
 
@@ -163,7 +163,7 @@ def test_one_plan_over_several_rows_acts_and_refuses() -> None:
 
 def test_hold_takes_the_waiting_jobs_of_a_run() -> None:
     action = only(planned("hold"))
-    assert action.deed == Execute(("scontrol", "hold", "88_[4-10]"))
+    assert action.operation == Execute(("scontrol", "hold", "88_[4-10]"))
     assert action.consequences == ("It stays in the queue and is not started until it is released (H).",)
 
 
@@ -176,7 +176,7 @@ def test_hold_of_a_running_job_takes_effect_at_its_requeue() -> None:
 def test_what_is_held_is_released_and_not_held_again() -> None:
     assert refused(planned("hold", "prod/88_[]", of=state(HELD))).why == "job 88_[4-10%1] is held already"
     action = only(planned("release", of=state(RUNNING, HELD)))
-    assert action.deed == Execute(("scontrol", "release", "88_[4-10]"))
+    assert action.operation == Execute(("scontrol", "release", "88_[4-10]"))
     assert refused(planned("release")).why == "no job of llm is held"
     assert refused(planned("release", "prod/88_3")).why == "job 88_3 is not held"
 

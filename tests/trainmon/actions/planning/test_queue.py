@@ -31,8 +31,8 @@ PLAIN = replace(RUNNING, id="88", number=88, array=None, tasks=None)
 def test_another_waits_for_the_last_of_the_chain() -> None:
     action = only(planned("queue", count=3))
     argv = ("sbatch", "--array=1-3%1", "--dependency=afterany:88", "--chdir=/fsx/work", "/fsx/train.slurm")
-    assert isinstance(action.deed, Execute)
-    assert (action.deed.argv, action.deed.login_shell) == (argv, True)
+    assert isinstance(action.operation, Execute)
+    assert (action.operation.argv, action.operation.login_shell) == (argv, True)
     assert ("command", "bash -l: sbatch --array=1-3%1 --dependency=afterany:88 --chdir=/fsx/work /fsx/train.slurm") in (
         action.facts
     )
@@ -41,19 +41,19 @@ def test_another_waits_for_the_last_of_the_chain() -> None:
 
 
 def test_without_any_that_waits_it_waits_for_the_one_that_runs() -> None:
-    deed = only(planned("queue", of=state(RUNNING, DONE))).deed
-    assert isinstance(deed, Execute)
-    assert "--dependency=afterany:88_3" in deed.argv
+    operation = only(planned("queue", of=state(RUNNING, DONE))).operation
+    assert isinstance(operation, Execute)
+    assert "--dependency=afterany:88_3" in operation.argv
     behind = replace(WAITING, id="95", number=95, array=None, tasks=None, submitted_at=NOW - 10)
-    deed = only(planned("queue", of=state(PLAIN, behind))).deed
-    assert isinstance(deed, Execute)
-    assert "--dependency=afterany:95" in deed.argv
+    operation = only(planned("queue", of=state(PLAIN, behind))).operation
+    assert isinstance(operation, Execute)
+    assert "--dependency=afterany:95" in operation.argv
 
 
 def test_without_any_job_it_starts_as_soon_as_it_can() -> None:
     action = only(planned("queue", of=state(DONE)))
-    assert isinstance(action.deed, Execute)
-    assert action.deed.argv == ("sbatch", "--array=1-1%1", "--chdir=/fsx", "/fsx/train.slurm")
+    assert isinstance(action.operation, Execute)
+    assert action.operation.argv == ("sbatch", "--array=1-1%1", "--chdir=/fsx", "/fsx/train.slurm")
     assert ("working directory", "/fsx (the directory of the script)") in action.facts
     assert action.consequences[1] == "It starts as soon as its nodes are free."
 
@@ -70,9 +70,9 @@ def test_a_run_whose_jobs_have_all_left_the_queue_is_queued_anew() -> None:
 
 def test_what_the_queue_says_just_now_decides_for_whom_it_waits() -> None:
     newer = replace(WAITING, id="99", number=99, array=None, tasks=None, submitted_at=NOW - 1)
-    deed = only(planned("queue", seen=fresh(newer))).deed
-    assert isinstance(deed, Execute)
-    assert "--dependency=afterany:99" in deed.argv
+    operation = only(planned("queue", seen=fresh(newer))).operation
+    assert isinstance(operation, Execute)
+    assert "--dependency=afterany:99" in operation.argv
 
 
 def test_without_a_script_the_way_out_is_told() -> None:
@@ -102,16 +102,16 @@ def test_the_queue_must_be_known() -> None:
 def test_nasty_paths_are_one_argument_each() -> None:
     nasty = replace(RUN, spec=replace(SPEC, script="/fsx/a'; echo $(id).slurm"))
     action = only(planned("queue", of=state(replace(RUNNING, workdir="/fsx/two words"), run=nasty)))
-    assert isinstance(action.deed, Execute)
-    assert action.deed.argv[-2:] == ("--chdir=/fsx/two words", "/fsx/a'; echo $(id).slurm")
-    assert action.deed.shown.endswith("""'--chdir=/fsx/two words' '/fsx/a'"'"'; echo $(id).slurm'""")
+    assert isinstance(action.operation, Execute)
+    assert action.operation.argv[-2:] == ("--chdir=/fsx/two words", "/fsx/a'; echo $(id).slurm")
+    assert action.operation.shown.endswith("""'--chdir=/fsx/two words' '/fsx/a'"'"'; echo $(id).slurm'""")
 
 
 def test_a_node_is_kept_from_the_waiting_jobs_of_the_run_that_used_it() -> None:
     kept = replace(WAITING, excluded=("n7",))
     other = replace(WAITING, id="70", number=70, array=None, tasks=None, name="other")
     action = only(planned("exclude", "n1", of=state(RUNNING, kept, other)))
-    assert action.deed == Execute(("scontrol", "update", "JobId=88_[4-10]", "ExcNodeList=n7,n1"))
+    assert action.operation == Execute(("scontrol", "update", "JobId=88_[4-10]", "ExcNodeList=n7,n1"))
     assert action.title == "Keep job 88_[4-10%1] of llm off n1"
     assert ("kept off already", "n7") in action.facts
     assert (action.job, action.run, action.subject) == ("prod/88_[]", "llm", "n1")
@@ -119,7 +119,7 @@ def test_a_node_is_kept_from_the_waiting_jobs_of_the_run_that_used_it() -> None:
 
 def test_several_nodes_are_one_list() -> None:
     action = only(planned("exclude", "n1", "n2"))
-    assert action.deed == Execute(("scontrol", "update", "JobId=88_[4-10]", "ExcNodeList=n1,n2"))
+    assert action.operation == Execute(("scontrol", "update", "JobId=88_[4-10]", "ExcNodeList=n1,n2"))
 
 
 def test_a_node_that_no_run_used_is_kept_from_all_that_are_ours() -> None:
@@ -138,7 +138,7 @@ def test_a_run_that_is_named_is_the_only_one() -> None:
 def test_an_operator_drains_as_well() -> None:
     plan = planned("exclude", "n1", of=state(clusters=OPERATOR))
     drain = plan.actions[1]
-    assert drain.deed == Execute(
+    assert drain.operation == Execute(
         ("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=loss spike (ana, trainmon-tui)")
     )
     assert (drain.title, drain.job) == ("Drain n1", None)
@@ -183,9 +183,9 @@ HETEROGENEOUS = replace(PLAIN, components=(88, 89))
 
 
 def test_a_heterogeneous_job_is_queued_without_an_array() -> None:
-    deed = only(planned("queue", of=state(HETEROGENEOUS))).deed
-    assert isinstance(deed, Execute)
-    assert deed.argv == ("sbatch", "--dependency=afterany:88", "--chdir=/fsx/work", "/fsx/train.slurm")
+    operation = only(planned("queue", of=state(HETEROGENEOUS))).operation
+    assert isinstance(operation, Execute)
+    assert operation.argv == ("sbatch", "--dependency=afterany:88", "--chdir=/fsx/work", "/fsx/train.slurm")
     one = refused(planned("queue", of=state(HETEROGENEOUS), count=2))
     assert one.why == "the jobs of llm are heterogeneous, and Slurm makes no array of those"
 
@@ -193,7 +193,7 @@ def test_a_heterogeneous_job_is_queued_without_an_array() -> None:
 def test_what_one_component_keeps_off_holds_for_all_afterwards() -> None:
     waits = replace(HETEROGENEOUS, state="PENDING", excluded=("n8",), excluded_in_part=("n9",))
     action = only(planned("exclude", "n9", of=state(waits), run="llm"))
-    assert action.deed == Execute(("scontrol", "update", "JobId=88", "ExcNodeList=n8,n9"))
+    assert action.operation == Execute(("scontrol", "update", "JobId=88", "ExcNodeList=n8,n9"))
     assert ("kept off already", "n8, n9") in action.facts
     assert actions.recheck(action, fresh(waits), NOW) is None
     other = replace(waits, excluded_in_part=())

@@ -24,7 +24,7 @@ def with_masks(*masks: int | None) -> State:
 def test_a_job_with_steps_gets_it_in_its_steps() -> None:
     plan = signalled()
     action = only(plan)
-    assert action.deed == Execute(("scancel", "--signal=USR1", "88_3"))
+    assert action.operation == Execute(("scancel", "--signal=USR1", "88_3"))
     assert ("who gets it", "its step 0, and not the batch shell") in action.facts
     assert ("caught", "by 16 of 16 GPU processes") in action.facts
     assert (plan.typed, action.warnings) == (None, ())
@@ -38,7 +38,7 @@ def test_a_job_with_steps_gets_it_in_its_steps() -> None:
 def test_a_job_without_steps_gets_it_in_its_batch_shell() -> None:
     for steps in ({}, {"prod/88_3": ("batch", "extern")}):
         action = only(signalled(steps=steps))
-        assert action.deed == Execute(("scancel", "--signal=USR1", "--batch", "88_3"))
+        assert action.operation == Execute(("scancel", "--signal=USR1", "--batch", "88_3"))
         assert ("who gets it", "the batch shell alone, as it runs no steps (no srun)") in action.facts
         assert "must trap USR1 and hand it on" in action.consequences[-1]
         assert ("caught", "by 16 of 16 GPU processes, which the shell must hand it on to") in action.facts

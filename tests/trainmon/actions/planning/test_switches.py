@@ -50,7 +50,7 @@ def test_a_save_shows_everything_before_it_is_done() -> None:
 
 def test_the_file_says_who_from_where_when_why_and_which_action() -> None:
     action = only(planned("save"))
-    assert action.deed == CreateFile(
+    assert action.operation == CreateFile(
         SAVE, f"trainmon-tui save by ana from laptop at 2026-11-21T12:00:00Z: loss spike ({action.id})"
     )
     assert len(action.id) == 12
@@ -58,10 +58,10 @@ def test_the_file_says_who_from_where_when_why_and_which_action() -> None:
 
 
 def test_what_a_person_writes_stays_one_line() -> None:
-    deed = only(planned("kill", why="first\nsecond\x1b[31m" + "x" * 1000)).deed
-    assert isinstance(deed, CreateFile)
-    assert deed.text.isprintable()
-    assert len(deed.text) < 500
+    operation = only(planned("kill", why="first\nsecond\x1b[31m" + "x" * 1000)).operation
+    assert isinstance(operation, CreateFile)
+    assert operation.text.isprintable()
+    assert len(operation.text) < 500
 
 
 def test_two_plans_have_two_ids_and_the_same_plan_one() -> None:
@@ -123,9 +123,9 @@ def test_what_was_read_just_now_counts_more_than_the_last_look() -> None:
     seen = fresh(switches=sight(KILL, exists=True, armed_at=NOW - 30, by="ben", text="mine"))
     assert refused(planned("kill", seen=seen)).why == f"{KILL} is armed already, since 30s ago by ben (“mine”)"
     gone = fresh(switches=sight(KILL, exists=False))
-    assert only(planned("kill", of=state(run=replace(RUN, kill=ARMED)), seen=gone)).deed == CreateFile(
+    assert only(planned("kill", of=state(run=replace(RUN, kill=ARMED)), seen=gone)).operation == CreateFile(
         KILL,
-        only(planned("kill")).deed.text,
+        only(planned("kill")).operation.text,
     )
 
 
@@ -180,7 +180,7 @@ def test_a_save_of_a_run_that_is_about_to_end_says_so() -> None:
 def test_u_removes_the_only_one_if_it_is_still_the_one_seen() -> None:
     seen = fresh(switches=sight(KILL, exists=True, armed_at=NOW - 240, by="ben", text="x", mark="7 2 1795262160 ben"))
     action = only(planned("unkill", seen=seen))
-    assert action.deed == RemoveFile(KILL, NOW - 240, "7 2 1795262160 ben")
+    assert action.operation == RemoveFile(KILL, NOW - 240, "7 2 1795262160 ben")
     assert action.title == "Take back the kill switch of llm"
     assert ("armed", "kill switch, armed 4m ago by ben: “x”") in action.facts
 
@@ -193,7 +193,7 @@ def test_u_asks_which_where_both_are_armed() -> None:
     assert plan.choices[1][1] == "save switch, armed 60s ago by ana"
     assert [path for path, _ in planned("unsave", of=state(run=run)).choices] == [SAVE, KILL]
     chosen = only(planned("unkill", of=state(run=run), switch=SAVE))
-    assert (chosen.verb, chosen.deed) == ("unsave", RemoveFile(SAVE, NOW - 60))
+    assert (chosen.verb, chosen.operation) == ("unsave", RemoveFile(SAVE, NOW - 60))
 
 
 def test_a_command_takes_back_what_it_names_and_nothing_else() -> None:

@@ -129,7 +129,7 @@ def test_an_action_of_ours_at_the_end_explains_it() -> None:
         subject="prod/88",
         cluster="prod",
         host="login1",
-        deed=Execute(("scancel", "88")),
+        operation=Execute(("scancel", "88")),
         title="Cancel job 88 of llm",
         run="llm",
         job="prod/88",

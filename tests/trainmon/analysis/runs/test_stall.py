@@ -88,7 +88,7 @@ def test_a_kill_switch_that_was_armed_after_the_end_did_not_cause_it() -> None:
 
 def record(verb: Any, job_key: str) -> Record:
     action = Action(
-        id="a", verb=verb, subject="prod/89", cluster="prod", host="login1", deed=Execute(("x",)),
+        id="a", verb=verb, subject="prod/89", cluster="prod", host="login1", operation=Execute(("x",)),
         title="Cancel job 89", run="llm", job=job_key, who="ana",
     )  # fmt: skip
     return Record(action=action, status="done", done_at=NOW - 900)

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainmon.model import Action, Ask, Cluster, Job, Node, Plan, Record, Run, RunSpec, Source, State
+from trainmon.model import Action, ActionRequest, Cluster, Job, Node, Plan, Record, Run, RunSpec, Source, State
 
 
 def job(number: int, name: str = "video-2b", **more: Any) -> Job:
@@ -42,7 +42,7 @@ class Parts:
 
     def __init__(self, plan: Plan | None = None, becomes: Sequence[Record] = (), *, now: State | None = None) -> None:
         self.state = now or state()
-        self.asked: list[Ask] = []
+        self.asked: list[ActionRequest] = []
         self.acted: list[Action] = []
         self._plan = plan
         self._becomes = becomes
@@ -53,10 +53,10 @@ class Parts:
         sink(self.state)
         return lambda: self._sinks.remove(sink)
 
-    def prepare(self, ask: Ask, reply: Callable[[Plan], None]) -> None:
+    def prepare(self, ask: ActionRequest, reply: Callable[[Plan], None]) -> None:
         self.asked.append(ask)
         if self._plan is not None:
-            reply(replace(self._plan, ask=ask))
+            reply(replace(self._plan, request=ask))
 
     def act(self, actions: Sequence[Action]) -> None:
         self.acted += actions

@@ -14,9 +14,9 @@ from tests.trainmon.ledger.records import action, record
 from trainmon.cli.act.follow import Seen
 from trainmon.cli.act.format import in_commands, lines
 from trainmon.cli.act.run import Options, carry_out
-from trainmon.model import Ask, CreateFile, Execute, Mark, Plan, Refusal, Source
+from trainmon.model import ActionRequest, CreateFile, Execute, Mark, Plan, Refusal, Source
 
-ASK = Ask(verb="requeue", subjects=("video-2b",), asked_at=1000.0)
+ASK = ActionRequest(verb="requeue", subjects=("video-2b",), asked_at=1000.0)
 REFUSED = Refusal(subject="sweep", why="its kill switch is armed", hint="take it back first: U")
 REQUEUE = action(
     facts=(("run", "video-2b"), ("command", "scontrol requeue Incomplete 88")),
@@ -24,7 +24,7 @@ REQUEUE = action(
     warnings=("12 steps are lost.",),
     keep_log="login1:/fsx/log",
 )
-PLAN = Plan(ask=ASK, actions=(REQUEUE,))
+PLAN = Plan(request=ASK, actions=(REQUEUE,))
 OPEN = replace(record(), action=REQUEUE, status="done", done_at=1001.0, outcome="requeued")
 DONE = replace(OPEN, settled_at=1002.0)
 WAITS, RUNS = Mark("it waits again"), Mark("it runs again")
@@ -53,9 +53,9 @@ def test_a_plan_reads_as_a_person_needs_it() -> None:
 
 
 def test_a_plan_shows_the_line_of_a_switch_and_a_login_shell() -> None:
-    drop = action(deed=CreateFile("/fsx/kill", "trainmon-tui kill by ana\x1b[2J"), title="Kill")
-    submit = action("a2", deed=Execute(("sbatch", "x"), login_shell=True), title="Queue")
-    assert list(lines(Plan(ask=ASK, actions=(drop, submit)))) == [
+    drop = action(operation=CreateFile("/fsx/kill", "trainmon-tui kill by ana\x1b[2J"), title="Kill")
+    submit = action("a2", operation=Execute(("sbatch", "x"), login_shell=True), title="Queue")
+    assert list(lines(Plan(request=ASK, actions=(drop, submit)))) == [
         "Kill",
         "  its line  trainmon-tui kill by ana",
         "",
@@ -88,7 +88,7 @@ def test_a_dry_run_prints_the_plan_and_does_nothing(capsys: pytest.CaptureFixtur
     assert result(parts, dry_run=True) == 0
     assert capsys.readouterr().out.startswith("Requeue job 88 of video-2b\n")
     assert parts.acted == []
-    assert result(Parts(Plan(ask=ASK, refusals=(REFUSED,))), dry_run=True) == 4
+    assert result(Parts(Plan(request=ASK, refusals=(REFUSED,))), dry_run=True) == 4
 
 
 def test_the_ask_has_what_the_line_says() -> None:

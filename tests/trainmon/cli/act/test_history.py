@@ -76,7 +76,7 @@ def test_a_row_has_every_field_in_plain_values() -> None:
 def test_the_table_is_for_people_and_harmless() -> None:
     marks = (Mark("the file is there", 1001.0), Mark("taken"), Mark("saved", missed="no checkpoint came"))
     odd = record(status="done", outcome="created\x1b[2J", marks=marks)
-    odd = replace(odd, action=replace(odd.action, verb="save", job=None, deed=CreateFile("/s", "x"), why=""))
+    odd = replace(odd, action=replace(odd.action, verb="save", job=None, operation=CreateFile("/s", "x"), why=""))
     _, line = lines([odd])
     assert line.partition("  ")[2] == (
         "save  video-2b  ana@laptop  done    created  "

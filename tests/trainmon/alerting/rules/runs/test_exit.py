@@ -102,7 +102,7 @@ def test_a_job_that_slurm_has_requeued_and_that_waits_is_a_warning_after_a_quart
     for fine in (replace(waiting, restarts=0), replace(waiting, priority=0)):
         assert found(RunDead(), judged(fine, progress=quiet)) is None, "it is its first wait, or a person holds it"
     action = Action(id="a1", verb="requeue", subject="llm", cluster="prod", host="login", title="Requeue job 88",
-                    run="llm", job="prod/88", deed=Execute(("scontrol", "requeue", "88")))  # fmt: skip
+                    run="llm", job="prod/88", operation=Execute(("scontrol", "requeue", "88")))  # fmt: skip
     asked = {"a1": Record(action=action, status="done", done_at=NOW - 1_199)}
     assert found(RunDead(), judged(waiting, progress=quiet, actions=asked)) is None, "a person did that"
 
@@ -330,6 +330,6 @@ def test_a_person_who_has_it_requeued_again_and_again_knows_of_it() -> None:
     present = job(started_at=NOW - 5, restarts=3)
     assert found(RunDead(), judged(present, alerts=told)).severity == "critical"  # type: ignore[union-attr]
     action = Action(id="a1", verb="requeue", subject="llm", cluster="prod", host="login", title="Requeue job 88",
-                    run="llm", job="prod/88", deed=Execute(("scontrol", "requeue", "88")))  # fmt: skip
+                    run="llm", job="prod/88", operation=Execute(("scontrol", "requeue", "88")))  # fmt: skip
     asked = {"a1": Record(action=action, status="done", done_at=NOW - 699)}
     assert found(RunDead(), judged(present, alerts=told, actions=asked)) is None

@@ -118,7 +118,7 @@ def test_a_switch_that_a_person_took_back_led_to_nothing_on_purpose() -> None:
         subject="llm",
         cluster="prod",
         host="login",
-        deed=RemoveFile("/fsx/save"),
+        operation=RemoveFile("/fsx/save"),
         title="",
         run="llm",
     )
