@@ -106,9 +106,9 @@ def config_defaults() -> Iterator[tuple[str, str]]:
 
 def rule_defaults() -> Iterator[tuple[str, str]]:
     text = docs.rules()
-    for rule, hold, keep in re.findall(r"^\| `([\w-]+)` \|.*\| `(\S+)` \| `(\S+)` \|", text, re.MULTILINE):
+    for rule, for_, keep in re.findall(r"^\| `([\w-]+)` \|.*\| `(\S+)` \| `(\S+)` \|", text, re.MULTILINE):
         head = f'[[rule]]\ntype = "{rule}"'
-        yield from ((head, f"hold = {hold}"), (head, f"keep = {keep}"), (head, "enabled = true"))
+        yield from ((head, f"for = {for_}"), (head, f"keep_firing_for = {keep}"), (head, "enabled = true"))
     for rule, setting, default in re.findall(r"^\| `([\w-]+)` \| `(\w+)` \| `(.+?)` \|", text, re.MULTILINE):
         yield f'[[rule]]\ntype = "{rule}"', f"{setting} = {default}"
 

@@ -26,13 +26,13 @@ topic = "{topic}"
 severity = "info"
 [[rule]]
 type = "gpu-lost"
-hold = "0s"
-keep = "1s"
+for = "0s"
+keep_firing_for = "1s"
 [[rule]]
 type = "gpu-memory-full"
 severity = "critical"
-hold = "0s"
-keep = "1s"
+for = "0s"
+keep_firing_for = "1s"
 [heartbeat]
 start = false
 """

@@ -31,7 +31,7 @@ def test_looks_of_cron_are_one_watch_and_load_nothing_of_a_terminal_or_a_plot(
     hook = f'[[notify]]\ntype = "apprise"\nurl = "json://127.0.0.1:{ntfy.port}/a"\n[[notify]]\ntype = "desktop"\n'
     daemon = watch(f'{hook}[[rule]]\ntype = "clock-skew"\nenabled = false\n', **clock.env)
     text = daemon.config.read_text().replace("start = false", f'start = false\nping = "{switch.url}/check"')
-    daemon.config.write_text(text.replace('hold = "0s"\nkeep = "1s"', 'hold = "29s"\nkeep = "29s"'))
+    daemon.config.write_text(text.replace('for = "0s"\nkeep_firing_for = "1s"', 'for = "29s"\nkeep_firing_for = "29s"'))
     nodes.nvml[0].set(1, memory_used=85_500_000_000)
     first = daemon.once()
     assert (first.returncode, titles(ntfy)) == (0, []), first.stderr

@@ -41,8 +41,8 @@ topic = "{topic}"
 severity = "info"
 [[rule]]
 type = "run-dead"
-hold = "0s"
-keep = "1s"
+for = "0s"
+keep_firing_for = "1s"
 """
 NUMBERS = itertools.count(1)
 
@@ -163,7 +163,7 @@ def test_an_unread_log_is_one_information_while_it_grows_and_code_red_when_it_fa
     job_id = slurm.submit(PROSE.format(folder=tmp_path), "--job-name=diary")
     log = slurm.log(job_id)
     daemon = watch(
-        f'[[run]]\nname = "diary"\nlog = "{log}"\nstall_after = "3s"\n[[rule]]\ntype = "run-stalled"\nhold = "5s"\n'
+        f'[[run]]\nname = "diary"\nlog = "{log}"\nstall_after = "3s"\n[[rule]]\ntype = "run-stalled"\nfor = "5s"\n'
         '[[rule]]\ntype = "gpu-missing"\nenabled = false\n'  # the GPUs that Slurm knows of here are plain files
     )
     daemon.start()

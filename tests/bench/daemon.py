@@ -66,8 +66,8 @@ ping = "{other}/switch"
 [[rule]]
 type = "gpu-memory-full"
 severity = "critical"
-hold = "0s"
-keep = "0s"
+for = "0s"
+keep_firing_for = "0s"
 """
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.end_to_end.product import PROGRAM, Cluster, Product, environment, until
 
-RULE = '[[rule]]\ntype = "kill-switch-left"\nhold = "0s"\nafter = "1s"\nseverity = "critical"\n'
+RULE = '[[rule]]\ntype = "kill-switch-left"\nfor = "0s"\nafter = "1s"\nseverity = "critical"\n'
 
 
 class Bastion:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmon.config.alerts import DaemonSettings, heartbeat_of, routing_of, rules_of
+from trainmon.config.alerts import OLD_NAMES, DaemonSettings, heartbeat_of, routing_of, rules_of
 from trainmon.config.decode import find_kind, table_of
 from trainmon.config.load import FILE_NAME, choose, formats, queue_users, run_specs, why_not_trusted
 from trainmon.config.notify import (
@@ -37,6 +37,7 @@ from trainmon.config.validate import watched
 __all__ = [
     "FILE_NAME",
     "KINDS",
+    "OLD_NAMES",
     "AppriseSettings",
     "ChannelSettings",
     "ClusterSettings",

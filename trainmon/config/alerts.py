@@ -25,6 +25,10 @@ def _own_settings(value: object) -> object:
     raise Wrong(f"is no setting; the settings of a rule stand beside its type, not in {shown(value)}")
 
 
+OLD_NAMES = {"hold": "for", "keep": "keep_firing_for", "critical_hold": "critical_for"}
+"""The names of rule settings before they were those of Prometheus."""
+
+
 class RuleSettings(Table, frozen=True, kw_only=True):
     """Settings of one rule that differ from its defaults."""
 
@@ -55,12 +59,19 @@ class RuleSettings(Table, frozen=True, kw_only=True):
 @cache
 def _table_of(rule: type[Rule]) -> type[Table]:
     """The settings of one rule as a table of the config: the rule's own fields."""
+    found = msgspec.structs.fields(rule)
     fields: list[tuple[str, Any, Any]] = [("type", Text, rule.name)]
     fields += [
-        (field.name, Annotated[field.type, kind_of(field.type)], field.default)
-        for field in msgspec.structs.fields(rule)
+        (
+            field.name,
+            Annotated[field.type, kind_of(field.type)],
+            msgspec.field(default=field.default, name=field.encode_name),
+        )
+        for field in found
     ]
-    made = msgspec.defstruct(rule.__name__, fields, bases=(Table,), frozen=True, kw_only=True)
+    names = {field.encode_name for field in found}
+    old_names = {"aliases": {old: new for old, new in OLD_NAMES.items() if new in names}}
+    made = msgspec.defstruct(rule.__name__, fields, bases=(Table,), namespace=old_names, frozen=True, kw_only=True)
     assert issubclass(made, Table)
     return made
 

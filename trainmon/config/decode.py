@@ -42,14 +42,20 @@ class _Walk:
 
     def table(self, raw: dict[str, object], struct: type[Table], *, where: str, prefix: str) -> dict[str, object]:
         fields = {field.encode_name: field for field in msgspec.structs.fields(struct)}
+        known = fields | {old: fields[new] for old, new in struct.aliases.items()}
         values: dict[str, object] = {}
         for key, value in raw.items():
-            if key in fields:
-                self.setting(values, key, value, fields[key].type, where=where, prefix=prefix)
+            if key in known:
+                self.setting(values, key, value, known[key].type, where=where, prefix=prefix)
             else:
                 names = [prefix + name for name in fields]
                 hint = nearest(prefix + key, names) or f"; there is {', '.join(names)}"
                 self.problem(where, f"no setting {quoted(prefix + key)}{hint}")
+        for old, new in struct.aliases.items():
+            if old in raw and new in raw:
+                self.problem(where, f"{quoted(prefix + old)} is the old name of {quoted(prefix + new)}: write only one")
+            elif old in values:
+                values[new] = values.pop(old)
         for key, field in fields.items():
             if field.required and key not in raw:
                 self.lose(where, f"{quoted(prefix + key)} is missing")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One table of the config."""
+
+    aliases: ClassVar[Mapping[str, str]] = {}
+    """Old names of settings that are still read, and the names that they have now."""
 
     @classmethod
     def of(cls, raw: Mapping[str, object]) -> Chosen:

@@ -44,7 +44,7 @@ TAIL = 20
 EXIT = {"well": 0, "warning": 0, "critical": 1, "blind": 3}
 UNANSWERED = 3
 
-NEED_HOLD = frozenset(rule.name for rule in RULES if rule.needs_hold)
+NEED_FOR = frozenset(rule.name for rule in RULES if rule.needs_for)
 """Rules whose findings are believed only after their hold."""
 
 
@@ -83,7 +83,7 @@ def exit_status(state: State, asked: Container[str] | None = None) -> int:
 
 def is_so(found: Alert) -> bool:
     """Whether one look says that it is so: it fires, or it is found now and its rule needs no hold to be believed."""
-    return found.is_firing or (found.phase == "pending" and found.data == "ok" and found.rule not in NEED_HOLD)
+    return found.is_firing or (found.phase == "pending" and found.data == "ok" and found.rule not in NEED_FOR)
 
 
 def encode(state: State, now: Instant, asked: Container[str] | None = None) -> bytes:

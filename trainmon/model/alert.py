@@ -59,8 +59,8 @@ class Finding(Problem, frozen=True, kw_only=True):
 
     since: Instant | None = None
     """Since when it is so, where that is known from the facts; else the first time that it was found."""
-    proven: bool = False
-    """Whether it is shown already (a run silent for an hour, a GPU off its bus): the rule's hold is not waited for."""
+    fires_at_once: bool = False
+    """Whether the alert fires without waiting for the rule's `for`: a run silent for an hour, a GPU off its bus."""
     by_age: bool = False
     """Whether it was found by how much time has passed without a word or a change: when the clock has jumped, that
     proves nothing before everyone had a minute to speak again."""

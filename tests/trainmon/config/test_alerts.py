@@ -51,15 +51,26 @@ def central_europe(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_rule_is_set_where_it_is_named_and_all_others_stay(tmp_path: Path) -> None:
-    text = '[[rule]]\ntype = "gpu-hot"\nhold = "0s"\nmargin_c = 8\n[[rule]]\ntype = "finished"\nenabled = false\n'
+    text = '[[rule]]\ntype = "gpu-hot"\nfor = "0s"\nmargin_c = 8\n[[rule]]\ntype = "finished"\nenabled = false\n'
     settings = load(loaded(tmp_path, text + '[[rule]]\ntype = "slow-throughput"\ndrop = "35%"\nseverity = "info"\n'))
     rules = {rule.name: rule for rule in rules_of(settings.rules)}
     assert list(rules) == [rule.name for rule in RULES]
     hot, slow = rules["gpu-hot"], rules["slow-throughput"]
-    assert (hot.hold, getattr(hot, "margin_c", None), hot.keep) == (0.0, 8, type(hot)().keep)
+    assert (hot.for_, getattr(hot, "margin_c", None), hot.keep_firing_for) == (0.0, 8, type(hot)().keep_firing_for)
     assert (getattr(slow, "drop", None), slow.severity) == (0.35, "info")
     assert [rule.name for rule in rules.values() if not rule.enabled] == ["finished"]
     assert rules["run-dead"] == type(rules["run-dead"])()
+
+
+def test_the_old_names_of_rule_settings_are_still_read(tmp_path: Path) -> None:
+    text = '[[rule]]\ntype = "gpu-hot"\n{} = "2m"\n{} = "3m"\n{} = "30s"\n'
+    old, new = (
+        load(loaded(tmp_path, text.format(*names))).rules
+        for names in (("hold", "keep", "critical_hold"), ("for", "keep_firing_for", "critical_for"))
+    )
+    assert old == new
+    (hot,) = (rule for rule in rules_of(old) if rule.name == "gpu-hot")
+    assert (hot.for_, hot.keep_firing_for, getattr(hot, "critical_for", None)) == (120.0, 180.0, 30.0)
 
 
 def test_every_setting_of_every_rule_can_be_written_in_a_config() -> None:
@@ -90,11 +101,19 @@ MISTAKES = {
     ),
     "a-setting-of-another-rule": (
         '[[rule]]\ntype = "loss-nan"\nmargin_c = 3\n',
-        '[[rule]] #1 (loss-nan): no setting "margin_c"; there is type, enabled, hold, keep, severity, steps',
+        '[[rule]] #1 (loss-nan): no setting "margin_c"; there is type, enabled, for, keep_firing_for, severity, steps',
     ),
     "a-bare-number": (
         '[[rule]]\ntype = "gpu-hot"\nhold = 5\n',
         '[[rule]] #1 (gpu-hot): "hold" must say its unit: "5s" or "5m", not the bare number 5',
+    ),
+    "a-bare-number-by-its-new-name": (
+        '[[rule]]\ntype = "gpu-hot"\nfor = 5\n',
+        '[[rule]] #1 (gpu-hot): "for" must say its unit: "5s" or "5m", not the bare number 5',
+    ),
+    "a-setting-by-both-names": (
+        '[[rule]]\ntype = "gpu-hot"\nfor = "5m"\nhold = "5m"\n',
+        '[[rule]] #1 (gpu-hot): "hold" is the old name of "for": write only one',
     ),
     "no-share": (
         '[[rule]]\ntype = "slow-throughput"\ndrop = "120%"\n',
@@ -106,7 +125,7 @@ MISTAKES = {
     ),
     "the-table-of-settings": (
         '[[rule]]\ntype = "loss-nan"\nsettings = { steps = 3 }\n',
-        '[[rule]] #1 (loss-nan): no setting "settings"; there is type, enabled, hold, keep, severity, steps',
+        '[[rule]] #1 (loss-nan): no setting "settings"; there is type, enabled, for, keep_firing_for, severity, steps',
     ),
     "one-rule-twice": (
         '[[rule]]\ntype = "gpu-hot"\n[[rule]]\ntype = "gpu-hot"\nhold = "1m"\n',

@@ -86,7 +86,7 @@ def test_every_table_of_the_design_becomes_a_value(tmp_path: Path) -> None:
     disk = settings.disks[0]
     assert disk.quota is not None
     assert (disk.usable, disk.lag, disk.quota.command[0], disk.quota.parser) == (0.8, 1800, "lfs", "lustre")
-    assert (settings.rules[0].settings, settings.notify[0].own) == ({"hold": 300}, NtfySettings(topic="env:NTFY_TOPIC"))
+    assert (settings.rules[0].settings, settings.notify[0].own) == ({"for": 300}, NtfySettings(topic="env:NTFY_TOPIC"))
     assert settings.retry is not None
     assert settings.retry.cuda_oom is not None
     assert settings.ledger is not None

@@ -143,8 +143,8 @@ def _brought_up(alert: Alert, finding: Finding, now: Instant) -> Alert:
 def _is_proven(alert: Alert, finding: Finding, look: Evaluation) -> bool:
     """Whether it has been so for its hold, or need not wait for that."""
     rule = look.rules.get(finding.rule)
-    hold = 0.0 if rule is None else rule.hold
-    return finding.proven or look.now - (alert.pending_since or look.now) >= hold
+    hold = 0.0 if rule is None else rule.for_
+    return finding.fires_at_once or look.now - (alert.pending_since or look.now) >= hold
 
 
 # ---- not found -------------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def _cleared(alert: Alert, rule: Rule, now: Instant) -> Alert:
     if alert.event:
         return _ended(alert, OVER, now)
     since = now if alert.clear_since is None else alert.clear_since
-    if now - since >= rule.keep:
+    if now - since >= rule.keep_firing_for:
         return _ended(alert, OVER, now)
     if alert.phase == "recovering" and alert.data == "ok":
         return alert

@@ -1,4 +1,4 @@
-"""What a rule is: a struct of its settings, and a function from a State to what is wrong. Pure."""
+"""The base class of all alerting rules: a struct of settings, and a function from a State to findings. Pure."""
 
 from __future__ import annotations
 
@@ -20,48 +20,48 @@ Size = Annotated[int, "size"]
 Family = Literal["runs", "gpus", "nodes", "disks", "ourselves"]
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One thing that is looked for. Its fields are its settings in `[[rule]]`; the docstrings under them are told."""
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"for_": "for"}):
+    """One alerting rule. Its fields are its settings in `[[rule]]`; their docstrings are the help and the documents."""
 
     name: ClassVar[str]
     """As in the config and in every message: `gpu-hot`."""
     family: ClassVar[Family]
     origin: ClassVar[str]
-    """Where its defaults are from, in a few words."""
+    """The source of its defaults, in a few words."""
     may_flap: ClassVar[bool] = True
-    """Whether one that is critical and comes and goes is told as that alone; else each time wakes somebody."""
+    """Whether a critical alert that flaps is notified once. If not, each episode is notified."""
 
-    needs_hold: ClassVar[bool] = False
-    """Whether only its hold proves it: one sample of a GPU's clock, or the queue of one moment, does not. `snapshot`
-    looks once and cannot wait for a hold: it believes the findings of all other rules at once."""
+    needs_for: ClassVar[bool] = False
+    """Whether a single evaluation proves nothing, such as one sample of a GPU's clock. `snapshot` evaluates once: it
+    reports pending alerts of all other rules, but not of these."""
 
     enabled: bool = True
     """Whether the rule is evaluated."""
-    hold: Duration = 0.0
-    """How long the condition must hold before the alert fires (Prometheus: `for`)."""
-    keep: Duration = 60.0
-    """How long the condition must be gone before the alert resolves (Prometheus: `keep_firing_for`)."""
+    for_: Duration = 0.0
+    """How long the condition must hold before the alert fires."""
+    keep_firing_for: Duration = 60.0
+    """How long the condition must be gone before the alert resolves."""
     severity: Severity | None = None
     """The severity of all alerts of this rule, instead of its own."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        """All that is wrong now. What is not found is well, or `blind`."""
+        """Every problem in this State. An alert without a finding is over, unless `blind` gives a reason."""
         raise NotImplementedError
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        """Why it says nothing that an open alert is not found now, in a sentence; None when it is really over.
+        """Why a missing finding does not mean that an open alert is over, in a sentence; None if it is over.
 
-        A rule whose subject may vanish or lose its numbers while its sources are well says so here.
+        A rule overrides this if its subject may vanish, or lose its numbers, while its sources answer.
         """
         return unseen(state, alert)
 
     def has_left(self, state: State, alert: Alert, now: Instant) -> bool:
-        """Whether nobody looks at its subject any more, while its sources are well: it ends, and is not called over."""
+        """Whether the subject is no longer watched although its sources answer. The alert then ends as not watched."""
         return False
 
 
 def unseen(state: State, alert: Alert) -> str | None:
-    """Which of the sources that an alert rests on does not answer, in a sentence."""
+    """The first source of an alert that does not answer, in a sentence."""
     for name in alert.sources:
         source = state.sources.get(name)
         if source is None or not is_seen(source):
@@ -74,7 +74,7 @@ def is_seen(source: Source | None) -> bool:
 
 
 def ago(seconds: Seconds) -> str:
-    """How long, in the largest two units that say something: `6m`, `3h 12m`, `2d 4h`."""
+    """A duration in its two largest units: `6m`, `3h 12m`, `2d 4h`."""
     total = int(max(0.0, seconds))
     days, hours, minutes = total // 86_400, total // 3_600 % 24, total // 60 % 60
     if days:

@@ -17,7 +17,7 @@ class MonitorBlind(Rule, frozen=True, kw_only=True):
     family = "ourselves"
     origin = "our choice: all connections are dialled again within 30 s"
 
-    hold: Duration = 45.0
+    for_: Duration = 45.0
     """How long the condition must hold before the alert fires."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
@@ -47,9 +47,9 @@ class ClusterUnreachable(Rule, frozen=True, kw_only=True):
 
     name = "cluster-unreachable"
     family = "ourselves"
-    origin = "our choice: shorter than `hold` of node-unreachable, so that it fires first"
+    origin = "our choice: shorter than `for` of node-unreachable, so that it fires first"
 
-    hold: Duration = 30.0
+    for_: Duration = 30.0
     """How long the condition must hold before the alert fires."""
     share: Share = 0.5
     """More than this share of the nodes, and at least two, must be silent."""
@@ -84,9 +84,9 @@ class SourceLate(Rule, frozen=True, kw_only=True):
     name = "source-late"
     family = "ourselves"
     origin = "our choice: late means 3 periods without an answer; a slow controller takes some more"
-    needs_hold = True
+    needs_for = True
 
-    hold: Duration = 300.0
+    for_: Duration = 300.0
     """How long the condition must hold before the alert fires."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
@@ -106,7 +106,7 @@ class SourceDown(Rule, frozen=True, kw_only=True):
     family = "ourselves"
     origin = "our choice: a controller that restarts answers again within minutes"
 
-    hold: Duration = 300.0
+    for_: Duration = 300.0
     """How long the condition must hold before the alert fires."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
@@ -196,7 +196,7 @@ class LedgerStuck(Rule, frozen=True, kw_only=True):
     family = "ourselves"
     origin = "our choice: a disk may hang for some seconds"
 
-    hold: Duration = 10.0
+    for_: Duration = 10.0
     """How long the condition must hold before the alert fires."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
@@ -217,7 +217,7 @@ class RuleRaised(Rule, frozen=True, kw_only=True):
     family = "ourselves"
     origin = "our choice: one State may be odd for a moment"
 
-    hold: Duration = 10.0
+    for_: Duration = 10.0
     """How long the condition must hold before the alert fires."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:

@@ -19,6 +19,8 @@ FAMILIES = {
     "disks": "Disk rules",
     "ourselves": "Monitoring rules",
 }
+HELD = ("for_", "keep_firing_for")
+"""The fields that every rule has a default of its own for."""
 COMMON = tuple(field.name for field in msgspec.structs.fields(Rule))
 
 
@@ -41,8 +43,8 @@ def _family(found: tuple[type[Rule], ...]) -> str:
 
 def _rule_row(rule: type[Rule]) -> str:
     fields = {field.name: field for field in msgspec.structs.fields(rule)}
-    hold, keep = (default_of(kind_of(fields[name].type), fields[name]) for name in ("hold", "keep"))
-    return f"| `{rule.name}` | {cell(words(rule))} | {hold} | {keep} | {cell(rule.origin)} |"
+    for_, keep_firing_for = (default_of(kind_of(fields[name].type), fields[name]) for name in HELD)
+    return f"| `{rule.name}` | {cell(words(rule))} | {for_} | {keep_firing_for} | {cell(rule.origin)} |"
 
 
 def _own_rows(rule: type[Rule]) -> Iterator[str]:
@@ -54,8 +56,8 @@ def _own_rows(rule: type[Rule]) -> Iterator[str]:
 
 def _common_row(field: msgspec.structs.FieldInfo) -> str:
     kind = kind_of(field.type)
-    default = "see below" if field.name in ("hold", "keep") else default_of(kind, field)
-    return f"| `{field.name}` | {default} | {cell(kind.words)} | {cell(notes(Rule)[field.name])} |"
+    default = "see below" if field.name in HELD else default_of(kind, field)
+    return f"| `{field.encode_name}` | {default} | {cell(kind.words)} | {cell(notes(Rule)[field.name])} |"
 
 
 def channels() -> str:

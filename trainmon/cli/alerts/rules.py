@@ -52,19 +52,25 @@ def row(rule: Rule) -> dict[str, Any]:
     """A rule as plain values: durations in seconds, shares from 0 to 1, sizes in bytes."""
     import msgspec
 
+    from trainmon.config import OLD_NAMES
     from trainmon.lib import notes, words
 
     kind = type(rule)
-    defaults = msgspec.to_builtins(kind())
+    values, defaults = msgspec.to_builtins(rule), msgspec.to_builtins(kind())
+    settings = {
+        field.encode_name: {
+            "value": values[field.encode_name],
+            "default": defaults[field.encode_name],
+            "meaning": notes(kind)[field.name],
+        }
+        for field in msgspec.structs.fields(kind)
+    }
     return {
         "name": rule.name,
         "family": rule.family,
         "what": words(kind),
         "origin": rule.origin,
-        "settings": {
-            name: {"value": value, "default": defaults[name], "meaning": notes(kind)[name]}
-            for name, value in msgspec.to_builtins(rule).items()
-        },
+        "settings": settings | {old: settings[new] for old, new in OLD_NAMES.items() if new in settings},
     }
 
 
@@ -79,8 +85,8 @@ def lines(rules: Sequence[Rule]) -> Iterator[str]:
         [
             (
                 rule.name,
-                duration_text(rule.hold) if rule.enabled else "off",
-                duration_text(rule.keep) if rule.enabled else "off",
+                duration_text(rule.for_) if rule.enabled else "off",
+                duration_text(rule.keep_firing_for) if rule.enabled else "off",
                 ", ".join(_changed(rule)),
                 words(type(rule)),
             )
@@ -92,9 +98,9 @@ def lines(rules: Sequence[Rule]) -> Iterator[str]:
 def _changed(rule: Rule) -> Iterator[str]:
     kind = type(rule)
     before = kind()
-    for name in rule.__struct_fields__:
+    for name, config_name in zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True):
         if getattr(rule, name) != getattr(before, name):
-            yield f"{name} = {_written(kind, name, getattr(rule, name))}"
+            yield f"{config_name} = {_written(kind, name, getattr(rule, name))}"
 
 
 def one_rule(rule: Rule) -> Iterator[str]:
@@ -107,9 +113,13 @@ def one_rule(rule: Rule) -> Iterator[str]:
     yield f"{rule.name}: {words(kind)}"
     yield f"reason for the defaults: {rule.origin}"
     rows = [
-        (name, _written(kind, name, getattr(rule, name)), _written(kind, name, getattr(before, name)), note)
-        for name in rule.__struct_fields__
-        for note in (notes(kind)[name],)
+        (
+            config_name,
+            _written(kind, name, getattr(rule, name)),
+            _written(kind, name, getattr(before, name)),
+            notes(kind)[name],
+        )
+        for name, config_name in zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
     ]
     yield from table(("SETTING", "VALUE", "DEFAULT", "MEANING"), rows)
 

@@ -88,7 +88,7 @@ on = "nodes"                    # login | nodes | run
 # A rule whose settings differ; `trainmon-tui rules` lists all of them.
 # [[rule]]
 # type = "gpu-hot"
-# hold = "5m"
+# for = "5m"
 
 # [daemon]
 # host = "bastion"              # where `trainmon-tui --alerts-only` runs, if not on this machine

@@ -107,7 +107,7 @@ def test_a_lost_gpu_and_one_that_wants_a_reset(nvml: Nvml) -> None:
         running.wait_anew(GpuSamples, lambda line: any(row.error and not row.lost for row in line.g))
         lost = {finding.subject: finding for finding in found(running)["gpu-lost"]}
     assert sorted(lost) == ["gpu:n1/3", "gpu:n1/5"]
-    assert (lost["gpu:n1/3"].proven, lost["gpu:n1/5"].proven) == (True, False)
+    assert (lost["gpu:n1/3"].fires_at_once, lost["gpu:n1/5"].fires_at_once) == (True, False)
     assert lost["gpu:n1/3"].summary == "GPU 3 of n1 is lost: GPU is lost; 6 of 8 GPUs answer"
 
 

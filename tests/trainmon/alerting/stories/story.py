@@ -1,7 +1,7 @@
 """One story: a fake clock, sources that speak or do not, findings as the story has them, the real engine and alerting,
 and a post that remembers what was handed over.
 
-    with Story(phone(), gpu_hot(hold=300)) as story:
+    with Story(phone(), gpu_hot(for_=300)) as story:
         story.at(10).wrong("gpu-hot", "gpu:gpu-001/3", node="gpu-001")
         story.at(320).expect("fire", "gpu:gpu-001/3")
 
@@ -118,11 +118,13 @@ class Scripted(Rule, frozen=True, kw_only=True):
         return [finding for finding in self.findings.values() if finding.rule == self.name]
 
 
-def rule(name: str, *, hold: Seconds = 0.0, keep: Seconds = 60.0, may_flap: bool = True, **settings: Any) -> Rule:
+def rule(
+    name: str, *, for_: Seconds = 0.0, keep_firing_for: Seconds = 60.0, may_flap: bool = True, **settings: Any
+) -> Rule:
     """A rule of this name, for stories: its findings are set by `wrong` and `well`."""
     names = {"name": name, "family": "runs", "origin": "the story", "may_flap": may_flap, "__module__": __name__}
     made = msgspec.defstruct(name.replace("-", "_"), [], bases=(Scripted,), namespace=names, frozen=True, kw_only=True)
-    return cast("Rule", made(hold=hold, keep=keep, **settings))
+    return cast("Rule", made(for_=for_, keep_firing_for=keep_firing_for, **settings))
 
 
 def phone(severity: Severity = "critical", **changes: Any) -> Route:

@@ -40,7 +40,7 @@ Jump = Callable[[Story], None]
 @JUMPS
 @pytest.mark.parametrize("hold", [0.0, 30.0])
 def test_a_gpu_lost_after_a_jump_is_told_with_the_sample_that_shows_it(jump: Jump, hold: float) -> None:
-    with Cluster(3, [GpuLost(hold=hold)]) as story:
+    with Cluster(3, [GpuLost(for_=hold)]) as story:
         story.talk(60)
         jump(story)
         story.lost["gpu-002"] = (3,)
@@ -53,14 +53,14 @@ def test_a_fault_with_no_hold_is_told_at_once_after_a_jump(jump: Jump) -> None:
     with Story(rule("node-drained")) as story:
         story.at(60)
         jump(story)
-        story.wrong("node-drained", "node:gpu-001", proven=True, since=5).at(story.elapsed + 2)
+        story.wrong("node-drained", "node:gpu-001", fires_at_once=True, since=5).at(story.elapsed + 2)
         story.expect("fire", "node:gpu-001")
         story.at(story.elapsed + 900)
 
 
 @JUMPS
 def test_a_hold_goes_on_where_it_stood(jump: Jump) -> None:
-    with Story(rule("gpu-hot", hold=300), rule("disk-full", hold=3_600)) as story:
+    with Story(rule("gpu-hot", for_=300), rule("disk-full", for_=3_600)) as story:
         story.at(10).wrong("gpu-hot", HOT).wrong("disk-full", "disk:login1:/fsx").at(260)
         jump(story)
         begin = story.elapsed
@@ -83,7 +83,7 @@ def test_what_was_found_by_its_age_waits_a_minute_although_its_source_has_spoken
 @JUMPS
 @pytest.mark.parametrize("hold", [0.0, 60.0])
 def test_a_node_that_does_not_answer_after_a_jump_has_a_minute_to_do_so(jump: Jump, hold: float) -> None:
-    with Cluster(5, [NodeUnreachable(hold=hold)]) as story:
+    with Cluster(5, [NodeUnreachable(for_=hold)]) as story:
         story.talk(60)
         jump(story)
         begin = story.elapsed
@@ -100,7 +100,7 @@ def test_a_node_that_does_not_answer_after_a_jump_has_a_minute_to_do_so(jump: Ju
 
 @JUMPS
 def test_what_this_program_knows_of_itself_waits_for_nobody(jump: Jump) -> None:
-    with Story(LedgerStuck(hold=0.0), ChannelFailing(), phone(), mail()) as story:
+    with Story(LedgerStuck(for_=0.0), ChannelFailing(), phone(), mail()) as story:
         story.hear(ChannelsChanged((PHONE, MAIL))).at(60)
         jump(story)
         broken = replace(PHONE, state="broken", words="401 unauthorized", since=story.clock.wall - 5, waiting=2)

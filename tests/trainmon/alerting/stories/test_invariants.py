@@ -92,7 +92,7 @@ def told_of(story: Story, alert: Alert) -> bool:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps)
 def test_nothing_is_forgotten(deeds_and_pauses: list[tuple[Deed, float]]) -> None:
-    held = rule("gpu-hot", hold=60)
+    held = rule("gpu-hot", for_=60)
     with Story(held, *(rule(name) for name in RULES[1:]), phone(), mail("info"), sources=NODES) as story:
         fired: dict[str, Alert] = {}
         waiting: dict[str, float] = {}

@@ -16,7 +16,7 @@ def gpus(node: int, count: int = 8) -> list[str]:
 
 
 def test_eight_hot_gpus_of_a_node_are_one_message_and_one_end() -> None:
-    with Story(rule("gpu-hot", hold=300)) as story:
+    with Story(rule("gpu-hot", for_=300)) as story:
         for gpu in gpus(1):
             story.at(story.elapsed + 1).wrong("gpu-hot", gpu)
         story.at(400).expect("fire", *gpus(1))
@@ -118,7 +118,7 @@ def test_one_that_was_told_and_is_hidden_later_is_over_where_it_was_told() -> No
 
 def test_what_waits_for_its_hold_waits_a_little_for_the_worse_that_explains_it() -> None:
     nodes = [f"node:gpu-{number:03}" for number in range(8)]
-    with Story(rule("node-unreachable", hold=40), ClusterUnreachable(hold=60), sources=nodes) as story:
+    with Story(rule("node-unreachable", for_=40), ClusterUnreachable(for_=60), sources=nodes) as story:
         story.at(10).fall_silent(*nodes).at(101)
         for name in nodes:
             story.wrong("node-unreachable", name, sources=())
@@ -127,7 +127,7 @@ def test_what_waits_for_its_hold_waits_a_little_for_the_worse_that_explains_it()
 
 def test_a_cluster_that_is_cut_off_is_one_message_and_not_one_a_node() -> None:
     nodes = [f"node:gpu-{number:03}" for number in range(32)]
-    with Story(rule("node-unreachable", hold=60), ClusterUnreachable(), sources=nodes) as story:
+    with Story(rule("node-unreachable", for_=60), ClusterUnreachable(), sources=nodes) as story:
         story.at(10).fall_silent(*nodes).at(101)
         for name in nodes:
             story.wrong("node-unreachable", name, sources=())
@@ -139,7 +139,7 @@ def test_a_cluster_that_is_cut_off_is_one_message_and_not_one_a_node() -> None:
 
 
 def test_what_comes_and_goes_is_told_as_that_once_until_it_is_stable() -> None:
-    with Story(rule("infiniband-flapping", keep=0)) as story:
+    with Story(rule("infiniband-flapping", keep_firing_for=0)) as story:
         story.at(5)
         for minute in range(60):
             story.at(10 + 120 * minute).wrong("infiniband-flapping", "node:gpu-001 mlx5_0/1")
@@ -165,7 +165,7 @@ def test_thousands_of_happenings_that_are_found_again_are_no_long_look() -> None
 
 
 def test_what_comes_and_goes_and_then_stays_is_told_as_firing() -> None:
-    with Story(rule("gpu-slowdown", keep=0)) as story:
+    with Story(rule("gpu-slowdown", keep_firing_for=0)) as story:
         story.at(5)
         for minute in range(6):
             story.at(10 + 120 * minute).wrong("gpu-slowdown", gpus(1)[0]).at(70 + 120 * minute).well()
@@ -176,7 +176,7 @@ def test_what_comes_and_goes_and_then_stays_is_told_as_firing() -> None:
 
 
 def test_what_flaps_is_taken_to_the_next_channel_when_nobody_acknowledges_it() -> None:
-    with Story(rule("run-hung", keep=0), mail(), phone(after=600)) as story:
+    with Story(rule("run-hung", keep_firing_for=0), mail(), phone(after=600)) as story:
         story.at(5)
         for minute in range(20):
             story.at(10 + 120 * minute).wrong("run-hung", RUN)
@@ -188,7 +188,7 @@ def test_what_flaps_is_taken_to_the_next_channel_when_nobody_acknowledges_it() -
 
 
 def test_what_flaps_and_is_acknowledged_stays_so_when_it_comes_back() -> None:
-    with Story(rule("run-hung", keep=0), mail(), phone(after=600)) as story:
+    with Story(rule("run-hung", keep_firing_for=0), mail(), phone(after=600)) as story:
         story.at(5)
         for minute in range(20):
             story.at(10 + 120 * minute).wrong("run-hung", RUN).at(20 + 120 * minute)
@@ -201,7 +201,7 @@ def test_what_flaps_and_is_acknowledged_stays_so_when_it_comes_back() -> None:
 
 
 def test_what_began_to_flap_under_a_mute_is_told_when_the_mute_ends() -> None:
-    with Story(rule("run-hung", keep=0)) as story:
+    with Story(rule("run-hung", keep_firing_for=0)) as story:
         story.at(5).mute(900, run="llm")
         for minute in range(10):
             story.at(10 + 120 * minute).wrong("run-hung", RUN)
@@ -211,12 +211,12 @@ def test_what_began_to_flap_under_a_mute_is_told_when_the_mute_ends() -> None:
 
 
 def test_each_death_wakes_somebody_however_often_it_comes_and_a_mild_one_may_flap() -> None:
-    with Story(rule("run-dead", keep=0, may_flap=False), phone("warning")) as story:
+    with Story(rule("run-dead", keep_firing_for=0, may_flap=False), phone("warning")) as story:
         story.at(5)
         for minute in range(8):
             story.at(10 + 300 * minute).wrong("run-dead", RUN).at(15 + 300 * minute).expect("fire", RUN)
             story.at(130 + 300 * minute).well().at(140 + 300 * minute).expect("resolve", RUN)
-    with Story(rule("run-dead", keep=0, may_flap=False), phone("warning")) as story:
+    with Story(rule("run-dead", keep_firing_for=0, may_flap=False), phone("warning")) as story:
         story.at(5)
         for minute in range(6):
             story.at(10 + 120 * minute).wrong("run-dead", RUN, "warning").at(70 + 120 * minute).well()
@@ -228,7 +228,7 @@ def test_each_death_wakes_somebody_however_often_it_comes_and_a_mild_one_may_fla
 
 
 def test_a_mild_one_that_flaps_and_gets_worse_is_told_at_once() -> None:
-    with Story(rule("run-dead", keep=0, may_flap=False), phone("warning")) as story:
+    with Story(rule("run-dead", keep_firing_for=0, may_flap=False), phone("warning")) as story:
         story.at(5)
         for minute in range(6):
             story.at(10 + 120 * minute).wrong("run-dead", RUN, "warning").at(70 + 120 * minute).well()
@@ -275,7 +275,7 @@ def test_a_message_never_tells_of_one_alert_twice(size: int) -> None:
 
 
 def test_what_recovers_as_what_hid_it_ends_is_not_told_to_have_fired() -> None:
-    with Story(rule("node-unreachable", keep=60), rule("gpu-hot", keep=300)) as story:
+    with Story(rule("node-unreachable", keep_firing_for=60), rule("gpu-hot", keep_firing_for=300)) as story:
         story.at(10).wrong("node-unreachable", "node:gpu-001", sources=()).at(11).expect("fire", "node:gpu-001")
         story.at(20).wrong("gpu-hot", gpus(1)[3]).at(100).well().at(170).expect("resolve", "node:gpu-001")
         story.at(900)
@@ -283,7 +283,7 @@ def test_what_recovers_as_what_hid_it_ends_is_not_told_to_have_fired() -> None:
 
 
 def test_what_recovers_as_what_hid_it_ends_and_is_then_not_seen_is_told() -> None:
-    with Story(rule("gpu-lost", keep=300), rule("node-unreachable", keep=0)) as story:
+    with Story(rule("gpu-lost", keep_firing_for=300), rule("node-unreachable", keep_firing_for=0)) as story:
         story.at(10).wrong("node-unreachable", "node:gpu-001", sources=()).at(11).expect("fire", "node:gpu-001")
         story.at(20).wrong("gpu-lost", gpus(1)[3]).at(100).well().at(110).expect("resolve", "node:gpu-001")
         story.at(200).expect_nothing_else().fall_silent("node:gpu-001").at(320).expect("fire", gpus(1)[3])

@@ -57,7 +57,7 @@ def test_a_source_that_fails_and_then_only_falls_silent_is_not_well() -> None:
 
 def test_when_nothing_at_all_answers_that_is_the_one_thing_told() -> None:
     names = ("slurm:prod", "node:gpu-001", "node:gpu-002", "node:gpu-003")
-    others = (ClusterUnreachable(hold=60), SourceDown(), SourceLate(), rule("node-unreachable", hold=60))
+    others = (ClusterUnreachable(for_=60), SourceDown(), SourceLate(), rule("node-unreachable", for_=60))
     with Story(MonitorBlind(), *others, sources=names) as story:
         story.at(10).fall_silent(*names).at(110)
         for name in names[1:]:

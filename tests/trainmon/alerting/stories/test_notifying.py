@@ -248,21 +248,21 @@ def test_what_gets_critical_after_its_only_channel_left_the_config_still_escalat
 
 
 def test_what_recovers_as_its_mute_ends_is_not_told_to_have_fired() -> None:
-    with Story(rule("disk-full", keep=300)) as story:
+    with Story(rule("disk-full", keep_firing_for=300)) as story:
         story.at(10).mute(HOUR, subject=DISK).at(20).wrong("disk-full", DISK).at(HOUR - 100, tick=10)
         story.well().at(2 * HOUR, tick=10)
         assert story.alert("disk-full").ended == "over"
 
 
 def test_what_recovers_as_its_mute_ends_and_is_found_again_is_told() -> None:
-    with Story(rule("disk-full", keep=300)) as story:
+    with Story(rule("disk-full", keep_firing_for=300)) as story:
         story.at(10).mute(HOUR, subject=DISK).at(20).wrong("disk-full", DISK).at(HOUR - 100, tick=10)
         story.well().at(HOUR + 60, tick=10).expect_nothing_else()
         story.wrong("disk-full", DISK).at(HOUR + 80).expect("fire", DISK)
 
 
 def test_what_was_told_and_recovers_as_its_mute_ends_is_over_where_it_was_told() -> None:
-    with Story(rule("disk-full", keep=300)) as story:
+    with Story(rule("disk-full", keep_firing_for=300)) as story:
         story.at(10).wrong("disk-full", DISK).at(11).expect("fire", DISK)
         story.mute(HOUR, subject=DISK).at(HOUR - 100, tick=10).well().at(2 * HOUR, tick=10).expect("resolve", DISK)
 

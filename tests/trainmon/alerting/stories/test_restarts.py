@@ -56,14 +56,14 @@ def test_an_alert_of_before_is_neither_over_nor_told_while_its_node_has_not_spok
 
 @pytest.mark.parametrize("stood", [1_800, 3_500])
 def test_a_hold_goes_on_where_it_stood_after_an_outage(stood: int) -> None:
-    with Story(rule("gpu-hot", hold=3_600)) as story:
+    with Story(rule("gpu-hot", for_=3_600)) as story:
         story.at(10).wrong("gpu-hot", HOT).at(10 + stood, tick=10).restart(down_for=600)
         fires_at = 10 + 600 + 3_600
         story.at(fires_at - 20, tick=10).expect_nothing_else().at(fires_at + 40, tick=5).expect("fire", HOT)
 
 
 def test_a_hold_begins_anew_after_a_long_outage() -> None:
-    with Story(rule("gpu-hot", hold=3_600), rule("gpu-idle", hold=300)) as story:
+    with Story(rule("gpu-hot", for_=3_600), rule("gpu-idle", for_=300)) as story:
         story.at(10).wrong("gpu-hot", HOT).at(3_400, tick=10).wrong("gpu-idle", "gpu:gpu-001/4").at(3_500, tick=10)
         story.restart(down_for=4_000)
         story.at(7_500 + 290).expect_nothing_else().at(7_500 + 330).expect("fire", "gpu:gpu-001/4")
@@ -71,7 +71,7 @@ def test_a_hold_begins_anew_after_a_long_outage() -> None:
 
 
 def test_looks_that_cron_makes_every_five_minutes_are_one_watch() -> None:
-    with Story(rule("gpu-hot", hold=300), is_apart=True) as story:
+    with Story(rule("gpu-hot", for_=300), is_apart=True) as story:
         story.at(2).wrong("gpu-hot", HOT).at(4)
         story.restart(down_for=290).at(story.elapsed + 2).expect_nothing_else()
         story.restart(down_for=290).at(story.elapsed + 12).expect("fire", HOT)
@@ -80,7 +80,7 @@ def test_looks_that_cron_makes_every_five_minutes_are_one_watch() -> None:
 
 
 def test_what_was_pending_and_is_well_after_the_restart_was_never_told() -> None:
-    with Story(rule("gpu-hot", hold=3_600)) as story:
+    with Story(rule("gpu-hot", for_=3_600)) as story:
         story.at(10).wrong("gpu-hot", HOT).at(3_000, tick=10).well().restart(down_for=60).at(8_000, tick=10)
         assert not story.state.alerts
 
@@ -104,7 +104,7 @@ def test_a_repeat_counts_from_when_it_was_told_and_not_from_the_restart() -> Non
 
 
 def test_a_laptop_that_slept_is_no_hold_that_is_over() -> None:
-    with Story(rule("gpu-hot", hold=300), ClockJumped()) as story:
+    with Story(rule("gpu-hot", for_=300), ClockJumped()) as story:
         story.at(10).wrong("gpu-hot", HOT).at(100).sleep(3 * HOUR).at(110)
         notice = story.expect("event", "self")
         assert notice.alerts[0].summary.startswith("this program slept for 3h, or its clock was set forward by that")
@@ -114,13 +114,13 @@ def test_a_laptop_that_slept_is_no_hold_that_is_over() -> None:
 def test_what_a_sleep_made_old_is_not_believed_for_its_age() -> None:
     """The log's last step is three hours old as the lid opens: of these nobody knows whether the run stood still."""
     with Story(rule("run-stalled")) as story:
-        story.at(100).sleep(3 * HOUR).wrong("run-stalled", RUN, proven=True, by_age=True, since=90)
+        story.at(100).sleep(3 * HOUR).wrong("run-stalled", RUN, fires_at_once=True, by_age=True, since=90)
         story.at(155).expect_nothing_else().at(165).expect("fire", RUN)
 
 
 def test_a_step_that_comes_after_the_sleep_ends_the_doubt() -> None:
     with Story(rule("run-stalled")) as story:
-        story.at(100).sleep(3 * HOUR).wrong("run-stalled", RUN, proven=True, by_age=True, since=90)
+        story.at(100).sleep(3 * HOUR).wrong("run-stalled", RUN, fires_at_once=True, by_age=True, since=90)
         story.at(150).well().at(2_000, tick=10)
 
 
@@ -136,7 +136,7 @@ def test_sources_that_did_not_speak_since_the_wake_neither_fire_nor_resolve() ->
 
 
 def test_a_clock_that_is_set_back_by_an_hour_stops_nothing() -> None:
-    with Story(rule("gpu-hot", hold=300), rule("run-dead"), ClockJumped(), mail()) as story:
+    with Story(rule("gpu-hot", for_=300), rule("run-dead"), ClockJumped(), mail()) as story:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN)
         story.at(20).wrong("gpu-hot", HOT).at(120).set_clock(-HOUR).at(150)
         assert story.alert("clock-jumped").summary.startswith("its clock was set back by 1h")
@@ -160,7 +160,7 @@ def test_a_clock_that_is_set_forward_repeats_and_escalates_nothing() -> None:
 
 
 def test_a_daemon_that_stood_still_for_ten_minutes_knows_it() -> None:
-    with Story(rule("gpu-hot", hold=300), ClockJumped()) as story:
+    with Story(rule("gpu-hot", for_=300), ClockJumped()) as story:
         story.at(10).wrong("gpu-hot", HOT).at(100)
         story.clock.wall += 600
         story.clock.steady += 600

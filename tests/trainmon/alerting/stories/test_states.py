@@ -8,7 +8,7 @@ HOT = "gpu:gpu-001/3"
 
 
 def test_what_lasts_is_told_once_and_so_is_its_end() -> None:
-    with Story(rule("gpu-hot", hold=300)) as story:
+    with Story(rule("gpu-hot", for_=300)) as story:
         story.at(10).wrong("gpu-hot", HOT)
         story.at(309).expect_nothing_else()
         assert story.alert("gpu-hot").phase == "pending"
@@ -21,7 +21,7 @@ def test_what_lasts_is_told_once_and_so_is_its_end() -> None:
 
 
 def test_a_blip_says_nothing() -> None:
-    with Story(rule("gpu-hot", hold=300)) as story:
+    with Story(rule("gpu-hot", for_=300)) as story:
         story.at(10).wrong("gpu-hot", HOT).at(290).well().at(292).wrong("gpu-hot", HOT)
         story.at(500).expect_nothing_else()
         story.at(640).expect("fire", HOT)
@@ -38,8 +38,8 @@ def test_a_fault_waits_for_its_group_at_most_a_second() -> None:
 
 
 def test_what_time_has_proven_does_not_wait_for_its_hold() -> None:
-    with Story(rule("run-stalled", hold=300)) as story:
-        story.at(4_000, tick=10).wrong("run-stalled", "run:llm", proven=True, since=0).at(4_001)
+    with Story(rule("run-stalled", for_=300)) as story:
+        story.at(4_000, tick=10).wrong("run-stalled", "run:llm", fires_at_once=True, since=0).at(4_001)
         notice = story.expect("fire", "run:llm")
         assert story.clock.now() - notice.alerts[0].since > 3_900
 
@@ -62,7 +62,7 @@ def test_a_node_that_goes_silent_does_not_resolve_the_alerts_of_its_gpus() -> No
 
 
 def test_a_recovery_is_not_believed_when_the_node_falls_silent_in_it() -> None:
-    with Story(rule("gpu-hot", keep=300)) as story:
+    with Story(rule("gpu-hot", keep_firing_for=300)) as story:
         story.at(10).wrong("gpu-hot", HOT).at(11).expect("fire", HOT)
         story.at(100).well().at(200).fall_silent("node:gpu-001").at(4_000, tick=10)
         assert story.alert("gpu-hot").phase == "firing"
@@ -71,7 +71,7 @@ def test_a_recovery_is_not_believed_when_the_node_falls_silent_in_it() -> None:
 
 
 def test_the_hold_of_something_pending_waits_while_it_cannot_be_seen() -> None:
-    with Story(rule("gpu-hot", hold=300)) as story:
+    with Story(rule("gpu-hot", for_=300)) as story:
         story.at(10).wrong("gpu-hot", HOT).at(100).fall_silent("node:gpu-001").at(200).well().at(3_000, tick=10)
         assert (story.alert("gpu-hot").phase, story.alert("gpu-hot").data) == ("pending", "stale")
         story.speak("node:gpu-001").wrong("gpu-hot", HOT).at(3_050).expect_nothing_else()
@@ -112,7 +112,7 @@ def test_one_that_was_critical_long_ago_is_told_when_it_is_so_again() -> None:
 
 
 def test_a_rule_that_raises_is_told_and_resolves_nothing() -> None:
-    with Story(rule("gpu-hot"), rule("rule-raised", hold=10)) as story:
+    with Story(rule("gpu-hot"), rule("rule-raised", for_=10)) as story:
         story.at(10).wrong("gpu-hot", HOT).at(11).expect("fire", HOT)
         story.broken.append("gpu-hot")
         story.at(600)
@@ -124,7 +124,7 @@ def test_a_rule_that_raises_is_told_and_resolves_nothing() -> None:
 
 
 def test_what_is_suspicious_is_looked_at_again_sooner() -> None:
-    with Story(rule("gpu-hot", hold=300)) as story:
+    with Story(rule("gpu-hot", for_=300)) as story:
         story.at(10).wrong("gpu-hot", HOT).at(31)
         assert story.hurried == ["node:gpu-001"] * 5
 

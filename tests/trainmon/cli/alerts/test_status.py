@@ -124,13 +124,14 @@ def test_rules_are_listed_as_the_config_sets_them(tmp_path: Path) -> None:
     rows = {line.split()[0]: line for line in listed.stdout.splitlines()[1:]}
     assert list(rows) == [rule.name for rule in RULES]
     assert rows["gpu-lost"].split()[1] == "0s"
-    assert 'hold = "0s"' in rows["gpu-lost"]
+    assert 'for = "0s"' in rows["gpu-lost"]
     assert rows["xid"].split()[1] == "off"
     one = trainmon("rules", "gpu-lost", "--config", "c.toml", cwd=tmp_path, HOME=str(tmp_path))
     assert one.stdout.startswith("gpu-lost: ")
     found = json.loads(trainmon("rules", "--json", "--config", "c.toml", cwd=tmp_path, HOME=str(tmp_path)).stdout)
     (lost,) = (rule for rule in found if rule["name"] == "gpu-lost")
-    assert lost["settings"]["hold"]["value"] == 0.0
+    assert lost["settings"]["for"]["value"] == 0.0
+    assert lost["settings"]["hold"] == lost["settings"]["for"], "whoever reads the old name still finds it"
     assert lost["settings"]["hold"]["default"] > 0
     wrong = trainmon("rules", "gpu-lots", cwd=tmp_path, HOME=str(tmp_path))
     assert wrong.returncode == 2

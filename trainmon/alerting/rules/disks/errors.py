@@ -36,7 +36,7 @@ class DiskHung(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name = "disk-hung"
     origin = "a mount that does not answer in 5 s: node_exporter's mount-timeout"
 
-    hold: Duration = 30.0
+    for_: Duration = 30.0
     """How long the condition must hold before the alert fires: a hung mount is tested every 30 s."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:

@@ -35,9 +35,9 @@ class DiskForecast(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name = "disk-forecast"
     origin = "24 h and 4 h: node_exporter's mixin, without its straight line, which a pruned checkpoint directory fools"
 
-    hold: Duration = 120.0
+    for_: Duration = 120.0
     """How long the condition must hold before the alert fires: two forecasts."""
-    keep: Duration = 600.0
+    keep_firing_for: Duration = 600.0
     """How long the condition must be gone before the alert resolves."""
     warn: Duration = 86_400.0
     """It is a warning if the disk is full within this time."""
@@ -131,12 +131,12 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
 
     name = "checkpoints-do-not-fit"
     origin = "our choice: a save that ends with ENOSPC leaves a torn checkpoint and often ends the run"
-    needs_hold = True
+    needs_for = True
 
-    hold: Duration = 600.0
+    for_: Duration = 600.0
     """How long the condition must hold before the alert fires: an old checkpoint is deleted minutes after a save. It
     fires at once if the next save is about to begin."""
-    keep: Duration = 120.0
+    keep_firing_for: Duration = 120.0
     """How long the condition must be gone before the alert resolves."""
     wanted: int = 2
     """How many of the next checkpoints of each run must fit."""
@@ -189,7 +189,7 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
             run=save.run,
             node=place.node,
             sources=place.sources,
-            proven=is_due,
+            fires_at_once=is_due,
             by_age=is_due,
         )
 

@@ -21,7 +21,7 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
     name = "quota"
     origin = "90 % and 97 % of the hard limit: our choice, one poll in ten minutes"
 
-    keep: Duration = 300.0
+    keep_firing_for: Duration = 300.0
     """How long the condition must be gone before the alert resolves."""
     warn: Share = 0.90
     """The share of the hard limit from which on it is a warning."""

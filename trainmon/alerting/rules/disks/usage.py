@@ -36,9 +36,9 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name = "disk-full"
     origin = "10 % and 3 %: node_exporter's mixin and awesome-prometheus-alerts; two samples"
 
-    hold: Duration = 20.0
+    for_: Duration = 20.0
     """How long the condition must hold before the alert fires: two samples."""
-    keep: Duration = 1_800.0
+    keep_firing_for: Duration = 1_800.0
     """How long the condition must be gone before the alert resolves: checkpoints that come and go cross a threshold
     again and again."""
     warn: Share = 0.10
@@ -109,9 +109,9 @@ class InodesFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True
     name = "inodes-full"
     origin = "5 % and 3 %: node_exporter's mixin; two samples"
 
-    hold: Duration = 20.0
+    for_: Duration = 20.0
     """How long the condition must hold before the alert fires: two samples."""
-    keep: Duration = 300.0
+    keep_firing_for: Duration = 300.0
     """How long the condition must be gone before the alert resolves."""
     warn: Share = 0.05
     """The free share from which on it is a warning."""

@@ -146,7 +146,7 @@ class GpuLost(Rule, frozen=True, kw_only=True):
     origin = "a lost GPU at once; an error after 30 s, because a driver that is being reloaded also fails"
     may_flap = False
 
-    hold: Duration = 30.0
+    for_: Duration = 30.0
     """How long an error must last. A lost GPU fires at once."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
@@ -171,7 +171,7 @@ class GpuLost(Rule, frozen=True, kw_only=True):
                 if is_mild
                 else f"the job on it will hang or die: {EXCLUDE}; the node must be drained and rebooted"
             ),
-            proven=gpu.state == "lost",
+            fires_at_once=gpu.state == "lost",
         )
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
@@ -204,7 +204,7 @@ class GpuMissing(Rule, frozen=True, kw_only=True):
     family = "gpus"
     origin = "the PCI bus, the most ever listed, and Slurm's `gres/gpu count reported lower than configured`"
 
-    hold: Duration = 45.0
+    for_: Duration = 45.0
     """How long the condition must hold before the alert fires: a driver that is being reloaded lists its GPUs one after
     another."""
 

@@ -22,16 +22,16 @@ class GpuHot(Rule, frozen=True, kw_only=True):
     name = "gpu-hot"
     family = "gpus"
     origin = "margins: NVIDIA's T.Limit on Hopper; durations: nvidia_gpu_exporter; degrees: common DCGM rules"
-    needs_hold = True
+    needs_for = True
 
-    hold: Duration = 300.0
+    for_: Duration = 300.0
     """How long the condition must hold before the alert fires."""
     margin_c: int = 5
     """The alert fires at this many degrees before slowdown, or fewer."""
     critical_margin_c: int = 0
     """The same for critical: the GPU is at its slowdown temperature."""
-    critical_hold: Duration = 60.0
-    """How long a critical margin must last, or `hold` if that is shorter."""
+    critical_for: Duration = 60.0
+    """How long a critical margin must last, or `for` if that is shorter."""
     temperature_c: int = 85
     """For a GPU without a margin: the temperature from which on it is hot."""
     critical_temperature_c: int = 90
@@ -90,7 +90,7 @@ class GpuHot(Rule, frozen=True, kw_only=True):
             node=node.name,
             sources=(f"node:{node.name}",),
             since=_first(since, slowed_at),
-            proven=worse is not None and lasted(worse, state, now) >= self.critical_hold,
+            fires_at_once=worse is not None and lasted(worse, state, now) >= self.critical_for,
         )
 
     def _since(self, gpu: Gpu, past: Past, most: int) -> Instant | None:
@@ -154,14 +154,14 @@ def _values(gpu: Gpu) -> str:
 class Slowed(Rule, frozen=True, kw_only=True):
     """What both kinds of a slowdown without heat have in common."""
 
-    needs_hold = True
+    needs_for = True
 
-    hold: Duration = 300.0
+    for_: Duration = 300.0
     """How long the condition must hold before the alert fires."""
     crawl_mhz: int = 600
     """A busy GPU with a clock below this is critical: it holds up the whole training."""
-    critical_hold: Duration = 60.0
-    """How long the clock must be so low, or `hold` if that is shorter."""
+    critical_for: Duration = 60.0
+    """How long the clock must be so low, or `for` if that is shorter."""
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
         return gpu_unseen(state, alert, now, not_ok)
@@ -189,7 +189,7 @@ class Slowed(Rule, frozen=True, kw_only=True):
                     node=node.name,
                     sources=(f"node:{node.name}",),
                     since=since,
-                    proven=crawls and since is not None and lasted(since, state, now) >= self.critical_hold,
+                    fires_at_once=crawls and since is not None and lasted(since, state, now) >= self.critical_for,
                 )
 
 

@@ -30,9 +30,9 @@ class GpuMemoryFull(Rule, frozen=True, kw_only=True):
     name = "gpu-memory-full"
     family = "gpus"
     origin = "our choice: caching allocators stay at 95 % for days, so only the last 400 MiB of 80 GB warn"
-    needs_hold = True
+    needs_for = True
 
-    hold: Duration = 300.0
+    for_: Duration = 300.0
     """How long the condition must hold before the alert fires."""
     full: Share = 0.98
     """The share from which on it is an info."""
@@ -82,9 +82,9 @@ class GpuIdle(Rule, frozen=True, kw_only=True):
     name = "gpu-idle"
     family = "gpus"
     origin = "our choice: a healthy training step never leaves a GPU below 5 % for ten minutes"
-    needs_hold = True
+    needs_for = True
 
-    hold: Duration = 600.0
+    for_: Duration = 600.0
     """How long the condition must hold before the alert fires: longer than a save or an evaluation."""
     busy_pct: int = 5
     """Utilization in percent above which a GPU is busy."""
@@ -193,9 +193,9 @@ class GpuLeftover(Rule, frozen=True, kw_only=True):
     name = "gpu-leftover"
     family = "gpus"
     origin = "our choice: more than the driver keeps for itself; Meta gcm's check before a job takes 15 MiB"
-    needs_hold = True
+    needs_for = True
 
-    hold: Duration = 600.0
+    for_: Duration = 600.0
     """How long the condition must hold before the alert fires: longer than an epilog, and than two polls of Slurm's
     nodes."""
     memory_mib: int = EMPTY_MIB

@@ -28,7 +28,7 @@ class NodeUnreachable(Rule, frozen=True, kw_only=True):
     origin = "our choice: a lost connection is dialled again within seconds, so a minute is long"
     may_flap = False
 
-    hold: Duration = 60.0
+    for_: Duration = 60.0
     """How long the condition must hold before the alert fires. The time since its last answer counts."""
     silent: Duration = 120.0
     """How long a node with an open connection may send nothing."""
@@ -63,7 +63,7 @@ class NodeUnreachable(Rule, frozen=True, kw_only=True):
             run=whose.last(node),
             node=node,
             since=source.seen_at,
-            proven=quiet is not None and quiet >= self.hold,
+            fires_at_once=quiet is not None and quiet >= self.for_,
             by_age=True,
         )
 
@@ -151,7 +151,7 @@ class ClockSkew(Rule, frozen=True, kw_only=True):
     family = "nodes"
     origin = "our choice: over SSH, node_exporter's limit of 0.05 s cannot be told from a slow packet"
 
-    hold: Duration = 60.0
+    for_: Duration = 60.0
     """How long the condition must hold before the alert fires."""
     most: Duration = 2.0
     """The largest difference that is tolerated."""

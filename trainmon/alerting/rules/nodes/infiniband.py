@@ -24,7 +24,7 @@ class InfinibandDown(Rule, frozen=True, kw_only=True):
     family = "nodes"
     origin = "NVIDIA's resiliency extension: a port that was never up is not a fault; duration: a link may retrain"
 
-    hold: Duration = 60.0
+    for_: Duration = 60.0
     """How long the condition must hold before the alert fires."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
@@ -91,7 +91,7 @@ class InfinibandFlapping(Rule, frozen=True, kw_only=True):
     family = "nodes"
     origin = "twice in five minutes: ByteRobust; ten minutes after: leptonai gpud"
 
-    keep: Duration = 60.0
+    keep_firing_for: Duration = 60.0
     """How long the condition must be gone before the alert resolves, after `sticky`."""
     sticky: Duration = 600.0
     """How long after the last event the port counts as healthy again."""

@@ -22,7 +22,7 @@ class MemoryFull(Rule, frozen=True, kw_only=True):
         "what is not available to a new process; node_exporter warns at 90 %, which pinned memory reaches by design"
     )
 
-    hold: Duration = 120.0
+    for_: Duration = 120.0
     """How long the condition must hold before the alert fires."""
     full: Share = 0.95
     """The share from which on it is a warning."""
@@ -63,7 +63,7 @@ class MemoryLeak(Rule, frozen=True, kw_only=True):
     family = "nodes"
     origin = "our choice: a rising minimum over an hour, at a rate that does not slow down"
 
-    keep: Duration = 1_800.0
+    keep_firing_for: Duration = 1_800.0
     """How long the condition must be gone before the alert resolves: three of the ten-minute windows."""
     within: Duration = 43_200.0
     """It fires if the memory would run out within this time."""

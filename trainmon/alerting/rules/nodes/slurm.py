@@ -27,9 +27,9 @@ class NodeDrained(Rule, frozen=True, kw_only=True):
     name = "node-drained"
     family = "nodes"
     origin = "Slurm's own states; SlurmdTimeout is 5m; an old repair is no news after a day"
-    needs_hold = True
+    needs_for = True
 
-    hold: Duration = 300.0
+    for_: Duration = 300.0
     """How long Slurm must get no answer from a node, because it takes back a single missed ping. Everything else fires
     at once."""
     old: Duration = 86_400.0
@@ -67,7 +67,7 @@ class NodeDrained(Rule, frozen=True, kw_only=True):
             node=told.name,
             sources=(f"slurm:{told.cluster}",),
             since=told.reason_at,
-            proven=words != UNANSWERED,
+            fires_at_once=words != UNANSWERED,
             person=is_ours and not _is_down(told),
         )
 
@@ -107,9 +107,9 @@ class SparesFew(Rule, frozen=True, kw_only=True):
     name = "spares-few"
     family = "nodes"
     origin = "the cluster's `spares`; duration: jobs end and begin"
-    needs_hold = True
+    needs_for = True
 
-    hold: Duration = 600.0
+    for_: Duration = 600.0
     """How long the condition must hold before the alert fires."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:

@@ -45,7 +45,7 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
     names may count epochs."""
     first: Duration = 21_600.0
     """How long a job may train without a first checkpoint."""
-    hold: Duration = 120.0
+    for_: Duration = 120.0
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         known = run.checkpoints
@@ -103,7 +103,7 @@ class CheckpointTorn(CheckpointRule, frozen=True, kw_only=True):
     name: ClassVar[str] = "checkpoint-torn"
     origin: ClassVar[str] = "Bekman: the very last checkpoint may not have been finished"
 
-    hold: Duration = 60.0
+    for_: Duration = 60.0
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         known = run.checkpoints
@@ -136,7 +136,7 @@ class CheckpointPointer(CheckpointRule, frozen=True, kw_only=True):
     name: ClassVar[str] = "checkpoint-pointer"
     origin: ClassVar[str] = "NeMo #3390: a quota ended the write of LATEST, and two more jobs resumed from before"
 
-    hold: Duration = 300.0
+    for_: Duration = 300.0
     """How long the condition must hold before the alert fires: the pointer moves after the commit."""
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:

@@ -44,7 +44,7 @@ class Restarted(RunRule, frozen=True, kw_only=True):
             evidence=tail(run, 3),
             since=self.steady(state, run, found.at, now, 30.0),
             event=True,
-            proven=True,
+            fires_at_once=True,
         )
 
 

@@ -23,7 +23,7 @@ class RunDead(RunRule, frozen=True, kw_only=True):
     origin: ClassVar[str] = "Linum's monitor: page at once, day or night; BLOOM's is-job-running watchdog"
     may_flap: ClassVar[bool] = False
 
-    hold: Duration = 60.0
+    for_: Duration = 60.0
     """How long the condition must hold before the alert fires, if accounting may still name a person or the next job
     waits. Otherwise the alert fires at once."""
     requeued: Duration = 900.0
@@ -61,7 +61,7 @@ class RunDead(RunRule, frozen=True, kw_only=True):
             evidence=tail(run),
             advice=advice.requeues(state, run),
             since=_ended_at(run, queue),
-            proven=is_said,
+            fires_at_once=is_said,
             by_age=last is None,
         )
 
@@ -87,7 +87,7 @@ class RunDead(RunRule, frozen=True, kw_only=True):
             advice=f"end the chain before it burns all that waits ({advice.cancels(run)}), see what its log says (key "
             "4), and whether all failed on the same node (key 7): X keeps the waiting jobs off it",
             since=failed[-1].ends_at if failed else run.progress.at,
-            proven=True,
+            fires_at_once=True,
         )
 
     def _waits(self, state: State, run: Run, queue: Queue, now: Instant) -> Iterator[Finding]:
@@ -160,7 +160,7 @@ class RunStopped(RunRule, frozen=True, kw_only=True):
     name: ClassVar[str] = "run-stopped"
     origin: ClassVar[str] = "what a person did on purpose is information, not an alarm"
 
-    hold: Duration = 60.0
+    for_: Duration = 60.0
     """How long to wait for accounting to name who cancelled the job. Otherwise the alert fires at once."""
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
@@ -179,7 +179,7 @@ class RunStopped(RunRule, frozen=True, kw_only=True):
             evidence=tail(run, 3),
             advice=f"nothing, if that was meant; to go on, {advice.requeues(state, run)}",
             since=_ended_at(run, queue),
-            proven=not run.why.startswith(SOMEBODY),
+            fires_at_once=not run.why.startswith(SOMEBODY),
             person=True,
         )
 
@@ -209,7 +209,7 @@ class Finished(RunRule, frozen=True, kw_only=True):
             evidence=tail(run, 3),
             since=self.steady(state, run, since, now, 600.0),
             event=True,
-            proven=True,
+            fires_at_once=True,
         )
 
 

@@ -30,7 +30,7 @@ class NotScheduled(JobRule, frozen=True, kw_only=True):
     name: ClassVar[str] = "not-scheduled"
     origin: ClassVar[str] = "BLOOM's watchdog: neither running nor scheduled to run"
 
-    hold: Duration = 120.0
+    for_: Duration = 120.0
     """How long the condition must hold before the alert fires: four polls of the queue."""
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
@@ -75,14 +75,14 @@ class NoJobQueued(JobRule, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "no-job-queued"
     origin: ClassVar[str] = "BLOOM's on-call rule: more than one job is always queued"
-    needs_hold: ClassVar[bool] = True
+    needs_for: ClassVar[bool] = True
 
     wanted: int = 1
     """This many jobs must wait behind the running one."""
     within: Duration = 43_200.0
     """How long before the end of its job the alert fires: a night."""
-    hold: Duration = 600.0
-    keep: Duration = 120.0
+    for_: Duration = 600.0
+    keep_firing_for: Duration = 120.0
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         job = present_in(state, run)

@@ -50,7 +50,7 @@ class LossNan(NumberRule, frozen=True, kw_only=True):
 
     steps: int = 3
     """This many bad steps in a row fire. Fewer fire if they last for a minute."""
-    hold: Duration = 0.0
+    for_: Duration = 0.0
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         trouble = _trouble(run, "nan")
@@ -100,11 +100,11 @@ class LossSpike(NumberRule, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "loss-spike"
     origin: ClassVar[str] = "OLMo-core: 6 standard deviations above the last 128 losses; here around their median"
-    needs_hold: ClassVar[bool] = True
+    needs_for: ClassVar[bool] = True
 
-    hold: Duration = 120.0
+    for_: Duration = 120.0
     """How long the condition must hold before the alert fires: a single step may jump and come back."""
-    keep: Duration = 600.0
+    keep_firing_for: Duration = 600.0
     settled: Duration = 43_200.0
     """After this long, the higher loss counts as usual."""
 
@@ -195,14 +195,14 @@ class LossScaleFloor(NumberRule, frozen=True, kw_only=True):
 
     floor: float = 1.0
     """The minimum loss scale of the trainer."""
-    keep: Duration = 600.0
+    keep_firing_for: Duration = 600.0
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         memory, scale = run.memory, loss_scale(run)
         peak = memory.scale_peak
         words: str | None = None
         since: Instant | None = None
-        if memory.floor_at is not None and now - memory.floor_at <= self.keep:
+        if memory.floor_at is not None and now - memory.floor_at <= self.keep_firing_for:
             words, since = f"its log said {ago(now - memory.floor_at)} ago that it cannot sink further", memory.floor_at
         elif run.verdict in LIVING and scale is not None and peak is not None and scale <= self.floor < peak:
             words = f"it is {scale:g} at step {run.progress.step or 0:,}, and was {peak:g}"

@@ -29,7 +29,7 @@ class StallRule(RunRule, frozen=True, kw_only=True):
     unseen_while: ClassVar[frozenset[str]] = UNKNOWN | SILENT
     """Another kind of silence is no end of this one."""
 
-    hold: Duration = 60.0
+    for_: Duration = 60.0
     """How long the condition must hold before the alert fires, in addition to the time without a step. The GPUs are
     checked meanwhile."""
 
@@ -175,7 +175,7 @@ class LogUnread(RunRule, frozen=True, kw_only=True):
     name: ClassVar[str] = "log-unread"
     origin: ClassVar[str] = "our choice: an unknown log format is no fault of the run"
 
-    hold: Duration = 10.0
+    for_: Duration = 10.0
     """How long it must be so: W&B may tell its steps, and is asked meanwhile."""
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:

@@ -44,7 +44,7 @@ class KillSwitchLeft(SwitchRule, frozen=True, kw_only=True):
     name: ClassVar[str] = "kill-switch-left"
     origin: ClassVar[str] = "IDEFICS and BLOOM: a forgotten kill switch ends one array task after the other"
 
-    hold: Duration = 120.0
+    for_: Duration = 120.0
     """How long the condition must hold before the alert fires: a trainer does not read it during an evaluation, which
     may just have ended."""
     after: Duration = 900.0
@@ -86,7 +86,7 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
     origin: ClassVar[str] = "a switch is read at every iteration: ten of them, or 10m; two usual saves, or 15m"
     unseen_while: ClassVar[frozenset[str]] = UNKNOWN | {"starting"}
 
-    hold: Duration = 120.0
+    for_: Duration = 120.0
     """How long the condition must hold before the alert fires: a trainer does not read it during an evaluation, which
     may just have ended."""
     untaken: Duration = 600.0

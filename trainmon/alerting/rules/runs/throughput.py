@@ -24,15 +24,15 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "slow-throughput"
     origin: ClassVar[str] = "our choice; the baseline is its own: a new speed becomes usual after half a day"
-    needs_hold: ClassVar[bool] = True
+    needs_for: ClassVar[bool] = True
     unseen_while: ClassVar[frozenset[str]] = BETWEEN
 
     drop: Share = 0.2
     """How much slower than usual."""
     minutes: int = 5
     """The median of this many minutes is compared, at most 10."""
-    hold: Duration = 600.0
-    keep: Duration = 300.0
+    for_: Duration = 600.0
+    keep_firing_for: Duration = 300.0
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
         return log_source(state, run)
@@ -103,7 +103,7 @@ class Straggler(RunRule, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "straggler"
     origin: ClassVar[str] = "our choice: only the clock shows a GPU at 86 MHz among peers at 1,980 MHz"
-    needs_hold: ClassVar[bool] = True
+    needs_for: ClassVar[bool] = True
 
     slower: Share = 0.15
     """How far the clock of a busy GPU is below the median of its peers."""
@@ -113,8 +113,8 @@ class Straggler(RunRule, frozen=True, kw_only=True):
     """The minimum number of other GPUs of the same kind."""
     followed: Duration = 120.0
     """How long a GPU must have been observed: its numbers are means over minutes."""
-    hold: Duration = 300.0
-    keep: Duration = 300.0
+    for_: Duration = 300.0
+    keep_firing_for: Duration = 300.0
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         if run.verdict not in STEPS:

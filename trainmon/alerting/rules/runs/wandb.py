@@ -31,9 +31,9 @@ class WandbSeveralActive(WandbRule, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "wandb-several-active"
     origin: ClassVar[str] = "Linum: exactly one active run in a group; anything else is an error"
-    needs_hold: ClassVar[bool] = True
+    needs_for: ClassVar[bool] = True
 
-    hold: Duration = 120.0
+    for_: Duration = 120.0
     """How long the condition must hold before the alert fires: the previous run may still be shutting down."""
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
@@ -58,9 +58,9 @@ class WandbHeartbeatLost(WandbRule, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "wandb-heartbeat-lost"
     origin: ClassVar[str] = "W&B's server gives up after 5m; a lost heartbeat does not mean an end"
-    needs_hold: ClassVar[bool] = True
+    needs_for: ClassVar[bool] = True
 
-    hold: Duration = 300.0
+    for_: Duration = 300.0
     """How long the condition must hold before the alert fires: a network failure of some minutes is not a fault of the
     run."""
 

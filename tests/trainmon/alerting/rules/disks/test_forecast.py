@@ -129,9 +129,9 @@ def test_a_run_that_keeps_few_makes_room_for_the_one_after_the_next() -> None:
 
 
 def test_nothing_is_waited_for_when_the_next_is_about_to_begin() -> None:
-    assert not room(TB // 2).only(FIT).proven
-    assert room(TB // 2, at=NOW - 1700).only(FIT).proven
-    assert not room(3 * TB // 2, at=NOW - 1700).only(FIT).proven
+    assert not room(TB // 2).only(FIT).fires_at_once
+    assert room(TB // 2, at=NOW - 1700).only(FIT).fires_at_once
+    assert not room(3 * TB // 2, at=NOW - 1700).only(FIT).fires_at_once
 
 
 def test_one_that_is_overdue_is_due_now() -> None:

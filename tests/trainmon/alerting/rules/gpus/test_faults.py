@@ -118,14 +118,14 @@ def test_a_lost_gpu_is_critical_at_once_with_the_xid_before_it() -> None:
     good = samples(scene.now)
     rows = tuple(GpuSample(3, "GPU is lost", lost=True) if row.index == 3 else row for row in good.g)
     finding = only(scene.say("n1", GpuSamples(1, scene.now, rows)).found(LOST))
-    assert (finding.severity, finding.proven, finding.run) == ("critical", True, "llm")
+    assert (finding.severity, finding.fires_at_once, finding.run) == ("critical", True, "llm")
     assert finding.summary == "GPU 3 of n1 is lost: GPU is lost; 7 of 8 GPUs answer"
     assert finding.evidence == ("Xid 79, 1s ago", "GPU is lost")
 
 
 def test_an_error_is_given_half_a_minute() -> None:
     finding = only(failing("GPU requires reset").found(LOST))
-    assert (finding.severity, finding.proven, LOST.hold) == ("critical", False, 30.0)
+    assert (finding.severity, finding.fires_at_once, LOST.for_) == ("critical", False, 30.0)
 
 
 def test_a_driver_that_was_updated_under_a_job_is_a_warning() -> None:

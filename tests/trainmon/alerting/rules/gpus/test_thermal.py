@@ -46,7 +46,7 @@ def test_two_small_margins_are_hot() -> None:
     assert (finding.severity, finding.since, finding.node) == ("warning", NOW + 30, "n1")
     assert finding.summary == "GPU 3 of n1 is hot: 84 °C, 3 °C below the heat at which it slows down"
     assert finding.sources == ("node:n1",)
-    assert not finding.proven
+    assert not finding.fires_at_once
 
 
 def test_one_small_margin_may_be_a_slip_of_the_driver() -> None:
@@ -65,17 +65,17 @@ def test_a_margin_of_nothing_on_a_cool_gpu_is_not_believed() -> None:
 
 def test_a_margin_of_nothing_is_critical_and_proven_after_a_minute() -> None:
     assert only(heated((0, -1)).found(HOT)).severity == "critical"
-    assert not only(heated((0, -1)).found(HOT)).proven
-    assert only(heated((0, -1, -1)).found(HOT)).proven
-    assert not only(heated((5, 5, 0, 0)).found(HOT)).proven
+    assert not only(heated((0, -1)).found(HOT)).fires_at_once
+    assert only(heated((0, -1, -1)).found(HOT)).fires_at_once
+    assert not only(heated((5, 5, 0, 0)).found(HOT)).fires_at_once
 
 
 def test_a_minute_in_which_this_program_stood_still_proves_nothing() -> None:
     scene = heated((-1, -1, -1))
     scene.state = replace(scene.state, woke_at=NOW + 60)
-    assert not only(scene.found(HOT)).proven
+    assert not only(scene.found(HOT)).fires_at_once
     scene.state = replace(scene.state, woke_at=NOW + 30)
-    assert only(scene.found(HOT)).proven
+    assert only(scene.found(HOT)).fires_at_once
 
 
 def test_heat_that_slows_a_gpu_is_told_with_its_time() -> None:
@@ -151,7 +151,7 @@ def test_eight_cool_gpus_that_crawl_under_a_power_brake_are_critical() -> None:
     found = scene.found(BRAKE)
     assert sorted(found) == [f"gpu:n1/{index}" for index in range(8)]
     finding = found["gpu:n1/0"]
-    assert (finding.severity, finding.run, finding.proven) == ("critical", "llm", True)
+    assert (finding.severity, finding.run, finding.fires_at_once) == ("critical", "llm", True)
     assert finding.summary.startswith(
         "GPU 0 of n1 is held back by its power brake for 1m: 34 °C, 86 MHz, 67 W of 700 W"
     )

@@ -52,7 +52,7 @@ def test_a_gpu_node_that_was_never_seen_with_gpus_is_critical(
 ) -> None:
     finding = only(scene.scheduler(told) if told is not None else scene)
     assert (finding.severity, finding.summary) == ("critical", f"no GPU of n1 can be read: {words}")
-    assert MISSING.hold < 60
+    assert MISSING.for_ < 60
 
 
 @pytest.mark.parametrize("note", [None, "NVML: Driver Not Loaded", "NVML: Insufficient Permissions"])

@@ -86,7 +86,7 @@ def test_busy_gpus_say_nothing() -> None:
 
 def test_an_idle_gpu_inside_a_run_that_trains_is_told() -> None:
     finding = only(idle().found(UNUSED))
-    assert (finding.severity, finding.run, UNUSED.hold) == ("warning", "llm", 600.0)
+    assert (finding.severity, finding.run, UNUSED.for_) == ("warning", "llm", 600.0)
     assert finding.summary == "GPU 3 of n1 is idle (0 %, 120 W) while llm trains; it holds 70,000 MiB"
     assert finding.evidence[-1] == "pid 7: python train.py"
 

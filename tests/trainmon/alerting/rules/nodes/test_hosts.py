@@ -30,7 +30,7 @@ def test_well_nodes_say_nothing() -> None:
 def test_a_node_that_does_not_answer_is_critical_under_a_run() -> None:
     scene = Scene().runs().silent(90.0).lost()
     finding = only(scene.found(AWAY))
-    assert (finding.severity, finding.run, finding.since, finding.proven) == ("critical", "llm", NOW, True)
+    assert (finding.severity, finding.run, finding.since, finding.fires_at_once) == ("critical", "llm", NOW, True)
     assert finding.summary == "n1 does not answer: no answer in 10 s; last heard 1m ago"
     assert "ssh n1" in finding.advice
     assert finding.evidence == ("Slurm: ALLOCATED",)
@@ -51,14 +51,14 @@ def test_a_step_that_a_shared_disk_shows_late_is_no_sign_of_life_of_a_node() -> 
 
 def test_a_node_of_no_run_is_a_warning_and_the_hold_counts_from_its_last_word() -> None:
     finding = only(Scene().silent(20.0).lost().found(AWAY))
-    assert (finding.severity, finding.proven) == ("warning", False)
+    assert (finding.severity, finding.fires_at_once) == ("warning", False)
 
 
 def test_a_node_that_never_answered_says_so() -> None:
     scene = Scene("n2").lost("the name is not known", hint="see ~/.ssh/config")
     finding = only(scene.found(AWAY))
     assert finding.summary == "n1 does not answer: the name is not known; it has never answered"
-    assert (finding.proven, finding.advice) == (False, "see ~/.ssh/config")
+    assert (finding.fires_at_once, finding.advice) == (False, "see ~/.ssh/config")
 
 
 def test_a_login_that_waits_for_a_person_is_no_dead_node() -> None:

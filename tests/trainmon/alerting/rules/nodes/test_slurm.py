@@ -73,10 +73,10 @@ def test_a_node_that_is_down_or_failing_under_a_run_is_critical(node: SchedulerN
 
 
 def test_a_ping_of_slurms_that_is_missed_once_wakes_nobody_and_what_it_has_decided_waits_for_nothing() -> None:
-    assert DRAINED.hold >= 300
-    assert not only(told(slurm("n1", "ALLOCATED", "NOT_RESPONDING")).found(DRAINED)).proven
+    assert DRAINED.for_ >= 300
+    assert not only(told(slurm("n1", "ALLOCATED", "NOT_RESPONDING")).found(DRAINED)).fires_at_once
     for node in (slurm("n1", "DOWN", "NOT_RESPONDING"), slurm("n1", "ALLOCATED", "DRAIN")):
-        assert only(told(node).found(DRAINED)).proven
+        assert only(told(node).found(DRAINED)).fires_at_once
 
 
 def test_a_watched_node_of_no_run_is_a_warning_and_after_a_day_an_information() -> None:

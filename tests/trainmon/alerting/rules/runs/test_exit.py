@@ -55,7 +55,7 @@ def test_a_dead_run_is_critical_at_once_when_slurm_says_how_it_ended() -> None:
     assert finding.severity == "critical"
     assert finding.summary.startswith("llm is dead: job 88: its script failed (exit 1) 12m ago")
     assert finding.since == NOW - 720
-    assert finding.proven, "its hold is not waited for"
+    assert finding.fires_at_once, "its hold is not waited for"
     assert finding.evidence == LOG.lines
     assert finding.advice == "N queues another: trainmon-tui queue llm", "Slurm requeues nothing that has ended"
 
@@ -64,7 +64,7 @@ def test_a_job_that_is_gone_and_of_which_nobody_says_how_it_ended_waits_for_acco
     gone = state(job(state="RUNNING", gone_at=NOW - 20), verdict="dead", why="nobody says how it ended")
     finding = found(RunDead(), gone)
     assert finding is not None
-    assert not finding.proven, "sacct may still name the person who cancelled it"
+    assert not finding.fires_at_once, "sacct may still name the person who cancelled it"
 
 
 def test_a_run_that_lives_or_waits_is_not_dead() -> None:
@@ -76,7 +76,7 @@ def test_a_run_that_failed_and_whose_next_job_waits_is_a_warning_after_a_minute(
     waiting = job(89, state="PENDING", reason="Resources", started_at=None)
     finding = found(RunDead(), judged(waiting, ended()))
     assert finding is not None
-    assert (finding.severity, finding.proven, finding.since) == ("warning", False, NOW - 720)
+    assert (finding.severity, finding.fires_at_once, finding.since) == ("warning", False, NOW - 720)
     assert finding.summary == (
         "llm has failed, and does not train until its next job starts: job 89 waits for free nodes; "
         "before it, job 88: its script failed (exit 1) 12m ago"
@@ -115,7 +115,7 @@ def test_attempts_that_fail_one_after_another_are_critical_though_the_next_has_b
     present = job(91, started_at=NOW - 5)
     finding = found(RunDead(), judged(present, *burnt))
     assert finding is not None
-    assert (finding.severity, finding.proven, finding.since) == ("critical", True, NOW - 250)
+    assert (finding.severity, finding.fires_at_once, finding.since) == ("critical", True, NOW - 250)
     assert finding.summary.startswith(
         "llm dies again and again: 3 attempts in a row failed in 5m; the last, job 90: its script failed (exit 1) 10s "
         "ago; now it is starting: job 91"

@@ -184,7 +184,7 @@ def test_a_spike_names_the_usual_band_and_is_over_when_the_loss_is_back() -> Non
     assert finding.summary == "the loss of llm rose to 9.1 at step 80 (usually 2 to 2.06) 4s ago, and is 8.8 at step 81"
     back, later = stepped(seen, 82, line(82))
     assert found(LossSpike(), back, later) is None
-    assert LossSpike().hold > 60, "a step that comes back at once says nothing"
+    assert LossSpike().for_ > 60, "a step that comes back at once says nothing"
 
 
 def test_a_loss_inside_its_band_is_no_spike_and_w_and_bs_curve_counts_where_no_log_tells() -> None:

@@ -64,8 +64,8 @@ def test_no_trainer_reads_a_switch_while_it_evaluates_or_saves() -> None:
         assert blind(SaveSwitchIgnored(), state(job(), kill=ARMED, save=SAVE), busy) == words
         gone = changed(busy, kill=replace(ARMED, exists=False))
         assert blind(KillSwitchLeft(), state(job(), kill=ARMED), gone) is None
-    assert KillSwitchLeft().hold >= 60, "it reads it at its next step"
-    assert SaveSwitchIgnored().hold >= 60
+    assert KillSwitchLeft().for_ >= 60, "it reads it at its next step"
+    assert SaveSwitchIgnored().for_ >= 60
 
 
 def test_a_kill_switch_that_was_just_armed_and_one_that_is_gone_are_fine() -> None:
