@@ -5,7 +5,7 @@ from __future__ import annotations
 from collectors.assignment import Plan
 from collectors.connections import here
 from trainmon.analysis.log_formats import registry as steps
-from trainmon.config import ClusterSettings, Settings, formats, run_specs
+from trainmon.config import ClusterSettings, Settings, log_formats, run_specs
 from trainmon.model import Cluster, DisksChanged, RunSpec
 
 
@@ -48,5 +48,5 @@ def plan(
         shared_disks=disks["login"],
         node_disks=disks["nodes"] or (() if settings.disks else ("/",)),
         run_disks=disks["run"],
-        keep=steps.keep((*formats(settings), *steps.FORMATS)),
+        keep=steps.keep((*log_formats(settings), *steps.FORMATS)),
     )

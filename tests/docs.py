@@ -14,7 +14,7 @@ from trainmon.cli import main as cli
 from trainmon.cli.act.command import COMMON, EXITS
 from trainmon.cli.alerts.reference import cell, channels, default_of, grid, rules
 from trainmon.config import Settings, Table, find_kind, table_of
-from trainmon.lib import notes, words
+from trainmon.lib import description, field_descriptions
 
 FOLDER = Path(__file__).parent.parent / "docs"
 UNUSED = "Not used yet."
@@ -138,13 +138,13 @@ def config() -> str:
         title = f"`[[{field.encode_name}]]`" if many else f"`[{field.encode_name}]`"
         if table is None:
             top += _rows(Settings, field, "")
-        elif UNUSED in words(table):
+        elif UNUSED in description(table):
             names = ", ".join(f"`{name}`" for name in _names(table))
-            idle.append(f"- {title} {words(table).replace(UNUSED, '').strip()} Settings: {names}.")
+            idle.append(f"- {title} {description(table).replace(UNUSED, '').strip()} Settings: {names}.")
         elif field.encode_name in ELSEWHERE:
-            used.append(f"### {title}\n\n{words(table)} {ELSEWHERE[field.encode_name]}")
+            used.append(f"### {title}\n\n{description(table)} {ELSEWHERE[field.encode_name]}")
         else:
-            used.append(f"### {title}\n\n{words(table)}\n\n{grid(_all_rows(table, ''))}")
+            used.append(f"### {title}\n\n{description(table)}\n\n{grid(_all_rows(table, ''))}")
     later = "### Not used yet\n\nThis version reads and checks these tables, but does not use them:\n\n" + "\n".join(
         idle
     )
@@ -164,7 +164,8 @@ def _rows(table: type[Table], field: msgspec.structs.FieldInfo, prefix: str) -> 
         return
     kind = find_kind(field.type)
     assert kind is not None
-    yield f"| `{name}` | {default_of(kind, field)} | {cell(kind.words)} | {cell(notes(table)[field.name])} |"
+    meaning = cell(field_descriptions(table)[field.name])
+    yield f"| `{name}` | {default_of(kind, field)} | {cell(kind.words)} | {meaning} |"
 
 
 def _names(table: type[Table]) -> list[str]:

@@ -16,7 +16,7 @@ from msgspec.structs import fields
 
 from tests import docs
 from trainmon.cli import main as cli
-from trainmon.config import KINDS, Kind, Settings, Wrong, find_kind, rules_of, table_of, toml
+from trainmon.config import CHANNEL_TYPES, InvalidValue, Settings, ValueType, find_kind, rules_of, table_of, toml
 from trainmon.config.decode import decode
 
 ROOT = docs.FOLDER.parent
@@ -79,8 +79,8 @@ def required(table: type[Struct], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{field.encode_name} = {toml(next(each for each in SAMPLES if is_taken(kind, each)))}\n"
 
 
-def is_taken(kind: Kind, sample: object) -> bool:
-    with contextlib.suppress(Wrong):
+def is_taken(kind: ValueType, sample: object) -> bool:
+    with contextlib.suppress(InvalidValue):
         kind.read(sample)
         return True
     return False
@@ -115,7 +115,7 @@ def rule_defaults() -> Iterator[tuple[str, str]]:
 
 def channel_defaults() -> Iterator[tuple[str, str]]:
     common, *own = re.split(r"^### ", docs.channels(), flags=re.MULTILINE)[1:]
-    for (kind, table), section in zip(KINDS.items(), own, strict=True):
+    for (kind, table), section in zip(CHANNEL_TYPES.items(), own, strict=True):
         for setting, default in re.findall(r"^\| `(\w+)` \| `(.+?)` \|", common + section, re.MULTILINE):
             yield f'[[notify]]\ntype = "{kind}"\n{"".join(required(table))}', f"{setting} = {default}"
 

@@ -17,7 +17,7 @@ from collectors.nodes.collector import NodeCollector
 from collectors.slurm.collector import Watched
 from collectors.supervisor import JOB_ENDED, STAYS, Supervisor
 from collectors.targets import plan
-from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings, choose
+from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings, load_settings
 from trainmon.lib import Clock, HostUnreachable
 from trainmon.model import Event, Job, JobsSeen, RunsChanged, RunSpec, Source, SourceChanged, SourceGone
 from trainmon.slurm.client import Client
@@ -138,7 +138,7 @@ NAMED = Settings(
 def test_a_host_that_cannot_be_looked_after_does_not_keep_the_others_from_it(tmp_path: Path) -> None:
     config = tmp_path / "ssh_config"
     config.write_text("Host *\n  HostName 127.0.0.1\n  Port 1\n")
-    settings, _ = choose(None, ("n1", "n2"))
+    settings, _ = load_settings(None, ("n1", "n2"))
     supervisor = Supervisor(settings, lambda event: None, ask=None, ssh_config=config)
     supervisor.start()
     again = threading.Semaphore(0)
@@ -344,7 +344,7 @@ def test_a_login_host_is_no_node_before_the_first_job() -> None:
 
 
 def test_without_a_config_a_job_adds_this_machine_as_the_reader_of_its_log() -> None:
-    settings, _ = choose(None, ("n1",))
+    settings, _ = load_settings(None, ("n1",))
     (cluster,) = settings.clusters
     assert plan(settings, cluster, ()).hosts == ("n1",)
     assert plan(settings, cluster, (RunSpec(name="llm", cluster="local"),)).hosts == (here(), "n1")

@@ -66,10 +66,10 @@ def command(
         from trainmon.runtime.demo import DemoMonitor
 
         return show(DemoMonitor(demo or None, read_only=read_only))
-    from trainmon.config import choose
+    from trainmon.config import load_settings
     from trainmon.runtime.monitor import Monitor
 
-    settings, _ = choose(config, hosts)
+    settings, _ = load_settings(config, hosts)
     parts = Monitor(settings, read_only=read_only, prompts=True, program="dashboard", ssh_config=ssh_config)
     return show(parts)
 
@@ -78,7 +78,7 @@ def headless(
     hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, *, alerts_only: bool, once: bool, demo: bool
 ) -> int:
     """The same watch with no terminal."""
-    from trainmon.config import choose
+    from trainmon.config import load_settings
 
     if not alerts_only:
         raise click.UsageError("--once is for --alerts-only; `trainmon-tui snapshot` prints one reading")
@@ -87,11 +87,11 @@ def headless(
     if once:
         from trainmon.cli.daemon.once import look_once
 
-        settings, _ = choose(config, hosts)
+        settings, _ = load_settings(config, hosts)
         return look_once(settings, hosts, ssh_config)
     from trainmon.cli.daemon.command import watch
 
-    return watch(lambda: choose(config, hosts), ssh_config)
+    return watch(lambda: load_settings(config, hosts), ssh_config)
 
 
 def show(parts: DashboardBackend) -> int:

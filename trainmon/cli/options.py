@@ -35,6 +35,6 @@ def read_duration(context: click.Context, param: click.Parameter, value: str) ->
     from trainmon.config import types as config_values
 
     try:
-        return config_values.read_duration(value)
-    except config_values.Wrong as wrong:
+        return config_values.parse_duration(value)
+    except config_values.InvalidValue as wrong:
         raise click.BadParameter(str(wrong)) from wrong

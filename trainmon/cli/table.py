@@ -6,15 +6,17 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from trainmon.lib import cells, clean
+from trainmon.lib import cell_width, clean
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Lines of a table under its head; every cell is made safe to print. The last column is never padded."""
     safe = [list(head), *([clean(cell) for cell in row] for row in rows)]
-    widths = [max(cells(row[column]) for row in safe) for column in range(len(head))]
+    widths = [max(cell_width(row[column]) for row in safe) for column in range(len(head))]
     for row in safe:
-        yield "  ".join(cell + " " * (width - cells(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
+        yield "  ".join(
+            cell + " " * (width - cell_width(cell)) for cell, width in zip(row, widths, strict=True)
+        ).rstrip()
 
 
 def plain(text: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from trainmon.config.alerts import OLD_NAMES, DaemonSettings, heartbeat_of, routing_of, rules_of
 from trainmon.config.decode import find_kind, table_of
-from trainmon.config.load import FILE_NAME, choose, formats, queue_users, run_specs, why_not_trusted
+from trainmon.config.load import FILE_NAME, load_settings, log_formats, queue_users, run_specs, why_not_trusted
 from trainmon.config.notify import (
-    KINDS,
+    CHANNEL_TYPES,
     AppriseSettings,
     ChannelSettings,
     CommandSettings,
@@ -14,10 +14,10 @@ from trainmon.config.notify import (
     NotifySettings,
     NtfySettings,
     WebhookSettings,
+    address_error,
+    apprise_url_error,
     routes_of,
-    wrong_address,
-    wrong_apprise_url,
-    wrong_topic,
+    topic_error,
 )
 from trainmon.config.rule_types import kind_of
 from trainmon.config.schema import (
@@ -29,14 +29,14 @@ from trainmon.config.schema import (
     RunSettings,
     Settings,
 )
-from trainmon.config.secrets import secret
+from trainmon.config.secrets import resolve_secret
 from trainmon.config.table import Table
-from trainmon.config.types import Kind, Wrong, duration_text, nearest, quoted, toml
-from trainmon.config.validate import watched
+from trainmon.config.types import InvalidValue, ValueType, did_you_mean, duration_text, quoted, toml
+from trainmon.config.validate import watched_nodes
 
 __all__ = [
+    "CHANNEL_TYPES",
     "FILE_NAME",
-    "KINDS",
     "OLD_NAMES",
     "AppriseSettings",
     "ChannelSettings",
@@ -46,7 +46,7 @@ __all__ = [
     "DaemonSettings",
     "DiskSettings",
     "HealthchecksSettings",
-    "Kind",
+    "InvalidValue",
     "LedgerSettings",
     "NotifySettings",
     "NtfySettings",
@@ -54,27 +54,27 @@ __all__ = [
     "RunSettings",
     "Settings",
     "Table",
+    "ValueType",
     "WebhookSettings",
-    "Wrong",
-    "choose",
+    "address_error",
+    "apprise_url_error",
+    "did_you_mean",
     "duration_text",
     "find_kind",
-    "formats",
     "heartbeat_of",
     "kind_of",
-    "nearest",
+    "load_settings",
+    "log_formats",
     "queue_users",
     "quoted",
+    "resolve_secret",
     "routes_of",
     "routing_of",
     "rules_of",
     "run_specs",
-    "secret",
     "table_of",
     "toml",
-    "watched",
+    "topic_error",
+    "watched_nodes",
     "why_not_trusted",
-    "wrong_address",
-    "wrong_apprise_url",
-    "wrong_topic",
 ]

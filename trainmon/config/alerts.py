@@ -12,9 +12,21 @@ import msgspec
 
 from trainmon.alerting.pipeline import HeartbeatSpec, Routing
 from trainmon.alerting.rules import RULES, Rule
-from trainmon.config.rule_types import Days, Longest, Moment, TimeOfDay, kind_of
+from trainmon.config.rule_types import Days, DurationOrNever, Moment, TimeOfDay, kind_of
 from trainmon.config.table import Chosen, Table
-from trainmon.config.types import Argv, Duration, Flag, Host, Kind, Secret, Text, Wrong, nearest, quoted, shown
+from trainmon.config.types import (
+    Argv,
+    Duration,
+    Flag,
+    Host,
+    InvalidValue,
+    Secret,
+    Text,
+    ValueType,
+    describe,
+    did_you_mean,
+    quoted,
+)
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Route, Silence
 
@@ -22,7 +34,7 @@ from trainmon.model import Route, Silence
 
 
 def _own_settings(value: object) -> object:
-    raise Wrong(f"is no setting; the settings of a rule stand beside its type, not in {shown(value)}")
+    raise InvalidValue(f"is no setting; the settings of a rule stand beside its type, not in {describe(value)}")
 
 
 OLD_NAMES = {"hold": "for", "keep": "keep_firing_for", "critical_hold": "critical_for"}
@@ -34,7 +46,7 @@ class RuleSettings(Table, frozen=True, kw_only=True):
 
     type: Text
     """The name of the rule."""
-    settings: Annotated[Mapping[str, Any], Kind("the rule's own settings", _own_settings)] = {}
+    settings: Annotated[Mapping[str, Any], ValueType("the rule's own settings", _own_settings)] = {}
     """The settings of the rule, beside `type`."""
 
     @classmethod
@@ -42,13 +54,15 @@ class RuleSettings(Table, frozen=True, kw_only=True):
         """The settings of the rule that is named. Without a name only that is told."""
         name = raw.get("type")
         if name is None:
-            raise Wrong("is missing: it says which rule")
+            raise InvalidValue("is missing: it says which rule")
         if not isinstance(name, str):
-            raise Wrong(f"must be the name of a rule in quotes, not {shown(name)}")
+            raise InvalidValue(f"must be the name of a rule in quotes, not {describe(name)}")
         found = next((rule for rule in RULES if rule.name == name), None)
         if found is None:
-            near = nearest(name, [rule.name for rule in RULES])
-            raise Wrong(f"is {quoted(name)}, and there is no such rule{near or '; `trainmon-tui rules` lists them'}")
+            near = did_you_mean(name, [rule.name for rule in RULES])
+            raise InvalidValue(
+                f"is {quoted(name)}, and there is no such rule{near or '; `trainmon-tui rules` lists them'}"
+            )
         return _table_of(found)
 
     @classmethod
@@ -88,7 +102,7 @@ def rules_of(settings: Sequence[RuleSettings]) -> tuple[Rule, ...]:
 class AlertsSettings(Table, frozen=True, kw_only=True):
     """How alerts are notified."""
 
-    repeat: Longest = 4 * 3_600.0
+    repeat: DurationOrNever = 4 * 3_600.0
     """The interval at which a critical alert that nobody acknowledged is notified again (Alertmanager:
     `repeat_interval`)."""
 
@@ -96,14 +110,14 @@ class AlertsSettings(Table, frozen=True, kw_only=True):
 class HeartbeatSettings(Table, frozen=True, kw_only=True):
     """Regular reports, and a dead-man's switch elsewhere that notifies you when the daemon stops."""
 
-    every: Longest = 4 * 3_600.0
+    every: DurationOrNever = 4 * 3_600.0
     """The interval of a report to every channel: how the runs are."""
     ping: Secret | None = None
     """The dead-man's switch: a ping address of healthchecks.io or a similar service. `--alerts-only` pings it only
     while all is well; the service notifies you when the pings stop. Never shown."""
     ping_every: Duration = 60.0
     """The interval of the pings."""
-    test: Longest = 7 * 86_400.0
+    test: DurationOrNever = 7 * 86_400.0
     """The interval of a test notification on every channel that asks for an acknowledgement: a channel may accept
     everything and deliver nothing."""
     start: Flag = True

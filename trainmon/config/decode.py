@@ -9,8 +9,8 @@ import msgspec
 
 from trainmon.config.schema import Settings
 from trainmon.config.table import Table
-from trainmon.config.types import Kind, Wrong, nearest, quoted, shown
-from trainmon.config.validate import disagreements
+from trainmon.config.types import InvalidValue, ValueType, describe, did_you_mean, quoted
+from trainmon.config.validate import conflicts
 
 NAMED_BY = ("name", "type", "path", "run")
 """The settings that tell one table of a list from the next, best first."""
@@ -26,7 +26,7 @@ def decode(raw: dict[str, object], file: str) -> tuple[Settings | None, list[str
     problems = walk.problems
     if not walk.lost_values:
         settings = msgspec.convert(values, Settings)
-        problems = [*problems, *disagreements(settings)]
+        problems = [*problems, *conflicts(settings)]
         if not problems:
             return settings, []
     return None, [f"{file}: {problem}" for problem in problems]
@@ -49,7 +49,7 @@ class _Walk:
                 self.setting(values, key, value, known[key].type, where=where, prefix=prefix)
             else:
                 names = [prefix + name for name in fields]
-                hint = nearest(prefix + key, names) or f"; there is {', '.join(names)}"
+                hint = did_you_mean(prefix + key, names) or f"; there is {', '.join(names)}"
                 self.problem(where, f"no setting {quoted(prefix + key)}{hint}")
         for old, new in struct.aliases.items():
             if old in raw and new in raw:
@@ -69,7 +69,7 @@ class _Walk:
         if struct is None:
             try:
                 values[key] = _kind_of(type_).read(value)
-            except Wrong as wrong:
+            except InvalidValue as wrong:
                 # Its default stands in for it, so that the tables can be compared for other mistakes all the same.
                 say = self.lose if key in COMPARED else self.problem
                 say(where, f"{quoted(prefix + key)} {wrong}")
@@ -79,7 +79,7 @@ class _Walk:
             inside = (where, f"{prefix}{key}.") if where else (f"[{key}]", "")
             values[key] = self.table(value, struct, where=inside[0], prefix=inside[1])
         else:
-            self.lose(where, f"{quoted(prefix + key)} must be a table, not {shown(value)}")
+            self.lose(where, f"{quoted(prefix + key)} must be a table, not {describe(value)}")
 
     def tables(self, key: str, value: object, struct: type[Table]) -> Iterable[dict[str, object]]:
         if isinstance(value, dict):
@@ -88,13 +88,13 @@ class _Walk:
             for number, item in enumerate(value, 1):
                 yield from self.listed(item, struct, where=f"[[{key}]] #{number}{_name(item)}")
         else:
-            self.lose("", f"{quoted(key)} must be a table, [[{key}]], not {shown(value)}")
+            self.lose("", f"{quoted(key)} must be a table, [[{key}]], not {describe(value)}")
 
     def listed(self, raw: dict[str, object], struct: type[Table], *, where: str) -> Iterable[dict[str, object]]:
         """One table of a list, as the kind of table that it is."""
         try:
             chosen = struct.of(raw)
-        except Wrong as wrong:
+        except InvalidValue as wrong:
             self.lose(where, f'"type" {wrong}')
             return
         yield struct.packed(self.table(raw, chosen, where=where, prefix=""))
@@ -115,7 +115,7 @@ def _name(raw: dict[str, object]) -> str:
     return ""
 
 
-def _kind_of(type_: object) -> Kind:
+def _kind_of(type_: object) -> ValueType:
     """How a setting is written, from its annotation: `Duration`, or `Duration | None`."""
     found = find_kind(type_)
     if found is None:
@@ -123,9 +123,9 @@ def _kind_of(type_: object) -> Kind:
     return found
 
 
-def find_kind(type_: object) -> Kind | None:
+def find_kind(type_: object) -> ValueType | None:
     for item in getattr(type_, "__metadata__", ()):
-        if isinstance(item, Kind):
+        if isinstance(item, ValueType):
             return item
     inner = (find_kind(part) for part in typing.get_args(type_))
     return next((kind for kind in inner if kind), None)

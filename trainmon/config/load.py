@@ -15,64 +15,59 @@ from trainmon.analysis.log_formats import Format, named_regex
 from trainmon.config.decode import decode
 from trainmon.config.schema import (
     ClusterSettings,
-    ConnectSettings,
     DiskSettings,
-    LogFormatSettings,
     RunSettings,
     Settings,
 )
-from trainmon.config.types import Wrong, expand_hosts, nearest, quoted
-from trainmon.config.validate import watched
+from trainmon.config.types import InvalidValue, did_you_mean, expand_hosts, quoted
+from trainmon.config.validate import watched_nodes
 from trainmon.lib import ConfigError
 from trainmon.model import ME, RunSpec, WandbSpec
-
-__all__ = [
-    "ClusterSettings", "ConnectSettings", "DiskSettings", "LogFormatSettings", "RunSettings", "Settings",
-    "choose", "embedded", "find", "formats", "load", "narrowed", "queue_users", "run_specs", "watched",
-]  # fmt: skip
 
 FILE_NAME = "trainmon.toml"
 BYTES_AT_MOST = 1_048_576
 WHERE = re.compile(r" \((at line \d+, column \d+|at end of document)\)$")
 
 
-def choose(
+def load_settings(
     config: Path | None, hosts: Sequence[str], environ: Mapping[str, str] = os.environ
 ) -> tuple[Settings, Path | None]:
     """The settings of one start, and the file they are from. HOSTs need no file, and narrow one that is named."""
     if config is not None:
         settings = load(config)
-        return (narrowed(settings, hosts), config) if hosts else (settings, config)
+        return (select_hosts(settings, hosts), config) if hosts else (settings, config)
     if hosts:
-        return embedded(hosts), None
-    found = find(environ, Path.cwd(), os.getuid())
-    return (load(found), found) if found else (embedded(), None)
+        return default_settings(hosts), None
+    found = find_file(environ, Path.cwd(), os.getuid())
+    return (load(found), found) if found else (default_settings(), None)
 
 
-def embedded(hosts: Sequence[str] = ()) -> Settings:
+def default_settings(hosts: Sequence[str] = ()) -> Settings:
     """What is watched without a file: this machine, or the hosts given."""
     try:
         nodes = tuple(dict.fromkeys(expand_hosts(hosts)))
-    except Wrong as wrong:
+    except InvalidValue as wrong:
         raise ConfigError([f"the command line {wrong}"]) from wrong
     disks = (DiskSettings(path="/", on="nodes"), DiskSettings(path="/dev/shm", on="nodes"))
     return Settings(clusters=(ClusterSettings(nodes=nodes),), disks=disks)
 
 
-def narrowed(settings: Settings, hosts: Sequence[str]) -> Settings:
+def select_hosts(settings: Settings, hosts: Sequence[str]) -> Settings:
     """The same settings, with no other nodes than these, and only the runs that may train on them."""
     try:
         wanted = dict.fromkeys(expand_hosts(hosts))
-    except Wrong as wrong:
+    except InvalidValue as wrong:
         raise ConfigError([f"the command line {wrong}"]) from wrong
-    known = [node for cluster in settings.clusters for node in watched(cluster)]
-    unknown = [f"no node {quoted(host)} in the config{nearest(host, known)}" for host in wanted if host not in known]
+    known = [node for cluster in settings.clusters for node in watched_nodes(cluster)]
+    unknown = [
+        f"no node {quoted(host)} in the config{did_you_mean(host, known)}" for host in wanted if host not in known
+    ]
     if unknown:
         raise ConfigError(unknown)
     clusters = tuple(
         msgspec.structs.replace(cluster, nodes=nodes)
         for cluster in settings.clusters
-        if (nodes := tuple(node for node in watched(cluster) if node in wanted))
+        if (nodes := tuple(node for node in watched_nodes(cluster) if node in wanted))
     )
     names = {cluster.name for cluster in clusters}
     runs = tuple(
@@ -128,7 +123,7 @@ def _wandb_spec(run: RunSettings) -> WandbSpec | None:
     )
 
 
-def formats(settings: Settings) -> tuple[Format, ...]:
+def log_formats(settings: Settings) -> tuple[Format, ...]:
     """The log formats of the config, ready to match."""
     return tuple(named_regex(entry.name, entry.pattern) for entry in settings.log_formats)
 
@@ -173,7 +168,7 @@ def _toml(data: bytes, file: str) -> dict[str, object]:
         raise ConfigError([f"{file}: is nested too deeply"]) from error
 
 
-def find(environ: Mapping[str, str], cwd: Path, user: int) -> Path | None:
+def find_file(environ: Mapping[str, str], cwd: Path, user: int) -> Path | None:
     """The config that is used when none is named: $TRAINMON_CONFIG, ./trainmon.toml, or the user's own."""
     named = environ.get("TRAINMON_CONFIG")
     if named:

@@ -15,16 +15,16 @@ from trainmon.config.types import (
     Argv,
     Duration,
     Flag,
-    Kind,
+    InvalidValue,
     Secret,
     Text,
     Texts,
-    Wrong,
-    nearest,
+    ValueType,
+    describe,
+    did_you_mean,
     one_of,
+    parse_secret,
     quoted,
-    read_secret,
-    shown,
 )
 from trainmon.lib import Seconds
 from trainmon.model import Route
@@ -128,7 +128,7 @@ class AppriseSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="a
 
 
 Own = NtfySettings | WebhookSettings | HealthchecksSettings | CommandSettings | DesktopSettings | AppriseSettings
-KINDS: dict[str, type[Table]] = {str(kind.__struct_config__.tag): kind for kind in get_args(Own)}
+CHANNEL_TYPES: dict[str, type[Table]] = {str(kind.__struct_config__.tag): kind for kind in get_args(Own)}
 """By the `type` that it is called."""
 
 
@@ -136,7 +136,7 @@ class NotifySettings(ChannelSettings, frozen=True, kw_only=True):
     """Who is notified of alerts: one table per channel. Use two channels that share nothing, and a dead-man's switch
     (`[heartbeat] ping`)."""
 
-    own: Annotated[Own, Kind("the channel's own settings", shown)]
+    own: Annotated[Own, ValueType("the channel's own settings", describe)]
     """The settings of its type."""
 
     @property
@@ -148,12 +148,15 @@ class NotifySettings(ChannelSettings, frozen=True, kw_only=True):
         """All settings of the channel that is named."""
         name = raw.get("type")
         if name is None:
-            raise Wrong("is missing: it says which kind of channel")
+            raise InvalidValue("is missing: it says which kind of channel")
         if not isinstance(name, str):
-            raise Wrong(f"must be the name of a kind of channel in quotes, not {shown(name)}")
-        if name not in KINDS:
-            near = nearest(name, KINDS) or f"; there is {', '.join(KINDS)}, and apprise speaks to all else"
-            raise Wrong(f"is {quoted(name)}, and there is no such kind of channel{near}")
+            raise InvalidValue(f"must be the name of a kind of channel in quotes, not {describe(name)}")
+        if name not in CHANNEL_TYPES:
+            near = (
+                did_you_mean(name, CHANNEL_TYPES)
+                or f"; there is {', '.join(CHANNEL_TYPES)}, and apprise speaks to all else"
+            )
+            raise InvalidValue(f"is {quoted(name)}, and there is no such kind of channel{near}")
         return _table_of(name)
 
     @classmethod
@@ -169,7 +172,7 @@ def _table_of(name: str) -> type[Table]:
     """All settings of one kind of channel as a table of the config."""
     fields = [
         (field.name, field.type, _default(field))
-        for struct in (ChannelSettings, KINDS[name])
+        for struct in (ChannelSettings, CHANNEL_TYPES[name])
         for field in msgspec.structs.fields(struct)
     ]
     made = msgspec.defstruct(f"{name.title()}Channel", fields, bases=(Table,), frozen=True, kw_only=True)
@@ -207,7 +210,7 @@ def _seconds(after: Seconds | None) -> Seconds:
     return after or 0.0
 
 
-def clashes(settings: Sequence[NotifySettings], runs: Sequence[str], rules: Sequence[str]) -> Iterator[str]:
+def notify_conflicts(settings: Sequence[NotifySettings], runs: Sequence[str], rules: Sequence[str]) -> Iterator[str]:
     """A sentence for each thing that one channel says against another, or against the rest of the config."""
     first: dict[str, int] = {}
     for number, entry in enumerate(settings, 1):
@@ -218,7 +221,8 @@ def clashes(settings: Sequence[NotifySettings], runs: Sequence[str], rules: Sequ
         for kind, said, known in (("run", entry.runs, runs), ("rule", entry.rules, rules)):
             for name in said:
                 if name not in known and (kind == "rule" or known):
-                    yield f'{where}: "{kind}s" has {quoted(name)}, and there is no such {kind}{nearest(name, known)}'
+                    near = did_you_mean(name, known)
+                    yield f'{where}: "{kind}s" has {quoted(name)}, and there is no such {kind}{near}'
         yield from (f"{where}: {words}" for words in _own_clashes(entry.own))
     if settings and all(entry.fallback or entry.after for entry in settings):
         yield 'every [[notify]] waits for another to fail ("fallback", "after"); one must be told at once'
@@ -245,31 +249,31 @@ def is_elsewhere(text: str) -> bool:
     return text.startswith(ELSEWHERE)
 
 
-def read_topic(value: object) -> str:
+def parse_topic(value: object) -> str:
     """A topic of ntfy. On a public server its name is all that keeps others out: it is never repeated."""
-    text = read_secret(value)
+    text = parse_secret(value)
     if not is_elsewhere(text):
-        why = wrong_topic(text)
+        why = topic_error(text)
         if why:
-            raise Wrong(why)
+            raise InvalidValue(why)
     return text
 
 
-def wrong_topic(text: str) -> str | None:
+def topic_error(text: str) -> str | None:
     return None if TOPIC.fullmatch(text) else "must be 1 to 64 letters, figures, - or _ as ntfy wants them"
 
 
-def read_address(value: object) -> str:
+def parse_address(value: object) -> str:
     """An address of HTTP. It may hold a secret: it is never repeated."""
-    text = read_secret(value)
+    text = parse_secret(value)
     if not is_elsewhere(text):
-        why = wrong_address(text)
+        why = address_error(text)
         if why:
-            raise Wrong(why)
+            raise InvalidValue(why)
     return text
 
 
-def wrong_address(text: str) -> str | None:
+def address_error(text: str) -> str | None:
     try:
         parts = urllib.parse.urlsplit(text)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
@@ -278,44 +282,44 @@ def wrong_address(text: str) -> str | None:
     return None if good and text.isprintable() and " " not in text else 'must be an address such as "https://host/path"'
 
 
-def read_apprise_url(value: object) -> str:
+def parse_apprise_url(value: object) -> str:
     """An address as apprise writes it. Whether there is such a service, only apprise knows."""
-    text = read_secret(value)
+    text = parse_secret(value)
     if not is_elsewhere(text):
-        why = wrong_apprise_url(text)
+        why = apprise_url_error(text)
         if why:
-            raise Wrong(why)
+            raise InvalidValue(why)
     return text
 
 
-def wrong_apprise_url(text: str) -> str | None:
+def apprise_url_error(text: str) -> str | None:
     if re.match(r"[A-Za-z][A-Za-z0-9]{1,40}://\S", text):
         return None
     return 'must be an address as apprise writes it, such as "slack://…" or "mailto://…"'
 
 
-def read_call(value: object) -> str:
+def parse_call(value: object) -> str:
     if not isinstance(value, str) or not NUMBER.fullmatch(value):
-        raise Wrong(f'must be "yes" or a telephone number such as "+4930123456", not {shown(value)}')
+        raise InvalidValue(f'must be "yes" or a telephone number such as "+4930123456", not {describe(value)}')
     return value
 
 
-def read_headers(value: object) -> dict[str, str]:
+def parse_headers(value: object) -> dict[str, str]:
     """Headers of HTTP: a name, and a secret for its value."""
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise Wrong('must be a table of texts such as { Authorization = "env:HOOK_LOGIN" }')
+        raise InvalidValue('must be a table of texts such as { Authorization = "env:HOOK_LOGIN" }')
     for name, text in value.items():
         if not re.fullmatch(r"[A-Za-z0-9-]+", name):
-            raise Wrong(f"has {quoted(name)}, which is not the name of a header")
+            raise InvalidValue(f"has {quoted(name)}, which is not the name of a header")
         try:
-            read_secret(text)
-        except Wrong as wrong:
-            raise Wrong(f"has a {quoted(name)} that {wrong}") from wrong
+            parse_secret(text)
+        except InvalidValue as wrong:
+            raise InvalidValue(f"has a {quoted(name)} that {wrong}") from wrong
     return value
 
 
-Topic = Annotated[str, Kind('a topic; "env:NAME" or "file:/path"', read_topic)]
-Address = Annotated[str, Kind('an address; "env:NAME" or "file:/path"', read_address)]
-AppriseUrl = Annotated[str, Kind('an address of apprise; "env:NAME" or "file:/path"', read_apprise_url)]
-Headers = Annotated[Mapping[str, str], Kind('texts: { Authorization = "env:NAME" }', read_headers)]
-Call = Annotated[str, Kind('"yes" or a telephone number', read_call)]
+Topic = Annotated[str, ValueType('a topic; "env:NAME" or "file:/path"', parse_topic)]
+Address = Annotated[str, ValueType('an address; "env:NAME" or "file:/path"', parse_address)]
+AppriseUrl = Annotated[str, ValueType('an address of apprise; "env:NAME" or "file:/path"', parse_apprise_url)]
+Headers = Annotated[Mapping[str, str], ValueType('texts: { Authorization = "env:NAME" }', parse_headers)]
+Call = Annotated[str, ValueType('"yes" or a telephone number', parse_call)]

@@ -18,7 +18,6 @@ from trainmon.config.types import (
     Flag,
     Host,
     Hosts,
-    Kind,
     LogPath,
     Nodes,
     Pattern,
@@ -31,10 +30,11 @@ from trainmon.config.types import (
     Texts,
     User,
     Users,
+    ValueType,
     WandbPeriod,
     Whole,
     one_of,
-    read_labels,
+    parse_labels,
 )
 
 
@@ -117,7 +117,7 @@ class RunSettings(Table, frozen=True, kw_only=True):
     """The step at which the run is complete. Without it: the target that the log shows."""
     model_family: Text | None = None
     """The model family for the evaluation of its checkpoints. Not used yet."""
-    labels: Annotated[Mapping[str, str], Kind('texts: { owner = "team-a" }', read_labels)] = {}
+    labels: Annotated[Mapping[str, str], ValueType('texts: { owner = "team-a" }', parse_labels)] = {}
     """Labels of your own. They are carried along."""
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainmon.config.types import Wrong
+from trainmon.config.types import InvalidValue
 
 BYTES_AT_MOST = 65_536
 
 
-def secret(written: str, environ: Mapping[str, str]) -> str:
+def resolve_secret(written: str, environ: Mapping[str, str]) -> str:
     """The text that a setting means. Raises Wrong, which ends a sentence that begins with the setting's name."""
     scheme, _, rest = written.partition(":")
     if scheme == "env":
         found = environ.get(rest, "").strip()
         if not found:
-            raise Wrong(f"names the environment variable {rest}, and it is {'empty' if rest in environ else 'not set'}")
+            raise InvalidValue(
+                f"names the environment variable {rest}, and it is {'empty' if rest in environ else 'not set'}"
+            )
         return _plain(found)
     if scheme == "file":
         return _plain(_read(Path(rest).expanduser()))
@@ -29,18 +31,18 @@ def _read(path: Path) -> str:
             data = opened.read(BYTES_AT_MOST + 1)
         found = data.decode().strip()
     except FileNotFoundError as error:
-        raise Wrong("names a file that is not there") from error
+        raise InvalidValue("names a file that is not there") from error
     except OSError as error:
-        raise Wrong(f"names a file that cannot be read: {(error.strerror or 'failed').lower()}") from error
+        raise InvalidValue(f"names a file that cannot be read: {(error.strerror or 'failed').lower()}") from error
     except UnicodeDecodeError:
-        raise Wrong("names a file that is no text") from None  # its error repeats the bytes
+        raise InvalidValue("names a file that is no text") from None  # its error repeats the bytes
     if not found or len(data) > BYTES_AT_MOST:
-        raise Wrong("names a file that is empty" if not found else "names a file that is too large for a secret")
+        raise InvalidValue("names a file that is empty" if not found else "names a file that is too large for a secret")
     return found
 
 
 def _plain(text: str) -> str:
     """A line break in a secret would be a header of its own where it is sent."""
     if not text.isprintable():
-        raise Wrong("holds control characters; a secret is one line")
+        raise InvalidValue("holds control characters; a secret is one line")
     return text

@@ -31,7 +31,7 @@ ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SHOWN = 40
 
 
-class Wrong(ValueError):
+class InvalidValue(ValueError):
     """What is wrong with one value: the end of a sentence that begins with the setting's name."""
 
 
@@ -41,7 +41,7 @@ def toml(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueType:
     """How one setting is written: in words for the documentation, the function that reads it, and the one that writes
     what was read as the config accepts it."""
 
@@ -50,7 +50,7 @@ class Kind:
     write: Callable[[Any], str] = toml
 
 
-def shown(value: object) -> str:
+def describe(value: object) -> str:
     """Name a value that was not expected, without control characters and never longer than a few words."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -69,7 +69,7 @@ def quoted(text: str) -> str:
     return f'"{clean}"' if len(clean) <= SHOWN else f'"{clean[: SHOWN - 1]}…"'
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """The end of a sentence about a name that is not there: `; did you mean "sigma"?`, or nothing."""
     close = difflib.get_close_matches(name, list(names), n=1)
     return f"; did you mean {quoted(close[0])}?" if close else ""
@@ -78,153 +78,155 @@ def nearest(name: str, names: Iterable[str]) -> str:
 # ---- plain values ---------------------------------------------------------------------------------------------------
 
 
-def read_text(value: object) -> str:
+def parse_text(value: object) -> str:
     if not isinstance(value, str):
-        raise Wrong(f"must be text in quotes, not {shown(value)}")
+        raise InvalidValue(f"must be text in quotes, not {describe(value)}")
     if not value.strip():
-        raise Wrong("must not be empty")
+        raise InvalidValue("must not be empty")
     if not value.isprintable():
-        raise Wrong(f"must not hold control characters, as {quoted(value)} does")
+        raise InvalidValue(f"must not hold control characters, as {quoted(value)} does")
     return value
 
 
-def read_flag(value: object) -> bool:
+def parse_flag(value: object) -> bool:
     if not isinstance(value, bool):
-        raise Wrong(f"must be true or false, not {shown(value)}")
+        raise InvalidValue(f"must be true or false, not {describe(value)}")
     return value
 
 
-def whole_number(least: int) -> Callable[[object], int]:
+def parse_whole_number(least: int) -> Callable[[object], int]:
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise Wrong(f"must be a whole number, not {shown(value)}")
+            raise InvalidValue(f"must be a whole number, not {describe(value)}")
         if value < least:
-            raise Wrong(f"must be {least} or more, not {value}")
+            raise InvalidValue(f"must be {least} or more, not {value}")
         return value
 
     return read
 
 
-def one_of(*names: str) -> Kind:
+def one_of(*names: str) -> ValueType:
     """A setting that takes one of a few words."""
     listed = " or ".join([", ".join(f'"{name}"' for name in names[:-1]), f'"{names[-1]}"'])
 
     def read(value: object) -> str:
         if value not in names:
-            raise Wrong(f"must be {listed}, not {shown(value)}")
+            raise InvalidValue(f"must be {listed}, not {describe(value)}")
         return str(value)
 
-    return Kind(listed, read)
+    return ValueType(listed, read)
 
 
-def read_texts(value: object) -> list[str]:
+def parse_texts(value: object) -> list[str]:
     if not isinstance(value, list):
-        raise Wrong(f'must be a list of texts such as ["a", "b"], not {shown(value)}')
+        raise InvalidValue(f'must be a list of texts such as ["a", "b"], not {describe(value)}')
     for item in value:
         if not isinstance(item, str) or not item.strip():
-            raise Wrong(f"must hold texts only, not {shown(item) if item != '' else 'an empty text'}")
+            raise InvalidValue(f"must hold texts only, not {describe(item) if item != '' else 'an empty text'}")
     return value
 
 
-def read_users(value: object) -> list[str]:
+def parse_users(value: object) -> list[str]:
     """Names of users. A name ends up in a command's arguments, several of them joined by commas."""
-    users = read_texts(value)
+    users = parse_texts(value)
     for user in users:
         if not USER.fullmatch(user):
-            raise Wrong(f"has {quoted(user)}, which is not the name of a user")
+            raise InvalidValue(f"has {quoted(user)}, which is not the name of a user")
     return users
 
 
-def read_user(value: object) -> str:
-    user = read_text(value)
+def parse_user(value: object) -> str:
+    user = parse_text(value)
     if not USER.fullmatch(user):
-        raise Wrong(f"must be the name of a user, not {quoted(user)}")
+        raise InvalidValue(f"must be the name of a user, not {quoted(user)}")
     return user
 
 
-def read_argv(value: object) -> list[str]:
-    argv = read_texts(value)
+def parse_argv(value: object) -> list[str]:
+    argv = parse_texts(value)
     if not argv:
-        raise Wrong("must name a command")
+        raise InvalidValue("must name a command")
     return argv
 
 
-def read_labels(value: object) -> dict[str, str]:
+def parse_labels(value: object) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise Wrong('must be a table of texts such as { owner = "team-a" }')
+        raise InvalidValue('must be a table of texts such as { owner = "team-a" }')
     return value
 
 
-def read_pattern(value: object) -> str:
+def parse_pattern(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise Wrong(f"must be text in quotes, not {shown(value)}")
+        raise InvalidValue(f"must be text in quotes, not {describe(value)}")
     try:
         re.compile(value)
     except (re.error, RecursionError, OverflowError) as error:
-        raise Wrong(f"is not a regular expression: {error}") from error
+        raise InvalidValue(f"is not a regular expression: {error}") from error
     return value
 
 
-def read_path(value: object) -> str:
-    text = read_text(value)
+def parse_path(value: object) -> str:
+    text = parse_text(value)
     if not text.startswith("/"):
-        raise Wrong(f'must be an absolute path such as "/fsx/video", not {quoted(text)}')
+        raise InvalidValue(f'must be an absolute path such as "/fsx/video", not {quoted(text)}')
     return text
 
 
-def read_log(value: object) -> str:
-    return "wandb" if value == "wandb" else read_path(value)
+def parse_log_path(value: object) -> str:
+    return "wandb" if value == "wandb" else parse_path(value)
 
 
-def read_secret(value: object) -> str:
+def parse_secret(value: object) -> str:
     """Where a secret is. Its text is never repeated: somebody may have written the secret itself."""
     if not isinstance(value, str) or not value.strip():
-        raise Wrong('must be "env:NAME", "file:/path" or text in quotes')
+        raise InvalidValue('must be "env:NAME", "file:/path" or text in quotes')
     scheme, _, rest = value.partition(":")
     if scheme == "env" and not ENVIRONMENT_NAME.fullmatch(rest):
-        raise Wrong('must name an environment variable after "env:", such as "env:NTFY_TOPIC"')
+        raise InvalidValue('must name an environment variable after "env:", such as "env:NTFY_TOPIC"')
     if scheme == "file" and not rest.startswith(("/", "~/")):
-        raise Wrong('must name an absolute path after "file:", such as "file:/etc/trainmon/ntfy"')
+        raise InvalidValue('must name an absolute path after "file:", such as "file:/etc/trainmon/ntfy"')
     return value
 
 
 # ---- durations and shares -------------------------------------------------------------------------------------------
 
 
-def read_duration(value: object) -> Seconds:
+def parse_duration(value: object) -> Seconds:
     """`2s`, `15m`, `1h30m`, `90d` in seconds. A bare number is refused: nobody remembers its unit."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        raise Wrong(f'must say its unit: "{value:g}s" or "{value:g}m", not the bare number {value:g}')
+        raise InvalidValue(f'must say its unit: "{value:g}s" or "{value:g}m", not the bare number {value:g}')
     if not isinstance(value, str) or not DURATION.fullmatch(value.replace(" ", "")):
-        raise Wrong(f'must be a duration such as "2s", "15m" or "1h30m", not {shown(value)}')
+        raise InvalidValue(f'must be a duration such as "2s", "15m" or "1h30m", not {describe(value)}')
     seconds = sum(float(number) * UNITS[unit] for number, unit in DURATION_PART.findall(value.replace(" ", "")))
     if not 0.1 <= seconds <= 100 * 366 * UNITS["d"]:
-        raise Wrong(f'must be between "100ms" and a hundred years, not {shown(value)}')
+        raise InvalidValue(f'must be between "100ms" and a hundred years, not {describe(value)}')
     return float(seconds)
 
 
 def read_slurm_period(value: object) -> Seconds:
     """A duration that a busy slurmctld can bear: every user of the site asks the same one."""
-    seconds = read_duration(value)
+    seconds = parse_duration(value)
     if seconds < SLURM_AT_LEAST:
         least = duration_text(SLURM_AT_LEAST)
-        raise Wrong(f'must be "{least}" or more, not {shown(value)}: every look costs the controller of the whole site')
+        raise InvalidValue(
+            f'must be "{least}" or more, not {describe(value)}: every look costs the controller of the whole site'
+        )
     return seconds
 
 
 def read_wandb_period(value: object) -> Seconds:
     """A duration that W&B's rate limit can bear, which is counted per key for a whole team."""
-    seconds = read_duration(value)
+    seconds = parse_duration(value)
     if seconds < WANDB_AT_LEAST:
         least = duration_text(WANDB_AT_LEAST)
-        raise Wrong(f'must be "{least}" or more, not {shown(value)}: W&B limits the requests of a whole team')
+        raise InvalidValue(f'must be "{least}" or more, not {describe(value)}: W&B limits the requests of a whole team')
     return seconds
 
 
-def read_project(value: object) -> str:
+def parse_project(value: object) -> str:
     """A W&B project with the team or user that it belongs to."""
     if not isinstance(value, str) or PROJECT.fullmatch(value.strip()) is None:
-        raise Wrong(f'must be "team/project", as in the address of its page, not {shown(value)}')
+        raise InvalidValue(f'must be "team/project", as in the address of its page, not {describe(value)}')
     return value.strip()
 
 
@@ -239,21 +241,21 @@ def duration_text(seconds: Seconds) -> str:
     return "".join(parts) or "0s"
 
 
-def write_duration(seconds: Seconds) -> str:
+def format_duration(seconds: Seconds) -> str:
     return toml(duration_text(seconds))
 
 
-def write_share(share: float) -> str:
+def format_share(share: float) -> str:
     return toml(f"{share * 100:g}%")
 
 
-def read_share(value: object) -> float:
+def parse_share(value: object) -> float:
     match = SHARE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
-        raise Wrong(f'must be a share such as "80%", not {shown(value)}')
+        raise InvalidValue(f'must be a share such as "80%", not {describe(value)}')
     share = float(match[1]) / 100
     if not 0 < share <= 1:
-        raise Wrong(f'must be more than "0%" and at most "100%", not {shown(value)}')
+        raise InvalidValue(f'must be more than "0%" and at most "100%", not {describe(value)}')
     return share
 
 
@@ -264,17 +266,17 @@ def expand_hosts(lists: Iterable[str]) -> tuple[str, ...]:
     """Slurm host lists as the hosts they name, in the order given: `me@gpu-[1-2]` is me@gpu-1 and me@gpu-2."""
     hosts = [host for text in lists for host in _expand(text)]
     if len(hosts) > HOSTS_AT_MOST:
-        raise Wrong(f"names {len(hosts)} hosts; at most {HOSTS_AT_MOST} can be watched")
+        raise InvalidValue(f"names {len(hosts)} hosts; at most {HOSTS_AT_MOST} can be watched")
     return tuple(hosts)
 
 
 def _expand(text: str) -> Sequence[str]:
     if not HOST_LIST.fullmatch(text) or text.startswith("-"):
-        raise Wrong(f'has a bad host list {quoted(text)}: write it as Slurm does, such as "gpu-[001-032]"')
+        raise InvalidValue(f'has a bad host list {quoted(text)}: write it as Slurm does, such as "gpu-[001-032]"')
     if "[" not in text and "," not in text and "]" not in text:
         return (_host(text),)
     if any(int(last) - int(first) >= HOSTS_AT_MOST for first, last in RANGE.findall(text)):
-        raise Wrong(f"has a bad host list {quoted(text)}: at most {HOSTS_AT_MOST} hosts can be watched")
+        raise InvalidValue(f"has a bad host list {quoted(text)}: at most {HOSTS_AT_MOST} hosts can be watched")
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
     user, at, names = text.rpartition("@")
@@ -282,57 +284,59 @@ def _expand(text: str) -> Sequence[str]:
         return [_host(user + at + str(name)) for name in NodeSet(names, resolver=RESOLVER_NOGROUP)]
     except NodeSetException as error:
         why = str(error).split(":")[0]
-        raise Wrong(
+        raise InvalidValue(
             f'has a bad host list {quoted(text)} ({why}): write it as Slurm does, such as "gpu-[001-032]"'
         ) from error
 
 
 def _host(name: str) -> str:
     if not HOST.fullmatch(name):
-        raise Wrong(f"has {quoted(name)}, which is not the name of a host")
+        raise InvalidValue(f"has {quoted(name)}, which is not the name of a host")
     return name
 
 
-def read_host(value: object) -> str:
-    text = read_text(value)
+def parse_host(value: object) -> str:
+    text = parse_text(value)
     if not HOST.fullmatch(text):
-        raise Wrong(f'must be one host as ssh knows it, such as "login1", not {quoted(text)}')
+        raise InvalidValue(f'must be one host as ssh knows it, such as "login1", not {quoted(text)}')
     return text
 
 
-def read_hosts(value: object) -> list[str]:
+def parse_hosts(value: object) -> list[str]:
     if not isinstance(value, list):
-        raise Wrong(f'must be a list of Slurm host lists such as ["gpu-[001-032]"], not {shown(value)}')
-    return list(expand_hosts(read_texts(value)))
+        raise InvalidValue(f'must be a list of Slurm host lists such as ["gpu-[001-032]"], not {describe(value)}')
+    return list(expand_hosts(parse_texts(value)))
 
 
-def read_nodes(value: object) -> list[str] | None:
+def parse_nodes(value: object) -> list[str] | None:
     if value == "slurm":
         return None
     if not isinstance(value, list):
-        raise Wrong(f'must be "slurm" or a list of Slurm host lists such as ["gpu-[001-032]"], not {shown(value)}')
-    return read_hosts(value)
+        raise InvalidValue(
+            f'must be "slurm" or a list of Slurm host lists such as ["gpu-[001-032]"], not {describe(value)}'
+        )
+    return parse_hosts(value)
 
 
 # ---- the kinds, as the tables use them ------------------------------------------------------------------------------
 
-Text = Annotated[str, Kind("text", read_text)]
-Flag = Annotated[bool, Kind("true or false", read_flag)]
-Whole = Annotated[int, Kind("a whole number", whole_number(0))]
-Count = Annotated[int, Kind("a whole number from 1", whole_number(1))]
-Texts = Annotated[tuple[str, ...], Kind("a list of texts", read_texts)]
-User = Annotated[str, Kind("a user", read_user)]
-Users = Annotated[tuple[str, ...], Kind("a list of users", read_users)]
-Argv = Annotated[tuple[str, ...], Kind("a command as a list of texts", read_argv)]
-Pattern = Annotated[str, Kind("a regular expression", read_pattern)]
-RemotePath = Annotated[str, Kind("an absolute path", read_path)]
-LogPath = Annotated[str, Kind('an absolute path, may be a glob; or "wandb"', read_log)]
-Secret = Annotated[str, Kind('"env:NAME" or "file:/path"', read_secret)]
-Duration = Annotated[Seconds, Kind('a duration: "2s", "15m", "1h30m", "90d"', read_duration, write_duration)]
-WandbPeriod = Annotated[Seconds, Kind('a duration from "15s"', read_wandb_period, write_duration)]
-Project = Annotated[str, Kind('"team/project"', read_project)]
-SlurmPeriod = Annotated[Seconds, Kind('a duration from "15s"', read_slurm_period, write_duration)]
-Share = Annotated[float, Kind('a share: "80%"', read_share, write_share)]
-Host = Annotated[str, Kind("a host", read_host)]
-Hosts = Annotated[tuple[str, ...], Kind("Slurm host lists", read_hosts)]
-Nodes = Annotated[tuple[str, ...] | None, Kind('Slurm host lists, or "slurm"', read_nodes)]
+Text = Annotated[str, ValueType("text", parse_text)]
+Flag = Annotated[bool, ValueType("true or false", parse_flag)]
+Whole = Annotated[int, ValueType("a whole number", parse_whole_number(0))]
+Count = Annotated[int, ValueType("a whole number from 1", parse_whole_number(1))]
+Texts = Annotated[tuple[str, ...], ValueType("a list of texts", parse_texts)]
+User = Annotated[str, ValueType("a user", parse_user)]
+Users = Annotated[tuple[str, ...], ValueType("a list of users", parse_users)]
+Argv = Annotated[tuple[str, ...], ValueType("a command as a list of texts", parse_argv)]
+Pattern = Annotated[str, ValueType("a regular expression", parse_pattern)]
+RemotePath = Annotated[str, ValueType("an absolute path", parse_path)]
+LogPath = Annotated[str, ValueType('an absolute path, may be a glob; or "wandb"', parse_log_path)]
+Secret = Annotated[str, ValueType('"env:NAME" or "file:/path"', parse_secret)]
+Duration = Annotated[Seconds, ValueType('a duration: "2s", "15m", "1h30m", "90d"', parse_duration, format_duration)]
+WandbPeriod = Annotated[Seconds, ValueType('a duration from "15s"', read_wandb_period, format_duration)]
+Project = Annotated[str, ValueType('"team/project"', parse_project)]
+SlurmPeriod = Annotated[Seconds, ValueType('a duration from "15s"', read_slurm_period, format_duration)]
+Share = Annotated[float, ValueType('a share: "80%"', parse_share, format_share)]
+Host = Annotated[str, ValueType("a host", parse_host)]
+Hosts = Annotated[tuple[str, ...], ValueType("Slurm host lists", parse_hosts)]
+Nodes = Annotated[tuple[str, ...] | None, ValueType('Slurm host lists, or "slurm"', parse_nodes)]

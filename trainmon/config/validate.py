@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from trainmon.alerting.rules import RULES
 from trainmon.analysis.log_formats import named_regex
-from trainmon.config.notify import clashes
+from trainmon.config.notify import notify_conflicts
 from trainmon.config.schema import ClusterSettings, LogFormatSettings, RunSettings, Settings
-from trainmon.config.types import nearest, quoted
+from trainmon.config.types import did_you_mean, quoted
 from trainmon.lib import ConfigError
 
 HERE = "this machine"
 
 
-def disagreements(settings: Settings) -> Iterator[str]:
+def conflicts(settings: Settings) -> Iterator[str]:
     """A sentence for each thing that one table says against another."""
     if not settings.clusters:
         yield '"cluster" is empty; leave it out to watch this machine'
@@ -31,11 +31,11 @@ def disagreements(settings: Settings) -> Iterator[str]:
     yield from _wandb(settings.runs)
     yield from _rules_twice(settings)
     yield from _maintenance(settings)
-    yield from clashes(settings.notify, [run.name for run in settings.runs], [rule.name for rule in RULES])
+    yield from notify_conflicts(settings.notify, [run.name for run in settings.runs], [rule.name for rule in RULES])
     names = [run.name for run in settings.runs]
     for number, entry in enumerate(settings.evals, 1):
         if entry.run not in names:
-            yield f"[[eval]] #{number} ({entry.run}): no run {quoted(entry.run)}{nearest(entry.run, names)}"
+            yield f"[[eval]] #{number} ({entry.run}): no run {quoted(entry.run)}{did_you_mean(entry.run, names)}"
 
 
 def _taken(table: str, names: Sequence[str]) -> Iterator[str]:
@@ -55,7 +55,7 @@ def _log_formats(entries: Sequence[LogFormatSettings]) -> Iterator[str]:
             yield f"[[log_format]] #{number} ({entry.name}): {why}"
 
 
-def watched(cluster: ClusterSettings) -> tuple[str, ...]:
+def watched_nodes(cluster: ClusterSettings) -> tuple[str, ...]:
     """The nodes of a cluster as the config names them: its nodes, else its login host, else this machine."""
     if cluster.nodes is None:
         return ()
@@ -64,7 +64,7 @@ def watched(cluster: ClusterSettings) -> tuple[str, ...]:
 
 def _hosts(settings: Settings, cluster: ClusterSettings) -> tuple[str, ...]:
     """All hosts of a cluster: its nodes, and the one that reads its shared files."""
-    nodes = watched(cluster)
+    nodes = watched_nodes(cluster)
     has_files = any(run.cluster == cluster.name for run in settings.runs)
     reads = has_files or cluster.nodes is None or any(disk.on == "login" for disk in settings.disks)
     reader = cluster.login or (HERE if reads else None)
@@ -131,11 +131,11 @@ def _runs(settings: Settings) -> Iterator[str]:
             continue
         cluster = clusters.get(run.cluster) if run.cluster is not None else settings.clusters[0]
         if cluster is None:
-            yield f"{where}: no cluster {quoted(run.cluster or '')}{nearest(run.cluster or '', clusters)}"
+            yield f"{where}: no cluster {quoted(run.cluster or '')}{did_you_mean(run.cluster or '', clusters)}"
         elif cluster.nodes is not None:
-            known = watched(cluster)
+            known = watched_nodes(cluster)
             for node in (node for node in run.nodes if node not in known):
-                near = nearest(node, known)
+                near = did_you_mean(node, known)
                 yield f'{where}: "nodes" has {quoted(node)}, no node of cluster {quoted(cluster.name)}{near}'
 
 
@@ -157,9 +157,9 @@ def _maintenance(settings: Settings) -> Iterator[str]:
             again = "at" if entry.at is not None else "days"
             yield f'{where}: "from" is for what happens once; leave out "{again}"'
         if entry.rule is not None and entry.rule not in names:
-            yield f"{where}: no rule {quoted(entry.rule)}{nearest(entry.rule, names)}"
+            yield f"{where}: no rule {quoted(entry.rule)}{did_you_mean(entry.rule, names)}"
         if entry.run is not None and entry.run not in runs and runs:
-            yield f"{where}: no run {quoted(entry.run)}{nearest(entry.run, runs)}"
+            yield f"{where}: no run {quoted(entry.run)}{did_you_mean(entry.run, runs)}"
 
 
 CHARTS_AT_MOST = 12

@@ -12,18 +12,18 @@ from trainmon.lib.errors import (
     LoginRefused,
     TrainmonError,
 )
-from trainmon.lib.field_docs import notes, words
+from trainmon.lib.field_docs import description, field_descriptions
 from trainmon.lib.redact import MASK, is_secret, scrub
-from trainmon.lib.state_dir import find
+from trainmon.lib.state_dir import find_state_directory
 from trainmon.lib.text import (
-    cells,
+    cell_width,
     clean,
     counted,
     duration,
-    keep_end,
     last_state,
-    natural,
+    natural_key,
     shorten,
+    shorten_start,
     size,
     without_sequences,
 )
@@ -41,19 +41,19 @@ __all__ = [
     "Seconds",
     "SystemClock",
     "TrainmonError",
-    "cells",
+    "cell_width",
     "clean",
     "counted",
+    "description",
     "duration",
-    "find",
+    "field_descriptions",
+    "find_state_directory",
     "is_secret",
-    "keep_end",
     "last_state",
-    "natural",
-    "notes",
+    "natural_key",
     "scrub",
     "shorten",
+    "shorten_start",
     "size",
     "without_sequences",
-    "words",
 ]

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from trainmon.lib.clock import Seconds
-from trainmon.lib.deadline import DeadlineRunner, Overdue
+from trainmon.lib.deadline import DeadlineExceeded, DeadlineRunner
 
 OUTPUT_BYTES = 16_000_000
 SETTLE: Seconds = 1.0
 
 
-class Ended(msgspec.Struct, frozen=True):
+class ChildResult(msgspec.Struct, frozen=True):
     """What became of it."""
 
     status: int
@@ -26,21 +26,21 @@ class Ended(msgspec.Struct, frozen=True):
     errors: bytes
 
 
-class Children:
+class ChildRunner:
     """Starts one child at a time. What is secret goes into `given`, never among the arguments."""
 
     def __init__(self, name: str) -> None:
-        self._box: DeadlineRunner[Ended] = DeadlineRunner(f"child-{name}")
+        self._box: DeadlineRunner[ChildResult] = DeadlineRunner(f"child-{name}")
 
     def run(
         self, argv: Sequence[str], given: bytes, within: Seconds, environ: Mapping[str, str] | None = None
-    ) -> Ended:
+    ) -> ChildResult:
         """Raises Overdue, and OSError where it cannot be started."""
         # The box is for a program on a disk that hangs, where even the start of it does not return.
         return self._box.call(lambda: _run(argv, given, within, environ), within + SETTLE)
 
 
-def _run(argv: Sequence[str], given: bytes, within: Seconds, environ: Mapping[str, str] | None) -> Ended:
+def _run(argv: Sequence[str], given: bytes, within: Seconds, environ: Mapping[str, str] | None) -> ChildResult:
     pipe = subprocess.PIPE
     process = subprocess.Popen(
         list(argv), stdin=pipe, stdout=pipe, stderr=pipe, env=environ, start_new_session=True, close_fds=True
@@ -48,14 +48,14 @@ def _run(argv: Sequence[str], given: bytes, within: Seconds, environ: Mapping[st
     try:
         output, errors = process.communicate(given, timeout=within)
     except subprocess.TimeoutExpired:
-        raise Overdue from None
+        raise DeadlineExceeded from None
     finally:
         end(process)
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
-    return Ended(process.returncode, output[:OUTPUT_BYTES], errors[:OUTPUT_BYTES])
+    return ChildResult(process.returncode, output[:OUTPUT_BYTES], errors[:OUTPUT_BYTES])
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -18,7 +18,7 @@ LEFT_AT_MOST = 4
 """Calls that were left behind and still hang; with so many, none is made any more until one of them ends."""
 
 
-class Overdue(Exception):
+class DeadlineExceeded(Exception):
     """The call did not end in time; it may still be done."""
 
 
@@ -33,7 +33,7 @@ class DeadlineRunner(Generic[Answer]):
         """What the call returns or raises. Raises Overdue when it takes longer."""
         self._left = [thread for thread in self._left if thread.is_alive()]
         if len(self._left) >= LEFT_AT_MOST:
-            raise Overdue
+            raise DeadlineExceeded
         told: queue.SimpleQueue[tuple[Answer, None] | tuple[None, BaseException]] = queue.SimpleQueue()
 
         def made() -> None:
@@ -48,7 +48,7 @@ class DeadlineRunner(Generic[Answer]):
             answer, error = told.get(timeout=within)
         except queue.Empty:
             self._left.append(thread)
-            raise Overdue from None
+            raise DeadlineExceeded from None
         if error is not None:
             raise error
         return answer  # type: ignore[return-value] # without an error it is one

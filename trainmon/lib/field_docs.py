@@ -12,7 +12,7 @@ import msgspec
 
 
 @cache
-def notes(struct: type[msgspec.Struct]) -> dict[str, str]:
+def field_descriptions(struct: type[msgspec.Struct]) -> dict[str, str]:
     """The text under each field, by the field's name; those of its bases, too."""
     found: dict[str, str] = {}
     for base in reversed(struct.__mro__):
@@ -40,6 +40,6 @@ def _tree(module: str) -> ast.Module:
     return ast.parse(inspect.getsource(sys.modules[module]))
 
 
-def words(struct: type) -> str:
+def description(struct: type) -> str:
     """What a struct is, on one line."""
     return " ".join((struct.__doc__ or "").split())

@@ -54,7 +54,9 @@ class StateDirectory(NamedTuple):
     is_network: bool = False
 
 
-def find(environ: Mapping[str, str], *, mountinfo: Path = MOUNTS, system: Path = SYSTEM) -> StateDirectory:
+def find_state_directory(
+    environ: Mapping[str, str], *, mountinfo: Path = MOUNTS, system: Path = SYSTEM
+) -> StateDirectory:
     """$XDG_STATE_HOME/trainmon-tui, else ~/.local/state/trainmon-tui; /var/lib/trainmon-tui if that is on a network."""
     named = environ.get("XDG_STATE_HOME") or ""
     is_named = named.startswith("/")  # the specification says that others are to be ignored
@@ -64,10 +66,10 @@ def find(environ: Mapping[str, str], *, mountinfo: Path = MOUNTS, system: Path =
     own = _place(home / NAME, mounts)
     if is_named:
         own = own._replace(is_writable=True)  # what a person named is taken, and its error told
-    return choose(own, _place(_own_part(system / NAME), mounts))
+    return select_directory(own, _place(_own_part(system / NAME), mounts))
 
 
-def choose(own: StatePath, common: StatePath) -> StateDirectory:
+def select_directory(own: StatePath, common: StatePath) -> StateDirectory:
     """The user's own directory, unless it is on a network (or cannot be written) and the common one is better."""
     if own.is_writable and not is_network(own.filesystem):
         return StateDirectory(own.path)

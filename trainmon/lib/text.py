@@ -62,7 +62,7 @@ def _shown(character: str) -> str:
     return "\ufffd" if category in ("Cn", "Co") else ""
 
 
-def cells(text: str) -> int:
+def cell_width(text: str) -> int:
     """How many terminal cells a clean text takes."""
     return len(text) if text.isascii() else sum(map(_cells_of, text))
 
@@ -76,9 +76,9 @@ def _cells_of(character: str) -> int:
 
 def shorten(text: str, width: int, mark: str = "…") -> str:
     """Cut a clean text to at most `width` cells; `mark` shows where it was cut."""
-    if len(text) <= width // 2 or cells(text) <= width:
+    if len(text) <= width // 2 or cell_width(text) <= width:
         return text
-    room = width - cells(mark)
+    room = width - cell_width(mark)
     if room < 0:
         return ""
     for index, character in enumerate(text):
@@ -88,7 +88,7 @@ def shorten(text: str, width: int, mark: str = "…") -> str:
     return text
 
 
-def keep_end(text: str, width: int, mark: str = "…") -> str:
+def shorten_start(text: str, width: int, mark: str = "…") -> str:
     """Cut a clean text at its start to at most `width` cells: of a path the end says most."""
     return shorten(text[::-1], width, mark)[::-1]
 
@@ -125,6 +125,6 @@ def size(value: float) -> str:
 
 
 @lru_cache(4096)
-def natural(name: str) -> tuple[str | int, ...]:
+def natural_key(name: str) -> tuple[str | int, ...]:
     """gpu-2 before gpu-10. Texts and numbers alternate, so that two names can always be compared."""
     return tuple(int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", name)))

@@ -21,7 +21,16 @@ from trainmon.alerting.notify.delivery.service import NotificationService
 from trainmon.alerting.notify.plots.render import PlotRenderer, ReadCurve
 from trainmon.alerting.pipeline import Routing
 from trainmon.alerting.rules import Rule
-from trainmon.config import Settings, Wrong, heartbeat_of, routes_of, routing_of, rules_of, secret, wrong_address
+from trainmon.config import (
+    InvalidValue,
+    Settings,
+    address_error,
+    heartbeat_of,
+    resolve_secret,
+    routes_of,
+    routing_of,
+    rules_of,
+)
 from trainmon.ledger.ledger import Ledger, LedgerStuck, alerts_now
 from trainmon.lib import Clock, ConfigError, Instant, Seconds, TrainmonError, clean
 from trainmon.model import AlertChanges, AlertRequest, AlertsRecalled, ChannelsChanged, Event, LedgerTrouble, State
@@ -90,10 +99,10 @@ def ping_address(settings: Settings) -> str | None:
     if settings.heartbeat.ping is None:
         return None
     try:
-        found = secret(settings.heartbeat.ping, os.environ)
-    except Wrong as wrong:
+        found = resolve_secret(settings.heartbeat.ping, os.environ)
+    except InvalidValue as wrong:
         raise ConfigError([f'[heartbeat]: "ping" {wrong}']) from wrong
-    if why := wrong_address(found):
+    if why := address_error(found):
         raise ConfigError([f'[heartbeat]: "ping" {why}'])
     return found
 

@@ -24,15 +24,15 @@ from trainmon.config import (
     AppriseSettings,
     CommandSettings,
     HealthchecksSettings,
+    InvalidValue,
     NotifySettings,
     NtfySettings,
     WebhookSettings,
-    Wrong,
+    address_error,
+    apprise_url_error,
     quoted,
-    secret,
-    wrong_address,
-    wrong_apprise_url,
-    wrong_topic,
+    resolve_secret,
+    topic_error,
 )
 from trainmon.ledger.ledger import LedgerStuck, alerts_now
 from trainmon.lib import Clock, ConfigError, Seconds, SystemClock
@@ -128,9 +128,9 @@ class _Secrets:
 
     def __call__(self, name: str, written: str, wrong: Callable[[str], str | None] = lambda _: None) -> str:
         try:
-            found = secret(written, self._environ)
+            found = resolve_secret(written, self._environ)
             why = wrong(found)
-        except Wrong as error:
+        except InvalidValue as error:
             found, why = "", str(error)
         if why:
             self.problems.append(f'"{name}" {why}')
@@ -146,17 +146,17 @@ def _sender(entry: NotifySettings, read: _Secrets, parts: Parts) -> Sender:
     if isinstance(own, NtfySettings):
         return _ntfy(health, own, read, parts)
     if isinstance(own, WebhookSettings):
-        url = read("url", own.url, wrong_address)
+        url = read("url", own.url, address_error)
         headers = {name: read(f"headers.{name}", text) for name, text in own.headers.items()}
         return Webhook(_at(health, host_of(url)), url=url, headers=headers, clock=parts.clock)
     if isinstance(own, HealthchecksSettings):
-        url = read("url", own.url, wrong_address)
+        url = read("url", own.url, address_error)
         known = partial(_known, parts.directory, health.name, parts.clock) if parts.directory is not None else None
         return Healthchecks(_at(health, host_of(url)), ping=Ping(health.name, url, parts.clock), known=known)
     if isinstance(own, CommandSettings):
         return Command(_at(health, own.command[0]), argv=own.command)
     if isinstance(own, AppriseSettings):
-        url = read("url", own.url, wrong_apprise_url)
+        url = read("url", own.url, apprise_url_error)
         schema = url.partition("://")[0]
         notes = [note for note in (later(url), pages(url) if entry.heartbeat else None) if note]
         return Apprise(_at(health, f"{schema}://***", "; ".join(notes) or None), url=url, pictures=own.pictures)
@@ -164,8 +164,8 @@ def _sender(entry: NotifySettings, read: _Secrets, parts: Parts) -> Sender:
 
 
 def _ntfy(health: Channel, own: NtfySettings, read: _Secrets, parts: Parts) -> Ntfy:
-    server = read("server", own.server, wrong_address).rstrip("/")
-    topic = read("topic", own.topic, wrong_topic)
+    server = read("server", own.server, address_error).rstrip("/")
+    topic = read("topic", own.topic, topic_error)
     login = login_of(read.maybe("token", own.token), own.user, read.maybe("password", own.password))
     reply_login = login_of(read.maybe("reply_token", own.reply_token), None, None)
     notes = list(_notes(own, topic, host_of(server), has_login=login is not None))
@@ -185,7 +185,7 @@ def _ntfy(health: Channel, own: NtfySettings, read: _Secrets, parts: Parts) -> N
 def _reply_topic(own: NtfySettings, read: _Secrets, made: Callable[[], str]) -> str | None:
     if not own.acknowledge:
         return None
-    return made() if own.reply_topic is None else read("reply_topic", own.reply_topic, wrong_topic)
+    return made() if own.reply_topic is None else read("reply_topic", own.reply_topic, topic_error)
 
 
 def _notes(own: NtfySettings, topic: str, host: str, *, has_login: bool) -> Iterator[str]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from trainmon.lib import Seconds, find, scrub
+from trainmon.lib import Seconds, find_state_directory, scrub
 
 BYTES_AT_MOST = 1_000_000
 
@@ -113,7 +113,7 @@ class Background(logging.Handler):
 
 def log_file(environ: Mapping[str, str] = os.environ) -> Path:
     """Where the log is: trainmon.log in the state directory."""
-    return find(environ).path / "trainmon.log"
+    return find_state_directory(environ).path / "trainmon.log"
 
 
 def log_to_file(environ: Mapping[str, str] = os.environ) -> Path | None:

@@ -13,10 +13,10 @@ from collectors.connections import here
 from collectors.daemon.connection import DaemonLine
 from collectors.supervisor import Supervisor
 from collectors.wandb.collector import WandbCollector
-from trainmon.config import Settings, formats
+from trainmon.config import Settings, log_formats
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import KEEP, Ledger
-from trainmon.lib import Clock, Seconds, SystemClock, find
+from trainmon.lib import Clock, Seconds, SystemClock, find_state_directory
 from trainmon.model import ActionChanged, AlertRequest, Curve, Event, LedgerTrouble, Record, RunsChanged
 from trainmon.runtime.alert_service import AlertService, Program, judging, recall, senses
 from trainmon.runtime.backend import DashboardBackend
@@ -61,11 +61,11 @@ class Monitor(DashboardBackend):
         if program is not None and ledger is not None:
             self.telling = self._telling(settings, ledger, clock, program, self._asking(prompts), ssh_config)
         alerting = self.telling.alerting if self.telling is not None else judging(settings, clock)
-        engine = Engine(clock, read_only=read_only, formats=formats(settings), ledger=ledger, alerting=alerting)
+        engine = Engine(clock, read_only=read_only, formats=log_formats(settings), ledger=ledger, alerting=alerting)
         super().__init__(engine, ledger)
         ask = self._asking(prompts)
         self._supervisor = Supervisor(settings, self._submit, ask=ask, ssh_config=ssh_config)
-        samples = find(os.environ).path / SAMPLES if keeps else None
+        samples = find_state_directory(os.environ).path / SAMPLES if keeps else None
         self._wandb = WandbCollector((), settings.wandb.every, self.engine.submit, self.engine.clock, samples=samples)
         self.perform(self._supervisor.shell_of, self._supervisor.hurry_slurm)
 
@@ -104,7 +104,7 @@ class Monitor(DashboardBackend):
             if not self._begins_late:
                 self.telling.start()
         else:
-            recall(find(os.environ).path, self._say, self.engine.clock.now())
+            recall(find_state_directory(os.environ).path, self._say, self.engine.clock.now())
         self._supervisor.start()
         self._wandb.start()
 
@@ -204,7 +204,7 @@ log = logging.getLogger(__name__)
 
 def ledger_of(settings: Settings, submit: Callable[[Event], None], environ: Mapping[str, str] = os.environ) -> Ledger:
     """The ledger, not started yet. What was still open when last written becomes part of the State as it starts."""
-    found = find(environ)
+    found = find_state_directory(environ)
     if found.warning is not None:
         log.warning("%s", found.warning)
 

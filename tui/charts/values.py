@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from trainmon.analysis.wandb import active_run as wandb_group
-from trainmon.lib import Instant, Seconds, cells, clean, keep_end, shorten
+from trainmon.lib import Instant, Seconds, cell_width, clean, shorten, shorten_start
 from trainmon.model import GroupPhase, Run, Source, Wandb, WandbRun
 from tui.charts.cache import Copy
 from tui.style import CRIT, DEAD, DONE, DOT, OK, WAITING, WARN, Span, calm_age, count, short
@@ -76,11 +76,11 @@ def title(key: str, value: float | None, found: Change | None, note: str, width:
     """The line over a chart, exactly `width` cells: its metric, its latest value, how that changed."""
     told = "" if value is None else number(value)
     moved = "" if found is None or found.by == 0 else f"  {signed(found)} in {found.steps} steps"
-    name = shorten(clean(key), max(8, width - cells(told) - 3))
-    room = max(0, width - cells(name) - 2 - cells(told))
+    name = shorten(clean(key), max(8, width - cell_width(told) - 3))
+    room = max(0, width - cell_width(name) - 2 - cell_width(told))
     rest = f"  {note}" if note else moved
-    rest = rest if cells(rest) <= room else ""
-    rest += " " * (room - cells(rest))
+    rest = rest if cell_width(rest) <= room else ""
+    rest += " " * (room - cell_width(rest))
     return (
         Span(name, "bold"),
         Span("  "),
@@ -110,11 +110,11 @@ def rows(charted: Sequence[tuple[str, Copy]], summary: Mapping[str, float | str]
 def value_row(key: str, value: float | None, found: Change | None, width: int, *, style: str) -> Row:
     name = max(4, width - VALUE - CHANGED)
     shown = "?" if value is None else number(value)
-    label = keep_end(clean(key), name - 1)
+    label = shorten_start(clean(key), name - 1)
     return Row(
         key,
         (
-            Span(label + " " * (name - cells(label)), style),
+            Span(label + " " * (name - cell_width(label)), style),
             Span(f"{shown:>{VALUE}}", value_style(value) or style),
             Span(f"{signed(found) if style == '' else '':>{CHANGED}}", "dim"),
         ),
@@ -142,10 +142,10 @@ def state_spans(wandb: Wandb, now: Instant, width: int, *, stale: bool = False) 
     for span in told(wandb, now, look):
         gap = "  " if len(spans) > 1 else ""
         text = shorten(gap + clean(span.text), room)
-        if cells(gap + span.text) > room and len(spans) > 1 and room < 16:
+        if cell_width(gap + span.text) > room and len(spans) > 1 and room < 16:
             break
         spans.append(Span(text, span.style))
-        room -= cells(text)
+        room -= cell_width(text)
     return tuple(spans)
 
 

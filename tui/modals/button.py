@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 
-from trainmon.lib import cells
+from trainmon.lib import cell_width
 from tui.keys import bindings
 from tui.style import CURSOR
 
@@ -44,7 +44,7 @@ class TriggerButton(Widget, can_focus=True):
             self.refresh(layout=True)
 
     def get_content_width(self, container: object, viewport: object) -> int:
-        return cells(self.words) + 5
+        return cell_width(self.words) + 5
 
     def render(self) -> RenderResult:
         return Content(f"{CURSOR if self.has_focus else ' '}[ {self.words} ]")

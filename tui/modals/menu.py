@@ -12,7 +12,7 @@ from textual.containers import Vertical
 from textual.widgets import Static
 
 from trainmon.actions.planning import Offer, offered
-from trainmon.lib import Instant, cells, clean, shorten
+from trainmon.lib import Instant, cell_width, clean, shorten
 from trainmon.model import State, Verb
 from tui.keys import bindings
 from tui.modals.once import Dialog
@@ -120,12 +120,12 @@ def _entry(verb: Verb, offers: Sequence[Offer]) -> Entry:
 
 def rows(found: Sequence[Entry], width: int) -> list[Row]:
     """The lines; what cannot be done is dim, with its reason as far as it fits: the whole of it stands below."""
-    return [row(entry, max(cells(one.words) for one in found), width) for entry in found]
+    return [row(entry, max(cell_width(one.words) for one in found), width) for entry in found]
 
 
 def row(entry: Entry, column: int, width: int) -> Row:
-    key, words = f" {key_of(entry.verb):<3}", entry.words + " " * (column - cells(entry.words))
+    key, words = f" {key_of(entry.verb):<3}", entry.words + " " * (column - cell_width(entry.words))
     if not entry.refusal:
         return Row(entry.verb, (Span(key, "accent bold"), Span(words)))
-    why = shorten(f"  no: {entry.refusal}", width - cells(key) - cells(words))
+    why = shorten(f"  no: {entry.refusal}", width - cell_width(key) - cell_width(words))
     return Row(entry.verb, (Span(key, "dim"), Span(words, "dim"), Span(why, "dim")))

@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.widgets import Static
 
-from trainmon.lib import cells, clean, shorten
+from trainmon.lib import cell_width, clean, shorten
 from tui.keys import bindings
 from tui.modals.once import Dialog
 from tui.style import Span
@@ -126,5 +126,5 @@ def row(key: str, command: Command, width: int) -> Row:
     """Its key or its kind, its words, and of what opens a plan that it does."""
     acts = command.kind == "act"
     head, plans = f" {command.cap or command.kind:<7}", PLANS if acts else ""
-    words = shorten(clean(command.words), width - cells(head) - cells(plans))
+    words = shorten(clean(command.words), width - cell_width(head) - cell_width(plans))
     return Row(key, (Span(head, "accent bold" if command.cap else "dim"), Span(words), Span(plans, "warn")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual import events
 
-from trainmon.lib import cells, clean, shorten
+from trainmon.lib import cell_width, clean, shorten
 from trainmon.model import Alert, State
 from tui.style import WARN, Span, calm_age
 from tui.views.alerts import SIGNS, most_urgent
@@ -60,15 +60,15 @@ def alerts(state: State, width: int = 240) -> tuple[Span, ...]:
         return tuple(spans)
     spans += [Span("  ")] * bool(spans)
     hint = HINT if width >= HINT_FROM else ""
-    room = width - sum(cells(span.text) for span in spans) - cells(hint)
+    room = width - sum(cell_width(span.text) for span in spans) - cell_width(hint)
     shown = found[: max(1, min(AT_MOST, room // (LEAST + 2)))]
     more = f"  +{len(found) - len(shown)}" if len(found) > len(shown) else ""
-    room -= cells(more)
+    room -= cell_width(more)
     for place, alert in enumerate(shown):
         left = len(shown) - place
         said = entry(alert, state, (room - 2 * (left - 1)) // left)
         spans += ([Span("  ")] if place else []) + said
-        room -= sum(cells(span.text) for span in said) + 2 * bool(left - 1)
+        room -= sum(cell_width(span.text) for span in said) + 2 * bool(left - 1)
     return (*spans, *([Span(more + hint, "dim")] if more or hint else []))
 
 
@@ -76,5 +76,5 @@ def entry(alert: Alert, state: State, room: int) -> list[Span]:
     """`▲ CRIT gpu-003/5 is at 94 °C 6m`: the age stays whatever is cut."""
     symbol, word, style = SIGNS[alert.severity]
     head, age = f"{symbol} {word} ", f" {calm_age(max(0.0, state.at - alert.since))}"
-    summary = shorten(clean(alert.summary), max(1, room - cells(head) - cells(age)))
+    summary = shorten(clean(alert.summary), max(1, room - cell_width(head) - cell_width(age)))
     return [Span(head, f"{style} bold"), Span(summary), Span(age, "dim")]

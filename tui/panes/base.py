@@ -20,7 +20,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from trainmon.lib import Instant, cells, shorten
+from trainmon.lib import Instant, cell_width, shorten
 from trainmon.model import State
 from tui.keys import bindings
 from tui.style import Span
@@ -154,7 +154,7 @@ class Pane(Vertical):
         notes = [self._marks_words(), f"/{self.filter}" if self.filter else "", right, order]
         notes = [note for note in notes if note]
         width = self.top.size.width
-        while len(notes) > 1 and cells(f"{self.NUMBER} {self.NAME} {left} {'  '.join(notes)}") > width - 8:
+        while len(notes) > 1 and cell_width(f"{self.NUMBER} {self.NAME} {left} {'  '.join(notes)}") > width - 8:
             notes.pop()
         self.top.set_spans(title_spans(self.NUMBER, self.NAME, left, "  ".join(notes), width))
 
@@ -295,11 +295,11 @@ class Edge(Widget):
 def title_spans(number: str, name: str, left: str, right: str, width: int) -> tuple[Span, ...]:
     """The top of a frame, exactly `width` cells: the right end gives way last."""
     head = f" {number} {name} " if number else f" {name} "
-    room = max(0, width - 4 - cells(head))
-    end = f" {right} " if right and cells(right) + 2 <= room else ""
-    room -= cells(end)
+    room = max(0, width - 4 - cell_width(head))
+    end = f" {right} " if right and cell_width(right) + 2 <= room else ""
+    room -= cell_width(end)
     middle = f"{shorten(left, room - 3)} " if left and room > 8 else ""
-    rule = "─" * max(0, room - cells(middle))
+    rule = "─" * max(0, room - cell_width(middle))
     return (
         Span("╭─", "rule"), Span(head, "title"), Span(middle), Span(rule, "rule"), Span(end, "dim"), Span("─╮", "rule"),
     )  # fmt: skip
@@ -308,4 +308,4 @@ def title_spans(number: str, name: str, left: str, right: str, width: int) -> tu
 def foot_spans(text: str, style: str, width: int) -> tuple[Span, ...]:
     """The bottom of a frame, exactly `width` cells."""
     words = f" {shorten(text, width - 6)} " if text and width > 12 else ""
-    return (Span("╰─", "rule"), Span(words, style), Span("─" * max(0, width - 4 - cells(words)) + "─╯", "rule"))
+    return (Span("╰─", "rule"), Span(words, style), Span("─" * max(0, width - 4 - cell_width(words)) + "─╯", "rule"))

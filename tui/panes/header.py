@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from trainmon.lib import Instant, Seconds, cells, clean, shorten
+from trainmon.lib import Instant, Seconds, cell_width, clean, shorten
 from trainmon.model import Run, Source, State
 from tui.style import Span, age
 from tui.views import WORST_FIRST, style
@@ -116,7 +116,7 @@ def header(state: State, width: int, words: tuple[str, ...]) -> tuple[Span, ...]
 
 def wide(spans: Iterable[Span]) -> int:
     """The cells that they take, whatever the ages in them."""
-    return sum(cells(AGE.sub("00", span.text)) for span in spans)
+    return sum(cell_width(AGE.sub("00", span.text)) for span in spans)
 
 
 ELSEWHERE = ("other", "daemon")
@@ -146,9 +146,9 @@ def verdicts(runs: Iterable[Run], room: int) -> list[Span]:
     spans: list[Span] = []
     for verdict in WORST_FIRST:
         text = f"  {counts[verdict]} {verdict}"
-        if counts[verdict] and cells(text) <= room:
+        if counts[verdict] and cell_width(text) <= room:
             spans.append(Span(text, style(verdict)))
-            room -= cells(text)
+            room -= cell_width(text)
     return spans
 
 
@@ -168,11 +168,11 @@ def source_words(state: State, room: int, kinds: Iterable[str] = (*AGED, *COUNTE
         well = sum(source.health == "ok" for source in wanted)
         short = f"  {WORDS.get(kind, kind)} {well}/{len(wanted)}"
         told = TOLD[kind](wanted, state.at) if kind in TOLD else short + note(wanted, state.at)
-        fitting = next((text for text in (told, short) if cells(text) <= room), None)
+        fitting = next((text for text in (told, short) if cell_width(text) <= room), None)
         if fitting is None:
             break
         spans.append(Span(fitting, "" if well == len(wanted) else "warn"))
-        room -= cells(fitting)
+        room -= cell_width(fitting)
     return tuple(spans)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 
-from trainmon.lib import cells, clean, keep_end
+from trainmon.lib import cell_width, clean, shorten_start
 from trainmon.model import Log, Run, State
 from tui.panes.base import Pane
 from tui.style import calm_age
@@ -82,7 +82,7 @@ class LogPane(Pane):
 
     def _words(self, run: Run, log: Log, state: State) -> None:
         words = status(self.view, log, state.at)
-        self.caption(title(run, log, self.top.size.width - cells(words) - 16), words)
+        self.caption(title(run, log, self.top.size.width - cell_width(words) - 16), words)
         self.foot(notes(self.view, log), "warn" if log.error else "dim")
 
     def on_log_view_changed(self, event: LogView.Changed) -> None:
@@ -114,7 +114,7 @@ def title(run: Run, log: Log, width: int) -> str:
     name, host, path = clean(run.name), clean(log.host), clean(log.path or "")
     if not path:
         return f"{name}  {host}"
-    return f"{name}  {host}:{keep_end(path, max(8, width - cells(f'{name}  {host}:')))}"
+    return f"{name}  {host}:{shorten_start(path, max(8, width - cell_width(f'{name}  {host}:')))}"
 
 
 def status(view: LogView, log: Log, now: float) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import ClassVar, NamedTuple
 
 from trainmon.analysis.runs import needed_to_save
-from trainmon.lib import Instant, cells, clean, shorten
+from trainmon.lib import Instant, cell_width, clean, shorten
 from trainmon.model import Job, Run, State
 from tui.panes.base import Pane
 from tui.style import VERDICTS, Span, calm_age, count, eta, real, short, whole
@@ -98,13 +98,13 @@ def layout(width: int, runs: Iterable[Run], state: State) -> Layout:
     if not any(run.jobs for run in runs) and not clusters(state):
         columns.remove(JOB)
     else:
-        longest = max((cells(JOB.cell(run, state, state.at).text) for run in runs), default=1)
+        longest = max((cell_width(JOB.cell(run, state, state.at).text) for run in runs), default=1)
         columns[0] = JOB._replace(width=min(max(longest, 3), JOB.width) + 1)
     if not any(run.checkpoints or run.spec.checkpoints for run in runs):
         columns.remove(CHECKPOINT)
-    steps = max((cells(STEP.cell(run, state, state.at).text) for run in runs), default=4)
+    steps = max((cell_width(STEP.cell(run, state, state.at).text) for run in runs), default=4)
     columns[columns.index(STEP)] = STEP._replace(width=max(4, steps) + 2)
-    wanted = min(max((cells(clean(run.name)) + 1 for run in runs), default=6), NAME)
+    wanted = min(max((cell_width(clean(run.name)) + 1 for run in runs), default=6), NAME)
     for name in GIVE_WAY:
         if _room(width, columns) >= max(wanted, 6):
             break
@@ -126,7 +126,7 @@ def row(run: Run, state: State, now: Instant, shape: Layout) -> Row:
     name = shorten(clean(run.name), shape.name - 1)
     spans = [
         Span(symbol + " ", look),
-        Span(name + " " * (shape.name - cells(name)), "bold" if look in {"crit", "warn"} else ""),
+        Span(name + " " * (shape.name - cell_width(name)), "bold" if look in {"crit", "warn"} else ""),
     ]
     stale, waits, spared = is_stale(run, state), waiting(run, state), 0
     for column in shape.columns:
@@ -135,7 +135,7 @@ def row(run: Run, state: State, now: Instant, shape: Layout) -> Row:
             continue
         text, cell_style = column.cell(run, state, now)
         width = column.width + (spared if column is LEFT else 0)
-        spans.append(Span(" " * max(0, width - cells(text)) + text, cell_style or ("dim" if stale else "")))
+        spans.append(Span(" " * max(0, width - cell_width(text)) + text, cell_style or ("dim" if stale else "")))
     return Row(run.name, tuple(spans))
 
 

@@ -18,7 +18,7 @@ def for_samples(run: str, environ: Mapping[str, str]) -> Path:
     downloads = None if not home else Path(home) / "Downloads"
     if downloads is not None and downloads.is_dir():
         return downloads / state_directory.NAME / name
-    return state_directory.find(environ).path / "samples" / name
+    return state_directory.find_state_directory(environ).path / "samples" / name
 
 
 def meant(text: str) -> Path:

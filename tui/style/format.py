@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 
-from trainmon.lib import Instant, Seconds, cells
+from trainmon.lib import Instant, Seconds, cell_width
 from trainmon.model import Disk, Gpu, Health, Source, Verdict
 from tui.style.spans import Span
 from tui.style.symbols import CRIT, DEAD, DONE, DOT, OK, PAUSED, WAITING, WARN
@@ -53,7 +53,7 @@ HEALTHS: Mapping[Health, tuple[str, str]] = {
 
 def pad(text: str, width: int) -> str:
     """At least `width` cells, with blanks at the right."""
-    return text + " " * (width - cells(text))
+    return text + " " * (width - cell_width(text))
 
 
 # ---- numbers -------------------------------------------------------------------------------------------------------

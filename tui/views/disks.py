@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from trainmon.lib import Instant, cells, clean, natural, shorten
+from trainmon.lib import Instant, cell_width, clean, natural_key, shorten
 from trainmon.model import Disk, Forecast, Quota, State
 from tui.style import (
     CRIT,
@@ -223,7 +223,7 @@ def layout(width: int, names: Iterable[str], *, usable: bool) -> DiskLayout:
     """Fit a line: paths get what they need as far as there is room."""
     columns = tuple(c for c in COLUMNS if c.from_width <= width and (usable or c.cell is not _usable))
     room = width - 2 - sum(column.width for column in columns)
-    longest = max((cells(name) for name in names), default=4) + 1
+    longest = max((cell_width(name) for name in names), default=4) + 1
     return DiskLayout(width, max(4, min(longest, room - (NOTE if room > 30 else 0))), columns)
 
 
@@ -309,10 +309,10 @@ def notes(shown: ShownDisk, now: Instant) -> Span:
 Order = Callable[[ShownDisk, Instant], tuple[object, ...]]
 
 ORDERS: dict[str, Order] = {
-    "severity": lambda shown, now: (rank(shown, now), natural(shown.name)),
-    "name": lambda shown, _now: (natural(shown.name),),
-    "free": lambda shown, _now: (1.0 - (shown.used or 0.0), natural(shown.name)),
-    "full in": lambda shown, _now: (shown.full_at or float("inf"), natural(shown.name)),
+    "severity": lambda shown, now: (rank(shown, now), natural_key(shown.name)),
+    "name": lambda shown, _now: (natural_key(shown.name),),
+    "free": lambda shown, _now: (1.0 - (shown.used or 0.0), natural_key(shown.name)),
+    "full in": lambda shown, _now: (shown.full_at or float("inf"), natural_key(shown.name)),
 }
 
 

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from trainmon.lib import Seconds, cells, clean
+from trainmon.lib import Seconds, cell_width, clean
 from trainmon.model import Action, CreateFile, Execute, Operation, Plan, Refusal, RemoveFile
 from tui.style import DEAD, WARN, Span
 from tui.widgets import Row
@@ -77,7 +77,7 @@ def described(action: Action, width: int) -> Iterator[tuple[Span, ...]]:
     for warning in action.warnings:
         yield from _block(f"{WARN} {warning}", width, "warn", indent=2)
     known = list(facts(action))
-    column = min(LABEL, max(cells(clean(fact.label)) for fact in known)) + 2
+    column = min(LABEL, max(cell_width(clean(fact.label)) for fact in known)) + 2
     for fact in known:
         yield from _labelled(*fact[:2], width, column, fact.style)
 
@@ -138,10 +138,10 @@ def _octets(character: str) -> str:
 def _labelled(label: str, words: str, width: int, column: int, style: str = "") -> Iterator[tuple[Span, ...]]:
     """`  label   words`, the words wrapped under themselves."""
     label = clean(label)
-    if cells(label) > column - 2:
+    if cell_width(label) > column - 2:
         yield (Span(f"  {label}", "dim"),)
         label = ""
-    head = Span("  " + label + " " * (column - cells(label)), "dim")
+    head = Span("  " + label + " " * (column - cell_width(label)), "dim")
     for number, line in enumerate(wrapped(clean(words, WHOLE), width - 2 - column)):
         yield (Span(" " * (column + 2)) if number else head, Span(line, style))
 
@@ -152,11 +152,11 @@ def _block(words: str, width: int, style: str, indent: int = 0) -> Iterator[tupl
 
 
 def wrapped(text: str, width: int) -> Iterator[str]:
-    """Lines of at most `width` cells: broken at blanks, and a word longer than a line wherever the line ends."""
+    """Lines of at most `width` cell_width: broken at blanks, and a word longer than a line wherever the line ends."""
     width = max(8, width)
     line = ""
     for word in pieces(text.split(" "), width):
-        if line and cells(line) + 1 + cells(word) > width:
+        if line and cell_width(line) + 1 + cell_width(word) > width:
             yield line
             line = word
         else:
@@ -167,9 +167,9 @@ def wrapped(text: str, width: int) -> Iterator[str]:
 def pieces(words: Iterable[str], width: int) -> Iterator[str]:
     """The words, those that are wider than a line in parts that fill one."""
     for word in words:
-        while cells(word) > width:
+        while cell_width(word) > width:
             end = width
-            while cells(word[:end]) > width:
+            while cell_width(word[:end]) > width:
                 end -= 1
             yield word[:end]
             word = word[end:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmon.analysis.gpus import unread
-from trainmon.lib import Instant, cells, clean, duration, keep_end, shorten
+from trainmon.lib import Instant, cell_width, clean, duration, shorten, shorten_start
 from trainmon.model import Checkpoint, Checkpoints, Job, Record, Run, State, Switch, Verdict
 from tui.style import UNKNOWN, VERDICTS, Span, calm_age, count, since, size
 from tui.views.action_news import reached
@@ -46,7 +46,7 @@ def job_words(job: Job, now: Instant, width: int) -> Line:
     name = shorten(clean(job.id), width)
     found = why(job, now)
     state = f"  {UNKNOWN if is_left_behind(job) else code(job)}  "
-    rest = shorten(found.text or "runs", max(0, width - cells(name) - cells(state)))
+    rest = shorten(found.text or "runs", max(0, width - cell_width(name) - cell_width(state)))
     return (Span(name, "accent"), Span(clean(state)), Span(rest, found.style))
 
 
@@ -73,7 +73,7 @@ def checkpoint_lines(run: Run, state: State, width: int) -> Iterator[Line]:
     if found.problem is not None:
         yield from wrapped("problem", safe(found.problem), width, "crit")
     elif found.resumes is not None:
-        yield pair("would resume", keep_end(clean(found.resumes), width - LABEL), width)
+        yield pair("would resume", shorten_start(clean(found.resumes), width - LABEL), width)
     writing = found.writing
     if writing is not None:
         began = "" if writing.began_at is None else f" for {duration(max(0.0, now - writing.began_at))}"

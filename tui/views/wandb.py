@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from trainmon.analysis.wandb import label
-from trainmon.lib import Instant, cells, clean, keep_end, scrub, shorten
+from trainmon.lib import Instant, cell_width, clean, scrub, shorten, shorten_start
 from trainmon.model import GroupPhase, Run, Sample, State, Wandb, WandbRun
 from tui.charts import PHASES, heartbeat, number, trouble
 from tui.style import Span, calm_age, count, since, size
@@ -134,9 +134,9 @@ def more_of(one: Sample, width: int) -> Iterator[Line]:
     if one.note:
         yield from wrapped("", safe(one.note), width, "dim")
     if one.kept:
-        yield pair("", f"at {keep_end(clean(one.kept), width - LABEL - 3)}", width, "ok")
+        yield pair("", f"at {shorten_start(clean(one.kept), width - LABEL - 3)}", width, "ok")
     else:
-        yield pair("", f"not fetched: {keep_end(clean(one.file), width - LABEL - 13)}", width, "dim")
+        yield pair("", f"not fetched: {shorten_start(clean(one.file), width - LABEL - 13)}", width, "dim")
 
 
 # ---- summary and settings ------------------------------------------------------------------------------------------
@@ -157,11 +157,11 @@ def table(title: str, values: Mapping[str, str], width: int) -> Iterator[Line]:
     yield ()
     yield (Span(shorten(f"{title} ({len(values)})", width), "head"),)
     names = sorted(values)[:SETTINGS_AT_MOST]
-    column = min(max(cells(name) for name in names) + 2, max(LABEL, width // 2))
+    column = min(max(cell_width(name) for name in names) + 2, max(LABEL, width // 2))
     for name in names:
-        shown = keep_end(clean(name), column - 1)
+        shown = shorten_start(clean(name), column - 1)
         value = shorten(value_of(name, values[name]), width - column)
-        yield (Span(shown + " " * (column - cells(shown)), "dim"), Span(value, "crit" if value == "nan" else ""))
+        yield (Span(shown + " " * (column - cell_width(shown)), "dim"), Span(value, "crit" if value == "nan" else ""))
     if len(values) > len(names):
         yield (Span(f"and {len(values) - len(names)} more", "dim"),)
 

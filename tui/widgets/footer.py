@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from textual import events
 
-from trainmon.lib import cells
+from trainmon.lib import cell_width
 from tui.keys import ACTS, NARROW, Key, footer, footer_acts
 from tui.style import Span
 from tui.widgets.keyed_lines import GUTTER, Heading
@@ -60,7 +60,7 @@ class Footer(Heading):
 
 
 def width_of(key: Key) -> int:
-    return cells(key.cap) + 1 + cells(key.short)
+    return cell_width(key.cap) + 1 + cell_width(key.short)
 
 
 def width_of_all(keys: Sequence[Key]) -> int:
@@ -69,7 +69,7 @@ def width_of_all(keys: Sequence[Key]) -> int:
 
 def chosen(place: str, width: int, sentence: str = "") -> tuple[Key, ...]:
     """What fits of a place's keys: of those that act as many as their share holds, of the others the rest."""
-    room = width - (cells(sentence) + len(GAP) if sentence else 0)
+    room = width - (cell_width(sentence) + len(GAP) if sentence else 0)
     acts = list(footer_acts(place))
     while acts and width_of_all(acts) > room * SHARE:
         acts.pop()
@@ -104,7 +104,7 @@ def led(keys: Sequence[Key], sentence: str = "") -> list[tuple[Key, str]]:
 
 def starts(keys: tuple[Key, ...], sentence: str = "") -> list[tuple[Key, int]]:
     """The first column of each key in the footer."""
-    column = GUTTER + cells(sentence)
+    column = GUTTER + cell_width(sentence)
     placed = []
     for key, lead in led(keys, sentence):
         column += len(lead)

@@ -21,7 +21,7 @@ from trainmon.config.alerts import (
 )
 from trainmon.config.load import load
 from trainmon.config.notify import routes_of
-from trainmon.config.rule_types import kind_of, read_size
+from trainmon.config.rule_types import kind_of, parse_size
 from trainmon.lib import ConfigError
 from trainmon.model import Route
 
@@ -177,13 +177,13 @@ def test_a_mistake_has_its_own_sentence(tmp_path: Path, text: str, problem: str)
     ("text", "size"), [("50GB", 50 * 10**9), ("1.5 TiB", 3 * 2**39), ("0B", 0), ("7kB", 7_000), ("2PB", 2 * 10**15)]
 )
 def test_a_size_says_its_unit(text: str, size: int) -> None:
-    assert read_size(text) == size
+    assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("value", [50, "50", "50 gigabytes", "-1GB", "1e9B", None])
 def test_a_size_without_a_unit_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match=r'must be a size such as "50GB" or "1\.5TiB", not '):
-        read_size(value)
+        parse_size(value)
 
 
 # ---- signs of life, routes, windows ----------------------------------------------------------------------------------

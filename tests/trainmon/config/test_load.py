@@ -152,16 +152,16 @@ def test_a_console_log_at_wandb_is_no_path(tmp_path: Path) -> None:
     ],
 )
 def test_host_lists_are_read_as_slurm_writes_them(lists: list[str], hosts: tuple[str, ...]) -> None:
-    assert config.embedded(lists).clusters[0].nodes == hosts
+    assert config.default_settings(lists).clusters[0].nodes == hosts
 
 
 def test_hosts_of_the_command_line_are_watched_once_each() -> None:
-    assert config.embedded(["n1", "n[1-2]"]).clusters[0].nodes == ("n1", "n2")
+    assert config.default_settings(["n1", "n[1-2]"]).clusters[0].nodes == ("n1", "n2")
 
 
 def test_a_host_that_looks_like_an_option_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
-        config.embedded(["-oProxyCommand=id"])
+        config.default_settings(["-oProxyCommand=id"])
     assert caught.value.problems == [
         'the command line has a bad host list "-oProxyCommand=id": write it as Slurm does, such as "gpu-[001-032]"'
     ]
@@ -173,7 +173,7 @@ def test_hosts_narrow_a_config_that_is_named(tmp_path: Path) -> None:
         '[cluster]\nname = "p"\nnodes = ["n[1-4]"]\n'
         '[[run]]\nname = "a"\nnodes = ["n[1-2]"]\n[[run]]\nname = "b"\nnodes = ["n[3-4]"]\n'
     )
-    settings, found = config.choose(file, ["n2"])
+    settings, found = config.load_settings(file, ["n2"])
     assert found == file
     assert settings.clusters[0].nodes == ("n2",)
     assert [(run.name, run.nodes) for run in settings.runs] == [("a", ("n2",))]
@@ -183,7 +183,7 @@ def test_a_host_that_the_named_config_lacks_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text('[cluster]\nnodes = ["gpu-[001-004]"]\n')
     with pytest.raises(ConfigError) as caught:
-        config.choose(file, ["gpu-0O1"])
+        config.load_settings(file, ["gpu-0O1"])
     assert caught.value.problems == ['no node "gpu-0O1" in the config; did you mean "gpu-001"?']
 
 
@@ -208,24 +208,24 @@ def here(tmp_path: Path) -> Path:
 def test_the_environment_wins_over_the_working_directory(home: Path, here: Path) -> None:
     (here / "trainmon.toml").touch(mode=0o644)
     environ = {"TRAINMON_CONFIG": "/etc/t.toml", "HOME": str(home)}
-    assert config.find(environ, here, os.getuid()) == Path("/etc/t.toml")
+    assert config.find_file(environ, here, os.getuid()) == Path("/etc/t.toml")
 
 
 def test_the_working_directory_wins_over_the_home(home: Path, here: Path) -> None:
     (here / "trainmon.toml").touch(mode=0o644)
-    assert config.find({"HOME": str(home)}, here, os.getuid()) == Path("trainmon.toml")
+    assert config.find_file({"HOME": str(home)}, here, os.getuid()) == Path("trainmon.toml")
 
 
 def test_the_users_own_config_is_the_last_place(home: Path, here: Path) -> None:
     own = home / ".config" / "trainmon-tui" / "config.toml"
-    assert config.find({"HOME": str(home)}, here, os.getuid()) == own
-    assert config.find({"HOME": "/x", "XDG_CONFIG_HOME": str(home / ".config")}, here, os.getuid()) == own
-    assert config.find({"HOME": str(here)}, here, os.getuid()) is None
+    assert config.find_file({"HOME": str(home)}, here, os.getuid()) == own
+    assert config.find_file({"HOME": "/x", "XDG_CONFIG_HOME": str(home / ".config")}, here, os.getuid()) == own
+    assert config.find_file({"HOME": str(here)}, here, os.getuid()) is None
 
 
 def refusal(here: Path, user: int) -> str:
     with pytest.raises(ConfigError) as caught:
-        config.find({}, here, user)
+        config.find_file({}, here, user)
     return str(caught.value)
 
 
@@ -275,7 +275,7 @@ def test_a_config_that_is_named_is_read_wherever_it_lies(here: Path) -> None:
     file = here / "trainmon.toml"
     file.touch()
     file.chmod(0o666)
-    assert config.choose(file, [])[1] == file
+    assert config.load_settings(file, [])[1] == file
 
 
 def test_a_runs_jobs_are_called_as_it_is_unless_it_says_otherwise(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from trainmon.config.decode import decode
-from trainmon.config.notify import KINDS
-from trainmon.config.secrets import secret
-from trainmon.config.types import Wrong
+from trainmon.config.notify import CHANNEL_TYPES
+from trainmon.config.secrets import resolve_secret
+from trainmon.config.types import InvalidValue
 
 NTFY = '[[notify]]\ntype = "ntfy"\ntopic = "env:TOPIC"\n'
 HOOK = '[[notify]]\ntype = "webhook"\nurl = "env:HOOK"\n'
@@ -28,7 +28,7 @@ MISTAKES = {
     "type-of-apprise": (
         '[[notify]]\ntype = "slack"',
         '[[notify]] #1 (slack): "type" is "slack", and there is no such kind of channel; there is '
-        f"{', '.join(KINDS)}, and apprise speaks to all else",
+        f"{', '.join(CHANNEL_TYPES)}, and apprise speaks to all else",
     ),
     "setting-like-one": (
         NTFY + "pictres = true",
@@ -141,9 +141,9 @@ def test_one_channel_may_be_a_plain_table() -> None:
 
 def test_a_secret_is_from_the_environment_a_file_or_the_config(tmp_path: Path) -> None:
     (tmp_path / "topic").write_text("from-file\n")
-    assert secret("env:TOPIC", {"TOPIC": " from-environment\n"}) == "from-environment"
-    assert secret(f"file:{tmp_path}/topic", {}) == "from-file"
-    assert secret("plain", {}) == "plain"
+    assert resolve_secret("env:TOPIC", {"TOPIC": " from-environment\n"}) == "from-environment"
+    assert resolve_secret(f"file:{tmp_path}/topic", {}) == "from-file"
+    assert resolve_secret("plain", {}) == "plain"
 
 
 @pytest.mark.parametrize(
@@ -159,11 +159,11 @@ def test_a_secret_is_from_the_environment_a_file_or_the_config(tmp_path: Path) -
 def test_a_file_that_holds_no_secret_is_told_in_words(tmp_path: Path, content: bytes | None, words: str) -> None:
     if content is not None:
         (tmp_path / "secret").write_bytes(content)
-    with pytest.raises(Wrong) as caught:
-        secret(f"file:{tmp_path}/secret", {})
+    with pytest.raises(InvalidValue) as caught:
+        resolve_secret(f"file:{tmp_path}/secret", {})
     assert str(caught.value) == words
 
 
 def test_a_directory_is_no_secret(tmp_path: Path) -> None:
-    with pytest.raises(Wrong, match="names a file that cannot be read: is a directory"):
-        secret(f"file:{tmp_path}", {})
+    with pytest.raises(InvalidValue, match="names a file that cannot be read: is a directory"):
+        resolve_secret(f"file:{tmp_path}", {})

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmon.config.types import Wrong, duration_text, expand_hosts, quoted, read_duration, read_share
+from trainmon.config.types import InvalidValue, duration_text, expand_hosts, parse_duration, parse_share, quoted
 
 
 @pytest.mark.parametrize(
@@ -17,25 +17,25 @@ from trainmon.config.types import Wrong, duration_text, expand_hosts, quoted, re
     [("2s", 2), ("500ms", 0.5), ("15m", 900), ("1h30m", 5400), ("4h", 14_400), ("90d", 7_776_000), ("1.5h", 5400)],
 )
 def test_durations_are_read(text: str, seconds: float) -> None:
-    assert read_duration(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @given(st.integers(min_value=100, max_value=10**11))
 def test_a_duration_is_written_as_it_is_read(milliseconds: int) -> None:
-    assert read_duration(duration_text(milliseconds / 1000)) == pytest.approx(milliseconds / 1000)
+    assert parse_duration(duration_text(milliseconds / 1000)) == pytest.approx(milliseconds / 1000)
 
 
 def read(reader: Callable[[str], object], text: str) -> tuple[object, str]:
     """What a text becomes, or the words that refuse it."""
     try:
         return reader(text), ""
-    except Wrong as wrong:
+    except InvalidValue as wrong:
         return None, str(wrong)
 
 
 @given(st.text())
 def test_any_other_text_is_no_duration_and_refused_in_printable_words(text: str) -> None:
-    seconds, words = read(read_duration, text)
+    seconds, words = read(parse_duration, text)
     assert words.isprintable()
     assert words or isinstance(seconds, float)
 
@@ -48,7 +48,7 @@ def test_any_text_as_a_host_list_is_hosts_or_a_sentence(text: str) -> None:
 
 
 def test_shares_are_read() -> None:
-    assert (read_share("80%"), read_share("99.5 %")) == (0.8, 0.995)
+    assert (parse_share("80%"), parse_share("99.5 %")) == (0.8, 0.995)
 
 
 def test_a_long_value_is_named_by_its_begin() -> None:

@@ -10,11 +10,11 @@ from trainmon.lib.state_dir import (
     Mount,
     StateDirectory,
     StatePath,
-    choose,
     filesystem_of,
-    find,
+    find_state_directory,
     is_network,
     read_mounts,
+    select_directory,
 )
 
 OWN, COMMON = Path("/home/me/.local/state/trainmon-tui"), Path("/var/lib/trainmon-tui")
@@ -36,12 +36,12 @@ OWN, COMMON = Path("/home/me/.local/state/trainmon-tui"), Path("/var/lib/trainmo
 def test_a_disk_of_this_machine_comes_first(
     home: str | None, home_writable: bool, common: str | None, common_writable: bool, taken: Path, on_network: bool
 ) -> None:
-    found = choose(StatePath(OWN, home, home_writable), StatePath(COMMON, common, common_writable))
+    found = select_directory(StatePath(OWN, home, home_writable), StatePath(COMMON, common, common_writable))
     assert (found.path, found.is_network, found.warning is not None) == (taken, on_network, on_network)
 
 
 def test_a_network_home_is_warned_of_in_words() -> None:
-    found = choose(StatePath(OWN, "nfs4", True), StatePath(COMMON, "ext4", False))
+    found = select_directory(StatePath(OWN, "nfs4", True), StatePath(COMMON, "ext4", False))
     assert found.warning == (
         "/home/me/.local/state/trainmon-tui is on a network file system (nfs4): what is written down there is slower, "
         "and lost while its server is away; set XDG_STATE_HOME to a directory on a disk of this machine"
@@ -92,23 +92,27 @@ def test_the_directory_is_found_by_what_the_kernel_says(tmp_path: Path) -> None:
     environ = {"HOME": str(tmp_path / "home")}
     own, common = tmp_path / "home" / ".local" / "state" / "trainmon-tui", tmp_path / "var" / "trainmon-tui"
     (tmp_path / "var").mkdir()
-    assert find(environ, mountinfo=told(tmp_path, "xfs"), system=tmp_path / "var") == StateDirectory(own)
-    assert find(environ, mountinfo=told(tmp_path, "nfs"), system=tmp_path / "var") == StateDirectory(common)
-    found = find(environ, mountinfo=told(tmp_path, "nfs"), system=tmp_path / "mountinfo")
+    assert find_state_directory(environ, mountinfo=told(tmp_path, "xfs"), system=tmp_path / "var") == StateDirectory(
+        own
+    )
+    assert find_state_directory(environ, mountinfo=told(tmp_path, "nfs"), system=tmp_path / "var") == StateDirectory(
+        common
+    )
+    found = find_state_directory(environ, mountinfo=told(tmp_path, "nfs"), system=tmp_path / "mountinfo")
     assert (found.path, found.is_network) == (own, True)
-    assert find(environ, mountinfo=tmp_path / "none", system=tmp_path / "var") == StateDirectory(own)
+    assert find_state_directory(environ, mountinfo=tmp_path / "none", system=tmp_path / "var") == StateDirectory(own)
 
 
 def test_a_link_into_a_network_home_is_seen_through(tmp_path: Path) -> None:
     (tmp_path / "home" / "real").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "home" / "real")
     environ = {"XDG_STATE_HOME": str(tmp_path / "link")}
-    found = find(environ, mountinfo=told(tmp_path, "lustre"), system=tmp_path / "mountinfo")
+    found = find_state_directory(environ, mountinfo=told(tmp_path, "lustre"), system=tmp_path / "mountinfo")
     assert (found.path, found.is_network) == (tmp_path / "link" / "trainmon-tui", True)
 
 
 def test_a_relative_state_home_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "mountinfo").touch()
     environ = {"XDG_STATE_HOME": "state", "HOME": str(tmp_path)}
-    found = find(environ, mountinfo=tmp_path / "none", system=tmp_path / "mountinfo")
+    found = find_state_directory(environ, mountinfo=tmp_path / "none", system=tmp_path / "mountinfo")
     assert found.path == tmp_path / ".local" / "state" / "trainmon-tui"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainmon.lib.text import cells, clean, counted, shorten
+from trainmon.lib.text import cell_width, clean, counted, shorten
 
 HOSTILE = st.text(
     alphabet=st.one_of(
@@ -87,7 +87,7 @@ def test_hostile_lines_take_no_more_than_their_length() -> None:
 
 @pytest.mark.parametrize(("text", "width"), [("", 0), ("abc", 3), ("損失", 4), ("e\u0301", 1), ("█▉", 2), ("🔥", 2)])
 def test_width_in_cells(text: str, width: int) -> None:
-    assert cells(text) == width
+    assert cell_width(text) == width
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_long_text_is_cut_with_a_mark(text: str, width: int, short: str) -> No
 @settings(deadline=None)
 @given(HOSTILE, st.integers(0, 30))
 def test_a_shortened_text_always_fits(raw: str, width: int) -> None:
-    assert cells(shorten(clean(raw), width)) <= width
+    assert cell_width(shorten(clean(raw), width)) <= width
 
 
 def test_one_of_a_thing_is_not_several() -> None:

@@ -20,7 +20,7 @@ from trainmon.engine.snapshot_alerts import Status
 from trainmon.ledger.database import NAME
 from trainmon.ledger.ledger import alerts_now
 from trainmon.ledger.transaction import Transaction, write_page
-from trainmon.lib import HostUnreachable, find
+from trainmon.lib import HostUnreachable, find_state_directory
 from trainmon.model import AlertChanges, AlertsReported, Channel, Notice
 from trainmon.runtime.monitor import Monitor
 from trainmon.runtime.standby import LATER, Fenced, Standby
@@ -189,7 +189,7 @@ def looked() -> float | None:
 
 
 def ledger_of() -> Path:
-    return find(os.environ).path
+    return find_state_directory(os.environ).path
 
 
 def write(statement: str) -> list[tuple[object, ...]]:

@@ -17,7 +17,7 @@ from tests.tui.states.alerts import (
     with_alerts,
 )
 from tests.tui.states.states import NOW
-from trainmon.lib import cells
+from trainmon.lib import cell_width
 from trainmon.model import Alert, Leadership, State
 from tui.panes.alert_strip import alerts as strip
 from tui.panes.alerts import story
@@ -78,7 +78,7 @@ def test_what_is_muted_and_what_is_over_stand_below() -> None:
 
 @pytest.mark.parametrize("width", [20, 46, 51, 71, 72, 78, 103, 104, 160, 197])
 def test_no_row_is_wider_than_its_pane(width: int) -> None:
-    assert max(cells(text) for text in texts(width)) <= width
+    assert max(cell_width(text) for text in texts(width)) <= width
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_the_strip_shows_the_worst_two_or_three_that_nobody_has_taken_on_and_cou
     assert line(78).endswith("+2  a ack")
     assert line(118).count("▲ CRIT") == 3
     assert line(118).endswith("+1  a ack")
-    assert all(cells(line(width)) <= width for width in range(30, 220))
+    assert all(cell_width(line(width)) <= width for width in range(30, 220))
 
 
 def test_the_strip_is_blank_when_all_is_well_or_taken_care_of() -> None:

@@ -10,7 +10,7 @@ from tests.tui.apps import Alone
 from tests.tui.states import worlds
 from tests.tui.states.worlds import NOW, node, source, state
 from tests.tui.still import StillBackend
-from trainmon.lib import natural
+from trainmon.lib import natural_key
 from trainmon.model import Node, Source, State
 from tui.app import Dashboard
 from tui.panes.gpus import GpusPane, caption, story
@@ -155,7 +155,7 @@ def test_the_worst_comes_first_and_calm_nodes_by_their_natural_names() -> None:
         "node15", "node19",  # late
         "node13", "node14", "node20", "node21",
     ]  # fmt: skip
-    assert natural("gpu-2") < natural("gpu-10") < natural("login")
+    assert natural_key("gpu-2") < natural_key("gpu-10") < natural_key("login")
 
 
 def test_other_orders() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tests.tui.states.states import NOW, calm, empty, slurm, source, state, troubled
-from trainmon.lib import cells
+from trainmon.lib import cell_width
 from trainmon.model import Channel, Leadership, Source
 from tui.panes.alert_strip import alerts
 from tui.panes.header import clock, facts, flags, header, source_words
@@ -23,7 +23,7 @@ def test_it_counts_verdicts_worst_first_and_sources_by_kind() -> None:
 
 
 def test_it_stays_within_its_width_and_drops_the_least_first() -> None:
-    assert all(cells(text(width)) <= width for width in range(10, 120))
+    assert all(cell_width(text(width)) <= width for width in range(10, 120))
     assert "ssh 6/8" in text(40)
     assert "gpu-006" not in text(40)
     assert text(26) == "trainmon  1 hung  ssh 6/8"

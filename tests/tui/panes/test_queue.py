@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import dashboard, settled, text_of
 from tests.tui.states.states import NOW, calm, cluster, job, queue_jobs, queued, scheduler_node, slurm, slurm_down
-from trainmon.lib import cells
+from trainmon.lib import cell_width
 from trainmon.model import Job, State
 from tui.app import Dashboard
 from tui.panes.queue import job_story, sentences, story, summary
@@ -198,8 +198,8 @@ def test_no_line_is_wider_than_its_pane(width: int) -> None:
     all_of_them = entries(queued())
     shape = layout(width, all_of_them)
 
-    assert all(cells(row(entry, shape, NOW).text) <= width for entry in all_of_them)
-    assert cells(head(shape)[0].text) <= width
+    assert all(cell_width(row(entry, shape, NOW).text) <= width for entry in all_of_them)
+    assert cell_width(head(shape)[0].text) <= width
 
 
 def test_values_stand_under_their_heads() -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.tui.states.states import NOW, calm, checkpoints, job, queued, run, source, troubled
-from trainmon.lib import cells
+from trainmon.lib import cell_width
 from trainmon.model import Progress, Run, State, Switch
 from tui.panes.runs import COLUMNS, JOB, head, layout, ordered, overdue, row
 from tui.style import Span
@@ -88,7 +88,7 @@ def test_nan_is_marked_by_more_than_colour() -> None:
 def test_every_line_is_as_wide_as_the_heads_and_the_pane(width: int, state: State) -> None:
     lines = [line(name, state, width) for name in state.runs]
 
-    assert {cells(text) for text in (*lines, head(layout(width, state.runs.values(), state)))} == {width}
+    assert {cell_width(text) for text in (*lines, head(layout(width, state.runs.values(), state)))} == {width}
 
 
 def test_nothing_known_is_a_question_mark_never_a_zero() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainmon.lib import cells, clean
+from trainmon.lib import cell_width, clean
 from trainmon.model import Action, CreateFile, Execute, Plan, Refusal
 from tui.style import DEAD, WARN
 
@@ -71,9 +71,9 @@ def _action(action: Action) -> Iterator[str]:
     kept = (log for log in (action.keep_log, action.keep_errors) if log)
     facts += [("first", f"the end of {log} is copied to the ledger") for log in kept]
     facts += [("" if number else "then", in_commands(words)) for number, words in enumerate(action.consequences)]
-    width = max((cells(label) for label, _ in facts), default=0)
+    width = max((cell_width(label) for label, _ in facts), default=0)
     for label, words in facts:
-        yield _safe(f"  {label}{' ' * (width - cells(label))}  {words}")
+        yield _safe(f"  {label}{' ' * (width - cell_width(label))}  {words}")
 
 
 def _safe(line: str) -> str:

@@ -37,11 +37,11 @@ def command(subject: str | None, as_json: bool, wants_log: bool, since: float) -
     """
     from trainmon.cli.table import plain
     from trainmon.ledger.ledger import recorded
-    from trainmon.lib import find
+    from trainmon.lib import find_state_directory
     from trainmon.runtime.logfile import log_to_file
 
     log_to_file()
-    directory = find(os.environ).path
+    directory = find_state_directory(os.environ).path
     found = recorded(directory, time.time() - since, AT_MOST)
     records = [record for record in found if subject is None or is_of(record, subject)]
     if wants_log:

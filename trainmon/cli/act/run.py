@@ -63,14 +63,14 @@ class Parts(Protocol):
 
 def run(verb: Verb, words: tuple[str, ...], options: Options) -> int:
     """Do it with the config's hosts; the exit status."""
-    from trainmon.config import choose
-    from trainmon.lib import find
+    from trainmon.config import load_settings
+    from trainmon.lib import find_state_directory
     from trainmon.runtime.logfile import log_to_file
     from trainmon.runtime.monitor import Monitor
 
-    settings, _ = choose(options.config, ())
+    settings, _ = load_settings(options.config, ())
     log_to_file()
-    warning = find(os.environ).warning
+    warning = find_state_directory(os.environ).warning
     if warning is not None:
         complain(warning)
     parts = Monitor(settings, read_only=options.read_only, ssh_config=options.ssh_config, keeps=not options.dry_run)

@@ -6,7 +6,7 @@ import re
 import signal
 
 from trainmon.actions.planning import NUMBERS, cluster_of
-from trainmon.config import nearest, quoted
+from trainmon.config import did_you_mean, quoted
 from trainmon.lib import TrainmonError
 from trainmon.model import Job, State, Verb
 
@@ -33,7 +33,7 @@ def split_signal(words: tuple[str, ...], state: State) -> tuple[tuple[str, ...],
         return words, None
     if name in NUMBERS or f"SIG{name}" in signal.Signals.__members__:
         return tuple(before), name
-    raise NotFound(f"no signal and no run is called {quoted(last)}{nearest(name, list(NUMBERS))}", hint=SIGNALS)
+    raise NotFound(f"no signal and no run is called {quoted(last)}{did_you_mean(name, list(NUMBERS))}", hint=SIGNALS)
 
 
 def resolve(verb: Verb, words: tuple[str, ...], state: State) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ def resolve(verb: Verb, words: tuple[str, ...], state: State) -> tuple[str, ...]
 def _node(word: str, state: State) -> str:
     known = [*state.nodes, *state.scheduler_nodes]
     if word not in known and cluster_of(state, word) is None:
-        raise NotFound(f"no node {quoted(word)} is watched or known to Slurm{nearest(word, known)}")
+        raise NotFound(f"no node {quoted(word)} is watched or known to Slurm{did_you_mean(word, known)}")
     return word
 
 
@@ -69,7 +69,7 @@ def _run_or_job(verb: Verb, word: str, state: State) -> str:
 
 def _no_run(verb: Verb, word: str, state: State) -> str:
     what = "run and no job" if verb in OF_JOBS else "run"
-    return f"no {what} {quoted(word)}{nearest(word, list(state.runs))}"
+    return f"no {what} {quoted(word)}{did_you_mean(word, list(state.runs))}"
 
 
 def _or_a_job(verb: Verb, word: str, state: State) -> str:
@@ -90,7 +90,7 @@ def _job(cluster: str | None, number: str, word: str, state: State) -> str:
     """The key of the one job that is meant; one that no queue lists is still asked for where there is one Slurm."""
     if cluster is not None and cluster not in state.clusters:
         known = list(state.clusters)
-        raise NotFound(f"job {word}: no cluster {quoted(cluster)}{nearest(cluster, known)}")
+        raise NotFound(f"job {word}: no cluster {quoted(cluster)}{did_you_mean(cluster, known)}")
     jobs = [job for job in state.jobs.values() if cluster in (None, job.cluster)]
     exact = [job for job in jobs if number in (job.id, job.target, job.key.partition("/")[2])]
     found = _still_there(exact) or _still_there([job for job in jobs if str(job.array) == number])

@@ -41,14 +41,16 @@ def command(
     """
     from trainmon.alerting.rules import RULES
     from trainmon.cli.alerts.requests import give, person, read
-    from trainmon.config import nearest, quoted
+    from trainmon.config import did_you_mean, quoted
     from trainmon.model import AlertRequest, Silence
 
     if not any((subject, rule, run, node)):
         raise click.UsageError("what is to be muted? SUBJECT, --rule, --run or --node")
     names = [one.name for one in RULES]
     if rule is not None and rule not in names:
-        raise click.UsageError(f"no rule {quoted(rule)}{nearest(rule, names) or '; `trainmon-tui rules` lists them'}")
+        raise click.UsageError(
+            f"no rule {quoted(rule)}{did_you_mean(rule, names) or '; `trainmon-tui rules` lists them'}"
+        )
     present = read()
     meant = next((one for one in present.recalled.alerts if one.is_open and one.id == subject), None)
     if meant is not None:
@@ -68,15 +70,15 @@ def command(
 
 def unknown(present: AlertsNow, subject: str | None, node: str | None) -> Iterator[str]:
     """What is muted and not there now, a sentence each: it may come, or be a slip of the pen."""
-    from trainmon.config import nearest, quoted
+    from trainmon.config import did_you_mean, quoted
 
     subjects = [one.subject for one in present.recalled.alerts if one.is_open]
     if subject is not None and subject not in subjects:
-        yield f"no open alert is about {quoted(subject)} now{nearest(subject, subjects)}"
+        yield f"no open alert is about {quoted(subject)} now{did_you_mean(subject, subjects)}"
     sources = present.duty.note.sources if present.duty is not None else ()
     nodes = [one.name.removeprefix("node:") for one in sources if one.kind == "node"]
     if node is not None and nodes and node not in nodes:
-        yield f"no node {quoted(node)} is watched now{nearest(node, nodes)}"
+        yield f"no node {quoted(node)} is watched now{did_you_mean(node, nodes)}"
 
 
 @click.command("unmute")
@@ -89,12 +91,12 @@ def unmute(silence: str, by: str | None, as_json: bool) -> int:
     Exit status: 0 done or recorded, 2 no such mute, 3 the ledger cannot be written.
     """
     from trainmon.cli.alerts.requests import give, person, read
-    from trainmon.config import nearest, quoted
+    from trainmon.config import did_you_mean, quoted
     from trainmon.model import AlertRequest
 
     names = [one.id for one in read().recalled.silences]
     if silence not in names:
-        near = nearest(silence, names) or "; `trainmon-tui status` lists them"
+        near = did_you_mean(silence, names) or "; `trainmon-tui status` lists them"
         raise click.UsageError(f"nothing is muted as {quoted(silence)}{near}")
     order = AlertRequest(verb="unmute", at=time.time(), by=person(by), alert=silence, via="command")
     return give(order, as_json=as_json, done=f"told again: {silence}")

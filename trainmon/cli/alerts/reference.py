@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from trainmon.alerting.rules import RULES, Rule
-from trainmon.config import KINDS, ChannelSettings, Kind, find_kind, kind_of
-from trainmon.lib import notes, words
+from trainmon.config import CHANNEL_TYPES, ChannelSettings, ValueType, find_kind, kind_of
+from trainmon.lib import description, field_descriptions
 
 FAMILIES = {
     "runs": "Run rules",
@@ -44,26 +44,28 @@ def _family(found: tuple[type[Rule], ...]) -> str:
 def _rule_row(rule: type[Rule]) -> str:
     fields = {field.name: field for field in msgspec.structs.fields(rule)}
     for_, keep_firing_for = (default_of(kind_of(fields[name].type), fields[name]) for name in HELD)
-    return f"| `{rule.name}` | {cell(words(rule))} | {for_} | {keep_firing_for} | {cell(rule.origin)} |"
+    return f"| `{rule.name}` | {cell(description(rule))} | {for_} | {keep_firing_for} | {cell(rule.origin)} |"
 
 
 def _own_rows(rule: type[Rule]) -> Iterator[str]:
     for field in msgspec.structs.fields(rule):
         if field.name not in COMMON:
             default = default_of(kind_of(field.type), field)
-            yield f"| `{rule.name}` | `{field.name}` | {default} | {cell(notes(rule)[field.name])} |"
+            yield f"| `{rule.name}` | `{field.name}` | {default} | {cell(field_descriptions(rule)[field.name])} |"
 
 
 def _common_row(field: msgspec.structs.FieldInfo) -> str:
     kind = kind_of(field.type)
     default = "see below" if field.name in HELD else default_of(kind, field)
-    return f"| `{field.encode_name}` | {default} | {cell(kind.words)} | {cell(notes(Rule)[field.name])} |"
+    return f"| `{field.encode_name}` | {default} | {cell(kind.words)} | {cell(field_descriptions(Rule)[field.name])} |"
 
 
 def channels() -> str:
     """Every kind of channel, and its settings."""
     sections = ["### Settings of every channel\n\n" + _channel(ChannelSettings)]
-    sections += [f"### `{name}`\n\n{words(table)}\n\n{_channel(table)}".strip() for name, table in KINDS.items()]
+    sections += [
+        f"### `{name}`\n\n{description(table)}\n\n{_channel(table)}".strip() for name, table in CHANNEL_TYPES.items()
+    ]
     return "\n\n".join(sections)
 
 
@@ -75,9 +77,8 @@ def _channel(table: type[msgspec.Struct]) -> str:
 def _channel_row(table: type[msgspec.Struct], field: msgspec.structs.FieldInfo) -> str:
     kind = find_kind(field.type)
     assert kind is not None
-    return (
-        f"| `{field.encode_name}` | {default_of(kind, field)} | {cell(kind.words)} | {cell(notes(table)[field.name])} |"
-    )
+    meaning = cell(field_descriptions(table)[field.name])
+    return f"| `{field.encode_name}` | {default_of(kind, field)} | {cell(kind.words)} | {meaning} |"
 
 
 # ---- what the tables of docs/ share ----------------------------------------------------------------------------------
@@ -93,7 +94,7 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def default_of(kind: Kind, field: msgspec.structs.FieldInfo) -> str:
+def default_of(kind: ValueType, field: msgspec.structs.FieldInfo) -> str:
     """A setting's default as the config accepts it; empty where there is none."""
     if field.required:
         return "required"
@@ -102,6 +103,6 @@ def default_of(kind: Kind, field: msgspec.structs.FieldInfo) -> str:
     return f"`{text}`" if text else ""
 
 
-def written(kind: Kind, value: Any) -> str:
+def written(kind: ValueType, value: Any) -> str:
     """A value as the config accepts it; empty where there is none."""
     return "" if value in (None, (), {}) else kind.write(value)

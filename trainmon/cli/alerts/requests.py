@@ -23,14 +23,14 @@ PAUSE: Seconds = 0.1
 def read() -> AlertsNow:
     """What the ledger says now. Raises LedgerStuck."""
     from trainmon.ledger.ledger import alerts_now
-    from trainmon.lib import find
+    from trainmon.lib import find_state_directory
 
-    return alerts_now(find(os.environ).path, time.time())
+    return alerts_now(find_state_directory(os.environ).path, time.time())
 
 
 def named(alerts: Sequence[Alert], word: str) -> Alert:
     """The open alert that is meant: by its id, by the beginning of it, or by its subject where that has only one."""
-    from trainmon.config import nearest, quoted
+    from trainmon.config import did_you_mean, quoted
 
     is_open = [alert for alert in alerts if alert.is_open]
     found = [alert for alert in is_open if word == alert.id]
@@ -40,16 +40,16 @@ def named(alerts: Sequence[Alert], word: str) -> Alert:
     if found:
         listed = ", ".join(f"{alert.id} ({alert.rule})" for alert in found[:5])
         raise click.UsageError(f"{quoted(word)} may be {listed}")
-    near = nearest(word, [name for alert in is_open for name in (alert.id, alert.subject)])
+    near = did_you_mean(word, [name for alert in is_open for name in (alert.id, alert.subject)])
     raise click.UsageError(f"no open alert {quoted(word)}{near or '; `trainmon-tui status` lists them'}")
 
 
 def give(order: AlertRequest, *, as_json: bool, done: str) -> int:
     """Leave an order, wait a moment until it is carried out, and say what came of it."""
     from trainmon.ledger.ledger import give_order
-    from trainmon.lib import find
+    from trainmon.lib import find_state_directory
 
-    number = give_order(find(os.environ).path, order)
+    number = give_order(find_state_directory(os.environ).path, order)
     until = time.monotonic() + PATIENCE
     now = read()
     while now.recalled.orders_until < number and _is_watched(now) and time.monotonic() < until:

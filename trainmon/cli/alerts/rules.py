@@ -27,15 +27,15 @@ def command(rule: str | None, config: Path | None, as_json: bool) -> int:
     Exit status: 0 listed, 2 a mistake in the call or the config.
     """
     from trainmon.cli.table import plain
-    from trainmon.config import choose, nearest, quoted, rules_of
+    from trainmon.config import did_you_mean, load_settings, quoted, rules_of
 
-    settings, _ = choose(config, ())
+    settings, _ = load_settings(config, ())
     found = rules_of(settings.rules)
     if rule is not None:
         names = [one.name for one in found]
         if rule not in names:
             raise click.UsageError(
-                f"no rule {quoted(rule)}{nearest(rule, names) or '; `trainmon-tui rules` lists them'}"
+                f"no rule {quoted(rule)}{did_you_mean(rule, names) or '; `trainmon-tui rules` lists them'}"
             )
         found = tuple(one for one in found if one.name == rule)
     if as_json:
@@ -53,7 +53,7 @@ def row(rule: Rule) -> dict[str, Any]:
     import msgspec
 
     from trainmon.config import OLD_NAMES
-    from trainmon.lib import notes, words
+    from trainmon.lib import description, field_descriptions
 
     kind = type(rule)
     values, defaults = msgspec.to_builtins(rule), msgspec.to_builtins(kind())
@@ -68,7 +68,7 @@ def row(rule: Rule) -> dict[str, Any]:
     return {
         "name": rule.name,
         "family": rule.family,
-        "what": words(kind),
+        "what": description(kind),
         "origin": rule.origin,
         "settings": settings | {old: settings[new] for old, new in OLD_NAMES.items() if new in settings},
     }
@@ -78,7 +78,7 @@ def lines(rules: Sequence[Rule]) -> Iterator[str]:
     """A table for people."""
     from trainmon.cli.table import table
     from trainmon.config import duration_text
-    from trainmon.lib import words
+    from trainmon.lib import description
 
     return table(
         HEAD,
@@ -88,7 +88,7 @@ def lines(rules: Sequence[Rule]) -> Iterator[str]:
                 duration_text(rule.for_) if rule.enabled else "off",
                 duration_text(rule.keep_firing_for) if rule.enabled else "off",
                 ", ".join(_changed(rule)),
-                words(type(rule)),
+                description(type(rule)),
             )
             for rule in rules
         ],
@@ -106,18 +106,18 @@ def _changed(rule: Rule) -> Iterator[str]:
 def one_rule(rule: Rule) -> Iterator[str]:
     """All of one rule."""
     from trainmon.cli.table import table
-    from trainmon.lib import notes, words
+    from trainmon.lib import description, field_descriptions
 
     kind = type(rule)
     before = kind()
-    yield f"{rule.name}: {words(kind)}"
+    yield f"{rule.name}: {description(kind)}"
     yield f"reason for the defaults: {rule.origin}"
     rows = [
         (
             config_name,
             _written(kind, name, getattr(rule, name)),
             _written(kind, name, getattr(before, name)),
-            notes(kind)[name],
+            field_descriptions(kind)[name],
         )
         for name, config_name in zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
     ]

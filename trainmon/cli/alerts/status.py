@@ -37,12 +37,12 @@ def command(as_json: bool) -> int:
     """
     from trainmon.cli.table import plain
     from trainmon.ledger.ledger import alerts_now
-    from trainmon.lib import find
+    from trainmon.lib import find_state_directory
     from trainmon.runtime.logfile import log_to_file
 
     log_to_file()
     now = time.time()
-    found = alerts_now(find(os.environ).path, now)
+    found = alerts_now(find_state_directory(os.environ).path, now)
     if as_json:
         import json
 

@@ -12,8 +12,8 @@ from trainmon.alerting.notify.base import Broken, Sender
 from trainmon.alerting.notify.channels.healthchecks import Ping
 from trainmon.alerting.notify.message import render
 from trainmon.cli.check.row import Row
-from trainmon.config import Settings, Wrong, secret
-from trainmon.lib import ConfigError, Instant, Seconds, TrainmonError, find
+from trainmon.config import InvalidValue, Settings, resolve_secret
+from trainmon.lib import ConfigError, Instant, Seconds, TrainmonError, find_state_directory
 from trainmon.model import Notice
 from trainmon.runtime.alert_service import caveats
 from trainmon.runtime.channels import senders, unfit
@@ -30,7 +30,7 @@ RECEIVED = "a channel that takes a message may still deliver nothing: look wheth
 def check_channels(settings: Settings, *, test: bool) -> Iterator[Row]:
     """Each channel of the config; with `test`, a message is sent by each."""
     try:
-        made = senders(settings.notify, state_directory=find(os.environ).path)
+        made = senders(settings.notify, state_directory=find_state_directory(os.environ).path)
     except ConfigError as error:
         for problem in error.problems:
             yield Row("bad", "channel", "", problem, "mend the config, or set what it names for this program")
@@ -47,7 +47,7 @@ def _that_can_be(settings: Settings) -> Iterator[Sender]:
     """The channels with which nothing is wrong, where something is with others."""
     for entry in settings.notify:
         with contextlib.suppress(ConfigError):  # it is told with all that is wrong
-            yield from senders((entry,), state_directory=find(os.environ).path)
+            yield from senders((entry,), state_directory=find_state_directory(os.environ).path)
 
 
 def _side_by_side(made: Sequence[Sender], *, test: bool) -> Iterator[Row]:
@@ -109,8 +109,8 @@ def _switch(settings: Settings, *, test: bool) -> Iterator[Row]:
     if settings.heartbeat.ping is None:
         return
     try:
-        ping = Ping("ping", secret(settings.heartbeat.ping, os.environ))
-    except Wrong as wrong:
+        ping = Ping("ping", resolve_secret(settings.heartbeat.ping, os.environ))
+    except InvalidValue as wrong:
         mend = "mend the config, or set what it names for this program"
         yield Row("bad", "heartbeat", "ping", f'"ping" {wrong}', mend)
         return

@@ -33,13 +33,13 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     from trainmon.cli.check.hosts import look_at_all
     from trainmon.cli.check.row import Row
     from trainmon.cli.check.wandb import check_wandb
-    from trainmon.config import choose, run_specs
+    from trainmon.config import load_settings, run_specs
     from trainmon.lib import ConfigError
     from trainmon.runtime.logfile import log_to_file
 
     log_to_file()
     try:
-        settings, file = choose(config, hosts)
+        settings, file = load_settings(config, hosts)
     except ConfigError as error:
         tell([Row("bad", "config", "", problem) for problem in error.problems])
         if error.hint:
@@ -68,7 +68,7 @@ def about_config(settings: Settings, file: Path | None) -> list[Row]:
     import shutil
 
     from trainmon.cli.check.row import Row
-    from trainmon.lib import find
+    from trainmon.lib import find_state_directory
     from trainmon.transport.ssh.config import FALLBACK_NOTE
 
     runs, clusters = len(settings.runs), len(settings.clusters)
@@ -79,7 +79,7 @@ def about_config(settings: Settings, file: Path | None) -> list[Row]:
     if settings.ledger is not None and settings.ledger.copy_to is not None:
         rows.append(Row("note", "config", "[ledger]", "copy_to is read, and not used by this version"))
     rows += [Row("note", "config", where, "read, and not used by this version") for where in _unused_settings(settings)]
-    kept = find(os.environ)
+    kept = find_state_directory(os.environ)
     rows.append(Row("note" if kept.warning else "ok", "ledger", "", kept.warning or f"kept in {kept.path}"))
     if shutil.which("ssh") is None:
         rows.append(Row("note", "ssh", "", FALLBACK_NOTE, "install OpenSSH's client"))

@@ -23,9 +23,9 @@ def command(kind: str, config: Path | None, ssh_config: Path | None) -> int:
     Exit status: 0 printed, 2 a mistake in the call or the config.
     """
     from trainmon.cli.daemon import service_templates as service_texts
-    from trainmon.config import choose
+    from trainmon.config import load_settings
 
-    _, file = choose(config, ())
+    _, file = load_settings(config, ())
     texts: Mapping[str, Callable[[list[str]], str]] = {
         "systemd": service_texts.systemd,
         "cron": service_texts.cron,

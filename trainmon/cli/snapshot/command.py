@@ -52,11 +52,11 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     Exit status: 0 well or warnings only, 1 something is critical, 2 a mistake in the call or the config, 3 a host, a
     queue or a W&B run does not answer.
     """
-    from trainmon.config import choose
+    from trainmon.config import load_settings
     from trainmon.engine.snapshot import encode, exit_status
     from trainmon.runtime.logfile import log_to_file
 
-    settings, _ = choose(config, hosts)
+    settings, _ = load_settings(config, hosts)
     log_to_file()
     state, asked = look(settings, wait, ssh_config), asked_for(settings, hosts)
     if as_json:
@@ -73,10 +73,10 @@ def asked_for(settings: Settings, hosts: Sequence[str] = ()) -> frozenset[str] |
     """The sources that were asked for, where others are watched beside them and must not hide that none of these
     answers: the hosts of the command line, whose login host or Slurm is watched as well; the W&B runs of a config that
     names nothing else, beside which this machine is. None: all."""
-    from trainmon.config import ClusterSettings, watched
+    from trainmon.config import ClusterSettings, watched_nodes
 
     if hosts:
-        return frozenset(f"node:{node}" for cluster in settings.clusters for node in watched(cluster))
+        return frozenset(f"node:{node}" for cluster in settings.clusters for node in watched_nodes(cluster))
     if settings.clusters != (ClusterSettings(),) or settings.disks or not settings.runs:
         return None
     is_all = all(

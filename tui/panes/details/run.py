@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmon.lib import Instant, clean, keep_end
+from trainmon.lib import Instant, clean, shorten_start
 from trainmon.model import Progress, Run, State, WandbRun
 from tui.panes.details.linked import LinkedPane
 from tui.style import UNKNOWN, VERDICTS, Span, count, duration, eta, real, short, since
@@ -139,7 +139,7 @@ def where(run: Run, now: Instant, width: int) -> Iterator[Line | Linked]:
         words = "none configured" if run.spec.log is None else f"not read yet: {log_named(run.spec.log)}"
         yield pair("log", words, width, "dim")
         return
-    place = keep_end(clean(f"{run.log.host}:{run.log.path or '?'}"), width - LABEL)
+    place = shorten_start(clean(f"{run.log.host}:{run.log.path or '?'}"), width - LABEL)
     yield Linked(Link("log", run.name), (*lead("log"), Span(place, "accent")))
     pace = "" if run.log.lines_per_s is None else f", {run.log.lines_per_s:.1f} lines/s"
     yield pair("last line", since(run.log.at, now) + (" ago" if run.log.at is not None else "") + pace, width)

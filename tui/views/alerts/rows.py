@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from trainmon.lib import Instant, cells, clean, scrub, shorten
+from trainmon.lib import Instant, cell_width, clean, scrub, shorten
 from trainmon.model import SEVERITIES, Alert, Silence, State
 from tui.style import PAUSED, Span, calm_age, duration, pad
 from tui.views.alerts.words import STANDINGS, delivered, is_trouble, marks, matched, severity, sign, silences, standing
@@ -74,7 +74,7 @@ EVIDENCE = 24
 def what(alert: Alert, width: int, look: str) -> tuple[Span, ...]:
     """The summary, and where there is room for it what it was seen by."""
     summary = shorten(clean(alert.summary), width - 1)
-    left = width - 1 - cells(summary)
+    left = width - 1 - cell_width(summary)
     if not alert.evidence or left < EVIDENCE:
         return (Span(pad(summary, width), look),)
     return (Span(summary, look), Span(pad(shorten(f"  {scrub(clean(alert.evidence[-1]))}", left), left + 1), "dim"))
@@ -93,11 +93,11 @@ def end(alert: Alert, state: State, width: int) -> tuple[Span, ...]:
 
 def short(channel: str, told: Span, width: int) -> Span:
     """Without its time, or without its channel, where that is all there is room for."""
-    if cells(told.text) <= width:
+    if cell_width(told.text) <= width:
         return told
     word, _, _ = told.text.partition(f" {clean(channel, 80)}")
     named = f"{word} {clean(channel)}"
-    return told._replace(text=named if cells(named) <= width else word)
+    return told._replace(text=named if cell_width(named) <= width else word)
 
 
 def ended(alert: Alert, now: Instant) -> Span:
@@ -114,10 +114,10 @@ def fitting(spans: Iterable[Span], width: int) -> tuple[Span, ...]:
         gap = "  " if found else ""
         if not found:
             span = span._replace(text=shorten(span.text, width))
-        if cells(gap + span.text) > width:
+        if cell_width(gap + span.text) > width:
             break
         found += [Span(gap)] * bool(gap) + [span]
-        width -= cells(gap + span.text)
+        width -= cell_width(gap + span.text)
     return tuple(found)
 
 
@@ -128,7 +128,7 @@ def silence_row(silence: Silence, now: Instant, width: int) -> Row:
     left = f"{duration(silence.until - now):>6} left  "
     words = clean(f"{matched(silence)}  {by}{why}")
     return Row(SILENCE + silence.id, (Span(f"{PAUSED} ", "accent"), Span(left),
-                                      Span(shorten(words, width - SIGN - cells(left)), "dim")))  # fmt: skip
+                                      Span(shorten(words, width - SIGN - cell_width(left)), "dim")))  # fmt: skip
 
 
 # ---- all of them -----------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from trainmon.analysis.runs import needed_to_save
-from trainmon.lib import Instant, cells, clean, duration, shorten
+from trainmon.lib import Instant, cell_width, clean, duration, shorten
 from trainmon.model import Job, Run, State
 from trainmon.slurm import reasons as jobs
 from tui.style import NOT_APPLICABLE, UNKNOWN, VERDICTS, Span, calm_age, count, since, whole
@@ -53,7 +53,7 @@ def leads(job: Job, state: State, width: int) -> Iterator[Line | Linked]:
     if run is not None:
         symbol, look = VERDICTS[run.verdict]
         words = f"  {symbol} {run.verdict}"
-        name = shorten(clean(run.name), width - LABEL - cells(words))
+        name = shorten(clean(run.name), width - LABEL - cell_width(words))
         yield Linked(Link("run", run.name), (*lead("run"), Span(name, "accent"), Span(words, look)))
     yield from node_links("nodes", job.nodes, state, width)
     if not job.nodes:
@@ -69,7 +69,7 @@ def node_links(name: str, names: tuple[str, ...], state: State, width: int) -> I
     """A line a node, with what its GPUs and its scheduler say."""
     for place, node in enumerate(names[:NODES_SHOWN]):
         words = node_words(node, state)
-        room = width - LABEL - sum(cells(span.text) for span in words)
+        room = width - LABEL - sum(cell_width(span.text) for span in words)
         yield Linked(
             Link("node", node), (*lead("" if place else name), Span(shorten(clean(node), room), "accent"), *words)
         )

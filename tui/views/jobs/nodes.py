@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from trainmon.analysis.nodes import Spares
 from trainmon.analysis.nodes.spares import spares
-from trainmon.lib import Instant, cells, clean, natural, shorten
+from trainmon.lib import Instant, cell_width, clean, natural_key, shorten
 from trainmon.model import Job, SchedulerNode, State
 from tui.style import CRIT, DEAD, OK, WARN, Span, calm_age, pad
 from tui.views.jobs.node_words import node_look, node_state
@@ -33,8 +33,8 @@ def node_rows(state: State, width: int, wanted: str, *, every: bool) -> list[Row
         title = f"nodes of {cluster}" if several else "nodes"
         found.append(Row(CLUSTER + cluster, summary(title, nodes, counts.get(cluster), width, stale=stale)))
         shown = [node for node in nodes if (every or not node.is_usable) and matches(node, wanted)]
-        shown.sort(key=lambda node: (node.is_usable, node_look(node) != "crit", natural(node.name)))
-        longest = max((cells(clean(node.name)) for node in shown), default=0)
+        shown.sort(key=lambda node: (node.is_usable, node_look(node) != "crit", natural_key(node.name)))
+        longest = max((cell_width(clean(node.name)) for node in shown), default=0)
         jobs = on_nodes(state.jobs.values()) if every else {}
         found += [
             Row(NODE + node.name, line(node, jobs.get(node.name, ()), longest + 2, width, state.at, stale=stale))
@@ -71,8 +71,11 @@ def summary(
     order = [*(word for word in COUNTED if tally[word]), *sorted(word for word in tally if word not in COUNTED)]
     counts = "  ".join(f"{tally[word]} {word}" for word in order)
     end = spares_words(spare)
-    room = width - (cells(end.text) + 2 if end.text else 0)
-    spans = [Span(shorten(name, room), "dim"), Span(shorten(f"  {counts}", room - cells(name)), "dim" if stale else "")]
+    room = width - (cell_width(end.text) + 2 if end.text else 0)
+    spans = [
+        Span(shorten(name, room), "dim"),
+        Span(shorten(f"  {counts}", room - cell_width(name)), "dim" if stale else ""),
+    ]
     if end.text:
         spans.append(Span(f"  {end.text}", "dim" if stale else end.style))
     return tuple(spans)
@@ -99,7 +102,7 @@ def line(
     state = pad(clean(node_state(node)), STATE_WIDTH)
     words = reason(node, now) or clean("  ".join(f"{job.id} {job.name}" for job in jobs))
     state = shorten(state, width - 2 - name_width)
-    rest = shorten("  " + words, width - 2 - name_width - cells(state)) if words else ""
+    rest = shorten("  " + words, width - 2 - name_width - cell_width(state)) if words else ""
     return (
         sign, Span(name, "dim" if stale else "bold" if look == "crit" else ""),
         Span(state, "dim" if stale else look), Span(rest, "dim" if stale else look if look == "crit" else ""),

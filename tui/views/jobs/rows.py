@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from trainmon.lib import Instant, Seconds, cells, clean, natural, shorten
+from trainmon.lib import Instant, Seconds, cell_width, clean, natural_key, shorten
 from trainmon.model import Job, Run, State
 from tui.style import NOT_APPLICABLE, UNKNOWN, Span, pad, whole
 from tui.views.jobs.words import code, is_left_behind, left, sign, spent, why
@@ -45,16 +45,16 @@ def place(job: Job, now: Instant) -> tuple[object, ...]:
     """Those that run, the next to end first; those that wait as they will start; those that ended, the last first."""
     stage = 2 if job.gone_at is not None else ORDER[job.stage]
     if stage == 0:
-        return stage, job.ends_at or FAR, natural(job.id)
+        return stage, job.ends_at or FAR, natural_key(job.id)
     if stage == 1:
         return stage, not job.priority, job.starts_at or FAR, -(job.priority or 0), job.submitted_at or 0.0, job.number
-    return stage, -(job.ends_at or job.gone_at or 0.0), natural(job.id)
+    return stage, -(job.ends_at or job.gone_at or 0.0), natural_key(job.id)
 
 
 ORDERS: Mapping[str, Callable[[Job, Instant], tuple[object, ...]]] = {
     "state": place,
-    "id": lambda job, _now: (job.cluster, job.array or job.number, natural(job.id)),
-    "name": lambda job, now: (natural(job.name), *place(job, now)),
+    "id": lambda job, _now: (job.cluster, job.array or job.number, natural_key(job.id)),
+    "name": lambda job, now: (natural_key(job.name), *place(job, now)),
     "user": lambda job, now: (job.user, *place(job, now)),
     "left": lambda job, now: (_or_far(left(job, now)), *place(job, now)),
 }
@@ -193,8 +193,8 @@ def layout(width: int, entries: Sequence[QueueEntry]) -> QueueLayout:
         for column in columns
     )
     narrow = width < ROOMY
-    ids = min(max((cells(entry.id(narrow=narrow)) for entry in entries), default=2), 16 if narrow else 26) + 1
-    names = max((cells(clean(entry.job.name)) for entry in entries), default=4) + 2
+    ids = min(max((cell_width(entry.id(narrow=narrow)) for entry in entries), default=2), 16 if narrow else 26) + 1
+    names = max((cell_width(clean(entry.job.name)) for entry in entries), default=4) + 2
     room = width - 2 - ids - sum(column.width for column in columns) - 2
     return QueueLayout(width, max(3, ids), max(6, min(names, max(2 * room // 5, 8), 32)), columns)
 
@@ -219,7 +219,7 @@ def row(entry: QueueEntry, shape: QueueLayout, now: Instant) -> Row:
     ]
     for column in shape.columns:
         text, style = column.cell(entry, now)
-        blank = " " * (column.width - cells(text))
+        blank = " " * (column.width - cell_width(text))
         spans.append(Span(blank + text if column.right else text + blank, plain or style))
     words = why(job, now)
     text = "; ".join([*first(entry, shape, now), words.text or "runs", *more(entry, shape)])

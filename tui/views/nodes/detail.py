@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from trainmon.lib import Instant, cells, duration, shorten
+from trainmon.lib import Instant, cell_width, duration, shorten
 from trainmon.model import Gpu, Job, Node, SchedulerNode, Source
 from tui.style import (
     DEAD,
@@ -133,7 +133,7 @@ def _gpu_row(gpu: Gpu, now: Instant, width: int, *, stale: bool) -> Row:
     for column in columns(width):
         cell = column.cell(gpu, now)
         spans.append(Span(cell.text.rjust(column.width), "dim" if stale else cell.style))
-        taken += max(column.width, cells(cell.text))
+        taken += max(column.width, cell_width(cell.text))
     slowed = slowing(gpu.throttle)
     text = ", ".join(slowed or gpu.throttle)
     if text and width - taken > 6:
@@ -200,7 +200,7 @@ def scheduler_lines(node: Node | None, told: Scheduled, now: Instant, width: int
         seconds = left(job, now)
         time = f", {duration(seconds)} left" if seconds is not None else ""
         rest = shorten(safe(f"  {job.id} of {job.user}, {code(job)}{time}"), max(0, width - LABEL - 8))
-        name = shorten(safe(job.name), width - LABEL - cells(rest))
+        name = shorten(safe(job.name), width - LABEL - cell_width(rest))
         yield Linked(Link("job", job.key), (*lead("" if place else "jobs"), Span(name, "accent"), Span(rest)))
 
 
@@ -219,7 +219,7 @@ def process_lines(node: Node, width: int) -> Iterator[Line]:
     for gpu, process in running[:PROCESSES]:
         user = pad(shorten(safe(process.user or UNKNOWN), 11), 12)
         front = f"{gpu.index:>4}{process.pid:>9}  {user}{mib(process.memory_mib):>8}  "
-        command = shorten(safe(process.command or UNKNOWN), max(0, width - cells(front)))
+        command = shorten(safe(process.command or UNKNOWN), max(0, width - cell_width(front)))
         yield (Span(shorten(front, width)), Span(command, "accent"))
     if len(running) > PROCESSES:
         yield (Span(f"and {len(running) - PROCESSES} more", "dim"),)

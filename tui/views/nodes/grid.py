@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from trainmon.lib import Instant, Seconds, clean, natural, shorten
-from trainmon.lib import cells as cells_of
+from trainmon.lib import Instant, Seconds, clean, natural_key, shorten
+from trainmon.lib import cell_width as cells_of
 from trainmon.model import Node, Source, State
 from tui.style import CRIT, DEAD, WARN, Span, mib, pad, source_words
 from tui.views.nodes.cells import NO_CELL, UNKNOWN_CELL, Metric, fit, gpu_cells
@@ -147,11 +147,11 @@ def view(
     if node is None or (source is not None and source.health in ("down", "off")):
         return NodeView(Row(name, (SIGNS.get(rank, SIGNS[LATE]), label, *_silent(node, words, shape))), rank, EMPTY)
     if is_fresh(source):
-        cells = gpu_cells(node, metric, shape.cell, shape.columns)
-        return NodeView(Row(name, (_sign(rank, found), label, *cells, *_tail(found, shape, None))), rank, found)
+        cell_width = gpu_cells(node, metric, shape.cell, shape.columns)
+        return NodeView(Row(name, (_sign(rank, found), label, *cell_width, *_tail(found, shape, None))), rank, found)
     stale = found._replace(flags=(words, *(flag._replace(style="dim") for flag in found.flags)))
-    cells = gpu_cells(node, metric, shape.cell, shape.columns, "dim")
-    return NodeView(Row(name, (SIGNS[LATE], label, *cells, *_tail(stale, shape, "dim"))), rank, stale)
+    cell_width = gpu_cells(node, metric, shape.cell, shape.columns, "dim")
+    return NodeView(Row(name, (SIGNS[LATE], label, *cell_width, *_tail(stale, shape, "dim"))), rank, stale)
 
 
 EMPTY = NodeSummary(WELL)
@@ -183,7 +183,7 @@ class Grid:
             views = [(name, seen) for name, seen in views if test(state.nodes.get(name), texts(name, state, seen))]
         self._places = {name: self._place(name, seen.rank, state.at) for name, seen in views}
         if sort == "severity":
-            views.sort(key=lambda seen: (self._places[seen[0]][0], natural(seen[0])))
+            views.sort(key=lambda seen: (self._places[seen[0]][0], natural_key(seen[0])))
         else:
             views.sort(key=ORDERS[sort])
         return [seen.row for _, seen in views]
@@ -230,9 +230,9 @@ def node_names(state: State) -> list[str]:
 Seen = tuple[str, NodeView]
 
 ORDERS: dict[str, Callable[[Seen], tuple[object, ...]]] = {
-    "name": lambda seen: natural(seen[0]),
-    "temperature": lambda seen: (-(seen[1].survey.hottest_c or 0), natural(seen[0])),
-    "utilization": lambda seen: (_used(seen[1]), natural(seen[0])),
+    "name": lambda seen: natural_key(seen[0]),
+    "temperature": lambda seen: (-(seen[1].survey.hottest_c or 0), natural_key(seen[0])),
+    "utilization": lambda seen: (_used(seen[1]), natural_key(seen[0])),
 }
 
 

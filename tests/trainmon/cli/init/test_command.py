@@ -34,9 +34,9 @@ def test_every_comment_is_a_setting_that_loads(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("table", [config.ClusterSettings, config.RunSettings, config.DiskSettings])
 def test_every_setting_that_is_used_is_in_it(table: type) -> None:
-    from tests.docs import notes
+    from tests.docs import field_descriptions
 
-    used = {name for name, note in notes(table).items() if "Not used yet." not in note}
+    used = {name for name, note in field_descriptions(table).items() if "Not used yet." not in note}
     assert {name for name in used if f"{name} = " not in text("main", "login1", ["gpu-001"])} == set()
 
 

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tests.tui.states.states import NOW, calm, checkpoints, job, queued, record, run, slurm_down, troubled
-from trainmon.lib import cells
+from trainmon.lib import cell_width
 from trainmon.model import Checkpoint, Mark, Node, Progress, RunSpec, State, Switch
 from tui.panes.details.run import lines
 from tui.panes.log import title, why_nothing
@@ -84,7 +84,7 @@ def test_a_long_reason_goes_over_several_lines_none_too_wide() -> None:
     pieces = said(sentence("no step for 11 m (usual 4.1 s), GPUs at 100 % and low power", 20))
 
     assert len(pieces) > 2
-    assert all(cells(piece) <= 20 for piece in pieces)
+    assert all(cell_width(piece) <= 20 for piece in pieces)
 
 
 def test_no_line_of_a_calm_run_is_wider_than_the_pane() -> None:

@@ -10,8 +10,8 @@ import msgspec
 
 from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
 from trainmon.lib import Seconds, clean, scrub
-from trainmon.lib.child_process import Children
-from trainmon.lib.deadline import Overdue
+from trainmon.lib.child_process import ChildRunner
+from trainmon.lib.deadline import DeadlineExceeded
 from trainmon.model import Alert, Channel
 
 TEMPORARY = 75
@@ -26,7 +26,7 @@ class Command:
     def __init__(self, health: Channel, *, argv: Sequence[str]) -> None:
         self._health = health
         self._argv = tuple(argv)
-        self._children = Children(health.name)
+        self._children = ChildRunner(health.name)
 
     @property
     def health(self) -> Channel:
@@ -37,7 +37,7 @@ class Command:
         given = json.dumps(told(message), ensure_ascii=False).encode(errors="replace") + b"\n"
         try:
             ended = self._children.run(self._argv, given, timeout)
-        except Overdue:
+        except DeadlineExceeded:
             raise Retry(f"it did not end within {timeout:.0f} s") from None
         except OSError as error:
             raise Broken(f"it cannot be started: {(error.strerror or 'failed').lower()}") from error

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
 from trainmon.alerting.notify.message import fitted
 from trainmon.lib import Seconds
-from trainmon.lib.child_process import Children
-from trainmon.lib.deadline import Overdue
+from trainmon.lib.child_process import ChildRunner
+from trainmon.lib.deadline import DeadlineExceeded
 from trainmon.model import Channel, Severity
 
 PROGRAM = "notify-send"
@@ -45,7 +45,7 @@ class Desktop:
         self._health = health
         self._face = face
         self._find = find
-        self._children = Children(health.name)
+        self._children = ChildRunner(health.name)
 
     @property
     def health(self) -> Channel:
@@ -72,7 +72,7 @@ class Desktop:
         flags = ["--app-name", "trainmon-tui", "--urgency", URGENCY[message.severity]]
         try:
             ended = self._children.run([program, *flags, "--", message.title, body], b"", timeout)
-        except Overdue:
+        except DeadlineExceeded:
             raise Retry(f"{PROGRAM} did not end within {timeout:.0f} s") from None
         except OSError:
             return f"{PROGRAM} cannot be started"

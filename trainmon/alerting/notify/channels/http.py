@@ -18,7 +18,7 @@ from urllib3.exceptions import HTTPError, LocationParseError, MaxRetryError, Nam
 from trainmon import __version__
 from trainmon.alerting.notify.base import Broken, Retry
 from trainmon.lib import Clock, Seconds, SystemClock, clean
-from trainmon.lib.deadline import DeadlineRunner, Overdue
+from trainmon.lib.deadline import DeadlineExceeded, DeadlineRunner
 
 logging.getLogger("urllib3").setLevel(logging.CRITICAL + 1)
 """It logs the addresses that it asks, and they are secrets."""
@@ -57,7 +57,7 @@ class Http:
         """The server's answer, whatever it is. Raises Retry where there is none in time, Broken where none can be."""
         try:
             return self._box.call(lambda: self._ask(method, url, body, headers, timeout), timeout)
-        except Overdue:
+        except DeadlineExceeded:
             raise Retry(f"no answer within {timeout:.0f} s") from None
         except (HTTPError, OSError, ValueError) as error:
             raise _trouble(error, timeout) from None  # its words hold the address

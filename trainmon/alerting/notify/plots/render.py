@@ -20,8 +20,8 @@ import msgspec
 from trainmon.alerting.notify.base import Attachment
 from trainmon.alerting.notify.plots.wire import Drawing, Line
 from trainmon.lib import Clock, Seconds, SystemClock, clean
-from trainmon.lib.child_process import Children
-from trainmon.lib.deadline import Overdue
+from trainmon.lib.child_process import ChildRunner
+from trainmon.lib.deadline import DeadlineExceeded
 from trainmon.model import Curve, Notice, NoticeKind, Run, Sample, State, WandbRun
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class PlotRenderer:
         self._environ = environment(os.environ, cache)
         self._argv = tuple(argv)
         self._within = within
-        self._children = Children("pictures")
+        self._children = ChildRunner("pictures")
         self._drawing = threading.Lock()
         self._drawn: dict[str, tuple[Seconds, bytes]] = {}
         self._tracks: dict[str, Track] = {}
@@ -174,7 +174,7 @@ class PlotRenderer:
     def _ask(self, drawing: Drawing, within: Seconds) -> bytes:
         try:
             ended = self._children.run(self._argv, msgspec.json.encode(drawing), within, self._environ)
-        except Overdue:
+        except DeadlineExceeded:
             log.info("no picture within %.0f s", within)
             return b""
         except OSError as error:

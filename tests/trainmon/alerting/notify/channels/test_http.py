@@ -19,7 +19,7 @@ from tests.lab.receiver import HANG, Answer, status
 from tests.lab.webhook_receiver import WebhookReceiver
 from trainmon.alerting.notify.base import Broken, Retry
 from trainmon.alerting.notify.channels.http import LATEST, Http, host_of, judge
-from trainmon.lib.deadline import LEFT_AT_MOST, DeadlineRunner, Overdue
+from trainmon.lib.deadline import LEFT_AT_MOST, DeadlineExceeded, DeadlineRunner
 
 
 class Still:
@@ -188,7 +188,7 @@ def test_calls_that_hang_are_left_behind_and_counted() -> None:
         return over.wait(60)
 
     for _ in range(LEFT_AT_MOST + 3):
-        with pytest.raises(Overdue):
+        with pytest.raises(DeadlineExceeded):
             box.call(hang, 0.02)
     assert len(began) == LEFT_AT_MOST, "no more are begun while so many hang"
     over.set()

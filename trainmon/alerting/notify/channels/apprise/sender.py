@@ -20,8 +20,8 @@ from trainmon.alerting.notify.channels.apprise.wire import Answer, Incident, Que
 from trainmon.alerting.notify.channels.webhook import fingerprint
 from trainmon.alerting.notify.message import is_good_news, printable
 from trainmon.lib import Seconds, clean, scrub
-from trainmon.lib.child_process import Children
-from trainmon.lib.deadline import Overdue
+from trainmon.lib.child_process import ChildRunner
+from trainmon.lib.deadline import DeadlineExceeded
 from trainmon.model import Alert, Channel
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Apprise:
         self._pictures = pictures
         self._argv = tuple(argv)
         self._environ = environ
-        self._children = Children(health.name)
+        self._children = ChildRunner(health.name)
 
     @property
     def health(self) -> Channel:
@@ -107,7 +107,7 @@ class Apprise:
     def _ask(self, question: Question, timeout: Seconds) -> Answer:
         try:
             ended = self._children.run(self._argv, msgspec.json.encode(question), timeout + START, self._environ)
-        except Overdue:
+        except DeadlineExceeded:
             raise Retry(f"no answer within {timeout:.0f} s") from None
         except OSError as error:
             raise Retry(f"apprise's child cannot be started: {(error.strerror or 'failed').lower()}") from error
