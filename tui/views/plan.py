@@ -152,7 +152,7 @@ def _block(words: str, width: int, style: str, indent: int = 0) -> Iterator[tupl
 
 
 def wrapped(text: str, width: int) -> Iterator[str]:
-    """Lines of at most `width` cell_width: broken at blanks, and a word longer than a line wherever the line ends."""
+    """Lines of at most `width` cells: broken at blanks, and a word longer than a line wherever the line ends."""
     width = max(8, width)
     line = ""
     for word in pieces(text.split(" "), width):
