@@ -61,7 +61,7 @@ def row(rule: Rule) -> dict[str, Any]:
         field.encode_name: {
             "value": values[field.encode_name],
             "default": defaults[field.encode_name],
-            "meaning": notes(kind)[field.name],
+            "meaning": field_descriptions(kind)[field.name],
         }
         for field in msgspec.structs.fields(kind)
     }
