@@ -53,7 +53,7 @@ def row(rule: Rule) -> dict[str, Any]:
     import msgspec
 
     from trainmon.config import OLD_NAMES
-    from trainmon.lib import description
+    from trainmon.lib import description, field_descriptions
 
     kind = type(rule)
     values, defaults = msgspec.to_builtins(rule), msgspec.to_builtins(kind())
