@@ -23,8 +23,8 @@ Ask = Callable[[str, str, str, tuple[tuple[str, bool], ...]], tuple[str, ...] | 
 class Connections:
     """One Dialer a cluster, made (and paramiko imported) when its first host is dialled."""
 
-    def __init__(self, reader: EventLoop, connect: ConnectSettings, ask: Ask | None, ssh_config: Path | None) -> None:
-        self._reader = reader
+    def __init__(self, loop: EventLoop, connect: ConnectSettings, ask: Ask | None, ssh_config: Path | None) -> None:
+        self._loop = loop
         self._connect = connect
         self._ask = ask
         self._ssh_config = ssh_config
@@ -40,7 +40,7 @@ class Connections:
         with self._lock:
             if self._dialer is None:
                 self._dialer = Dialer(
-                    self._reader,
+                    self._loop,
                     ask=self._ask,
                     at_once=self._connect.at_once,
                     timeout=self._connect.timeout,

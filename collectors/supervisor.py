@@ -56,13 +56,13 @@ class Supervisor:
     ) -> None:
         self._submit = submit
         self._clock = clock or SystemClock()
-        self._reader = EventLoop()
-        self._local = LocalShell(self._reader, host=here())
+        self._loop = EventLoop()
+        self._local = LocalShell(self._loop, host=here())
         self._settings = settings
         self._following = RunDiscovery(settings)
         self._plans: tuple[Plan, ...] = ()
         self._dialling = {
-            cluster.name: Connections(self._reader, cluster.connect, ask, ssh_config) for cluster in settings.clusters
+            cluster.name: Connections(self._loop, cluster.connect, ask, ssh_config) for cluster in settings.clusters
         }
         self._queues = SlurmPollers(settings, self._shell_of_cluster, submit, self._clock, self._seen, make_queue)
         self._specs: dict[str, Spec] = {}
@@ -107,7 +107,7 @@ class Supervisor:
         self._local.close()
         self._queues.stop()  # whose commands have just been ended
         self._quotas.stop()
-        self._reader.stop()
+        self._loop.stop()
 
     def refresh(self) -> None:
         """Dial what waits for its next try now, and look at the queues; at most every 5 s."""
@@ -165,7 +165,7 @@ class Supervisor:
 
     def _run(self) -> None:
         raise_descriptor_limit()
-        self._reader.start()
+        self._loop.start()
         while not self._stopping:
             for watch in self._watches.values():
                 self._tick(watch)
@@ -274,7 +274,7 @@ class Supervisor:
 
     def _watch(self, cluster: ClusterSettings, host: str, is_node: bool) -> NodeCollector:
         local = is_here(cluster, host)
-        dial = partial(LocalShell, self._reader) if local else partial(self._dialling[cluster.name].dial, host)
+        dial = partial(LocalShell, self._loop) if local else partial(self._dialling[cluster.name].dial, host)
         python = sys.executable if local else cluster.python
         watch = NodeCollector(host, cluster.name, dial, self._submit, self._clock, python=python)
         watch.is_dialled = not local

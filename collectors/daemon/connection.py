@@ -21,8 +21,8 @@ class DaemonLine:
     ) -> None:
         self._host = host
         self._watched = watched
-        self._reader = EventLoop()
-        self._dialling = Connections(self._reader, ConnectSettings(), ask, ssh_config)
+        self._loop = EventLoop()
+        self._dialling = Connections(self._loop, ConnectSettings(), ask, ssh_config)
         self._is_read = False
 
     def shell(self) -> Shell:
@@ -32,13 +32,13 @@ class DaemonLine:
             return Borrowed(live)
         if not self._is_read:
             self._is_read = True
-            self._reader.start()
+            self._loop.start()
         return self._dialling.dial(self._host)
 
     def close(self) -> None:
         self._dialling.close()
         if self._is_read:
-            self._reader.stop()
+            self._loop.stop()
 
 
 class Borrowed:

@@ -272,7 +272,7 @@ class NodeCollector:
             shell.close()
 
     def greeted(self, feed: Feed) -> None:
-        """The node has said what it is, on the reader's thread; it may do so before `stream` has returned."""
+        """The node has said what it is, on the event loop's thread; it may do so before `stream` has returned."""
         with self._lock:
             if feed is self._feed:
                 self._answer(feed)
@@ -283,7 +283,7 @@ class NodeCollector:
             feed.write(bundle.payload(feed.greeting) + bundle.spec_line(self._spec or Spec()))
 
     def heard(self, feed: Feed, reading: AnyReading) -> None:
-        """A line of the probe, on the reader's thread."""
+        """A line of the probe, on the event loop's thread."""
         with self._lock:  # what a lost feed still says must not come after the word that it is lost
             if feed is self._feed:
                 self._told(reading)
@@ -317,7 +317,7 @@ class NodeCollector:
         return self._clock.monotonic()
 
     def ended(self, feed: Feed, error: TrainmonError, *, said_nothing: bool) -> None:
-        """The stream is over, on the reader's thread. An interpreter that said nothing is not tried again."""
+        """The stream is over, on the event loop's thread. An interpreter that said nothing is not tried again."""
         if said_nothing and not is_for_want_of_a_job(error):
             self._python = bundle.NO_PYTHON
         self._lost(feed, error)

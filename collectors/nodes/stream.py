@@ -16,7 +16,7 @@ LONGEST_LINE = 1 << 20
 
 
 class Listener(Protocol):
-    """Who looks after a host: told of what its probe says, on the reader's thread."""
+    """Who looks after a host: told of what its probe says, on the event loop's thread."""
 
     name: str
 
@@ -79,7 +79,7 @@ class Feed:
             self._bye = clean(reading.why)
         self._watch.heard(self, reading)
 
-    def complained(self, data: bytes) -> None:
+    def stderr_received(self, data: bytes) -> None:
         lines = data.decode("utf-8", "replace").strip().splitlines()
         if lines:
             self.stderr = scrub(clean(lines[-1], 300))

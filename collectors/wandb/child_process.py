@@ -94,7 +94,7 @@ class Client:
         self.within = within
         """So long one answer may take."""
         self._changing = threading.Lock()
-        self._reader: EventLoop | None = None
+        self._loop: EventLoop | None = None
         self._talk: ChildSession | None = None
         self._closed = False
         self._asked = 0
@@ -122,9 +122,9 @@ class Client:
             return self._talk
 
     def _start(self) -> ChildSession:
-        if self._reader is None:
-            self._reader = EventLoop()
-            self._reader.start()
+        if self._loop is None:
+            self._loop = EventLoop()
+            self._loop.start()
         pipe = subprocess.PIPE
         try:
             process = subprocess.Popen(
@@ -132,7 +132,7 @@ class Client:
             )
         except (OSError, ValueError) as error:
             raise WandbFailed(f"W&B's child cannot be started: {error}", kind="gone") from error
-        talk = ChildSession(self._reader, process)
+        talk = ChildSession(self._loop, process)
         if self._closed:  # meanwhile: nobody has waited for it
             talk.kill()
             raise WandbFailed("W&B is asked no more", kind="gone")
@@ -142,19 +142,19 @@ class Client:
         """End the child and all that it started; under a second, whatever hangs."""
         self._closed = True
         waited = self._changing.acquire(timeout=START_AT_MOST)
-        talk, reader = self._talk, self._reader
+        talk, loop = self._talk, self._loop
         if waited:
             self._changing.release()
         if talk is not None:
             talk.close()
-        if reader is not None:
-            reader.stop()
+        if loop is not None:
+            loop.stop()
 
 
 class ChildSession:
     """One child from its start to its end: the Sink of its stream."""
 
-    def __init__(self, reader: EventLoop, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, loop: EventLoop, process: subprocess.Popen[bytes]) -> None:
         self._heard: queue.SimpleQueue[AnyAnswer | None] = queue.SimpleQueue()
         """What it answered; None once it is over."""
         self._rest = bytearray()
@@ -163,7 +163,7 @@ class ChildSession:
         self._sidecar: int | None = None
         self._over = threading.Event()
         self._process = process
-        self._stream = LocalStream(reader, process, self, lambda _: None)
+        self._stream = LocalStream(loop, process, self, lambda _: None)
         self._stream.start()
 
     @property
@@ -212,7 +212,7 @@ class ChildSession:
         self._stream.kill()
         self._bury()
 
-    # ---- on the reader's thread ------------------------------------------------------------------------------------
+    # ---- on the event loop's thread ------------------------------------------------------------------------------------
 
     def received(self, data: bytes) -> None:
         *lines, rest = data.split(b"\n")
@@ -239,7 +239,7 @@ class ChildSession:
         else:
             self._heard.put(told)
 
-    def complained(self, data: bytes) -> None:
+    def stderr_received(self, data: bytes) -> None:
         lines = data.decode("utf-8", "replace").strip().splitlines()
         if lines:
             self._complaint = scrub(clean(lines[-1], 300))

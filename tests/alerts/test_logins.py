@@ -43,14 +43,14 @@ def test_an_agent_of_the_session_and_a_key_that_prompts_are_not_counted_on(
         alone = daemon.run("check", "--headless", f"--config={daemon.config}", f"--ssh-config={daemon.ssh_config}")
         assert alone.returncode == 3
         assert "the agent of this login session was not used" in alone.stdout
-        assert f"n0 wants a passphrase for {locked}, and nobody is asked" in alone.stdout
-        assert "→ set up a key without a passphrase for it (IdentityFile)" in alone.stdout
+        assert f"n0 needs a passphrase for {locked}, and nobody can be asked" in alone.stdout
+        assert "→ set up a key without a passphrase (IdentityFile)" in alone.stdout
         assert "✓ n1           login        nobody was asked anything" in alone.stdout
 
         daemon.start()
         assert daemon.until("agent")["words"].startswith("SSH_AUTH_SOCK is not used")
         refused = daemon.until("source", source="node:n0", health="down")
-        assert f"wants a passphrase for {locked}, and nobody is asked" in refused["error"]
+        assert f"needs a passphrase for {locked}, and nobody can be asked" in refused["error"]
         daemon.until("source", source="node:n1", health="ok")
         assert daemon.is_running
     finally:

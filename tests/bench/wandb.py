@@ -111,7 +111,7 @@ class Bench:
 
     def ours(self) -> Seconds:
         """Processor time of the thread that watches, this one, and of the one that reads what the child says."""
-        readers = [thread for thread in threading.enumerate() if thread.name == "reader"]
+        readers = [thread for thread in threading.enumerate() if thread.name == "event loop"]
         tasks = (Path(f"/proc/self/task/{thread.native_id}/stat") for thread in readers)
         return time.thread_time() + sum(spent(task) for task in tasks)
 

@@ -51,12 +51,12 @@ def slurm(one_slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
 @pytest.fixture
 def watching(slurm: Slurm) -> Iterator[Callable[..., Watch]]:
     """Makes our poller, asking this Slurm on this machine: watching(users=("root", "nobody"))."""
-    reader = EventLoop()
-    reader.start()
-    shell = LocalShell(reader)
+    loop = EventLoop()
+    loop.start()
+    shell = LocalShell(loop)
     yield functools.partial(Watch, shell)
     shell.close()
-    reader.stop()
+    loop.stop()
 
 
 @pytest.fixture

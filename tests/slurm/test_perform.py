@@ -72,14 +72,14 @@ def acting(watching: Callable[..., Watch], tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("HOME", str(tmp_path))  # a login shell reads no profile of a developer
     script = tmp_path / "train.slurm"
     script.write_text("#!/bin/sh\n#SBATCH -J arr\nsleep 600\n")
-    reader = EventLoop()
-    reader.start()
-    shell = LocalShell(reader)
+    loop = EventLoop()
+    loop.start()
+    shell = LocalShell(loop)
     made = Acting(watching(runs=[RunSpec(name="arr", cluster="lab", job="arr", script=str(script))]), shell)
     yield made
     made.stop()
     shell.close()
-    reader.stop()
+    loop.stop()
 
 
 def start(slurm: Slurm, acting: Acting) -> str:

@@ -1,7 +1,7 @@
-"""The one thread that waits for every node: a selector over pipes and sockets, what asks to be looked at, and timers.
+"""The thread that does the I/O of all commands: a selector over pipes and sockets, callbacks, and timers.
 
-SSH channels cost no descriptor here: paramiko tells a channel's feed that it has bytes, the feed asks to be looked at
-(`soon`), and one pipe wakes the loop for all of them. An idle loop sleeps until its next timer.
+SSH channels use no descriptor of their own. paramiko tells a channel's stream that it has bytes, the stream calls
+`call_soon`, and one pipe wakes the loop for all of them. An idle loop sleeps until its next timer.
 """
 
 from __future__ import annotations
@@ -23,26 +23,13 @@ from trainmon.lib import Seconds
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
-Task = Callable[[], None]
+Callback = Callable[[], None]
 
-FAREWELL: Seconds = 0.2
-"""At the end, children that are ending anyway have this long; then their sessions are killed."""
+GRACE_PERIOD: Seconds = 0.2
+"""When the loop stops, children that are ending have this long; then their sessions are killed."""
 
 _log = logging.getLogger("trainmon.transport.event_loop")
 _log.addHandler(logging.NullHandler())
-
-
-class Timer:
-    """A task for later; cancel() takes it back."""
-
-    __slots__ = ("task", "when")
-
-    def __init__(self, when: Seconds, task: Task) -> None:
-        self.when = when
-        self.task: Task | None = task
-
-    def cancel(self) -> None:
-        self.task = None
 
 
 class EventLoop:
@@ -55,48 +42,47 @@ class EventLoop:
         os.set_blocking(self._wake_write, False)
         self._selector.register(self._wake_read, READ, None)
         self._lock = threading.Lock()
-        self._soon: dict[Task, None] = {}
+        self._ready: dict[Callback, None] = {}
         self._woken = False
-        self._timers: list[tuple[Seconds, int, Timer]] = []
+        self._timers: list[tuple[Seconds, int, Callback]] = []
         self._numbers = itertools.count()
         self._children: set[subprocess.Popen[bytes]] = set()
         self._stopping: Seconds = 0.0
-        self._thread = threading.Thread(target=self._loop, name="reader", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="event loop", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; waits at most a second for the callback it is in."""
+        """End the thread; waits at most a second for the callback that is running."""
         with self._lock:
             self._stopping = time.monotonic()
         self._wake()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(1.0)
 
-    def soon(self, task: Task) -> None:
-        """Run a task on the reader's thread; asked twice before it ran, it runs once."""
+    def call_soon(self, callback: Callback) -> None:
+        """Run a callback on the loop's thread. A callback that is already queued runs once."""
         with self._lock:
-            self._soon[task] = None
+            self._ready[callback] = None
             if self._woken:
                 return
             self._woken = True
         self._wake()
 
-    def later(self, delay: Seconds, task: Task) -> Timer:
-        """Run a task on the reader's thread after a delay."""
-        timer = Timer(time.monotonic() + delay, task)
+    def call_later(self, delay: Seconds, callback: Callback) -> None:
+        """Run a callback on the loop's thread after a delay."""
+        when = time.monotonic() + delay
         with self._lock:
-            heapq.heappush(self._timers, (timer.when, next(self._numbers), timer))
-            first = self._timers[0][2] is timer
-        if first:
+            is_first = not self._timers or when < self._timers[0][0]
+            heapq.heappush(self._timers, (when, next(self._numbers), callback))
+        if is_first:
             self._wake()
-        return timer
 
-    def watch(self, fd: int, ready: Callable[[int], None], events: int = READ) -> None:
-        """Call ready(events) on the reader's thread whenever fd is readable (or writable), until it is forgotten.
+    def register(self, fd: int, ready: Callable[[int], None], events: int = READ) -> None:
+        """Call ready(events) on the loop's thread whenever fd is readable (or writable), until it is unregistered.
 
-        The caller forgets a descriptor before closing it.
+        The caller unregisters a descriptor before closing it.
         """
         with self._lock:
             if fd in self._selector.get_map():
@@ -104,19 +90,19 @@ class EventLoop:
             else:
                 self._selector.register(fd, events, ready)
 
-    def forget(self, fd: int) -> None:
+    def unregister(self, fd: int) -> None:
         with self._lock, contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(fd)
 
-    def adopt(self, child: subprocess.Popen[bytes]) -> None:
-        """Reap a child that is ending, in a session of its own; none outlives the reader."""
+    def reap(self, child: subprocess.Popen[bytes]) -> None:
+        """Wait for a child that is ending, in a session of its own. The loop kills it when the loop stops first."""
         with self._lock:
             self._children.add(child)
-        self.later(0.01, lambda: self._reap(child, 0.02))
+        self.call_later(0.01, lambda: self._poll(child, 0.02))
 
-    def _reap(self, child: subprocess.Popen[bytes], wait: Seconds) -> None:
+    def _poll(self, child: subprocess.Popen[bytes], wait: Seconds) -> None:
         if child.poll() is None:
-            self.later(wait, lambda: self._reap(child, min(2 * wait, 5.0)))
+            self.call_later(wait, lambda: self._poll(child, min(2 * wait, 5.0)))
         else:
             with self._lock:
                 self._children.discard(child)
@@ -126,65 +112,61 @@ class EventLoop:
         with contextlib.suppress(OSError):
             os.write(self._wake_write, b"!")
 
-    def _loop(self) -> None:
+    def _run(self) -> None:
         while True:
-            for key, events in self._selector.select(self._patience()):
-                if key.data is None:
-                    self._drain()
-                else:
+            for key, events in self._selector.select(self._timeout()):
+                if key.data is not None:
                     self._call(partial(key.data, events))
+                else:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(self._wake_read, 4096)
             with self._lock:
-                if self._stopping and (not self._children or time.monotonic() > self._stopping + FAREWELL):
+                if self._stopping and (not self._children or time.monotonic() > self._stopping + GRACE_PERIOD):
                     break
-                tasks, self._soon, self._woken = self._soon, {}, False
-            for task in tasks:
-                self._call(task)
-            self._ring()
-        self._part()
+                callbacks, self._ready, self._woken = self._ready, {}, False
+            for callback in callbacks:
+                self._call(callback)
+            self._run_timers()
+        self._kill_children()
         self._selector.close()
         os.close(self._wake_read)
         os.close(self._wake_write)
 
-    def _drain(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._wake_read, 4096)
-
-    def _patience(self) -> Seconds | None:
+    def _timeout(self) -> Seconds | None:
         with self._lock:
-            if self._soon or (self._stopping and not self._children):
+            if self._ready or (self._stopping and not self._children):
                 return 0.0
             first = self._timers[0][0] if self._timers else None
             if self._stopping:
-                first = min(first or self._stopping + FAREWELL, self._stopping + FAREWELL)
+                first = min(first or self._stopping + GRACE_PERIOD, self._stopping + GRACE_PERIOD)
             return max(0.0, first - time.monotonic()) if first is not None else None
 
-    def _ring(self) -> None:
+    def _run_timers(self) -> None:
         while True:
             with self._lock:
                 if not self._timers or self._timers[0][0] > time.monotonic():
                     return
-                timer = heapq.heappop(self._timers)[2]
-            if timer.task is not None:
-                self._call(timer.task)
+                callback = heapq.heappop(self._timers)[2]
+            self._call(callback)
 
-    def _part(self) -> None:
+    def _kill_children(self) -> None:
         for child in self._children:
             if child.returncode is None:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(child.pid, signal.SIGKILL)
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    child.wait(FAREWELL)
+                    child.wait(GRACE_PERIOD)
 
-    def _call(self, task: Task) -> None:
+    def _call(self, callback: Callback) -> None:
         try:
-            task()
+            callback()
         except Exception:
             # One broken stream stays one broken stream: the loop serves all the others.
-            _log.exception("a task of the reader failed")
+            _log.exception("a callback of the event loop failed")
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files to the hard one (macOS starts at 256); returns what holds now."""
+    """Raise the soft limit of open files to the hard one (macOS starts at 256). Returns the limit that holds now."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,4 +1,4 @@
-"""A child process on this machine as a Stream: three pipes at the reader, and nothing left behind when it is closed."""
+"""Commands on this machine: child processes whose pipes the event loop reads."""
 
 from __future__ import annotations
 
@@ -8,80 +8,55 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import IO
 
 from trainmon.lib import CommandFailed, Seconds
 from trainmon.transport.event_loop import WRITE, EventLoop
 from trainmon.transport.shell import Completed, Sink, collect
-
-if TYPE_CHECKING:
-    from trainmon.transport.shell import Sink
-
-CHUNK = 65_536
-PENDING = 64 * 1024 * 1024
-"""Bytes kept for a command that reads none of its input; with more, it is given up."""
+from trainmon.transport.stream import CHUNK, CommandStream
 
 TERM_AFTER, KILL_AFTER = 1.0, 2.0
 """A closed command has a second to see the end of its input, and one more for SIGTERM."""
 
 ABANDON_AFTER = 1.0
-"""A grandchild in a session of its own may hold our pipes for ever: they are not waited for."""
+"""A grandchild in a session of its own may hold our pipes for ever: they are closed this long after the kill."""
 
 
-class LocalStream:
+class LocalStream(CommandStream):
     """A running command of this machine."""
 
     def __init__(
-        self,
-        reader: EventLoop,
-        process: subprocess.Popen[bytes],
-        sink: Sink,
-        gone: Callable[[LocalStream], None],
+        self, loop: EventLoop, process: subprocess.Popen[bytes], sink: Sink, on_end: Callable[[LocalStream], None]
     ) -> None:
-        self._reader = reader
+        super().__init__(loop, sink)
         self._process = process
-        self._sink = sink
-        self._gone = gone
-        self._pending = bytearray()
-        self._finishing = False
-        self._closed = False
-        self._ended = False
-        self._open = 2
+        self._on_end = on_end
         self._wait = 0.005
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
-        for pipe in (self._stdin, self._stdout, self._stderr):
+        self._stdin = process.stdin
+        self._outputs = {process.stdout: sink.received, process.stderr: sink.stderr_received}
+        """The output pipes that are open, and who gets their bytes."""
+        for pipe in (self._stdin, *self._outputs):
             os.set_blocking(pipe.fileno(), False)
 
     def start(self) -> None:
-        self._reader.watch(self._stdout.fileno(), self._read_stdout)
-        self._reader.watch(self._stderr.fileno(), self._read_stderr)
-
-    def write(self, data: bytes) -> None:
-        self._reader.soon(lambda: self._queue(data))
-
-    def finish(self) -> None:
-        """Close its standard input once everything queued is written."""
-        self._reader.soon(self._finish)
-
-    def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        self.finish()
-        self._reader.adopt(self._process)
-        self._reader.later(TERM_AFTER, lambda: self._signal(signal.SIGTERM))
-        self._reader.later(KILL_AFTER, self.kill)
+        for pipe in tuple(self._outputs):  # the loop may close one meanwhile
+            self._loop.register(pipe.fileno(), lambda _events, pipe=pipe: self._read(pipe))  # type: ignore[misc]
 
     def kill(self) -> None:
         """End it and its whole session now."""
         self._closed = True
         self._signal(signal.SIGKILL)
         self.finish()
-        self._reader.adopt(self._process)
-        self._reader.later(ABANDON_AFTER, self._abandon)
+        self._loop.reap(self._process)
+        self._loop.call_later(ABANDON_AFTER, self._abandon)
+
+    def _kill_later(self) -> None:
+        self._loop.reap(self._process)
+        self._loop.call_later(TERM_AFTER, lambda: self._signal(signal.SIGTERM))
+        self._loop.call_later(KILL_AFTER, self.kill)
 
     def _signal(self, number: signal.Signals) -> None:
         # Its own session: the group has its pid, and survives it while a grandchild holds our pipes.
@@ -89,22 +64,9 @@ class LocalStream:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)
 
-    # ---- on the reader's thread ------------------------------------------------------------------------------------
+    # ---- on the event loop's thread ----------------------------------------------------------------------------------
 
-    def _queue(self, data: bytes) -> None:
-        if self._finishing or self._stdin.closed:
-            return
-        self._pending += data
-        self._flush(WRITE)
-        if len(self._pending) > PENDING:
-            self._pending.clear()
-            self.kill()
-
-    def _finish(self) -> None:
-        self._finishing = True
-        self._flush(WRITE)
-
-    def _flush(self, _events: int) -> None:
+    def _flush(self) -> None:
         if self._stdin.closed:
             return
         fd = self._stdin.fileno()
@@ -112,79 +74,63 @@ class LocalStream:
             while self._pending:
                 del self._pending[: os.write(fd, self._pending[:CHUNK])]
         except BlockingIOError:
-            self._reader.watch(fd, self._flush, WRITE)
+            self._loop.register(fd, lambda _events: self._flush(), WRITE)
             return
         except OSError:  # it closed its input, or ended
             self._pending.clear()
             self._finishing = True
-        self._reader.forget(fd)
+        self._loop.unregister(fd)
         if self._finishing:
             self._stdin.close()
 
-    def _read_stdout(self, _events: int) -> None:
-        data = self._read(self._stdout.fileno())
-        if data:
-            self._sink.received(data)
-        elif data is not None:
-            self._reader.forget(self._stdout.fileno())
-            self._stdout.close()
-            self._pipe_ended()
-
-    def _read_stderr(self, _events: int) -> None:
-        data = self._read(self._stderr.fileno())
-        if data:
-            self._sink.complained(data)
-        elif data is not None:
-            self._reader.forget(self._stderr.fileno())
-            self._stderr.close()
-            self._pipe_ended()
-
-    @staticmethod
-    def _read(fd: int) -> bytes | None:
+    def _read(self, pipe: IO[bytes]) -> None:
         try:
-            return os.read(fd, CHUNK)
+            data = os.read(pipe.fileno(), CHUNK)
         except BlockingIOError:
-            return None
+            return
         except OSError:
-            return b""
+            data = b""
+        if data:
+            self._outputs[pipe](data)
+        else:
+            self._close_output(pipe)
 
     def _abandon(self) -> None:
-        for pipe in (self._stdout, self._stderr):
-            if not pipe.closed:
-                self._reader.forget(pipe.fileno())
-                pipe.close()
-                self._pipe_ended()
+        for pipe in tuple(self._outputs):
+            self._close_output(pipe)
 
-    def _pipe_ended(self) -> None:
-        self._open -= 1
-        if not self._open:
-            self._reap()
+    def _close_output(self, pipe: IO[bytes]) -> None:
+        del self._outputs[pipe]
+        self._loop.unregister(pipe.fileno())
+        pipe.close()
+        if not self._outputs:
+            self._wait_for_exit()
 
-    def _reap(self) -> None:
+    def _wait_for_exit(self) -> None:
         status = self._process.poll()
         if status is None:
-            # It closed its output and lives on: look again, less and less often.
+            # It closed its output and lives on: poll less and less often.
             self._wait = min(self._wait * 2, 1.0)
-            self._reader.later(self._wait, self._reap)
+            self._loop.call_later(self._wait, self._wait_for_exit)
             return
         self._ended = True
         self._finish()
-        self._gone(self)
+        self._on_end(self)
         self._sink.ended(status, None)
 
 
-START_AT_MOST: Seconds = 0.3
-"""How long the start of a command is waited for at the end: its program may lie on a disk that hangs."""
+START_TIMEOUT: Seconds = 0.3
+"""close() waits this long for a command that is just being started: its program may lie on a disk that hangs."""
 
 
 class LocalShell:
-    """This machine: commands as child processes in sessions of their own, their pipes read by the one reader."""
+    """This machine: commands as child processes in sessions of their own, their pipes read by the one loop."""
 
     prompted = False
 
-    def __init__(self, reader: EventLoop, *, host: str = "localhost") -> None:
+    def __init__(self, loop: EventLoop, *, host: str = "localhost") -> None:
         self.host = host
-        self._reader = reader
+        self._loop = loop
         self._streams: set[LocalStream] = set()
         self._starting = threading.Lock()
         self._closed = False
@@ -198,29 +144,26 @@ class LocalShell:
         with self._starting:
             if self._closed:
                 raise CommandFailed(f"{self.host}: closed")
-            return self._started(argv, sink)
-
-    def _started(self, argv: Sequence[str], sink: Sink) -> LocalStream:
-        try:
-            process = subprocess.Popen(
-                list(argv),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            raise CommandFailed(f"{self.host}: {argv[0]!r} cannot be started: {error}") from error
-        stream = LocalStream(self._reader, process, sink, self._streams.discard)
-        self._streams.add(stream)
-        stream.start()
-        return stream
+            try:
+                process = subprocess.Popen(
+                    list(argv),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                )
+            except (OSError, ValueError) as error:
+                raise CommandFailed(f"{self.host}: {argv[0]!r} cannot be started: {error}") from error
+            stream = LocalStream(self._loop, process, sink, self._streams.discard)
+            self._streams.add(stream)
+            stream.start()
+            return stream
 
     def close(self) -> None:
-        """End every command at once, also one that is just being started: nothing is left behind."""
+        """Kill every command, also one that is just being started."""
         self._closed = True
-        waited = self._starting.acquire(timeout=START_AT_MOST)
+        is_acquired = self._starting.acquire(timeout=START_TIMEOUT)
         for stream in tuple(self._streams):
             stream.kill()
-        if waited:
+        if is_acquired:
             self._starting.release()

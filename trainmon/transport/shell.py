@@ -1,4 +1,4 @@
-"""A Shell runs commands on one host: this machine (`Local`), or another over SSH (trainmon.transport.ssh.client)."""
+"""A Shell runs commands on one host: this machine (transport.local), or another over SSH (transport.ssh.client)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from trainmon.lib import CommandFailed, Seconds, TrainmonError
 
 OUTPUT_LIMIT = 16 * 1024 * 1024
-"""Bytes that run() keeps of one command; more is an error, not a swap storm on a laptop."""
+"""Bytes that run() keeps of one command's output; more is an error, so that a laptop does not swap."""
 
 
 class Completed(NamedTuple):
@@ -21,15 +21,15 @@ class Completed(NamedTuple):
 
 
 class Sink(Protocol):
-    """Where the bytes of a stream go. Called on the reader's thread: must be quick, and must not raise."""
+    """Receives the output of a stream, on the event loop's thread. Its methods must be quick and must not raise."""
 
     def received(self, data: bytes) -> None: ...
 
-    def complained(self, data: bytes) -> None:
-        """Bytes of the remote standard error."""
+    def stderr_received(self, data: bytes) -> None:
+        """Bytes of the command's standard error."""
 
     def ended(self, status: int | None, error: TrainmonError | None) -> None:
-        """Called once, last: an exit status, or why the stream broke off. Both None: we closed it ourselves."""
+        """Called once, last: the exit status, or why the stream was lost. Both are None after our own close()."""
 
 
 class Stream(Protocol):
@@ -38,45 +38,43 @@ class Stream(Protocol):
     def write(self, data: bytes) -> None:
         """Queue bytes for its standard input; never blocks. Does nothing once it has ended."""
 
+    def finish(self) -> None:
+        """Close its standard input once everything queued is written; its output goes on."""
+
     def close(self) -> None:
-        """End it (its standard input closes); never blocks, does not wait for the remote side."""
+        """Close its standard input and end it soon; never blocks."""
 
 
 class Shell(Protocol):
-    """Commands on one host. argv end to end: one shell line, quoted by shlex, only where SSH itself needs one."""
+    """Runs commands on one host. Commands are argv lists; only SSH joins them into one line, quoted by shlex."""
 
     host: str
 
     @property
     def prompted(self) -> bool:
-        """Whether a person had to answer something for this connection: it is then never redialled by itself."""
+        """Whether a person had to answer a prompt for this connection. If so, it is not redialled automatically."""
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
-        """Run a command to its end. Raises CommandFailed when it cannot start or takes longer than timeout."""
+        """Run a command to its end.
+
+        Raises:
+            CommandFailed: when it cannot start, or takes longer than timeout.
+        """
 
     def stream(self, argv: Sequence[str], sink: Sink) -> Stream:
-        """Start a command whose output goes to sink piece by piece. Raises HostUnreachable or CommandFailed."""
+        """Start a command; its output goes to sink as it comes.
+
+        Raises:
+            HostUnreachable: when the connection is lost.
+            CommandFailed: when it cannot start.
+        """
 
     def close(self) -> None:
-        """Drop the connection and everything on it; never blocks."""
-
-
-class FinishingStream(Stream, Protocol):
-    """A Stream whose input can end while its output goes on."""
-
-    def finish(self) -> None: ...
-
-
-class Streaming(Protocol):
-    """What collect() needs of a Shell."""
-
-    host: str
-
-    def stream(self, argv: Sequence[str], sink: Sink) -> FinishingStream: ...
+        """Close the connection and everything on it; never blocks."""
 
 
 class Collected:
-    """A sink that keeps everything, up to a limit, and lets one thread wait for the end."""
+    """A Sink that keeps all output, up to a limit, for a thread that waits for the end."""
 
     def __init__(self, limit: int = OUTPUT_LIMIT) -> None:
         self.stdout, self.stderr = bytearray(), bytearray()
@@ -89,7 +87,7 @@ class Collected:
     def received(self, data: bytes) -> None:
         self._keep(self.stdout, data)
 
-    def complained(self, data: bytes) -> None:
+    def stderr_received(self, data: bytes) -> None:
         self._keep(self.stderr, data)
 
     def _keep(self, kept: bytearray, data: bytes) -> None:
@@ -104,8 +102,12 @@ class Collected:
         self.done.set()
 
 
-def collect(shell: Streaming, argv: Sequence[str], stdin: bytes, timeout: Seconds) -> Completed:
-    """Run a command through a stream to its end. Raises CommandFailed when it does not answer in time."""
+def collect(shell: Shell, argv: Sequence[str], stdin: bytes, timeout: Seconds) -> Completed:
+    """Run a command through a stream to its end.
+
+    Raises:
+        CommandFailed: when it does not end in time, or prints too much.
+    """
     collected = Collected()
     stream = shell.stream(argv, collected)
     if stdin:
@@ -121,5 +123,5 @@ def collect(shell: Streaming, argv: Sequence[str], stdin: bytes, timeout: Second
     if collected.error is not None:
         raise collected.error
     if collected.status is None:
-        raise CommandFailed(f"{shell.host}: {argv[0]} ended without saying how")
+        raise CommandFailed(f"{shell.host}: {argv[0]} ended without an exit status")
     return Completed(collected.status, bytes(collected.stdout), bytes(collected.stderr))

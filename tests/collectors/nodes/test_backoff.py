@@ -12,7 +12,7 @@ from trainmon.model import Source
 PAM = (
     "n1 closed the connection during the login: Access denied by pam_slurm_adopt: you have no active jobs on this node"
 )
-CUT = HostUnreachable("n1", "n1: the connection was closed by the other side")
+CUT = HostUnreachable("n1", "n1: the server closed the connection")
 
 
 class Node(Host):
@@ -168,7 +168,7 @@ def test_words_on_standard_error_count_as_well_and_its_python_is_not_given_up() 
     shell, again = FakeShell(), FakeShell()
     host = Node(shell, again, ours=False)
     sink = host.connected(shell)
-    sink.complained(b"Access denied by pam_slurm_adopt: you have no active jobs on this node\n")
+    sink.stderr_received(b"Access denied by pam_slurm_adopt: you have no active jobs on this node\n")
     sink.ended(1, None)
     assert host.source("off").hint == NONE_OF_OURS
     host.says(True, after=1)

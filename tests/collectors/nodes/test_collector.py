@@ -220,7 +220,7 @@ def test_a_command_that_ends_before_its_start_has_returned_is_lost_at_once() -> 
     class Refusing(FakeShell):
         def stream(self, argv: Sequence[str], sink: Sink) -> FakeShell:
             super().stream(argv, sink)
-            sink.complained(b"This account is not available\n")
+            sink.stderr_received(b"This account is not available\n")
             sink.ended(1, None)
             return self
 
@@ -235,7 +235,7 @@ def test_a_probe_that_ends_says_why() -> None:
     shell = FakeShell()
     host = Host(shell)
     sink = host.connected(shell)
-    sink.complained(b"bash: python3: command not found\n")
+    sink.stderr_received(b"bash: python3: command not found\n")
     sink.ended(127, None)
     assert host.source("retrying").error == "its probe ended with status 127: bash: python3: command not found"
 
@@ -264,7 +264,7 @@ def test_what_a_probe_complains_of_is_told_while_it_runs() -> None:
     host = Host(shell)
     sink = host.connected(shell)
     sink.received(HELLO)
-    sink.complained(b"a warning\n")
+    sink.stderr_received(b"a warning\n")
     host.ticked(1.0)
     assert host.source("up").stderr is None
     assert host.source("up").stderr == "a warning"

@@ -31,7 +31,7 @@ class Heard:
     def received(self, data: bytes) -> None:
         self.out += data
 
-    def complained(self, data: bytes) -> None:
+    def stderr_received(self, data: bytes) -> None:
         self.err += data
 
     def ended(self, status: int | None, error: TrainmonError | None) -> None:
@@ -41,12 +41,12 @@ class Heard:
 
 @pytest.fixture
 def local() -> Iterator[LocalShell]:
-    reader = EventLoop()
-    reader.start()
-    made = LocalShell(reader)
+    loop = EventLoop()
+    loop.start()
+    made = LocalShell(loop)
     yield made
     made.close()
-    reader.stop()
+    loop.stop()
 
 
 def alive(pid: int) -> bool:

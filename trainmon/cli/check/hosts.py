@@ -41,15 +41,15 @@ def look_at_all(
     settings: Settings, *, is_person_there: bool, progress: Told, ssh_config: Path | None = None
 ) -> Iterator[list[Row]]:
     """The rows of each host, in the order of the config; after them those of the nodes that the runs' jobs are on."""
-    reader = EventLoop()
-    reader.start()
+    loop = EventLoop()
+    loop.start()
     dials: list[Connections] = []
     try:
         for cluster in settings.clusters:
-            dialling = Connections(reader, cluster.connect, ask_on_terminal if is_person_there else None, ssh_config)
+            dialling = Connections(loop, cluster.connect, ask_on_terminal if is_person_there else None, ssh_config)
             dials.append(dialling)
             asked = _slurm(settings, cluster)
-            tour = Tour(settings, cluster, dialling, reader, ssh_config)
+            tour = Tour(settings, cluster, dialling, loop, ssh_config)
             rows = _side_by_side(list(tour.jobs(asked)), cluster.connect.at_once, progress)
             yield from filter(None, rows)  # a machine that is asked for its Slurm alone, and has none, says nothing
             if cluster.nodes is None and asked is not None and asked.nodes:
@@ -58,7 +58,7 @@ def look_at_all(
     finally:
         for dialling in dials:
             dialling.close()
-        reader.stop()
+        loop.stop()
 
 
 class Tour(NamedTuple):
@@ -67,7 +67,7 @@ class Tour(NamedTuple):
     settings: Settings
     cluster: ClusterSettings
     dialling: Connections
-    reader: EventLoop
+    loop: EventLoop
     ssh_config: Path | None
 
     def jobs(self, asked: Slurm | None) -> Iterator[Job]:
@@ -98,7 +98,7 @@ class Tour(NamedTuple):
         asked = (wanted_of(disk, self.cluster) for disk in self.settings.disks if spec and disk.path in spec.disks)
         quotas = tuple(one for one in asked if one is not None)
         wanted = Wanted(host, self.cluster.name, python, spec, files, slurm, self.ssh_config, quotas)
-        dial = partial(LocalShell, self.reader, host=host) if local else partial(self.dialling.dial, host)
+        dial = partial(LocalShell, self.loop, host=host) if local else partial(self.dialling.dial, host)
         return wanted, dial, local
 
 

@@ -59,7 +59,7 @@ class Round:
         if self._is_complete():
             self.over.set()
 
-    def complained(self, data: bytes) -> None:
+    def stderr_received(self, data: bytes) -> None:
         lines = data.decode("utf-8", "replace").strip().splitlines()
         if lines:
             self.stderr = scrub(clean(lines[-1], 300))

@@ -41,18 +41,18 @@ class Found(NamedTuple):
 
 def look(login: str | None, ssh_config: Path | None, ask: Ask | None) -> Found:
     """Ask the Slurm of a login host, or of this machine. Raises TrainmonError where there is none that answers."""
-    reader = EventLoop()
-    reader.start()
-    dialling = Connections(reader, ConnectSettings(), ask, ssh_config)
+    loop = EventLoop()
+    loop.start()
+    dialling = Connections(loop, ConnectSettings(), ask, ssh_config)
     shell: Shell | None = None
     try:
-        shell = dialling.dial(login) if login is not None else LocalShell(reader, host=here())
+        shell = dialling.dial(login) if login is not None else LocalShell(loop, host=here())
         return read(Client(shell))
     finally:
         if shell is not None:
             shell.close()
         dialling.close()
-        reader.stop()
+        loop.stop()
 
 
 def read(client: Client) -> Found:

@@ -1,6 +1,6 @@
 """The settings of a host as OpenSSH itself sees them: `ssh -G HOST` (Include, Match, canonical names; about 4 ms).
 
-paramiko's own parser ignores Include and guesses at Match; it serves only where there is no ssh command.
+paramiko's own parser ignores Include and parts of Match; it is used only where there is no ssh command.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import msgspec
 
 from trainmon.lib import HostUnreachable, Seconds
 
-PATIENCE: Seconds = 10.0
-"""For `ssh -G`: Match exec and canonical names may ask slow services."""
+TIMEOUT: Seconds = 10.0
+"""For `ssh -G`: Match exec and canonical names may query slow services."""
 
-REFUSED = "'`\"$\\;&<>|(){}\x7f"
+FORBIDDEN = "'`\"$\\;&<>|(){}\x7f"
 """Not in host names, as in OpenSSH since 9.6: a ProxyCommand puts the name into a shell line."""
 
-FALLBACK_NOTE = "no ssh command here: its config is read by paramiko, which ignores Include and parts of Match"
+FALLBACK_NOTE = "there is no ssh command here: paramiko reads the config, and ignores Include and parts of Match"
 
 
 class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What OpenSSH would do to reach a host. Paths are expanded; order is OpenSSH's."""
 
     name: str
-    """The name as it was asked for."""
+    """The name as it was requested."""
     hostname: str
     user: str
     port: int = 22
@@ -41,7 +41,7 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     identities_only: bool = False
     certificate_files: tuple[str, ...] = ()
     identity_agent: str | None = None
-    """The agent's socket; None: there is none."""
+    """The agent's socket; None without an agent."""
     proxy_jump: tuple[str, ...] = ()
     proxy_command: str | None = None
     known_hosts: tuple[str, ...] = ()
@@ -52,32 +52,32 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     alive_count: int = 3
     connect_timeout: float | None = None
     methods: frozenset[str] = frozenset({"publickey", "keyboard-interactive", "password"})
-    """Ways to log in that the config allows."""
+    """Login methods that the config allows."""
     batch: bool = False
     address_family: str = "any"
     note: str | None = None
-    """A sentence for `check`, such as that this was not read by OpenSSH itself."""
+    """A note for `check`, for example that OpenSSH did not read the config itself."""
 
 
 def effective(
     host: str, config_file: Path | None = None, *, user: str | None = None, port: int | None = None
 ) -> HostSettings:
-    """Ask OpenSSH for the settings of a host. Raises HostUnreachable with OpenSSH's own words."""
-    if not host or host.startswith("-") or any(ord(c) <= 32 or c in REFUSED for c in host + (user or "")):
+    """Ask OpenSSH for the settings of a host. Raises HostUnreachable with OpenSSH's own message."""
+    if not host or host.startswith("-") or any(ord(c) <= 32 or c in FORBIDDEN for c in host + (user or "")):
         raise HostUnreachable(host, f"{host!r} is not a host name", hint="check the nodes in the config")
     command = ["ssh", *(["-F", str(config_file)] if config_file else []), "-G"]
     command += [*(["-l", user] if user else []), *(["-p", str(port)] if port else []), "--", host]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT, check=False)
     except FileNotFoundError:
         return _by_paramiko(host, config_file, user, port)
     except subprocess.TimeoutExpired as error:
-        hint = "a Match exec, or DNS for canonical names, hangs; try: ssh -G " + host
-        raise HostUnreachable(host, f"{host}: `ssh -G` did not answer in {PATIENCE:g} s", hint=hint) from error
+        hint = "a Match exec or a DNS lookup hangs; try: ssh -G " + host
+        raise HostUnreachable(host, f"{host}: `ssh -G` did not answer in {TIMEOUT:g} s", hint=hint) from error
     if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
         raise HostUnreachable(
-            host, f"{host}: ssh refuses its own config: {said[0] if said else done.returncode}", hint=f"ssh -G {host}"
+            host, f"{host}: ssh rejects its config: {lines[0] if lines else done.returncode}", hint=f"ssh -G {host}"
         )
     return _settings(host, _lines(done.stdout.decode(errors="replace").splitlines()))
 
@@ -155,7 +155,7 @@ def _percent(text: str, tokens: Mapping[str, str]) -> str:
 
 def _path(text: str, tokens: Mapping[str, str]) -> str:
     text = re.sub(r"\$\{(\w+)\}", lambda found: os.environ.get(found[1], ""), _percent(text, tokens))
-    # A home of a user that does not exist stays as it is: the file is then simply not there.
+    # The home of an unknown user stays unexpanded: the file is then missing.
     return os.path.expanduser(text)  # noqa: PTH111
 
 
@@ -164,7 +164,7 @@ def _paths(texts: Iterable[str], tokens: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _split(text: str, tokens: Mapping[str, str]) -> list[str]:
-    """`ssh -G` prints a list of files without quotes: words that make an existing file only together, are one."""
+    """`ssh -G` prints a list of files without quotes: parts that only together name an existing file are one path."""
     words, paths = text.split(" "), []
     while words:
         for count in range(len(words), 0, -1):
@@ -210,17 +210,17 @@ def _by_paramiko(host: str, config_file: Path | None, user: str | None, port: in
     return _settings(host, values, note=FALLBACK_NOTE)
 
 
-DEEPEST = 16
-"""As OpenSSH: an Include that includes itself ends here."""
+MAX_DEPTH = 16
+"""As in OpenSSH: an Include that includes itself ends at this depth."""
 
-FILES_AT_MOST = 200
-BYTES_AT_MOST = 1_048_576
+MAX_FILES = 200
+MAX_BYTES = 1_048_576
 
 
 def known_hosts_by_name(config: Path) -> tuple[str, ...]:
-    """Every plain Host name, in the order of the files, each once. Files that cannot be read are passed over."""
+    """Every Host name without wildcards, in the order of the files, each once. Unreadable files are skipped."""
     names: dict[str, None] = {}
-    for words in _lines_of(config, config.parent, 0, [FILES_AT_MOST]):
+    for words in _lines_of(config, config.parent, 0, [MAX_FILES]):
         if words[0].lower() == "host":
             names.update(dict.fromkeys(word for word in words[1:] if not set(word) & set("*?!")))
     return tuple(names)
@@ -228,13 +228,13 @@ def known_hosts_by_name(config: Path) -> tuple[str, ...]:
 
 def _lines_of(file: Path, home: Path, depth: int, budget: list[int]) -> Iterator[list[str]]:
     budget[0] -= 1
-    if depth > DEEPEST or budget[0] < 0:
+    if depth > MAX_DEPTH or budget[0] < 0:
         return
     try:
         with file.open(encoding="utf-8", errors="replace") as opened:
-            text = opened.read(BYTES_AT_MOST)
+            text = opened.read(MAX_BYTES)
     except OSError:
-        # A config that is not there has no hosts; ssh itself passes over such an Include as well.
+        # A missing config has no hosts; ssh itself skips a missing Include as well.
         return
     for line in text.splitlines():
         words = _words(line)

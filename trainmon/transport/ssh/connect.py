@@ -1,4 +1,4 @@
-"""The way to a host's sshd: TCP, tunnel or ProxyCommand, key exchange, and its host key; failures in sentences."""
+"""Connecting to an sshd: TCP, tunnel or ProxyCommand, then key exchange and the host key check."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paramiko.ssh_exception import ChannelException, IncompatiblePeer, SSHExcept
 from trainmon.lib import HostKeyRefused, HostUnreachable, Seconds, clean
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.ssh import host_certificates
-from trainmon.transport.ssh.auth.keys import key_type, plain
+from trainmon.transport.ssh.auth.keys import key_type, public_key
 from trainmon.transport.ssh.config import HostSettings
 from trainmon.transport.ssh.known_hosts import HostKeyResult, KnownHosts, fingerprint
 from trainmon.transport.ssh.proxy_command import Proxy
@@ -23,8 +23,8 @@ from trainmon.transport.ssh.transport import Connection
 FAMILIES = {"any": socket.AF_UNSPEC, "inet": socket.AF_INET, "inet6": socket.AF_INET6}
 
 
-def wire_by_tcp(settings: HostSettings, timeout: Seconds, reader: EventLoop) -> Socket:
-    """Connect; every address of the name is tried until the time is up."""
+def connect_tcp(settings: HostSettings, timeout: Seconds, loop: EventLoop) -> Socket:
+    """Connect; every address of the name is tried until the timeout."""
     deadline = time.monotonic() + timeout
     family = FAMILIES.get(settings.address_family, socket.AF_UNSPEC)
     problem: OSError = OSError("no address")
@@ -39,34 +39,34 @@ def wire_by_tcp(settings: HostSettings, timeout: Seconds, reader: EventLoop) -> 
             attempt.close()
             problem = error
         else:
-            return PlainSocket(attempt, reader)
+            return PlainSocket(attempt, loop)
     raise problem
 
 
-def wire_by_tunnel(settings: HostSettings, jump: Connection, timeout: Seconds, reader: EventLoop) -> Socket:
-    """A channel of the jump host's connection that leads on to this host."""
+def open_tunnel(settings: HostSettings, jump: Connection, timeout: Seconds, loop: EventLoop) -> Socket:
+    """A tunnel to this host through its jump host's connection."""
     channel = jump.open_channel("direct-tcpip", (settings.hostname, settings.port), ("127.0.0.1", 0), timeout=timeout)
-    wire = TunnelSocket(channel, lambda: jump.room.pop(channel.chanid, None))
-    jump.room[channel.chanid] = lambda: reader.soon(wire.flush)
-    return wire
+    sock = TunnelSocket(channel, lambda: jump.on_window.pop(channel.chanid, None))
+    jump.on_window[channel.chanid] = lambda: loop.call_soon(sock.flush)
+    return sock
 
 
-def wire_by_command(settings: HostSettings, reader: EventLoop) -> tuple[Socket, Proxy]:
+def start_proxy_command(settings: HostSettings, loop: EventLoop) -> tuple[Socket, Proxy]:
     """The user's ProxyCommand on a socket pair."""
-    proxy = Proxy(settings.proxy_command or "", reader)
-    return PlainSocket(proxy.socket, reader), proxy
+    proxy = Proxy(settings.proxy_command or "", loop)
+    return PlainSocket(proxy.socket, loop), proxy
 
 
-def handshake(wire: Socket, settings: HostSettings, timeout: Seconds, command: str) -> Connection:
-    """Exchange keys and check the host's. `command` is how OpenSSH reaches this host, for a hint."""
+def handshake(sock: Socket, settings: HostSettings, timeout: Seconds, command: str) -> Connection:
+    """Exchange keys and check the host key. `command` is how OpenSSH reaches this host, for the hint."""
     known = KnownHosts(settings.known_hosts, settings.hostname, settings.port, settings.host_key_alias)
-    connection = Connection(wire, known.key_types(), certified=bool(known.authorities()))
+    connection = Connection(sock, known.key_types(), certified=bool(known.authorities()))
     try:
         connection.handshake(timeout)
         _check_host_key(connection, settings.name, known, command)
     except BaseException:
         connection.close()
-        wire.close()
+        sock.close()
         raise
     return connection
 
@@ -75,28 +75,26 @@ def _check_host_key(connection: Connection, host: str, known: KnownHosts, comman
     key = connection.host_key
     assert key is not None
     certificate = key.public_blob.key_blob if key.public_blob is not None else None
-    # A certificate contains the key: that may be listed, or revoked, by itself.
-    blob = key.asbytes() if certificate is None else plain(certificate)
+    # A certificate contains the key, which may be listed or revoked by itself.
+    blob = key.asbytes() if certificate is None else public_key(certificate)
     finding = known.verdict(key_type(blob), blob)
     if certificate is not None and finding.answer in ("unknown", "changed"):
         problem = host_certificates.problem(certificate, known.host, known.authorities(), time.time())
         if problem is None:
             return
-        finding = msgspec.structs.replace(
-            finding, note=f"its host certificate does not prove it: {clean(problem, 200)}"
-        )
+        finding = msgspec.structs.replace(finding, note=f"its host certificate is not valid: {clean(problem, 200)}")
     if finding.answer != "ok":
         raise refusal(host, finding, key_type(blob), blob, command)
 
 
 def refusal(host: str, finding: HostKeyResult, of_type: str, blob: bytes, command: str) -> HostKeyRefused:
-    """Why this host key is not accepted, with the fingerprint and the command that mends it."""
+    """Why this host key is not accepted, with the fingerprint and the command that fixes it."""
     kind = of_type.removeprefix("ssh-").removeprefix("ecdsa-sha2-").upper()
     print_ = fingerprint(blob)
     notes = f"; {finding.note}" if finding.note else ""
     where = f"{finding.where.file}:{finding.where.line}" if finding.where else ""
     if finding.answer == "revoked":
-        hint = "do not connect; ask its owner"
+        hint = "do not connect; ask its administrator"
         return HostKeyRefused(host, f"{host}: its {kind} host key {print_} is REVOKED in {where}", hint=hint)
     if finding.answer == "changed":
         assert finding.where is not None
@@ -104,14 +102,14 @@ def refusal(host: str, finding: HostKeyResult, of_type: str, blob: bytes, comman
         return HostKeyRefused(
             host,
             f"{host}: its {kind} host key HAS CHANGED: {print_} is not the one in {where}{notes}."
-            " It was reinstalled, or someone is in between",
-            hint=f"only when its owner confirms the new fingerprint: {drop} && {command}",
+            " The host was reinstalled, or someone intercepts the connection",
+            hint=f"only if its administrator confirms the new fingerprint: {drop} && {command}",
         )
-    others = f"; another kind of key is known ({where})" if where else ""
+    others = f"; a key of another type is known ({where})" if where else ""
     return HostKeyRefused(
         host,
         f"{host}: its {kind} host key is not known: {print_}, as {finding.name}{others}{notes}",
-        hint=f"compare the fingerprint with its owner's, then accept it with: {command}",
+        hint=f"compare the fingerprint with its administrator's, then accept it with: {command}",
     )
 
 
@@ -125,10 +123,10 @@ def accept_command(settings: HostSettings, via: tuple[HostSettings, ...], config
     return shlex.join([*words, settings.name, "true"])
 
 
-def in_words(
+def connect_error(
     error: Exception, settings: HostSettings, timeout: Seconds, via: str, proxy: Proxy | None
 ) -> HostUnreachable:
-    """Any failure on the way, as a sentence for the operator."""
+    """A failure to connect, as an error that a person can read."""
     host, place = settings.name, f"{settings.hostname}:{settings.port}"
     through = f" through {via}" if via else ""
     hint = f"try: ssh {host}"
@@ -139,15 +137,15 @@ def in_words(
     elif isinstance(error, ConnectionRefusedError):
         sentence, hint = f"{place} refuses connections", "is sshd running there, on that port?"
     elif isinstance(error, IncompatiblePeer):
-        sentence = f"no common algorithm with {place}: {clean(str(error), 200)}"
+        sentence = f"no algorithm in common with {place}: {clean(str(error), 200)}"
     elif isinstance(error, ChannelException):
         sentence, hint = f"the jump host cannot reach {place}: {clean(error.text, 100)}", f"try: ssh {via}"
     elif proxy is not None and isinstance(error, EOFError | SSHException | OSError):
-        said = proxy.last_words
-        sentence, hint = "its ProxyCommand ended" + (f": {said}" if said else ""), f"try: {settings.proxy_command}"
+        output = proxy.last_error
+        sentence, hint = "its ProxyCommand ended" + (f": {output}" if output else ""), f"try: {settings.proxy_command}"
     elif isinstance(error, EOFError | ConnectionResetError) or "banner" in str(error):
-        sentence = f"{place} hung up before the login"
-        hint = "too many logins at once for its sshd (MaxStartups), a firewall, or not an SSH server"
+        sentence = f"{place} closed the connection before the login"
+        hint = "its sshd limits concurrent logins (MaxStartups), a firewall blocks it, or it is not an SSH server"
     else:
         sentence = f"{place}: {clean(str(error) or type(error).__name__, 200)}"
     return HostUnreachable(host, f"{host}{through}: {sentence}", hint=hint)

@@ -1,4 +1,4 @@
-"""Certificates of hosts: is this one signed by an authority that known_hosts trusts, for this host, and valid now?"""
+"""Host certificates: signed by an authority that known_hosts trusts, for this host, and valid now."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from paramiko import PKey, SSHException
 from paramiko.message import Message
 
 from trainmon.lib import Instant
-from trainmon.transport.ssh.auth.keys import key_type, plain
+from trainmon.transport.ssh.auth.keys import key_type, public_key
 
 HOST = 2
 FOREVER = 2**64 - 1
 
 
 def problem(blob: bytes, host: str, authorities: Iterable[bytes], now: Instant) -> str | None:
-    """Why a host certificate does not prove that this is the host; None: it does."""
+    """Why a host certificate is not valid for this host; None if it is valid."""
     try:
         return _problem(blob, host, set(authorities), now)
     except (struct.error, IndexError, ValueError, SSHException, UnicodeDecodeError):
@@ -59,7 +59,7 @@ def _problem(blob: bytes, host: str, authorities: set[bytes], now: Instant) -> s
 
 def _numbers(blob: bytes) -> int:
     """How many strings the public key takes in a certificate."""
-    return len(_strings(plain(blob))) - 1
+    return len(_strings(public_key(blob))) - 1
 
 
 def _strings(data: bytes) -> list[str]:

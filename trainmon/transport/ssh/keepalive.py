@@ -1,4 +1,4 @@
-"""Is the other side still there? One timer for all connections: half-open ones are noticed within 15 s."""
+"""Keepalives: one timer for all connections; a half-open connection is noticed within 15 s."""
 
 from __future__ import annotations
 
@@ -13,77 +13,79 @@ from trainmon.transport.ssh.config import HostSettings
 from trainmon.transport.ssh.transport import Connection
 
 TICK: Seconds = 1.0
-ASK_AFTER: Seconds = 5.0
+SEND_AFTER: Seconds = 5.0
 LOST_AFTER: Seconds = 13.0
-"""With a tick of slack on each side, this stays below the 15 s within which an operator must know."""
+"""With one tick of slack on each side, this stays below the 15 s within which an operator must know."""
 
 
 class Watched:
-    """One connection and what to do when it goes."""
+    """One connection, and the callback for its loss."""
 
-    __slots__ = ("ask_after", "asked_at", "connection", "gone", "lost_after")
+    __slots__ = ("connection", "lost_after", "on_lost", "send_after", "sent_at")
 
-    def __init__(self, connection: Connection, settings: HostSettings, gone: Callable[[Seconds | None], None]) -> None:
+    def __init__(
+        self, connection: Connection, settings: HostSettings, on_lost: Callable[[Seconds | None], None]
+    ) -> None:
         self.connection = connection
-        self.gone = gone
-        self.asked_at = 0.0
-        wanted = settings.alive_interval or ASK_AFTER
-        self.ask_after = min(wanted, ASK_AFTER)
-        # As OpenSSH counts: asked `alive_count` times, and given up an interval after the last.
+        self.on_lost = on_lost
+        self.sent_at = 0.0
+        wanted = settings.alive_interval or SEND_AFTER
+        self.send_after = min(wanted, SEND_AFTER)
+        # As OpenSSH counts: `alive_count` keepalives are sent; the connection is lost one interval after the last.
         self.lost_after = min(wanted * (max(settings.alive_count, 1) + 1), LOST_AFTER)
 
 
 class Keepalive:
-    """Asks silent connections for a sign of life, and reports those that give none."""
+    """Sends keepalives on silent connections, and reports those that do not answer."""
 
-    def __init__(self, reader: EventLoop) -> None:
-        self._reader = reader
+    def __init__(self, loop: EventLoop) -> None:
+        self._loop = loop
         self._watched: dict[Connection, Watched] = {}
-        self._beating = False
-        self._last_beat = 0.0
+        self._ticking = False
+        self._last_tick = 0.0
         self._resumed_at = 0.0
 
-    def watch(self, connection: Connection, settings: HostSettings, gone: Callable[[Seconds | None], None]) -> None:
-        """gone(silence) is called on the reader's thread: the seconds of silence, or None when it simply closed."""
-        self._reader.soon(lambda: self._add(Watched(connection, settings, gone)))
+    def watch(self, connection: Connection, settings: HostSettings, on_lost: Callable[[Seconds | None], None]) -> None:
+        """Call on_lost on the event loop's thread with the seconds of silence, or None when the connection closed."""
+        self._loop.call_soon(lambda: self._add(Watched(connection, settings, on_lost)))
 
     def forget(self, connection: Connection) -> None:
-        self._reader.soon(lambda: self._drop(connection))
+        self._loop.call_soon(lambda: self._drop(connection))
 
     def _add(self, watched: Watched) -> None:
         self._watched[watched.connection] = watched
-        if not self._beating:
-            self._beating = True
-            self._last_beat = time.monotonic()
-            self._reader.later(TICK, self._beat)
+        if not self._ticking:
+            self._ticking = True
+            self._last_tick = time.monotonic()
+            self._loop.call_later(TICK, self._tick)
 
     def _drop(self, connection: Connection) -> None:
         self._watched.pop(connection, None)
 
-    def _beat(self) -> None:
+    def _tick(self) -> None:
         now = time.monotonic()
-        if now - self._last_beat > 3 * TICK:
-            # We slept ourselves (a suspended laptop, SIGSTOP): the answers may be waiting to be read.
+        if now - self._last_tick > 3 * TICK:
+            # This machine slept (a suspended laptop, SIGSTOP): the replies may be waiting to be read.
             self._resumed_at = now
-        self._last_beat = now
+        self._last_tick = now
         for watched in tuple(self._watched.values()):
             self._check(watched, now)
-        self._beating = bool(self._watched)
-        if self._beating:
-            self._reader.later(TICK, self._beat)
+        self._ticking = bool(self._watched)
+        if self._ticking:
+            self._loop.call_later(TICK, self._tick)
 
     def _check(self, watched: Watched, now: Seconds) -> None:
-        silence = now - max(watched.connection.wire.received_at, self._resumed_at)
+        silence = now - max(watched.connection.socket.received_at, self._resumed_at)
         if not watched.connection.is_active():
             self._drop(watched.connection)
-            watched.gone(None)
+            watched.on_lost(None)
         elif silence >= watched.lost_after:
             self._drop(watched.connection)
-            watched.gone(silence)
-        elif silence >= watched.ask_after and now - watched.asked_at >= watched.ask_after:
-            watched.asked_at = now
+            watched.on_lost(silence)
+        elif silence >= watched.send_after and now - watched.sent_at >= watched.send_after:
+            watched.sent_at = now
             try:
-                watched.connection.ask_alive()
+                watched.connection.send_keepalive()
             except (OSError, EOFError, SSHException):
                 self._drop(watched.connection)
-                watched.gone(None)
+                watched.on_lost(None)

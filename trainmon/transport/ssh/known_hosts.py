@@ -1,4 +1,4 @@
-"""Is this the host that we know? known_hosts, read line by line: a line that cannot be read costs that line."""
+"""known_hosts, read line by line: an unreadable line is skipped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import msgspec
 Answer = Literal["ok", "unknown", "changed", "revoked"]
 
 KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
-"""Types of host keys that we can check, best first."""
+"""Host key types that we can check, best first."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class HostKeyResult(msgspec.Struct, frozen=True):
-    """What known_hosts says about a key, and the line that says so."""
+    """The result for a key, and the line of known_hosts that decided it."""
 
     answer: Answer
     name: str
@@ -123,18 +123,18 @@ class KnownHosts:
         self._portless = [] if self.name in (hostname, alias) else [e for e in entries if _listed(e, hostname)]
 
     def key_types(self) -> tuple[str, ...]:
-        """Types that this host is known by, best first: they are asked for first."""
+        """Key types that known_hosts has for this host, best first: they are requested first."""
         known = {entry.key_type for entry in (*self._lines, *self._portless) if not entry.marker}
         return tuple(kind for kind in KEY_TYPES if kind in known)
 
     def authorities(self) -> tuple[bytes, ...]:
-        """Keys that may sign this host's certificate; a revoked one may not."""
+        """Keys that may sign this host's certificate; revoked ones are left out."""
         lines = (*self._lines, *self._portless)
         revoked = {entry.blob for entry in lines if entry.marker == "@revoked"}
         return tuple(e.blob for e in lines if e.marker == "@cert-authority" and e.blob not in revoked)
 
     def verdict(self, key_type: str, blob: bytes) -> HostKeyResult:
-        """Compare a key with what is known."""
+        """Compare a key with known_hosts."""
         for entry in (*self._lines, *self._portless):
             if entry.marker == "@revoked" and entry.blob == blob:
                 return HostKeyResult("revoked", self.name, entry)
@@ -150,4 +150,4 @@ class KnownHosts:
     def _notes(self) -> Iterator[str]:
         for entry in (*self._lines, *self._portless):
             if entry.marker == "@cert-authority":
-                yield f"{entry.file}:{entry.line} trusts an authority, but there is no certificate of it"
+                yield f"{entry.file}:{entry.line} trusts an authority, but the host has no certificate of it"

@@ -1,4 +1,4 @@
-"""A ProxyCommand, run on one end of a socket pair: its death is an end of file (paramiko's own spins at 100 %)."""
+"""A ProxyCommand on one end of a socket pair: when it ends, we read end of file (paramiko's own spins at 100 %)."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import subprocess
 from trainmon.lib import clean
 from trainmon.transport.event_loop import EventLoop
 
-KEPT = 2_000
+OUTPUT_LIMIT = 2_000
 KILL_AFTER = 1.0
 
 
 class Proxy:
     """A running ProxyCommand. `socket` is our end; close() ends the command and whatever it started."""
 
-    def __init__(self, command: str, reader: EventLoop) -> None:
+    def __init__(self, command: str, loop: EventLoop) -> None:
         ours, theirs = socket.socketpair()
         self.socket = ours
-        self._reader = reader
-        self._said = b""
+        self._loop = loop
+        self._output = b""
         try:
             self._process = subprocess.Popen(
-                ["/bin/sh", "-c", "exec " + command],  # what OpenSSH does: the config's owner wrote this line
+                ["/bin/sh", "-c", "exec " + command],  # what OpenSSH does: the user's own config has this line
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
                 stderr=subprocess.PIPE,
@@ -39,33 +39,33 @@ class Proxy:
         assert self._process.stderr is not None
         self._stderr = self._process.stderr
         os.set_blocking(self._stderr.fileno(), False)
-        reader.watch(self._stderr.fileno(), self._listen)
+        loop.register(self._stderr.fileno(), self._read_stderr)
 
     @property
-    def last_words(self) -> str:
+    def last_error(self) -> str:
         """The last line of its standard error."""
-        lines = [line for line in self._said.decode("utf-8", "replace").splitlines() if line.strip()]
+        lines = [line for line in self._output.decode("utf-8", "replace").splitlines() if line.strip()]
         return clean(lines[-1], 200) if lines else ""
 
     def close(self) -> None:
         self.socket.close()
         self._signal(signal.SIGTERM)
-        self._reader.soon(self._deafen)
-        self._reader.adopt(self._process)
-        self._reader.later(KILL_AFTER, self._kill)
+        self._loop.call_soon(self._close_stderr)
+        self._loop.reap(self._process)
+        self._loop.call_later(KILL_AFTER, self._kill)
 
-    def _listen(self, _events: int) -> None:
+    def _read_stderr(self, _events: int) -> None:
         try:
             data = os.read(self._stderr.fileno(), 4096)
         except BlockingIOError:
             return
-        self._said = (self._said + data)[-KEPT:]
+        self._output = (self._output + data)[-OUTPUT_LIMIT:]
         if not data:
-            self._deafen()
+            self._close_stderr()
 
-    def _deafen(self) -> None:
+    def _close_stderr(self) -> None:
         if not self._stderr.closed:
-            self._reader.forget(self._stderr.fileno())
+            self._loop.unregister(self._stderr.fileno())
             self._stderr.close()
 
     def _kill(self) -> None:

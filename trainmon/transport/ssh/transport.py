@@ -1,4 +1,4 @@
-"""One SSH connection: paramiko's Transport on our wire, which never blocks a writer and costs nothing while idle."""
+"""One SSH connection: paramiko's Transport on our socket, which never blocks a writer and uses no CPU while idle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainmon.transport.ssh.socket import Socket
 
 _log = logging.getLogger("paramiko")
 _log.addHandler(logging.NullHandler())
-_log.propagate = False  # a library's traceback in the middle of a dashboard helps nobody
+_log.propagate = False  # a library's traceback would break the dashboard
 _log.setLevel(logging.CRITICAL)
 
 CERTIFICATE = "-cert-v01@openssh.com"
@@ -31,7 +31,7 @@ SIGNALS = {
 
 
 class QuietPacketizer(Packetizer):
-    """Packets, without the timer thread that paramiko starts for every handshake: the dialler has its own deadline."""
+    """Packets without the timer thread that paramiko starts for every handshake: the Dialer has its own deadline."""
 
     def start_handshake(self, timeout: float) -> None:
         """No timer."""
@@ -57,23 +57,23 @@ class Connection(Transport):
         "hmac-sha1",
     )
 
-    def __init__(self, wire: Socket, host_key_types: tuple[str, ...] = (), certified: bool = False) -> None:
-        super().__init__(wire, packetizer_class=QuietPacketizer)  # type: ignore[arg-type]
+    def __init__(self, sock: Socket, host_key_types: tuple[str, ...] = (), certified: bool = False) -> None:
+        super().__init__(sock, packetizer_class=QuietPacketizer)  # type: ignore[arg-type]
         self.name = "ssh"
-        self.wire = wire
-        self.goodbye = ""
-        """What the server said as it disconnected."""
+        self.socket = sock
+        self.disconnect_reason = ""
+        """The server's message as it disconnected."""
         known = tuple(algorithm for kind in host_key_types for algorithm in _algorithms(kind))
         self._preferred_keys = (*known, *(key for key in self._preferred_keys if key not in known))
         self._certified = certified
         self.clear_to_send_lock = threading.RLock()  # type: ignore[assignment]
         self._held: list[Message] = []
-        self.room: dict[int, Callable[[], None]] = {}
-        """By channel: what to call when its window opens."""
+        self.on_window: dict[int, Callable[[], None]] = {}
+        """By channel: the callback for an opened window."""
         self.signals: dict[int, int] = {}
         """By channel: the signal that ended its command."""
         self.refused: set[int] = set()
-        """Channels whose command the server would not start."""
+        """Channels whose command the server refused to start."""
         self._channel_handler_table: dict[int, Callable[[Channel, Message], None]] = {
             **Transport._channel_handler_table,  # type: ignore[attr-defined]
             common.MSG_CHANNEL_WINDOW_ADJUST: self._window_opened,
@@ -83,19 +83,19 @@ class Connection(Transport):
 
     @property
     def preferred_keys(self) -> tuple[str, ...]:
-        """Certificates first, and only where known_hosts trusts an authority for this host."""
+        """Host certificates first, and only where known_hosts trusts an authority for this host."""
         certified = tuple(f"{name}{CERTIFICATE}" for name in self._preferred_keys) if self._certified else ()
         return certified + self._preferred_keys
 
     def handshake(self, timeout: Seconds) -> None:
-        """Agree on keys. Raises TimeoutError, or what paramiko raises."""
+        """Exchange keys. Raises TimeoutError, or what paramiko raises."""
         self.banner_timeout = timeout
         deadline = time.monotonic() + timeout
         self.start_client(timeout=timeout)
         if not self.initial_kex_done:
             raise TimeoutError if time.monotonic() >= deadline else EOFError
 
-    def ask_alive(self) -> None:
+    def send_keepalive(self) -> None:
         """A request that every server answers, if only with a refusal."""
         message = Message()
         message.add_byte(common.cMSG_GLOBAL_REQUEST)
@@ -116,7 +116,7 @@ class Connection(Transport):
     # ---- paramiko's inner hooks ------------------------------------------------------------------------------------
 
     def _send_user_message(self, data: Message) -> None:
-        """Send, or hold it until a re-key is done: the original waits for up to 30 s, which the reader must not."""
+        """Send, or hold it until a re-key is done: paramiko waits for up to 30 s, which would block the event loop."""
         with self.clear_to_send_lock:
             if not self.is_active():
                 return
@@ -134,11 +134,11 @@ class Connection(Transport):
 
     def _parse_disconnect(self, message: Message) -> None:
         message.get_int()
-        self.goodbye = message.get_string().decode("utf-8", "replace")
+        self.disconnect_reason = message.get_string().decode("utf-8", "replace")
 
     def _window_opened(self, channel: Channel, message: Message) -> None:
         channel._window_adjust(message)  # type: ignore[attr-defined]
-        ready = self.room.get(channel.chanid)
+        ready = self.on_window.get(channel.chanid)
         if ready is not None:
             ready()
 

@@ -363,10 +363,10 @@ def test_a_command_that_does_not_answer_leaves_it_unknown(world: World) -> None:
 
 def test_a_connection_that_is_gone_is_nothing_done(world: World) -> None:
     action = only(world.plan("kill"))
-    world.unreachable = HostUnreachable("login", "login: nothing heard for 40 s", hint="its network is gone")
+    world.unreachable = HostUnreachable("login", "login: no data for 40 s", hint="its network is gone")
     record = world.act(action)
     assert (record.status, record.is_open) == ("failed", False)
-    assert record.outcome == "nothing was done: login: nothing heard for 40 s (its network is gone)"
+    assert record.outcome == "nothing was done: login: no data for 40 s (its network is gone)"
 
 
 def test_a_host_that_is_not_connected_refuses_every_plan_in_words(world: World) -> None:

@@ -34,7 +34,7 @@ class Heard:
     def received(self, data: bytes) -> None:
         self.out += data
 
-    def complained(self, data: bytes) -> None:
+    def stderr_received(self, data: bytes) -> None:
         self.err += data
 
     def ended(self, status: int | None, error: TrainmonError | None) -> None:
@@ -49,7 +49,7 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 
 
 @pytest.fixture
-def reader() -> Iterator[EventLoop]:
+def loop() -> Iterator[EventLoop]:
     running = EventLoop()
     running.start()
     yield running
@@ -57,8 +57,8 @@ def reader() -> Iterator[EventLoop]:
 
 
 @pytest.fixture
-def dialer(sshd: Sshd, reader: EventLoop) -> Iterator[Dialer]:
-    made = Dialer(reader, config_file=sshd.ssh_config(16))
+def dialer(sshd: Sshd, loop: EventLoop) -> Iterator[Dialer]:
+    made = Dialer(loop, config_file=sshd.ssh_config(16))
     yield made
     made.close()
     until(lambda: not sshd.sessions(), "every session of the test has ended")
@@ -118,10 +118,10 @@ def test_a_closed_stream_ends_its_command(shell: SshShell) -> None:
     assert (heard.out, heard.ends) == (b"here\nhello\nbye\n", [(0, None)])
 
 
-def test_a_re_key_in_the_middle_loses_and_mixes_nothing(tmp_path: Path, reader: EventLoop) -> None:
+def test_a_re_key_in_the_middle_loses_and_mixes_nothing(tmp_path: Path, loop: EventLoop) -> None:
     sent = bytes(range(256)) * 20_000
     with Sshd.start(tmp_path / "rekey", RekeyLimit="300K") as strict:
-        dialer = Dialer(reader, config_file=strict.ssh_config())
+        dialer = Dialer(loop, config_file=strict.ssh_config())
         try:
             assert dialer.dial("n0").run(["cat"], stdin=sent, timeout=30).stdout == sent
         finally:
@@ -141,11 +141,11 @@ def test_an_unread_complaint_costs_no_cpu(shell: SshShell) -> None:
 # ---- the ways there --------------------------------------------------------------------------------------------------
 
 
-def test_include_and_match_are_honoured(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
+def test_include_and_match_are_honoured(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     included = tmp_path / "included"
     included.write_text(f"Match host found-by-match\n  HostName {sshd.address(3)}\n")
     config = sshd.ssh_config(1, extra=f"Include {included}", path=tmp_path / "config")
-    dialer = Dialer(reader, config_file=config)
+    dialer = Dialer(loop, config_file=config)
     try:
         done = dialer.dial("found-by-match").run(["sh", "-c", "echo $SSH_CONNECTION"], timeout=10)
     finally:
@@ -153,9 +153,9 @@ def test_include_and_match_are_honoured(sshd: Sshd, reader: EventLoop, tmp_path:
     assert done.stdout.split()[2].decode() == sshd.address(3)
 
 
-def test_two_hops_are_shared_and_given_back(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
+def test_two_hops_are_shared_and_given_back(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     extra = f"Host n2 n3\n  ProxyJump {sshd.user}@n0:{sshd.port},n1"
-    dialer = Dialer(reader, config_file=sshd.ssh_config(4, extra=extra, path=tmp_path / "config"))
+    dialer = Dialer(loop, config_file=sshd.ssh_config(4, extra=extra, path=tmp_path / "config"))
     accepted = sshd.log.read_text().count("Accepted publickey")
     try:
         with ThreadPoolExecutor(2) as pool:
@@ -171,8 +171,8 @@ def test_two_hops_are_shared_and_given_back(sshd: Sshd, reader: EventLoop, tmp_p
         dialer.close()
 
 
-def test_a_dead_jump_host_is_named_by_the_hosts_behind_it(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
-    dialer = Dialer(reader, config_file=sshd.ssh_config(2, extra="Host n1\n  ProxyJump n0", path=tmp_path / "config"))
+def test_a_dead_jump_host_is_named_by_the_hosts_behind_it(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
+    dialer = Dialer(loop, config_file=sshd.ssh_config(2, extra="Host n1\n  ProxyJump n0", path=tmp_path / "config"))
     heard = Heard()
     try:
         dialer.dial("n1").stream(["sleep", "30"], heard)
@@ -180,20 +180,20 @@ def test_a_dead_jump_host_is_named_by_the_hosts_behind_it(sshd: Sshd, reader: Ev
         until(heard.done.is_set, "the stream ends")
     finally:
         dialer.close()
-    assert str(heard.ends[0][1]) == "n1: n0: the connection was closed by the other side (its jump host)"
+    assert str(heard.ends[0][1]) == "n1: n0: the server closed the connection (check its jump host)"
 
 
-def test_jumping_in_a_circle_is_refused(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
+def test_jumping_in_a_circle_is_refused(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     extra = "Host n0\n  ProxyJump n1\nHost n1\n  ProxyJump n0"
-    dialer = Dialer(reader, config_file=sshd.ssh_config(2, extra=extra, path=tmp_path / "config"))
+    dialer = Dialer(loop, config_file=sshd.ssh_config(2, extra=extra, path=tmp_path / "config"))
     with pytest.raises(HostUnreachable, match="n0: its ProxyJump"):
         dialer.dial("n0")
 
 
-def test_a_proxy_command_works_and_leaves_nothing(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
+def test_a_proxy_command_works_and_leaves_nothing(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     proxy = f"ssh -F {sshd.ssh_config(2, path=tmp_path / 'inner')} -W %h:%p n1"
     config = sshd.ssh_config(2, extra=f"Host n0\n  ProxyCommand {proxy}", path=tmp_path / "config")
-    dialer = Dialer(reader, config_file=config)
+    dialer = Dialer(loop, config_file=config)
     try:
         assert dialer.dial("n0").run(["echo", "hi"], timeout=10).stdout == b"hi\n"
     finally:
@@ -201,12 +201,12 @@ def test_a_proxy_command_works_and_leaves_nothing(sshd: Sshd, reader: EventLoop,
     until(lambda: not sshd.sessions(), "the proxy's own connection has ended")
 
 
-def test_a_dying_proxy_ends_the_stream_and_costs_no_cpu(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
+def test_a_dying_proxy_ends_the_stream_and_costs_no_cpu(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     inner = sshd.ssh_config(2, path=tmp_path / "inner")
     script = f"sh -c 'echo $$ > {pid_file}; exec ssh -F {inner} -W %h:%p n1'"
     config = sshd.ssh_config(2, extra=f"Host n0\n  ProxyCommand {script}", path=tmp_path / "config")
-    dialer = Dialer(reader, config_file=config)
+    dialer = Dialer(loop, config_file=config)
     heard = Heard()
     try:
         dialer.dial("n0").stream(["sleep", "30"], heard)
@@ -221,9 +221,9 @@ def test_a_dying_proxy_ends_the_stream_and_costs_no_cpu(sshd: Sshd, reader: Even
     assert isinstance(heard.ends[0][1], HostUnreachable)
 
 
-def test_a_proxy_command_that_fails_is_quoted(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
+def test_a_proxy_command_that_fails_is_quoted(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     extra = "Host n0\n  ProxyCommand echo no route >&2; exit 1"
-    dialer = Dialer(reader, config_file=sshd.ssh_config(1, extra=extra, path=tmp_path / "config"))
+    dialer = Dialer(loop, config_file=sshd.ssh_config(1, extra=extra, path=tmp_path / "config"))
     with pytest.raises(HostUnreachable, match="n0: its ProxyCommand ended"):
         dialer.dial("n0")
 
@@ -238,16 +238,16 @@ def test_a_killed_connection_ends_its_streams_with_a_sentence(sshd: Sshd, shell:
     send_all(sshd.sessions(), signal.SIGKILL)
     for sink in heard:
         until(sink.done.is_set, "the stream ends")
-    assert [str(sink.ends[0][1]) for sink in heard] == ["n0: the connection was closed by the other side"] * 2
-    with pytest.raises(HostUnreachable, match="closed by the other side"):
+    assert [str(sink.ends[0][1]) for sink in heard] == ["n0: the server closed the connection"] * 2
+    with pytest.raises(HostUnreachable, match="the server closed the connection"):
         shell.run(["true"], timeout=5)
 
 
 def test_a_half_open_connection_is_noticed_and_closing_it_takes_no_time(
-    sshd: Sshd, reader: EventLoop, tmp_path: Path
+    sshd: Sshd, loop: EventLoop, tmp_path: Path
 ) -> None:
     extra = "Host n0\n  ServerAliveInterval 1\n  ServerAliveCountMax 2"
-    dialer = Dialer(reader, config_file=sshd.ssh_config(1, extra=extra, path=tmp_path / "config"))
+    dialer = Dialer(loop, config_file=sshd.ssh_config(1, extra=extra, path=tmp_path / "config"))
     heard = Heard()
     shell = dialer.dial("n0")
     shell.stream(["sleep", "30"], heard)
@@ -255,24 +255,24 @@ def test_a_half_open_connection_is_noticed_and_closing_it_takes_no_time(
     send_all(stopped, signal.SIGSTOP)
     try:
         until(heard.done.is_set, "the silence is noticed", 6.0)
-        assert "n0: nothing heard for " in str(heard.ends[0][1])
+        assert "n0: no data for " in str(heard.ends[0][1])
     finally:
         send_all(stopped, signal.SIGCONT)
         dialer.close()
 
 
-def test_an_idle_connection_that_answers_is_kept(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
+def test_an_idle_connection_that_answers_is_kept(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     """Also where it may be asked only once: the answer to that is waited for, even on a busy machine."""
     extra = "Host n0\n  ServerAliveInterval 2\n  ServerAliveCountMax 1"
-    dialer = Dialer(reader, config_file=sshd.ssh_config(1, extra=extra, path=tmp_path / "config"))
+    dialer = Dialer(loop, config_file=sshd.ssh_config(1, extra=extra, path=tmp_path / "config"))
     try:
         assert dialer.dial("n0").run(["sleep", "6"], timeout=20).status == 0
     finally:
         dialer.close()
 
 
-def test_closing_with_a_hung_host_takes_no_time(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
-    dialer = Dialer(reader, config_file=sshd.ssh_config(1, path=tmp_path / "config"))
+def test_closing_with_a_hung_host_takes_no_time(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
+    dialer = Dialer(loop, config_file=sshd.ssh_config(1, path=tmp_path / "config"))
     stream = dialer.dial("n0").stream(["sleep", "30"], Heard())
     stopped = sshd.sessions()
     send_all(stopped, signal.SIGSTOP)
@@ -281,7 +281,7 @@ def test_closing_with_a_hung_host_takes_no_time(sshd: Sshd, reader: EventLoop, t
         stream.write(bytes(100_000))
     stream.close()
     dialer.close()
-    reader.stop()
+    loop.stop()
     assert time.monotonic() - before < QUICK
     send_all(stopped, signal.SIGKILL)
 
@@ -289,20 +289,20 @@ def test_closing_with_a_hung_host_takes_no_time(sshd: Sshd, reader: EventLoop, t
 # ---- no way there ----------------------------------------------------------------------------------------------------
 
 
-def test_a_full_sshd_is_said_in_words(reader: EventLoop, tmp_path: Path) -> None:
+def test_a_full_sshd_is_said_in_words(loop: EventLoop, tmp_path: Path) -> None:
     with Sshd.start(tmp_path / "full", MaxStartups="1:100:1") as full:
-        dialer = Dialer(reader, config_file=full.ssh_config())
+        dialer = Dialer(loop, config_file=full.ssh_config())
         with socket.create_connection((full.address(0), full.port)) as first:
             first.recv(64)
             with pytest.raises(HostUnreachable) as raised:
                 dialer.dial("n0")
-    assert raised.value.message == f"n0: {full.address(0)}:{full.port} hung up before the login"
+    assert raised.value.message == f"n0: {full.address(0)}:{full.port} closed the connection before the login"
     assert "MaxStartups" in raised.value.hint
 
 
-def test_a_connection_with_no_more_sessions_says_so(reader: EventLoop, tmp_path: Path) -> None:
+def test_a_connection_with_no_more_sessions_says_so(loop: EventLoop, tmp_path: Path) -> None:
     with Sshd.start(tmp_path / "single", MaxSessions="1") as single:
-        dialer = Dialer(reader, config_file=single.ssh_config())
+        dialer = Dialer(loop, config_file=single.ssh_config())
         try:
             shell = dialer.dial("n0")
             shell.stream(["sleep", "30"], Heard())
@@ -310,13 +310,13 @@ def test_a_connection_with_no_more_sessions_says_so(reader: EventLoop, tmp_path:
                 shell.run(["true"], timeout=5)
         finally:
             dialer.close()
-    assert raised.value.message == "n0: no session: Connect failed"
+    assert raised.value.message == "n0 refused a session: Connect failed"
     assert "MaxSessions" in raised.value.hint
 
 
-def test_no_more_than_at_once_log_in_together(reader: EventLoop, tmp_path: Path) -> None:
+def test_no_more_than_at_once_log_in_together(loop: EventLoop, tmp_path: Path) -> None:
     with Sshd.start(tmp_path / "narrow", MaxStartups="4:100:4") as narrow:
-        dialer = Dialer(reader, at_once=2, config_file=narrow.ssh_config(12))
+        dialer = Dialer(loop, at_once=2, config_file=narrow.ssh_config(12))
         try:
             with ThreadPoolExecutor(12) as pool:
                 assert len(list(pool.map(dialer.dial, [f"n{i}" for i in range(12)]))) == 12
@@ -324,11 +324,11 @@ def test_no_more_than_at_once_log_in_together(reader: EventLoop, tmp_path: Path)
             dialer.close()
 
 
-def test_a_closed_port_a_silent_one_and_no_such_host(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
+def test_a_closed_port_a_silent_one_and_no_such_host(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         extra = f"Host silent\n  HostName 127.0.0.1\n  Port {port}\nHost shut\n  HostName 127.0.0.1\n  Port 1\n"
-        dialer = Dialer(reader, timeout=0.3, config_file=sshd.ssh_config(1, extra=extra, path=tmp_path / "config"))
+        dialer = Dialer(loop, timeout=0.3, config_file=sshd.ssh_config(1, extra=extra, path=tmp_path / "config"))
         with pytest.raises(HostUnreachable, match=rf"silent: no answer from 127\.0\.0\.1:{port} in 0\.3 s"):
             dialer.dial("silent")
         with pytest.raises(HostUnreachable, match=r"shut: 127\.0\.0\.1:1 refuses connections"):
@@ -340,9 +340,9 @@ def test_a_closed_port_a_silent_one_and_no_such_host(sshd: Sshd, reader: EventLo
 
 
 def test_paramiko_says_nothing_on_the_terminal(
-    sshd: Sshd, reader: EventLoop, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    sshd: Sshd, loop: EventLoop, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    dialer = Dialer(reader, timeout=0.3, config_file=sshd.ssh_config(1, extra="Host n0\n  Port 1", path=tmp_path / "c"))
+    dialer = Dialer(loop, timeout=0.3, config_file=sshd.ssh_config(1, extra="Host n0\n  Port 1", path=tmp_path / "c"))
     with pytest.raises(HostUnreachable):
         dialer.dial("n0")
     assert capfd.readouterr() == ("", "")

@@ -84,7 +84,7 @@ def test_names_that_a_shell_would_act_on_are_refused(name: str, config: Path) ->
 def test_a_broken_config_is_quoted_in_openssh_s_words(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text("Host a\n  Colour blue\n")
-    with pytest.raises(HostUnreachable, match=r"a: ssh refuses its own config: .*line 2: Bad configuration option"):
+    with pytest.raises(HostUnreachable, match=r"a: ssh rejects its config: .*line 2: Bad configuration option"):
         effective("a", path)
 
 

@@ -104,8 +104,8 @@ def test_a_revoked_key_is_refused_wherever_else_it_is_listed(ours: Key, tmp_path
 
 
 def test_the_fingerprint_is_openssh_s(ours: Key) -> None:
-    said = subprocess.run([program("ssh-keygen"), "-l", "-f", f"{ours.path}.pub"], check=True, capture_output=True)
-    assert said.stdout.split()[1].decode() == fingerprint(ours.blob)
+    reason = subprocess.run([program("ssh-keygen"), "-l", "-f", f"{ours.path}.pub"], check=True, capture_output=True)
+    assert reason.stdout.split()[1].decode() == fingerprint(ours.blob)
 
 
 # ---- a real sshd -----------------------------------------------------------------------------------------------------
@@ -118,19 +118,19 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 
 
 @pytest.fixture
-def reader() -> Iterator[EventLoop]:
+def loop() -> Iterator[EventLoop]:
     running = EventLoop()
     running.start()
     yield running
     running.stop()
 
 
-def dial(sshd: Sshd, reader: EventLoop, tmp_path: Path, known: str) -> HostKeyRefused | None:
+def dial(sshd: Sshd, loop: EventLoop, tmp_path: Path, known: str) -> HostKeyRefused | None:
     """Dial n0 with a known_hosts of this text; the refusal, if it was one."""
     file = tmp_path / "known"
     file.write_text(known)
     config = sshd.ssh_config(extra=f"Host *\n  UserKnownHostsFile {file}", path=tmp_path / "config")
-    dialer = Dialer(reader, config_file=config)
+    dialer = Dialer(loop, config_file=config)
     try:
         dialer.dial("n0").run(["true"], timeout=10)
     except HostKeyRefused as refused:
@@ -141,63 +141,63 @@ def dial(sshd: Sshd, reader: EventLoop, tmp_path: Path, known: str) -> HostKeyRe
 
 
 def test_an_unknown_host_is_refused_with_its_fingerprint_and_the_command(
-    sshd: Sshd, reader: EventLoop, tmp_path: Path
+    sshd: Sshd, loop: EventLoop, tmp_path: Path
 ) -> None:
-    refused = dial(sshd, reader, tmp_path, "")
+    refused = dial(sshd, loop, tmp_path, "")
     blob = read_public(f"{sshd.host_keys['ed25519']}.pub")
     assert refused is not None
     assert blob is not None
     name = f"[{sshd.address(0)}]:{sshd.port}"
     assert refused.message == f"n0: its ED25519 host key is not known: {fingerprint(blob)}, as {name}"
     command = f"ssh -F {tmp_path}/config -o StrictHostKeyChecking=ask -p {sshd.port} n0 true"
-    assert refused.hint == f"compare the fingerprint with its owner's, then accept it with: {command}"
+    assert refused.hint == f"compare the fingerprint with its administrator's, then accept it with: {command}"
 
 
-def test_a_changed_host_is_refused_loudly(sshd: Sshd, reader: EventLoop, tmp_path: Path, theirs: Key) -> None:
+def test_a_changed_host_is_refused_loudly(sshd: Sshd, loop: EventLoop, tmp_path: Path, theirs: Key) -> None:
     name = f"[{sshd.address(0)}]:{sshd.port}"
-    refused = dial(sshd, reader, tmp_path, f"{name} {theirs.line}\n")
+    refused = dial(sshd, loop, tmp_path, f"{name} {theirs.line}\n")
     assert refused is not None
     assert "n0: its ED25519 host key HAS CHANGED: SHA256:" in refused.message
     assert f"is not the one in {tmp_path}/known:1" in refused.message
     assert f"ssh-keygen -R '{name}' -f {tmp_path}/known" in refused.hint
 
 
-def test_a_revoked_host_key_is_refused(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
+def test_a_revoked_host_key_is_refused(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     line = sshd.public(sshd.host_keys["ed25519"])
-    refused = dial(sshd, reader, tmp_path, f"* {line}\n@revoked * {line}\n")
+    refused = dial(sshd, loop, tmp_path, f"* {line}\n@revoked * {line}\n")
     assert refused is not None
     assert f"is REVOKED in {tmp_path}/known:2" in refused.message
 
 
 def test_a_host_known_by_another_kind_of_key_is_asked_for_that_kind(
-    sshd: Sshd, reader: EventLoop, tmp_path: Path
+    sshd: Sshd, loop: EventLoop, tmp_path: Path
 ) -> None:
-    assert dial(sshd, reader, tmp_path, f"{sshd.address(0)} {sshd.public(sshd.host_keys['ecdsa'])}\n") is None
+    assert dial(sshd, loop, tmp_path, f"{sshd.address(0)} {sshd.public(sshd.host_keys['ecdsa'])}\n") is None
 
 
 def test_an_authority_without_a_certificate_does_not_help(
-    sshd: Sshd, reader: EventLoop, tmp_path: Path, theirs: Key
+    sshd: Sshd, loop: EventLoop, tmp_path: Path, theirs: Key
 ) -> None:
-    refused = dial(sshd, reader, tmp_path, f"@cert-authority * {theirs.line}\n")
+    refused = dial(sshd, loop, tmp_path, f"@cert-authority * {theirs.line}\n")
     assert refused is not None
-    assert f"{tmp_path}/known:1 trusts an authority, but there is no certificate of it" in refused.message
+    assert f"{tmp_path}/known:1 trusts an authority, but the host has no certificate of it" in refused.message
 
 
 @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
-def test_a_host_certificate_is_honoured(kind: str, reader: EventLoop, tmp_path: Path) -> None:
+def test_a_host_certificate_is_honoured(kind: str, loop: EventLoop, tmp_path: Path) -> None:
     authority, key = Key(tmp_path / "authority", kind), keygen(tmp_path / "host", kind=kind)
     certificate = sign_host(authority.path, key, "127.0.10.*")
     options = {"HostKey": str(key), "HostCertificate": str(certificate)}
     with Sshd.start(tmp_path / "sshd", **options) as certified:
-        assert dial(certified, reader, tmp_path, f"@cert-authority [127.0.*]:* {authority.line}\n") is None
-        refused = dial(certified, reader, tmp_path, "")
+        assert dial(certified, loop, tmp_path, f"@cert-authority [127.0.*]:* {authority.line}\n") is None
+        refused = dial(certified, loop, tmp_path, "")
         assert refused is not None
         revoking = f"@cert-authority * {authority.line}\n@revoked * {authority.line}\n"
-        assert dial(certified, reader, tmp_path, revoking) is not None
+        assert dial(certified, loop, tmp_path, revoking) is not None
 
 
 def test_certificates_that_prove_nothing(ours: Key, theirs: Key, tmp_path: Path) -> None:
-    def said(certificate: Path, host: str = "node1", tamper: bool = False) -> str | None:
+    def reason(certificate: Path, host: str = "node1", tamper: bool = False) -> str | None:
         blob = read_public(str(certificate))
         assert blob is not None
         if tamper:
@@ -207,13 +207,13 @@ def test_certificates_that_prove_nothing(ours: Key, theirs: Key, tmp_path: Path)
     def signed(*names: str, authority: Key = ours, valid: str = "always:forever") -> Path:
         return sign_host(authority.path, theirs.path, *names, valid=valid)
 
-    assert said(signed("node1", "node2")) is None
-    assert said(signed("node*")) is None
-    assert said(signed("node1"), "node3") == "it is for node1"
-    assert said(signed()) == "it is for no host"
-    assert said(signed("node1", authority=theirs)) == "its authority is not one that known_hosts trusts"
-    assert said(signed("node1", valid="20200101:20210101")) == "it has expired"
-    assert said(signed("node1", valid="+1d:+2d")) == "it is not valid yet"
-    assert said(signed("node1"), "node2", tamper=True) == "its signature is wrong"
-    assert said(sign(ours.path, theirs.path, "node1")) == "it is a user's certificate, not a host's"
+    assert reason(signed("node1", "node2")) is None
+    assert reason(signed("node*")) is None
+    assert reason(signed("node1"), "node3") == "it is for node1"
+    assert reason(signed()) == "it is for no host"
+    assert reason(signed("node1", authority=theirs)) == "its authority is not one that known_hosts trusts"
+    assert reason(signed("node1", valid="20200101:20210101")) == "it has expired"
+    assert reason(signed("node1", valid="+1d:+2d")) == "it is not valid yet"
+    assert reason(signed("node1"), "node2", tamper=True) == "its signature is wrong"
+    assert reason(sign(ours.path, theirs.path, "node1")) == "it is a user's certificate, not a host's"
     assert problem(b"\0\0\0\1x", "node1", [ours.blob], 0.0) is not None

@@ -1,4 +1,4 @@
-"""The keys that may log us in: an agent's, key files, and certificates for both, in OpenSSH's order."""
+"""Keys for the login: an agent's, key files, and certificates for both, in OpenSSH's order."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from trainmon.transport.ssh.config import HostSettings
 from trainmon.transport.ssh.transport import CERTIFICATE
 
 MAGIC = b"openssh-key-v1\0"
-AGENT_PATIENCE = 30.0
-"""Seconds for an agent to answer: it may ask its owner to confirm, or to touch a token."""
+AGENT_TIMEOUT = 30.0
+"""Seconds for an agent to answer: it may ask the user to confirm, or to touch a token."""
 
 CLASSES: dict[str, type[PKey]] = {"ssh-rsa": RSAKey, "ssh-ed25519": Ed25519Key}
 
@@ -36,7 +36,7 @@ class KeyFile:
     text: str = field(repr=False)
     encrypted: bool
     public: bytes | None
-    """Its public key, where the file (or FILE.pub) tells it."""
+    """Its public key, if the file (or FILE.pub) contains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +45,18 @@ class Identity:
 
     label: str
     blob: bytes | None
-    """None: only known once the file is unlocked."""
+    """None until the file is unlocked."""
     agent_key: AgentKey | None = None
     file: KeyFile | None = None
 
 
 class SocketAgent(AgentSSH):
-    """An agent at a given socket: paramiko's own looks only at $SSH_AUTH_SOCK."""
+    """An agent at a given socket: paramiko's own uses only $SSH_AUTH_SOCK."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(AGENT_PATIENCE)
+        connection.settimeout(AGENT_TIMEOUT)
         try:
             connection.connect(path)
             self._connect(connection)  # type: ignore[attr-defined]
@@ -70,7 +70,7 @@ class SocketAgent(AgentSSH):
 
 @contextlib.contextmanager
 def agent_keys(settings: HostSettings) -> Iterator[tuple[AgentKey, ...]]:
-    """The keys of the host's agent while in use; none without an agent, or with one that does not answer."""
+    """The keys of the host's agent; empty without an agent, or when it does not answer."""
     agent = None
     if settings.identity_agent is not None:
         with contextlib.suppress(OSError, SSHException):
@@ -94,7 +94,7 @@ def key_type(blob: bytes) -> str:
     return next(strings(blob), b"").decode("ascii", "replace")
 
 
-def plain(blob: bytes) -> bytes:
+def public_key(blob: bytes) -> bytes:
     """The public key inside a certificate; a plain key is itself."""
     kind = key_type(blob)
     if not kind.endswith(CERTIFICATE):
@@ -139,10 +139,14 @@ def read_key_file(path: str) -> KeyFile | None:
 
 
 def unlock(file: KeyFile, passphrase: str | None) -> PKey:
-    """The private key itself. Raises SSHException when the passphrase is wrong or the format not known."""
+    """The private key.
+
+    Raises:
+        SSHException: when the passphrase is wrong or the format unknown.
+    """
     known = CLASSES.get(key_type(file.public), ECDSAKey) if file.public else None
     classes = (known,) if known else (RSAKey, ECDSAKey, Ed25519Key)
-    problem: Exception = SSHException("not a key format that is known here")
+    problem: Exception = SSHException("unknown key format")
     for kind in classes:
         try:
             return kind.from_private_key(io.StringIO(file.text), password=passphrase)
@@ -174,7 +178,7 @@ def _certificates(settings: HostSettings, files: list[KeyFile], agent: dict[byte
         blob = read_public(path)
         if blob is None or not key_type(blob).endswith(CERTIFICATE):
             continue
-        owner = plain(blob)
+        owner = public_key(blob)
         if owner in agent:
             yield Identity(f"certificate {path}", blob, agent_key=agent[owner])
         for file in files:
@@ -183,7 +187,7 @@ def _certificates(settings: HostSettings, files: list[KeyFile], agent: dict[byte
 
 
 class KeyRing:
-    """Unlocked keys, in memory only: 64 hosts with one key file ask for its passphrase once."""
+    """Unlocked keys, in memory only: 64 hosts with one key file need one passphrase prompt."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -192,19 +196,19 @@ class KeyRing:
         self._declined_at: dict[str, Seconds] = {}
 
     def ready(self, file: KeyFile) -> PKey | None:
-        """The key if it needs no passphrase, or was unlocked before."""
-        mark = _mark(file.path)
+        """The key, if it needs no passphrase or was unlocked before."""
+        cache_key = _cache_key(file.path)
         with self._lock:
-            key = self._keys.get(mark)
+            key = self._keys.get(cache_key)
         if key is None and not file.encrypted:
             key = unlock(file, None)
             with self._lock:
-                self._keys[mark] = key
+                self._keys[cache_key] = key
         return key
 
     def unlock(self, file: KeyFile, ask: Callable[[bool], str | None], since: Seconds) -> PKey | None:
-        """Unlock it with ask(again), at most three times. All dials under way (begun at `since`) share the answer:
-        one refusal is not followed by the same question for 63 other hosts.
+        """Unlock it with ask(again), at most three times. All current dials (started at `since`) share the answer:
+        one declined prompt is not repeated for 63 other hosts.
         """
         with self._lock:
             turn = self._path_locks.setdefault(file.path, threading.Lock())
@@ -219,13 +223,13 @@ class KeyRing:
                     with contextlib.suppress(SSHException):
                         key = unlock(file, passphrase)
                         with self._lock:
-                            self._keys[_mark(file.path)] = key
+                            self._keys[_cache_key(file.path)] = key
                         return key
                 self._declined_at[file.path] = time.monotonic()
         return None
 
 
-def _mark(path: str) -> tuple[str, int]:
+def _cache_key(path: str) -> tuple[str, int]:
     try:
         return path, Path(path).stat().st_mtime_ns
     except OSError:

@@ -1,7 +1,7 @@
-"""Logging in as OpenSSH does: keys, then keyboard-interactive, then a password, asking a person only where one is.
+"""The login, as in OpenSSH: keys, then keyboard-interactive, then a password.
 
-Nobody is asked twice in a dial, a refused answer is not followed by another try (that is how accounts get locked), and
-without somebody to ask, nothing is even started that could send a push to a phone.
+A dial asks a question once. A refused answer is not retried, because retries lock accounts. Without a person to ask,
+no method is started that could send a push to a phone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trainmon.transport.ssh.auth.keys import Identity, KeyRing, agent_keys, iden
 from trainmon.transport.ssh.auth.protocol import (
     Accepted,
     AuthRequest,
-    ConnectionGone,
+    ConnectionLost,
     Denied,
     NoReply,
     PasswordExpired,
@@ -30,50 +30,50 @@ from trainmon.transport.ssh.transport import Connection
 Ask = Callable[[str, str, str, tuple[tuple[str, bool], ...]], tuple[str, ...] | None]
 """ask(host, title, instructions, ((text, echo), …)) → the answers, or None when declined. Blocks."""
 
-ANSWER_PATIENCE: Seconds = 120.0
-"""For a server to judge an answer: a push waits on a phone."""
+ANSWER_TIMEOUT: Seconds = 120.0
+"""The server's time to check an answer: a push waits on a phone."""
 
-ROUNDS = 10
-HEADLESS_HINT = "set up a key without a passphrase for it (IdentityFile), or an agent that is always there"
+MAX_ROUNDS = 10
+HEADLESS_HINT = "set up a key without a passphrase (IdentityFile), or an agent that is always running"
 GONE_HINT = "log in again; a server waits about two minutes for an answer"
 
 
 class Slot:
-    """A place among the handshakes under way, given up while a person is being asked."""
+    """One of the slots for concurrent handshakes; released while a person is asked."""
 
-    def __init__(self, places: threading.Semaphore, since: Seconds) -> None:
-        self._places = places
+    def __init__(self, slots: threading.Semaphore, since: Seconds) -> None:
+        self._slots = slots
         self.since = since
-        """When the dial began that waits for it."""
+        """When the dial started that waits for it."""
 
     def __enter__(self) -> Slot:
-        self._places.acquire()
+        self._slots.acquire()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._places.release()
+        self._slots.release()
 
     @contextlib.contextmanager
-    def aside(self) -> Iterator[None]:
-        self._places.release()
+    def released(self) -> Iterator[None]:
+        self._slots.release()
         try:
             yield
         finally:
-            self._places.acquire()
+            self._slots.acquire()
 
 
-class OutOfTurn(Exception):
-    """Another host is being asked. To wait with an open connection would cost two threads a host, and the server cuts
-    it off (sshd's LoginGraceTime is 120 s): the dial begins again when it is its turn."""
+class PromptBusy(Exception):
+    """A prompt for another host is open. Waiting with an open connection would cost two threads a host, and sshd closes
+    it after LoginGraceTime (120 s): the dial starts again when the prompt is answered."""
 
     def __init__(self, *, is_shared: bool) -> None:
-        super().__init__("another host is being asked")
+        super().__init__("a prompt for another host is open")
         self.is_shared = is_shared
-        """Whether the answer given to the other host is likely to do here, too: the passphrase of a key."""
+        """Whether the answer for the other host is likely to work here too: the passphrase of a key."""
 
 
 class Asker:
-    """The one who can be asked, one host at a time."""
+    """Prompts for a person, one host at a time."""
 
     def __init__(self, ask: Ask | None) -> None:
         self._ask = ask
@@ -84,24 +84,24 @@ class Asker:
 
     @contextlib.contextmanager
     def turn(self, *, is_shared: bool = False) -> Iterator[None]:
-        """The right to ask now; raises OutOfTurn while another host is asked."""
+        """Hold the prompt. Raises PromptBusy while another host holds it."""
         if not self._turn.acquire(blocking=False):
-            raise OutOfTurn(is_shared=is_shared)
+            raise PromptBusy(is_shared=is_shared)
         try:
             yield
         finally:
             self._turn.release()
 
     @contextlib.contextmanager
-    def waited_turn(self) -> Iterator[None]:
-        """The right to ask, when it comes; not to be waited for with an open connection."""
+    def wait_for_turn(self) -> Iterator[None]:
+        """Wait for the prompt and hold it; never with an open connection."""
         with self._turn:
             yield
 
     def __call__(
         self, host: str, title: str, instructions: str, fields: tuple[tuple[str, bool], ...]
     ) -> tuple[str, ...] | None:
-        """Servers write the texts: only what can be shown of them is shown."""
+        """Ask the person. The texts come from servers: control characters are removed."""
         if self._ask is None:
             return None
         shown = tuple((clean(text, 200), echo) for text, echo in fields)
@@ -118,7 +118,7 @@ class Login:
         self,
         connection: Connection,
         settings: HostSettings,
-        ring: KeyRing,
+        key_ring: KeyRing,
         asker: Asker,
         slot: Slot,
         timeout: Seconds,
@@ -126,11 +126,11 @@ class Login:
         self._connection = connection
         self._settings = settings
         self._host = settings.name
-        self._ring = ring
+        self._key_ring = key_ring
         self._asker = asker if not settings.batch else Asker(None)
         self._slot = slot
         self._timeout = timeout
-        self._talk = UserAuth(connection, settings.user)
+        self._auth = UserAuth(connection, settings.user)
         self._methods: tuple[str, ...] | None = None
         self._tried: list[str] = []
         self._needs: list[str] = []
@@ -142,36 +142,36 @@ class Login:
         try:
             with agent_keys(self._settings) as agent:
                 waiting = identities(self._settings, agent) if "publickey" in self._settings.methods else []
-                waiting.sort(key=self._would_ask)
+                waiting.sort(key=self._needs_passphrase)
                 while True:
-                    if waiting and self._may("publickey"):
-                        logged_in = self._offer(waiting.pop(0))
+                    if waiting and self._is_allowed("publickey"):
+                        logged_in = self._try_key(waiting.pop(0))
                     elif self._needs and self._asker:
-                        raise self._refusal()  # a declined passphrase is not followed by the next question
+                        raise self._refusal()  # a declined passphrase ends the login
                     elif self._methods is None:
-                        logged_in = self._take(self._talk.none(self._timeout))  # the answer tells what is allowed
-                    elif self._may("keyboard-interactive"):
-                        logged_in = self._interact()
-                    elif self._may("password"):
-                        logged_in = self._give_password()
+                        logged_in = self._handle(self._auth.none(self._timeout))  # the reply lists the allowed methods
+                    elif self._is_allowed("keyboard-interactive"):
+                        logged_in = self._try_interactive()
+                    elif self._is_allowed("password"):
+                        logged_in = self._try_password()
                     else:
                         raise self._refusal()
                     if logged_in:
                         return
-        except ConnectionGone:
-            raise self._gone() from None
+        except ConnectionLost:
+            raise self._connection_lost() from None
         except NoReply:
             raise HostUnreachable(
                 self._host,
-                f"{self._host}: no answer to the login in {self._timeout:g} s",
+                f"{self._host} did not answer the login in {self._timeout:g} s",
                 hint=f"try: ssh {self._host}",
             ) from None
 
-    def _may(self, method: str) -> bool:
+    def _is_allowed(self, method: str) -> bool:
         allowed = self._methods is None or method in self._methods
         return allowed and method in self._settings.methods and method not in self._done
 
-    def _take(self, reply: Reply) -> bool:
+    def _handle(self, reply: Reply) -> bool:
         if isinstance(reply, Denied):
             self._methods = reply.methods
             if reply.partial:
@@ -180,42 +180,42 @@ class Login:
 
     # ---- keys --------------------------------------------------------------------------------------------------------
 
-    def _offer(self, identity: Identity) -> bool:
+    def _try_key(self, identity: Identity) -> bool:
         self._tried.append(identity.label)
-        key = self._key_at_hand(identity)
+        key = self._unlocked_key(identity)
         if key is None or identity.agent_key is not None:
-            # Asked before signing: a passphrase, or a touch of a token, is not wanted for a key that would not do.
+            # Offered before signing: a rejected key needs no passphrase and no touch of a token.
             if identity.blob is not None:
-                reply = self._talk.would_do(identity.blob, self._timeout)
+                reply = self._auth.offer_key(identity.blob, self._timeout)
                 if isinstance(reply, Denied | Accepted):
-                    return self._take(reply)
-            key = key or self._unlocked(identity)
+                    return self._handle(reply)
+            key = key or self._unlock(identity)
             if key is None:
                 return False
         blob = identity.blob if identity.blob is not None else key.asbytes()
         try:
-            return self._take(self._talk.sign_with(key, blob, self._timeout))
+            return self._handle(self._auth.sign(key, blob, self._timeout))
         except (SSHException, OSError, ValueError) as error:
             self._tried[-1] += f" ({clean(str(error), 100)})"
             return False
 
-    def _would_ask(self, identity: Identity) -> bool:
-        """Keys that need a question come last: where another key does, nobody is asked."""
-        return identity.file is not None and identity.file.encrypted and self._key_at_hand(identity) is None
+    def _needs_passphrase(self, identity: Identity) -> bool:
+        """Keys that need a passphrase come last: if another key works, nobody is asked."""
+        return identity.file is not None and identity.file.encrypted and self._unlocked_key(identity) is None
 
-    def _key_at_hand(self, identity: Identity) -> PKey | None:
+    def _unlocked_key(self, identity: Identity) -> PKey | None:
         if identity.agent_key is not None:
             return identity.agent_key
         assert identity.file is not None
         try:
-            return self._ring.ready(identity.file)
+            return self._key_ring.ready(identity.file)
         except SSHException:
             return None
 
-    def _unlocked(self, identity: Identity) -> PKey | None:
+    def _unlock(self, identity: Identity) -> PKey | None:
         file = identity.file
         if file is None or not file.encrypted:
-            self._tried[-1] += " (a format that is not known here)"
+            self._tried[-1] += " (unknown key format)"
             return None
         if not self._asker:
             self._needs.append(f"a passphrase for {file.path}")
@@ -223,100 +223,106 @@ class Login:
 
         def ask(again: bool) -> str | None:
             title = f"Passphrase for {file.path}"
-            note = "That was not it." if again else "Asked once for all hosts that use this key."
+            note = "Wrong passphrase." if again else "Asked once for all hosts that use this key."
             answers = self._asker(self._host, title, note, ((f"Passphrase for {file.path}: ", False),))
             return answers[0] if answers else None
 
-        with self._slot.aside(), self._asker.turn(is_shared=True):
-            key = self._ring.unlock(file, ask, self._slot.since)
+        with self._slot.released(), self._asker.turn(is_shared=True):
+            key = self._key_ring.unlock(file, ask, self._slot.since)
         if key is None:
             self._needs.append(f"a passphrase for {file.path}")
         return key
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 
-    def _interact(self) -> bool:
+    def _try_interactive(self) -> bool:
         self._done.add("keyboard-interactive")
         if not self._asker:
             self._needs.append("keyboard-interactive (a password or a second factor)")
             return False
         asked = False
-        # The turn is taken before the server is asked to begin: a push must not expire behind another host's question.
-        with self._slot.aside(), self._asker.turn():
-            self.prompted = True  # from here on a phone may ring, with or without a question of the server's
-            reply = self._talk.interactive(ANSWER_PATIENCE)
-            for _ in range(ROUNDS):
+        # Hold the prompt before the method starts: a push must not expire behind another host's prompt.
+        with self._slot.released(), self._asker.turn():
+            self.prompted = True  # from here on the server may send a push, with or without a question
+            reply = self._auth.interactive(ANSWER_TIMEOUT)
+            for _ in range(MAX_ROUNDS):
                 if not isinstance(reply, AuthRequest):
                     break
                 asked = asked or bool(reply.fields)
-                reply = self._talk.answer(self._answers(reply), ANSWER_PATIENCE)
-        if self._take(reply):
+                reply = self._auth.answer(self._ask_fields(reply), ANSWER_TIMEOUT)
+        if self._handle(reply):
             return True
         self._tried.append("keyboard-interactive")
         if asked and not (isinstance(reply, Denied) and reply.partial):
-            words = f"{self._host}: the answer was refused{self._said()}"
-            raise LoginRefused(self._host, words, hint="log in again when sure")
+            words = f"{self._host}: the server refused the answer{self._server_message()}"
+            raise LoginRefused(self._host, words, hint="check the answer, then log in again")
         return False
 
-    def _answers(self, asked: AuthRequest) -> tuple[str, ...]:
+    def _ask_fields(self, asked: AuthRequest) -> tuple[str, ...]:
         if not asked.fields:
             return ()
         title = asked.title or asked.fields[0][0]
         answers = self._asker(self._host, title, asked.instructions, asked.fields)
         if answers is None:
-            raise self._declined(asked.fields[0][0])
+            raise self._no_answer(asked.fields[0][0])
         return answers
 
-    def _give_password(self) -> bool:
+    def _try_password(self) -> bool:
         self._done.add("password")
         if not self._asker:
             self._needs.append("a password")
             return False
         question = f"{self._settings.user}@{self._settings.hostname}'s password: "
-        with self._slot.aside(), self._asker.turn():
+        with self._slot.released(), self._asker.turn():
             answers = self._asker(self._host, "Password", "", ((question, False),))
             if answers is None:
-                raise self._declined("a password")
+                raise self._no_answer("a password")
             self.prompted = True
-            reply = self._talk.password(answers[0], ANSWER_PATIENCE)
+            reply = self._auth.password(answers[0], ANSWER_TIMEOUT)
         if isinstance(reply, PasswordExpired):
             raise LoginRefused(
                 self._host, f"{self._host}: the password has expired", hint=f"change it: ssh {self._host}"
             )
-        if self._take(reply):
+        if self._handle(reply):
             return True
         if not (isinstance(reply, Denied) and reply.partial):
-            raise LoginRefused(self._host, f"{self._host}: the password was refused", hint="log in again when sure")
+            raise LoginRefused(
+                self._host, f"{self._host}: the server refused the password", hint="check the password, then log in again"
+            )
         return False
 
     # ---- ends --------------------------------------------------------------------------------------------------------
 
-    def _declined(self, what: str) -> LoginNeeded:
+    def _no_answer(self, what: str) -> LoginNeeded:
         asked = clean(what, 100).rstrip(": ")
-        return LoginNeeded(self._host, f"{self._host} asked for {asked}, which was not given", hint="log in again")
+        return LoginNeeded(self._host, f"{self._host} asked for {asked}; no answer was given", hint="log in again")
 
     def _refusal(self) -> HostUnreachable:
         if self._needs:
             wanted = " or ".join(dict.fromkeys(self._needs))
             if not self._asker:
-                return LoginNeeded(self._host, f"{self._host} wants {wanted}, and nobody is asked", hint=HEADLESS_HINT)
-            return LoginNeeded(self._host, f"{self._host} wants {wanted}, which was not given", hint="log in again")
-        tried = ", ".join(clean(label, 80) for label in self._tried) or "no key: there is none"
+                return LoginNeeded(
+                    self._host, f"{self._host} needs {wanted}, and nobody can be asked", hint=HEADLESS_HINT
+                )
+            return LoginNeeded(self._host, f"{self._host} needs {wanted}; no answer was given", hint="log in again")
+        tried = ", ".join(clean(label, 80) for label in self._tried) or "no key (none was found)"
         allowed = ", ".join(clean(method, 40) for method in self._methods or ()) or "nothing"
-        words = f"{self._host} refuses {self._settings.user}: tried {tried}; it allows {allowed}"
-        return LoginRefused(self._host, words + self._said(), hint=f"try: ssh {self._host}")
+        words = f"{self._host} refuses the login of {self._settings.user}: tried {tried}; it allows {allowed}"
+        return LoginRefused(self._host, words + self._server_message(), hint=f"try: ssh {self._host}")
 
-    def _said(self) -> str:
-        """The server's own words on its refusal; pam_slurm_adopt's are sent after the key was accepted."""
-        said = clean(self._talk.denial, 200)
-        return f": {said}" if said else ""
+    def _server_message(self) -> str:
+        """The server's message about its refusal; pam_slurm_adopt sends its own after it accepted the key."""
+        reason = clean(self._auth.denial, 200)
+        return f": {reason}" if reason else ""
 
-    def _gone(self) -> HostUnreachable:
-        said = clean(self._connection.goodbye, 200)
-        if "uthentication failures" in said:
-            hint = "too many keys were offered: set IdentitiesOnly and IdentityFile for it in ~/.ssh/config"
-            return LoginRefused(self._host, f"{self._host}: {said}", hint=hint)
-        if self.prompted and not self._talk.denial:
-            return LoginNeeded(self._host, f"{self._host} closed the login while it waited", hint=GONE_HINT)
-        why = f": {said}" if said else self._said()
+    def _connection_lost(self) -> HostUnreachable:
+        reason = clean(self._connection.disconnect_reason, 200)
+        if "uthentication failures" in reason:
+            hint = "too many keys were offered: set IdentitiesOnly and IdentityFile in ~/.ssh/config"
+            return LoginRefused(self._host, f"{self._host}: {reason}", hint=hint)
+        if self.prompted and not self._auth.denial:
+            return LoginNeeded(
+                self._host, f"{self._host} closed the connection while it waited for an answer", hint=GONE_HINT
+            )
+        why = f": {reason}" if reason else self._server_message()
         return HostUnreachable(self._host, f"{self._host} closed the connection during the login{why}")

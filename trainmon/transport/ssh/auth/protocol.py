@@ -1,4 +1,4 @@
-"""The conversation of RFC 4252 and 4256, one request and one reply at a time, on the dialling thread.
+"""SSH user authentication (RFC 4252 and 4256): one request and one reply at a time, on the dialling thread.
 
 paramiko's own handler calls back on the transport's thread, can miss a fast reply, always signs before it knows that
 a key is welcome, and asks for the service again before every attempt.
@@ -19,22 +19,22 @@ from trainmon.transport.ssh.auth.keys import key_type
 from trainmon.transport.ssh.transport import CERTIFICATE, Connection
 
 DENIAL = re.compile(r"pam_[a-z]|no active job|^\s*access denied", re.IGNORECASE)
-"""What a refusal by PAM says (pam_slurm_adopt, pam_slurm), and the banner of a site before every login does not."""
+"""Matches refusals by PAM (pam_slurm_adopt, pam_slurm), but not the banner of a site."""
 
 
 class Accepted(NamedTuple):
-    """Logged in."""
+    """The login succeeded."""
 
 
 class Denied(NamedTuple):
-    """Not yet: what may be tried next, and whether this step itself was right."""
+    """The request failed: the methods that may be tried next, and whether this step itself succeeded."""
 
     methods: tuple[str, ...]
     partial: bool
 
 
-class Welcome(NamedTuple):
-    """This public key would do."""
+class KeyAccepted(NamedTuple):
+    """The server would accept this public key."""
 
 
 class AuthRequest(NamedTuple):
@@ -46,14 +46,14 @@ class AuthRequest(NamedTuple):
 
 
 class PasswordExpired(NamedTuple):
-    """It wants a new password."""
+    """The server requires a new password."""
 
 
-Reply = Accepted | Denied | Welcome | AuthRequest | PasswordExpired
+Reply = Accepted | Denied | KeyAccepted | AuthRequest | PasswordExpired
 
 
-class ConnectionGone(Exception):
-    """The server went away in the middle of it."""
+class ConnectionLost(Exception):
+    """The connection ended during the login."""
 
 
 class NoReply(Exception):
@@ -61,34 +61,34 @@ class NoReply(Exception):
 
 
 class UserAuth:
-    """Stands where paramiko expects its AuthHandler."""
+    """The client side of the login; replaces paramiko's AuthHandler."""
 
     def __init__(self, connection: Connection, user: str) -> None:
         self._connection = connection
         self._user = user
         self._method = "none"
-        self._asked_for_service = False
+        self._service_requested = False
         self._authenticated = False
         self.denial = ""
-        """The line of the server's last message to the user that says why it is not let in."""
+        """The line of the server's last message that says why it refused the user."""
         self._replies: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
         self._handler_table: dict[int, Callable[[Message], None]] = {
             common.MSG_SERVICE_ACCEPT: self._ignore,
             common.MSG_USERAUTH_BANNER: self._on_banner,
             common.MSG_USERAUTH_SUCCESS: self._on_success,
             common.MSG_USERAUTH_FAILURE: self._on_failure,
-            common.MSG_USERAUTH_INFO_REQUEST: self._on_sixty,
+            common.MSG_USERAUTH_INFO_REQUEST: self._on_message_60,
         }
         connection.auth_handler = self  # type: ignore[assignment]
 
     # ---- requests, on the dialling thread ----------------------------------------------------------------------------
 
     def none(self, timeout: Seconds) -> Reply:
-        """Ask which methods there are."""
+        """Ask which methods the server allows."""
         return self._request("none", lambda message: None, timeout)
 
-    def would_do(self, blob: bytes, timeout: Seconds) -> Reply:
-        """Offer a public key without signing: Welcome, or Denied."""
+    def offer_key(self, blob: bytes, timeout: Seconds) -> Reply:
+        """Offer a public key without signing: KeyAccepted, or Denied."""
 
         def fill(message: Message) -> None:
             message.add_boolean(False)
@@ -97,8 +97,8 @@ class UserAuth:
 
         return self._request("publickey", fill, timeout)
 
-    def sign_with(self, key: PKey, blob: bytes, timeout: Seconds) -> Reply:
-        """Prove that we hold a key. Raises what the key's signing raises, such as an agent that refuses."""
+    def sign(self, key: PKey, blob: bytes, timeout: Seconds) -> Reply:
+        """Prove that we hold a key. Raises what signing raises, such as the error of an agent that refuses."""
         algorithm = self._algorithm(blob)
         proof = Message()
         proof.add_string(self._connection.session_id or b"")
@@ -119,7 +119,7 @@ class UserAuth:
         return self._request("publickey", fill, timeout)
 
     def interactive(self, timeout: Seconds) -> Reply:
-        """Start keyboard-interactive: Asked, or an end."""
+        """Start keyboard-interactive: an AuthRequest, or its result."""
 
         def fill(message: Message) -> None:
             message.add_string("")
@@ -143,9 +143,9 @@ class UserAuth:
         return self._request("password", fill, timeout)
 
     def _request(self, method: str, fill: Callable[[Message], None], timeout: Seconds) -> Reply:
-        if not self._asked_for_service:
-            # Sent ahead of the first request, not waited for: a round trip less for every host.
-            self._asked_for_service = True
+        if not self._service_requested:
+            # Sent ahead of the first request without waiting: it saves a round trip for every host.
+            self._service_requested = True
             service = Message()
             service.add_byte(common.cMSG_SERVICE_REQUEST)
             service.add_string("ssh-userauth")
@@ -160,24 +160,28 @@ class UserAuth:
 
     def _send(self, message: Message, timeout: Seconds) -> Reply:
         if not self._connection.is_active():
-            raise ConnectionGone
+            raise ConnectionLost
         try:
             self._connection.packetizer.send_message(message)
             reply = self._replies.get(timeout=timeout)
         except queue.Empty:
             raise NoReply from None
         except (OSError, EOFError):
-            raise ConnectionGone from None
+            raise ConnectionLost from None
         if reply is None:
-            raise ConnectionGone
+            raise ConnectionLost
         return reply
 
     def _algorithm(self, blob: bytes) -> str:
         kind = key_type(blob)
         if not kind.startswith("ssh-rsa"):
             return kind
-        said = self._connection.server_extensions.get("server-sig-algs", b"")  # type: ignore[attr-defined]
-        offered = said.decode("ascii", "replace").split(",") if isinstance(said, bytes) else str(said).split(",")
+        extension = self._connection.server_extensions.get("server-sig-algs", b"")  # type: ignore[attr-defined]
+        offered = (
+            extension.decode("ascii", "replace").split(",")
+            if isinstance(extension, bytes)
+            else str(extension).split(",")
+        )
         best = next((name for name in ("rsa-sha2-512", "rsa-sha2-256") if name in offered), "rsa-sha2-512")
         return best + CERTIFICATE if kind.endswith(CERTIFICATE) else best
 
@@ -193,13 +197,13 @@ class UserAuth:
         self._replies.put(None)
 
     def _ignore(self, message: Message) -> None:
-        """The service's consent."""
+        """The service is accepted: nothing to do."""
 
     def _on_banner(self, message: Message) -> None:
-        """Text for the user: before the login what a site wants to be read, after it what PAM says of a refusal."""
-        self._heard(message.get_string().decode("utf-8", "replace"))
+        """Text for the user: a site's notice before the login, or PAM's reason for a refusal after it."""
+        self._note_denial(message.get_string().decode("utf-8", "replace"))
 
-    def _heard(self, text: str) -> None:
+    def _note_denial(self, text: str) -> None:
         self.denial = next((line for line in reversed(text.splitlines()) if DENIAL.search(line)), self.denial)
 
     def _on_success(self, message: Message) -> None:
@@ -210,15 +214,15 @@ class UserAuth:
     def _on_failure(self, message: Message) -> None:
         self._replies.put(Denied(tuple(message.get_list()), message.get_boolean()))
 
-    def _on_sixty(self, message: Message) -> None:
+    def _on_message_60(self, message: Message) -> None:
         """Message 60 means something else in every method."""
         if self._method == "publickey":
-            self._replies.put(Welcome())
+            self._replies.put(KeyAccepted())
         elif self._method == "password":
             self._replies.put(PasswordExpired())
         else:
             title, instructions = (message.get_string().decode("utf-8", "replace") for _ in range(2))
-            self._heard(instructions)
+            self._note_denial(instructions)
             message.get_string()
             count = min(message.get_int(), 32)
             fields = [(message.get_string().decode("utf-8", "replace"), message.get_boolean()) for _ in range(count)]

@@ -48,7 +48,7 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 
 
 @pytest.fixture
-def reader() -> Iterator[EventLoop]:
+def loop() -> Iterator[EventLoop]:
     running = EventLoop()
     running.start()
     yield running
@@ -56,8 +56,8 @@ def reader() -> Iterator[EventLoop]:
 
 
 @contextlib.contextmanager
-def dialing(reader: EventLoop, config: Path, ask: Ask | None = None) -> Iterator[Dialer]:
-    dialer = Dialer(reader, ask=ask, config_file=config)
+def dialing(loop: EventLoop, config: Path, ask: Ask | None = None) -> Iterator[Dialer]:
+    dialer = Dialer(loop, ask=ask, config_file=config)
     try:
         yield dialer
     finally:
@@ -89,10 +89,10 @@ def works(shell: SshShell) -> bool:
 # ---- keys ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_key_of_the_agent_logs_in(sshd: Sshd, reader: EventLoop, agent: Path, tmp_path: Path) -> None:
+def test_a_key_of_the_agent_logs_in(sshd: Sshd, loop: EventLoop, agent: Path, tmp_path: Path) -> None:
     add_to(agent, keygen(tmp_path / "other"), sshd.key)
     extra = f"Host n0\n  IdentityFile none\n  IdentityAgent {agent}"
-    with dialing(reader, sshd.ssh_config(extra=extra, path=tmp_path / "config")) as dialer:
+    with dialing(loop, sshd.ssh_config(extra=extra, path=tmp_path / "config")) as dialer:
         shell = dialer.dial("n0")
         assert works(shell)
         assert not shell.prompted
@@ -100,31 +100,31 @@ def test_a_key_of_the_agent_logs_in(sshd: Sshd, reader: EventLoop, agent: Path, 
 
 @pytest.mark.parametrize("kind", ["rsa", "ecdsa"])
 def test_other_kinds_of_keys_log_in_from_file_and_agent(
-    kind: str, sshd: Sshd, reader: EventLoop, agent: Path, tmp_path: Path
+    kind: str, sshd: Sshd, loop: EventLoop, agent: Path, tmp_path: Path
 ) -> None:
     key = keygen(tmp_path / kind, kind=kind)
     with sshd.authorized.open("a") as authorized:
         authorized.write(sshd.public(key) + "\n")
     extra = f"Host n0\n  IdentityFile {key}\nHost n1\n  IdentityFile none\n  IdentityAgent {agent}"
     add_to(agent, key)
-    with dialing(reader, sshd.ssh_config(2, extra=extra, path=tmp_path / "config")) as dialer:
+    with dialing(loop, sshd.ssh_config(2, extra=extra, path=tmp_path / "config")) as dialer:
         assert works(dialer.dial("n0"))
         assert works(dialer.dial("n1"))
 
 
 def test_identities_only_keeps_the_agents_other_keys_to_itself(
-    sshd: Sshd, reader: EventLoop, agent: Path, tmp_path: Path
+    sshd: Sshd, loop: EventLoop, agent: Path, tmp_path: Path
 ) -> None:
     add_to(agent, sshd.key)
     extra = f"Host n0\n  IdentitiesOnly yes\n  IdentityFile {keygen(tmp_path / 'other')}\n  IdentityAgent {agent}\n"
     config = tmp_path / "config"
     config.write_text(sshd.ssh_config(extra=extra, path=config).read_text().replace(f"IdentityFile {sshd.key}", ""))
-    with dialing(reader, config) as dialer, pytest.raises(LoginRefused) as raised:
+    with dialing(loop, config) as dialer, pytest.raises(LoginRefused) as raised:
         dialer.dial("n0")
-    assert raised.value.message == f"n0 refuses {sshd.user}: tried {tmp_path}/other; it allows publickey"
+    assert raised.value.message == f"n0 refuses the login of {sshd.user}: tried {tmp_path}/other; it allows publickey"
 
 
-def test_a_user_certificate_logs_in(sshd: Sshd, reader: EventLoop, agent: Path, tmp_path: Path) -> None:
+def test_a_user_certificate_logs_in(sshd: Sshd, loop: EventLoop, agent: Path, tmp_path: Path) -> None:
     beside, named = keygen(tmp_path / "beside"), keygen(tmp_path / "named", kind="rsa")
     held = keygen(tmp_path / "held")
     sign(sshd.authority, beside, sshd.user)
@@ -135,19 +135,19 @@ def test_a_user_certificate_logs_in(sshd: Sshd, reader: EventLoop, agent: Path, 
         f"Host n0\n  IdentityFile {beside}\nHost n1\n  IdentityFile {named}\n  CertificateFile {certificate}\n"
         f"Host n2\n  IdentityFile none\n  IdentityAgent {agent}"
     )
-    with dialing(reader, sshd.ssh_config(3, extra=extra, path=tmp_path / "config")) as dialer:
+    with dialing(loop, sshd.ssh_config(3, extra=extra, path=tmp_path / "config")) as dialer:
         for host in ("n0", "n1", "n2"):
             assert works(dialer.dial(host))
 
 
-def test_a_passphrase_is_asked_once_for_many_hosts(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
+def test_a_passphrase_is_asked_once_for_many_hosts(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     key = keygen(tmp_path / "locked", passphrase="open sesame")
     with sshd.authorized.open("a") as authorized:
         authorized.write(sshd.public(key) + "\n")
     config = sshd.ssh_config(12, extra=f"Host n*\n  IdentityFile {key}", path=tmp_path / "config")
     config.write_text(config.read_text().replace(f"IdentityFile {sshd.key}", ""))
     person = Person({f"Passphrase for {key}: ": "open sesame"})
-    with dialing(reader, config, person) as dialer:
+    with dialing(loop, config, person) as dialer:
         with ThreadPoolExecutor(12) as pool:
             shells = list(pool.map(dialer.dial, [f"n{i}" for i in range(12)]))
         assert all(map(works, shells))
@@ -160,56 +160,54 @@ def test_a_passphrase_is_asked_once_for_many_hosts(sshd: Sshd, reader: EventLoop
         together.wait(10)
         return dialer.dial(host)
 
-    with dialing(reader, config, declining) as dialer, ThreadPoolExecutor(12) as pool:
+    with dialing(loop, config, declining) as dialer, ThreadPoolExecutor(12) as pool:
         tries = [pool.submit(dial, f"n{i}") for i in range(12)]
         assert all(isinstance(attempt.exception(30), LoginNeeded) for attempt in tries)
     assert len(declining.asked) == 1
 
 
-def test_a_key_without_a_passphrase_goes_first_and_nobody_is_asked(
-    sshd: Sshd, reader: EventLoop, tmp_path: Path
-) -> None:
+def test_a_key_without_a_passphrase_goes_first_and_nobody_is_asked(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     locked = keygen(tmp_path / "locked", passphrase="x")
     person = Person({})
     config = sshd.ssh_config(extra=f"Host n0\n  IdentityFile {locked}", path=tmp_path / "config")
-    with dialing(reader, config, person) as dialer:
+    with dialing(loop, config, person) as dialer:
         assert works(dialer.dial("n0"))
     assert person.asked == []
 
 
-def test_a_passphrase_is_not_asked_for_a_key_that_would_not_do(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
+def test_a_passphrase_is_not_asked_for_a_key_that_would_not_do(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     locked = keygen(tmp_path / "locked", passphrase="x")
     config = sshd.ssh_config(extra=f"Host n0\n  IdentityFile {locked}", path=tmp_path / "config")
     config.write_text(config.read_text().replace(f"IdentityFile {sshd.key}", ""))
     person = Person({})
-    with dialing(reader, config, person) as dialer, pytest.raises(LoginRefused):
+    with dialing(loop, config, person) as dialer, pytest.raises(LoginRefused):
         dialer.dial("n0")
     assert person.asked == []
 
 
-def test_a_headless_dial_says_which_passphrase_it_would_need(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
+def test_a_headless_dial_says_which_passphrase_it_would_need(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     key = keygen(tmp_path / "locked", passphrase="x")
     with sshd.authorized.open("a") as authorized:
         authorized.write(sshd.public(key) + "\n")
     config = sshd.ssh_config(extra=f"Host n0\n  IdentityFile {key}", path=tmp_path / "config")
     config.write_text(config.read_text().replace(f"IdentityFile {sshd.key}", ""))
-    with dialing(reader, config) as dialer, pytest.raises(LoginNeeded) as raised:
+    with dialing(loop, config) as dialer, pytest.raises(LoginNeeded) as raised:
         dialer.dial("n0")
-    assert raised.value.message == f"n0 wants a passphrase for {key}, and nobody is asked"
-    assert raised.value.hint.startswith("set up a key without a passphrase for it")
+    assert raised.value.message == f"n0 needs a passphrase for {key}, and nobody can be asked"
+    assert raised.value.hint.startswith("set up a key without a passphrase")
 
 
 # ---- questions of the server -----------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def asking(sshd: Sshd, reader: EventLoop, tmp_path: Path, script: Script, ask: Ask | None = None) -> Iterator[Dialer]:
+def asking(sshd: Sshd, loop: EventLoop, tmp_path: Path, script: Script, ask: Ask | None = None) -> Iterator[Dialer]:
     """A dialer to a server that follows a script, as host `asker`."""
     with FactorServer.start(sshd.host_keys["ed25519"], script) as server:
         known = tmp_path / "known"
         known.write_text(f"[127.0.0.1]:{server.port} {sshd.public(sshd.host_keys['ed25519'])}\n")
         extra = f"Host asker\n  HostName 127.0.0.1\n  Port {server.port}\n  UserKnownHostsFile {known}\n"
-        with dialing(reader, sshd.ssh_config(extra=extra, path=tmp_path / "config"), ask) as dialer:
+        with dialing(loop, sshd.ssh_config(extra=extra, path=tmp_path / "config"), ask) as dialer:
             yield dialer
 
 
@@ -220,9 +218,9 @@ TWO_ROUNDS = (
 RIGHT: dict[str, str | None] = {"Passcode or option: ": "push", "Code: ": "123", "Pin: ": "9"}
 
 
-def test_a_second_factor_of_several_rounds(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
+def test_a_second_factor_of_several_rounds(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     script, person = Script(("keyboard-interactive",), rounds=TWO_ROUNDS), Person(RIGHT)
-    with asking(sshd, reader, tmp_path, script, person) as dialer:
+    with asking(sshd, loop, tmp_path, script, person) as dialer:
         shell = dialer.dial("asker")
         assert shell.run(["true"], timeout=5).stdout == b"ran true"
         assert shell.prompted
@@ -230,7 +228,7 @@ def test_a_second_factor_of_several_rounds(sshd: Sshd, reader: EventLoop, tmp_pa
 
 
 def test_hosts_that_wait_for_their_question_hold_no_connection_and_ring_no_phone(
-    sshd: Sshd, reader: EventLoop, tmp_path: Path
+    sshd: Sshd, loop: EventLoop, tmp_path: Path
 ) -> None:
     """A server cuts off who is silent for two minutes: with 64 hosts that ask, most would never get their turn."""
     script = Script(("keyboard-interactive",), rounds=(("Second factor", (("Code: ", False),), ("123",)),))
@@ -242,7 +240,7 @@ def test_hosts_that_wait_for_their_question_hold_no_connection_and_ring_no_phone
         assert script.attempts.count("keyboard-interactive") == len(asked)
         return ("123",)
 
-    with asking(sshd, reader, tmp_path, script, ask) as dialer:
+    with asking(sshd, loop, tmp_path, script, ask) as dialer:
         config = tmp_path / "config"
         config.write_text(config.read_text().replace("Host asker", "Host asker*"))
         with ThreadPoolExecutor(6) as pool:
@@ -251,54 +249,54 @@ def test_hosts_that_wait_for_their_question_hold_no_connection_and_ring_no_phone
     assert sorted(asked) == [f"asker{i}" for i in range(6)]
 
 
-def test_a_key_and_then_a_second_factor(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
+def test_a_key_and_then_a_second_factor(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     key = Ed25519Key.from_private_key_file(str(sshd.key))
     script = Script(("publickey", "keyboard-interactive"), rounds=TWO_ROUNDS, key=key)
-    with asking(sshd, reader, tmp_path, script, Person(RIGHT)) as dialer:
+    with asking(sshd, loop, tmp_path, script, Person(RIGHT)) as dialer:
         assert works(dialer.dial("asker"))
     assert script.attempts == ["publickey", "keyboard-interactive"]
 
 
-def test_a_push_without_a_question_counts_as_one(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
+def test_a_push_without_a_question_counts_as_one(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     script = Script(("keyboard-interactive",), rounds=(("A push is on its way", (), ()),))
-    with asking(sshd, reader, tmp_path, script, Person({})) as dialer:
+    with asking(sshd, loop, tmp_path, script, Person({})) as dialer:
         assert dialer.dial("asker").prompted
     script.rounds = (("A push is on its way", (), ("not", "taken")),)
-    with asking(sshd, reader, tmp_path, script, Person({})) as dialer, pytest.raises(LoginRefused) as raised:
+    with asking(sshd, loop, tmp_path, script, Person({})) as dialer, pytest.raises(LoginRefused) as raised:
         dialer.dial("asker")
     assert raised.value.prompted
 
 
-def test_a_password_logs_in_and_is_in_no_error(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
+def test_a_password_logs_in_and_is_in_no_error(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     script = Script(("password",), password="hunter2")
     question = f"{sshd.user}@127.0.0.1's password: "
-    with asking(sshd, reader, tmp_path, script, Person({question: "hunter2"})) as dialer:
+    with asking(sshd, loop, tmp_path, script, Person({question: "hunter2"})) as dialer:
         assert works(dialer.dial("asker"))
     script.password = "another"
     with (
-        asking(sshd, reader, tmp_path, script, Person({question: "hunter2"})) as dialer,
+        asking(sshd, loop, tmp_path, script, Person({question: "hunter2"})) as dialer,
         pytest.raises(LoginRefused) as raised,
     ):
         dialer.dial("asker")
-    assert str(raised.value) == "asker: the password was refused (log in again when sure)"
+    assert str(raised.value) == "asker: the server refused the password (check the password, then log in again)"
     assert script.attempts.count("password") == 2
 
 
-def test_a_wrong_code_is_not_tried_again(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
+def test_a_wrong_code_is_not_tried_again(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     script = Script(("keyboard-interactive,password",), rounds=TWO_ROUNDS)
     person = Person({**RIGHT, "Code: ": "000"})
-    with asking(sshd, reader, tmp_path, script, person) as dialer, pytest.raises(LoginRefused) as raised:
+    with asking(sshd, loop, tmp_path, script, person) as dialer, pytest.raises(LoginRefused) as raised:
         dialer.dial("asker")
-    assert raised.value.message == "asker: the answer was refused"
+    assert raised.value.message == "asker: the server refused the answer"
     assert script.attempts[-1:] == ["keyboard-interactive"]
 
 
-def test_a_declined_question_needs_a_login(sshd: Sshd, reader: EventLoop, tmp_path: Path) -> None:
+def test_a_declined_question_needs_a_login(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     script = Script(("keyboard-interactive",), rounds=TWO_ROUNDS)
     person = Person({"Passcode or option: ": None})
-    with asking(sshd, reader, tmp_path, script, person) as dialer, pytest.raises(LoginNeeded) as raised:
+    with asking(sshd, loop, tmp_path, script, person) as dialer, pytest.raises(LoginNeeded) as raised:
         dialer.dial("asker")
-    assert raised.value.message == "asker asked for Passcode or option, which was not given"
+    assert raised.value.message == "asker asked for Passcode or option; no answer was given"
 
 
 @pytest.mark.parametrize(
@@ -306,10 +304,10 @@ def test_a_declined_question_needs_a_login(sshd: Sshd, reader: EventLoop, tmp_pa
     [("password", "a password"), ("keyboard-interactive", "keyboard-interactive (a password or a second factor)")],
 )
 def test_without_a_person_nothing_is_started_that_asks(
-    method: str, what: str, sshd: Sshd, reader: EventLoop, tmp_path: Path
+    method: str, what: str, sshd: Sshd, loop: EventLoop, tmp_path: Path
 ) -> None:
     script = Script((method,), rounds=TWO_ROUNDS)
-    with asking(sshd, reader, tmp_path, script) as dialer, pytest.raises(LoginNeeded) as raised:
+    with asking(sshd, loop, tmp_path, script) as dialer, pytest.raises(LoginNeeded) as raised:
         dialer.dial("asker")
-    assert raised.value.message == f"asker wants {what}, and nobody is asked"
+    assert raised.value.message == f"asker needs {what}, and nobody can be asked"
     assert method not in script.attempts
