@@ -212,7 +212,7 @@ class ChildSession:
         self._stream.kill()
         self._bury()
 
-    # ---- on the event loop's thread ------------------------------------------------------------------------------------
+    # ---- on the event loop's thread ----
 
     def received(self, data: bytes) -> None:
         *lines, rest = data.split(b"\n")

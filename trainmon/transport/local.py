@@ -64,7 +64,7 @@ class LocalStream(CommandStream):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)
 
-    # ---- on the event loop's thread ----------------------------------------------------------------------------------
+    # ---- on the event loop's thread ----
 
     def _flush(self) -> None:
         if self._stdin.closed:

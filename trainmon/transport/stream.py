@@ -43,7 +43,7 @@ class CommandStream:
     def _kill_later(self) -> None:
         raise NotImplementedError
 
-    # ---- on the event loop's thread ----------------------------------------------------------------------------------
+    # ---- on the event loop's thread ----
 
     def _queue(self, data: bytes) -> None:
         if self._finishing or self._ended:

@@ -59,7 +59,7 @@ class SshStream(CommandStream):
     def clear(self) -> None:
         """Nothing to clear: each read takes all there is."""
 
-    # ---- on the event loop's thread ----------------------------------------------------------------------------------
+    # ---- on the event loop's thread ----
 
     def _flush(self) -> None:
         channel = self._channel

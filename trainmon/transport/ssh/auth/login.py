@@ -287,7 +287,9 @@ class Login:
             return True
         if not (isinstance(reply, Denied) and reply.partial):
             raise LoginRefused(
-                self._host, f"{self._host}: the server refused the password", hint="check the password, then log in again"
+                self._host,
+                f"{self._host}: the server refused the password",
+                hint="check the password, then log in again",
             )
         return False
 
