@@ -14,7 +14,7 @@ from trainmon.lib.errors import (
 )
 from trainmon.lib.field_docs import description, field_descriptions
 from trainmon.lib.redact import MASK, is_secret, scrub
-from trainmon.lib.state_dir import find_state_directory
+from trainmon.lib.state_dir import NETWORK_FILESYSTEMS, find_state_directory
 from trainmon.lib.text import (
     cell_width,
     clean,
@@ -30,6 +30,7 @@ from trainmon.lib.text import (
 
 __all__ = [
     "MASK",
+    "NETWORK_FILESYSTEMS",
     "Clock",
     "CommandFailed",
     "ConfigError",

@@ -17,12 +17,12 @@ NAME = "trainmon-tui"
 SYSTEM = Path("/var/lib")
 MOUNTS = Path("/proc/self/mountinfo")
 
-NETWORK = frozenset({
+NETWORK_FILESYSTEMS = frozenset({
     "9p", "afs", "autofs", "beegfs", "ceph", "cifs", "coda", "dvs", "fhgfs", "gfs2", "glusterfs", "gpfs", "lustre",
     "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "vboxsf", "virtiofs", "wekafs",
 })  # fmt: skip
-"""File systems that several machines may hold at once: SQLite's write-ahead log does not work there. Under autofs is
-what a server has and nobody has mounted yet."""
+"""File systems that several machines can mount at once: a disk of such a kind is shared, and SQLite's write-ahead
+log does not work there. autofs stands for an export that is not mounted yet."""
 
 FUSE_OF_THIS_MACHINE = frozenset({
     "fuse.bindfs", "fuse.encfs", "fuse.exfat", "fuse.fuse-overlayfs", "fuse.gocryptfs", "fuse.mergerfs", "fuse.ntfs-3g",
@@ -90,7 +90,7 @@ def is_network(filesystem: str | None) -> bool:
         return False
     if filesystem == "fuse" or filesystem.startswith("fuse."):
         return filesystem not in FUSE_OF_THIS_MACHINE
-    return filesystem in NETWORK
+    return filesystem in NETWORK_FILESYSTEMS
 
 
 def read_mounts(text: str) -> Iterator[Mount]:

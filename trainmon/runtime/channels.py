@@ -1,15 +1,13 @@
-"""The channels of the config as senders: secrets are read here, and every mistake is told at once, in words."""
+"""Makes the senders of the configured channels: reads their secrets, and reports every mistake at once."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
-
-import msgspec
+from typing import Any, NamedTuple
 
 from trainmon.alerting.notify.base import Retry, Sender
 from trainmon.alerting.notify.channels.apprise.sender import Apprise, later, pages
@@ -23,6 +21,7 @@ from trainmon.alerting.notify.channels.webhook import Webhook
 from trainmon.config import (
     AppriseSettings,
     CommandSettings,
+    DesktopSettings,
     HealthchecksSettings,
     InvalidValue,
     NotifySettings,
@@ -48,12 +47,12 @@ NO_BUTTON = (
     "reply topic, or with a reply_token"
 )
 
-
-ASKED_FOR: Seconds = 15.0
+CHECK_TIMEOUT: Seconds = 15.0
+"""How long apprise's child may take to check one address."""
 
 
 class Parts(NamedTuple):
-    """What a channel is made with, besides its settings."""
+    """What all senders share."""
 
     clock: Clock
     memory: Memory
@@ -69,19 +68,27 @@ def senders(
     clock: Clock | None = None,
     ask: bool = False,
 ) -> tuple[Sender, ...]:
-    """One for each channel of the config. Raises ConfigError with every secret that is missing or is none.
+    """One sender for each configured channel.
 
-    In `state_directory` it is kept what reply topics are called. With `ask`, apprise is asked whether it knows the
-    services, which takes its child a second each.
+    `state_directory` keeps the names of reply topics. With `ask`, apprise checks that it knows each service: its child
+    process takes a second for each.
+
+    Raises: ConfigError: when a secret is missing or not valid; it lists all of them.
     """
     parts = Parts(clock or SystemClock(), Memory(state_directory), state_directory)
     made: list[Sender] = []
     problems: list[str] = []
     for number, entry in enumerate(settings, 1):
         read = _Secrets(environ)
-        sender = _sender(entry, read, parts)
+        sender = FACTORIES[type(entry.own)](entry, entry.own, read, parts)
         if ask and not read.problems and isinstance(sender, Apprise):
-            read.problems += _refused(sender)
+            try:
+                refusal = sender.refused(CHECK_TIMEOUT)
+            except Retry as error:  # the machine is too busy to say: its messages will
+                log.warning("apprise cannot check %s now: %s", sender.health.name, error.message)
+                refusal = None
+            if refusal:
+                read.problems.append(f'"url": {refusal}')
         problems += [f"[[notify]] #{number} ({quoted(entry.called)[1:-1]}): {words}" for words in read.problems]
         if not read.problems:
             made.append(sender)
@@ -97,7 +104,7 @@ def listeners(
     state_directory: Path | None = None,
     clock: Clock | None = None,
 ) -> tuple[Replies, ...]:
-    """What reads the answers of phones, a thread each: start them with the program, stop them with it."""
+    """One thread for each ntfy channel with an Acknowledge button: it receives the replies of phones."""
     memory = Memory(state_directory)
     return tuple(
         Replies(sender, memory, submit, clock) for sender in made if isinstance(sender, Ntfy) and sender.reply_topic
@@ -105,22 +112,12 @@ def listeners(
 
 
 def unfit(sender: Sender, timeout: Seconds) -> str | None:
-    """Why a channel cannot work, as far as can be known without sending anything by it."""
+    """Why a channel cannot work, as far as a check without a message can find."""
     return sender.check(timeout) if isinstance(sender, Apprise | Ntfy) else None
 
 
-def _refused(sender: Apprise) -> Iterator[str]:
-    try:
-        words = sender.refused(ASKED_FOR)
-    except Retry as error:  # the machine is too busy to say: its messages will
-        log.warning("apprise cannot be asked about %s: %s", sender.health.name, error.message)
-        return
-    if words:
-        yield f'"url": {words}'
-
-
 class _Secrets:
-    """Reads the secrets of one channel; what is wrong with them is kept, and told of all at once."""
+    """Reads the secrets of one channel and collects what is wrong with them."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -140,71 +137,84 @@ class _Secrets:
         return None if written is None else self(name, written)
 
 
-def _sender(entry: NotifySettings, read: _Secrets, parts: Parts) -> Sender:
-    own = entry.own
-    health = Channel(name=entry.called, type=entry.type, severity=entry.severity)
-    if isinstance(own, NtfySettings):
-        return _ntfy(health, own, read, parts)
-    if isinstance(own, WebhookSettings):
-        url = read("url", own.url, address_error)
-        headers = {name: read(f"headers.{name}", text) for name, text in own.headers.items()}
-        return Webhook(_at(health, host_of(url)), url=url, headers=headers, clock=parts.clock)
-    if isinstance(own, HealthchecksSettings):
-        url = read("url", own.url, address_error)
-        known = partial(_known, parts.directory, health.name, parts.clock) if parts.directory is not None else None
-        return Healthchecks(_at(health, host_of(url)), ping=Ping(health.name, url, parts.clock), known=known)
-    if isinstance(own, CommandSettings):
-        return Command(_at(health, own.command[0]), argv=own.command)
-    if isinstance(own, AppriseSettings):
-        url = read("url", own.url, apprise_url_error)
-        schema = url.partition("://")[0]
-        notes = [note for note in (later(url), pages(url) if entry.heartbeat else None) if note]
-        return Apprise(_at(health, f"{schema}://***", "; ".join(notes) or None), url=url, pictures=own.pictures)
-    return Desktop(_at(health, "this machine", missing()))
-
-
-def _ntfy(health: Channel, own: NtfySettings, read: _Secrets, parts: Parts) -> Ntfy:
+def _ntfy(entry: NotifySettings, own: NtfySettings, read: _Secrets, parts: Parts) -> Sender:
     server = read("server", own.server, address_error).rstrip("/")
     topic = read("topic", own.topic, topic_error)
     login = login_of(read.maybe("token", own.token), own.user, read.maybe("password", own.password))
     reply_login = login_of(read.maybe("reply_token", own.reply_token), None, None)
-    notes = list(_notes(own, topic, host_of(server), has_login=login is not None))
+    reply_topic = None
+    if own.acknowledge and own.reply_topic is None:
+        reply_topic = parts.memory.topic(server, topic)
+    elif own.acknowledge and own.reply_topic is not None:
+        reply_topic = read("reply_topic", own.reply_topic, topic_error)
+    host, notes = host_of(server), []
+    if host == PUBLIC and login is None and is_guessable(topic):
+        notes.append(GUESSABLE)
+    if own.acknowledge and login is not None and own.reply_token is None:
+        notes.append(NO_BUTTON)
     return Ntfy(
-        _at(health, f"{host_of(server)}/***", "; ".join(notes) or None),
+        _health(entry, f"{host}/***", *notes),
         server=server,
         topic=topic,
         login=login,
         call=own.call,
-        reply_topic=_reply_topic(own, read, lambda: parts.memory.topic(server, topic)),
+        reply_topic=reply_topic,
         reply_login=reply_login,
         pictures=own.pictures,
         clock=parts.clock,
     )
 
 
-def _reply_topic(own: NtfySettings, read: _Secrets, made: Callable[[], str]) -> str | None:
-    if not own.acknowledge:
-        return None
-    return made() if own.reply_topic is None else read("reply_topic", own.reply_topic, topic_error)
+def _webhook(entry: NotifySettings, own: WebhookSettings, read: _Secrets, parts: Parts) -> Sender:
+    url = read("url", own.url, address_error)
+    headers = {name: read(f"headers.{name}", text) for name, text in own.headers.items()}
+    return Webhook(_health(entry, host_of(url)), url=url, headers=headers, clock=parts.clock)
 
 
-def _notes(own: NtfySettings, topic: str, host: str, *, has_login: bool) -> Iterator[str]:
-    if host == PUBLIC and not has_login and is_guessable(topic):
-        yield GUESSABLE
-    if own.acknowledge and has_login and own.reply_token is None:
-        yield NO_BUTTON
+def _healthchecks(entry: NotifySettings, own: HealthchecksSettings, read: _Secrets, parts: Parts) -> Sender:
+    url = read("url", own.url, address_error)
+    known = None
+    if parts.directory is not None:
+        known = partial(_open_critical_alerts, parts.directory, entry.called, parts.clock)
+    return Healthchecks(_health(entry, host_of(url)), ping=Ping(entry.called, url, parts.clock), known=known)
 
 
-def _known(directory: Path, channel: str, clock: Clock) -> frozenset[str] | None:
-    """The critical alerts that the ledger knows to be open, and to be told by this channel."""
+def _open_critical_alerts(directory: Path, channel: str, clock: Clock) -> frozenset[str] | None:
+    """The open critical alerts of which the ledger says that this channel was notified."""
     try:
         alerts = alerts_now(directory, clock.now()).recalled.alerts
     except LedgerStuck as error:
-        log.warning("what %s was told before is not known now: %s", channel, error.message)
+        log.warning("the ledger cannot say which alerts %s was notified of: %s", channel, error.message)
         return None
-    told = (alert for alert in alerts if channel in alert.told_on and alert.severity == "critical")
-    return frozenset(alert.id for alert in told if alert.is_open and not alert.event)
+    notified = (alert for alert in alerts if channel in alert.told_on and alert.severity == "critical")
+    return frozenset(alert.id for alert in notified if alert.is_open and not alert.event)
 
 
-def _at(health: Channel, target: str, note: str | None = None) -> Channel:
-    return msgspec.structs.replace(health, target=target, note=note)
+def _command(entry: NotifySettings, own: CommandSettings, read: _Secrets, parts: Parts) -> Sender:
+    return Command(_health(entry, own.command[0]), argv=own.command)
+
+
+def _apprise(entry: NotifySettings, own: AppriseSettings, read: _Secrets, parts: Parts) -> Sender:
+    url = read("url", own.url, apprise_url_error)
+    notes = (later(url), pages(url) if entry.heartbeat else None)
+    return Apprise(_health(entry, f"{url.partition('://')[0]}://***", *notes), url=url, pictures=own.pictures)
+
+
+def _desktop(entry: NotifySettings, own: DesktopSettings, read: _Secrets, parts: Parts) -> Sender:
+    return Desktop(_health(entry, "this machine", missing()))
+
+
+FACTORIES: Mapping[type, Callable[[NotifySettings, Any, _Secrets, Parts], Sender]] = {
+    NtfySettings: _ntfy,
+    WebhookSettings: _webhook,
+    HealthchecksSettings: _healthchecks,
+    CommandSettings: _command,
+    AppriseSettings: _apprise,
+    DesktopSettings: _desktop,
+}
+"""What makes the sender of each type of channel."""
+
+
+def _health(entry: NotifySettings, target: str, *notes: str | None) -> Channel:
+    note = "; ".join(note for note in notes if note) or None
+    return Channel(name=entry.called, type=entry.type, severity=entry.severity, target=target, note=note)

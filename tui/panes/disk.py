@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from trainmon.analysis.disks import is_shared
 from trainmon.lib import Instant, clean
 from trainmon.model import Quota, State
 from tui.panes.base import Pane
 from tui.style import age, full_in, percent, size
-from tui.views import NETWORK, DiskRows, ShownDisk, head, layout, ordered, silence
+from tui.views import DiskRows, ShownDisk, head, layout, ordered, silence
 from tui.views.alerts import about, marked
 from tui.views.alerts.marks import marks, worst
 from tui.widgets import KeyedLines
@@ -117,7 +118,7 @@ def doubt(shown: ShownDisk, ends: Instant, now: Instant) -> str:
     forecast = shown.disk.forecast
     if forecast is None or forecast.full_at != ends:
         return " at this pace"
-    if shown.disk.filesystem not in NETWORK:
+    if not is_shared(shown.disk):
         return f", {forecast.words}"
     first = "?" if forecast.earliest is None else age(forecast.earliest - now)
     last = "never" if forecast.latest is None else age(forecast.latest - now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tui.views.action_news import Severity, Toast, in_flight, told
 from tui.views.action_requests import BUTTONS, TITLES, Kind, Subject, ask, button, hosts, key_of, names
 from tui.views.alert_news import fired, rung
-from tui.views.disks import NETWORK, DiskRows, ShownDisk, gather, head, layout, ordered, row, silence
+from tui.views.disks import DiskRows, ShownDisk, gather, head, layout, ordered, row, silence
 from tui.views.facts import LABEL, lead, log_named, pair, safe, said
 from tui.views.mute_choices import USUAL, Choice, choices, made, read_for
 from tui.views.palette import Command, commands, found
@@ -28,7 +28,6 @@ __all__ = [
     "BUTTONS",
     "GOING",
     "LABEL",
-    "NETWORK",
     "RANK",
     "TITLES",
     "USUAL",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from trainmon.analysis.disks import is_shared
 from trainmon.lib import Instant, cell_width, clean, natural_key, shorten
 from trainmon.model import Disk, Forecast, Quota, State
 from tui.style import (
@@ -23,9 +24,6 @@ from tui.style import (
     size,
 )
 from tui.widgets import Row
-
-NETWORK = ("lustre", "nfs", "nfs4", "gpfs", "beegfs", "ceph", "wekafs", "cifs", "smb3", "glusterfs", "pvfs2", "9p")
-"""Filesystems that many hosts see as one: of those a path is shown once."""
 
 NEARLY_FULL, FULL = 0.90, 0.97
 STRAIGHT = 0.9
@@ -53,7 +51,7 @@ class ShownDisk(NamedTuple):
     @property
     def name(self) -> str:
         """`/scratch` where it is shared, else `node07:/tmp`."""
-        shared = self.disk.state == "ok" and self.disk.filesystem in NETWORK
+        shared = self.disk.state == "ok" and is_shared(self.disk)
         return clean(self.disk.path if shared else f"{self.disk.host}:{self.disk.path}", 200)
 
     @property
@@ -74,7 +72,7 @@ class ShownDisk(NamedTuple):
         return min((at for at, why in ends if at is not None and self._is_straight(why)), default=None)
 
     def _is_straight(self, forecast: Forecast | None) -> bool:
-        shared = self.disk.filesystem in NETWORK
+        shared = is_shared(self.disk)
         return forecast is None or not shared or forecast.of == "quota" or forecast.fit >= STRAIGHT
 
 
@@ -82,7 +80,7 @@ def gather(state: State) -> list[ShownDisk]:
     """All disks; a network filesystem that many hosts see under one path is one line, the latest look at it."""
     groups: dict[tuple[str, ...], list[Disk]] = {}
     for disk in state.disks.values():
-        shared = disk.state == "ok" and disk.filesystem in NETWORK
+        shared = disk.state == "ok" and is_shared(disk)
         key = (disk.cluster, disk.path, str(disk.total_bytes)) if shared else (disk.cluster, disk.path, "", disk.host)
         groups.setdefault(key, []).append(disk)
     return [_shown(state, disks) for disks in groups.values()]

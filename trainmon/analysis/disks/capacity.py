@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from trainmon.lib import Instant
+from trainmon.lib import NETWORK_FILESYSTEMS, Instant
 from trainmon.model import Checkpoints, Disk, Run, State
-
-NETWORK = ("lustre", "nfs", "nfs4", "gpfs", "beegfs", "ceph", "wekafs", "cifs", "smb3", "glusterfs", "pvfs2", "9p")
-"""Filesystems that many hosts see as one, and others write to."""
 
 RECENT = 12
 """Whole checkpoints whose sizes are looked at."""
@@ -40,7 +37,8 @@ class Fit(NamedTuple):
 
 
 def is_shared(disk: Disk) -> bool:
-    return disk.filesystem in NETWORK
+    """Whether many hosts see it as one disk, and write to it."""
+    return disk.filesystem in NETWORK_FILESYSTEMS
 
 
 def saved_on(disk: Disk, state_disks: Mapping[str, Disk], runs: Iterable[Run]) -> list[Run]:
