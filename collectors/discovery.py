@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from trainmon.analysis.runs import ENDED_RUNS_STAY, followed, holds_nodes, jobs_of, owner_of
+from trainmon.analysis.runs import ENDED_RUNS_STAY, holds_nodes, jobs_of, owner_of, watched_runs
 from trainmon.config import Settings, run_specs
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Job, RunSpec
@@ -47,7 +47,7 @@ class RunDiscovery:
             replace(spec, user=owner_of(spec, self._users.get(spec.cluster, ()), self._me.get(spec.cluster)))
             for spec in self._configured
         )
-        runs = followed(configured, self.runs, everyone, self._me, now)
+        runs = watched_runs(configured, self.runs, everyone, self._me, now)
         is_other = runs != self.runs
         self.runs = runs
         return is_other

@@ -21,7 +21,7 @@ from collectors.slurm.pollers import MakeQueue, SlurmPollers
 from collectors.targets import disks_changed, known, plan
 from trainmon.config import ClusterSettings, Settings
 from trainmon.lib import Clock, HostUnreachable, Seconds, SystemClock
-from trainmon.model import ClustersChanged, Event, Job, RunsChanged, SourceGone, Spec
+from trainmon.model import ClustersChanged, Event, Job, RunsChanged, SourceRemoved, Spec
 from trainmon.transport.event_loop import EventLoop, raise_descriptor_limit
 from trainmon.transport.local import LocalShell
 from trainmon.transport.shell import Shell
@@ -299,7 +299,7 @@ class Supervisor:
             watches = {host: watch for host, watch in self._watches.items() if host not in gone}
             for host in gone:
                 self._watches[host].stop()
-                self._submit(SourceGone(f"node:{host}"))
+                self._submit(SourceRemoved(f"node:{host}"))
                 del self._left[host]
             self._watches = watches
 

@@ -22,7 +22,7 @@ from collectors.slurm.collector import Poller, Watched
 from collectors.wandb.collector import WandbCollector
 from trainmon.analysis.log_formats import KEEP
 from trainmon.lib import Clock, HostUnreachable, Instant, Seconds, SystemClock, TrainmonError
-from trainmon.model import Event, Source, SourceChanged, SourceGone
+from trainmon.model import Event, Source, SourceChanged, SourceRemoved
 from trainmon.slurm.client import Client
 from trainmon.transport.shell import Shell
 
@@ -212,7 +212,7 @@ class Demo:
                 wait = self.step()
                 if self._is_ill:
                     self._is_ill = False
-                    self._submit(SourceGone(FILES))
+                    self._submit(SourceRemoved(FILES))
             except Exception as error:  # the demo must not end in silence: its fault becomes a source's error
                 wait = LONGEST
                 self._complain(error)

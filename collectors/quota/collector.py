@@ -14,7 +14,7 @@ from typing import Literal
 from collectors.quota.command import Wanted, ask, wanted_of
 from trainmon.config import Settings
 from trainmon.lib import Clock, CommandFailed, HostUnreachable, Seconds, TrainmonError
-from trainmon.model import Event, QuotaSeen, Source, SourceChanged
+from trainmon.model import Event, QuotaRead, Source, SourceChanged
 from trainmon.transport.shell import Shell
 
 log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class Asker:
             return
         self._failed.pop(key, None)
         self._due[key] = self._clock.monotonic() + self.wanted.every
-        self._submit(QuotaSeen(quota, shared=self.wanted.shared))
+        self._submit(QuotaRead(quota, shared=self.wanted.shared))
         self._tell(key, "up")
 
     def _fail(self, key: str, error: Exception) -> None:

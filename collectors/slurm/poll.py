@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.lib import Clock, Instant, Seconds, TrainmonError
-from trainmon.model import Cluster, ClustersChanged, Event, Job, JobChanged, JobsSeen, SchedulerNodesSeen
+from trainmon.model import Cluster, ClustersChanged, Event, Job, JobChanged, JobsListed, SchedulerNodesListed
 from trainmon.slurm import commands, errors
 from trainmon.slurm import parse_jobs as texts
 from trainmon.slurm.client import Client, SlurmFailed
@@ -106,7 +106,7 @@ class PolledQueue:
         self._has_looked = True
         self._jobs = now
         self._submit(
-            JobsSeen(self._watched.cluster, at, jobs)
+            JobsListed(self._watched.cluster, at, jobs)
         )  # the State keeps what it knows beside: others tell it too
         self._tell_seen()
         return changed
@@ -223,7 +223,7 @@ class PolledQueue:
         text = client.run(commands.nodes(names, partitions))
         self._nodes_asked, self._nodes_at = (names, partitions), now
         nodes = texts.read_nodes(text, self._watched.cluster)
-        self._submit(SchedulerNodesSeen(self._watched.cluster, self._clock.now(), nodes))
+        self._submit(SchedulerNodesListed(self._watched.cluster, self._clock.now(), nodes))
 
     def _wanted_nodes(self) -> tuple[Sequence[str] | None, tuple[str, ...]]:
         """The nodes of the jobs that run and those of the config. Where spares are wanted, all nodes of the jobs'

@@ -11,7 +11,7 @@ from collectors.connections import here
 from collectors.slurm.collector import Poller, Watched
 from trainmon.config import ClusterSettings, Settings, queue_users
 from trainmon.lib import Clock
-from trainmon.model import Event, Job, JobsSeen, Source, SourceChanged, SourceGone
+from trainmon.model import Event, Job, JobsListed, Source, SourceChanged, SourceRemoved
 from trainmon.slurm.client import Client
 from trainmon.transport.shell import Shell
 
@@ -88,9 +88,9 @@ class IfThere:
         self._has_answered = False
 
     def __call__(self, event: Event) -> None:
-        self._has_answered = self._has_answered or isinstance(event, JobsSeen)
+        self._has_answered = self._has_answered or isinstance(event, JobsListed)
         if isinstance(event, SourceChanged) and not self._has_answered and _is_nothing(event.source):
-            event = SourceGone(event.source.name)
+            event = SourceRemoved(event.source.name)
         self._submit(event)
 
 

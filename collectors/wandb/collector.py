@@ -20,7 +20,7 @@ from collectors.wandb.run import Errand, Followed, Reading
 from collectors.wandb.samples import make_private, place_of, remove_others, save
 from collectors.wandb.wire import Facts, Fetched, Grown, Lines, Listed, ReadConsole, ReadFacts, ReadHistory
 from trainmon.lib import Clock, Seconds
-from trainmon.model import Event, RunSpec, Source, SourceChanged, SourceGone, WandbSpec
+from trainmon.model import Event, RunSpec, Source, SourceChanged, SourceRemoved, WandbSpec
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ class WandbCollector:
         runs = {spec.name: self._followed(spec, spec.wandb) for spec in wanted if spec.wandb is not None}
         for name in self._runs.keys() - runs.keys():
             self._sources.pop(name, None)
-            self._submit(SourceGone(f"wandb:{name}"))
+            self._submit(SourceRemoved(f"wandb:{name}"))
         new = [run for name, run in runs.items() if run is not self._runs.get(name)]
         self._runs = runs
         for run in new:

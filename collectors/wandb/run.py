@@ -29,10 +29,10 @@ from trainmon.model import (
     LogChunk,
     RunSpec,
     Sample,
-    SampleKept,
+    SampleFetched,
     Wandb,
+    WandbPolled,
     WandbRun,
-    WandbSeen,
     WandbSpec,
 )
 
@@ -113,7 +113,7 @@ class Followed:
     def listing(self) -> ListRuns:
         return ListRuns(id=0, spec=self.spec, limit=1 + EARLIER_AT_MOST)
 
-    def listed(self, told: Listed, at: Instant) -> WandbSeen:
+    def listed(self, told: Listed, at: Instant) -> WandbPolled:
         """The runs that match are these."""
         runs = tuple(self._with_facts(run) for run in told.runs)
         group = wandb_group.read(self.spec, runs, self.wandb, at, stopped=False)
@@ -126,7 +126,7 @@ class Followed:
         self._attempts = {path: one for path, one in self._attempts.items() if path in paths}
         for run in runs:
             self._look_back(run)
-        return WandbSeen(self.name, at, runs, keys, self.wandb.samples)
+        return WandbPolled(self.name, at, runs, keys, self.wandb.samples)
 
     def _look_back(self, run: WandbRun) -> None:
         """A run that was rewound has a history that is shorter than what was read of it."""
@@ -283,10 +283,10 @@ class Followed:
         if run is not None:
             self._attempt(run).facts, self._attempt(run).has_facts = told, True
 
-    def kept(self, told: Fetched, at: Instant) -> SampleKept:
+    def kept(self, told: Fetched, at: Instant) -> SampleFetched:
         """The sample that is kept ready."""
         self._fetched, self._fetched_at = told.file, at
-        return SampleKept(self.name, told.file, told.kept)
+        return SampleFetched(self.name, told.file, told.kept)
 
     def _run(self, path: str) -> WandbRun | None:
         return next((run for run in self.wandb.runs if run.path == path), None)

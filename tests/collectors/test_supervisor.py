@@ -19,7 +19,7 @@ from collectors.supervisor import JOB_ENDED, STAYS, Supervisor
 from collectors.targets import plan
 from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings, load_settings
 from trainmon.lib import Clock, HostUnreachable
-from trainmon.model import Event, Job, JobsSeen, RunsChanged, RunSpec, Source, SourceChanged, SourceGone
+from trainmon.model import Event, Job, JobsListed, RunsChanged, RunSpec, Source, SourceChanged, SourceRemoved
 from trainmon.slurm.client import Client
 
 
@@ -180,8 +180,8 @@ def test_the_nodes_of_the_runs_jobs_are_watched_while_they_run(tmp_path: Path) -
         stage.clock.at += STAYS - 1
         assert stage.hosts() == {"login1", "n1", "n2"}
         stage.clock.at += 2
-        gone = {stage.heard(lambda event: isinstance(event, SourceGone)) for _ in range(2)}
-        assert gone == {SourceGone("node:n1"), SourceGone("node:n2")}
+        gone = {stage.heard(lambda event: isinstance(event, SourceRemoved)) for _ in range(2)}
+        assert gone == {SourceRemoved("node:n1"), SourceRemoved("node:n2")}
         assert stage.hosts() == {"login1"}
 
 
@@ -290,9 +290,9 @@ def test_where_nobody_counts_on_slurm_its_absence_is_no_source(tmp_path: Path) -
         source = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="waiting")
         tell(SourceChanged(source))
         tell(SourceChanged(Source(name="slurm:prod", kind="slurm", cluster="prod", phase="off", error="no squeue")))
-        assert stage.heard(lambda event: isinstance(event, SourceGone)) == SourceGone("slurm:prod")
+        assert stage.heard(lambda event: isinstance(event, SourceRemoved)) == SourceRemoved("slurm:prod")
         lost = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="waiting", error="no way to login1")
-        tell(JobsSeen("prod", 5.0, ()))
+        tell(JobsListed("prod", 5.0, ()))
         tell(SourceChanged(lost))
         assert stage.heard(lambda event: event == SourceChanged(lost))
 

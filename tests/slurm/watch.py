@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from collectors.slurm.collector import Poller, Watched
 from tests.lab.daemons import until
-from trainmon.engine.reducers import fold
+from trainmon.engine.reducers import reduce
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Event, Job, RunsChanged, RunSpec, SchedulerNode, Source, State
 from trainmon.slurm.client import Client
@@ -56,7 +56,7 @@ class Watch:
         self.clock.skipped += LONG
         self.poller.step()
         events, self._events[:] = list(self._events), []
-        self.state = fold(self.state, events, self.clock.now())
+        self.state = reduce(self.state, events, self.clock.now())
         return self.state
 
     def until(self, condition: Callable[[], object], what: str) -> None:

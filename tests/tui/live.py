@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tests.tui.backend import FakeBackend
 from tests.tui.states.plans import STATES, planned
 from tests.tui.states.wandb_runs import filled
-from trainmon.model import Action, Mark, Record, State
+from trainmon.model import Action, Milestone, Record, State
 from tui.app import Dashboard
 
 
@@ -31,7 +31,7 @@ class Stage(FakeBackend):
         for action in actions:
             self.tell(Record(action=action))
             done = Record(action=action, status="done", done_at=action.asked_at, outcome="",
-                          marks=(Mark("the file appears", action.asked_at + 2.0),))  # fmt: skip
+                          marks=(Milestone("the file appears", action.asked_at + 2.0),))  # fmt: skip
             later = threading.Timer(0.5, partial(self.tell, done))
             later.daemon = True
             later.start()

@@ -34,7 +34,7 @@ from trainmon.model import (
     Delivered,
     Event,
     LeadershipChanged,
-    SourceGone,
+    SourceRemoved,
     State,
 )
 
@@ -184,7 +184,7 @@ class AlertManager:
 
     def _heard(self, state: State, event: Event, now: Instant) -> State:
         match event:
-            case SourceGone(name):
+            case SourceRemoved(name):
                 self._gone |= {name}
             case ChannelsChanged(channels):
                 return replace(state, channels={**state.channels, **{channel.name: channel for channel in channels}})

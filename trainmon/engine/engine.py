@@ -14,7 +14,7 @@ from trainmon.alerting.manager import AlertManager
 from trainmon.analysis.disks import with_trend
 from trainmon.analysis.log_formats import Format
 from trainmon.engine.history import WEEK, Curves, History
-from trainmon.engine.reducers import fold
+from trainmon.engine.reducers import reduce
 from trainmon.lib import Clock, Instant, Seconds, SystemClock
 from trainmon.model import (
     Curve,
@@ -26,7 +26,7 @@ from trainmon.model import (
     NodeReading,
     Record,
     Series,
-    SourceGone,
+    SourceRemoved,
     State,
 )
 
@@ -47,7 +47,7 @@ TREND_EVERY = 60.0
 """Seconds between two looks at the trend of one disk."""
 
 
-class Notebook(Protocol):
+class ActionJournal(Protocol):
     """What the engine needs of the ledger."""
 
     def keep(self, record: Record) -> None:
@@ -64,7 +64,7 @@ class Engine:
         demo: bool = False,
         read_only: bool = False,
         formats: tuple[Format, ...] = (),
-        ledger: Notebook | None = None,
+        ledger: ActionJournal | None = None,
         alerting: AlertManager | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
@@ -123,7 +123,7 @@ class Engine:
     def step(self, events: Sequence[Event], now: Instant) -> State:
         """Fold a batch, record its numbers, and look at what follows from them."""
         before = self.state.actions
-        state = fold(self.state, events, now, self._formats)
+        state = reduce(self.state, events, now, self._formats)
         with self._lock:
             self._record(state, events)
             self.state = self._with_trends(state, events, now)
@@ -218,7 +218,7 @@ class Engine:
                             self.rings.record_disk(disk)
                 case CurvesGrew():
                     self.curves.grow(event.path, event.points, fresh=event.fresh)
-                case SourceGone(name=name):
+                case SourceRemoved(name=name):
                     self.rings.forget(name.removeprefix("node:"))
 
     def _with_trends(self, state: State, events: Sequence[Event], now: Instant) -> State:

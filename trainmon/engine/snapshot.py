@@ -15,7 +15,7 @@ from trainmon.alerting.rules import RULES
 from trainmon.analysis.disks import checkpoints_that_fit
 from trainmon.analysis.nodes import Spares
 from trainmon.analysis.nodes.spares import spares
-from trainmon.engine.snapshot_alerts import alert, channel, silence, told, worst_first
+from trainmon.engine.snapshot_alerts import alert, channel, silence, worst_first
 from trainmon.lib import Instant
 from trainmon.model import (
     Alert,
@@ -34,7 +34,7 @@ from trainmon.model import (
     Wandb,
 )
 
-__all__ = ["alert", "channel", "encode", "exit_status", "is_so", "silence", "snapshot", "told", "verdict"]
+__all__ = ["alert", "channel", "encode", "exit_status", "is_active", "silence", "snapshot", "verdict"]
 
 VERSION = 1
 
@@ -70,7 +70,7 @@ def verdict(state: State, asked: Container[str] | None = None) -> str:
     watched = _watched(state)
     if not any(_answers(source) for source in watched if asked is None or source.name in asked):
         return "blind"
-    found = {one.severity for one in state.alerts.values() if is_so(one)}
+    found = {one.severity for one in state.alerts.values() if is_active(one)}
     if "critical" in found:
         return "critical"
     return "well" if "warning" not in found and all(map(_answers, watched)) else "warning"
@@ -81,7 +81,7 @@ def exit_status(state: State, asked: Container[str] | None = None) -> int:
     return EXIT[verdict(state, asked)] or (0 if all(map(_answers, _watched(state))) else UNANSWERED)
 
 
-def is_so(found: Alert) -> bool:
+def is_active(found: Alert) -> bool:
     """Whether one look says that it is so: it fires, or it is found now and its rule needs no hold to be believed."""
     return found.is_firing or (found.phase == "pending" and found.data == "ok" and found.rule not in NEED_FOR)
 
@@ -220,9 +220,9 @@ def _wandb(found: Wandb | None) -> dict[str, Any]:
     current = None if found is None else found.current
     before = None if found is None else found.before
     run = ("id", "name", "state", "url", "heartbeat_at", "step", "created_at", "user", "host", "commit")
-    told = {name: None if current is None else getattr(current, name) for name in run}
+    latest_run = {name: None if current is None else getattr(current, name) for name in run}
     latest = {} if current is None or found is None else {key: current.summary.get(key) for key in found.keys}
-    return told | {
+    return latest_run | {
         "active_in_group": None if found is None else len(found.active),
         "active": [] if found is None else list(found.active),
         "phase": None if found is None else found.phase,

@@ -38,7 +38,7 @@ def worst_first(alerts: Iterable[Alert]) -> list[Alert]:
     return sorted(alerts, key=lambda one: (not one.is_firing, SEVERITIES.index(one.severity), one.since, one.id))
 
 
-def told(alerts: Iterable[Alert], silences: Iterable[Silence], channels: Iterable[Channel]) -> dict[str, Any]:
+def alert_status(alerts: Iterable[Alert], silences: Iterable[Silence], channels: Iterable[Channel]) -> dict[str, Any]:
     """The part of `status --json` that another machine shows: what is open, what ended within a day, what is muted."""
     alerts = tuple(alerts)
     ended = sorted((one for one in alerts if not one.is_open), key=lambda one: -(one.resolved_at or 0.0))
@@ -53,7 +53,7 @@ def told(alerts: Iterable[Alert], silences: Iterable[Silence], channels: Iterabl
 # ---- read back -------------------------------------------------------------------------------------------------------
 
 
-class LedgerAlerts(msgspec.Struct, frozen=True):
+class LeaderStatus(msgspec.Struct, frozen=True):
     """Who tells people on that machine, by its own word."""
 
     holder: str = "nobody"
@@ -70,7 +70,7 @@ class Status(msgspec.Struct, frozen=True):
     version: int
     at: Instant
     """By its clock."""
-    duty: LedgerAlerts = LedgerAlerts()
+    duty: LeaderStatus = LeaderStatus()
     alerts: tuple[Alert, ...] = ()
     ended: tuple[Alert, ...] = ()
     silences: tuple[Silence, ...] = ()

@@ -65,7 +65,7 @@ class RemoveFile(msgspec.Struct, frozen=True, tag="remove"):
 Operation = Execute | CreateFile | RemoveFile
 
 
-class Chain(msgspec.Struct, frozen=True):
+class JobChain(msgspec.Struct, frozen=True):
     """The jobs of a run that wait and run: one that was queued meanwhile would run beside the one that is queued."""
 
     name: str
@@ -95,7 +95,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes that it keeps off: a new list replaces the one that is there."""
     undrained: str | None = None
     """A node that nobody has drained: another's reason is not to be written over."""
-    chain: Chain | None = None
+    chain: JobChain | None = None
     needs_slurm: bool = True
     """Whether it is left undone while the scheduler is silent. A switch file needs none."""
 
@@ -164,7 +164,7 @@ Status = Literal["asked", "done", "failed", "refused", "unknown"]
 unknown: we stopped in the middle, and what can be seen now does not tell."""
 
 
-class Mark(msgspec.Struct, frozen=True):
+class Milestone(msgspec.Struct, frozen=True):
     """One thing that is expected to follow: `the file is taken`, and when it did."""
 
     name: str
@@ -185,7 +185,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """In a sentence; what the command printed, where it said something."""
     made: str | None = None
     """Of `queue`: the number of the job that it made."""
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[Milestone, ...] = ()
     settled_at: Instant | None = None
     """When nothing more was to be expected; null while it is watched."""
     note: str | None = None

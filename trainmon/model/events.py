@@ -43,7 +43,7 @@ class SourceChanged(msgspec.Struct, frozen=True):
     source: Source
 
 
-class SourceGone(msgspec.Struct, frozen=True):
+class SourceRemoved(msgspec.Struct, frozen=True):
     """A source is no longer watched at all (its node left the config)."""
 
     name: str
@@ -74,7 +74,7 @@ class ClustersChanged(msgspec.Struct, frozen=True):
     clusters: tuple[Cluster, ...]
 
 
-class JobsSeen(msgspec.Struct, frozen=True):
+class JobsListed(msgspec.Struct, frozen=True):
     """One look at a cluster's queue: all watched jobs that it lists. `at` is our clock."""
 
     cluster: str
@@ -88,7 +88,7 @@ class JobChanged(msgspec.Struct, frozen=True):
     job: Job
 
 
-class SchedulerNodesSeen(msgspec.Struct, frozen=True):
+class SchedulerNodesListed(msgspec.Struct, frozen=True):
     """One look at a cluster's nodes."""
 
     cluster: str
@@ -108,7 +108,7 @@ class LedgerTrouble(msgspec.Struct, frozen=True):
     words: str | None
 
 
-class WandbSeen(msgspec.Struct, frozen=True):
+class WandbPolled(msgspec.Struct, frozen=True):
     """One answer about a run of ours: the W&B runs that match, the newest first. `at` is our clock."""
 
     run: str
@@ -129,7 +129,7 @@ class CurvesGrew(msgspec.Struct, frozen=True):
     fresh: bool = False
 
 
-class SampleKept(msgspec.Struct, frozen=True):
+class SampleFetched(msgspec.Struct, frozen=True):
     """A sample was fetched: it lies at this place on this machine."""
 
     run: str
@@ -145,7 +145,7 @@ class ConsoleRead(msgspec.Struct, frozen=True):
     chunk: LogChunk
 
 
-class QuotaSeen(msgspec.Struct, frozen=True):
+class QuotaRead(msgspec.Struct, frozen=True):
     """A quota command answered. `shared`: it holds for that path on every host of the cluster."""
 
     quota: Quota
@@ -194,8 +194,8 @@ class AlertsReported(msgspec.Struct, frozen=True):
 
 
 Event = (
-    NodeReading | StandInEnded | SourceChanged | SourceGone | PromptsChanged | RunsChanged | DisksChanged
-    | ClustersChanged | JobsSeen | JobChanged | SchedulerNodesSeen | ActionChanged | LedgerTrouble | WandbSeen
-    | CurvesGrew | SampleKept | ConsoleRead | QuotaSeen | AlertsRecalled | AlertRequested | Delivered | ChannelsChanged
-    | LeadershipChanged | AlertsReported
+    NodeReading | StandInEnded | SourceChanged | SourceRemoved | PromptsChanged | RunsChanged | DisksChanged
+    | ClustersChanged | JobsListed | JobChanged | SchedulerNodesListed | ActionChanged | LedgerTrouble | WandbPolled
+    | CurvesGrew | SampleFetched | ConsoleRead | QuotaRead | AlertsRecalled | AlertRequested | Delivered
+    | ChannelsChanged | LeadershipChanged | AlertsReported
 )  # fmt: skip

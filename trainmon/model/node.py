@@ -77,7 +77,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     processes: tuple[Process, ...] = ()
 
 
-class GpuPace(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class GpuAverage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One GPU over the last minutes: a mean in which what is new weighs most. One sample says little of a GPU."""
 
     index: int
@@ -121,7 +121,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """Parts of its probe that fail now, by part: gpu, host, disk, log, switch, probe."""
     scheduler_state: str | None = None
     scheduler_reason: str | None = None
-    paces: tuple[GpuPace, ...] = ()
+    paces: tuple[GpuAverage, ...] = ()
     """Its GPUs over the last minutes."""
 
 
@@ -161,7 +161,7 @@ class Fault(msgspec.Struct, frozen=True, gc=False):
     """Whether it is an SXid."""
 
 
-class Past(msgspec.Struct, frozen=True, kw_only=True):
+class NodeHistory(msgspec.Struct, frozen=True, kw_only=True):
     """Of one node, what its readings told one after another."""
 
     counters: Mapping[str, Counter] = {}

@@ -159,7 +159,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
 
 
-class Pace(msgspec.Struct, frozen=True, kw_only=True):
+class Throughput(msgspec.Struct, frozen=True, kw_only=True):
     """How fast a run is, minute by minute, and how fast it usually is."""
 
     measure: str = ""
@@ -192,7 +192,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 class RunMemory(msgspec.Struct, frozen=True, kw_only=True):
     """What is remembered of one run."""
 
-    pace: Pace = Pace()
+    throughput: Throughput = Throughput()
     step: int | None = None
     """The step that was taken in last."""
     at: Instant | None = None

@@ -11,7 +11,7 @@ from trainmon.model.action import Record
 from trainmon.model.alert import Alert, Silence
 from trainmon.model.disk import Disk, Quota
 from trainmon.model.job import Cluster, Job, SchedulerNode
-from trainmon.model.node import Node, Past, Prompt, Source
+from trainmon.model.node import Node, NodeHistory, Prompt, Source
 from trainmon.model.notification import Channel, Leadership
 from trainmon.model.run import Run
 
@@ -26,7 +26,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     sources: Mapping[str, Source] = {}
     nodes: Mapping[str, Node] = {}
     """By name. Two clusters may not share a node name."""
-    pasts: Mapping[str, Past] = {}
+    node_histories: Mapping[str, NodeHistory] = {}
     """By the name of the node: what is remembered of it."""
     disks: Mapping[str, Disk] = {}
     """By Disk.key."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from trainmon.lib import Instant, clean, duration
-from trainmon.model import Mark, Record, State
+from trainmon.model import Milestone, Record, State
 
 Severity = Literal["information", "warning", "error"]
 
@@ -47,10 +47,10 @@ def changes(before: Record, after: Record) -> Iterator[Toast]:
         yield Toast(title, clean(after.note, 600), "warning")
     earlier = {mark.name: mark for mark in before.marks}
     for mark in after.marks:
-        yield from _reached(title, earlier.get(mark.name, Mark(mark.name)), mark, after)
+        yield from _reached(title, earlier.get(mark.name, Milestone(mark.name)), mark, after)
 
 
-def _reached(title: str, before: Mark, mark: Mark, record: Record) -> Iterator[Toast]:
+def _reached(title: str, before: Milestone, mark: Milestone, record: Record) -> Iterator[Toast]:
     if mark.at is not None and before.at is None:
         yield Toast(title, clean(reached(mark.name, mark.at, record), 600))
     if mark.missed is not None and before.missed is None:

@@ -12,7 +12,7 @@ from collectors.daemon.collector import DaemonWatch
 from collectors.daemon.protocol import argv_of
 from tests.tui.states.alerts import ALERTS, SILENCES, alert, channel
 from trainmon.cli.alerts.status import LATELY
-from trainmon.engine.snapshot_alerts import told
+from trainmon.engine.snapshot_alerts import alert_status
 from trainmon.lib import HostUnreachable, LoginNeeded
 from trainmon.model import (
     Alert,
@@ -62,7 +62,7 @@ class Bastion:
         now = self.clock.now() + self.ahead
         duty = {"holder": holder, "pid": 7, "host": "bastion", "started_at": now - 900.0, "last_tick_at": now - looked,
                 "words": words}  # fmt: skip
-        said = told(self.alerts, SILENCES, (channel(),))
+        said = alert_status(self.alerts, SILENCES, (channel(),))
         return json.dumps({"version": 1, "at": now, "duty": duty, "sources": [], "outbox": {}, **said}).encode()
 
     def well(self) -> Completed:

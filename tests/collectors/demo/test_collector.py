@@ -24,7 +24,7 @@ from trainmon.model import (
     Hello,
     LogChunk,
     NodeReading,
-    QuotaSeen,
+    QuotaRead,
     RunsChanged,
     SourceChanged,
     SwitchSample,
@@ -252,7 +252,7 @@ def test_ten_minutes_cost_less_than_two_percent_of_a_core(tmp_path: Path) -> Non
 
 def test_a_quota_is_asked_as_on_a_real_cluster(stage: Stage) -> None:
     stage.play(70.0)
-    seen = [event.quota for _, event in stage.said if isinstance(event, QuotaSeen)]
+    seen = [event.quota for _, event in stage.said if isinstance(event, QuotaRead)]
     assert [(quota.path, quota.host, quota.source) for quota in seen] == [("/fsx", READER, f"quota:{CLUSTER}:/fsx")] * 2
     assert seen[0].allowances[0].whose == "user me"
     assert 0 < (seen[0].left_bytes or 0) < 80 * 10**12

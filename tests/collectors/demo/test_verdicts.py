@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.collectors.demo.stage import Stage
-from trainmon.engine.reducers import fold
+from trainmon.engine.reducers import reduce
 from trainmon.model import State
 
 FINE = {"healthy", "saving"}
@@ -21,7 +21,7 @@ def judged(directory: Path, story: str, until: float) -> list[State]:
         stage.play(stage.clock.passed + 1.0)
         events = [event for _, event in stage.said]
         stage.said.clear()
-        states.append(fold(states[-1], events, stage.clock.now()))
+        states.append(reduce(states[-1], events, stage.clock.now()))
     stage.demo.stop()
     return states
 

@@ -18,7 +18,7 @@ from tests.end_to_end.product import step_line
 from tests.lab.sshd import Sshd
 from trainmon.alerting.rules import RULES
 from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings
-from trainmon.engine.reducers import fold
+from trainmon.engine.reducers import reduce
 from trainmon.lib import SystemClock
 from trainmon.model import DiskSamples, Event, LogChunk, NodeReading, Run, State, SwitchSamples
 
@@ -88,7 +88,7 @@ class Site:
             with contextlib.suppress(queue.Empty):
                 event = self._events.get(timeout=0.2)
                 now = self._clock.now()
-                self.state = fold(self.state, [event], now)
+                self.state = reduce(self.state, [event], now)
                 self.told += [event] if isinstance(event, NodeReading) else []
                 found = (finding for rule in self._rules for finding in rule.check(self.state, now))
                 self.wrong |= {finding.summary for finding in found}

@@ -16,7 +16,7 @@ from tests.trainmon.analysis.disks.test_quota import LUSTRE, LUSTRE_AWAY, QUOTA_
 from trainmon.analysis.disks import Parser
 from trainmon.config import ClusterSettings, ConnectSettings, DiskSettings, QuotaSettings
 from trainmon.lib import CommandFailed, HostUnreachable, TrainmonError
-from trainmon.model import Event, Quota, QuotaSeen, Source, SourceChanged
+from trainmon.model import Event, Quota, QuotaRead, Source, SourceChanged
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.local import LocalShell
 from trainmon.transport.shell import Shell
@@ -178,8 +178,8 @@ class Scene:
         return next(event.source for event in reversed(self.events) if isinstance(event, SourceChanged))
 
     @property
-    def seen(self) -> list[QuotaSeen]:
-        return [event for event in self.events if isinstance(event, QuotaSeen)]
+    def seen(self) -> list[QuotaRead]:
+        return [event for event in self.events if isinstance(event, QuotaRead)]
 
 
 def test_it_is_asked_every_ten_minutes(shell: Shell, command: Callable[..., str]) -> None:

@@ -16,8 +16,8 @@ from trainmon.model import (
     Event,
     Job,
     JobChanged,
-    JobsSeen,
-    SchedulerNodesSeen,
+    JobsListed,
+    SchedulerNodesListed,
     Source,
     SourceChanged,
 )
@@ -173,11 +173,11 @@ class Polled:
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        return next(event.jobs for event in reversed(self.events) if isinstance(event, JobsSeen))
+        return next(event.jobs for event in reversed(self.events) if isinstance(event, JobsListed))
 
     @property
     def looks(self) -> int:
-        return sum(isinstance(event, JobsSeen) for event in self.events)
+        return sum(isinstance(event, JobsListed) for event in self.events)
 
     @property
     def changed(self) -> list[Job]:
@@ -216,7 +216,7 @@ def test_the_first_look_tells_of_the_jobs_the_cluster_and_the_nodes() -> None:
     assert polled.cluster.slurm == "23.02.7"
     assert polled.source.phase == "up"
     assert polled.source.seen_at == polled.clock.now()
-    nodes = next(event.nodes for event in polled.events if isinstance(event, SchedulerNodesSeen))
+    nodes = next(event.nodes for event in polled.events if isinstance(event, SchedulerNodesListed))
     assert [node.name for node in nodes] == ["gpu-1"]
 
 

@@ -35,12 +35,12 @@ from trainmon.model import (
     Points,
     RunSpec,
     Sample,
-    SampleKept,
+    SampleFetched,
     Source,
     SourceChanged,
-    SourceGone,
+    SourceRemoved,
+    WandbPolled,
     WandbRun,
-    WandbSeen,
     WandbSpec,
 )
 
@@ -180,8 +180,8 @@ class Watched:
         return self.told(SourceChanged)[-1]  # type: ignore[no-any-return]
 
     @property
-    def seen(self) -> WandbSeen:
-        return self.told(WandbSeen)[-1]  # type: ignore[no-any-return]
+    def seen(self) -> WandbPolled:
+        return self.told(WandbPolled)[-1]  # type: ignore[no-any-return]
 
     def rounds(self) -> int:
         return self.wandb.count(ListRuns)
@@ -459,7 +459,7 @@ def test_a_run_whose_list_hangs_is_the_last_one_next_time() -> None:
     watched.wandb.trouble.clear()
     watched.wandb.asked.clear()
     watched.pass_(130)
-    assert watched.told(WandbSeen)[0].run == "two"
+    assert watched.told(WandbPolled)[0].run == "two"
 
 
 def test_curves_that_cannot_be_read_leave_the_run_well_and_are_told_when_it_lasts() -> None:
@@ -499,7 +499,7 @@ def test_runs_that_come_and_go() -> None:
     assert watched.rounds() == before + 2
     watched.watcher.follow((replace(a_run("more"), nodes=("n1",)),))
     watched.pass_(10)
-    assert watched.told(SourceGone) == [SourceGone("wandb:llm")]
+    assert watched.told(SourceRemoved) == [SourceRemoved("wandb:llm")]
     assert watched.rounds() == before + 2, "what is known of a run stays when only its nodes change"
 
 
@@ -519,7 +519,7 @@ def test_one_image_an_hour_is_kept_ready(tmp_path: Path) -> None:
     watched.wandb.run("a1")
     watched.wandb.samples = {"a1": (IMAGE, replace(IMAGE, key="clip", kind="video", file="media/clip.mp4", step=11))}
     watched.pass_(300)
-    (kept,) = watched.told(SampleKept)
+    (kept,) = watched.told(SampleFetched)
     assert (kept.file, Path(kept.kept).name) == (IMAGE.file, "val_10_ab.png")
     assert Path(kept.kept).parent.parent == tmp_path
     watched.wandb.samples = {"a1": (replace(IMAGE, file="media/images/val_20_cd.png", step=20),)}

@@ -23,7 +23,7 @@ from tests.end_to_end.product import QUICK
 from tests.lab.wandb_asking import environ_of, is_running
 from tests.lab.wandb_server import WandbServer
 from trainmon.lib import Seconds, SystemClock
-from trainmon.model import CurvesGrew, Event, RunSpec, Source, SourceChanged, WandbSeen, WandbSpec
+from trainmon.model import CurvesGrew, Event, RunSpec, Source, SourceChanged, WandbPolled, WandbSpec
 
 RUN = RunSpec(name="llm", cluster="prod", wandb=WandbSpec(project="tester/video", group="final"))
 PATIENCE = 40.0
@@ -63,7 +63,7 @@ class Watching:
         return self.last(SourceChanged).source  # type: ignore[no-any-return]
 
     def state(self) -> str | None:
-        seen: WandbSeen | None = self.last(WandbSeen)
+        seen: WandbPolled | None = self.last(WandbPolled)
         return seen.runs[0].state if seen is not None and seen.runs else None
 
     def has_grown_to(self, step: int) -> bool:
@@ -127,7 +127,7 @@ def test_a_run_is_followed_to_its_end_with_two_requests_a_round(server: WandbSer
     with watching(environ_of(server, tmp_path)) as made:
         made.until(made.is_well)
         made.until(lambda: made.last(CurvesGrew))
-        assert (made.state(), made.last(WandbSeen).keys) == ("running", ("loss", "grad_norm"))
+        assert (made.state(), made.last(WandbPolled).keys) == ("running", ("loss", "grad_norm"))
         first = made.last(CurvesGrew)
         assert (first.fresh, len(first.points["loss"].values)) == (True, 20)
         asked = server.count("Runs")

@@ -21,7 +21,7 @@ from trainmon.model import (
     RunsChanged,
     RunSpec,
     Series,
-    SourceGone,
+    SourceRemoved,
     State,
 )
 
@@ -62,7 +62,7 @@ def test_a_step_folds_and_records() -> None:
 def test_a_node_that_is_gone_takes_its_history_along() -> None:
     engine = Engine(FakeClock())
     engine.step([gpu(60, 1000.0)], 1000.0)
-    engine.step([SourceGone("node:n1")], 1001.0)
+    engine.step([SourceRemoved("node:n1")], 1001.0)
     assert engine.history("n1/0", "temperature", 60).values == ()
 
 

@@ -11,7 +11,7 @@ from tests.tui.states.alerts import ALERTS, SILENCES, alarmed, alert, channel, s
 from trainmon.alerting.rules import RULES
 from trainmon.cli.snapshot.tables import lines
 from trainmon.engine.snapshot import encode, exit_status, snapshot, verdict
-from trainmon.engine.snapshot_alerts import read_status, told
+from trainmon.engine.snapshot_alerts import alert_status, read_status
 from trainmon.model import Alert, Health, Source, State
 
 CONTRACT = {"id", "rule", "subject", "severity", "phase", "data", "since", "summary", "evidence", "acknowledged_by",
@@ -116,7 +116,7 @@ def test_the_table_begins_with_the_alerts() -> None:
 
 
 def status(**more: object) -> bytes:
-    said = told(ALERTS, SILENCES, (channel(),))
+    said = alert_status(ALERTS, SILENCES, (channel(),))
     return json.dumps({"version": 1, "at": 5.0, "duty": {"holder": "alerts-only", "pid": 7}, **said, **more}).encode()
 
 
@@ -132,7 +132,7 @@ def test_another_machines_status_becomes_the_same_values_but_for_the_secret() ->
 
 
 def test_a_delivery_keeps_its_words() -> None:
-    found = told([alert(delivery=(sent("mail", "dead", words="550 no such user"),))], (), ())
+    found = alert_status([alert(delivery=(sent("mail", "dead", words="550 no such user"),))], (), ())
 
     assert found["alerts"][0]["delivery"][0]["words"] == "550 no such user"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainmon.model import Action, Execute, Mark, Record
+from trainmon.model import Action, Execute, Milestone, Record
 
 
 def action(name: str = "a1", **changes: Any) -> Action:
@@ -38,5 +38,5 @@ DONE: dict[str, Any] = {
     "status": "done",
     "done_at": 1001.0,
     "outcome": "requeued",
-    "marks": (Mark("it waits again", 1002.0),),
+    "marks": (Milestone("it waits again", 1002.0),),
 }

@@ -14,7 +14,7 @@ from tests.tui.screen_text import arrive, dashboard, settled, text_of
 from tests.tui.states import plans
 from tests.tui.states.states import NOW
 from tests.tui.terminal import Terminal
-from trainmon.model import Mark, State
+from trainmon.model import Milestone, State
 from tui.app import Dashboard
 from tui.modals import Pick, PlanScreen
 from tui.screens import MainScreen
@@ -230,7 +230,7 @@ async def test_a_click_on_the_footer_opens_a_plan() -> None:
 async def test_what_becomes_of_an_action_is_told_as_it_happens() -> None:
     state = plans.with_jobs()
     async with showing(state) as (app, pilot, backend):
-        open_mark, taken = Mark("the file is taken"), Mark("the file is taken", NOW + 13.0)
+        open_mark, taken = Milestone("the file is taken"), Milestone("the file is taken", NOW + 13.0)
         await publish(app, pilot, backend, replace(state, actions={"a1": plans.record("done", open_mark)}))
         assert "done" in text_of(app)
 

@@ -21,7 +21,7 @@ from trainmon.model import (
     CreateFile,
     Execute,
     Job,
-    Mark,
+    Milestone,
     Plan,
     Record,
     Refusal,
@@ -148,7 +148,7 @@ def switches(ask: ActionRequest) -> Plan:
     return Plan(request=ask, actions=(action(ask, ask.subjects[0], title=f"Take back {ask.switch}"),))
 
 
-def record(status: str = "asked", *marks: Mark, **facts: object) -> Record:
+def record(status: str = "asked", *marks: Milestone, **facts: object) -> Record:
     """What became of a save of llm-70b."""
     made = action(
         ActionRequest(verb="save", subjects=("llm-70b",), asked_at=NOW), "llm-70b", title="Save llm-70b", id="a1"

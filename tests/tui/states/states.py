@@ -14,7 +14,7 @@ from trainmon.model import (
     Gpu,
     Job,
     Log,
-    Mark,
+    Milestone,
     Node,
     Process,
     Progress,
@@ -182,7 +182,7 @@ def checkpoints(**more: object) -> Checkpoints:
     return Checkpoints(**{**plain, **more})  # type: ignore[arg-type]
 
 
-def record(verb: str, *marks: Mark, **more: object) -> Record:
+def record(verb: str, *marks: Milestone, **more: object) -> Record:
     """An action on llm-70b, asked two minutes ago and done."""
     action = Action(
         id="0123456789ab", verb=verb, subject="llm-70b", cluster="prod", host="login1", run="llm-70b",  # type: ignore[arg-type]
@@ -305,8 +305,8 @@ def queued() -> State:
         progress=Progress(step=4_400, loss=1.2, at=NOW - 7_200.0),
     )  # fmt: skip
     saved = record(
-        "save", Mark("the file appears", NOW - 118.0), Mark("the file is taken", NOW - 114.0),
-        Mark("a checkpoint is committed", missed="nothing was committed within 2m"), settled_at=NOW,
+        "save", Milestone("the file appears", NOW - 118.0), Milestone("the file is taken", NOW - 114.0),
+        Milestone("a checkpoint is committed", missed="nothing was committed within 2m"), settled_at=NOW,
     )  # fmt: skip
     told = {one.name: one for one in nodes}
     return msgspec.structs.replace(

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tests.tui.states.plans import record
 from tests.tui.states.states import NASTY, NOW
-from trainmon.model import Mark, Record, State
+from trainmon.model import Milestone, Record, State
 from tui.views.action_news import AT_ONCE, Toast, in_flight, told
 
 
@@ -37,21 +37,23 @@ def test_a_failure_and_a_refusal_are_told_with_their_reason() -> None:
 
 
 def test_marks_are_told_as_they_come_with_how_long_they_took() -> None:
-    taken = Mark("the file is taken", NOW + 13.0)
-    saved = Mark("checkpoint 81,300 is committed", NOW + 96.0)
-    before = of(record("done", Mark("the file is taken"), Mark(saved.name)))
+    taken = Milestone("the file is taken", NOW + 13.0)
+    saved = Milestone("checkpoint 81,300 is committed", NOW + 96.0)
+    before = of(record("done", Milestone("the file is taken"), Milestone(saved.name)))
 
-    assert words(before, of(record("done", taken, Mark(saved.name)))) == ["Save llm-70b: the file is taken after 12s"]
-    assert words(of(record("done", taken, Mark(saved.name))), of(record("done", taken, saved))) == [
+    assert words(before, of(record("done", taken, Milestone(saved.name)))) == [
+        "Save llm-70b: the file is taken after 12s"
+    ]
+    assert words(of(record("done", taken, Milestone(saved.name))), of(record("done", taken, saved))) == [
         "Save llm-70b: checkpoint 81,300 is committed after 95s"
     ]
 
 
 def test_what_does_not_follow_is_a_warning_once() -> None:
-    missed = Mark("a checkpoint is committed", missed="no checkpoint was committed within 20m")
+    missed = Milestone("a checkpoint is committed", missed="no checkpoint was committed within 20m")
     after = of(record("done", missed))
 
-    assert told(of(record("done", Mark(missed.name))), after) == [
+    assert told(of(record("done", Milestone(missed.name))), after) == [
         Toast("Save llm-70b", "no checkpoint was committed within 20m", "warning")
     ]
     assert told(after, of(record("done", missed, settled_at=NOW + 9.0))) == []

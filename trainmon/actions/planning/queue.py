@@ -21,7 +21,7 @@ from trainmon.actions.planning.context import (
 )
 from trainmon.actions.planning.switches import armed_kill
 from trainmon.lib import Instant, clean
-from trainmon.model import Action, ActionRequest, Chain, Cluster, Execute, Expected, Job, Refusal, State
+from trainmon.model import Action, ActionRequest, Cluster, Execute, Expected, Job, JobChain, Refusal, State
 from trainmon.slurm import commands
 
 MOST = 1_000
@@ -81,7 +81,7 @@ def _as_queued(case: PlanContext) -> Expected:
     numbers = tuple(dict.fromkeys(str(job.array or job.number) for job in case.jobs))
     users = case.known.queue_users if case.known is not None else ()
     absent = spec.kill_switch if case.unread_kill() is None else None
-    return Expected(switch_absent=absent, chain=Chain(spec.job or spec.name, spec.user, numbers, users))
+    return Expected(switch_absent=absent, chain=JobChain(spec.job or spec.name, spec.user, numbers, users))
 
 
 def _queued(count: int, last: Job | None) -> tuple[str, ...]:

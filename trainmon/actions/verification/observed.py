@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from trainmon.lib import Instant, Seconds, duration
-from trainmon.model import Action, Job, Mark, Record, Run, State, Switch
+from trainmon.model import Action, Job, Milestone, Record, Run, State, Switch
 
 CLOCKS: Seconds = 5.0
 """By how much two clocks may differ after their skew was taken out."""
@@ -77,12 +77,12 @@ class Followed:
             return 0
         return 1 + (source.seen_at - self.since) // source.period
 
-    def mark(self, name: str, at: Instant | None, missed: str | None = None) -> Mark:
+    def mark(self, name: str, at: Instant | None, missed: str | None = None) -> Milestone:
         """What was seen once stays seen; a miss keeps its words, and ends when what it missed is seen."""
-        old = next((mark for mark in self.record.marks if mark.name == name), Mark(name))
+        old = next((mark for mark in self.record.marks if mark.name == name), Milestone(name))
         if old.at is not None:
             return old
-        return Mark(name, at) if at is not None else Mark(name, None, old.missed or missed)
+        return Milestone(name, at) if at is not None else Milestone(name, None, old.missed or missed)
 
 
 def has_task(tasks: str, number: int) -> bool:
@@ -98,11 +98,11 @@ def has_task(tasks: str, number: int) -> bool:
     return False
 
 
-Told = tuple[tuple[Mark, ...], bool]
+Told = tuple[tuple[Milestone, ...], bool]
 """The marks as they are now, and whether nothing more is to be expected."""
 
 
-def committed(one: Followed, name: str, begins: Instant | None) -> Mark:
+def committed(one: Followed, name: str, begins: Instant | None) -> Milestone:
     """A new checkpoint, expected since `begins`."""
     run = one.run
     assert run is not None

@@ -17,7 +17,7 @@ from trainmon.actions.verification.observed import (
     save_s,
 )
 from trainmon.lib import Seconds, duration
-from trainmon.model import Mark, Run
+from trainmon.model import Milestone, Run
 
 TAKE_STEPS, TAKE_AT_LEAST = 10.0, 600.0
 """A switch is read every iteration; ten of them, or ten minutes, is long."""
@@ -27,7 +27,7 @@ APPEARS, TAKEN, SAVES, EXITS, GONE = (
 )  # fmt: skip
 
 
-def _appears(one: Followed) -> Mark:
+def _appears(one: Followed) -> Milestone:
     switch = one.switch
     is_there = switch is not None and switch.exists and (one.action.id in (switch.why or "") or one.has_looked())
     at = None if not is_there or switch is None else max(switch.armed_at or one.now, one.since - CLOCKS)
@@ -90,7 +90,7 @@ def kill(one: Followed) -> Told:
     return (appears, saves, exits), exits.at is not None and (saves.at is not None or saves.missed is not None)
 
 
-def _without_save(one: Followed, exits: Mark) -> str | None:
+def _without_save(one: Followed, exits: Milestone) -> str | None:
     if exits.at is None or one.now - exits.at < EXIT_LISTED:
         return None
     return "its checkpoints are not seen" if is_blind(one) else "it ended without a new checkpoint"

@@ -17,7 +17,7 @@ LONGEST_STEP = 15
 """Digits."""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class FoundCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """An entry that is a checkpoint. Times are the node's."""
 
     name: str
@@ -65,13 +65,13 @@ class Contents:
 
     def found(
         self, layout: str, step: int | None, lacks: str, *, marker: str | None = None, shards: int | None = None
-    ) -> Found:
+    ) -> FoundCheckpoint:
         """It as a checkpoint of a layout; `marker` is the file whose time is that of the commit."""
         entry = self.entry
         is_link = entry.kind == "link"
         committed = self.by_pattern.get(marker or "")
         is_single = sum(group.count for group in entry.groups) < 2
-        return Found(
+        return FoundCheckpoint(
             name=entry.name,
             layout=layout,
             step=step,

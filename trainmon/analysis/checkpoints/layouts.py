@@ -7,7 +7,14 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from trainmon.analysis.checkpoints.contents import Contents, Folder, Found, number, short_of_dcp, short_of_shards
+from trainmon.analysis.checkpoints.contents import (
+    Contents,
+    Folder,
+    FoundCheckpoint,
+    number,
+    short_of_dcp,
+    short_of_shards,
+)
 
 STEADY = 120.0
 """Seconds without a write after which a file without any marker is taken as whole."""
@@ -24,7 +31,7 @@ def is_past(step: int | None, newest: float, pointed: int | None, moved: float) 
     return (step is not None and pointed is not None and step < pointed) or newest <= moved
 
 
-def megatron(contents: Contents, folder: Folder) -> Found | None:
+def megatron(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     """iter_0000500: metadata.json ends a distributed save, the tracker moves after a save of the old kind."""
     step = number(r"iter_(\d+)", contents.entry.name)
     if step is None and contents.entry.name != "release":
@@ -42,7 +49,7 @@ def megatron(contents: Contents, folder: Folder) -> Found | None:
     return contents.found("megatron", step, lacks, shards=shards)
 
 
-def hf(contents: Contents, folder: Folder) -> Found | None:
+def hf(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     """checkpoint-500: trainer_state.json is written last; staged under tmp-checkpoint-* by some versions."""
     name = contents.entry.name
     if name.removeprefix(".").startswith("tmp-checkpoint-"):
@@ -57,7 +64,7 @@ def hf(contents: Contents, folder: Folder) -> Found | None:
     return contents.found("hf", step, lacks, marker="trainer_state.json", shards=engine)
 
 
-def idefics(contents: Contents, folder: Folder) -> Found | None:
+def idefics(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     """opt_step-500: finished-saving is touched after the barrier."""
     step = number(r"opt_step-(\d+)", contents.entry.name)
     if step is None:
@@ -66,7 +73,7 @@ def idefics(contents: Contents, folder: Folder) -> Found | None:
     return contents.found("idefics", step, lacks, marker="finished-saving")
 
 
-def nemo(contents: Contents, folder: Folder) -> Found | None:
+def nemo(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     """NAME--val_loss=2.10-step=500-consumed_samples=…: a marker beside it says that it is not finished."""
     name = contents.entry.name
     bare = name.removesuffix(UNFINISHED).removesuffix(".ckpt")
@@ -82,7 +89,7 @@ def nemo(contents: Contents, folder: Folder) -> Found | None:
     return contents.found("nemo", number(r"(?:.*[^a-z])?step=(\d+).*", base), lacks)
 
 
-def lightning(contents: Contents, folder: Folder) -> Found | None:
+def lightning(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     """epoch=1-step=500.ckpt: a file that no longer grows, or a directory of shards."""
     entry = contents.entry
     if not entry.name.endswith(".ckpt"):
@@ -100,7 +107,7 @@ def lightning(contents: Contents, folder: Folder) -> Found | None:
     return contents.found("lightning", step, lacks if entry.bytes else "it is empty")
 
 
-def kempnerforge(contents: Contents, folder: Folder) -> Found | None:
+def kempnerforge(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     """step_500: .metadata, also of every pipeline stage, and train_state.pt; `latest` is a link, and may come later."""
     step = number(r"step_(\d+)", contents.entry.name)
     latest = folder.entry("latest")
@@ -114,7 +121,7 @@ def kempnerforge(contents: Contents, folder: Folder) -> Found | None:
     return replace(one, committed_at=max(group.newest for group in markers)) if markers else one
 
 
-def deepspeed(contents: Contents, folder: Folder) -> Found | None:
+def deepspeed(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     """global_step500, or any tag: `latest` is written last, by rank 0."""
     name = contents.entry.name
     states = contents.like(r"^[^/]*_(model|optim)_states\.pt$")
@@ -132,7 +139,7 @@ def deepspeed(contents: Contents, folder: Folder) -> Found | None:
     return contents.found("deepspeed", step, lacks, shards=shards)
 
 
-def dcp(contents: Contents, folder: Folder) -> Found | None:
+def dcp(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     """step-500 of torchtitan, or any directory of __0_0.distcp: .metadata is written last."""
     name = contents.entry.name
     step = number(r"step[-_](\d+)", name)
@@ -145,7 +152,7 @@ def dcp(contents: Contents, folder: Folder) -> Found | None:
     return contents.found("dcp", number(LAST_NUMBER, name) if step is None else step, lacks, marker=marker)
 
 
-def orbax(contents: Contents, folder: Folder) -> Found | None:
+def orbax(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     """500, or PREFIX_500: renamed from a temporary name; with commit_success.txt where the backend writes it."""
     base, temporary, _ = contents.entry.name.partition(ORBAX_TEMPORARY)
     step = number(r"(?:.*_)?(\d+)", base)
@@ -160,7 +167,7 @@ def orbax(contents: Contents, folder: Folder) -> Found | None:
     return contents.found("orbax", step, lacks, marker=marker)
 
 
-def nanotron(contents: Contents, folder: Folder) -> Found | None:
+def nanotron(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     """500: latest.txt moves first, then model_config.json is written."""
     step = number(r"(\d+)", contents.entry.name)
     pointer, said = folder.entry("latest.txt"), folder.text("latest.txt")
@@ -175,13 +182,13 @@ def nanotron(contents: Contents, folder: Folder) -> Found | None:
     return contents.found("nanotron", step, lacks, marker="model_config.json")
 
 
-LAYOUTS: tuple[Callable[[Contents, Folder], Found | None], ...] = (
+LAYOUTS: tuple[Callable[[Contents, Folder], FoundCheckpoint | None], ...] = (
     hf, idefics, megatron, nemo, lightning, kempnerforge, deepspeed, dcp, orbax, nanotron,
 )  # fmt: skip
 """The first that knows an entry names it."""
 
 
-def recognised(contents: Contents, folder: Folder) -> Found | None:
+def recognised(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     """What checkpoint an entry is, if any."""
     entry = contents.entry
     if entry.kind == "other" or (entry.kind == "file" and not entry.name.endswith((".ckpt", UNFINISHED))):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.analysis.checkpoints.contents import Folder, Found
+from trainmon.analysis.checkpoints.contents import Folder, FoundCheckpoint
 from trainmon.analysis.checkpoints.layouts import recognised
 from trainmon.analysis.checkpoints.resume import NONE_FOUND, Resumption, problem, resumption, stale
 from trainmon.lib import Instant, Seconds, clean, duration
@@ -46,7 +46,7 @@ DEEPER = re.compile(
 SLOW = 5.0
 
 
-class Learnt(NamedTuple):
+class SaveStatistics(NamedTuple):
     """What those that are whole say of saving."""
 
     save_s: Seconds | None = None
@@ -126,14 +126,14 @@ def _steady(
     )
 
 
-def _compared(all_found: Sequence[Found], folder: Folder) -> list[Found]:
+def _compared(all_found: Sequence[FoundCheckpoint], folder: Folder) -> list[FoundCheckpoint]:
     """What shows only beside the others: fewer shards than the one before, or a file much smaller than its like."""
     short = _short(sorted((one for one in all_found if one.shards), key=lambda one: (one.step or 0, one.newest)))
     words = {**_small(all_found, folder), **short}
     return [one if one.lacks else replace(one, lacks=words.get(one.name, "")) for one in all_found]
 
 
-def _small(all_found: Sequence[Found], folder: Folder) -> dict[str, str]:
+def _small(all_found: Sequence[FoundCheckpoint], folder: Folder) -> dict[str, str]:
     """Those files that are smaller than their like, in words. Another name may be another kind: weights alone."""
     files = {one.name: one.bytes for one in all_found if folder.contents[one.name].entry.kind == "file" and one.bytes}
     alike: dict[str, list[int]] = {}
@@ -146,7 +146,7 @@ def _small(all_found: Sequence[Found], folder: Folder) -> dict[str, str]:
     return dict.fromkeys(small, "smaller than the others: cut short")
 
 
-def _short(oldest_first: Sequence[Found]) -> dict[str, str]:
+def _short(oldest_first: Sequence[FoundCheckpoint]) -> dict[str, str]:
     """Those with fewer shards than the one before, in words. As few as the next has: a run of another size since."""
     short = {}
     previous = 0
@@ -160,18 +160,18 @@ def _short(oldest_first: Sequence[Found]) -> dict[str, str]:
     return short
 
 
-def _is_leaving(one: Found, all_found: Sequence[Found], folder: Folder) -> bool:
+def _is_leaving(one: FoundCheckpoint, all_found: Sequence[FoundCheckpoint], folder: Folder) -> bool:
     """Whether it is being deleted, as retention does all the time: its folder changes, and no file in it is new."""
     entry = folder.contents[one.name].entry
     is_emptied = entry.kind == "dir" and entry.mtime - one.newest > OVERTAKEN and folder.t - entry.mtime < TORN_AFTER
     return bool(one.lacks) and is_emptied and _is_overtaken(one, all_found)
 
 
-def _is_overtaken(one: Found, all_found: Sequence[Found]) -> bool:
+def _is_overtaken(one: FoundCheckpoint, all_found: Sequence[FoundCheckpoint]) -> bool:
     return any(not other.lacks and other.newest > one.newest for other in all_found)
 
 
-def _ordered(all_found: Sequence[Found]) -> list[Found]:
+def _ordered(all_found: Sequence[FoundCheckpoint]) -> list[FoundCheckpoint]:
     """Newest first: by step, then by time; one without a step by time alone."""
     ordered = sorted(
         (one for one in all_found if one.step is not None), key=lambda one: (one.step or 0, one.newest), reverse=True
@@ -182,7 +182,7 @@ def _ordered(all_found: Sequence[Found]) -> list[Found]:
     return ordered
 
 
-def _committed(ordered: Sequence[Found], taken: Resumption, folder: Folder) -> Found | None:
+def _committed(ordered: Sequence[FoundCheckpoint], taken: Resumption, folder: Folder) -> FoundCheckpoint | None:
     """The newest that is whole; after a rollback the one that the pointer names, though others have higher steps: a
     trainer has committed it since, or a person has moved the pointer back."""
     whole = [one for one in ordered if not one.lacks]
@@ -196,9 +196,9 @@ def _committed(ordered: Sequence[Found], taken: Resumption, folder: Folder) -> F
 
 
 def _state(
-    one: Found,
-    ordered: Sequence[Found],
-    newest: Found | None,
+    one: FoundCheckpoint,
+    ordered: Sequence[FoundCheckpoint],
+    newest: FoundCheckpoint | None,
     save_s: Seconds | None,
     is_running: bool | None,
     t: float,
@@ -211,7 +211,7 @@ def _state(
     return "torn" if quiet > OVERTAKEN and _is_overtaken(one, ordered) else "writing"
 
 
-def _checkpoint(one: Found, path: str, state: CheckpointState, skew: Seconds, now: Instant) -> Checkpoint:
+def _checkpoint(one: FoundCheckpoint, path: str, state: CheckpointState, skew: Seconds, now: Instant) -> Checkpoint:
     written = one.newest if one.lacks else one.committed_at
     return Checkpoint(
         step=one.step,
@@ -229,7 +229,7 @@ def _below(path: str, name: str) -> str:
     return clean(f"{path.rstrip('/')}/{name}")
 
 
-def _learnt(whole: Sequence[Found]) -> Learnt:
+def _learnt(whole: Sequence[FoundCheckpoint]) -> SaveStatistics:
     recent = whole[:RECENT]
     saves = [one.committed_at - one.began for one in recent if one.began is not None]
     saves = [seconds for seconds in saves if 0 <= seconds < LONGEST_SAVE]
@@ -242,7 +242,7 @@ def _learnt(whole: Sequence[Found]) -> Learnt:
     ]
     pairs = [(steps, seconds) for steps, seconds in pairs if steps > 0 and seconds > 0]
     every_steps = median_low(steps for steps, _ in pairs) if pairs else None
-    return Learnt(
+    return SaveStatistics(
         save_s=median(saves) if saves else None,
         every_s=median(seconds for steps, seconds in pairs if steps == every_steps) if pairs else None,
         every_steps=every_steps,
@@ -251,7 +251,10 @@ def _learnt(whole: Sequence[Found]) -> Learnt:
 
 
 def _note(
-    listing: CheckpointListing, unclear: Sequence[Found], ordered: Sequence[Found], layout: str | None
+    listing: CheckpointListing,
+    unclear: Sequence[FoundCheckpoint],
+    ordered: Sequence[FoundCheckpoint],
+    layout: str | None,
 ) -> str | None:
     """What was left out, and what else is here."""
     words = []

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from trainmon.analysis.checkpoints.contents import Folder, Found, number
+from trainmon.analysis.checkpoints.contents import Folder, FoundCheckpoint, number
 from trainmon.analysis.checkpoints.layouts import TEMPORARY, TRACKER
 from trainmon.model import Checkpoint
 
@@ -30,7 +30,7 @@ class Resumption(NamedTuple):
     """What the pointer says, when it names no checkpoint."""
 
 
-def resumption(layout: str | None, all_found: Sequence[Found], folder: Folder) -> Resumption:
+def resumption(layout: str | None, all_found: Sequence[FoundCheckpoint], folder: Folder) -> Resumption:
     """By the rule of this layout; with nothing found, by whatever pointer is there."""
     layouts = [layout] if layout else [name for name, file in POINTERS.items() if file in folder]
     for one in layouts:
@@ -41,7 +41,7 @@ def resumption(layout: str | None, all_found: Sequence[Found], folder: Folder) -
     return Resumption(_highest(layout or "", mine, folder))
 
 
-def _pointed(layout: str, pointer: str, all_found: Sequence[Found], folder: Folder) -> Resumption:
+def _pointed(layout: str, pointer: str, all_found: Sequence[FoundCheckpoint], folder: Folder) -> Resumption:
     entry = folder.contents[pointer].entry
     says = (entry.target or "") if entry.kind == "link" else (folder.text(pointer) or "")
     name = says.rstrip("/").rpartition("/")[2]
@@ -53,12 +53,12 @@ def _pointed(layout: str, pointer: str, all_found: Sequence[Found], folder: Fold
     return Resumption(name or None, pointer, says)
 
 
-def _highest(layout: str, mine: Sequence[Found], folder: Folder) -> str | None:
+def _highest(layout: str, mine: Sequence[FoundCheckpoint], folder: Folder) -> str | None:
     """Of a trainer without a pointer (or that has lost it)."""
     if layout in POINTERS and layout != "kempnerforge":
         return None
     whole = [one for one in mine if not one.lacks]
-    choices: Sequence[Found] = whole
+    choices: Sequence[FoundCheckpoint] = whole
     if layout in {"hf", "kempnerforge"}:
         choices = [one for one in mine if one.lacks != TEMPORARY]  # neither looks whether it is complete
     elif layout == "dcp":
@@ -89,7 +89,7 @@ def problem(
     return "; ".join(words for words in (nothing, pointer) if words) or None
 
 
-def stale(taken: Resumption, newest: Found | None, folder: Folder) -> str | None:
+def stale(taken: Resumption, newest: FoundCheckpoint | None, folder: Folder) -> str | None:
     """That the pointer was not moved on after a commit, as where a quota ended its write: the work since would be done
     again. DeepSpeed's and nanotron's are part of the commit; KempnerForge moves its own with the next save."""
     if newest is None or taken.name in (None, newest.name) or newest.layout not in {"megatron", "idefics"}:

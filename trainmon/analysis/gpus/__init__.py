@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from trainmon.analysis.gpus.activity import EMPTY_MIB, FRESH, IDLE_PCT, gpus_of, is_empty, is_read, unread
-from trainmon.analysis.gpus.xid import RECOVERY, Meaning, meaning, switch_meaning
+from trainmon.analysis.gpus.xid import RECOVERY, XidMeaning, meaning, switch_meaning
 
 __all__ = [
     "EMPTY_MIB",
     "FRESH",
     "IDLE_PCT",
     "RECOVERY",
-    "Meaning",
+    "XidMeaning",
     "gpus_of",
     "is_empty",
     "is_read",

@@ -13,7 +13,7 @@ Kind = Literal["hardware", "watch", "application", "ignored", "unknown"]
 fault, or the trace of one. ignored: never a cause alone. unknown: in no list."""
 
 
-class Meaning(NamedTuple):
+class XidMeaning(NamedTuple):
     """Of one fault: its class, its name, and what to do."""
 
     kind: Kind
@@ -137,41 +137,43 @@ ALWAYS_FATAL = frozenset({10003, 12020, 22003, 22011, *range(23001, 23018)})
 LOOK_IT_UP = "look it up: docs.nvidia.com/deploy/xid-errors; until then, watch this GPU"
 
 
-def meaning(code: int, text: str | None = None) -> Meaning:
+def meaning(code: int, text: str | None = None) -> XidMeaning:
     """What an Xid means. Of 154 the text is the verdict."""
     if code == RECOVERY:
         return _recovery(text)
     if code in HARDWARE:
-        return Meaning("hardware", *HARDWARE[code])
+        return XidMeaning("hardware", *HARDWARE[code])
     if code in WATCH:
-        return Meaning("watch", WATCH[code], COPED)
+        return XidMeaning("watch", WATCH[code], COPED)
     if code in IGNORED:
-        return Meaning("ignored", IGNORED[code])
+        return XidMeaning("ignored", IGNORED[code])
     if code in APPLICATION:
-        return Meaning("application", APPLICATION[code], RESTART)
+        return XidMeaning("application", APPLICATION[code], RESTART)
     if any(code in numbers for numbers in APPLICATION_RANGES):
-        return Meaning("application", "engine exception", RESTART)
-    return Meaning("unknown", OTHER.get(code, "in no list of ours"), LOOK_IT_UP)
+        return XidMeaning("application", "engine exception", RESTART)
+    return XidMeaning("unknown", OTHER.get(code, "in no list of ours"), LOOK_IT_UP)
 
 
-def _recovery(text: str | None) -> Meaning:
+def _recovery(text: str | None) -> XidMeaning:
     """The driver sums up other faults: what must be done to get the GPU back."""
     found = RECOVERED.search(text or "")
     if found is None:
-        return Meaning("watch", "GPU recovery action changed", "nvidia-smi -q says what it asks for (Recovery Action)")
+        return XidMeaning(
+            "watch", "GPU recovery action changed", "nvidia-smi -q says what it asks for (Recovery Action)"
+        )
     action = found["action"]
     if action.lower() == "none":
-        return Meaning("ignored", "GPU recovery action: none any more")
-    return Meaning("hardware", f"the driver asks for: {action}", f"drain the node, then: {action}")
+        return XidMeaning("ignored", "GPU recovery action: none any more")
+    return XidMeaning("hardware", f"the driver asks for: {action}", f"drain the node, then: {action}")
 
 
-def switch_meaning(code: int, text: str | None = None) -> Meaning:
+def switch_meaning(code: int, text: str | None = None) -> XidMeaning:
     """What an SXid means: the driver's own text says whether it is fatal."""
     words = (text or "").lower()
     if code in ALWAYS_FATAL:
-        return Meaning("hardware", "fatal to the whole NVSwitch fabric", "drain the node and reboot it")
+        return XidMeaning("hardware", "fatal to the whole NVSwitch fabric", "drain the node and reboot it")
     if "non-fatal" in words:
-        return Meaning("watch", "NVSwitch, non-fatal", "watch it: jobs may end with Xid 45 where a link retrained")
+        return XidMeaning("watch", "NVSwitch, non-fatal", "watch it: jobs may end with Xid 45 where a link retrained")
     if "fatal" in words:
-        return Meaning("hardware", "fatal to a link of the NVSwitch", NVLINK)
-    return Meaning("unknown", "NVSwitch fault", LOOK_IT_UP)
+        return XidMeaning("hardware", "fatal to a link of the NVSwitch", NVLINK)
+    return XidMeaning("unknown", "NVSwitch fault", LOOK_IT_UP)

@@ -16,13 +16,13 @@ from trainmon.analysis.runs.context import (
 from trainmon.analysis.runs.exit_status import SOMEBODY, Queue, has_begun, how_it_ended, needed_to_save, who_stopped
 from trainmon.analysis.runs.job_matching import (
     ENDED_RUNS_STAY,
-    followed,
     holds_nodes,
     is_running,
     jobs_of,
     owner_of,
     present,
     rivals,
+    watched_runs,
 )
 from trainmon.analysis.runs.loss import AT_LEAST, SIGMAS
 from trainmon.analysis.runs.stall import UNREAD, last_line_at
@@ -41,7 +41,6 @@ __all__ = [
     "UNREAD",
     "Queue",
     "RunContext",
-    "followed",
     "has_begun",
     "holds_nodes",
     "how_it_ended",
@@ -60,6 +59,7 @@ __all__ = [
     "standing",
     "target",
     "trained_otherwise",
+    "watched_runs",
     "where",
     "who_stopped",
 ]

@@ -87,7 +87,7 @@ def holds_nodes(job: Job) -> bool:
     return job.gone_at is None and job.stage == "running" and job.state not in _WITHOUT_PROCESSES
 
 
-def followed(
+def watched_runs(
     configured: Sequence[RunSpec],
     before: Sequence[RunSpec],
     jobs: Sequence[Job],

@@ -43,7 +43,7 @@ JUDGED_AT_MOST = 200
 """Points of one poll that are judged, the last: three steps a second in a minute."""
 
 
-class Judged(NamedTuple):
+class JudgedLoss(NamedTuple):
     """What one value is, and between which the recent ones usually were."""
 
     state: LossState
@@ -76,14 +76,14 @@ def band(recent: Sequence[float]) -> Band | None:
     return Band(known[edge], known[-1 - edge], middle + width)
 
 
-def judge(recent: Sequence[float], value: float) -> Judged:
+def judge(recent: Sequence[float], value: float) -> JudgedLoss:
     """What a value is after these."""
     if not math.isfinite(value):
-        return Judged("nan")
+        return JudgedLoss("nan")
     usual = band(recent)
     if usual is None:
-        return Judged("fine")
-    return Judged("spike" if value > usual.limit else "fine", usual.low, usual.high)
+        return JudgedLoss("fine")
+    return JudgedLoss("spike" if value > usual.limit else "fine", usual.low, usual.high)
 
 
 def _median(ordered: Sequence[float]) -> float:
@@ -129,7 +129,7 @@ def words(trouble: LossTrouble | None) -> str:
 
 
 def _next(
-    before: LossTrouble | None, judged: Judged, key: str, value: float, step: float, at: Instant
+    before: LossTrouble | None, judged: JudgedLoss, key: str, value: float, step: float, at: Instant
 ) -> LossTrouble | None:
     """What is odd after one more point."""
     state = before.state if before is not None else "fine"

@@ -1,156 +1,129 @@
-"""How fast a run is against how fast it usually is, and a GPU's numbers over the last minutes. Pure."""
+"""The throughput of a run: now and usually; and a GPU's averages over the last minutes. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from statistics import median
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from trainmon.lib import Instant, Seconds
-from trainmon.model import MINUTES, RECENT_MINUTES, SLOW_AT_MOST, Gpu, GpuPace, Pace, Progress, Run
+from trainmon.model import MINUTES, RECENT_MINUTES, SLOW_AT_MOST, Gpu, GpuAverage, Progress, Run, Throughput
 
 MINUTE: Seconds = 60.0
 
 WARM_UP: Seconds = 300.0
-"""The first steps of an attempt compile, fill caches and find their workers: five minutes of them say nothing."""
+"""The first steps of an attempt compile and fill caches. Five minutes of them are ignored."""
 
 ENOUGH = 20
-"""Minutes that make a usual pace."""
+"""Minutes needed before the usual throughput is known."""
 
 READINGS = 60
-"""Of one minute, the last."""
+"""The newest readings of one minute that are kept."""
 
 PLAINLY = 0.9
-"""Of its usual pace: what is below is not taken for usual until it lasts."""
+"""A throughput below this share of the usual one counts as usual only after SLOW_AT_MOST minutes."""
 
 HALF_LIFE: Seconds = 60.0
-"""Of a GPU's sample in its mean: an evaluation of seconds hardly moves it."""
+"""Half-life of a sample in a GPU's average: an evaluation of a few seconds hardly moves it."""
 
 GAP: Seconds = 60.0
-"""Without a sample for so long its mean begins anew."""
+"""After this long without a sample, the average starts again."""
 
 COUNTED = "steps/s"
 SAID_WITHIN: Seconds = 600.0
 
+AVERAGED = ("utilization_pct", "power_w", "sm_clock_mhz", "temperature_c")
+
 SAID = (("tokens_per_s", "tokens/s"), ("samples_per_s", "samples/s"), ("step_time_s", COUNTED))
 
 
-class Rate(NamedTuple):
-    """One reading; without a value where steps must be counted over time."""
-
-    measure: str
-    value: float | None
-
-
-def advance(pace: Pace, progress: Progress, nodes: int, *, anew: bool) -> Pace:
-    """Take in a step. `anew`: it is the first of an attempt, or the first after a long silence."""
+def advance(known: Throughput, progress: Progress, nodes: int, *, anew: bool) -> Throughput:
+    """Take in a step. `anew`: it is the first step of an attempt, or the first after a long silence."""
     at = progress.at
-    if at is None or at == pace.read_at:
-        return pace
-    rate = _rate(pace, progress, at)
-    if rate.measure != pace.measure or nodes != pace.nodes:
-        pace = Pace(measure=rate.measure, nodes=nodes, warm_at=at + WARM_UP, said_at=at)
-    if anew or at < (pace.read_at or at):  # or the clock was set back
-        pace = replace(pace, warm_at=at + WARM_UP, since=None, readings=(), recent=(), closed_at=None)
-    pace = replace(pace, read_at=at, said_at=pace.said_at if rate.value is None else at)
-    if at < (pace.warm_at or 0.0) or progress.doing != "train":
-        return replace(pace, since=None, readings=())
-    return _minute(pace, progress, rate, at)
+    if at is None or at == known.read_at:
+        return known
+    measure, value = _rate(known, progress, at)
+    if measure != known.measure or nodes != known.nodes:
+        known = Throughput(measure=measure, nodes=nodes, warm_at=at + WARM_UP, said_at=at)
+    if anew or at < (known.read_at or at):  # or the clock was set back
+        known = replace(known, warm_at=at + WARM_UP, since=None, readings=(), recent=(), closed_at=None)
+    known = replace(known, read_at=at, said_at=known.said_at if value is None else at)
+    if at < (known.warm_at or 0.0) or progress.doing != "train":
+        return replace(known, since=None, readings=())
+    if known.since is None:
+        return replace(known, since=at, step=progress.step, readings=())
+    readings = known.readings if value is None else (*known.readings, value)[-READINGS:]
+    elapsed = at - known.since
+    if elapsed < MINUTE:
+        return replace(known, readings=readings)
+    value = median(readings) if readings else _counted(known, progress, elapsed)
+    known = replace(known, since=at, step=progress.step, readings=())
+    return known if value is None else _minute_ended(known, value, at)
 
 
-def _rate(pace: Pace, progress: Progress, at: Instant) -> Rate:
-    """What its lines say of its speed, in the measure that it has; else its steps are counted. Not every line says it:
-    another measure is taken when it was not said for long."""
+def _rate(known: Throughput, progress: Progress, at: Instant) -> tuple[str, float | None]:
+    """The measure, and its value if the log line shows one; otherwise steps are counted over time. Not every line
+    shows the speed: another measure is used only after SAID_WITHIN without one."""
     said: dict[str, float] = {}
     for name, measure in SAID:
         value = getattr(progress, name)
-        is_told = name in progress.said or name in progress.borrowed
-        if is_told and value is not None and math.isfinite(value) and value > 0:
+        is_said = name in progress.said or name in progress.borrowed
+        if is_said and value is not None and math.isfinite(value) and value > 0:
             said[measure] = 1 / value if name == "step_time_s" else value
-    if pace.measure in said:
-        return Rate(pace.measure, said[pace.measure])
-    if pace.measure == COUNTED or (pace.measure and at - (pace.said_at or at) <= SAID_WITHIN):
-        return Rate(pace.measure, None)
-    return next((Rate(measure, value) for measure, value in said.items()), Rate(COUNTED, None))
+    if known.measure in said:
+        return known.measure, said[known.measure]
+    if known.measure == COUNTED or (known.measure and at - (known.said_at or at) <= SAID_WITHIN):
+        return known.measure, None
+    return next(iter(said.items()), (COUNTED, None))
 
 
-def _minute(pace: Pace, progress: Progress, rate: Rate, at: Instant) -> Pace:
-    """One more reading of this minute; the minute is closed when it is over."""
-    if pace.since is None:
-        return replace(pace, since=at, step=progress.step, readings=())
-    readings = pace.readings if rate.value is None else (*pace.readings, rate.value)[-READINGS:]
-    elapsed = at - pace.since
-    if elapsed < MINUTE:
-        return replace(pace, readings=readings)
-    value = median(readings) if readings else _counted(pace, progress, elapsed)
-    pace = replace(pace, since=at, step=progress.step, readings=())
-    return pace if value is None else _closed(pace, value, at)
-
-
-def _counted(pace: Pace, progress: Progress, elapsed: Seconds) -> float | None:
-    """Steps over time, where no line says its speed; nothing where it evaluated or saved meanwhile."""
-    if pace.measure != COUNTED or progress.step is None or pace.step is None or progress.step <= pace.step:
+def _counted(known: Throughput, progress: Progress, elapsed: Seconds) -> float | None:
+    """Steps over time, if no line shows a speed; None if the run evaluated or saved meanwhile."""
+    if known.measure != COUNTED or progress.step is None or known.step is None or progress.step <= known.step:
         return None
-    is_interrupted = progress.doing_at is not None and pace.since is not None and progress.doing_at >= pace.since
-    return None if is_interrupted else (progress.step - pace.step) / elapsed
+    is_interrupted = progress.doing_at is not None and known.since is not None and progress.doing_at >= known.since
+    return None if is_interrupted else (progress.step - known.step) / elapsed
 
 
-def _closed(pace: Pace, value: float, at: Instant) -> Pace:
-    recent = (*pace.recent, value)[-RECENT_MINUTES:]
-    usual: tuple[float, ...] = pace.usual
+def _minute_ended(known: Throughput, value: float, at: Instant) -> Throughput:
+    usual: tuple[float, ...] = known.usual
     slow: tuple[float, ...] = ()
-    if pace.usual_rate is not None and value < PLAINLY * pace.usual_rate:
-        slow = (*pace.slow, value)
+    if known.usual_rate is not None and value < PLAINLY * known.usual_rate:
+        slow = (*known.slow, value)
         if len(slow) >= SLOW_AT_MOST:
             usual, slow = slow, ()
     else:
         usual = (*usual, value)[-MINUTES:]
     rate = median(usual) if len(usual) >= ENOUGH else None
-    return replace(pace, recent=recent, closed_at=at, usual=usual, slow=slow, usual_rate=rate)
+    recent = (*known.recent, value)[-RECENT_MINUTES:]
+    return replace(known, recent=recent, closed_at=at, usual=usual, slow=slow, usual_rate=rate)
 
 
-def gpus(before: Sequence[GpuPace], seen: Sequence[Gpu], at: Instant) -> tuple[GpuPace, ...]:
-    """The GPUs of a node after one more sample of each."""
+def gpus(before: Sequence[GpuAverage], seen: Sequence[Gpu], at: Instant) -> tuple[GpuAverage, ...]:
+    """The averages of a node's GPUs after one more sample of each."""
     known = {one.index: one for one in before}
     return tuple(_gpu(known.get(gpu.index), gpu, at) for gpu in seen if gpu.state == "ok")
 
 
-def _gpu(before: GpuPace | None, gpu: Gpu, at: Instant) -> GpuPace:
+def _gpu(before: GpuAverage | None, gpu: Gpu, at: Instant) -> GpuAverage:
+    values = {name: getattr(gpu, name) for name in AVERAGED}
     if before is None or at < before.at or at - before.at > GAP:
-        return GpuPace(
-            index=gpu.index,
-            since=at,
-            at=at,
-            utilization_pct=gpu.utilization_pct,
-            power_w=gpu.power_w,
-            sm_clock_mhz=gpu.sm_clock_mhz,
-            temperature_c=gpu.temperature_c,
-        )
+        return GpuAverage(index=gpu.index, since=at, at=at, **values)
     weight = 1.0 - 0.5 ** ((at - before.at) / HALF_LIFE)
-    return GpuPace(
-        index=gpu.index,
-        since=before.since,
-        at=at,
-        utilization_pct=_mixed(before.utilization_pct, gpu.utilization_pct, weight),
-        power_w=_mixed(before.power_w, gpu.power_w, weight),
-        sm_clock_mhz=_mixed(before.sm_clock_mhz, gpu.sm_clock_mhz, weight),
-        temperature_c=_mixed(before.temperature_c, gpu.temperature_c, weight),
-    )
-
-
-def _mixed(before: float | None, value: float | None, weight: float) -> float | None:
-    return value if before is None or value is None else before + weight * (value - before)
+    for name, value in values.items():
+        old = getattr(before, name)
+        values[name] = value if old is None or value is None else old + weight * (value - old)
+    return GpuAverage(index=gpu.index, since=before.since, at=at, **values)
 
 
 SCALES = ("loss-scale", "loss_scale", "train/loss_scale", "loss scale")
-"""As Megatron and others name it in W&B."""
+"""Names of the loss scale in W&B, in Megatron and others."""
 
 
 def loss_scale(run: Run) -> float | None:
-    """Its loss scale now, by its log or by W&B."""
+    """The current loss scale, from the log or from W&B."""
     if run.progress.loss_scale is not None:
         return run.progress.loss_scale
     current = None if run.wandb is None else run.wandb.current

@@ -54,13 +54,13 @@ def command(as_json: bool) -> int:
 
 def code(found: AlertsNow, now: Instant) -> int:
     """The exit status. A watch that goes on waits for its holds; a look of `--once` does not come back for them."""
-    from trainmon.engine.snapshot import is_so
+    from trainmon.engine.snapshot import is_active
 
     if found.duty is None or stale(found, now) is not None:
         return 3
     is_once = found.duty.note.program == "once"
     critical = [alert for alert in found.recalled.alerts if alert.severity == "critical"]
-    return 1 if any(is_so(alert) if is_once else alert.is_firing for alert in critical) else 0
+    return 1 if any(is_active(alert) if is_once else alert.is_firing for alert in critical) else 0
 
 
 def stale(found: AlertsNow, now: Instant) -> str | None:
@@ -110,7 +110,7 @@ def told(found: AlertsNow, now: Instant) -> dict[str, Any]:
         },
         "sources": [msgspec.to_builtins(source) for source in note.sources] if note is not None else [],
         "outbox": {name: getattr(found.outbox, name) for name in ("waiting", "oldest_at", "dead")},
-        **snapshot_alerts.told(recalled.alerts, recalled.silences, found.channels),
+        **snapshot_alerts.alert_status(recalled.alerts, recalled.silences, found.channels),
     }
 
 

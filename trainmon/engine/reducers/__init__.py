@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from trainmon.engine.reducers.jobs import state_of
-from trainmon.engine.reducers.reduce import fold
+from trainmon.engine.reducers.reduce import reduce
 
-__all__ = ["fold", "state_of"]
+__all__ = ["reduce", "state_of"]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from trainmon.engine.reducers.nodes import told
+from trainmon.engine.reducers.nodes import cleaned
 from trainmon.lib import Instant
-from trainmon.model import Disk, DiskSample, NodeReading, Quota, QuotaSeen, StandInEnded
+from trainmon.model import Disk, DiskSample, NodeReading, Quota, QuotaRead, StandInEnded
 
 if TYPE_CHECKING:
     from trainmon.engine.reducers.batch import EventBatch
@@ -40,7 +40,7 @@ def handed_back(folding: EventBatch, event: StandInEnded, now: Instant) -> None:
         folding.writable("handed_back")[key] = now
 
 
-def quota_seen(folding: EventBatch, event: QuotaSeen) -> None:
+def quota_seen(folding: EventBatch, event: QuotaRead) -> None:
     """What is allowed there, beside what is free."""
     quota = event.quota
     folding.writable("quotas")[f"{quota.cluster if event.shared else quota.host}:{quota.path}"] = quota
@@ -62,7 +62,7 @@ def _disk(event: NodeReading, sample: DiskSample, usable: float) -> Disk:
         path=sample.path,
         at=event.received_at,
         state=sample.state,
-        error=None if sample.error is None else told(sample.error),
+        error=None if sample.error is None else cleaned(sample.error),
         mount=sample.mount,
         filesystem=sample.filesystem,
         read_only=sample.read_only,

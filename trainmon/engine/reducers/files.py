@@ -13,7 +13,7 @@ from trainmon.analysis.log_formats import registry as steps
 from trainmon.analysis.runs import RunContext, is_running, trained_otherwise
 from trainmon.analysis.wandb import progress as wandb_progress
 from trainmon.engine.reducers import disks as fold_disks
-from trainmon.engine.reducers.nodes import told
+from trainmon.engine.reducers.nodes import cleaned
 from trainmon.lib import Instant, Seconds
 from trainmon.model import (
     LOG_LINES,
@@ -143,7 +143,7 @@ def _skew(folding: EventBatch, host: str) -> float:
 
 def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[steps.Format, ...]) -> Run:
     log = run.log or Log(host=event.node)
-    grown = tuple(told(line) for line in chunk.lines)
+    grown = tuple(cleaned(line) for line in chunk.lines)
     is_again = log.resync or log.host != event.node or _is_told_again(log, chunk)
     if is_again:
         grown = unseen(log.lines, grown)
@@ -163,10 +163,10 @@ def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[steps.
             size=chunk.size if chunk.size is not None else log.size,
             lines=lines[-LOG_LINES:],
             first=log.first + max(0, len(lines) - LOG_LINES),
-            partial=None if chunk.partial is None else told(chunk.partial),
+            partial=None if chunk.partial is None else cleaned(chunk.partial),
             dropped=log.dropped + chunk.dropped,
             lines_per_s=chunk.seen / elapsed if elapsed else log.lines_per_s,
-            error=None if chunk.error is None else told(chunk.error),
+            error=None if chunk.error is None else cleaned(chunk.error),
         ),
         progress=_progress(run.progress, _only(chunk, len(grown)), at or event.received_at, formats),
     )
@@ -269,8 +269,8 @@ def _switch(old: Switch | None, sample: SwitchSample, host: str, at: Instant, sk
         host=host,
         exists=sample.exists,
         armed_at=None if not sample.exists or sample.mtime is None else sample.mtime - skew,
-        by=None if sample.owner is None else told(sample.owner),
-        why=told(first_line) or None,
+        by=None if sample.owner is None else cleaned(sample.owner),
+        why=cleaned(first_line) or None,
         taken_at=taken_at,
-        error=None if sample.error is None else told(sample.error),
+        error=None if sample.error is None else cleaned(sample.error),
     )

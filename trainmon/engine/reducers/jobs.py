@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.runs import jobs_of
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Job, JobChanged, JobsSeen, Node, SchedulerNode, SchedulerNodesSeen, Source
+from trainmon.model import Job, JobChanged, JobsListed, Node, SchedulerNode, SchedulerNodesListed, Source
 
 if TYPE_CHECKING:
     from trainmon.engine.reducers.batch import EventBatch
@@ -25,7 +25,7 @@ DETAILS = (
 """What one look at the queue leaves open, and an earlier question has answered."""
 
 
-def jobs_seen(folding: EventBatch, event: JobsSeen) -> None:
+def jobs_seen(folding: EventBatch, event: JobsListed) -> None:
     """The queue as it is now. A job that it no longer lists is gone, not ended: accounting may know more."""
     jobs = folding.writable("jobs")
     listed = {job.key: job for job in event.jobs}
@@ -57,7 +57,7 @@ def job_changed(folding: EventBatch, event: JobChanged) -> None:
     jobs[event.job.key] = replace(event.job, gone_at=gone_at)
 
 
-def nodes_seen(folding: EventBatch, event: SchedulerNodesSeen) -> None:
+def nodes_seen(folding: EventBatch, event: SchedulerNodesListed) -> None:
     """What the scheduler says of a cluster's nodes now; those that we watch get it, too."""
     others = {name: node for name, node in folding.current("scheduler_nodes").items() if node.cluster != event.cluster}
     told = {node.name: node for node in event.nodes}

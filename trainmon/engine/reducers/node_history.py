@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from trainmon.analysis.gpus import EMPTY_MIB
-from trainmon.engine.reducers.nodes import told
+from trainmon.engine.reducers.nodes import cleaned
 from trainmon.lib import Instant
 from trainmon.model import (
     FAULT_GAP,
@@ -31,8 +31,8 @@ from trainmon.model import (
     HostSample,
     InfinibandPort,
     Node,
+    NodeHistory,
     NodeReading,
-    Past,
     Xid,
 )
 
@@ -54,12 +54,12 @@ LINKS_AT_MOST = 64
 SWITCH = "NVSwitch"
 """What the text of an SXid begins with."""
 
-NEW = Past()
+NEW = NodeHistory()
 
 
 def read(folding: EventBatch, event: NodeReading, before: Node | None, node: Node) -> None:
     """Remember what one reading tells beside the numbers that `node` now has."""
-    old: Past = folding.current("pasts").get(event.node) or NEW
+    old: NodeHistory = folding.current("node_histories").get(event.node) or NEW
     reading = event.reading
     at = min(event.received_at, reading.t - (node.clock_skew_s or 0.0))
     match reading:
@@ -76,20 +76,20 @@ def read(folding: EventBatch, event: NodeReading, before: Node | None, node: Nod
         case _:
             return
     if new is not old:
-        folding.writable("pasts")[event.node] = new
+        folding.writable("node_histories")[event.node] = new
 
 
 # ---- GPUs ------------------------------------------------------------------------------------------------------------
 
 
-def _unbroken(past: Past, before: Node | None, at: Instant) -> Past:
+def _unbroken(past: NodeHistory, before: Node | None, at: Instant) -> NodeHistory:
     """What began before a long silence did not last through it, as far as anybody knows."""
     if not past.slowed or before is None or before.gpus_at is None or at - before.gpus_at <= SILENCE:
         return past
     return replace(past, slowed={})
 
 
-def _slowed(past: Past, samples: tuple[GpuSample, ...], at: Instant) -> Past:
+def _slowed(past: NodeHistory, samples: tuple[GpuSample, ...], at: Instant) -> NodeHistory:
     """Since when which GPU is slowed down, and why."""
     is_any = any(sample.throttle_mask and sample.throttle_mask & SLOWING_MASK for sample in samples)
     if not is_any and not past.slowed:
@@ -103,7 +103,7 @@ def _slowed(past: Past, samples: tuple[GpuSample, ...], at: Instant) -> Past:
     return past if slowed == past.slowed else replace(past, slowed=slowed)
 
 
-def _emptied(past: Past, before: Node | None, samples: tuple[GpuSample, ...], at: Instant) -> Past:
+def _emptied(past: NodeHistory, before: Node | None, samples: tuple[GpuSample, ...], at: Instant) -> NodeHistory:
     """Which GPUs were in use and are no more."""
     if before is None:
         return past
@@ -122,7 +122,7 @@ def _emptied(past: Past, before: Node | None, samples: tuple[GpuSample, ...], at
     return past
 
 
-def _facts(past: Past, facts: tuple[GpuFacts, ...], at: Instant) -> Past:
+def _facts(past: NodeHistory, facts: tuple[GpuFacts, ...], at: Instant) -> NodeHistory:
     counted = _counted(past.counters, ((f"ecc {fact.index}", fact.ecc_uncorrected) for fact in facts), at)
     margins = past.margins
     if margins or any(fact.temperature_margin_c is not None and fact.temperature_margin_c <= WARM for fact in facts):
@@ -151,7 +151,7 @@ def _margins(
 # ---- the host --------------------------------------------------------------------------------------------------------
 
 
-def _booted(past: Past, boot_time: float | None, node: Node) -> Past:
+def _booted(past: NodeHistory, boot_time: float | None, node: Node) -> NodeHistory:
     """A boot that is later by the node's clock and by ours; a clock that is set anew moves but one of the two."""
     if boot_time is None or boot_time == past.boot_time:
         return past
@@ -166,7 +166,7 @@ def _booted(past: Past, boot_time: float | None, node: Node) -> Past:
     )
 
 
-def _host(past: Past, host: HostSample, at: Instant) -> Past:
+def _host(past: NodeHistory, host: HostSample, at: Instant) -> NodeHistory:
     counters = _counted(past.counters, _counters(host), at)
     links = _links(past.links, host.infiniband)
     floors = past.floors if host.memory_used_mib is None else _floors(past.floors, host.memory_used_mib, at)
@@ -224,7 +224,7 @@ def _floors(known: tuple[tuple[Instant, int], ...], used: int, at: Instant) -> t
 
 def _faults(known: tuple[Fault, ...], xid: Xid, at: Instant) -> tuple[Fault, ...]:
     """The faults and one more. A new connection tells those of the last minutes again: these are known."""
-    text = told(xid.text)[:500] if xid.text else None
+    text = cleaned(xid.text)[:500] if xid.text else None
     is_switch = xid.index is None and (text or "").startswith(SWITCH)
     place = next(
         (place for place in reversed(range(len(known))) if _is_same(known[place], xid, is_switch=is_switch)), None

@@ -147,7 +147,9 @@ def _facts(node: Node, facts: tuple[GpuFacts, ...]) -> tuple[Gpu, ...]:
 
 def _told(gpu: Gpu, fact: GpuFacts) -> Gpu:
     processes = tuple(
-        replace(process, user=process.user and clean(process.user), command=process.command and told(process.command))
+        replace(
+            process, user=process.user and clean(process.user), command=process.command and cleaned(process.command)
+        )
         for process in fact.processes
     )
     return replace(
@@ -166,14 +168,14 @@ def _told(gpu: Gpu, fact: GpuFacts) -> Gpu:
     )
 
 
-def told(text: str) -> str:
+def cleaned(text: str) -> str:
     """Text from a node as it may be shown: no control characters, no secrets."""
     return scrub(clean(text))
 
 
 def _xid(node: Node, xid: Xid, at: Instant) -> dict[str, Any]:
     if not any(gpu.index == xid.index for gpu in node.gpus):
-        text = f"Xid {xid.code}: {told(xid.text or 'no text')}"
+        text = f"Xid {xid.code}: {cleaned(xid.text or 'no text')}"
         return {"troubles": _troubles(node, "xid", text)}
     return {
         "gpus": tuple(
@@ -189,4 +191,4 @@ def _is_news(gpu: Gpu, xid: Xid, at: Instant) -> bool:
 
 def _troubles(node: Node, part: str, text: str | None) -> dict[str, str]:
     others = {key: value for key, value in node.troubles.items() if key != part}
-    return others if text is None else others | {part: told(text)}
+    return others if text is None else others | {part: cleaned(text)}

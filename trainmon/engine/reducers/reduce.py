@@ -28,29 +28,29 @@ from trainmon.model import (
     Event,
     Health,
     JobChanged,
-    JobsSeen,
+    JobsListed,
     LedgerTrouble,
     NodeReading,
     PromptsChanged,
-    QuotaSeen,
+    QuotaRead,
     Run,
     RunsChanged,
     RunSpec,
-    SampleKept,
-    SchedulerNodesSeen,
+    SampleFetched,
+    SchedulerNodesListed,
     Source,
     SourceChanged,
-    SourceGone,
+    SourceRemoved,
     StandInEnded,
     State,
-    WandbSeen,
+    WandbPolled,
 )
 
 AHEAD: Seconds = 10.0
 """Seconds by which a word may be dated ahead of us, between two reads of the same clock."""
 
 
-def fold(state: State, events: Iterable[Event], now: Instant, formats: tuple[Format, ...] = ()) -> State:
+def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[Format, ...] = ()) -> State:
     """Apply the events in order, then let time pass to `now`: ages turn into health, health into verdicts."""
     folding = EventBatch(state, formats)
     prompts, ledger = state.prompts, state.ledger
@@ -62,7 +62,7 @@ def fold(state: State, events: Iterable[Event], now: Instant, formats: tuple[For
                 fold_disks.handed_back(folding, event, now)
             case SourceChanged(source):
                 _source(folding, source)
-            case SourceGone(name):
+            case SourceRemoved(name):
                 _gone(folding, name)
             case PromptsChanged(waiting):
                 prompts = waiting
@@ -70,23 +70,23 @@ def fold(state: State, events: Iterable[Event], now: Instant, formats: tuple[For
                 _runs(folding, specs)
             case DisksChanged():
                 folding.maps["usable"], folding.maps["lags"] = dict(event.usable), dict(event.lags)
-            case QuotaSeen():
+            case QuotaRead():
                 fold_disks.quota_seen(folding, event)
             case ClustersChanged(clusters):
                 folding.writable("clusters").update({cluster.name: cluster for cluster in clusters})
-            case JobsSeen():
+            case JobsListed():
                 fold_jobs.jobs_seen(folding, event)
             case JobChanged():
                 fold_jobs.job_changed(folding, event)
-            case SchedulerNodesSeen():
+            case SchedulerNodesListed():
                 fold_jobs.nodes_seen(folding, event)
             case ActionChanged():
                 fold_actions.fold(folding, event)
-            case WandbSeen():
+            case WandbPolled():
                 fold_wandb.seen(folding, event)
             case CurvesGrew():
                 fold_wandb.grew(folding, event)
-            case SampleKept():
+            case SampleFetched():
                 fold_wandb.kept(folding, event)
             case ConsoleRead():
                 fold_wandb.console(folding, event)
@@ -131,7 +131,7 @@ def _gone(folding: EventBatch, name: str) -> None:
     folding.writable("sources").pop(name, None)
     node = name.removeprefix("node:")
     folding.writable("nodes").pop(node, None)
-    folding.writable("pasts").pop(node, None)
+    folding.writable("node_histories").pop(node, None)
     for name in ("disks", "handed_back"):
         known = folding.writable(name)
         for key in [key for key in known if key.startswith(f"{node}:")]:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from trainmon.analysis.runs import PATIENCE, RunContext, loss_scale, standing
+from trainmon.analysis.runs import PATIENCE, RunContext, loss_scale, standing, throughput
 from trainmon.analysis.runs import loss as loss_band
-from trainmon.analysis.runs import throughput as pace
 from trainmon.lib import Instant
 from trainmon.model import RECENT_LOSSES, GpuSamples, Log, Node, NodeReading, Points, Run, RunMemory
 
@@ -41,7 +40,7 @@ def sampled(node: Node, event: NodeReading) -> Node:
     """A node whose GPUs were sampled, with what they do over the last minutes."""
     if not isinstance(event.reading, GpuSamples) or node.gpus_at is None:
         return node
-    return replace(node, paces=pace.gpus(node.paces, node.gpus, node.gpus_at))
+    return replace(node, paces=throughput.gpus(node.paces, node.gpus, node.gpus_at))
 
 
 def follow(folding: EventBatch, now: Instant) -> None:
@@ -65,7 +64,7 @@ def _steps(memory: RunMemory, run: Run) -> RunMemory:
     is_anew = is_back or is_late or memory.at is None
     new = replace(
         memory,
-        pace=pace.advance(memory.pace, progress, len(run.spec.nodes), anew=is_anew),
+        throughput=throughput.advance(memory.throughput, progress, len(run.spec.nodes), anew=is_anew),
         step=progress.step,
         at=at,
         cadence_s=progress.cadence_s,

@@ -25,11 +25,11 @@ from trainmon.model import (
     Points,
     Run,
     Sample,
-    SampleKept,
+    SampleFetched,
     Source,
     Wandb,
+    WandbPolled,
     WandbRun,
-    WandbSeen,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 SAMPLES_AT_MOST = 50
 
 
-def seen(folding: EventBatch, event: WandbSeen) -> None:
+def seen(folding: EventBatch, event: WandbPolled) -> None:
     """The W&B runs of one of ours as they are now."""
     run = folding.current("runs").get(event.run)
     if run is None or run.spec.wandb is None:
@@ -77,7 +77,7 @@ def grew(folding: EventBatch, event: CurvesGrew) -> None:
     folding.writable("runs")[event.run] = replace(run, wandb=wandb, progress=progress)
 
 
-def kept(folding: EventBatch, event: SampleKept) -> None:
+def kept(folding: EventBatch, event: SampleFetched) -> None:
     """A sample lies on this machine."""
     run = folding.current("runs").get(event.run)
     if run is None or run.wandb is None:

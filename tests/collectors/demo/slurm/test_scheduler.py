@@ -9,7 +9,7 @@ import pytest
 
 from tests.collectors.demo.stage import Stage
 from trainmon.actions.execution import switch_files
-from trainmon.engine.reducers import fold
+from trainmon.engine.reducers import reduce
 from trainmon.lib import HostUnreachable
 from trainmon.model import Job, State
 from trainmon.slurm import commands
@@ -30,7 +30,7 @@ class Played:
         until = self.stage.clock.passed + seconds
         while self.stage.clock.passed < until:
             self.stage.play(min(until, self.stage.clock.passed + 1.0))
-            self.state = fold(self.state, [event for _, event in self.stage.said], self.stage.clock.now())
+            self.state = reduce(self.state, [event for _, event in self.stage.said], self.stage.clock.now())
             self.stage.said.clear()
         return self
 

@@ -25,7 +25,7 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
 )
 from trainmon.actions.verification.observed import has_task
 from trainmon.actions.verification.verify import advance
-from trainmon.engine.reducers import fold
+from trainmon.engine.reducers import reduce
 from trainmon.model import (
     ActionChanged,
     Checkpoint,
@@ -33,7 +33,7 @@ from trainmon.model import (
     Record,
     Run,
     SchedulerNode,
-    SchedulerNodesSeen,
+    SchedulerNodesListed,
     State,
     Switch,
     Verb,
@@ -420,50 +420,50 @@ def test_an_act_whose_command_did_not_answer_is_judged_too() -> None:
 
 
 def test_the_fold_follows_open_actions_each_tick() -> None:
-    known = fold(state(), [ActionChanged(done(SAVE_ACTION))], NOW)
+    known = reduce(state(), [ActionChanged(done(SAVE_ACTION))], NOW)
     assert [mark.at for mark in known.actions[SAVE_ACTION.id].marks] == [None, None, None]
-    known = fold(replace(known, runs={"llm": replace(THERE, jobs=("prod/88_3",))}), [], NOW + 2)
+    known = reduce(replace(known, runs={"llm": replace(THERE, jobs=("prod/88_3",))}), [], NOW + 2)
     assert known.actions[SAVE_ACTION.id].marks[0].at == NOW + 0.5
 
 
 def test_a_word_that_comes_late_does_not_undo_a_later_one() -> None:
     first = done(SAVE_ACTION, status="asked", done_at=None)
-    known = fold(state(), [ActionChanged(done(SAVE_ACTION)), ActionChanged(first)], NOW)
+    known = reduce(state(), [ActionChanged(done(SAVE_ACTION)), ActionChanged(first)], NOW)
     assert known.actions[SAVE_ACTION.id].status == "done"
 
 
 def test_the_word_of_the_act_keeps_what_was_seen_before_it() -> None:
     first = done(SAVE_ACTION, status="asked", done_at=None)
-    known = fold(state(), [ActionChanged(replace(first, marks=after(done(SAVE_ACTION), 2, THERE).marks))], NOW)
-    known = fold(known, [ActionChanged(done(SAVE_ACTION))], NOW + 1)
+    known = reduce(state(), [ActionChanged(replace(first, marks=after(done(SAVE_ACTION), 2, THERE).marks))], NOW)
+    known = reduce(known, [ActionChanged(done(SAVE_ACTION))], NOW + 1)
     assert known.actions[SAVE_ACTION.id].marks[0].at == NOW + 0.5
 
 
 def test_what_is_long_over_leaves_and_what_is_open_stays() -> None:
     over = done(SAVE_ACTION, settled_at=NOW - 10)
     open_one = done(KILL_ACTION)
-    known = fold(state(), [ActionChanged(over), ActionChanged(open_one)], NOW)
+    known = reduce(state(), [ActionChanged(over), ActionChanged(open_one)], NOW)
     assert set(known.actions) == {SAVE_ACTION.id, KILL_ACTION.id}
-    known = fold(known, [], NOW + 3595)
+    known = reduce(known, [], NOW + 3595)
     assert set(known.actions) == {KILL_ACTION.id}
 
 
 def test_the_number_of_actions_is_bounded() -> None:
     many = [ActionChanged(done(replace(SAVE_ACTION, id=f"{number:012x}"), settled_at=NOW)) for number in range(600)]
-    known = fold(state(), many, NOW)
+    known = reduce(state(), many, NOW)
     assert len(known.actions) == 500
     assert next(iter(known.actions)) == f"{100:012x}"
 
 
 def test_a_quiet_state_is_not_copied() -> None:
     record = done(SAVE_ACTION, settled_at=NOW)
-    known = fold(state(), [ActionChanged(record)], NOW)
-    assert fold(known, [], NOW + 1).actions is known.actions
+    known = reduce(state(), [ActionChanged(record)], NOW)
+    assert reduce(known, [], NOW + 1).actions is known.actions
 
 
 def test_the_nodes_of_the_scheduler_are_used_as_they_come() -> None:
     operator = {"prod": replace(state().clusters["prod"], may_operate=True)}
     drain = planned("exclude", "n1", of=state(clusters=operator)).actions[1]
     drained = SchedulerNode(name="n1", cluster="prod", state="IDLE", flags=("DRAIN",))
-    events = [ActionChanged(done(drain)), SchedulerNodesSeen("prod", NOW + 5, (drained,))]
-    assert not fold(state(), events, NOW + 5).actions[drain.id].is_open
+    events = [ActionChanged(done(drain)), SchedulerNodesListed("prod", NOW + 5, (drained,))]
+    assert not reduce(state(), events, NOW + 5).actions[drain.id].is_open

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainmon.alerting.rules.base import Rule
-from trainmon.engine.reducers import fold
+from trainmon.engine.reducers import reduce
 from trainmon.model import (
     Alert,
     AnyReading,
@@ -21,14 +21,14 @@ from trainmon.model import (
     HostSample,
     InfinibandPort,
     Job,
-    JobsSeen,
+    JobsListed,
     LogChunk,
     NodeReading,
     Process,
     RunsChanged,
     RunSpec,
     SchedulerNode,
-    SchedulerNodesSeen,
+    SchedulerNodesListed,
     Source,
     SourceChanged,
     State,
@@ -91,16 +91,16 @@ class Scene:
         for name in self.nodes:
             self.well(name)
 
-    def fold(self, *events: Event) -> Scene:
-        self.state = fold(self.state, events, self.now)
+    def reduce(self, *events: Event) -> Scene:
+        self.state = reduce(self.state, events, self.now)
         return self
 
     def say(self, node: str, *readings: AnyReading) -> Scene:
-        return self.fold(*(NodeReading(node, "prod", self.now, reading) for reading in readings))
+        return self.reduce(*(NodeReading(node, "prod", self.now, reading) for reading in readings))
 
     def after(self, seconds: float) -> Scene:
         self.now += seconds
-        return self.fold()
+        return self.reduce()
 
     def well(self, name: str) -> Scene:
         """A node says that all is well."""
@@ -110,8 +110,8 @@ class Scene:
     def runs(self, *jobs: Job) -> Scene:
         """A run that trains on both nodes, with a step just now; its job is in the queue unless others are given."""
         source = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="up", seen_at=self.now, period=1e6)
-        told = SchedulerNodesSeen("prod", self.now, tuple(slurm(name) for name in self.nodes))
-        self.fold(SourceChanged(source), RunsChanged((SPEC,)), JobsSeen("prod", self.now, jobs or (job(),)), told)
+        told = SchedulerNodesListed("prod", self.now, tuple(slurm(name) for name in self.nodes))
+        self.reduce(SourceChanged(source), RunsChanged((SPEC,)), JobsListed("prod", self.now, jobs or (job(),)), told)
         return self.steps()
 
     def steps(self) -> Scene:
@@ -119,14 +119,14 @@ class Scene:
         number = int(self.now - NOW) // 2 + 1_000
         lines = (STEP.format(number), STEP.format(number + 1))
         chunk = LogChunk(v=1, t=self.now, id="llm", path="/fsx/llm.out", lines=lines, seen=2)
-        return self.fold(NodeReading("n2", "prod", self.now, chunk))
+        return self.reduce(NodeReading("n2", "prod", self.now, chunk))
 
     def scheduler(self, *nodes: SchedulerNode, spares: int = 0) -> Scene:
         """What Slurm says of nodes now."""
         source = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="up", seen_at=self.now, period=1e6)
         cluster = Cluster(name="prod", login="login", spares=spares)
-        return self.fold(
-            SourceChanged(source), ClustersChanged((cluster,)), SchedulerNodesSeen("prod", self.now, nodes)
+        return self.reduce(
+            SourceChanged(source), ClustersChanged((cluster,)), SchedulerNodesListed("prod", self.now, nodes)
         )
 
     def silent(self, seconds: float = 30.0) -> Scene:
@@ -134,12 +134,12 @@ class Scene:
         self.now += seconds
         for name in self.nodes[1:]:
             self.well(name)
-        return self.fold()
+        return self.reduce()
 
     def lost(self, error: str | None = "no answer in 10 s", **changes: Any) -> Scene:
         """The connection to the first node is gone."""
         usual: dict[str, Any] = {"name": "node:n1", "kind": "node", "cluster": "prod", "phase": "retrying"}
-        return self.fold(SourceChanged(Source(**usual | {"error": error} | changes)))
+        return self.reduce(SourceChanged(Source(**usual | {"error": error} | changes)))
 
     def found(self, rule: Rule) -> dict[str, Finding]:
         """What a rule finds now, by subject."""

@@ -11,7 +11,7 @@ from tests.lab.nvml import GPU_IS_LOST, RESET_REQUIRED, VERSION_MISMATCH, Nvml
 from tests.lab.probe import RunningProbe, until
 from trainmon.alerting.rules.evaluate import evaluate
 from trainmon.alerting.rules.registry import GPUS
-from trainmon.engine.reducers import fold
+from trainmon.engine.reducers import reduce
 from trainmon.model import (
     Event,
     Finding,
@@ -21,7 +21,7 @@ from trainmon.model import (
     HostSample,
     NodeReading,
     SchedulerNode,
-    SchedulerNodesSeen,
+    SchedulerNodesListed,
     State,
     Xid,
 )
@@ -39,9 +39,9 @@ def nvml(tmp_path: Path) -> Nvml:
 
 def found(running: RunningProbe, *before: Event) -> dict[str, list[Finding]]:
     """What the rules find in all that a probe has said until now, by rule."""
-    state = fold(State(), before, 0.0)
+    state = reduce(State(), before, 0.0)
     for reading in list(running.readings):
-        state = fold(state, [NodeReading("n1", "prod", reading.t, reading)], reading.t)
+        state = reduce(state, [NodeReading("n1", "prod", reading.t, reading)], reading.t)
     by_rule: dict[str, list[Finding]] = {}
     for finding in evaluate(RULES, state, state.at):
         by_rule.setdefault(finding.rule, []).append(finding)
@@ -117,7 +117,7 @@ def test_a_driver_that_lists_no_gpu_where_slurm_says_eight(nvml: Nvml) -> None:
     with probe(nvml) as running:
         running.wait(HostSample)
         assert found(running) == {}, "nothing says that it should have some"
-        (missing,) = found(running, SchedulerNodesSeen("prod", 0.0, (told,)))["gpu-missing"]
+        (missing,) = found(running, SchedulerNodesListed("prod", 0.0, (told,)))["gpu-missing"]
     assert missing.severity == "critical"
     assert missing.summary == "no GPU of n1 can be read: Slurm says gpu:8, NVML lists none"
 

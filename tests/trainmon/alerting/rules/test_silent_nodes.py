@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.node_scene import IDLE, NOW, Scene, facts, slurm
 from trainmon.alerting.rules.registry import GPUS, NODES
-from trainmon.model import GpuSample, GpuSamples, HostSample, SourceGone
+from trainmon.model import GpuSample, GpuSamples, HostSample, SourceRemoved
 
 ALL = {rule.name: rule for rule in (*GPUS, *NODES)}
 
@@ -41,7 +41,7 @@ def test_a_node_that_falls_silent_resolves_nothing(name: str) -> None:
     still = {finding.subject for finding in rule.check(scene.state, scene.now)}
     for finding in found:
         assert finding.subject in still or scene.blind(rule, finding), f"{name}: {finding.subject} reads as over"
-    scene.fold(SourceGone("node:n1"))
+    scene.reduce(SourceRemoved("node:n1"))
     for finding in found:
         assert scene.blind(rule, finding), f"{name}: a node that is watched no more reads as well"
 

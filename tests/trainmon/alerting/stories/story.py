@@ -39,7 +39,7 @@ from trainmon.model import (
     Silence,
     Source,
     SourceChanged,
-    SourceGone,
+    SourceRemoved,
     State,
 )
 
@@ -260,7 +260,7 @@ class Story:
 
     def leave_the_config(self, name: str) -> Self:
         self.sources.pop(name)
-        return self.hear(SourceGone(name))
+        return self.hear(SourceRemoved(name))
 
     def hear(self, *events: Event) -> Self:
         """These come with the next look."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.trainmon.alerting.stories.test_real_rules import Cluster
 from trainmon.alerting.rules import RULES
-from trainmon.model import Hello, HostSample, NodeReading, SchedulerNode, SchedulerNodesSeen
+from trainmon.model import Hello, HostSample, NodeReading, SchedulerNode, SchedulerNodesListed
 
 
 class Site(Cluster):
@@ -19,7 +19,7 @@ class Site(Cluster):
     def begin(self) -> None:
         at = self.clock.wall
         self.speak("slurm:prod")
-        self.hear(SchedulerNodesSeen("prod", at, tuple(self.scheduled(name, at) for name in self.nodes)))
+        self.hear(SchedulerNodesListed("prod", at, tuple(self.scheduled(name, at) for name in self.nodes)))
         for name in self.nodes[1:]:
             hello = Hello(1, at, name, probe="none", note=self.notes.get(name))
             self.hear(NodeReading(name, "prod", at, hello))

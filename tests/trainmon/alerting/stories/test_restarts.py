@@ -8,7 +8,7 @@ import pytest
 from tests.trainmon.alerting.stories.story import BEGIN, Story, mail, rule
 from trainmon.alerting.pipeline import HeartbeatSpec
 from trainmon.alerting.rules import ClockJumped
-from trainmon.model import Alert, AlertsReported, Delivery, Leadership, LeadershipChanged, SourceChanged, SourceGone
+from trainmon.model import Alert, AlertsReported, Delivery, Leadership, LeadershipChanged, SourceChanged, SourceRemoved
 
 HOUR = 3_600.0
 HOT, RUN = "gpu:gpu-001/3", "run:llm"
@@ -249,6 +249,6 @@ def test_a_source_that_leaves_and_comes_back_at_once_was_watched_all_along() -> 
     with Story(rule("gpu-hot")) as story:
         story.at(10).wrong("gpu-hot", HOT).at(11).expect("fire", HOT)
         before = story.sources["node:gpu-001"]
-        story.hear(SourceGone("node:gpu-001"), SourceChanged(before)).well().at(12)
+        story.hear(SourceRemoved("node:gpu-001"), SourceChanged(before)).well().at(12)
         assert story.alert("gpu-hot").is_open
         story.wrong("gpu-hot", HOT).at(100)

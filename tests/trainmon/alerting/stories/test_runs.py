@@ -14,7 +14,7 @@ from trainmon.model import (
     GpuSample,
     GpuSamples,
     Job,
-    JobsSeen,
+    JobsListed,
     LogChunk,
     NodeReading,
     Process,
@@ -62,7 +62,7 @@ class Training(Story):
             elif self.pulses:
                 self._write(PULSE, at)
             if "slurm:prod" not in self.silent:
-                self.hear(JobsSeen("prod", at, () if self.job is None else (self.job,)))
+                self.hear(JobsListed("prod", at, () if self.job is None else (self.job,)))
             self.at(self.elapsed + 4.0, tick=4.0)
         return self
 

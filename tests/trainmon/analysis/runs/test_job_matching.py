@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from trainmon.analysis.runs.job_matching import (
     ENDED_RUNS_STAY,
     FOUND_AT_MOST,
-    followed,
     holds_nodes,
     jobs_of,
     owner_of,
     present,
     rivals,
+    watched_runs,
 )
 from trainmon.model import Job, RunSpec, WandbSpec
 
@@ -29,7 +29,7 @@ def job(number: int, state: str = "RUNNING", **said: Any) -> Job:
 
 
 def runs(*jobs: Job, configured: tuple[RunSpec, ...] = (), before: tuple[RunSpec, ...] = ()) -> tuple[RunSpec, ...]:
-    return followed(configured, before, jobs, ME, NOW)
+    return watched_runs(configured, before, jobs, ME, NOW)
 
 
 def test_the_jobs_of_a_run_are_those_that_run_then_wait_then_ended() -> None:
@@ -199,13 +199,13 @@ def test_a_found_run_outlives_its_job_by_a_day() -> None:
     before = runs(job(1, nodes=("n1",), stdout="/fsx/1.out"))
     ended = job(1, "FAILED", nodes=("n1",), stdout="/fsx/1.out")
     for job_now in (ended, replace(ended, gone_at=NOW - 60)):
-        assert followed((), before, [job_now], ME, NOW) == before
-    assert followed((), before, [replace(ended, gone_at=NOW - ENDED_RUNS_STAY)], ME, NOW) == ()
+        assert watched_runs((), before, [job_now], ME, NOW) == before
+    assert watched_runs((), before, [replace(ended, gone_at=NOW - ENDED_RUNS_STAY)], ME, NOW) == ()
 
 
 def test_a_found_run_of_another_cluster_leaves_no_log_behind() -> None:
     before = runs(job(1, stdout="/fsx/1.out"))
-    (run,) = followed((), before, [job(2, cluster="other", user="a.meyer")], ME, NOW)
+    (run,) = watched_runs((), before, [job(2, cluster="other", user="a.meyer")], ME, NOW)
     assert (run.name, run.cluster, run.log) == ("llm", "other", None)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainmon.analysis.runs import throughput as pace
-from trainmon.model import MINUTES, RECENT_MINUTES, SLOW_AT_MOST, Gpu, Pace, Progress
+from trainmon.analysis.runs import throughput
+from trainmon.model import MINUTES, RECENT_MINUTES, SLOW_AT_MOST, Gpu, Progress, Throughput
 
 NOW = 1_000_000.0
 
@@ -17,15 +17,17 @@ def progress(at: float, tokens: float | None = 1_000.0, **changes: Any) -> Progr
     return Progress(**usual | changes)
 
 
-def run(known: Pace, minutes: int, tokens: float | None, *, start: float, nodes: int = 2, **changes: Any) -> Pace:
+def run(
+    known: Throughput, minutes: int, tokens: float | None, *, start: float, nodes: int = 2, **changes: Any
+) -> Throughput:
     """So many minutes with a step every ten seconds."""
     for second in range(0, minutes * 60, 10):
-        known = pace.advance(known, progress(start + second, tokens, **changes), nodes, anew=False)
+        known = throughput.advance(known, progress(start + second, tokens, **changes), nodes, anew=False)
     return known
 
 
 def test_the_first_minutes_of_an_attempt_count_for_nothing() -> None:
-    first = pace.advance(Pace(), progress(NOW), 2, anew=True)
+    first = throughput.advance(Throughput(), progress(NOW), 2, anew=True)
     slow = run(first, 5, 10.0, start=NOW + 10)
     assert slow.recent == ()
     warm = run(slow, 30, 1_000.0, start=NOW + 310)
@@ -33,8 +35,14 @@ def test_the_first_minutes_of_an_attempt_count_for_nothing() -> None:
     assert (warm.measure, warm.usual_rate) == ("tokens/s", 1_000.0)
 
 
-def learnt(tokens: float | None = 1_000.0, **changes: Any) -> Pace:
-    return run(pace.advance(Pace(), progress(NOW, tokens, **changes), 2, anew=True), 40, tokens, start=NOW, **changes)
+def learnt(tokens: float | None = 1_000.0, **changes: Any) -> Throughput:
+    return run(
+        throughput.advance(Throughput(), progress(NOW, tokens, **changes), 2, anew=True),
+        40,
+        tokens,
+        start=NOW,
+        **changes,
+    )
 
 
 def test_a_slow_stretch_does_not_become_usual_for_half_a_day() -> None:
@@ -81,24 +89,24 @@ def gpu(power: float, clock: int = 1_980) -> Gpu:
 
 
 def test_a_gpus_mean_follows_slowly_and_begins_anew_after_a_gap() -> None:
-    mean = pace.gpus((), (gpu(700.0),), NOW)
+    mean = throughput.gpus((), (gpu(700.0),), NOW)
     for second in range(2, 12, 2):
-        mean = pace.gpus(mean, (gpu(100.0),), NOW + second)
+        mean = throughput.gpus(mean, (gpu(100.0),), NOW + second)
     assert 600 < (mean[0].power_w or 0) < 700, "ten seconds of an evaluation"
     for second in range(12, 600, 2):
-        mean = pace.gpus(mean, (gpu(100.0),), NOW + second)
+        mean = throughput.gpus(mean, (gpu(100.0),), NOW + second)
     assert round(mean[0].power_w or 0) in (100, 101)
     assert mean[0].since == NOW
-    again = pace.gpus(mean, (gpu(700.0),), NOW + 900)
+    again = throughput.gpus(mean, (gpu(700.0),), NOW + 900)
     assert (again[0].since, again[0].power_w) == (NOW + 900, 700.0)
 
 
 def test_a_gpu_that_is_lost_has_no_mean() -> None:
-    assert pace.gpus((), (replace(gpu(700.0), state="lost"),), NOW) == ()
+    assert throughput.gpus((), (replace(gpu(700.0), state="lost"),), NOW) == ()
 
 
 def test_a_measure_that_is_said_no_more_gives_way_to_counted_steps() -> None:
-    at_its_end = pace.advance(Pace(), progress(NOW), 2, anew=True)
+    at_its_end = throughput.advance(Throughput(), progress(NOW), 2, anew=True)
     known = run(at_its_end, 60, 1_000.0, start=NOW + 10, said=("loss",))
     assert (known.measure, known.usual_rate) == ("steps/s", 1.0)
 
@@ -107,5 +115,5 @@ def test_lines_that_take_turns_do_not_change_the_measure() -> None:
     known = learnt()
     for second in range(0, 600, 10):
         said = ("tokens_per_s",) if second % 20 else ("step_time_s",)
-        known = pace.advance(known, progress(NOW + 2_400 + second, said=said, step_time_s=4.0), 2, anew=False)
+        known = throughput.advance(known, progress(NOW + 2_400 + second, said=said, step_time_s=4.0), 2, anew=False)
     assert (known.measure, known.usual_rate) == ("tokens/s", 1_000.0)

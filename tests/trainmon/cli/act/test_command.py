@@ -14,7 +14,7 @@ from tests.trainmon.ledger.records import action, record
 from trainmon.cli.act.follow import Seen
 from trainmon.cli.act.format import in_commands, lines
 from trainmon.cli.act.run import Options, carry_out
-from trainmon.model import ActionRequest, CreateFile, Execute, Mark, Plan, Refusal, Source
+from trainmon.model import ActionRequest, CreateFile, Execute, Milestone, Plan, Refusal, Source
 
 ASK = ActionRequest(verb="requeue", subjects=("video-2b",), asked_at=1000.0)
 REFUSED = Refusal(subject="sweep", why="its kill switch is armed", hint="take it back first: U")
@@ -27,7 +27,7 @@ REQUEUE = action(
 PLAN = Plan(request=ASK, actions=(REQUEUE,))
 OPEN = replace(record(), action=REQUEUE, status="done", done_at=1001.0, outcome="requeued")
 DONE = replace(OPEN, settled_at=1002.0)
-WAITS, RUNS = Mark("it waits again"), Mark("it runs again")
+WAITS, RUNS = Milestone("it waits again"), Milestone("it runs again")
 
 
 def result(parts: Parts, *words: str, **options: Any) -> int:

@@ -13,7 +13,7 @@ from tests.trainmon.cli.test_main import trainmon
 from tests.trainmon.ledger.records import DONE, action, record
 from trainmon.cli.act.history import lines, row
 from trainmon.ledger.ledger import Ledger
-from trainmon.model import CreateFile, Mark, Record
+from trainmon.model import CreateFile, Milestone, Record
 
 
 def told(home: Path, *argv: str) -> CompletedProcess[str]:
@@ -74,7 +74,11 @@ def test_a_row_has_every_field_in_plain_values() -> None:
 
 
 def test_the_table_is_for_people_and_harmless() -> None:
-    marks = (Mark("the file is there", 1001.0), Mark("taken"), Mark("saved", missed="no checkpoint came"))
+    marks = (
+        Milestone("the file is there", 1001.0),
+        Milestone("taken"),
+        Milestone("saved", missed="no checkpoint came"),
+    )
     odd = record(status="done", outcome="created\x1b[2J", marks=marks)
     odd = replace(odd, action=replace(odd.action, verb="save", job=None, operation=CreateFile("/s", "x"), why=""))
     _, line = lines([odd])

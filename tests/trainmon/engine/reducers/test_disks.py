@@ -8,7 +8,7 @@ from tests.end_to_end.contract import breaches
 from tests.trainmon.alerting.rules.disks.scene import NOW, TB, Scene, sample
 from trainmon.cli.snapshot.tables import lines
 from trainmon.engine.snapshot import encode, snapshot
-from trainmon.model import Allowance, Quota, QuotaSeen, SourceGone
+from trainmon.model import Allowance, Quota, QuotaRead, SourceRemoved
 
 MINE = Allowance(whose="user me", used_bytes=9 * TB, hard_bytes=10 * TB, used_inodes=5, hard_inodes=7)
 
@@ -29,13 +29,13 @@ def test_a_quota_holds_on_every_host_that_sees_the_path_and_stays_with_the_next_
 
 def test_a_quota_of_one_host_is_of_its_disk_alone() -> None:
     quota = Quota(cluster="prod", host="n1", path="/fsx", at=NOW, allowances=(MINE,), source="quota:n1:/fsx")
-    scene = Scene().say(QuotaSeen(quota, shared=False))
+    scene = Scene().say(QuotaRead(quota, shared=False))
     assert scene.state.disks["n1:/fsx"].quota == quota
     assert scene.state.disks["n2:/fsx"].quota is None
 
 
 def test_a_quota_that_comes_before_its_disk_waits_for_it() -> None:
-    scene = Scene().allowed(MINE).say(SourceGone("node:n1"))
+    scene = Scene().allowed(MINE).say(SourceRemoved("node:n1"))
     assert "n1:/fsx" not in scene.state.disks
     assert scene.tell("n1", sample()).state.disks["n1:/fsx"].left_bytes == TB
 

@@ -13,7 +13,7 @@ from trainmon.model import (
     FileGroup,
     Hello,
     Job,
-    JobsSeen,
+    JobsListed,
     NodeReading,
     Run,
     RunsChanged,
@@ -109,7 +109,7 @@ def test_what_a_run_without_a_job_saves_is_not_torn_by_the_end_of_its_last_job()
     failed = Job(
         cluster="prod", id="88", number=88, name="llm", user="ana", state="FAILED", started_at=100.0, ends_at=500.0
     )
-    queue = (SourceChanged(slurm), JobsSeen("prod", 1000.0, (failed,)))
+    queue = (SourceChanged(slurm), JobsListed("prod", 1000.0, (failed,)))
     state = folded(RunsChanged((spec,)), *queue, said(listing()))
     state = folded(NodeReading("n1", "prod", 1000.0, listing()), state=state)
     assert state.runs["llm"].checkpoints is not None

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from trainmon.analysis.nodes.spares import spares
-from trainmon.engine.reducers.reduce import fold
+from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
     Cluster,
     ClustersChanged,
     Event,
     Job,
     JobChanged,
-    JobsSeen,
+    JobsListed,
     Node,
     RunsChanged,
     RunSpec,
     SchedulerNode,
-    SchedulerNodesSeen,
+    SchedulerNodesListed,
     Source,
     SourceChanged,
     State,
@@ -38,11 +38,11 @@ def waiting(number: int, **changes: Any) -> Job:
 
 
 def folded(*events: Event, state: State | None = None, now: float = NOW) -> State:
-    return fold(state or State(), events, now)
+    return reduce(state or State(), events, now)
 
 
-def seen(*jobs: Job, at: float = NOW) -> JobsSeen:
-    return JobsSeen("prod", at, jobs)
+def seen(*jobs: Job, at: float = NOW) -> JobsListed:
+    return JobsListed("prod", at, jobs)
 
 
 def test_a_run_has_its_jobs_by_name_the_running_one_first() -> None:
@@ -91,14 +91,14 @@ def test_details_stay_with_the_same_job_and_not_with_a_number_used_again() -> No
 
 def test_another_clusters_jobs_are_left_alone() -> None:
     state = folded(seen(job()))
-    other = folded(JobsSeen("lab", NOW + 30, ()), state=state)
+    other = folded(JobsListed("lab", NOW + 30, ()), state=state)
     assert other.jobs["prod/88"].gone_at is None
 
 
 def test_a_watched_node_has_its_schedulers_word() -> None:
     told = SchedulerNode(name="n1", cluster="prod", state="IDLE", flags=("DRAIN",), reason="Kill task failed")
     state = State(nodes={"n1": Node(name="n1", cluster="prod")})
-    node = folded(SchedulerNodesSeen("prod", NOW, (told,)), state=state).nodes["n1"]
+    node = folded(SchedulerNodesListed("prod", NOW, (told,)), state=state).nodes["n1"]
     assert (node.scheduler_state, node.scheduler_reason) == ("IDLE+DRAIN", "Kill task failed")
 
 
@@ -111,7 +111,7 @@ def test_spares_are_idle_for_the_scheduler_and_well_for_us() -> None:
         ClustersChanged((Cluster(name="prod", login="login1", spares=4),)),
         SourceChanged(SLURM),
         SourceChanged(down),
-        SchedulerNodesSeen("prod", NOW, tuple(told)),
+        SchedulerNodesListed("prod", NOW, tuple(told)),
     )
     found = spares(state)[0]
     assert (found.wanted, found.idle_healthy, found.drained, found.are_missing) == (4, 3, 1, True)
@@ -123,8 +123,8 @@ def test_spares_are_counted_where_the_runs_train_and_only_where_some_are_wanted(
     events: list[Event] = [
         SourceChanged(SLURM),
         RunsChanged((RunSpec(name="llm", cluster="prod"),)),
-        JobsSeen("prod", NOW, (job(88, partition="h100"), job(89, name="prepare", partition="cpu"))),
-        SchedulerNodesSeen("prod", NOW, tuple(told)),
+        JobsListed("prod", NOW, (job(88, partition="h100"), job(89, name="prepare", partition="cpu"))),
+        SchedulerNodesListed("prod", NOW, tuple(told)),
     ]
     wanted, unwanted = (
         spares(folded(ClustersChanged((Cluster(name="prod", login="login1", spares=count),)), *events))[0]

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from tests.trainmon.alerting.rules.node_scene import IDLE, NOW, Scene, facts, host, port, samples
-from trainmon.model import FAULTS, FLOORS, GROWTHS, MARGINS, GpuSamples, Growth, Hello, LogChunk, Past, SourceGone, Xid
+from trainmon.model import (
+    FAULTS,
+    FLOORS,
+    GROWTHS,
+    MARGINS,
+    GpuSamples,
+    Growth,
+    Hello,
+    LogChunk,
+    NodeHistory,
+    SourceRemoved,
+    Xid,
+)
 
 
-def past(scene: Scene) -> Past:
-    return scene.state.pasts["n1"]
+def past(scene: Scene) -> NodeHistory:
+    return scene.state.node_histories["n1"]
 
 
 def test_a_reading_that_tells_nothing_new_leaves_it_as_it_is() -> None:
@@ -130,7 +142,7 @@ def test_a_boot_time_that_drifts_by_a_second_is_the_same_boot() -> None:
 
 
 def test_nothing_is_remembered_of_a_node_that_is_watched_no_more() -> None:
-    assert Scene("n1").fold(SourceGone("node:n1")).state.pasts == {}
+    assert Scene("n1").reduce(SourceRemoved("node:n1")).state.node_histories == {}
 
 
 def test_a_row_of_another_session_goes_with_nvmls_next_list_and_a_lost_one_stays() -> None:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from trainmon.engine.reducers.files import unseen
-from trainmon.engine.reducers.reduce import fold
+from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
     AnyReading,
     DiskSample,
@@ -28,7 +28,7 @@ from trainmon.model import (
     RunSpec,
     Source,
     SourceChanged,
-    SourceGone,
+    SourceRemoved,
     State,
     SwitchSample,
     SwitchSamples,
@@ -45,7 +45,7 @@ def said(reading: AnyReading, at: float = 1000.0, node: str = "n1") -> NodeReadi
 
 
 def folded(*events: Event, state: State | None = None, now: float = 1000.0) -> State:
-    return fold(state or State(), events, now)
+    return reduce(state or State(), events, now)
 
 
 def chunk(*lines: str, t: float = 1000.0, **more: Any) -> LogChunk:
@@ -256,7 +256,7 @@ def test_prompts_and_sources_come_and_go() -> None:
     prompt = Prompt(id=1, host="login", title="Password")
     state = folded(PromptsChanged((prompt,)), said(Hello(1, 1000.0, "n1")))
     assert state.prompts == (prompt,)
-    state = folded(SourceGone("node:n1"), state=state)
+    state = folded(SourceRemoved("node:n1"), state=state)
     assert (dict(state.sources), dict(state.nodes)) == ({}, {})
 
 

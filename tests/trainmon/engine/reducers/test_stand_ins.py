@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainmon.engine.reducers.reduce import fold
+from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
     AnyReading,
     CheckpointEntry,
@@ -43,7 +43,7 @@ class Scene:
         self.say(ClustersChanged((Cluster(name="prod", login="login"),)), RunsChanged((SPEC,)), SourceChanged(source))
 
     def say(self, *events: Event) -> None:
-        self.state = fold(self.state, events, NOW)
+        self.state = reduce(self.state, events, NOW)
 
     def reads(self, host: str, reading: AnyReading, **more: Any) -> None:
         self.say(NodeReading(host, "prod", NOW, reading, **more))

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.runs.states import NOW, STEP, WITH_WANDB, after, lines, state, wandb, watched
 from trainmon.analysis.runs import loss_scale
-from trainmon.engine.reducers.reduce import fold
+from trainmon.engine.reducers.reduce import reduce
 from trainmon.engine.reducers.throughput import EXITING
 from trainmon.model import RunMemory, State
 
@@ -68,7 +68,7 @@ def test_the_loss_scale_is_that_of_its_log_or_of_w_and_b() -> None:
 
 def test_nothing_new_is_nothing_remembered() -> None:
     seen = stepping()
-    assert fold(seen, [], NOW + 1).runs["llm"].memory is memory(seen)
+    assert reduce(seen, [], NOW + 1).runs["llm"].memory is memory(seen)
 
 
 def test_a_bar_that_begins_anew_with_every_epoch_is_no_restart() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.trainmon.ledger.records import record
-from trainmon.engine.reducers.reduce import fold
+from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
     ActionChanged,
     ConsoleRead,
@@ -23,14 +23,14 @@ from trainmon.model import (
     RunsChanged,
     RunSpec,
     Sample,
-    SampleKept,
+    SampleFetched,
     Source,
     SourceChanged,
     State,
     Switch,
     Wandb,
+    WandbPolled,
     WandbRun,
-    WandbSeen,
     WandbSpec,
 )
 
@@ -45,8 +45,8 @@ def wrun(id_: str = "a", state: str = "running", step: int | None = 100, at: flo
     return WandbRun(entity="t", project="p", id=id_, state=state, step=step, **(said | more))
 
 
-def seen(*runs: WandbRun, at: float = T, **more: Any) -> WandbSeen:
-    return WandbSeen(**{"run": "llm", "at": at, "runs": runs, "keys": ("train/loss", "grad_norm")} | more)
+def seen(*runs: WandbRun, at: float = T, **more: Any) -> WandbPolled:
+    return WandbPolled(**{"run": "llm", "at": at, "runs": runs, "keys": ("train/loss", "grad_norm")} | more)
 
 
 def grew(values: list[float], first: int = 0, at: float = T, *, every: float = 4.0, **more: Any) -> CurvesGrew:
@@ -57,7 +57,7 @@ def grew(values: list[float], first: int = 0, at: float = T, *, every: float = 4
 
 
 def folded(*events: Event, state: State | None = None, now: float = T) -> State:
-    return fold(state or fold(State(), [RunsChanged((SPEC,))], now), events, now)
+    return reduce(state or reduce(State(), [RunsChanged((SPEC,))], now), events, now)
 
 
 def told(state: State) -> Wandb:
@@ -84,8 +84,8 @@ def test_the_runs_of_a_group_are_known_with_the_active_one_its_keys_and_samples(
 
 
 def test_a_run_that_is_not_watched_or_has_no_w_and_b_is_left_alone() -> None:
-    plain = fold(State(), [RunsChanged((RunSpec(name="llm", cluster="prod"),))], T)
-    events = [seen(wrun()), grew([1.0]), SampleKept("llm", "f", "/x"), seen(wrun(), run="other")]
+    plain = reduce(State(), [RunsChanged((RunSpec(name="llm", cluster="prod"),))], T)
+    events = [seen(wrun()), grew([1.0]), SampleFetched("llm", "f", "/x"), seen(wrun(), run="other")]
     assert folded(*events, state=plain).runs == plain.runs
     assert "other" not in folded(*events).runs
 
@@ -253,7 +253,7 @@ def test_a_nan_of_the_attempt_before_is_not_that_of_the_next() -> None:
 
 def test_a_sample_that_was_fetched_stays_fetched_until_a_newer_one_comes() -> None:
     sample = Sample(key="val", kind="image", file="media/val_1.png")
-    state = folded(seen(wrun(), samples=(sample,)), SampleKept("llm", "media/val_1.png", "/home/val_1.png"))
+    state = folded(seen(wrun(), samples=(sample,)), SampleFetched("llm", "media/val_1.png", "/home/val_1.png"))
     assert told(state).samples[0].kept == "/home/val_1.png"
     state = folded(seen(wrun(), samples=(sample,)), state=state)
     assert told(state).samples[0].kept == "/home/val_1.png"
@@ -280,5 +280,5 @@ def test_another_group_in_the_config_forgets_what_the_first_one_said() -> None:
 
 
 def test_progress_of_another_run_of_the_state_is_not_touched() -> None:
-    two = fold(State(), [RunsChanged((SPEC, replace(SPEC, name="other")))], T)
+    two = reduce(State(), [RunsChanged((SPEC, replace(SPEC, name="other")))], T)
     assert folded(seen(wrun()), state=two).runs["other"].progress == Progress()

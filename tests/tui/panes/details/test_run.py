@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.tui.states.states import NOW, calm, checkpoints, job, queued, record, run, slurm_down, troubled
 from trainmon.lib import cell_width
-from trainmon.model import Checkpoint, Mark, Node, Progress, RunSpec, State, Switch
+from trainmon.model import Checkpoint, Milestone, Node, Progress, RunSpec, State, Switch
 from tui.panes.details.run import lines
 from tui.panes.log import title, why_nothing
 from tui.views import checkpoint_lines, job_lines, record_lines, switch, told
@@ -206,8 +206,8 @@ def test_a_checkpoint_that_is_being_written_says_for_how_long() -> None:
 
 def test_what_was_done_to_it_is_told_with_what_followed() -> None:
     marks = (
-        Mark("the file appears", NOW - 118.0), Mark("the file is taken"),
-        Mark("a checkpoint is committed", missed="nothing came within 2m"),
+        Milestone("the file appears", NOW - 118.0), Milestone("the file is taken"),
+        Milestone("a checkpoint is committed", missed="nothing came within 2m"),
     )  # fmt: skip
 
     assert said(record_lines(record("save", *marks), NOW, 70)) == [
@@ -225,11 +225,11 @@ def test_what_was_done_to_it_is_told_with_what_followed() -> None:
 
 def test_the_run_and_the_message_say_the_same_of_how_long_a_mark_took() -> None:
     asked_long_before = record("save", done_at=NOW - 100.0)
-    taken = Mark("the file is taken", NOW - 96.7)
+    taken = Milestone("the file is taken", NOW - 96.7)
 
     lines = said(record_lines(replace(asked_long_before, marks=(taken,)), NOW, 70))
     message = told(
-        State(at=NOW, actions={"a": replace(asked_long_before, marks=(Mark(taken.name),))}),
+        State(at=NOW, actions={"a": replace(asked_long_before, marks=(Milestone(taken.name),))}),
         State(at=NOW, actions={"a": replace(asked_long_before, marks=(taken,))}),
     )
 

@@ -18,9 +18,9 @@ from trainmon.alerting.rules.visibility import (
     not_ok,
 )
 from trainmon.lib import Instant, counted
-from trainmon.model import Alert, Counter, Finding, Gpu, Node, Past, SchedulerNode, Severity, State, gpus_missing
+from trainmon.model import Alert, Counter, Finding, Gpu, Node, NodeHistory, SchedulerNode, Severity, State, gpus_missing
 
-NEW = Past()
+NEW = NodeHistory()
 LISTED = re.compile(r"of its (\d+) GPUs")
 """In our own summary."""
 
@@ -55,7 +55,7 @@ class EccUncorrected(Rule, frozen=True, kw_only=True):
         for node in gpus_seen(state, now):
             for gpu in node.gpus:
                 if gpu.ecc_uncorrected:
-                    counter = state.pasts.get(node.name, NEW).counters.get(f"ecc {gpu.index}")
+                    counter = state.node_histories.get(node.name, NEW).counters.get(f"ecc {gpu.index}")
                     yield self._found(node, gpu, counter, self._told(node, gpu, state, now), whose, now)
 
     def _told(self, node: Node, gpu: Gpu, state: State, now: Instant) -> Instant | None:
@@ -194,7 +194,7 @@ def _expected(node: Node, state: State) -> int:
     """How many GPUs a node should list. In a cluster with a scheduler a job may be shown its own alone: what was
     listed once is then no measure."""
     known = node.gpus_expected or 0
-    return known if has_slurm(state, node.cluster) else max(known, state.pasts.get(node.name, NEW).gpus_most)
+    return known if has_slurm(state, node.cluster) else max(known, state.node_histories.get(node.name, NEW).gpus_most)
 
 
 class GpuMissing(Rule, frozen=True, kw_only=True):

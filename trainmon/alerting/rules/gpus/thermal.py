@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from trainmon.alerting.rules.base import Duration, Rule, ago
 from trainmon.alerting.rules.visibility import EXCLUDE, Whose, gpu_unseen, gpus_seen, lasted, not_ok
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Alert, Finding, Gpu, Node, Past, State
+from trainmon.model import Alert, Finding, Gpu, Node, NodeHistory, State
 
 COOL_C = 60
 """No GPU that is cooler than this is near its limit: such a margin is a slip of the driver (some H100s tell 0)."""
 
-NEW = Past()
+NEW = NodeHistory()
 
 
 class GpuHot(Rule, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ class GpuHot(Rule, frozen=True, kw_only=True):
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose = Whose(state)
         for node in gpus_seen(state, now):
-            past = state.pasts.get(node.name, NEW)
+            past = state.node_histories.get(node.name, NEW)
             for gpu in node.gpus:
                 if self._may_be_hot(gpu):
                     finding = self._found(node, gpu, past, whose, state, now)
@@ -68,7 +68,9 @@ class GpuHot(Rule, frozen=True, kw_only=True):
             gpu.memory_temperature_c or 0
         ) >= self.memory_temperature_c
 
-    def _found(self, node: Node, gpu: Gpu, past: Past, whose: Whose, state: State, now: Instant) -> Finding | None:
+    def _found(
+        self, node: Node, gpu: Gpu, past: NodeHistory, whose: Whose, state: State, now: Instant
+    ) -> Finding | None:
         slowed_at = past.slowed.get((gpu.index, "hw_thermal"))
         since = self._since(gpu, past, self.margin_c)
         worse = self._since(gpu, past, self.critical_margin_c)
@@ -93,7 +95,7 @@ class GpuHot(Rule, frozen=True, kw_only=True):
             fires_at_once=worse is not None and lasted(worse, state, now) >= self.critical_for,
         )
 
-    def _since(self, gpu: Gpu, past: Past, most: int) -> Instant | None:
+    def _since(self, gpu: Gpu, past: NodeHistory, most: int) -> Instant | None:
         """Since when its margin is that small; None if it is not, or only one cool reading says so."""
         if gpu.temperature_margin_c is None or gpu.temperature_margin_c > most:
             return None
@@ -173,7 +175,7 @@ class Slowed(Rule, frozen=True, kw_only=True):
             for gpu in node.gpus:
                 if not gpu.throttle or bit not in gpu.throttle or any(other in gpu.throttle for other in but):
                     continue
-                slowed: Mapping[tuple[int, str], Instant] = state.pasts.get(node.name, NEW).slowed
+                slowed: Mapping[tuple[int, str], Instant] = state.node_histories.get(node.name, NEW).slowed
                 since = slowed.get((gpu.index, bit))
                 crawls = gpu.sm_clock_mhz is not None and gpu.sm_clock_mhz < self.crawl_mhz
                 crawls = crawls and "idle" not in gpu.throttle

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainmon.alerting.rules.base import is_seen
 from trainmon.alerting.rules.runs import LIVING
 from trainmon.alerting.rules.visibility import Whose
-from trainmon.model import Node, Past, Severity, State
+from trainmon.model import Node, NodeHistory, Severity, State
 
 NVML = "NVML: "
 """What the note of a node begins with whose NVML does not start."""
@@ -20,7 +20,7 @@ PERMISSION = "Insufficient Permissions"
 NOT_LOADED = "Driver Not Loaded"
 """Where nothing says that there are GPUs, this is a login node with the libraries of all others."""
 
-NEW = Past()
+NEW = NodeHistory()
 
 
 def none_listed(node: Node, state: State) -> str | None:
@@ -56,7 +56,7 @@ def still_none(node: Node, state: State) -> str | None:
 def _evidence(node: Node, state: State) -> tuple[str, ...]:
     """All that says that there should be GPUs. In the cgroup of a job without GPUs none are shown."""
     told = state.scheduler_nodes.get(node.name)
-    before = max(len(node.gpus), state.pasts.get(node.name, NEW).gpus_most)
+    before = max(len(node.gpus), state.node_histories.get(node.name, NEW).gpus_most)
     said = []
     if told is not None and told.gpus and (not node.confined or _holds_gpus(node, state)):
         said.append(f"Slurm says gpu:{told.gpus}")

@@ -9,9 +9,9 @@ from trainmon.alerting.rules.visibility import Whose, gpu_unseen, gpus_seen, has
 from trainmon.analysis.gpus import EMPTY_MIB
 from trainmon.analysis.runs import holds_nodes, is_running
 from trainmon.lib import Instant
-from trainmon.model import Alert, Finding, Gpu, Job, Node, Past, Run, State
+from trainmon.model import Alert, Finding, Gpu, Job, Node, NodeHistory, Run, State
 
-NEW = Past()
+NEW = NodeHistory()
 
 TRAINS = frozenset({"healthy", "diverged"})
 """Runs that step: their GPUs have work. Of one that hangs or starves its own alert tells."""
@@ -105,7 +105,7 @@ class GpuIdle(Rule, frozen=True, kw_only=True):
                 for gpu in node.gpus:
                     if gpu.utilization_pct is None or gpu.utilization_pct > self.busy_pct or gpu.state != "ok":
                         continue
-                    past = state.pasts.get(name, NEW)
+                    past = state.node_histories.get(name, NEW)
                     if (has_all and not _is_others(gpu, user)) or _is_its_own(gpu, past, user, began):
                         yield self._found(run, node, gpu, was_used=past.emptied.get(gpu.index, -1.0) >= began)
 
@@ -177,7 +177,7 @@ def _is_others(gpu: Gpu, user: str | None) -> bool:
     return user is not None and bool(users) and not users & {user, None}
 
 
-def _is_its_own(gpu: Gpu, past: Past, user: str | None, began: Instant) -> bool:
+def _is_its_own(gpu: Gpu, past: NodeHistory, user: str | None, began: Instant) -> bool:
     """Whether the job uses this GPU, or has: it holds memory, has a process, or was let go since the job began."""
     if _is_others(gpu, user):
         return False

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, Rule, ago
 from trainmon.alerting.rules.visibility import EXCLUDE, Whose
-from trainmon.analysis.gpus import RECOVERY, Meaning, meaning, switch_meaning
+from trainmon.analysis.gpus import RECOVERY, XidMeaning, meaning, switch_meaning
 from trainmon.lib import Instant
-from trainmon.model import Alert, Fault, Finding, Past, Severity, State
+from trainmon.model import Alert, Fault, Finding, NodeHistory, Severity, State
 
 NEWS = 600.0
 """For how long a fault that is told once is news; nvidia_gpu_exporter looks back as far."""
@@ -32,7 +32,7 @@ class XidSeen(Rule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose: Whose | None = None
-        for name, past in state.pasts.items():
+        for name, past in state.node_histories.items():
             if not past.faults:
                 continue
             if whose is None:
@@ -41,7 +41,7 @@ class XidSeen(Rule, frozen=True, kw_only=True):
             for fault, means in self._standing(past, now):
                 yield self._found(name, cluster, fault, means, whose, now)
 
-    def _standing(self, past: Past, now: Instant) -> Iterator[tuple[Fault, Meaning]]:
+    def _standing(self, past: NodeHistory, now: Instant) -> Iterator[tuple[Fault, XidMeaning]]:
         """The faults that still mean something, of each GPU and code the newest."""
         seen = set()
         for fault in reversed(past.faults):
@@ -57,7 +57,7 @@ class XidSeen(Rule, frozen=True, kw_only=True):
                 continue
             yield fault, means
 
-    def _meaning(self, fault: Fault) -> Meaning:
+    def _meaning(self, fault: Fault) -> XidMeaning:
         if fault.is_switch:
             return switch_meaning(fault.code, fault.text)
         means = meaning(fault.code, fault.text)
@@ -65,7 +65,7 @@ class XidSeen(Rule, frozen=True, kw_only=True):
             return means._replace(kind="ignored")
         return means._replace(kind="hardware") if fault.code in self.critical else means
 
-    def _found(self, name: str, cluster: str, fault: Fault, means: Meaning, whose: Whose, now: Instant) -> Finding:
+    def _found(self, name: str, cluster: str, fault: Fault, means: XidMeaning, whose: Whose, now: Instant) -> Finding:
         word = "SXid" if fault.is_switch else "Xid"
         where = f"node:{name}" if fault.index is None else f"gpu:{name}/{fault.index}"
         who = name if fault.index is None else f"GPU {fault.index} of {name}"
@@ -88,7 +88,7 @@ class XidSeen(Rule, frozen=True, kw_only=True):
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
         """A fault that was told stays true while its node is silent, and over a restart of this program."""
-        past = state.pasts.get(alert.node or "")
+        past = state.node_histories.get(alert.node or "")
         if past is None:
             return f"{alert.node} is no longer watched"
         was_before = alert.since < state.started_at and now - alert.since <= self.remember
@@ -97,7 +97,7 @@ class XidSeen(Rule, frozen=True, kw_only=True):
         return super().blind(state, alert, now)
 
 
-def _severity(means: Meaning, node: str, whose: Whose) -> Severity:
+def _severity(means: XidMeaning, node: str, whose: Whose) -> Severity:
     if means.kind == "hardware":
         return whose.worst(node)
     if means.kind == "application" and whose.name(node) is None:
@@ -105,7 +105,7 @@ def _severity(means: Meaning, node: str, whose: Whose) -> Severity:
     return "warning"
 
 
-def _is_over(fault: Fault, past: Past) -> bool:
+def _is_over(fault: Fault, past: NodeHistory) -> bool:
     """Whether the node has rebooted since, or the driver says that nothing is to be done any more."""
     if past.booted_at is not None and past.booted_at > fault.last_at:
         return True

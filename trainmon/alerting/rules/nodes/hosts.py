@@ -113,7 +113,7 @@ class NodeRebooted(Rule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose: Whose | None = None
-        for name, past in state.pasts.items():
+        for name, past in state.node_histories.items():
             if past.rebooted_at is None or now - past.rebooted_at > self.news or name not in state.nodes:
                 continue
             whose = whose or Whose(state)

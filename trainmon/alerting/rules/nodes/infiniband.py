@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from trainmon.alerting.rules.base import Duration, Rule, ago
 from trainmon.alerting.rules.visibility import EXCLUDE, Whose, node_unseen, nodes_seen
 from trainmon.lib import Instant, counted
-from trainmon.model import Alert, Counter, Finding, Node, Past, State
+from trainmon.model import Alert, Counter, Finding, Node, NodeHistory, State
 
-NEW = Past()
+NEW = NodeHistory()
 UP = "ACTIVE"
 PEERS = 3
 """So many other nodes of the cluster, and nine of ten of all, must have a port up for it to be missed where it never
@@ -31,7 +31,7 @@ class InfinibandDown(Rule, frozen=True, kw_only=True):
         whose: Whose | None = None
         common: dict[str, set[str]] = {}
         for node in nodes_seen(state):
-            links = state.pasts.get(node.name, NEW).links
+            links = state.node_histories.get(node.name, NEW).links
             if all(port.state == UP for port in node.infiniband) and (
                 not node.infiniband or len(links) <= len(node.infiniband)
             ):
@@ -104,7 +104,7 @@ class InfinibandFlapping(Rule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose: Whose | None = None
-        for name, past in state.pasts.items():
+        for name, past in state.node_histories.items():
             for key, counter in past.counters.items():
                 if not counter.grown or now - counter.grown[-1].last > self.sticky:
                     continue
@@ -160,6 +160,6 @@ class InfinibandFlapping(Rule, frozen=True, kw_only=True):
         return "it fell before this program began to watch" if was_before else None
 
 
-def _fell_lately(past: Past, port: str, since: Instant) -> bool:
+def _fell_lately(past: NodeHistory, port: str, since: Instant) -> bool:
     counter = past.counters.get(f"link_downed {port}")
     return counter is not None and counter.since(since) > 0

@@ -8,9 +8,9 @@ from trainmon.alerting.rules.base import Duration, Rule, Share, ago
 from trainmon.alerting.rules.visibility import Whose, is_fresh, node_unseen, nodes_seen
 from trainmon.analysis.nodes import BUCKETS, Leak, leak
 from trainmon.lib import Instant, counted
-from trainmon.model import FAULT_GAP, Alert, Counter, Finding, Node, Past, State
+from trainmon.model import FAULT_GAP, Alert, Counter, Finding, Node, NodeHistory, State
 
-NEW = Past()
+NEW = NodeHistory()
 
 
 class MemoryFull(Rule, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class MemoryLeak(Rule, frozen=True, kw_only=True):
                 or not is_fresh(node.host_at, state, node.name, now)
             ):
                 continue
-            floors = state.pasts.get(node.name, NEW).floors
+            floors = state.node_histories.get(node.name, NEW).floors
             found = leak(floors, total, now)
             if found is not None and found.full_at - now <= self.within:
                 whose = whose or Whose(state)
@@ -117,7 +117,7 @@ class MemoryLeak(Rule, frozen=True, kw_only=True):
         node = state.nodes[alert.node]
         if (node.memory_used_mib or 0) < self.used * (node.memory_total_mib or 0):
             return None
-        is_known = len(state.pasts.get(alert.node, NEW).floors) > BUCKETS
+        is_known = len(state.node_histories.get(alert.node, NEW).floors) > BUCKETS
         return None if is_known else f"the memory of {alert.node} has been watched for too short a time"
 
 
@@ -153,7 +153,7 @@ class OomKill(Rule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose: Whose | None = None
-        for name, past in state.pasts.items():
+        for name, past in state.node_histories.items():
             counter = past.counters.get("oom_kills")
             if counter is None or not counter.grown or now - counter.grown[-1].last > self.news:
                 continue

@@ -13,7 +13,7 @@ from trainmon.alerting.rules.runs.base import BETWEEN, LIVING, RunRule, log_sour
 from trainmon.analysis.gpus import is_empty, is_read
 from trainmon.analysis.runs import ENOUGH, MINUTE
 from trainmon.lib import Instant, counted
-from trainmon.model import SLOW_AT_MOST, Alert, Finding, Gpu, GpuPace, Run, State
+from trainmon.model import SLOW_AT_MOST, Alert, Finding, Gpu, GpuAverage, Run, State
 
 STEPS = frozenset({"healthy", "diverged"})
 """Verdicts of a run whose GPUs all do the same: a save or an evaluation is often the work of some."""
@@ -38,7 +38,7 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
         return log_source(state, run)
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        pace = run.memory.pace
+        pace = run.memory.throughput
         recent = pace.recent[-self.minutes :]
         if run.verdict not in LIVING or pace.usual_rate is None or len(recent) < self.minutes:
             return
@@ -65,9 +65,12 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
         run = state.runs.get(alert.run or "")
         told = TOLD.search(alert.summary)
         is_before = alert.found_at < state.started_at and now - state.started_at < SLOW_AT_MOST * MINUTE
-        if run is None or told is None or not is_before or run.memory.pace.measure != told["measure"]:
+        if run is None or told is None or not is_before or run.memory.throughput.measure != told["measure"]:
             return super().blind(state, alert, now)
-        recent, usual = run.memory.pace.recent[-self.minutes :], float(told["usual"]) * SIZES.get(told["unit"], 1.0)
+        recent, usual = (
+            run.memory.throughput.recent[-self.minutes :],
+            float(told["usual"]) * SIZES.get(told["unit"], 1.0),
+        )
         if run.verdict in LIVING and len(recent) == self.minutes and median(recent) < (1 - self.drop) * usual:
             return (
                 f"it makes {_rate(median(recent))} {told['measure']}, and made {_rate(usual)} before this program began"
@@ -75,7 +78,7 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
         return super().blind(state, alert, now)
 
     def _is_fresh(self, run: Run, now: Instant) -> bool:
-        pace = run.memory.pace
+        pace = run.memory.throughput
         limit = max(600.0, 5 * (run.progress.cadence_s or 0.0))
         is_measured = pace.closed_at is not None and now - pace.closed_at <= limit
         return is_measured and len(pace.usual) >= ENOUGH and len(pace.recent) >= self.minutes
@@ -85,7 +88,7 @@ class _Read(NamedTuple):
     """One GPU of a run that is followed for long enough."""
 
     node: str
-    pace: GpuPace
+    pace: GpuAverage
 
 
 class _Peers(NamedTuple):
@@ -191,7 +194,7 @@ class Straggler(RunRule, frozen=True, kw_only=True):
             _middle([one.pace.temperature_c for one in gpus]),
         )
 
-    def _behind(self, gpu: GpuPace, peers: _Peers) -> str:
+    def _behind(self, gpu: GpuAverage, peers: _Peers) -> str:
         """In what it is behind."""
         clock, power = gpu.sm_clock_mhz, gpu.power_w
         use = peers.utilization if gpu.utilization_pct is None else gpu.utilization_pct

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from trainmon.alerting.rules.base import Rule
-from trainmon.engine.reducers import fold
+from trainmon.engine.reducers import reduce
 from trainmon.model import (
     Alert,
     Allowance,
@@ -23,7 +23,7 @@ from trainmon.model import (
     Forecast,
     NodeReading,
     Quota,
-    QuotaSeen,
+    QuotaRead,
     Run,
     RunSpec,
     Source,
@@ -63,7 +63,7 @@ class Scene:
             self.tell(host, sample())
 
     def say(self, *events: Event) -> Scene:
-        self.state = fold(self.state, events, self.now)
+        self.state = reduce(self.state, events, self.now)
         return self
 
     def tell(self, host: str, *samples: DiskSample) -> Scene:
@@ -101,7 +101,7 @@ class Scene:
         source = Source(
             name="quota:prod:/fsx", kind="files", cluster="prod", seen_at=self.now, period=600.0, phase="up"
         )
-        return self.say(QuotaSeen(quota), SourceChanged(source))
+        return self.say(QuotaRead(quota), SourceChanged(source))
 
     def lost(self, name: str, error: str = "no answer in 10 s") -> Scene:
         """A source no longer answers."""

@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainmon.alerting.rules.disks.scene import TB, Scene, alert_of, saved
 from trainmon.alerting.rules.disks.quota import QuotaUsed
-from trainmon.model import Allowance, SourceGone
+from trainmon.model import Allowance, SourceRemoved
 
 QUOTA = QuotaUsed()
 
@@ -77,7 +77,7 @@ def test_what_is_not_answered_or_not_exact_resolves_nothing() -> None:
     assert lost.blind(QUOTA, finding) == "quota:prod:/fsx: login1: lfs did not end in 60s"
     late = Scene().allowed(mine(9.8)).after(3 * 600.0 + 1)
     assert late.blind(QUOTA, finding) == "quota:prod:/fsx does not answer"
-    gone = Scene().allowed(mine(9.8)).say(SourceGone("quota:prod:/fsx"))
+    gone = Scene().allowed(mine(9.8)).say(SourceRemoved("quota:prod:/fsx"))
     assert gone.blind(QUOTA, finding) == "quota:prod:/fsx does not answer"
     away = Scene().allowed(mine(4.0, is_inexact=True), trouble="a server is away")
     assert QUOTA.blind(away.state, alert_of(finding), away.now) == "the quota of /fsx is not exact: a server is away"

@@ -52,7 +52,7 @@ def test_errors_that_were_there_before_are_a_warning() -> None:
     finding = only(Scene().say("n1", facts(NOW, gpus=8, ecc_uncorrected=2)).after(0).found(ECC))
     assert finding.severity == "critical"  # the scene saw 0 before
     scene = Scene()
-    scene.state = replace(scene.state, pasts={})
+    scene.state = replace(scene.state, node_histories={})
     finding = only(scene.say("n1", facts(NOW, ecc_uncorrected=2)).found(ECC))
     assert (finding.severity, finding.since) == ("warning", None)
     assert finding.summary == (
@@ -223,7 +223,7 @@ def test_slurms_word_on_a_lost_gpu_is_taken() -> None:
 
 def test_a_node_whose_driver_is_gone_has_no_gpu_that_can_be_read() -> None:
     scene = Scene("n1")
-    scene.state = replace(scene.state, nodes={}, pasts={})
+    scene.state = replace(scene.state, nodes={}, node_histories={})
     note = "8 NVIDIA GPUs, but no libnvidia-ml.so.1: is the driver installed?"
     scene.say("n1", Hello(1, NOW, "n1", probe="none", note=note))
     finding = only(scene.found(MISSING), "node:n1")
@@ -234,7 +234,7 @@ def test_a_node_whose_driver_is_gone_has_no_gpu_that_can_be_read() -> None:
 
 def test_a_login_node_without_gpus_misses_none() -> None:
     scene = Scene("n1")
-    scene.state = replace(scene.state, nodes={}, pasts={})
+    scene.state = replace(scene.state, nodes={}, node_histories={})
     assert scene.say("n1", Hello(1, NOW, "n1", probe="none")).found(MISSING) == {}
 
 

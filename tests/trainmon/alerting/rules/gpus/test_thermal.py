@@ -120,12 +120,12 @@ def test_a_gpu_that_cools_down_is_well_again() -> None:
 
 def test_numbers_that_come_every_five_minutes_are_no_older_than_that() -> None:
     scene = heated((0, 0))
-    scene.fold(SourceChanged(replace(scene.state.sources["node:n1"], period=300.0)))
+    scene.reduce(SourceChanged(replace(scene.state.sources["node:n1"], period=300.0)))
     scene.now += 290.0
-    scene.fold()
+    scene.reduce()
     assert list(scene.found(HOT)) == ["gpu:n1/3"]
     scene.now += 700.0
-    assert scene.fold().found(HOT) == {}
+    assert scene.reduce().found(HOT) == {}
 
 
 def test_a_gpu_that_no_longer_tells_its_heat_is_not_resolved() -> None:

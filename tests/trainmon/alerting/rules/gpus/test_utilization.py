@@ -17,7 +17,7 @@ from trainmon.model import (
     GpuSamples,
     Process,
     RunsChanged,
-    SourceGone,
+    SourceRemoved,
     State,
 )
 
@@ -26,7 +26,7 @@ FULL, UNUSED, LEFT = GpuMemoryFull(), GpuIdle(), GpuLeftover()
 
 def leave(scene: Scene) -> Scene:
     """No job is on n1 any more, and its GPUs are in use."""
-    scene.fold(SourceGone("node:n2"))
+    scene.reduce(SourceRemoved("node:n2"))
     scene.state = replace(scene.state, runs={}, jobs={})
     return scene.scheduler(slurm("n1", "IDLE"))
 
@@ -164,7 +164,7 @@ def test_a_save_in_between_does_not_resolve_an_idle_gpu_and_the_end_of_its_run_d
     assert scene.blind(UNUSED, finding) is None
     assert with_verdict(scene, "saving", "saving for 12s").blind(UNUSED, finding) == "llm: saving for 12s"
     assert with_verdict(scene, "stopped").blind(UNUSED, finding) is None
-    scene.fold(RunsChanged(()))
+    scene.reduce(RunsChanged(()))
     assert scene.blind(UNUSED, finding) == "the run llm is no longer watched"
 
 
@@ -234,7 +234,7 @@ def test_a_run_by_hand_beside_the_scheduler_is_no_left_over() -> None:
 
 
 def test_without_slurm_the_runs_of_the_config_tell() -> None:
-    scene = Scene("n1").fold(RunsChanged((replace(SPEC, nodes=("n1",)),)))
+    scene = Scene("n1").reduce(RunsChanged((replace(SPEC, nodes=("n1",)),)))
     assert with_verdict(scene, "healthy").found(LEFT) == {}
     found = with_verdict(scene, "stopped").found(LEFT)
     assert len(found) == 8

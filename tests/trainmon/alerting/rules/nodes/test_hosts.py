@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.node_scene import NOW, Scene, host, job, slurm
 from trainmon.alerting.rules.nodes.hosts import ClockSkew, NodeRebooted, NodeUnreachable
-from trainmon.model import Finding, Hello, HostSample, SourceGone
+from trainmon.model import Finding, Hello, HostSample, SourceRemoved
 
 AWAY, REBOOTED, SKEW = NodeUnreachable(), NodeRebooted(), ClockSkew()
 
@@ -100,7 +100,7 @@ def test_it_is_over_when_it_answers_and_not_known_before_and_never_when_it_is_wa
     assert scene.blind(AWAY, finding) == "n1 has not answered yet"
     scene.well("n1")
     assert scene.blind(AWAY, finding) is None
-    scene.fold(SourceGone("node:n1"))
+    scene.reduce(SourceRemoved("node:n1"))
     assert scene.blind(AWAY, finding) == "n1 is no longer watched"
 
 
@@ -191,7 +191,7 @@ def test_when_most_clocks_are_off_alike_it_is_ours() -> None:
     scene.silent(60.0)
     assert scene.blind(SKEW, finding) is None
     for name in scene.nodes:
-        scene.fold(SourceGone(f"node:{name}"))
+        scene.reduce(SourceRemoved(f"node:{name}"))
     assert scene.blind(SKEW, finding) == "no node answers that could tell the time"
 
 

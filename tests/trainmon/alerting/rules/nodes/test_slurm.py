@@ -31,7 +31,7 @@ def told(node: SchedulerNode, *, run: bool = True) -> Scene:
 def down(scene: Scene) -> Scene:
     """Slurm does not answer."""
     lost = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="retrying", error="no answer from slurmctld")
-    return scene.fold(SourceChanged(lost))
+    return scene.reduce(SourceChanged(lost))
 
 
 PLANNED = (
@@ -89,7 +89,7 @@ def test_a_node_that_we_drained_ourselves_is_an_information() -> None:
     node = slurm("n1", "ALLOCATED", "DRAIN", reason="bad fan", reason_by="ana", reason_at=NOW)
     scene = told(node)
     assert not only(scene.found(DRAINED)).person
-    scene.fold(ClustersChanged((Cluster(name="prod", login="login", me="ana"),)))
+    scene.reduce(ClustersChanged((Cluster(name="prod", login="login", me="ana"),)))
     assert only(scene.found(DRAINED)).person
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from trainmon.alerting.rules.base import Rule
-from trainmon.engine.reducers import fold
+from trainmon.engine.reducers import reduce
 from trainmon.model import (
     Alert,
     Checkpoint,
@@ -164,7 +164,7 @@ def changed(seen: State, **changes: Any) -> State:
 def watched(spec: RunSpec = SPEC) -> State:
     """A run of which nothing is read yet."""
     up = [SourceChanged(source(name, phase="up")) for name in (READER,)]
-    return fold(State(), [RunsChanged((spec,)), *up], NOW)
+    return reduce(State(), [RunsChanged((spec,)), *up], NOW)
 
 
 def lines(at: float, *text: str) -> Event:
@@ -174,4 +174,4 @@ def lines(at: float, *text: str) -> Event:
 
 
 def after(seen: State, events: Sequence[Event], now: float) -> State:
-    return fold(seen, events, now)
+    return reduce(seen, events, now)

@@ -34,7 +34,7 @@ from trainmon.alerting.rules.registry import RUNS
 from trainmon.alerting.rules.runs.crash_loop import Restarted
 from trainmon.alerting.rules.runs.exit import EndedEarly, Finished, RunDead, RunStopped
 from trainmon.analysis.runs import RunContext, judge
-from trainmon.engine.reducers import fold
+from trainmon.engine.reducers import reduce
 from trainmon.model import Action, Execute, Finding, Job, Record, State, Switch, WandbRun
 
 DEAD = state(ended(), verdict="dead", why="no job: job 88: its script failed (exit 1) 12m ago, at step 12,880")
@@ -250,7 +250,9 @@ BACK = Switch(path="/fsx/kill", exists=False, taken_at=NOW + 60)
 
 def folded(seen: State, now: float = NOW) -> State:
     """The state once time has passed: verdicts are judged, and what they were is remembered."""
-    return fold(replace(seen, sources={name: replace(one, phase="up") for name, one in seen.sources.items()}), [], now)
+    return reduce(
+        replace(seen, sources={name: replace(one, phase="up") for name, one in seen.sources.items()}), [], now
+    )
 
 
 def stopped_by_switch(*jobs: Job, **changes: Any) -> State:

@@ -27,8 +27,8 @@ from tests.trainmon.alerting.rules.runs.states import (
 )
 from trainmon.alerting.rules.registry import RUNS
 from trainmon.alerting.rules.runs.stall import DataStall, LogUnread, RunHung, RunStalled
-from trainmon.engine.reducers import fold
-from trainmon.model import Gpu, JobsSeen, Node, Progress, SourceChanged, State
+from trainmon.engine.reducers import reduce
+from trainmon.model import Gpu, JobsListed, Node, Progress, SourceChanged, State
 
 QUIET = replace(PROGRESS, at=NOW - 3_600)
 HUNG = state(
@@ -77,14 +77,14 @@ def test_a_watchdog_that_writes_into_the_log_hides_no_hang() -> None:
     seen = watched()
     began = NOW - 40_000
     ups: list[Any] = [SourceChanged(source("slurm:prod", phase="up", period=30.0))]
-    seen = fold(seen, [*ups, JobsSeen("prod", NOW, (job(started_at=began),))], NOW)
+    seen = reduce(seen, [*ups, JobsListed("prod", NOW, (job(started_at=began),))], NOW)
     for second in range(5):
         seen = after(seen, [lines(NOW + 4 * second, STEP.format(100 + second))], NOW + 4 * second)
     at = NOW + 16.0
     for hour in (1, 2, 3):
         at = NOW + 16.0 + 3_600 * hour
         seen = with_gpus(seen, 100, 140.0, at)
-        seen = after(seen, [lines(at, PULSE), JobsSeen("prod", at, (job(started_at=began),))], at)
+        seen = after(seen, [lines(at, PULSE), JobsListed("prod", at, (job(started_at=began),))], at)
         assert seen.runs["llm"].log.at == at, "its log grows"  # type: ignore[union-attr]
     finding = found(RunHung(), seen, at)
     assert finding is not None
@@ -182,7 +182,7 @@ def test_a_log_without_steps_that_stands_still_is_a_warning_where_nothing_else_t
     crashed = "torch.OutOfMemoryError: CUDA out of memory."
     alone = replace(SPEC, job=None, nodes=())
     seen = after(watched(alone), [lines(NOW + 5, "loading", crashed)], NOW + 5)
-    seen = fold(seen, [SourceChanged(source(READER, phase="up", seen_at=NOW + 1_200))], NOW + 1_200)
+    seen = reduce(seen, [SourceChanged(source(READER, phase="up", seen_at=NOW + 1_200))], NOW + 1_200)
     assert seen.runs["llm"].verdict == "idle"
     finding = found(RunStalled(), seen, NOW + 1_200)
     assert finding is not None

@@ -25,15 +25,29 @@ from tests.trainmon.alerting.rules.runs.states import (
     without,
 )
 from trainmon.alerting.rules.runs.throughput import SlowThroughput, Straggler
-from trainmon.engine.reducers import fold
-from trainmon.model import Gpu, GpuPace, GpuSample, GpuSamples, Node, NodeReading, Pace, Process, Run, RunMemory, State
+from trainmon.engine.reducers import reduce
+from trainmon.model import (
+    Gpu,
+    GpuAverage,
+    GpuSample,
+    GpuSamples,
+    Node,
+    NodeReading,
+    Process,
+    Run,
+    RunMemory,
+    State,
+    Throughput,
+)
 
-USUAL = Pace(measure="tokens/s", nodes=2, recent=(1.6e6,) * 10, usual=(1.6e6,) * 60, usual_rate=1.6e6, closed_at=NOW)
+USUAL = Throughput(
+    measure="tokens/s", nodes=2, recent=(1.6e6,) * 10, usual=(1.6e6,) * 60, usual_rate=1.6e6, closed_at=NOW
+)
 SLOW = replace(USUAL, recent=(1.6e6,) * 5 + (1.2e6, 1.19e6, 1.2e6, 1.21e6, 1.2e6))
 
 
-def paced(known: Pace, **changes: Any) -> State:
-    return state(memory=RunMemory(pace=known), **changes)
+def paced(known: Throughput, **changes: Any) -> State:
+    return state(memory=RunMemory(throughput=known), **changes)
 
 
 def test_a_run_a_quarter_slower_than_usual_says_both_numbers() -> None:
@@ -60,7 +74,7 @@ def test_no_pace_is_judged_before_it_is_known() -> None:
 def test_a_slow_run_that_is_not_measured_any_more_is_not_over() -> None:
     slow = paced(SLOW)
     assert blind(SlowThroughput(), slow, changed(slow, verdict="hung", why="no step")) == "llm is hung: no step"
-    old = changed(slow, memory=RunMemory(pace=replace(SLOW, closed_at=NOW - 3_600)))
+    old = changed(slow, memory=RunMemory(throughput=replace(SLOW, closed_at=NOW - 3_600)))
     assert blind(SlowThroughput(), slow, old) == "no minute of it was measured lately"
     dark = changed(without(slow, READER), verdict="unknown")
     assert blind(SlowThroughput(), slow, dark) == f"{READER}: no answer in 10 s"
@@ -103,12 +117,12 @@ def test_a_run_that_becomes_slower_is_seen_in_its_own_log_and_is_over_when_it_is
 
 # ---- GPUs against their peers ----
 
-PEER = GpuPace(
+PEER = GpuAverage(
     index=0, since=NOW - 600, at=NOW, utilization_pct=99.0, power_w=650.0, sm_clock_mhz=1_980.0, temperature_c=62.0
 )
 
 
-def node(name: str, *odd: GpuPace) -> Node:
+def node(name: str, *odd: GpuAverage) -> Node:
     """Eight GPUs that work as their peers do, but for these."""
     named = {one.index: one for one in odd}
     paces = tuple(named.get(index, replace(PEER, index=index)) for index in range(8))
@@ -206,7 +220,9 @@ def test_samples_become_the_means_that_are_compared() -> None:
             GpuSample(index=i, utilization_pct=99, power_w=650.0, sm_clock_mhz=400 if i == 6 else 1_980)
             for i in range(8)
         )
-        seen = fold(seen, [NodeReading("n1", "prod", NOW + second, GpuSamples(1, NOW + second, samples))], NOW + second)
+        seen = reduce(
+            seen, [NodeReading("n1", "prod", NOW + second, GpuSamples(1, NOW + second, samples))], NOW + second
+        )
     run: Run = replace(seen.runs["llm"], verdict="healthy")
     seen = replace(seen, runs={"llm": run})
     assert said(Straggler(), seen, NOW + 200) == (
