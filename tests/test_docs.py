@@ -178,6 +178,17 @@ def test_every_link_leads_somewhere(file: Path) -> None:
     assert lost == []
 
 
+PATHS = re.compile(r"`((?:trainmon|collectors|tui|tests|docs|screenshots)/[^`\s:]*)")
+EXAMPLES = re.compile(r"NAME|[*{<…]|nodes/test_load\.py$")
+"""Paths of the recipes: files that somebody will add."""
+
+
+@pytest.mark.parametrize("file", WRITTEN, ids=name)
+def test_every_path_that_a_page_names_is_there(file: Path) -> None:
+    named = {path for path in PATHS.findall(file.read_text()) if not EXAMPLES.search(path)}
+    assert {path for path in named if not (ROOT / path).exists()} == set()
+
+
 def test_every_page_is_reached_from_the_readme() -> None:
     text = (ROOT / "README.md").read_text()
     assert [file.name for file in docs.FOLDER.glob("*.md") if f"docs/{file.name}" not in text] == []
