@@ -26,7 +26,7 @@ from tui.views.alerts import (
     telling,
     who_tells,
 )
-from tui.widgets import HEADING, SENTENCE, KeyedLines
+from tui.widgets import HEADING, SENTENCE
 
 
 class AlertsPane(Pane):
@@ -48,21 +48,14 @@ class AlertsPane(Pane):
         self.caption(summed(state) if state.alerts else "", telling(state).text)
         if shown:
             self.lines.set_rows(shown)
-            self.say_why()
         elif self.filter:
             self.say((f"No alert matches “{self.filter}”. Esc shows all.", "dim"))
         else:
             self.say(*well(state, width))
 
-    def say_why(self) -> None:
-        """The whole of the selected alert, or else who tells people and what hinders it."""
-        if self.state is None:
-            return
-        self.foot(*story(self.state, self.selected))
-
-    def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
-        self.say_why()
-        super().on_keyed_lines_moved(event)
+    def footnote(self, state: State) -> tuple[str, str]:
+        """The selected alert in full, or a channel that is broken."""
+        return story(state, self.selected)
 
     # ---- what keys are about ----
 

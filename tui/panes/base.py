@@ -84,6 +84,10 @@ class Pane(Vertical):
         """Lay the state out: `self.lines.set_rows`, `self.head`, `self.caption`. May raise; then it fails alone."""
         raise NotImplementedError
 
+    def footnote(self, state: State) -> tuple[str, str] | None:
+        """The sentence about the selected row in the bottom of the frame, with its style; None leaves it as it is."""
+        return None
+
     def copy_text(self) -> str | None:
         """What `y` copies: a name, a path, a line."""
         return self.selected
@@ -170,6 +174,11 @@ class Pane(Vertical):
         if not self._drawing:
             self.bottom.set_spans(foot_spans(text, style, self.bottom.size.width))
 
+    def _draw_footnote(self) -> None:
+        note = None if self.state is None else self.footnote(self.state)
+        if note is not None:
+            self.foot(*note)
+
     def say(self, *sentences: tuple[str, str]) -> None:
         """Show sentences, each with its style, in place of the rows."""
         self.lines.set_rows(
@@ -188,6 +197,7 @@ class Pane(Vertical):
         self.lines.keep_marks(lambda key: self.still_is(key, state))
         try:
             self.draw(state, self.width)
+            self._draw_footnote()
         except Exception as error:
             self._fail(error, state.at)
         else:
@@ -228,6 +238,7 @@ class Pane(Vertical):
 
     def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
         event.stop()
+        self._draw_footnote()
         self.post_message(self.Selected(self, self.selected))
 
     def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:

@@ -7,10 +7,10 @@ from trainmon.lib import Instant, clean
 from trainmon.model import Quota, State
 from tui.panes.base import Pane
 from tui.style import age, full_in, percent, size
-from tui.views import DiskRows, ShownDisk, head, layout, ordered, silence
 from tui.views.alerts import about, marked
 from tui.views.alerts.marks import marks, worst
-from tui.widgets import KeyedLines
+from tui.views.disks import ShownDisk, disk_rows, head, layout, ordered, unanswered
+from tui.views.table import RowCache
 
 EMPTY = (
     ("No disk has been read yet. The nodes tell of theirs a few seconds after", ""),
@@ -30,7 +30,7 @@ class DiskPane(Pane):
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
-        self._drawn = DiskRows()
+        self._cache = RowCache()
         self._shown: dict[str, ShownDisk] = {}
 
     def draw(self, state: State, width: int) -> None:
@@ -41,10 +41,10 @@ class DiskPane(Pane):
             return
         shown = ordered(state, self.sort, self.filter)
         self._shown = {disk.key: disk for disk in shown}
-        shape = layout(width, (disk.name for disk in shown), usable=any(disk.usable for disk in shown))
-        self.head(*head(shape))
+        table = layout(width, (disk.name for disk in shown), usable=any(disk.usable for disk in shown))
+        self.head(*head(table))
         if shown:
-            rows = self._drawn.rows(shown, shape, state.at)
+            rows = disk_rows(shown, table, state.at, self._cache)
             alerts = marks(state).disks
             if alerts:
                 of = {each.key: worst(alerts.get(name) for name in subjects_of(each)) for each in shown}
@@ -53,7 +53,6 @@ class DiskPane(Pane):
         else:
             self.say((f"No path matches “{self.filter}”. Esc shows all.", "dim"))
         self.caption(right=f"{len(shown)} path{'' if len(shown) == 1 else 's'}")
-        self.say_why()
 
     def _selected(self) -> ShownDisk | None:
         return self._shown.get(self.lines.cursor_key or "")
@@ -66,13 +65,9 @@ class DiskPane(Pane):
         shown = self._selected()
         return () if shown is None or self.state is None else about(self.state, disks=subjects_of(shown))
 
-    def say_why(self) -> None:
+    def footnote(self, state: State) -> tuple[str, str] | None:
         shown = self._selected()
-        if shown is not None and self.state is not None:
-            self.foot(story(shown, self.state.at), "crit" if shown.disk.state != "ok" else "dim")
-
-    def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
-        self.say_why()
+        return None if shown is None else (story(shown, state.at), "crit" if shown.disk.state != "ok" else "dim")
 
 
 def subjects_of(shown: ShownDisk) -> tuple[str, ...]:
@@ -84,7 +79,7 @@ def story(shown: ShownDisk, now: Instant) -> str:
     """One sentence about a disk: where it is mounted, how large, who sees it, how it will end."""
     disk = shown.disk
     if disk.state != "ok":
-        return clean(f"{shown.name}: {silence(disk, now)}")
+        return clean(f"{shown.name}: {unanswered(disk, now)}")
     seen = f"seen by {len(shown.hosts)} hosts" if len(shown.hosts) > 1 else f"on {disk.host}"
     words = [f"{disk.filesystem or 'unknown filesystem'} at {disk.mount or disk.path} {seen}"]
     words.append(f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free")

@@ -16,7 +16,6 @@ from tui.views import Kind
 from tui.views.alerts import marked
 from tui.views.alerts.marks import marks
 from tui.views.nodes import DOWN, HOT, LATE, LOST, METRICS, NO_DRIVER, Grid, Metric, node_names, survey, without_driver
-from tui.widgets import KeyedLines
 
 EMPTY = (
     ("No node is watched yet. Name hosts on the command line:", ""),
@@ -62,15 +61,10 @@ class GpusPane(Pane):
         else:
             self.say((f"No node matches “{self.filter}”. Esc shows all.", "dim"))
         self.caption(caption(state, self.grid.ranks()), self.metric.title)
-        self.say_why()
 
-    def say_why(self) -> None:
-        """The whole story of the selected node in the frame's bottom: what its line had to cut."""
-        if self.state is not None and self.lines.cursor_key is not None:
-            self.foot(*story(self.state, self.lines.cursor_key, self.state.at))
-
-    def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
-        self.say_why()
+    def footnote(self, state: State) -> tuple[str, str] | None:
+        """The selected node in full: its line may be cut."""
+        return None if self.selected is None else story(state, self.selected, state.at)
 
 
 def caption(state: State, ranks: list[int]) -> str:

@@ -21,22 +21,23 @@ from tui.views.jobs import (
     NODE,
     ORDERS,
     QueueEntry,
-    QueueRows,
     chosen,
     clusters,
     head,
-    is_left_behind,
     is_mine,
+    is_missing,
     layout,
     left,
     node_look,
     node_rows,
     node_state,
+    queue_rows,
     reason,
     run_of,
     why,
 )
-from tui.widgets import SENTENCE, KeyedLines, Row
+from tui.views.table import RowCache
+from tui.widgets import SENTENCE, Row
 
 NO_SLURM = (
     ("No Slurm is watched: no squeue on this machine, and no", ""),
@@ -60,7 +61,7 @@ class QueuePane(Pane):
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
         self.view = "all"
-        self._drawn = QueueRows()
+        self._cache = RowCache()
         self._left: dict[str, str | None] = {}
         """Of each view the row on which it was left."""
         self._entered: str | None = None
@@ -102,13 +103,12 @@ class QueuePane(Pane):
             self.say(*without_slurm(state))
             return
         entries = [] if self.view == "nodes" else self._entries(state)
-        shape = layout(width, entries)
-        self.head(*(head(shape) if entries else (Span("  NODE", "head"),) if self.view == "nodes" else ()))
+        table = layout(width, entries)
+        self.head(*(head(table) if entries else (Span("  NODE", "head"),) if self.view == "nodes" else ()))
         none = [] if entries else sentences(state, self.view, self.filter)
         nodes = node_rows(state, width, self.filter, every=self.view == "nodes")
-        self.lines.set_rows([*none, *self._drawn.rows(entries, shape, state.at), *nodes])
+        self.lines.set_rows([*none, *queue_rows(entries, table, state.at, self._cache), *nodes])
         self.caption(summary(entries, state), self.view)
-        self.say_why()
         self.call_after_refresh(self._fit, width)
 
     def _fit(self, drawn: int) -> None:
@@ -127,17 +127,12 @@ class QueuePane(Pane):
             found.append(QueueEntry(job, run.name if run else "", short, stale, several))
         return found
 
-    def say_why(self) -> None:
-        """The whole story of the selected row in the frame's bottom: what its line had to cut."""
-        if self.state is None:
-            return
+    def footnote(self, state: State) -> tuple[str, str] | None:
+        """The selected row in full: its line may be cut."""
         if self.selected is not None:
-            self.foot(*story(self.state, self.selected))
-        elif clusters(self.state):
-            self.foot(*story(self.state, CLUSTER + clusters(self.state)[0]))
-
-    def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
-        self.say_why()
+            return story(state, self.selected)
+        names = clusters(state)
+        return story(state, CLUSTER + names[0]) if names else None
 
 
 def watched(state: State) -> list[Source]:
@@ -225,7 +220,7 @@ def job_story(job: Job, now: Instant) -> str:
 def state_words(job: Job, now: Instant) -> str:
     """What a job does, in words."""
     said = why(job, now).text
-    return f"runs {said}".strip() if job.state == "RUNNING" and not is_left_behind(job) else said or jobs.ended(job)
+    return f"runs {said}".strip() if job.state == "RUNNING" and not is_missing(job) else said or jobs.ended(job)
 
 
 def cluster_story(state: State, name: str) -> str:

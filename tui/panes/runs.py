@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from trainmon.analysis.runs import needed_to_save
 from trainmon.lib import Instant, cell_width, clean, shorten
 from trainmon.model import Job, Run, State
 from tui.panes.base import Pane
-from tui.style import VERDICTS, Span, calm_age, count, eta, real, short, whole
+from tui.style import VERDICTS, Span, calm_age, count, eta, pad, real, short, whole
 from tui.views import GOING, RANK, Kind, style
 from tui.views import overdue as save_overdue
 from tui.views.alerts import marked
 from tui.views.alerts.marks import marks
 from tui.views.jobs import clusters, left, short_wait
+from tui.views.table import Column, Table, filtered, heads, row_cells
 from tui.widgets import Row
 
 EMPTY = (
@@ -25,14 +26,6 @@ EMPTY = (
     ('    name = "llm-7b"', "dim"),
     ('    log  = "/scratch/llm-7b/logs/*.out"', "dim"),
 )
-
-
-class Column(NamedTuple):
-    """A column: its head, its width, and what it says of a run."""
-
-    name: str
-    width: int
-    cell: Callable[[Run, State, Instant], Span]
 
 
 class RunsPane(Pane):
@@ -50,98 +43,78 @@ class RunsPane(Pane):
             self.say(*EMPTY)
             return
         shown = ordered(state, self.sort, self.filter)
-        shape = layout(width, shown, state)
-        self.head(Span(head(shape), "head"))
+        table = layout(width, shown, state)
+        self.head(Span(head(table), "head"))
         alerts = marks(state).runs
-        self.lines.set_rows([marked(row(run, state, state.at, shape), alerts.get(run.name)) for run in shown])
+        self.lines.set_rows([marked(row(run, state, table), alerts.get(run.name)) for run in shown])
         if not shown:
             self.say((f"No run matches “{self.filter}”. Esc shows all.", "dim"))
         self.caption(right=f"{len(shown)} of {len(state.runs)}" if len(shown) != len(state.runs) else f"{len(shown)}")
-        self.say_why()
 
-    def say_why(self) -> None:
-        """Why the selected run has its verdict, in the frame's bottom."""
-        run = None if self.state is None else self.state.runs.get(self.selected or "")
-        if run is not None:
-            self.foot(clean(f"{run.name}: {run.verdict}, {run.why}"), style(run.verdict))
+    def footnote(self, state: State) -> tuple[str, str] | None:
+        """Why the selected run has its verdict."""
+        run = state.runs.get(self.selected or "")
+        return None if run is None else (clean(f"{run.name}: {run.verdict}, {run.why}"), style(run.verdict))
 
 
-def ordered(state: State, sort: str, text: str = "") -> list[Run]:
-    """The runs that match, in the order asked for; names settle what is equal."""
+def ordered(state: State, sort: str, wanted: str = "") -> list[Run]:
+    """The runs that match a filter, in this order, then by name."""
     orders: dict[str, Callable[[Run], tuple[float | str, str]]] = {
         "worst": lambda run: (RANK[run.verdict], run.name),
         "name": lambda run: (run.name, ""),
         "last": lambda run: (-(run.progress.at or 0.0), run.name),
         "step": lambda run: (-(run.progress.step or 0), run.name),
     }
-    words = text.lower().split()
-    matching = [run for run in state.runs.values() if all(word in haystack(run) for word in words)]
-    return sorted(matching, key=orders[sort])
+    found = filtered(state.runs.values(), wanted, searched)
+    return sorted(found, key=orders[sort])
 
 
-def haystack(run: Run) -> str:
-    """What `/` looks through."""
-    return f"{run.name} {run.verdict} {run.spec.cluster} {' '.join(run.spec.nodes)} {run.why}".lower()
+def searched(run: Run) -> str:
+    """The text that the filter searches."""
+    return f"{run.name} {run.verdict} {run.spec.cluster} {' '.join(run.spec.nodes)} {run.why}"
 
 
-class Layout(NamedTuple):
-    """The columns that a width has for these runs, and the cells left for their names."""
-
-    name: int
-    columns: tuple[Column, ...]
+RunTable = Table[Run, State]
 
 
-def layout(width: int, runs: Iterable[Run], state: State) -> Layout:
-    """Jobs and checkpoints have a column where there are any; names keep their room, and what says least goes first."""
+def layout(width: int, runs: Iterable[Run], state: State) -> RunTable:
+    """The columns of a width. Jobs and checkpoints have one where there are any. Names keep their room."""
     runs = tuple(runs)
     columns = list(COLUMNS)
     if not any(run.jobs for run in runs) and not clusters(state):
         columns.remove(JOB)
     else:
-        longest = max((cell_width(JOB.cell(run, state, state.at).text) for run in runs), default=1)
+        longest = max((cell_width(JOB.cell(run, state).text) for run in runs), default=1)
         columns[0] = JOB._replace(width=min(max(longest, 3), JOB.width) + 1)
     if not any(run.checkpoints or run.spec.checkpoints for run in runs):
         columns.remove(CHECKPOINT)
-    steps = max((cell_width(STEP.cell(run, state, state.at).text) for run in runs), default=4)
+    steps = max((cell_width(STEP.cell(run, state).text) for run in runs), default=4)
     columns[columns.index(STEP)] = STEP._replace(width=max(4, steps) + 2)
     wanted = min(max((cell_width(clean(run.name)) + 1 for run in runs), default=6), NAME)
     for name in GIVE_WAY:
-        if _room(width, columns) >= max(wanted, 6):
+        if Table(width, 0, tuple(columns)).rest >= max(wanted, 6):
             break
         columns = [column for column in columns if column.name != name]
-    return Layout(max(1, _room(width, columns)), tuple(columns))
+    return Table(width, max(1, Table(width, 0, tuple(columns)).rest), tuple(columns))
 
 
-def _room(width: int, columns: Iterable[Column]) -> int:
-    return width - 2 - sum(column.width for column in columns)
+def head(table: RunTable) -> str:
+    return "  " + "RUN".ljust(table.name) + heads(table.columns)
 
 
-def head(shape: Layout) -> str:
-    return "  " + "RUN".ljust(shape.name) + "".join(column.name.rjust(column.width) for column in shape.columns)
-
-
-def row(run: Run, state: State, now: Instant, shape: Layout) -> Row:
+def row(run: Run, state: State, table: RunTable) -> Row:
     """One run as one line."""
     symbol, look = VERDICTS[run.verdict]
-    name = shorten(clean(run.name), shape.name - 1)
-    spans = [
-        Span(symbol + " ", look),
-        Span(name + " " * (shape.name - cell_width(name)), "bold" if look in {"crit", "warn"} else ""),
-    ]
-    stale, waits, spared = is_stale(run, state), waiting(run, state), 0
-    for column in shape.columns:
-        if column is LAST and waits is not None and LEFT in shape.columns:
-            spared = column.width  # what it waits for is longer than the age of a step that does not matter now
-            continue
-        text, cell_style = column.cell(run, state, now)
-        width = column.width + (spared if column is LEFT else 0)
-        spans.append(Span(" " * max(0, width - cell_width(text)) + text, cell_style or ("dim" if stale else "")))
-    return Row(run.name, tuple(spans))
-
-
-def job_of(run: Run, state: State) -> Job | None:
-    """The job that trains now, else the next, else the last."""
-    return state.jobs.get(run.job or "")
+    name = pad(shorten(clean(run.name), table.name - 1), table.name)
+    columns = table.columns
+    if LAST in columns and LEFT in columns and waiting(run, state) is not None:
+        # the reason to wait takes the room of the last step's age, which does not matter then
+        wide = LEFT._replace(width=LEFT.width + LAST.width)
+        columns = tuple(wide if column is LEFT else column for column in columns if column is not LAST)
+    values = row_cells(columns, run, state)
+    if is_stale(run, state):
+        values = [Span(text, style or "dim") for text, style in values]
+    return Row(run.name, (Span(symbol + " ", look), Span(name, "bold" if look in {"crit", "warn"} else ""), *values))
 
 
 def waiting(run: Run, state: State) -> Job | None:
@@ -151,7 +124,7 @@ def waiting(run: Run, state: State) -> Job | None:
 
 
 def is_stale(run: Run, state: State) -> bool:
-    """Whether the source of its numbers does not answer: what is shown is what was."""
+    """Whether the source of its numbers does not answer, so that they are old."""
     if run.log is None:
         return False
     source = state.sources.get(f"node:{run.log.host}")
@@ -159,7 +132,7 @@ def is_stale(run: Run, state: State) -> bool:
 
 
 def overdue(run: Run, now: Instant) -> bool:
-    """Whether the next step should have come by now: three times its own cadence, or what the config says."""
+    """Whether the next step is late: after three times the usual step time, or after the configured `stall_after`."""
     progress = run.progress
     if progress.at is None or run.verdict in {"finished", "stopped", "queued", "idle"}:
         return False
@@ -167,16 +140,12 @@ def overdue(run: Run, now: Instant) -> bool:
     return now - progress.at > max(usual, 10.0)
 
 
-def _nodes(run: Run, state: State, now: Instant) -> Span:
-    return Span(str(len(run.spec.nodes)) if run.spec.nodes else "-")
-
-
-def _step(run: Run, state: State, now: Instant) -> Span:
+def _step(run: Run, state: State) -> Span:
     step = run.progress.step
-    return Span("?" if step is None else count(step), "dim" if step is None else "")
+    return Span("?", "dim") if step is None else Span(count(step))
 
 
-def _loss(run: Run, state: State, now: Instant) -> Span:
+def _loss(run: Run, state: State) -> Span:
     loss = run.progress.loss
     if loss is None:
         return Span("? " if run.progress.step is None else "- ", "dim")
@@ -185,7 +154,7 @@ def _loss(run: Run, state: State, now: Instant) -> Span:
     return Span(real(loss) + " ")
 
 
-def _rate(run: Run, state: State, now: Instant) -> Span:
+def _rate(run: Run, state: State) -> Span:
     progress = run.progress
     if progress.tokens_per_s is not None:
         return Span(short(progress.tokens_per_s))
@@ -194,21 +163,21 @@ def _rate(run: Run, state: State, now: Instant) -> Span:
     return Span("-", "dim")
 
 
-def _last(run: Run, state: State, now: Instant) -> Span:
+def _last(run: Run, state: State) -> Span:
     if run.progress.at is None:
         return Span("- ", "dim")
-    late = overdue(run, now)
-    return Span(calm_age(now - run.progress.at) + ("!" if late else " "), "warn" if late else "")
+    late = overdue(run, state.at)
+    return Span(calm_age(state.at - run.progress.at) + ("!" if late else " "), "warn" if late else "")
 
 
-def _left(run: Run, state: State, now: Instant) -> Span:
-    """Until the last step, or until its job's time is up if that comes first; else its verdict, or why it waits."""
-    waits = waiting(run, state)
+def _left(run: Run, state: State) -> Span:
+    """The time to the last step, or to the end of its job if that is earlier; else its verdict or why it waits."""
+    waits, now = waiting(run, state), state.at
     if waits is not None:
         return Span(short_wait(waits, now), style(run.verdict))
     if run.verdict not in GOING:
         return Span(run.verdict, style(run.verdict))
-    job = job_of(run, state)
+    job = state.jobs.get(run.job or "")
     seconds = None if job is None else left(job, now)
     if seconds is not None and (run.eta_at is None or seconds < run.eta_at - now):
         needed = needed_to_save(run)
@@ -219,19 +188,19 @@ def _left(run: Run, state: State, now: Instant) -> Span:
     return Span(eta(run.eta_at, now))
 
 
-def _job(run: Run, state: State, now: Instant) -> Span:
-    """`418190+2`: its job, and how many wait behind it."""
+def _job(run: Run, state: State) -> Span:
+    """`418190+2`: the id of its job, and the number of jobs queued behind it."""
     if run.job is None:
         return Span("-", "dim")
-    job = job_of(run, state)
+    job = state.jobs.get(run.job or "")
     name = run.job.partition("/")[2] if job is None else str(job.array) if job.is_waiting_array else job.id
     over = job is None or job.gone_at is not None or job.stage == "ended"
     return Span(clean(name) + (f"+{run.queued_behind}" if run.queued_behind else ""), "dim" if over else "")
 
 
-def _checkpoint(run: Run, state: State, now: Instant) -> Span:
+def _checkpoint(run: Run, state: State) -> Span:
     """The age of the last committed checkpoint."""
-    found = run.checkpoints
+    found, now = run.checkpoints, state.at
     if found is None:
         return Span("? " if run.spec.checkpoints else "- ", "dim")
     last = found.committed
@@ -243,7 +212,7 @@ def _checkpoint(run: Run, state: State, now: Instant) -> Span:
     return Span(calm_age(now - last.at) + ("!" if late else " "), "warn" if late else "")
 
 
-def _switches(run: Run, state: State, now: Instant) -> Span:
+def _switches(run: Run, state: State) -> Span:
     kill = run.kill is not None and run.kill.exists
     save = run.save is not None and run.save.exists
     if kill or save:
@@ -252,15 +221,15 @@ def _switches(run: Run, state: State, now: Instant) -> Span:
     return Span("?" if None in known else "-", "dim")
 
 
-JOB = Column("JOB", 13, _job)
-STEP = Column("STEP", 9, _step)
-LAST = Column("LAST ", 6, _last)
-CHECKPOINT = Column("CK ", 6, _checkpoint)
-LEFT = Column("LEFT", 11, _left)
+JOB = Column[Run, State]("JOB", 13, _job)
+STEP = Column[Run, State]("STEP", 9, _step)
+LAST = Column[Run, State]("LAST ", 6, _last)
+CHECKPOINT = Column[Run, State]("CK ", 6, _checkpoint)
+LEFT = Column[Run, State]("LEFT", 11, _left)
 
-COLUMNS: tuple[Column, ...] = (
+COLUMNS: tuple[Column[Run, State], ...] = (
     JOB,
-    Column("N", 4, _nodes),
+    Column("N", 4, lambda run, _: Span(str(len(run.spec.nodes) or "-"))),
     STEP,
     Column("LOSS ", 8, _loss),
     Column("TOK/S", 7, _rate),
@@ -271,7 +240,7 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 GIVE_WAY = ("N", "TOK/S", "CK ", "JOB", "SW", "LEFT", "LOSS ", "LAST ")
-"""Which columns go first where there is no room for all."""
+"""Columns by the order in which they are left out of a narrow pane."""
 
 NAME = 12
-"""Cells that a name may claim from the columns."""
+"""Cells of a name before columns are left out for it."""

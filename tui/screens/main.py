@@ -154,7 +154,6 @@ class MainScreen(PaneScreen):
             self.log_pane.follow_run(event.key)
             self.run_pane.follow_run(event.key)
             self.wandb.follow_run(event.key)
-            self.runs.say_why()
         elif event.pane is self.queue:
             self.fit()
 

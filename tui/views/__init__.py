@@ -5,7 +5,6 @@ from __future__ import annotations
 from tui.views.action_news import Severity, Toast, in_flight, told
 from tui.views.action_requests import BUTTONS, TITLES, Kind, Subject, ask, button, hosts, key_of, names
 from tui.views.alert_news import fired, rung
-from tui.views.disks import DiskRows, ShownDisk, gather, head, layout, ordered, row, silence
 from tui.views.facts import LABEL, lead, log_named, pair, safe, said
 from tui.views.mute_choices import USUAL, Choice, choices, made, read_for
 from tui.views.palette import Command, commands, found
@@ -34,10 +33,8 @@ __all__ = [
     "WORST_FIRST",
     "Choice",
     "Command",
-    "DiskRows",
     "Kind",
     "Severity",
-    "ShownDisk",
     "Subject",
     "Toast",
     "action_lines",
@@ -50,29 +47,23 @@ __all__ = [
     "described",
     "fired",
     "found",
-    "gather",
-    "head",
     "hosts",
     "in_flight",
     "job_lines",
     "key_of",
-    "layout",
     "lead",
     "log_named",
     "made",
     "names",
-    "ordered",
     "overdue",
     "pair",
     "read_for",
     "record_lines",
-    "row",
     "rows",
     "rung",
     "safe",
     "said",
     "settings_lines",
-    "silence",
     "style",
     "summary",
     "switch",

@@ -1,13 +1,14 @@
-"""The disks as rows: what is free, what may be used, how fast it goes, and what does not answer. Pure."""
+"""The disks as rows: free bytes, usable bytes, growth, and disks that do not answer. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from trainmon.analysis.disks import is_shared
-from trainmon.lib import Instant, cell_width, clean, natural_key, shorten
-from trainmon.model import Disk, Forecast, Quota, State
+from trainmon.lib import Instant, Seconds, cell_width, clean, natural_key, shorten
+from trainmon.model import Disk, Quota, State
 from tui.style import (
     CRIT,
     DEAD,
@@ -23,25 +24,25 @@ from tui.style import (
     percent,
     size,
 )
+from tui.views.table import Column, RowCache, Table, filtered, heads, row_cells
 from tui.widgets import Row
 
 NEARLY_FULL, FULL = 0.90, 0.97
 STRAIGHT = 0.9
-"""R² of a growth from which on it is told as a time where others write as well."""
-TOLD = 0.80
-"""The share of a quota from which on a line tells it; the frame always does."""
-SOON = 86_400.0
-STALE_AFTER = 180.0
-"""Disks are looked at every 30 s or so; after this long without a look the numbers are dimmed."""
+"""The least R² of a forecast that is shown as a time where other users write as well."""
+QUOTA_SHOWN = 0.80
+"""The least used share of a quota that a row shows. The frame always shows it."""
+STALE_AFTER: Seconds = 180.0
+"""Disks are read about every 30 s. The numbers are dimmed when they are older than this."""
 
 
 class ShownDisk(NamedTuple):
-    """One line: a disk of one host, or one that several hosts share."""
+    """One row: a disk of one host, or one that several hosts share."""
 
     disk: Disk
     hosts: tuple[str, ...]
     usable: bool
-    """Whether only a share of it may be used."""
+    """Whether a usable share limits it."""
     stale: bool
 
     @property
@@ -50,13 +51,13 @@ class ShownDisk(NamedTuple):
 
     @property
     def name(self) -> str:
-        """`/scratch` where it is shared, else `node07:/tmp`."""
+        """`/scratch` of a shared disk, else `node07:/tmp`."""
         shared = self.disk.state == "ok" and is_shared(self.disk)
         return clean(self.disk.path if shared else f"{self.disk.host}:{self.disk.path}", 200)
 
     @property
     def used(self) -> float | None:
-        """The used share of what may be used."""
+        """The used part of the usable bytes, 0 to 1."""
         disk = self.disk
         share = bytes_used(disk)
         if share is None or not self.usable or disk.usable_free_bytes is None or not disk.total_bytes:
@@ -66,32 +67,31 @@ class ShownDisk(NamedTuple):
 
     @property
     def full_at(self) -> Instant | None:
-        """When it is full; where others write as well, only what nearly is a line is shown as a time."""
-        disk = self.disk
+        """When it is full. The growth of a shared disk must be nearly linear to be shown as a time."""
+        disk, shared = self.disk, is_shared(self.disk)
         ends = ((disk.full_at, disk.forecast), (disk.inodes_full_at, disk.inodes_forecast))
-        return min((at for at, why in ends if at is not None and self._is_straight(why)), default=None)
-
-    def _is_straight(self, forecast: Forecast | None) -> bool:
-        shared = is_shared(self.disk)
-        return forecast is None or not shared or forecast.of == "quota" or forecast.fit >= STRAIGHT
+        return min((
+            at for at, forecast in ends
+            if at is not None
+            and (forecast is None or not shared or forecast.of == "quota" or forecast.fit >= STRAIGHT)
+        ), default=None)  # fmt: skip
 
 
 def gather(state: State) -> list[ShownDisk]:
-    """All disks; a network filesystem that many hosts see under one path is one line, the latest look at it."""
+    """All disks. A network filesystem that many hosts mount at one path is one row, from the latest reading."""
     groups: dict[tuple[str, ...], list[Disk]] = {}
     for disk in state.disks.values():
         shared = disk.state == "ok" and is_shared(disk)
         key = (disk.cluster, disk.path, str(disk.total_bytes)) if shared else (disk.cluster, disk.path, "", disk.host)
         groups.setdefault(key, []).append(disk)
-    return [_shown(state, disks) for disks in groups.values()]
-
-
-def _shown(state: State, disks: list[Disk]) -> ShownDisk:
-    latest = max(disks, key=lambda disk: disk.at)
-    source = state.sources.get(f"node:{latest.host}")
-    stale = state.at - latest.at > STALE_AFTER or (source is not None and source.health in ("late", "down"))
-    usable = latest.path in state.usable or latest.usable_free_bytes not in (None, latest.free_bytes)
-    return ShownDisk(latest, tuple(sorted(disk.host for disk in disks)), usable, stale)
+    found = []
+    for disks in groups.values():
+        latest = max(disks, key=lambda disk: disk.at)
+        source = state.sources.get(f"node:{latest.host}")
+        stale = state.at - latest.at > STALE_AFTER or (source is not None and source.health in ("late", "down"))
+        usable = latest.path in state.usable or latest.usable_free_bytes not in (None, latest.free_bytes)
+        found.append(ShownDisk(latest, tuple(sorted(disk.host for disk in disks)), usable, stale))
+    return found
 
 
 def alarm(share: float | None) -> str:
@@ -102,6 +102,7 @@ def alarm(share: float | None) -> str:
 
 
 RANKS = {"crit": 1, "warn": 2, "": 4, "dim": 4}
+"""By the style of a number."""
 
 
 def quota_used(quota: Quota | None) -> float | None:
@@ -116,7 +117,7 @@ def quota_used(quota: Quota | None) -> float | None:
 
 
 def rank(shown: ShownDisk, now: Instant) -> int:
-    """0 does not answer, 1 full or soon, 2 nearly, 3 read-only, 4 well."""
+    """0 does not answer, 1 full or soon full, 2 nearly full, 3 read-only, 4 healthy."""
     if shown.disk.state != "ok":
         return 0
     shares = (shown.used, inodes_used(shown.disk), quota_used(shown.disk.quota))
@@ -128,32 +129,14 @@ def rank(shown: ShownDisk, now: Instant) -> int:
 # ---- columns -------------------------------------------------------------------------------------------------------
 
 
-class Column(NamedTuple):
-    """A column: its head, its width, and the narrowest pane that has it."""
-
-    name: str
-    width: int
-    from_width: int
-    cell: Callable[[ShownDisk, Instant], Span]
-
-
 def _mark(text: str, style: str) -> Span:
     return Span(text + ("!" if style in ("warn", "crit") else " "), style)
-
-
-def _free(shown: ShownDisk, _now: Instant) -> Span:
-    style = "" if shown.usable else alarm(shown.used)
-    return _mark(size(shown.disk.free_bytes), style)
 
 
 def _usable(shown: ShownDisk, _now: Instant) -> Span:
     if not shown.usable:
         return Span(NOT_APPLICABLE + " ", "dim")
     return _mark(size(shown.disk.usable_free_bytes), alarm(shown.used))
-
-
-def _share(shown: ShownDisk, _now: Instant) -> Span:
-    return Span(percent(shown.disk.free_bytes, shown.disk.total_bytes) + " ", "")
 
 
 def _inodes(shown: ShownDisk, _now: Instant) -> Span:
@@ -178,135 +161,101 @@ def _full_in(shown: ShownDisk, now: Instant) -> Span:
 
 
 BAR = 12
-"""Cells of the bar that shows what is used."""
+"""Cells of the bar that shows the used share."""
 
 
 def _bar(shown: ShownDisk, _now: Instant) -> Span:
     share = bytes_used(shown.disk)
     if share is None:
-        return Span(" " * BAR)
+        return Span("")
     filled = min(BAR, max(round(share * BAR), 1 if share > 0 else 0))
-    return Span("■" * filled + "□" * (BAR - filled), alarm(shown.used))
+    return Span("  " + "■" * filled + "□" * (BAR - filled), alarm(shown.used))
 
 
-def _kind(shown: ShownDisk, _now: Instant) -> Span:
-    return Span(shorten(clean(shown.disk.filesystem or UNKNOWN), 8), "dim")
-
-
-COLUMNS = (
-    Column("type", 9, 118, _kind),
-    Column("used", BAR + 2, 84, _bar),
-    Column("free ", 8, 0, _free),
-    Column("% ", 5, 46, _share),
-    Column("usable ", 8, 66, _usable),
-    Column("inodes ", 8, 36, _inodes),
-    Column("a day ", 8, 56, _trend),
-    Column("full in ", 9, 28, _full_in),
+USABLE = Column("usable ", 8, _usable, 66)
+COLUMNS: tuple[Column[ShownDisk, Instant], ...] = (
+    Column("type", 9, lambda one, _: Span(shorten(clean(one.disk.filesystem or UNKNOWN), 8), "dim"), 118, left=True),
+    Column("  used", BAR + 2, _bar, 84, left=True),
+    Column("free ", 8, lambda one, _: _mark(size(one.disk.free_bytes), "" if one.usable else alarm(one.used))),
+    Column("% ", 5, lambda one, _: Span(percent(one.disk.free_bytes, one.disk.total_bytes) + " "), 46),
+    USABLE,
+    Column("inodes ", 8, _inodes, 36),
+    Column("a day ", 8, _trend, 56),
+    Column("full in ", 9, _full_in, 28),
 )
 
-
-class DiskLayout(NamedTuple):
-    """The columns that a width has, and the cells that are left for the path."""
-
-    width: int
-    name: int
-    columns: tuple[Column, ...]
-
-
 NOTE = 12
-"""Cells kept for words at the end of a line, where there is room at all."""
+"""Cells that are kept for notes at the end of a line, where there is room at all."""
 
 
-def layout(width: int, names: Iterable[str], *, usable: bool) -> DiskLayout:
-    """Fit a line: paths get what they need as far as there is room."""
-    columns = tuple(c for c in COLUMNS if c.from_width <= width and (usable or c.cell is not _usable))
-    room = width - 2 - sum(column.width for column in columns)
+def layout(width: int, names: Iterable[str], *, usable: bool) -> Table[ShownDisk, Instant]:
+    """The columns of a width. Paths get what they need as far as there is room."""
+    columns = tuple(c for c in COLUMNS if c.from_width <= width and (usable or c is not USABLE))
+    room = Table(width, 0, columns).rest
     longest = max((cell_width(name) for name in names), default=4) + 1
-    return DiskLayout(width, max(4, min(longest, room - (NOTE if room > 30 else 0))), columns)
+    return Table(width, max(4, min(longest, room - (NOTE if room > 30 else 0))), columns)
 
 
-LEFT = (_kind, _bar)
-"""Columns that stand at the left of their width."""
-
-
-def head(shape: DiskLayout) -> tuple[Span, ...]:
+def head(table: Table[ShownDisk, Instant]) -> tuple[Span, ...]:
     """The names of the columns."""
-    names = "".join(
-        f"  {c.name}"[: c.width].ljust(c.width) if c.cell is _bar else c.name.ljust(c.width) if c.cell in LEFT
-        else c.name.rjust(c.width) for c in shape.columns
-    )  # fmt: skip
-    return (Span(f"  {'PATH':<{shape.name}}{names}", "head"),)
+    return (Span(f"  {'PATH':<{table.name}}{heads(table.columns)}", "head"),)
 
 
-def row(shown: ShownDisk, shape: DiskLayout, now: Instant) -> Row:
+SIGNS = (Span(DEAD + " ", "crit"), Span(CRIT + " ", "crit"), Span(WARN + " ", "warn"), Span(WARN + " ", "warn"),
+         Span("  "))  # fmt: skip
+"""By rank."""
+
+
+def row(shown: ShownDisk, table: Table[ShownDisk, Instant], now: Instant) -> Row:
     """One disk's line."""
-    worst = rank(shown, now)
-    sign = (Span(DEAD + " ", "crit"), Span(CRIT + " ", "crit"), Span(WARN + " ", "warn"), Span(WARN + " ", "warn"),
-            Span("  "))[worst]  # fmt: skip
-    name = Span(pad(shorten(shown.name, shape.name - 1), shape.name), "dim" if shown.stale else "")
+    stale = "dim" if shown.stale else ""
+    spans = [SIGNS[rank(shown, now)], Span(pad(shorten(shown.name, table.name - 1), table.name), stale)]
     if shown.disk.state != "ok":
-        room = shape.width - 2 - shape.name
-        return Row(shown.key, (sign, name, Span(shorten(silence(shown.disk, now), room), "crit")))
-    spans = [sign, name]
-    for column in shape.columns:
-        cell = column.cell(shown, now)
-        text = f"  {cell.text}" if column.cell is _bar else cell.text
-        text = text.ljust(column.width) if column.cell in LEFT else text.rjust(column.width)
-        spans.append(Span(text, "dim" if shown.stale else cell.style))
-    room = shape.width - 2 - shape.name - sum(column.width for column in shape.columns)
+        reason = shorten(unanswered(shown.disk, now), table.width - 2 - table.name)
+        return Row(shown.key, (*spans, Span(reason, "crit")))
+    spans += row_cells(table.columns, shown, now, stale)
     note = notes(shown, now)
-    if note.text and room > 3:
-        spans.append(Span(" " + shorten(note.text, room - 1), note.style))
+    if note.text and table.rest > 3:
+        spans.append(Span(" " + shorten(note.text, table.rest - 1), note.style))
     return Row(shown.key, tuple(spans))
 
 
-class DiskRows:
-    """Rows of disks; one that was not looked at since keeps the row it had. Only ages move, and those coarsely."""
-
-    AGES_EVERY = 10.0
-
-    def __init__(self) -> None:
-        self._kept: dict[str, tuple[tuple[object, ...], Row]] = {}
-
-    def rows(self, shown: Sequence[ShownDisk], shape: DiskLayout, now: Instant) -> list[Row]:
-        tick = now // self.AGES_EVERY
-        kept, self._kept = self._kept, {}
-        for each in shown:
-            why = (each.disk, each.hosts, each.usable, each.stale, shape, tick)
-            old = kept.get(each.key)
-            self._kept[each.key] = old if old is not None and old[0] == why else (why, row(each, shape, now))
-        return [self._kept[each.key][1] for each in shown]
+AGES_EVERY: Seconds = 10.0
+"""How often the ages in a row that did not change are shown anew."""
 
 
-def silence(disk: Disk, now: Instant) -> str:
+def disk_rows(shown: Sequence[ShownDisk], table: Table[ShownDisk, Instant], now: Instant, cache: RowCache) -> list[Row]:
+    """The rows of these disks."""
+    return cache.rows((one.key, (one, table, now // AGES_EVERY), partial(row, one, table, now)) for one in shown)
+
+
+def unanswered(disk: Disk, now: Instant) -> str:
     """Why there are no numbers."""
     if disk.state == "hung":
         return f"hung: {clean(disk.error, 400)}" if disk.error else f"hung: no answer for {age(now - disk.at)}"
-    return clean(f"{disk.error or 'cannot be read'}", 400)
+    return clean(disk.error or "cannot be read", 400)
 
 
 def notes(shown: ShownDisk, now: Instant) -> Span:
-    """Words after the numbers: read-only, inodes first, how old."""
-    disk, words, style = shown.disk, [], "dim"
+    """The text behind the numbers: read-only, quota, inodes, age."""
+    disk, parts, style = shown.disk, [], "dim"
     if disk.read_only:
-        words.append("READ-ONLY")
+        parts.append("READ-ONLY")
         style = "warn"
     quota = quota_used(disk.quota)
-    if quota is not None and quota >= TOLD:
-        words.append(f"quota {percent(quota, 1.0)}")
+    if quota is not None and quota >= QUOTA_SHOWN:
+        parts.append(f"quota {percent(quota, 1.0)}")
         style = alarm(quota) or style
     if disk.inodes_full_at is not None and disk.inodes_full_at == shown.full_at:
-        words.append("inodes first")
+        parts.append("inodes first")
     if shown.stale:
-        words.append(f"{age(now - disk.at)} old")
-    return Span("  ".join(words), style)
+        parts.append(f"{age(now - disk.at)} old")
+    return Span("  ".join(parts), style)
 
 
 # ---- all of them ---------------------------------------------------------------------------------------------------
 
-Order = Callable[[ShownDisk, Instant], tuple[object, ...]]
-
-ORDERS: dict[str, Order] = {
+ORDERS: dict[str, Callable[[ShownDisk, Instant], tuple[object, ...]]] = {
     "severity": lambda shown, now: (rank(shown, now), natural_key(shown.name)),
     "name": lambda shown, _now: (natural_key(shown.name),),
     "free": lambda shown, _now: (1.0 - (shown.used or 0.0), natural_key(shown.name)),
@@ -314,16 +263,13 @@ ORDERS: dict[str, Order] = {
 }
 
 
-def ordered(state: State, sort: str, text: str = "") -> list[ShownDisk]:
-    """The disks that match, in the order asked for."""
-    words = text.lower().split()
-    found = [shown for shown in gather(state) if all(word in haystack(shown) for word in words)]
+def ordered(state: State, sort: str, wanted: str = "") -> list[ShownDisk]:
+    """The disks that match a filter, in this order."""
+    found = filtered(gather(state), wanted, searched)
     return sorted(found, key=lambda shown: ORDERS[sort](shown, state.at))
 
 
-def haystack(shown: ShownDisk) -> str:
-    """What the filter searches in."""
+def searched(shown: ShownDisk) -> str:
+    """The text that the filter searches."""
     disk = shown.disk
-    return " ".join(
-        (shown.name, *shown.hosts, disk.cluster, disk.state, disk.filesystem or "", disk.error or "")
-    ).lower()
+    return " ".join((shown.name, *shown.hosts, disk.cluster, disk.state, disk.filesystem or "", disk.error or ""))

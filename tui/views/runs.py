@@ -10,7 +10,7 @@ from trainmon.model import Checkpoint, Checkpoints, Job, Record, Run, State, Swi
 from tui.style import UNKNOWN, VERDICTS, Span, calm_age, count, since, size
 from tui.views.action_news import reached
 from tui.views.facts import LABEL, lead, pair, safe, wrapped
-from tui.views.jobs import clusters, code, is_left_behind, time_left, why
+from tui.views.jobs import clusters, code, is_missing, time_left, why
 from tui.widgets import Line, Link, Linked, sentence
 
 JOBS_SHOWN = 6
@@ -28,7 +28,7 @@ def job_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
             yield pair("job", "none of its name in the queue", width, "dim")
         return
     for place, job in enumerate(own[:JOBS_SHOWN]):
-        waits = job.stage == "waiting" and not is_left_behind(job)
+        waits = job.stage == "waiting" and not is_missing(job)
         label = "job" if place == 0 else "behind it" if waits else "before it"
         yield Linked(Link("job", job.key), (*lead(label), *job_words(job, state.at, width - LABEL)))
         if place == 0:
@@ -45,7 +45,7 @@ def job_words(job: Job, now: Instant, width: int) -> Line:
     """`418190  R  on gpu-[001-004]`."""
     name = shorten(clean(job.id), width)
     found = why(job, now)
-    state = f"  {UNKNOWN if is_left_behind(job) else code(job)}  "
+    state = f"  {UNKNOWN if is_missing(job) else code(job)}  "
     rest = shorten(found.text or "runs", max(0, width - cell_width(name) - cell_width(state)))
     return (Span(name, "accent"), Span(clean(state)), Span(rest, found.style))
 

@@ -10,7 +10,8 @@ from tests.tui.states import worlds
 from tests.tui.states.worlds import GIB, NOW, TIB, disk, source, state
 from trainmon.model import Allowance, Disk, Forecast, Quota, State
 from tui.panes.disk import DiskPane, story
-from tui.views import DiskRows, gather, head, layout, ordered, row
+from tui.views.disks import disk_rows, gather, head, layout, ordered, row
+from tui.views.table import RowCache
 
 
 def lines(found: State, width: int = 118, sort: str = "severity", text: str = "") -> list[str]:
@@ -138,11 +139,11 @@ def test_no_line_is_wider_than_its_room(width: int) -> None:
 
 
 def test_a_disk_keeps_its_row_until_it_is_looked_at_again_and_its_age_moves() -> None:
-    drawn, found = DiskRows(), state(disks=(disk("/data", state="hung", at=NOW - 60),))
+    cache, found = RowCache(), state(disks=(disk("/data", state="hung", at=NOW - 60),))
     shape = layout(80, ["login:/data"], usable=False)
-    first = drawn.rows(gather(found), shape, NOW)[0]
-    assert drawn.rows(gather(found), shape, NOW + 1)[0] is first
-    assert drawn.rows(gather(found), shape, NOW + 61)[0].text.endswith("hung: no answer for 2m")
+    first = disk_rows(gather(found), shape, NOW, cache)[0]
+    assert disk_rows(gather(found), shape, NOW + 1, cache)[0] is first
+    assert disk_rows(gather(found), shape, NOW + 61, cache)[0].text.endswith("hung: no answer for 2m")
 
 
 async def test_the_pane_copies_a_path_and_tells_the_story() -> None:

@@ -21,21 +21,22 @@ from tui.views.jobs import (
     CLUSTER,
     ENDED_SHOWN,
     QueueEntry,
-    QueueRows,
     chosen,
     code,
+    elapsed,
     folded,
     head,
     layout,
     node_rows,
     node_state,
+    queue_rows,
     row,
     run_of,
     short_wait,
     sign,
-    spent,
     why,
 )
+from tui.views.table import RowCache
 from tui.widgets import HEADING
 
 
@@ -187,10 +188,10 @@ def test_why_a_job_waits_fits_a_column(one: Job, words: str) -> None:
 
 
 def test_how_long_a_job_ran_ends_when_it_did() -> None:
-    assert spent(job("1"), NOW) == 3 * 3600.0
-    assert spent(job("1", "COMPLETED"), NOW) == 7 * 3600.0
-    assert spent(job("1", gone_at=NOW - 3600.0), NOW) == 2 * 3600.0
-    assert spent(job("1", "PENDING"), NOW) is None
+    assert elapsed(job("1"), NOW) == 3 * 3600.0
+    assert elapsed(job("1", "COMPLETED"), NOW) == 7 * 3600.0
+    assert elapsed(job("1", gone_at=NOW - 3600.0), NOW) == 2 * 3600.0
+    assert elapsed(job("1", "PENDING"), NOW) is None
 
 
 @pytest.mark.parametrize("width", [30, 50, 66, 77, 84, 100, 118, 180])
@@ -214,9 +215,9 @@ def test_values_stand_under_their_heads() -> None:
 
 
 def test_a_job_that_did_not_change_keeps_its_row_and_its_times_move_once_in_ten_seconds() -> None:
-    kept, found = QueueRows(), entries(queued())
+    cache, found = RowCache(), entries(queued())
     shape = layout(118, found)
-    seconds = [kept.rows(found, shape, NOW + second) for second in range(11)]
+    seconds = [queue_rows(found, shape, NOW + second, cache) for second in range(11)]
 
     changed = [sum(old is not new for old, new in zip(*pair, strict=True)) for pair in itertools.pairwise(seconds)]
 

@@ -13,15 +13,15 @@ from tui.style import Span
 
 
 def line(name: str, state: State, width: int = 77) -> str:
-    return row(state.runs[name], state, NOW, layout(width, state.runs.values(), state)).text
+    return row(state.runs[name], state, layout(width, state.runs.values(), state)).text
 
 
 def alone(one: Run, state: State, width: int = 77) -> str:
-    return row(one, state, NOW, layout(width, [one], state)).text
+    return row(one, state, layout(width, [one], state)).text
 
 
 def cell(column: str, one: Run, state: State | None = None) -> Span:
-    return next(each for each in COLUMNS if each.name.strip() == column).cell(one, state or queued(), NOW)
+    return next(each for each in COLUMNS if each.name.strip() == column).cell(one, state or queued())
 
 
 def test_a_run_that_saves_or_evaluates_keeps_its_place_among_the_healthy() -> None:
@@ -111,7 +111,7 @@ def test_numbers_from_a_silent_host_are_dim() -> None:
     state = calm()
     late = msgspec.structs.replace(state, sources={"node:gpu-001": source(1, health="late", seen_at=NOW - 30.0)})
 
-    spans = row(late.runs["llm-70b"], late, NOW, layout(77, late.runs.values(), late)).spans
+    spans = row(late.runs["llm-70b"], late, layout(77, late.runs.values(), late)).spans
 
     assert {span.style for span in spans[2:]} == {"dim"}
 

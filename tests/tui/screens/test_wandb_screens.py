@@ -150,7 +150,7 @@ async def test_the_runs_screen_leads_to_its_charts_and_back() -> None:
         assert "d Samples" in text_of(app)
         assert "b Browser" in text_of(app)
 
-        app.screen.run_pane.lines.move_to(f">wandb:{NAME}")
+        app.screen.pane.lines.move_to(f">wandb:{NAME}")
         await pilot.press("enter")
         assert "train/grad_norm" in await settled(pilot)
         assert isinstance(app.screen, WandbScreen)
@@ -182,7 +182,7 @@ async def test_samples_are_fetched_into_the_folder_that_was_asked_for(
         text = await settled(pilot)
         into = str(tmp_path / "Downloads" / "trainmon-tui" / "video-2c")
         assert backend.asked == [("save samples", NAME, into)]
-        assert "being fetched into" in text
+        assert "fetching into" in text
 
         answer = threading.Thread(target=backend.saving[0], args=("3 samples are in it",))
         answer.start()
@@ -201,4 +201,4 @@ async def test_the_palette_opens_the_charts_of_a_run_by_name() -> None:
         await settled(pilot)
 
         assert isinstance(app.screen, WandbScreen)
-        assert app.screen.wandb.run == NAME
+        assert app.screen.pane.run == NAME

@@ -1,4 +1,4 @@
-"""One node on the full screen: every number of its GPUs, their last hour, what they run, and how the host is."""
+"""One node on the full screen: its GPUs in a table, their last hour as plots, its processes and its host."""
 
 from __future__ import annotations
 
@@ -14,24 +14,22 @@ from tui.views.nodes import missing
 from tui.widgets import Link
 
 FRAME = 3
-"""Lines that the table takes beside its GPUs: frame and heads."""
+"""Lines of the table's frame and heads."""
 
 
 class NodeScreen(LinkedScreen):
-    """Table, plots where there is room, facts with the jobs there to follow; Esc goes back."""
+    """The table, the plots if there is room, and facts with links to the node's jobs; Esc goes back."""
 
     PLACE = "node"
 
     def __init__(self, node: str) -> None:
-        super().__init__(Link("node", node))
-        self.node = node
-        self.gpus = 0
         self.table = GpuTable(node, id="node-gpus")
+        super().__init__(Link("node", node), self.table)
+        self.gpus = 0
         self.facts = FactsPane(node, id="node-facts")
-        self.pane = self.table
 
     def compose(self) -> ComposeResult:
-        self.plots = PlotPane(self.node, self.watching.backend, id="node-plots")
+        self.plots = PlotPane(self.about.name, self.watching.backend, id="node-plots")
         yield self.header
         yield self.table
         yield self.plots
@@ -39,15 +37,13 @@ class NodeScreen(LinkedScreen):
         yield self.foot
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.fit()
-        self.table.focus_body()
 
     def on_resize(self, event: events.Resize) -> None:
         self.fit()
 
     def show(self, state: State) -> None:
-        node = state.nodes.get(self.node)
+        node = state.nodes.get(self.about.name)
         self.gpus = 0 if node is None else len(node.gpus) + missing(node)
         self.fit()
         self.header.show(state)
@@ -55,7 +51,7 @@ class NodeScreen(LinkedScreen):
             pane.show(state)
 
     def fit(self) -> None:
-        """The table is as high as its GPUs; the plots come where something is left for the facts as well."""
+        """Give the table a line per GPU. The plots are shown only where enough is left for the facts as well."""
         table, plots = heights(self.app.size.height, self.gpus)
         for pane, height in ((self.table, table), (self.plots, plots)):
             if pane.styles.height is None or pane.styles.height.value != max(1, height):

@@ -1,4 +1,4 @@
-"""One run on the full screen: everything known of it, and the way on to its jobs, its nodes, its log and its charts."""
+"""One run on the full screen: everything known of it, and links to its jobs, nodes, log and charts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 from functools import partial
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from trainmon.lib import clean, counted
@@ -26,32 +25,21 @@ class RunScreen(LinkedScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("samples")]
 
     def __init__(self, run: str) -> None:
-        super().__init__(Link("run", run))
-        self.run_pane = RunPane(id="run-full", follow=True)
-        self.run_pane.run = run
-        self.pane = self.run_pane
-
-    def compose(self) -> ComposeResult:
-        yield self.header
-        yield self.run_pane
-        yield self.foot
-
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.run_pane.focus_body()
+        pane = RunPane(id="run-full", follow=True)
+        pane.run = run
+        super().__init__(Link("run", run), pane)
 
     def show(self, state: State) -> None:
+        super().show(state)
         run = state.runs.get(self.about.name)
         place = "run" if run is None or run.spec.wandb is None else "run-wandb"
         if self.foot.place != place:
             self.foot.at(place)
-        self.header.show(state)
-        self.run_pane.show(state)
 
     # ---- its samples ----
 
     def action_save_samples(self) -> None:
-        """Ask for a folder, and have the newest of each metric fetched into it."""
+        """Ask for a folder, and fetch the newest sample of each metric into it."""
         name = self.about.name
         run = None if self.watching.shown is None else self.watching.shown.runs.get(name)
         samples = () if run is None or run.wandb is None else run.wandb.samples
@@ -64,12 +52,12 @@ class RunScreen(LinkedScreen):
     def _save_into(self, folder: str | None) -> None:
         if folder is None:
             return
-        app, name, into = self.app, self.about.name, str(meant(folder))
-        tell = partial(app.notify, title=f"samples of {clean(name)}", timeout=15, markup=False)
+        app, name, target = self.app, self.about.name, str(meant(folder))
+        notify = partial(app.notify, title=f"samples of {clean(name)}", timeout=15, markup=False)
+        notify(f"fetching into {clean(target)}")
 
-        def answered(words: str) -> None:
+        def reply(text: str) -> None:
             """On another thread."""
-            app.call_later(tell, clean(words))
+            app.call_later(notify, clean(text))
 
-        tell(f"being fetched into {clean(into)}")
-        self.watching.backend.save_samples(name, into, answered)
+        self.watching.backend.save_samples(name, target, reply)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tui.views.jobs.detail import NODES_SHOWN, job_lines, moment, node_links, time_left
 from tui.views.jobs.node_words import folded, node_look, node_state
 from tui.views.jobs.nodes import CLUSTER, NODE, clusters, node_rows, reason
-from tui.views.jobs.rows import ENDED_SHOWN, ORDERS, QueueEntry, QueueRows, chosen, head, is_mine, layout, row, run_of
-from tui.views.jobs.words import code, is_left_behind, left, short_wait, sign, spent, why
+from tui.views.jobs.rows import ENDED_SHOWN, ORDERS, QueueEntry, chosen, head, is_mine, layout, queue_rows, row, run_of
+from tui.views.jobs.words import code, elapsed, is_missing, left, short_wait, sign, why
 
 __all__ = [
     "CLUSTER",
@@ -15,14 +15,14 @@ __all__ = [
     "NODES_SHOWN",
     "ORDERS",
     "QueueEntry",
-    "QueueRows",
     "chosen",
     "clusters",
     "code",
+    "elapsed",
     "folded",
     "head",
-    "is_left_behind",
     "is_mine",
+    "is_missing",
     "job_lines",
     "layout",
     "left",
@@ -31,12 +31,12 @@ __all__ = [
     "node_look",
     "node_rows",
     "node_state",
+    "queue_rows",
     "reason",
     "row",
     "run_of",
     "short_wait",
     "sign",
-    "spent",
     "time_left",
     "why",
 ]

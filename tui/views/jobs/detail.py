@@ -13,7 +13,7 @@ from tui.style import NOT_APPLICABLE, UNKNOWN, VERDICTS, Span, calm_age, count, 
 from tui.views.facts import LABEL, lead, pair, safe, wrapped
 from tui.views.jobs.node_words import folded, node_state
 from tui.views.jobs.rows import run_of
-from tui.views.jobs.words import code, is_left_behind, left, sign, spent, why
+from tui.views.jobs.words import code, elapsed, is_missing, left, sign, why
 from tui.widgets import Line, Link, Linked, sentence
 
 NODES_SHOWN = 64
@@ -27,7 +27,7 @@ def job_lines(key: str, state: State, width: int) -> Iterator[Line | Linked]:
         yield (Span(f"Job {clean(key.partition('/')[2])} is not known any more.", "dim"),)
         return
     found = sign(job)
-    word = "not in the queue any more" if is_left_behind(job) else job.state.lower().replace("_", " ")
+    word = "not in the queue any more" if is_missing(job) else job.state.lower().replace("_", " ")
     yield (Span(f"{found.text} {clean(word)}", f"{found.style} bold"),)
     yield from silence(job, state, width)
     yield from sentence(why(job, now).text or "runs", width)
@@ -108,7 +108,7 @@ def times(job: Job, state: State, width: int) -> Iterator[Line]:
     if job.stage == "ended":
         yield pair("ended", moment(job.ends_at, now), width)
     if job.stage in ("running", "ended"):
-        yield pair("ran" if job.stage == "ended" else "runs for", whole(spent(job, now)), width)
+        yield pair("ran" if job.stage == "ended" else "runs for", whole(elapsed(job, now)), width)
     limit = "none, or not known" if job.time_limit_s is None else duration(job.time_limit_s)
     yield pair("time limit", limit, width)
     yield from time_left(job, run_of(state.runs.values()).get(job.key), now, width)

@@ -33,7 +33,7 @@ def code(job: Job) -> str:
     return CODES.get(job.state, job.state[:3])
 
 
-def is_left_behind(job: Job) -> bool:
+def is_missing(job: Job) -> bool:
     """Whether the queue does not list it any more, and nobody has said how it ended."""
     return job.gone_at is not None and job.stage != "ended"
 
@@ -44,7 +44,7 @@ def is_held(job: Job) -> bool:
 
 def sign(job: Job) -> Span:
     """A job's symbol, with its style."""
-    if is_left_behind(job) or job.stage == "unknown":
+    if is_missing(job) or job.stage == "unknown":
         return Span(UNKNOWN, "warn")
     if job.stage == "waiting":
         return Span(WARN if style_of_wait(job) == "warn" else WAITING, style_of_wait(job))
@@ -62,7 +62,7 @@ def style_of_wait(job: Job) -> str:
 
 def why(job: Job, now: Instant) -> Span:
     """Where it runs, why it waits, how it ended, in words."""
-    if is_left_behind(job):
+    if is_missing(job):
         return Span(f"gone from the queue {since(job.gone_at, now)} ago; was {job.state}", "warn")
     if job.stage == "waiting":
         style = style_of_wait(job)
@@ -101,7 +101,7 @@ def left(job: Job, now: Instant) -> Seconds | None:
     return max(0.0, job.ends_at - now)
 
 
-def spent(job: Job, now: Instant) -> Seconds | None:
+def elapsed(job: Job, now: Instant) -> Seconds | None:
     """How long it runs, or ran."""
     if job.started_at is None or job.stage not in ("running", "ended"):
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from trainmon.lib import Instant, cell_width, duration, shorten
@@ -26,18 +26,10 @@ from tui.style import (
 from tui.views.facts import LABEL, lead, pair, safe, wrapped
 from tui.views.jobs import code, left, node_look, node_state, reason
 from tui.views.nodes.summary import missing
+from tui.views.table import Column, heads, row_cells
 from tui.widgets import Line, Link, Linked, Row, rows
 
 # ---- the table of GPUs ---------------------------------------------------------------------------------------------
-
-
-class Column(NamedTuple):
-    """A column: its head, its width, and the narrowest table that has it."""
-
-    name: str
-    width: int
-    from_width: int
-    cell: Callable[[Gpu, Instant], Span]
 
 
 def _number(value: float | None, unit: str = "") -> Span:
@@ -56,10 +48,6 @@ def _memory(gpu: Gpu, _now: Instant) -> Span:
     if gpu.memory_used_mib is None:
         return Span(f"{UNKNOWN}/{mib(gpu.memory_total_mib)}", "dim")
     return Span(f"{mib(gpu.memory_used_mib)}/{mib(gpu.memory_total_mib)}")
-
-
-def _utilization(gpu: Gpu, _now: Instant) -> Span:
-    return Span(NOT_APPLICABLE, "dim") if gpu.mig else _number(gpu.utilization_pct, "%")
 
 
 def _power(gpu: Gpu, _now: Instant) -> Span:
@@ -91,35 +79,34 @@ def _xid(gpu: Gpu, now: Instant) -> Span:
     return Span(f"{gpu.last_xid} {since(gpu.last_xid_at, now)}!", "warn")
 
 
-COLUMNS = (
-    Column("GPU", 4, 0, lambda gpu, _: Span(str(gpu.index), "bold")),
-    Column("°C", 6, 0, _temperature),
-    Column("HBM", 5, 50, lambda gpu, _: _number(gpu.memory_temperature_c)),
-    Column("margin", 8, 64, lambda gpu, _: _number(gpu.temperature_margin_c)),
-    Column("memory", 11, 0, _memory),
-    Column("util", 6, 0, _utilization),
-    Column("watt", 9, 40, _power),
-    Column("MHz", 6, 56, lambda gpu, _: _number(gpu.sm_clock_mhz)),
-    Column("ECC u/c", 9, 74, _ecc),
-    Column("remap", 9, 104, _remap),
-    Column("MIG", 5, 104, _mig),
-    Column("Xid", 9, 76, _xid),
+COLUMNS: tuple[Column[Gpu, Instant], ...] = (
+    Column("GPU", 4, lambda gpu, _: Span(str(gpu.index), "bold")),
+    Column("°C", 6, _temperature),
+    Column("HBM", 5, lambda gpu, _: _number(gpu.memory_temperature_c), 50),
+    Column("margin", 8, lambda gpu, _: _number(gpu.temperature_margin_c), 64),
+    Column("memory", 11, _memory),
+    Column("util", 6, lambda gpu, _: Span(NOT_APPLICABLE, "dim") if gpu.mig else _number(gpu.utilization_pct, "%")),
+    Column("watt", 9, _power, 40),
+    Column("MHz", 6, lambda gpu, _: _number(gpu.sm_clock_mhz), 56),
+    Column("ECC u/c", 9, _ecc, 74),
+    Column("remap", 9, _remap, 104),
+    Column("MIG", 5, _mig, 104),
+    Column("Xid", 9, _xid, 76),
 )
 
 
-def columns(width: int) -> tuple[Column, ...]:
+def columns(width: int) -> tuple[Column[Gpu, Instant], ...]:
     return tuple(column for column in COLUMNS if column.from_width <= width)
 
 
 def gpu_head(width: int) -> tuple[Span, ...]:
-    names = "".join(column.name.rjust(column.width) for column in columns(width))
-    return (Span(shorten(f"{names}  slowed by", width), "head"),)
+    return (Span(shorten(f"{heads(columns(width))}  slowed by", width), "head"),)
 
 
 def gpu_rows(node: Node, now: Instant, width: int, *, stale: bool) -> list[Row]:
-    """A line a GPU; a lost one says so, one that never came has a line too."""
+    """One line a GPU. Lost GPUs and GPUs that were never seen have one too."""
     rows = [_gpu_row(gpu, now, width, stale=stale) for gpu in node.gpus]
-    never = (Span(f"   {DEAD}  ", "crit"), Span(shorten("promised by the driver, never seen", width - 6), "crit"))
+    never = (Span(f"   {DEAD}  ", "crit"), Span(shorten("expected by the driver, never seen", width - 6), "crit"))
     return rows + [Row(f"missing{number}", never) for number in range(missing(node))]
 
 
@@ -127,17 +114,14 @@ def _gpu_row(gpu: Gpu, now: Instant, width: int, *, stale: bool) -> Row:
     key = str(gpu.index)
     if gpu.state != "ok":
         xid = f"  Xid {gpu.last_xid} {since(gpu.last_xid_at, now)} ago" if gpu.last_xid is not None else ""
-        words = f"{gpu.state.upper()}  {safe(gpu.error or '')}{xid}"
-        return Row(key, (Span(f"{gpu.index:>4}", "bold"), Span("  " + shorten(words, width - 6), "crit")))
-    spans, taken = [], 0
-    for column in columns(width):
-        cell = column.cell(gpu, now)
-        spans.append(Span(cell.text.rjust(column.width), "dim" if stale else cell.style))
-        taken += max(column.width, cell_width(cell.text))
+        text = f"{gpu.state.upper()}  {safe(gpu.error or '')}{xid}"
+        return Row(key, (Span(f"{gpu.index:>4}", "bold"), Span("  " + shorten(text, width - 6), "crit")))
+    spans = row_cells(columns(width), gpu, now, "dim" if stale else "")
+    room = width - sum(cell_width(span.text) for span in spans)
     slowed = slowing(gpu.throttle)
     text = ", ".join(slowed or gpu.throttle)
-    if text and width - taken > 6:
-        spans.append(Span("  " + shorten(text, width - taken - 2), "warn" if slowed and not stale else "dim"))
+    if text and room > 6:
+        spans.append(Span("  " + shorten(text, room - 2), "warn" if slowed and not stale else "dim"))
     return Row(key, tuple(spans))
 
 

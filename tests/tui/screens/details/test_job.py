@@ -184,7 +184,7 @@ async def test_enter_leads_from_the_run_to_its_job_and_a_node_and_escape_goes_ba
 
         await press(pilot, "j", "j", "enter")
         assert isinstance(app.screen, NodeScreen)
-        assert app.screen.node == "gpu-002"
+        assert app.screen.about.name == "gpu-002"
 
         for screen in (JobScreen, RunScreen, MainScreen):
             await press(pilot, "escape")
@@ -221,7 +221,7 @@ async def test_enter_in_the_queue_opens_the_job_or_the_node() -> None:
 
         await press(pilot, "escape", "G", "enter")
         assert isinstance(app.screen, NodeScreen)
-        assert app.screen.node == "gpu-008"
+        assert app.screen.about.name == "gpu-008"
         assert "scheduler     draining: fan 3 broken (root 25h ago)" in text_of(app)
         assert "jobs        → sweep  418230 of ana, S" in text_of(app)
 
@@ -245,7 +245,7 @@ async def test_the_cursor_stays_on_its_link_when_the_job_changes() -> None:
     async with showing() as (app, pilot, backend):
         await press(pilot, "j", "enter", "enter", "j", "j")
         assert isinstance(app.screen, JobScreen)
-        lines = app.screen.job_pane.lines
+        lines = app.screen.pane.lines
         assert lines.cursor_key == ">node:gpu-002"
 
         jobs = dict(queued().jobs)
@@ -262,8 +262,8 @@ async def test_keys_that_act_mean_what_the_screen_is_about() -> None:
     async with showing() as (app, pilot, _):
         await press(pilot, "j", "enter")
         assert isinstance(app.screen, RunScreen)
-        assert app.screen.run_pane.subjects() == (("run", "llm-70b"),)
+        assert app.screen.pane.subjects() == (("run", "llm-70b"),)
 
         await press(pilot, "enter")
         assert isinstance(app.screen, JobScreen)
-        assert app.screen.job_pane.subjects() == (("job", "prod/418190"),)
+        assert app.screen.pane.subjects() == (("job", "prod/418190"),)

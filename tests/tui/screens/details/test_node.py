@@ -76,7 +76,7 @@ def test_what_a_driver_refuses_is_unknown() -> None:
 
 
 def test_a_gpu_that_never_came_has_a_line() -> None:
-    assert table(node("n", 2, gpus_expected=3))[2].split(maxsplit=1) == ["✗", "promised by the driver, never seen"]
+    assert table(node("n", 2, gpus_expected=3))[2].split(maxsplit=1) == ["✗", "expected by the driver, never seen"]
 
 
 def test_old_numbers_are_dim() -> None:

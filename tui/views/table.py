@@ -1,0 +1,82 @@
+"""A table: columns that fit a width, their heads and cells, a text filter, and a cache of rows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from trainmon.lib import cell_width
+from tui.style import Span, pad
+from tui.widgets import Row
+
+Entry = TypeVar("Entry")
+"""What a row is about."""
+
+Context = TypeVar("Context")
+"""What else a cell needs: the time, or the State."""
+
+
+class Column(NamedTuple, Generic[Entry, Context]):
+    """A column: its head, its width, what its cells show, and the narrowest pane that has it."""
+
+    name: str
+    width: int
+    cell: Callable[[Entry, Context], Span]
+    from_width: int = 0
+    left: bool = False
+    """Whether heads and cells are aligned left."""
+
+    def align(self, text: str) -> str:
+        return pad(text, self.width) if self.left else " " * (self.width - cell_width(text)) + text
+
+
+def heads(columns: Sequence[Column[Entry, Context]]) -> str:
+    """The names of the columns, above their cells."""
+    return "".join(column.align(column.name) for column in columns)
+
+
+def row_cells(columns: Sequence[Column[Entry, Context]], entry: Entry, context: Context, style: str = "") -> list[Span]:
+    """The cells of one entry. A `style` replaces those of the cells."""
+    shown = ((column, column.cell(entry, context)) for column in columns)
+    return [Span(column.align(cell.text), style or cell.style) for column, cell in shown]
+
+
+class Table(NamedTuple, Generic[Entry, Context]):
+    """The columns that fit a width, and the cells of the id and the name in front of them."""
+
+    width: int
+    name: int
+    columns: tuple[Column[Entry, Context], ...]
+    id: int = 0
+
+    @property
+    def rest(self) -> int:
+        """Cells behind the last column; the first two of a row are its sign."""
+        return self.width - 2 - self.id - self.name - sum(column.width for column in self.columns)
+
+
+def filtered(entries: Iterable[Entry], wanted: str, text_of: Callable[[Entry], str]) -> list[Entry]:
+    """The entries whose text has every word of a filter, in any case."""
+    words = wanted.lower().split()
+    if not words:
+        return list(entries)
+    texts = ((entry, text_of(entry).lower()) for entry in entries)
+    return [entry for entry, text in texts if all(word in text for word in words)]
+
+
+class RowCache:
+    """Keeps the row of every entry that did not change: the same row is neither laid out nor compared again."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[object, Row]] = {}
+
+    def rows(self, entries: Iterable[tuple[str, object, Callable[[], Row]]]) -> list[Row]:
+        """The rows, each from its key, the values it depends on, and what lays it out."""
+        previous, self._kept = self._kept, {}
+        found = []
+        for key, depends_on, make in entries:
+            old = previous.get(key)
+            kept = old if old is not None and old[0] == depends_on else (depends_on, make())
+            self._kept[key] = kept
+            found.append(kept[1])
+        return found
