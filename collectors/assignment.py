@@ -16,7 +16,7 @@ from trainmon.lib import Seconds
 from trainmon.model import AnyReading, CheckpointListing, DiskSamples, LogChunk, LogSpec, RunSpec, Spec, SwitchSamples
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class WatchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What one cluster wants to be watched."""
 
     cluster: str
@@ -43,16 +43,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(paths))
 
 
-def place(plan: Plan, up: Collection[str], *, is_awaited: bool = False) -> Mapping[str, Spec]:
+def assign(plan: WatchPlan, up: Collection[str], *, is_awaited: bool = False) -> Mapping[str, Spec]:
     """One Spec for every host of the plan, given the hosts that answer now, and whether the first is still being
     connected for the first time."""
     reader = _reader(plan, up, is_awaited=is_awaited)
-    return {
-        host: merged(_own(plan, host), _shared(plan)) if host == reader else _own(plan, host) for host in plan.hosts
-    }
+    return {host: merge(_own(plan, host), _shared(plan)) if host == reader else _own(plan, host) for host in plan.hosts}
 
 
-def lent(plan: Plan, up: Collection[str], *, is_awaited: bool = False) -> Mapping[str, Spec]:
+def stand_in_specs(plan: WatchPlan, up: Collection[str], *, is_awaited: bool = False) -> Mapping[str, Spec]:
     """Of a host that stands in for the first: the part of its Spec that it would not look at otherwise."""
     reader = _reader(plan, up, is_awaited=is_awaited)
     if reader is None or reader == plan.hosts[0]:
@@ -61,31 +59,33 @@ def lent(plan: Plan, up: Collection[str], *, is_awaited: bool = False) -> Mappin
     return {reader: replace(shared, disks=tuple(path for path in shared.disks if path not in own.disks))}
 
 
-def asked_for(reading: AnyReading, spec: Spec, lent: Spec) -> Iterator[tuple[AnyReading, bool]]:
+def requested_parts(reading: AnyReading, spec: Spec, stand_in: Spec) -> Iterator[tuple[AnyReading, bool]]:
     """The parts of a reading that its host is asked for, each with whether it stands in there for another. A probe may
     still tell of what it was asked before."""
     match reading:
         case DiskSamples(d=disks):
-            for is_lent in (False, True):
-                own = tuple(d for d in disks if d.path in spec.disks and (d.path in lent.disks) is is_lent)
+            for is_stand_in in (False, True):
+                own = tuple(d for d in disks if d.path in spec.disks and (d.path in stand_in.disks) is is_stand_in)
                 if own:
-                    yield replace(reading, d=own), is_lent
+                    yield replace(reading, d=own), is_stand_in
         case SwitchSamples(s=switches):
-            for is_lent in (False, True):
-                seen = tuple(s for s in switches if s.path in spec.switches and (s.path in lent.switches) is is_lent)
+            for is_stand_in in (False, True):
+                seen = tuple(
+                    s for s in switches if s.path in spec.switches and (s.path in stand_in.switches) is is_stand_in
+                )
                 if seen:
-                    yield replace(reading, s=seen), is_lent
+                    yield replace(reading, s=seen), is_stand_in
         case LogChunk(id=name):
             if any(log.id == name for log in spec.logs):
-                yield reading, any(log.id == name for log in lent.logs)
+                yield reading, any(log.id == name for log in stand_in.logs)
         case CheckpointListing(path=path):
             if path in spec.checkpoints:
-                yield reading, path in lent.checkpoints
+                yield reading, path in stand_in.checkpoints
         case _:
             yield reading, False
 
 
-def merged(one: Spec, other: Spec) -> Spec:
+def merge(one: Spec, other: Spec) -> Spec:
     """Both of them: two clusters may share the host that reads their files."""
     return Spec(
         period=min(one.period, other.period),
@@ -98,13 +98,13 @@ def merged(one: Spec, other: Spec) -> Spec:
     )
 
 
-def _reader(plan: Plan, up: Collection[str], *, is_awaited: bool) -> str | None:
+def _reader(plan: WatchPlan, up: Collection[str], *, is_awaited: bool) -> str | None:
     """Who reads the shared files."""
     first = plan.hosts[0] if plan.hosts else None
     return first if is_awaited else next((host for host in plan.hosts if host in up), first)
 
 
-def _own(plan: Plan, host: str) -> Spec:
+def _own(plan: WatchPlan, host: str) -> Spec:
     """What a host looks at for itself."""
     training = {node for run in plan.runs for node in run.nodes} or plan.nodes
     on_nodes = plan.node_disks if host in plan.nodes else ()
@@ -112,7 +112,7 @@ def _own(plan: Plan, host: str) -> Spec:
     return Spec(period=plan.period, disks=tuple(dict.fromkeys((*on_nodes, *on_runs))))
 
 
-def _shared(plan: Plan) -> Spec:
+def _shared(plan: WatchPlan) -> Spec:
     """What one host looks at for all."""
     return Spec(
         period=plan.period,

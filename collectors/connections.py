@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainmon.config import ClusterSettings, ConnectSettings
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.shell import Shell
+from trainmon.transport.shell import AskUser, Shell
 
 if TYPE_CHECKING:
     from trainmon.transport.ssh.client import Dialer
-import socket
-
-__all__ = ["Ask", "Connections", "here", "is_here"]
-
-Ask = Callable[[str, str, str, tuple[tuple[str, bool], ...]], tuple[str, ...] | None]
 
 
 class Connections:
     """One Dialer a cluster, made (and paramiko imported) when its first host is dialled."""
 
-    def __init__(self, loop: EventLoop, connect: ConnectSettings, ask: Ask | None, ssh_config: Path | None) -> None:
+    def __init__(self, loop: EventLoop, connect: ConnectSettings, ask: AskUser | None, ssh_config: Path | None) -> None:
         self._loop = loop
         self._connect = connect
         self._ask = ask
@@ -53,10 +48,10 @@ class Connections:
             self._dialer.close()
 
 
-def is_here(cluster: ClusterSettings, host: str) -> bool:
+def is_local(cluster: ClusterSettings, host: str) -> bool:
     """Whether a host of a cluster is this machine, to which no connection is needed."""
-    return cluster.login is None and host == here() and host not in (cluster.nodes or ())
+    return cluster.login is None and host == local_hostname() and host not in (cluster.nodes or ())
 
 
-def here() -> str:
+def local_hostname() -> str:
     return socket.gethostname().partition(".")[0] or "localhost"

@@ -37,7 +37,7 @@ class RunDiscovery:
         """One look at a cluster's queue. Returns whether the runs are others now."""
         names = self._names.get(cluster, {})
         listed = [replace(job, nodes=_known(job.nodes, names)) for job in jobs]
-        self._jobs[cluster] = remembered(self._jobs.get(cluster, ()), listed, now)
+        self._jobs[cluster] = with_ended_jobs(self._jobs.get(cluster, ()), listed, now)
         self._me[cluster] = me
         self._ours[cluster] = frozenset(
             node for job in listed if me is not None and job.user == me and holds_nodes(job) for node in job.nodes
@@ -65,7 +65,7 @@ class RunDiscovery:
         return None if ours is None or self._me.get(cluster) is None else node in ours
 
 
-def remembered(
+def with_ended_jobs(
     before: Sequence[Job], listed: Sequence[Job], now: Instant, keep: Seconds = ENDED_RUNS_STAY
 ) -> tuple[Job, ...]:
     """The queue as it is listed, and for a day what it lists no longer: a run outlives its job."""

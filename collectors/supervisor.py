@@ -11,20 +11,20 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from collectors.assignment import Plan, lent, merged, place
-from collectors.connections import Ask, Connections, here, is_here
+from collectors.assignment import WatchPlan, assign, merge, stand_in_specs
+from collectors.connections import Connections, is_local, local_hostname
 from collectors.discovery import RunDiscovery
 from collectors.nodes.collector import NodeCollector
 from collectors.quota.collector import QuotaCollector
 from collectors.slurm.collector import Poller
 from collectors.slurm.pollers import MakeQueue, SlurmPollers
-from collectors.targets import disks_changed, known, plan
+from collectors.targets import configured_cluster, disks_changed, watch_plan
 from trainmon.config import ClusterSettings, Settings
 from trainmon.lib import Clock, HostUnreachable, Seconds, SystemClock
 from trainmon.model import ClustersChanged, Event, Job, RunsChanged, SourceRemoved, Spec
 from trainmon.transport.event_loop import EventLoop, raise_descriptor_limit
 from trainmon.transport.local import LocalShell
-from trainmon.transport.shell import Shell
+from trainmon.transport.shell import AskUser, Shell
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Supervisor:
         settings: Settings,
         submit: Callable[[Event], None],
         *,
-        ask: Ask | None,
+        ask: AskUser | None,
         clock: Clock | None = None,
         ssh_config: Path | None = None,
         make_queue: MakeQueue = Poller,
@@ -57,10 +57,10 @@ class Supervisor:
         self._submit = submit
         self._clock = clock or SystemClock()
         self._loop = EventLoop()
-        self._local = LocalShell(self._loop, host=here())
+        self._local = LocalShell(self._loop, host=local_hostname())
         self._settings = settings
         self._following = RunDiscovery(settings)
-        self._plans: tuple[Plan, ...] = ()
+        self._plans: tuple[WatchPlan, ...] = ()
         self._dialling = {
             cluster.name: Connections(self._loop, cluster.connect, ask, ssh_config) for cluster in settings.clusters
         }
@@ -85,7 +85,7 @@ class Supervisor:
 
     def start(self) -> None:
         """Begin to connect; returns at once."""
-        self._submit(ClustersChanged(tuple(known(cluster) for cluster in self._settings.clusters)))
+        self._submit(ClustersChanged(tuple(configured_cluster(cluster) for cluster in self._settings.clusters)))
         self._submit(RunsChanged(self._following.runs))
         self._submit(disks_changed(self._settings))
         with self._changing:
@@ -133,7 +133,7 @@ class Supervisor:
         watch = self._watches.get(host)
         if watch is not None and watch.is_dialled:
             return watch.shell
-        if host == here():
+        if host == local_hostname():
             return self._local
         raise HostUnreachable(host, f"{host} is not watched", hint="name it in the config")
 
@@ -199,8 +199,8 @@ class Supervisor:
             implied.update(watched.implied_disks)
             named.update((*watched.shared_disks, *watched.node_disks))
             is_awaited = bool(watched.hosts) and watches[watched.hosts[0]].is_awaited
-            _add(specs, place(watched, up, is_awaited=is_awaited))
-            _add(borrowed, lent(watched, up, is_awaited=is_awaited))
+            _add(specs, assign(watched, up, is_awaited=is_awaited))
+            _add(borrowed, stand_in_specs(watched, up, is_awaited=is_awaited))
         for host, spec in specs.items():
             watches[host].watch(spec, frozenset(implied - named), borrowed.get(host))
         self._specs, self._lent = specs, borrowed
@@ -209,18 +209,18 @@ class Supervisor:
         """The paths of the config that hosts look at for themselves, each with its host; from any thread. What hangs on
         a host that stands in for another is discarded, so nobody can wait for it."""
         named = {path for plan in self._plans for path in (*plan.shared_disks, *plan.node_disks)}
-        specs, lent = self._specs, self._lent
+        specs, stand_in = self._specs, self._lent
         return frozenset(
             (host, path)
             for host, spec in specs.items()
             for path in spec.disks
-            if path in named and not (host in lent and path in lent[host].disks)
+            if path in named and not (host in stand_in and path in stand_in[host].disks)
         )
 
     def _who_sees(self, cluster: str, path: str) -> list[str]:
         """The hosts of a cluster that look at a path now for themselves, and answer: who stands in for another may be
         another user there. On the threads of the quotas."""
-        watches, lent = self._watches, self._lent
+        watches, stand_in = self._watches, self._lent
         return [
             host
             for host, spec in self._specs.items()
@@ -228,7 +228,7 @@ class Supervisor:
             and host in watches
             and watches[host].cluster == cluster
             and watches[host].is_up
-            and not (host in lent and path in lent[host].disks)
+            and not (host in stand_in and path in stand_in[host].disks)
         ]
 
     # ---- the hosts, as they come and go ------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ class Supervisor:
         """Watch what is to be watched now, and let go of the rest."""
         runs = self._following.runs
         plans = tuple(
-            plan(self._settings, cluster, runs, self._following.nodes(cluster.name))
+            watch_plan(self._settings, cluster, runs, self._following.nodes(cluster.name))
             for cluster in self._settings.clusters
         )
         watches = dict(self._watches)
@@ -273,7 +273,7 @@ class Supervisor:
         self._watches, self._plans = watches, plans
 
     def _watch(self, cluster: ClusterSettings, host: str, is_node: bool) -> NodeCollector:
-        local = is_here(cluster, host)
+        local = is_local(cluster, host)
         dial = partial(LocalShell, self._loop) if local else partial(self._dialling[cluster.name].dial, host)
         python = sys.executable if local else cluster.python
         watch = NodeCollector(host, cluster.name, dial, self._submit, self._clock, python=python)
@@ -311,4 +311,4 @@ class Supervisor:
 def _add(specs: dict[str, Spec], more: Mapping[str, Spec]) -> None:
     """Those of another cluster, with which a host may be shared."""
     for host, spec in more.items():
-        specs[host] = merged(specs[host], spec) if host in specs else spec
+        specs[host] = merge(specs[host], spec) if host in specs else spec

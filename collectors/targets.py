@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collectors.assignment import Plan
-from collectors.connections import here
+from collectors.assignment import WatchPlan
+from collectors.connections import local_hostname
 from trainmon.analysis.log_formats import registry as steps
 from trainmon.config import ClusterSettings, Settings, log_formats, run_specs
 from trainmon.model import Cluster, DisksChanged, RunSpec
@@ -17,15 +17,15 @@ def disks_changed(settings: Settings) -> DisksChanged:
     )
 
 
-def known(cluster: ClusterSettings) -> Cluster:
+def configured_cluster(cluster: ClusterSettings) -> Cluster:
     """A cluster as the config has it; its scheduler, where there is one, tells more."""
-    login = cluster.login or here()
+    login = cluster.login or local_hostname()
     return Cluster(name=cluster.name, login=login, spares=cluster.spares, users=cluster.users)
 
 
-def plan(
+def watch_plan(
     settings: Settings, cluster: ClusterSettings, runs: tuple[RunSpec, ...], followed: tuple[str, ...] = ()
-) -> Plan:
+) -> WatchPlan:
     """What one cluster of the settings wants to be watched; `followed` are the nodes of its runs' jobs now. With no
     [[disk]], every node's root disk is."""
     own = tuple(run for run in runs if run.cluster == cluster.name)
@@ -38,8 +38,8 @@ def plan(
     if cluster.login is not None:
         hosts = (cluster.login, *nodes)
     elif wants_files or not nodes:
-        hosts = (here(), *nodes)
-    return Plan(
+        hosts = (local_hostname(), *nodes)
+    return WatchPlan(
         cluster=cluster.name,
         hosts=tuple(dict.fromkeys(hosts)),
         nodes=frozenset(nodes if nodes or is_open else hosts),

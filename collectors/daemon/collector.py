@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from collectors.daemon.protocol import argv_of, shifted
+from collectors.daemon.protocol import request_argv, shift_times
 from trainmon.engine.snapshot_alerts import Status, read_status
 from trainmon.lib import (
     Clock,
@@ -63,7 +63,7 @@ VERSION = 1
 """Of what `status --json` prints."""
 
 
-class DaemonWatch:
+class DaemonCollector:
     """`shell_of` dials, or has dialled; it may take its time. `gives` and `takes` are called on our own thread."""
 
     def __init__(
@@ -251,7 +251,7 @@ class DaemonWatch:
         """It watches and tells people."""
         now = self._clock.now()
         off = now - status.at
-        status = shifted(status, off) if abs(off) > SKEWED else status
+        status = shift_times(status, off) if abs(off) > SKEWED else status
         was, self.is_on_duty = self.is_on_duty, True
         self._is_shown, self._heard = True, self._clock.monotonic()
         if was is not True:
@@ -304,7 +304,7 @@ class DaemonWatch:
     # ---- what is said to it ------------------------------------------------------------------------------------------
 
     def _carry_out(self, order: AlertRequest) -> None:
-        argv = argv_of(order)
+        argv = request_argv(order)
         if argv is None:
             return
         try:

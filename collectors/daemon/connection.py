@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from collectors.connections import Ask, Connections
+from collectors.connections import Connections
 from trainmon.config import ConnectSettings
 from trainmon.lib import Seconds
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.shell import Completed, Shell, Sink, Stream
+from trainmon.transport.shell import AskUser, Completed, Shell, Sink, Stream
 
 
-class DaemonLine:
+class DaemonConnection:
     """`watched` is the live connection of a watched host, or None where it is none; it raises HostUnreachable with the
     words of the host's row while there is none."""
 
     def __init__(
-        self, host: str, watched: Callable[[str], Shell | None], ask: Ask | None, ssh_config: Path | None
+        self, host: str, watched: Callable[[str], Shell | None], ask: AskUser | None, ssh_config: Path | None
     ) -> None:
         self._host = host
         self._watched = watched
@@ -29,7 +29,7 @@ class DaemonLine:
         """Dial, or borrow. Raises HostUnreachable."""
         live = self._watched(self._host)
         if live is not None:
-            return Borrowed(live)
+            return SharedShell(live)
         if not self._is_read:
             self._is_read = True
             self._loop.start()
@@ -41,7 +41,7 @@ class DaemonLine:
             self._loop.stop()
 
 
-class Borrowed:
+class SharedShell:
     """A connection that another keeps: letting go of it does not end it."""
 
     prompted = False

@@ -20,7 +20,7 @@ TIMES = frozenset(
 Found = TypeVar("Found", bound=msgspec.Struct)
 
 
-def argv_of(order: AlertRequest) -> tuple[str, ...] | None:
+def request_argv(order: AlertRequest) -> tuple[str, ...] | None:
     """`ack --by=ana --why=… -- 3f2a91bc`: the same, said there. None for what means this machine alone."""
     said = (f"--by={order.by}", *((f"--why={order.why}",) if order.why else ()))
     match order.verb:
@@ -39,7 +39,7 @@ def argv_of(order: AlertRequest) -> tuple[str, ...] | None:
     return None
 
 
-def shifted(status: Status, seconds: Seconds) -> Status:
+def shift_times(status: Status, seconds: Seconds) -> Status:
     """The same answer, by a clock that is so much ahead of theirs."""
     return replace(
         _moved(status, seconds),

@@ -16,8 +16,8 @@ from collectors.demo.slurm.scheduler import USERS, Scheduler
 from collectors.demo.stories import Script
 from collectors.demo.wandb import LOGIN
 from collectors.demo.world.world import World
-from collectors.quota.collector import Asker
-from collectors.quota.command import Wanted
+from collectors.quota.collector import QuotaPoller
+from collectors.quota.command import QuotaQuery
 from collectors.slurm.collector import Poller, Watched
 from collectors.wandb.collector import WandbCollector
 from trainmon.analysis.log_formats import KEEP
@@ -39,7 +39,7 @@ WANDB_EVERY: Seconds = 15.0
 FIRST_LOOK: Seconds = 1.0
 """At W&B: whole histories come with it, and the first frame should not wait for them."""
 SAMPLES = "samples"
-QUOTA = Wanted(
+QUOTA = QuotaQuery(
     cluster=CLUSTER, path="/fsx", command=(LFS, "quota", "-q", "-u", "me", "/fsx"), parser="lustre", every=60.0
 )
 
@@ -80,7 +80,7 @@ class Demo:
             submit,
             self._clock,
         )
-        self._quota = Asker(QUOTA, lambda: (READER,), self.shell_of, submit, self._clock)
+        self._quota = QuotaPoller(QUOTA, lambda: (READER,), self.shell_of, submit, self._clock)
         self._watch: DemoNodeCollector | None = None
         self._wandb: WandbCollector | None = None
         self._began = self._at = 0.0

@@ -11,9 +11,19 @@ from collectors.demo.model.attempt import Attempt
 from collectors.demo.model.effects import Effect, Ended, Logged, Validated
 from collectors.demo.model.metrics import NAMES, row
 from collectors.demo.training.loop import Loop
-from collectors.wandb.child_process import WandbFailed, Wanted
-from collectors.wandb.login import Login
-from collectors.wandb.wire import AnyAnswer, AnyRequest, Fetch, Fetched, Grown, Listed, ListRuns, Packed, ReadHistory
+from collectors.wandb.child_process import AnswerType, WandbError
+from collectors.wandb.login import Credentials
+from collectors.wandb.wire import (
+    AnyAnswer,
+    AnyRequest,
+    FetchedFile,
+    FetchFile,
+    HistoryPoints,
+    ListRuns,
+    PackedPoints,
+    ReadHistory,
+    RunList,
+)
 from trainmon.lib import Instant, Seconds
 
 SWEEP: Seconds = 18.0
@@ -23,7 +33,7 @@ KEPT = 8
 GUEST = -9
 """The number of the attempt that nobody expected."""
 
-LOGIN = Login("https://api.wandb.example", "the demo")
+LOGIN = Credentials("https://api.wandb.example", "the demo")
 
 
 class Group:
@@ -101,14 +111,14 @@ class Server:
         self.groups = {name: Group(loop, now) for name, loop in loops.items()}
         self.is_down = False
 
-    def ask(self, asked: AnyRequest, wanted: type[Wanted]) -> Wanted:
+    def ask(self, asked: AnyRequest, wanted: type[AnswerType]) -> AnswerType:
         """As of the child that speaks with the real one."""
         if self.is_down:
             words = "W&B cannot be reached: dial tcp 192.0.2.7:443: connect: connection refused"
-            raise WandbFailed(words, kind="unreachable", hint="can this machine reach it? The runs train on without it")
+            raise WandbError(words, kind="unreachable", hint="can this machine reach it? The runs train on without it")
         answer = self._answer(asked)
         if not isinstance(answer, wanted):
-            raise WandbFailed("the demo's W&B does not know that", kind="absent")
+            raise WandbError("the demo's W&B does not know that", kind="absent")
         return answer
 
     def close(self) -> None:
@@ -119,7 +129,7 @@ class Server:
             case ListRuns(spec=spec, limit=limit):
                 groups = (group for group in self.groups.values() if group.loop.trainer.run.wandb == spec)
                 found = [attempt for group in groups for attempt in reversed(group.attempts)][:limit]
-                return Listed(
+                return RunList(
                     runs=tuple(attempt.told() for attempt in found),
                     samples={attempt.id: attempt.samples() for attempt in found if attempt.samples()},
                     history_keys={attempt.id: attempt.keys() for attempt in found},
@@ -127,8 +137,10 @@ class Server:
             case ReadHistory(path=path, keys=keys, since=since):
                 attempt = self._find(path)
                 points = {key: attempt.points(key, since.get(key, 0.0)) for key in keys}
-                return Grown(path=path, points={key: Packed.of(grown) for key, grown in points.items() if grown.steps})
-            case Fetch(path=path, directory=directory):
+                return HistoryPoints(
+                    path=path, points={key: PackedPoints.of(grown) for key, grown in points.items() if grown.steps}
+                )
+            case FetchFile(path=path, directory=directory):
                 return _written(asked, self._find(path), directory)
         return None
 
@@ -138,20 +150,20 @@ class Server:
             for attempt in group.attempts:
                 if attempt.id == name:
                     return attempt
-        raise WandbFailed(f"{path} is not there any more", kind="absent")
+        raise WandbError(f"{path} is not there any more", kind="absent")
 
 
-def _written(asked: Fetch, attempt: Attempt, directory: str) -> Fetched:
+def _written(asked: FetchFile, attempt: Attempt, directory: str) -> FetchedFile:
     found = attempt.file(asked.file)
     if found is None:
-        raise WandbFailed(f"{asked.file} is not there any more", kind="absent")
+        raise WandbError(f"{asked.file} is not there any more", kind="absent")
     there = Path(directory, found[0])
     try:
         there.parent.mkdir(parents=True, exist_ok=True)
         there.write_bytes(found[1])
     except OSError as error:
-        raise WandbFailed(f"{there}: {(error.strerror or 'it cannot be written').lower()}", kind="sdk") from error
-    return Fetched(path=asked.path, file=asked.file, kept=str(there))
+        raise WandbError(f"{there}: {(error.strerror or 'it cannot be written').lower()}", kind="sdk") from error
+    return FetchedFile(path=asked.path, file=asked.file, kept=str(there))
 
 
 def _before(loop: Loop, now: Instant) -> Iterator[Attempt]:

@@ -19,7 +19,7 @@ PAM = re.compile(r"pam_slurm|no active job", re.IGNORECASE)
 """What pam_slurm_adopt and pam_slurm say, in a message before the connection ends or on standard error."""
 
 
-class Told(NamedTuple):
+class Problem(NamedTuple):
     """What a row says of its trouble; without an error it is none yet."""
 
     error: str | None
@@ -42,7 +42,7 @@ class Backoff:
         """Since when it is in doubt whether the job there has ended."""
         self._has_doubted = False
         """Whether the present trouble was in doubt once already."""
-        self._told = Told(None, None)
+        self._told = Problem(None, None)
         self._has_let_us_in = False
         self._refused_without_a_job = False
 
@@ -79,19 +79,19 @@ class Backoff:
         self._refused_without_a_job = False
         return True
 
-    def told(self, name: str, error: TrainmonError) -> Told:
+    def told(self, name: str, error: TrainmonError) -> Problem:
         """What the row says of an error. In doubt it is none yet, and the queue is asked."""
-        self._told = Told(error.message, error.hint or None)
+        self._told = Problem(error.message, error.hint or None)
         if self.needs_job:
             words = f"{NEEDS_A_JOB}, and does not know that one of yours is"
-            self._told = Told(words, f"its job may only be beginning there; try: ssh {name}")
+            self._told = Problem(words, f"its job may only be beginning there; try: ssh {name}")
         if self._since is None and not self._has_doubted and self.is_ours():
             self._has_doubted = True
             self._since = self._clock.monotonic()
             self.ask_queue()
         if self._since is None:
             return self._told
-        return Told(None, f"{error.message}; the queue is asked whether your job there has ended")
+        return Problem(None, f"{error.message}; the queue is asked whether your job there has ended")
 
     def is_overdue(self) -> bool:
         """Whether the queue does not answer in time."""
@@ -101,7 +101,7 @@ class Backoff:
         """Whether a word of the queue that comes now was asked for after the loss."""
         return self._since is not None and self._clock.monotonic() - self._since >= DOUBT_LEAST
 
-    def settled(self) -> Told | None:
+    def settled(self) -> Problem | None:
         """End the doubt: what the row says of the trouble; None where there was no doubt."""
         if self._since is None:
             return None

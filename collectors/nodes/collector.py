@@ -14,9 +14,9 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from collectors.assignment import asked_for
+from collectors.assignment import requested_parts
 from collectors.nodes.backoff import Backoff, is_for_want_of_a_job
-from collectors.nodes.stream import Feed
+from collectors.nodes.stream import ProbeStream
 from collectors.probe import bundle
 from trainmon.lib import Clock, HostUnreachable, LoginNeeded, LoginRefused, Seconds, TrainmonError
 from trainmon.model import (
@@ -73,7 +73,7 @@ class NodeCollector:
         self._lent_disks: dict[str, str] = {}
         """Of the disks at which it looked in the place of another, the names that they were told by."""
         self._shell: Shell | None = None
-        self._feed: Feed | None = None
+        self._feed: ProbeStream | None = None
         self._dialling = False
         self._stopped = False
         self._tries = 0
@@ -192,7 +192,7 @@ class NodeCollector:
     def _open(self) -> None:
         """On a thread of its own: dial and start the probe."""
         shell: Shell | None = None
-        feed = Feed(self)
+        feed = ProbeStream(self)
         try:
             shell = self._dial()
             feed.heard_at = self._clock.monotonic()
@@ -223,7 +223,7 @@ class NodeCollector:
             self._feed = self._shell = None
             self._retry_or_hold(error, prompted=asked or (shell is not None and shell.prompted))
 
-    def _lost(self, feed: Feed, error: TrainmonError) -> None:
+    def _lost(self, feed: ProbeStream, error: TrainmonError) -> None:
         with self._lock:
             if feed is not self._feed or self._stopped:
                 return
@@ -271,18 +271,18 @@ class NodeCollector:
         if shell is not None:
             shell.close()
 
-    def greeted(self, feed: Feed) -> None:
+    def greeted(self, feed: ProbeStream) -> None:
         """The node has said what it is, on the event loop's thread; it may do so before `stream` has returned."""
         with self._lock:
             if feed is self._feed:
                 self._answer(feed)
 
-    def _answer(self, feed: Feed) -> None:
+    def _answer(self, feed: ProbeStream) -> None:
         if feed.greeting is not None and feed.stream is not None and not feed.is_served:
             feed.is_served = True
             feed.write(bundle.payload(feed.greeting) + bundle.spec_line(self._spec or Spec()))
 
-    def heard(self, feed: Feed, reading: AnyReading) -> None:
+    def heard(self, feed: ProbeStream, reading: AnyReading) -> None:
         """A line of the probe, on the event loop's thread."""
         with self._lock:  # what a lost feed still says must not come after the word that it is lost
             if feed is self._feed:
@@ -298,7 +298,7 @@ class NodeCollector:
             self.reads_files = reading.python is not None
             self.wake()
         spec = self._spec or Spec()
-        for part, is_lent in asked_for(reading, spec, self._lent):
+        for part, is_lent in requested_parts(reading, spec, self._lent):
             told = part
             if isinstance(part, DiskSamples) and self.implied:
                 told = by_mount(part, self.implied, spec)
@@ -316,7 +316,7 @@ class NodeCollector:
     def monotonic(self) -> Seconds:
         return self._clock.monotonic()
 
-    def ended(self, feed: Feed, error: TrainmonError, *, said_nothing: bool) -> None:
+    def ended(self, feed: ProbeStream, error: TrainmonError, *, said_nothing: bool) -> None:
         """The stream is over, on the event loop's thread. An interpreter that said nothing is not tried again."""
         if said_nothing and not is_for_want_of_a_job(error):
             self._python = bundle.NO_PYTHON

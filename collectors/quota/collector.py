@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from collectors.quota.command import Wanted, ask, wanted_of
+from collectors.quota.command import QuotaQuery, quota_query, run_query
 from trainmon.config import Settings
 from trainmon.lib import Clock, CommandFailed, HostUnreachable, Seconds, TrainmonError
 from trainmon.model import Event, QuotaRead, Source, SourceChanged
@@ -31,12 +31,12 @@ REFRESH: Seconds = 60.0
 """Between two looks that are asked for."""
 
 
-class Asker:
+class QuotaPoller:
     """Asks for the quota of one path. `hosts`: those that look at it now. `shell_of` raises HostUnreachable."""
 
     def __init__(
         self,
-        wanted: Wanted,
+        wanted: QuotaQuery,
         hosts: Callable[[], Sequence[str]],
         shell_of: Callable[[str], Shell],
         submit: Callable[[Event], None],
@@ -120,7 +120,7 @@ class Asker:
         key = self._key(host)
         self._began[key] = now = self._clock.monotonic()
         try:
-            quota = ask(self.wanted, self._shell_of(host), self._clock, self._name(key))
+            quota = run_query(self.wanted, self._shell_of(host), self._clock, self._name(key))
         except HostUnreachable as error:
             self._due[key] = now + UNREACHED
             if self._failed.get(key) is None and now - self._started >= PATIENCE:
@@ -205,9 +205,9 @@ class QuotaCollector:
         submit: Callable[[Event], None],
         clock: Clock,
     ) -> None:
-        found = [wanted_of(disk, cluster) for cluster in settings.clusters for disk in settings.disks]
+        found = [quota_query(disk, cluster) for cluster in settings.clusters for disk in settings.disks]
         self._askers = tuple(
-            Asker(wanted, lambda wanted=wanted: hosts(wanted.cluster, wanted.path), shell_of, submit, clock)  # type: ignore[misc]
+            QuotaPoller(wanted, lambda wanted=wanted: hosts(wanted.cluster, wanted.path), shell_of, submit, clock)  # type: ignore[misc]
             for wanted in found
             if wanted is not None
         )

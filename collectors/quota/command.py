@@ -27,7 +27,7 @@ SCRIPT = (
 )
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class QuotaQuery(msgspec.Struct, frozen=True, kw_only=True):
     """One path whose quota is asked."""
 
     cluster: str
@@ -44,7 +44,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return DU_TIME_BOX if self.parser == "du" else TIME_BOX
 
 
-def ask(wanted: Wanted, shell: Shell, clock: Clock, source: str, time_box: Seconds | None = None) -> Quota:
+def run_query(wanted: QuotaQuery, shell: Shell, clock: Clock, source: str, time_box: Seconds | None = None) -> Quota:
     """Run the command on one host, and read what it says. Raises TrainmonError."""
     limit = time_box or wanted.time_box
     argv = ("sh", "-c", SCRIPT, "quota", f"{limit:.0f}", *wanted.command)
@@ -71,7 +71,7 @@ def ask(wanted: Wanted, shell: Shell, clock: Clock, source: str, time_box: Secon
     )
 
 
-def _why(wanted: Wanted, host: str, done: Completed, error: TrainmonError, limit: Seconds) -> TrainmonError:
+def _why(wanted: QuotaQuery, host: str, done: Completed, error: TrainmonError, limit: Seconds) -> TrainmonError:
     """What came in place of an answer: an exit status says more than that nothing was understood."""
     name = wanted.command[0]
     if done.status == NOT_FOUND:
@@ -84,12 +84,12 @@ def _why(wanted: Wanted, host: str, done: Completed, error: TrainmonError, limit
     return type(error)(f"{host}: {name}: {error.message}", hint=error.hint)
 
 
-def wanted_of(disk: DiskSettings, cluster: ClusterSettings) -> Wanted | None:
+def quota_query(disk: DiskSettings, cluster: ClusterSettings) -> QuotaQuery | None:
     """What is asked for one [[disk]] of one cluster."""
     quota = disk.quota
     if quota is None:
         return None
-    return Wanted(
+    return QuotaQuery(
         cluster=cluster.name,
         path=disk.path,
         command=quota.command,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Protocol
 
-from collectors.connections import here
+from collectors.connections import local_hostname
 from collectors.slurm.collector import Poller, Watched
 from trainmon.config import ClusterSettings, Settings, queue_users
 from trainmon.lib import Clock
@@ -110,7 +110,7 @@ def with_a_queue(settings: Settings) -> Iterator[tuple[Watched, ClusterSettings]
             has_asked_here = True
         watched = Watched(
             cluster=cluster.name,
-            login=cluster.login or here(),
+            login=cluster.login or local_hostname(),
             users=queue_users(settings, cluster),
             every=cluster.slurm_every,
             spares=cluster.spares,

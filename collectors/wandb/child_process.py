@@ -25,12 +25,12 @@ from collectors.wandb.wire import (
     Answer,
     AnyAnswer,
     AnyRequest,
-    Began,
-    Failed,
-    Sidecar,
-    Trouble,
-    answer,
-    line,
+    ChildStarted,
+    CoreStarted,
+    FailureKind,
+    RequestFailed,
+    decode_answer,
+    encode,
 )
 from trainmon.lib import Seconds, TrainmonError, clean, scrub
 from trainmon.transport.event_loop import EventLoop
@@ -56,31 +56,31 @@ SETTLE: Seconds = 0.05
 START_AT_MOST: Seconds = 0.3
 """How long a child that is just being started is waited for at the end: its program may lie on a disk that hangs."""
 
-Wanted = TypeVar("Wanted", bound=Answer)
+AnswerType = TypeVar("AnswerType", bound=Answer)
 
-Kind = Trouble | Literal["gone"]
+ErrorKind = FailureKind | Literal["gone"]
 """gone: the child itself has ended, or cannot be started."""
 
 
-class WandbFailed(TrainmonError):
+class WandbError(TrainmonError):
     """W&B, or the child that speaks with it, gave no usable answer."""
 
-    def __init__(self, message: str, *, kind: Kind, hint: str = "") -> None:
+    def __init__(self, message: str, *, kind: ErrorKind, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.kind = kind
 
 
-class Asking(Protocol):
+class WandbClient(Protocol):
     """Who answers questions about W&B."""
 
-    def ask(self, asked: AnyRequest, wanted: type[Wanted]) -> Wanted:
+    def ask(self, asked: AnyRequest, wanted: type[AnswerType]) -> AnswerType:
         """One answer of the kind that is wanted. Raises WandbFailed."""
 
     def close(self) -> None:
         """End all at once, from any thread; what is being asked fails."""
 
 
-class Client:
+class ChildClient:
     """The child as somebody to ask, one question at a time. `ask` is called on one thread, `close` on any."""
 
     def __init__(
@@ -99,24 +99,24 @@ class Client:
         self._closed = False
         self._asked = 0
 
-    def ask(self, asked: AnyRequest, wanted: type[Wanted]) -> Wanted:
+    def ask(self, asked: AnyRequest, wanted: type[AnswerType]) -> AnswerType:
         """One answer of the kind that is wanted. Raises WandbFailed."""
         talk = self._begun()
         self._asked += 1
-        talk.say(line(msgspec.structs.replace(asked, id=self._asked)))
+        talk.say(encode(msgspec.structs.replace(asked, id=self._asked)))
         told = talk.hear(self._asked, self.within)
-        if isinstance(told, Failed):
-            raise WandbFailed(told.words, kind=told.kind, hint=told.hint or "")
+        if isinstance(told, RequestFailed):
+            raise WandbError(told.words, kind=told.kind, hint=told.hint or "")
         if not isinstance(told, wanted):
             talk.kill()
-            raise WandbFailed(f"W&B's child answered {type(told).__name__} to {type(asked).__name__}", kind="sdk")
+            raise WandbError(f"W&B's child answered {type(told).__name__} to {type(asked).__name__}", kind="sdk")
         return told
 
     def _begun(self) -> ChildSession:
         """The child that runs, or a new one."""
         with self._changing:
             if self._closed:
-                raise WandbFailed("W&B is asked no more", kind="gone")
+                raise WandbError("W&B is asked no more", kind="gone")
             if self._talk is None or self._talk.is_over:
                 self._talk = self._start()
             return self._talk
@@ -131,11 +131,11 @@ class Client:
                 self._argv, stdin=pipe, stdout=pipe, stderr=pipe, env=dict(self._environ), start_new_session=True
             )
         except (OSError, ValueError) as error:
-            raise WandbFailed(f"W&B's child cannot be started: {error}", kind="gone") from error
+            raise WandbError(f"W&B's child cannot be started: {error}", kind="gone") from error
         talk = ChildSession(self._loop, process)
         if self._closed:  # meanwhile: nobody has waited for it
             talk.kill()
-            raise WandbFailed("W&B is asked no more", kind="gone")
+            raise WandbError("W&B is asked no more", kind="gone")
         return talk
 
     def close(self) -> None:
@@ -182,15 +182,15 @@ class ChildSession:
         while told is None and not self.is_over:
             if time.monotonic() >= until:
                 self.kill()
-                raise WandbFailed(f"W&B's client gave no answer in {within:g} s, and was killed", kind="slow")
+                raise WandbError(f"W&B's client gave no answer in {within:g} s, and was killed", kind="slow")
             told = self._next(until)
         told = told or self._next(time.monotonic() + SETTLE)
         if told is None:
             said = f": {self._complaint}" if self._complaint else ""
-            raise WandbFailed(f"W&B's client has ended{said}", kind="gone")
+            raise WandbError(f"W&B's client has ended{said}", kind="gone")
         if told.id not in (number, 0):  # 0: a question that it could not read
             self.kill()
-            raise WandbFailed("W&B's client answered another question than was asked", kind="sdk")
+            raise WandbError("W&B's client answered another question than was asked", kind="sdk")
         return told
 
     def _next(self, until: Seconds) -> AnyAnswer | None:
@@ -227,14 +227,14 @@ class ChildSession:
 
     def _read(self, said: bytes) -> None:
         try:
-            told = answer(said)
+            told = decode_answer(said)
         except (msgspec.DecodeError, ValueError) as error:
             self._complaint = f"a line of it cannot be read: {clean(str(error), 200)}"
             self.kill()
             return
-        if isinstance(told, Began):
+        if isinstance(told, ChildStarted):
             self._directory = told.directory
-        elif isinstance(told, Sidecar):
+        elif isinstance(told, CoreStarted):
             self._sidecar = told.pid
         else:
             self._heard.put(told)

@@ -13,12 +13,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from collectors.wandb.child_process import Asking, Client, WandbFailed
-from collectors.wandb.login import Login, find
+from collectors.wandb.child_process import ChildClient, WandbClient, WandbError
+from collectors.wandb.login import Credentials, find_credentials
 from collectors.wandb.rate_limit import RateLimit
-from collectors.wandb.run import Errand, Followed, Reading
+from collectors.wandb.run import BackgroundRequest, PollRequest, TrackedRun
 from collectors.wandb.samples import make_private, place_of, remove_others, save
-from collectors.wandb.wire import Facts, Fetched, Grown, Lines, Listed, ReadConsole, ReadFacts, ReadHistory
+from collectors.wandb.wire import (
+    ConsoleLines,
+    FetchedFile,
+    HistoryPoints,
+    ReadConsole,
+    ReadHistory,
+    ReadMetadata,
+    RunList,
+    RunMetadata,
+)
 from trainmon.lib import Clock, Seconds
 from trainmon.model import Event, RunSpec, Source, SourceChanged, SourceRemoved, WandbSpec
 
@@ -44,8 +53,8 @@ class WandbCollector:
         submit: Callable[[Event], None],
         clock: Clock,
         *,
-        client: Callable[[], Asking] = Client,
-        login: Callable[[], Login] = find,
+        client: Callable[[], WandbClient] = ChildClient,
+        login: Callable[[], Credentials] = find_credentials,
         samples: Path | None = None,
     ) -> None:
         """`samples` is where one of each run is kept ready; None: nothing is fetched unasked."""
@@ -55,10 +64,10 @@ class WandbCollector:
         self._new_client = client
         self._login = login
         self._samples = samples
-        self._client: Asking | None = None
+        self._client: WandbClient | None = None
         self._changing = threading.Lock()
         self._pace = RateLimit(every)
-        self._runs: dict[str, Followed] = {}
+        self._runs: dict[str, TrackedRun] = {}
         self._sources: dict[str, Source] = {}
         self._wanted: tuple[RunSpec, ...] | None = runs
         """The runs as they are now, until the thread has taken them over."""
@@ -102,7 +111,7 @@ class WandbCollector:
             return f"{name} has no W&B project"
         try:
             return save(self._asking(), run, directory)
-        except WandbFailed as failure:
+        except WandbError as failure:
             return f"no sample of {name} was saved: {failure}"
 
     def _request(self, what: Callable[[], None]) -> None:
@@ -159,12 +168,12 @@ class WandbCollector:
         if new:
             self._pace.refresh(self._clock.monotonic())
 
-    def _followed(self, run: RunSpec, spec: WandbSpec) -> Followed:
+    def _followed(self, run: RunSpec, spec: WandbSpec) -> TrackedRun:
         """What is known of a run stays while it is looked for in the same way."""
         old = self._runs.get(run.name)
         if old is not None and (old.spec, old.cluster) == (spec, run.cluster):
             return old
-        return Followed(run, spec, place_of(self._samples, run.name) if self._samples is not None else None)
+        return TrackedRun(run, spec, place_of(self._samples, run.name) if self._samples is not None else None)
 
     # ---- a round -----------------------------------------------------------------------------------------------------
 
@@ -177,16 +186,16 @@ class WandbCollector:
                 if self._stopping.is_set():
                     return
                 self._look_at(run, place)
-        except WandbFailed as failure:
+        except WandbError as failure:
             self._failed(failure)
         else:
             self._pace.answered(self._clock.monotonic())
 
-    def _look_at(self, run: Followed, place: int) -> None:
+    def _look_at(self, run: TrackedRun, place: int) -> None:
         """One run; what is its own trouble is told, and no more."""
         try:
             self._look(run)
-        except WandbFailed as failure:
+        except WandbError as failure:
             if failure.kind == "slow":
                 self._begin_after(place)
             if failure.kind not in A_RUNS_OWN:
@@ -194,7 +203,7 @@ class WandbCollector:
             self._tell(run, "retrying", failure)
         except Exception as error:  # a fault of ours is one run's, too
             log.exception("%s", run.name)
-            self._tell(run, "retrying", WandbFailed(f"{type(error).__name__}: {error}", kind="sdk"))
+            self._tell(run, "retrying", WandbError(f"{type(error).__name__}: {error}", kind="sdk"))
 
     def _begin_after(self, place: int) -> None:
         """What hangs over one run must not keep the others from being asked for ever: it is the last one next time."""
@@ -205,11 +214,11 @@ class WandbCollector:
         """Without a key the SDK is not even started: it would ask for one."""
         login = self._login()
         if login.place is None:
-            raise WandbFailed(login.trouble, kind="key", hint=login.hint)
+            raise WandbError(login.trouble, kind="key", hint=login.hint)
 
-    def _look(self, run: Followed) -> None:
+    def _look(self, run: TrackedRun) -> None:
         """The list and one more question; at the first look both that there are."""
-        self._submit(run.listed(self._asking().ask(run.listing(), Listed), self._clock.now()))
+        self._submit(run.listed(self._asking().ask(run.listing(), RunList), self._clock.now()))
         self._tell(run, "up")
         reading = run.reading()
         first = run.first_reading(reading)
@@ -217,11 +226,11 @@ class WandbCollector:
             if one is not None and not self._read(run, one):
                 return
 
-    def _read(self, run: Followed, asked: Reading | Errand) -> bool:
+    def _read(self, run: TrackedRun, asked: PollRequest | BackgroundRequest) -> bool:
         """Ask one thing more of a run. What fails for this run alone is tried again."""
         try:
             self._take(run, asked)
-        except WandbFailed as failure:
+        except WandbError as failure:
             if self._stopping.is_set() or failure.kind in COMMON:
                 raise
             log.info("%s: %s", run.name, failure)
@@ -229,18 +238,18 @@ class WandbCollector:
             return False
         return True
 
-    def _take(self, run: Followed, asked: Reading | Errand) -> None:
+    def _take(self, run: TrackedRun, asked: PollRequest | BackgroundRequest) -> None:
         client, clock = self._asking(), self._clock
         event: Event | None = None
         if isinstance(asked, ReadHistory):
-            event = run.grown(asked, client.ask(asked, Grown), clock.now())
+            event = run.grown(asked, client.ask(asked, HistoryPoints), clock.now())
         elif isinstance(asked, ReadConsole):
-            event = run.said(asked, client.ask(asked, Lines), clock.now())
-        elif isinstance(asked, ReadFacts):
-            run.found(client.ask(asked, Facts))
+            event = run.said(asked, client.ask(asked, ConsoleLines), clock.now())
+        elif isinstance(asked, ReadMetadata):
+            run.found(client.ask(asked, RunMetadata))
         else:
             make_private(asked.directory)
-            told = client.ask(asked, Fetched)
+            told = client.ask(asked, FetchedFile)
             event = run.kept(told, clock.now())
             remove_others(Path(told.kept))
         if event is not None:
@@ -254,22 +263,22 @@ class WandbCollector:
             return
         try:
             self._read(*found)
-        except WandbFailed as failure:
+        except WandbError as failure:
             self._failed(failure)
         else:
             self._pace.ran_errand(self._clock.monotonic())
 
-    def _asking(self) -> Asking:
+    def _asking(self) -> WandbClient:
         with self._changing:
             if self._stopping.is_set():
-                raise WandbFailed("W&B is asked no more", kind="gone")
+                raise WandbError("W&B is asked no more", kind="gone")
             if self._client is None:
                 self._client = self._new_client()
             return self._client
 
     # ---- what it is told ---------------------------------------------------------------------------------------------
 
-    def _failed(self, failure: WandbFailed) -> None:
+    def _failed(self, failure: WandbError) -> None:
         """Nothing can be asked: it is so for all runs."""
         if self._stopping.is_set():
             return
@@ -277,7 +286,7 @@ class WandbCollector:
         for run in self._runs.values():
             self._tell(run, "retrying", failure)
 
-    def _tell(self, run: Followed, phase: Phase, error: WandbFailed | None = None) -> None:
+    def _tell(self, run: TrackedRun, phase: Phase, error: WandbError | None = None) -> None:
         now, monotonic = self._clock.now(), self._clock.monotonic()
         is_up = phase == "up"
         source = Source(

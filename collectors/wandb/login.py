@@ -31,7 +31,7 @@ BLANK = "set it to the key alone: W&B's client does not take it so"
 SCHEME = "WANDB_BASE_URL, or base_url in the settings file, begins with https:// or http://"
 
 
-class Login(NamedTuple):
+class Credentials(NamedTuple):
     """What the client would find."""
 
     url: str
@@ -49,12 +49,12 @@ class Login(NamedTuple):
         return "wandb.ai" if host in CLOUD_HOSTS else host or self.url
 
 
-def find(environ: Mapping[str, str] = os.environ, cwd: Path | None = None) -> Login:
+def find_credentials(environ: Mapping[str, str] = os.environ, cwd: Path | None = None) -> Credentials:
     """Look where the client looks."""
     home = _home(environ)
     files = tuple(_settings_files(environ, home, cwd or Path()))
     url = environ.get("WANDB_BASE_URL") or _setting("base_url", files)[0] or CLOUD
-    login = Login(url.rstrip("/"), None)
+    login = Credentials(url.rstrip("/"), None)
     if urlsplit(url).scheme not in ("http", "https"):
         return login._replace(trouble=f"{scrub(clean(url, 100))} is no address of a W&B server", hint=SCHEME)
     key, token = environ.get("WANDB_API_KEY"), environ.get("WANDB_IDENTITY_TOKEN_FILE")
@@ -82,7 +82,7 @@ def _home(environ: Mapping[str, str]) -> Path:
         return Path("/")
 
 
-def _by_token(login: Login, file: Path) -> Login:
+def _by_token(login: Credentials, file: Path) -> Credentials:
     place = f"the identity token {file} (WANDB_IDENTITY_TOKEN_FILE)"
     if os.access(file, os.R_OK):
         return login._replace(place=place)
@@ -96,7 +96,7 @@ def _netrc(environ: Mapping[str, str], home: Path) -> Path:
     return next((file for name in (".netrc", "_netrc") if (file := home / name).exists()), home / ".netrc")
 
 
-def _in_netrc(login: Login, file: Path) -> tuple[Path | None, str]:
+def _in_netrc(login: Credentials, file: Path) -> tuple[Path | None, str]:
     """The file, where it has a key for the server; else what is wrong with it, if something is."""
     try:
         known = netrc.netrc(str(file))

@@ -9,16 +9,16 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from collectors.wandb.wire import (
-    Facts,
-    Fetch,
-    Fetched,
-    Grown,
-    Lines,
-    Listed,
+    ConsoleLines,
+    FetchedFile,
+    FetchFile,
+    HistoryPoints,
     ListRuns,
     ReadConsole,
-    ReadFacts,
     ReadHistory,
+    ReadMetadata,
+    RunList,
+    RunMetadata,
 )
 from trainmon.analysis.wandb import active_run as wandb_group
 from trainmon.analysis.wandb import metric_names as wandb_keys
@@ -49,8 +49,8 @@ SAMPLE_AT_MOST = 20 << 20
 ODD_AT_MOST = 3
 """Reads of one thing that failed one after another; then it is asked for no more, until something of it changes."""
 
-Reading = ReadHistory | ReadConsole
-Errand = ReadHistory | ReadFacts | Fetch
+PollRequest = ReadHistory | ReadConsole
+BackgroundRequest = ReadHistory | ReadMetadata | FetchFile
 
 
 class Mark(NamedTuple):
@@ -66,7 +66,7 @@ class Mark(NamedTuple):
         return cls(run.lines, run.step, run.state, run.heartbeat_at)
 
 
-class Attempt:
+class ReadProgress:
     """One W&B run, as far as it was read."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Attempt:
         """Whether that read brought nothing new."""
         self.step: int | None = None
         self.failures = 0
-        self.facts: Facts | None = None
+        self.facts: RunMetadata | None = None
         self.has_facts = False
 
     def forget(self) -> None:
@@ -87,7 +87,7 @@ class Attempt:
         self.mark, self.is_read = None, False
 
 
-class Followed:
+class TrackedRun:
     """A run of ours with a W&B project."""
 
     def __init__(self, run: RunSpec, spec: WandbSpec, samples: str | None = None) -> None:
@@ -99,7 +99,7 @@ class Followed:
         self.trouble: str | None = None
         """What of it cannot be read, in a sentence; its list can."""
         self._samples = samples
-        self._attempts: dict[str, Attempt] = {}
+        self._attempts: dict[str, ReadProgress] = {}
         self._console_path: str | None = None
         self._console_next = 0
         self._console_last = ""
@@ -113,7 +113,7 @@ class Followed:
     def listing(self) -> ListRuns:
         return ListRuns(id=0, spec=self.spec, limit=1 + EARLIER_AT_MOST)
 
-    def listed(self, told: Listed, at: Instant) -> WandbPolled:
+    def listed(self, told: RunList, at: Instant) -> WandbPolled:
         """The runs that match are these."""
         runs = tuple(self._with_facts(run) for run in told.runs)
         group = wandb_group.read(self.spec, runs, self.wandb, at, stopped=False)
@@ -143,12 +143,12 @@ class Followed:
             return run
         return replace(run, host=run.host or facts.host, commit=run.commit or facts.commit)
 
-    def _attempt(self, run: WandbRun) -> Attempt:
-        return self._attempts.setdefault(run.path, Attempt())
+    def _attempt(self, run: WandbRun) -> ReadProgress:
+        return self._attempts.setdefault(run.path, ReadProgress())
 
     # ---- what is read in every round: one more question at the most --------------------------------------------------
 
-    def reading(self) -> Reading | None:
+    def reading(self) -> PollRequest | None:
         """What to ask beside the list: the curves and the console log take turns."""
         current = self.wandb.current
         if current is None:
@@ -157,7 +157,7 @@ class Followed:
         self._is_consoles_turn = console is not None and (history is None or not self._is_consoles_turn)
         return console if self._is_consoles_turn else history
 
-    def first_reading(self, before: Reading | None) -> Reading | None:
+    def first_reading(self, before: PollRequest | None) -> PollRequest | None:
         """The other of the two, where nothing was read of it yet: a person who has just come waits for both."""
         current = self.wandb.current
         if current is None or before is None:
@@ -179,7 +179,7 @@ class Followed:
             return None
         return ReadConsole(id=0, path=run.path, last=CONSOLE_LINES)
 
-    def grown(self, asked: ReadHistory, told: Grown, at: Instant) -> CurvesGrew | None:
+    def grown(self, asked: ReadHistory, told: HistoryPoints, at: Instant) -> CurvesGrew | None:
         """New points of one attempt."""
         run = self._run(asked.path)
         if run is None:
@@ -193,7 +193,7 @@ class Followed:
             attempt.since[key] = max(grown.steps) + 1
         return CurvesGrew(self.name, asked.path, at, points, fresh=is_first) if points else None
 
-    def said(self, asked: ReadConsole, told: Lines, at: Instant) -> ConsoleRead | None:
+    def said(self, asked: ReadConsole, told: ConsoleLines, at: Instant) -> ConsoleRead | None:
         """New lines of the console log."""
         run = self._run(asked.path)
         if run is None:
@@ -225,9 +225,9 @@ class Followed:
         )
         return ConsoleRead(self.name, at, chunk)
 
-    def failed(self, asked: Reading | Errand, words: str) -> None:
+    def failed(self, asked: PollRequest | BackgroundRequest, words: str) -> None:
         """It could not be read: tried again, and of what lasts something is said."""
-        if isinstance(asked, Fetch):
+        if isinstance(asked, FetchFile):
             self._fetched = asked.file  # not again before the next
             return
         run = self._run(asked.path)
@@ -246,11 +246,11 @@ class Followed:
 
     # ---- what is asked once, between the rounds ----------------------------------------------------------------------
 
-    def errand(self, at: Instant) -> Errand | None:
+    def errand(self, at: Instant) -> BackgroundRequest | None:
         """The next of what can wait: earlier attempts, facts of the present one, and a sample to have at hand."""
         return next(self._errands(at), None)
 
-    def _errands(self, at: Instant) -> Iterator[Errand]:
+    def _errands(self, at: Instant) -> Iterator[BackgroundRequest]:
         known = {run.id: run for run in self.wandb.runs}
         current = self.wandb.current
         for name in self.wandb.attempts[: 1 + EARLIER_AT_MOST]:
@@ -260,11 +260,11 @@ class Followed:
                 if history is not None:
                     yield history
         if current is not None and current.host is None and not self._attempt(current).has_facts:
-            yield ReadFacts(id=0, path=current.path)
+            yield ReadMetadata(id=0, path=current.path)
         newest = self._newest_image()
         is_due = newest is not None and newest.file != self._fetched and at - self._fetched_at >= SAMPLE_EVERY
         if current is not None and newest is not None and is_due and self._samples is not None:
-            yield Fetch(id=0, path=current.path, file=newest.file, directory=self._samples)
+            yield FetchFile(id=0, path=current.path, file=newest.file, directory=self._samples)
 
     def _is_to_be_read(self, run: WandbRun) -> bool:
         """Of one that is not the current: once, and once more when it has ended. Several that beat at a time would
@@ -277,13 +277,13 @@ class Followed:
         images = [sample for sample in samples if sample.kind == "image" and (sample.bytes or 0) <= SAMPLE_AT_MOST]
         return max(images, key=lambda sample: sample.step if sample.step is not None else -1, default=None)
 
-    def found(self, told: Facts) -> None:
+    def found(self, told: RunMetadata) -> None:
         """Where and from what it was started: told with the next list."""
         run = self._run(told.path)
         if run is not None:
             self._attempt(run).facts, self._attempt(run).has_facts = told, True
 
-    def kept(self, told: Fetched, at: Instant) -> SampleFetched:
+    def kept(self, told: FetchedFile, at: Instant) -> SampleFetched:
         """The sample that is kept ready."""
         self._fetched, self._fetched_at = told.file, at
         return SampleFetched(self.name, told.file, told.kept)
@@ -292,11 +292,11 @@ class Followed:
         return next((run for run in self.wandb.runs if run.path == path), None)
 
 
-def _was_rewritten(told: Lines, number: int, before: str) -> bool:
+def _was_rewritten(told: ConsoleLines, number: int, before: str) -> bool:
     """Whether the line that was the last says something else now: a progress bar, or one that was not yet whole."""
     return any(at == number and text != before for at, text in zip(told.numbers, told.lines, strict=True))
 
 
-def _first(told: Listed, runs: Iterable[WandbRun]) -> tuple[str, ...]:
+def _first(told: RunList, runs: Iterable[WandbRun]) -> tuple[str, ...]:
     """The metrics of the first of these that has some: one that has just begun will log those of the last."""
     return next(filter(None, (told.history_keys.get(run.id, ()) for run in runs)), ())

@@ -7,9 +7,9 @@ import re
 import zlib
 from pathlib import Path
 
-from collectors.wandb.child_process import Asking, WandbFailed
-from collectors.wandb.run import Followed
-from collectors.wandb.wire import Fetch, Fetched
+from collectors.wandb.child_process import WandbClient, WandbError
+from collectors.wandb.run import TrackedRun
+from collectors.wandb.wire import FetchedFile, FetchFile
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def remove_others(kept: Path) -> None:
         log.info("an old sample stays: %s", error)
 
 
-def save(client: Asking, run: Followed, directory: str) -> str:
+def save(client: WandbClient, run: TrackedRun, directory: str) -> str:
     """Fetch what the newest list of a run names. Returns what became of it, in a sentence."""
     current, samples = run.wandb.current, run.wandb.samples[:SAVED_AT_MOST]
     if current is None or not samples:
@@ -55,9 +55,9 @@ def save(client: Asking, run: Followed, directory: str) -> str:
     saved, missed = 0, None
     for sample in samples:
         try:
-            client.ask(Fetch(id=0, path=current.path, file=sample.file, directory=there), Fetched)
+            client.ask(FetchFile(id=0, path=current.path, file=sample.file, directory=there), FetchedFile)
             saved += 1
-        except WandbFailed as failure:
+        except WandbError as failure:
             missed = missed or (sample.key, failure)
             if failure.kind not in ONES_OWN:
                 break

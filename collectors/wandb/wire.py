@@ -1,7 +1,7 @@
 """The wire between us and our child that speaks with W&B: NDJSON, one tagged object a line, one request at a time.
 
-We write requests on its standard input and read answers on its standard output. What it says of itself (`Began`,
-`Sidecar`) has the id 0; every request gets exactly one answer with its own id, or none when the child dies of it.
+We write requests on its standard input and read answers on its standard output. What it says of itself (`ChildStarted`,
+`CoreStarted`) has the id 0; every request gets exactly one answer with its own id, or none when the child dies of it.
 Texts are clean and scrubbed by the child. JSON has no nan and no infinity: they go as W&B's own words for them.
 """
 
@@ -24,13 +24,13 @@ LONGEST_LINE = 32 << 20
 WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """What W&B writes where JSON has no number."""
 
-Trouble = Literal["key", "unauthorized", "forbidden", "absent", "busy", "server", "unreachable", "slow", "sdk"]
+FailureKind = Literal["key", "unauthorized", "forbidden", "absent", "busy", "server", "unreachable", "slow", "sdk"]
 """key: none is set. unauthorized: it is refused. forbidden: it may not see this. absent: no such project, run or file.
 busy: 429. server: it fails by itself (5xx). unreachable: no connection. slow: no answer in time. sdk: anything else, in
 the SDK's own words."""
 
 
-class Packed(msgspec.Struct, frozen=True, gc=False):
+class PackedPoints(msgspec.Struct, frozen=True, gc=False):
     """A piece of one curve as columns of float64, little-endian: nan and infinities survive, a point is 32 bytes."""
 
     steps: bytes
@@ -38,7 +38,7 @@ class Packed(msgspec.Struct, frozen=True, gc=False):
     values: bytes
 
     @classmethod
-    def of(cls, points: Points) -> Packed:
+    def of(cls, points: Points) -> PackedPoints:
         return cls(_packed(points.steps), _packed(points.times), _packed(points.values))
 
     def points(self) -> Points:
@@ -81,13 +81,13 @@ class ReadConsole(Request, frozen=True, kw_only=True, tag="console"):
     last: int = 200
 
 
-class ReadFacts(Request, frozen=True, kw_only=True, tag="facts"):
+class ReadMetadata(Request, frozen=True, kw_only=True, tag="facts"):
     """What its own file `wandb-metadata.json` says of a run: asked once of each, it takes two HTTP requests."""
 
     path: str
 
 
-class Fetch(Request, frozen=True, kw_only=True, tag="fetch"):
+class FetchFile(Request, frozen=True, kw_only=True, tag="fetch"):
     """One file of a run, into a directory of this machine: two HTTP requests."""
 
     path: str
@@ -109,7 +109,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, tag_field="is"):
     id: int = 0
 
 
-class Began(Answer, frozen=True, kw_only=True, tag="began"):
+class ChildStarted(Answer, frozen=True, kw_only=True, tag="began"):
     """The first line, before the SDK is even imported."""
 
     pid: int
@@ -117,13 +117,13 @@ class Began(Answer, frozen=True, kw_only=True, tag="began"):
     """All that the SDK writes; the child removes it as it ends. Who kills the child removes it himself."""
 
 
-class Sidecar(Answer, frozen=True, kw_only=True, tag="sidecar"):
+class CoreStarted(Answer, frozen=True, kw_only=True, tag="sidecar"):
     """The SDK started its own process, wandb-core, in a session of its own: who kills the child ends it as well."""
 
     pid: int
 
 
-class Listed(Answer, frozen=True, kw_only=True, tag="listed"):
+class RunList(Answer, frozen=True, kw_only=True, tag="listed"):
     """The runs that match, the newest first."""
 
     runs: tuple[WandbRun, ...]
@@ -133,14 +133,14 @@ class Listed(Answer, frozen=True, kw_only=True, tag="listed"):
     """By the run's id: the metrics that are numbers and can be charted."""
 
 
-class Grown(Answer, frozen=True, kw_only=True, tag="grown"):
+class HistoryPoints(Answer, frozen=True, kw_only=True, tag="grown"):
     """The points that came, by metric; one that has none is absent."""
 
     path: str
-    points: Mapping[str, Packed]
+    points: Mapping[str, PackedPoints]
 
 
-class Lines(Answer, frozen=True, kw_only=True, tag="lines"):
+class ConsoleLines(Answer, frozen=True, kw_only=True, tag="lines"):
     """The last lines of a console log, oldest first."""
 
     path: str
@@ -151,7 +151,7 @@ class Lines(Answer, frozen=True, kw_only=True, tag="lines"):
     """When each was written, by the run's own clock."""
 
 
-class Facts(Answer, frozen=True, kw_only=True, tag="facts"):
+class RunMetadata(Answer, frozen=True, kw_only=True, tag="facts"):
     """Where and from what a run was started."""
 
     path: str
@@ -170,7 +170,7 @@ class Viewer(Answer, frozen=True, kw_only=True, tag="viewer"):
     teams: tuple[str, ...] = ()
 
 
-class Fetched(Answer, frozen=True, kw_only=True, tag="fetched"):
+class FetchedFile(Answer, frozen=True, kw_only=True, tag="fetched"):
     """A file lies at `kept` on this machine."""
 
     path: str
@@ -178,37 +178,47 @@ class Fetched(Answer, frozen=True, kw_only=True, tag="fetched"):
     kept: str
 
 
-class Failed(Answer, frozen=True, kw_only=True, tag="failed"):
+class RequestFailed(Answer, frozen=True, kw_only=True, tag="failed"):
     """A request failed: what happened, in a sentence, and what to do. The next one may be asked."""
 
-    kind: Trouble
+    kind: FailureKind
     words: str
     hint: str | None = None
 
 
-AnyRequest = ListRuns | ReadHistory | ReadConsole | ReadFacts | ReadViewer | Fetch
-AnyAnswer = Began | Sidecar | Listed | Grown | Lines | Facts | Viewer | Fetched | Failed
+AnyRequest = ListRuns | ReadHistory | ReadConsole | ReadMetadata | ReadViewer | FetchFile
+AnyAnswer = (
+    ChildStarted
+    | CoreStarted
+    | RunList
+    | HistoryPoints
+    | ConsoleLines
+    | RunMetadata
+    | Viewer
+    | FetchedFile
+    | RequestFailed
+)
 
 REQUESTS: msgspec.json.Decoder[AnyRequest] = msgspec.json.Decoder(AnyRequest)
 ANSWERS: msgspec.json.Decoder[AnyAnswer] = msgspec.json.Decoder(AnyAnswer)
 
 
-def line(said: AnyRequest | AnyAnswer) -> bytes:
+def encode(said: AnyRequest | AnyAnswer) -> bytes:
     """One request or answer as a line."""
-    if isinstance(said, Listed):
+    if isinstance(said, RunList):
         said = msgspec.structs.replace(said, runs=tuple(_in_words(run) for run in said.runs))
     return msgspec.json.encode(said) + b"\n"
 
 
-def request(data: bytes) -> AnyRequest:
+def decode_request(data: bytes) -> AnyRequest:
     """What a line asks; msgspec.DecodeError where it asks nothing."""
     return REQUESTS.decode(data)
 
 
-def answer(data: bytes) -> AnyAnswer:
+def decode_answer(data: bytes) -> AnyAnswer:
     """What a line answers; msgspec.DecodeError where it says nothing."""
     said = ANSWERS.decode(data)
-    if isinstance(said, Listed):
+    if isinstance(said, RunList):
         said = msgspec.structs.replace(said, runs=tuple(_in_numbers(run) for run in said.runs))
     return said
 

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from collectors.wandb.child_process import Client
+from collectors.wandb.child_process import ChildClient
 from collectors.wandb.collector import WandbCollector
-from collectors.wandb.login import find
+from collectors.wandb.login import find_credentials
 from tests.bench.table import show
 from tests.lab.wandb_server import WandbServer
 from tests.wandb.parts import ShiftedClock
@@ -83,8 +83,13 @@ class Bench:
         runs = tuple(RunSpec(name=spec.group or "", cluster="bench", wandb=spec) for spec in specs)
         self.server, self.clock = server, clock
         self.watcher = WandbCollector(
-            runs, EVERY, lambda event: None, clock, client=lambda: Client(env), login=lambda: find(env, home)
-        )  # fmt: skip
+            runs,
+            EVERY,
+            lambda event: None,
+            clock,
+            client=lambda: ChildClient(env),
+            login=lambda: find_credentials(env, home),
+        )
         self.trained = [server.add_run(f"r{number}", group=f"g{number}") for number in range(RUNS)]
 
     def train(self, rows: int) -> None:

@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from collectors.wandb.wire import Grown, Listed, ListRuns, ReadHistory
+from collectors.wandb.wire import HistoryPoints, ListRuns, ReadHistory, RunList
 from tests.bench.table import show
 from tests.lab.wandb_asking import Asking, asking, resident_mib
 from tests.lab.wandb_server import WandbServer
@@ -55,21 +55,21 @@ def main() -> int:
     rows, seen = [], []
     with WandbServer.start() as server, tempfile.TemporaryDirectory() as home, asking(server, Path(home)) as child:
         path = fill(server)
-        child.expect(Listed, ListRuns(id=1, spec=SPEC))
+        child.expect(RunList, ListRuns(id=1, spec=SPEC))
         assert child.sidecar is not None
         pids = (child.process.pid, child.sidecar)
         began, requests = sum(map(processor_s, pids)), 0
         for poll in range(1, polls + 1):
             server.requests.clear()
-            child.expect(Listed, ListRuns(id=1, spec=SPEC))
-            child.expect(Grown, ReadHistory(id=2, path=path, keys=KEYS, since=dict.fromkeys(KEYS, ROWS - 10.0)))
+            child.expect(RunList, ListRuns(id=1, spec=SPEC))
+            child.expect(HistoryPoints, ReadHistory(id=2, path=path, keys=KEYS, since=dict.fromkeys(KEYS, ROWS - 10.0)))
             requests = max(requests, len(server.requests))
             if poll in marks:
                 seen.append(memory(child))
                 took = (sum(map(processor_s, pids)) - began) / poll
                 rows.append([f"{poll:,}", *(f"{size:.1f}" for size in seen[-1]), f"{1000 * took:.0f}"])
         begin = time.monotonic()
-        child.expect(Grown, ReadHistory(id=3, path=path, keys=KEYS))
+        child.expect(HistoryPoints, ReadHistory(id=3, path=path, keys=KEYS))
         whole = time.monotonic() - begin
     title = f"{RUNS} attempts of 300 metrics and settings, {len(KEYS)} curves: after so many polls"
     show(title, ("polls", "child, MiB", "wandb-core, MiB", "processor, ms a poll"), rows)

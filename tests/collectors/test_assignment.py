@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from collectors.assignment import Plan, asked_for, lent, merged, place
+from collectors.assignment import WatchPlan, assign, merge, requested_parts, stand_in_specs
 from trainmon.model import (
     AnyReading,
     CheckpointListing,
@@ -28,7 +28,7 @@ RUN = RunSpec(
     kill_switch="/home/kill",
     nodes=("n2",),
 )
-PLAN = Plan(
+PLAN = WatchPlan(
     cluster="prod",
     hosts=("login", "n1", "n2"),
     nodes=frozenset({"n1", "n2"}),
@@ -41,7 +41,7 @@ PLAN = Plan(
 
 
 def test_shared_files_are_read_once_on_the_login_host() -> None:
-    specs = place(PLAN, {"login", "n1", "n2"})
+    specs = assign(PLAN, {"login", "n1", "n2"})
     assert specs["login"].logs == (LogSpec("llm", "/fsx/logs/*/x.out"),)
     assert specs["login"].switches == ("/home/kill",)
     assert specs["login"].checkpoints == ("/fsx/ckpt",)
@@ -51,30 +51,30 @@ def test_shared_files_are_read_once_on_the_login_host() -> None:
 
 
 def test_a_runs_own_nodes_look_at_their_local_disks() -> None:
-    assert place(PLAN, {"login"})["n2"].disks == ("/", "/tmp")
+    assert assign(PLAN, {"login"})["n2"].disks == ("/", "/tmp")
 
 
 def test_a_login_host_that_is_down_is_stood_in_for_by_a_node_that_answers() -> None:
-    specs = place(PLAN, {"n2"})
+    specs = assign(PLAN, {"n2"})
     assert specs["login"].logs == ()
     assert specs["n2"].logs == (LogSpec("llm", "/fsx/logs/*/x.out"),)
     assert specs["n2"].keep == "step"
 
 
 def test_before_anyone_answers_the_first_choice_is_asked() -> None:
-    assert place(PLAN, ())["login"].logs != ()
+    assert assign(PLAN, ())["login"].logs != ()
 
 
 def test_nobody_stands_in_for_a_login_host_that_is_being_connected_for_the_first_time() -> None:
-    specs = place(PLAN, {"n1", "n2"}, is_awaited=True)
+    specs = assign(PLAN, {"n1", "n2"}, is_awaited=True)
     assert [host for host, spec in specs.items() if spec.logs] == ["login"]
-    assert lent(PLAN, {"n1", "n2"}, is_awaited=True) == {}
+    assert stand_in_specs(PLAN, {"n1", "n2"}, is_awaited=True) == {}
 
 
 def test_who_stands_in_has_lent_what_it_would_not_look_at_for_itself() -> None:
-    assert lent(PLAN, {"login", "n1"}) == {}
+    assert stand_in_specs(PLAN, {"login", "n1"}) == {}
     own = msgspec.structs.replace(PLAN, node_disks=("/", "/fsx"))
-    (host,), (spec,) = zip(*lent(own, {"n2"}).items(), strict=True)
+    (host,), (spec,) = zip(*stand_in_specs(own, {"n2"}).items(), strict=True)
     assert (host, spec.disks) == ("n2", ("/fsx/ckpt", "/fsx/logs", "/home"))
     assert (spec.logs, spec.switches, spec.checkpoints) == (
         (LogSpec("llm", "/fsx/logs/*/x.out"),),
@@ -111,12 +111,12 @@ def switches(*paths: str) -> SwitchSamples:
 def test_of_a_reading_counts_what_was_asked_for_and_for_whom(
     reading: AnyReading, parts: list[tuple[AnyReading, bool]]
 ) -> None:
-    assert list(asked_for(reading, SPEC, LENT)) == parts
-    assert [is_lent for _, is_lent in asked_for(reading, SPEC, Spec())] == [False] * bool(parts)
+    assert list(requested_parts(reading, SPEC, LENT)) == parts
+    assert [is_lent for _, is_lent in requested_parts(reading, SPEC, Spec())] == [False] * bool(parts)
 
 
 def test_no_hosts_are_no_specs() -> None:
-    assert place(Plan(cluster="c", hosts=(), nodes=frozenset()), ()) == {}
+    assert assign(WatchPlan(cluster="c", hosts=(), nodes=frozenset()), ()) == {}
 
 
 def test_a_host_that_two_clusters_share_reads_for_both() -> None:
@@ -128,7 +128,7 @@ def test_a_host_that_two_clusters_share_reads_for_both() -> None:
         switches=("/kill",),
         checkpoints=("/fsx/b", "/fsx/a"),
     )
-    both = merged(one, other)
+    both = merge(one, other)
     assert both.disks == ("/", "/fsx")
     assert both.logs == (LogSpec("a", "/a"), LogSpec("b", "/b"))
     assert both.checkpoints == ("/fsx/a", "/fsx/b")

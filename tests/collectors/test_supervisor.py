@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from collectors.connections import here
+from collectors.connections import local_hostname
 from collectors.nodes.collector import NodeCollector
 from collectors.slurm.collector import Watched
 from collectors.supervisor import JOB_ENDED, STAYS, Supervisor
-from collectors.targets import plan
+from collectors.targets import watch_plan
 from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings, load_settings
 from trainmon.lib import Clock, HostUnreachable
 from trainmon.model import Event, Job, JobsListed, RunsChanged, RunSpec, Source, SourceChanged, SourceRemoved
@@ -253,10 +253,10 @@ def test_nothing_is_watched_any_more_after_the_stop(tmp_path: Path) -> None:
 def test_a_job_on_this_machine_itself_needs_no_connection(tmp_path: Path) -> None:
     settings = Settings(clusters=(ClusterSettings(name="prod", nodes=None),))
     with staged(tmp_path, settings) as stage:
-        assert stage.hosts() == {here()}
-        stage.queues["prod"].seen((job(1, here()),), "ana")
-        stage.source(here(), "up")
-        assert stage.hosts() == {here()}
+        assert stage.hosts() == {local_hostname()}
+        stage.queues["prod"].seen((job(1, local_hostname()),), "ana")
+        stage.source(local_hostname(), "up")
+        assert stage.hosts() == {local_hostname()}
 
 
 # ---- who is asked, and over what -------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def test_each_cluster_has_its_queue_on_its_login_host(tmp_path: Path) -> None:
         told = [one.watched for one in stage.queues.values()]
     assert told[0] == Watched(cluster="prod", login="login1", users=("ana", "bob"), every=60.0, spares=2, required=True)
     assert told[1] == Watched(cluster="plain", login="login2", nodes=("n1",), required=False)
-    assert (told[2].cluster, told[2].login, told[2].required) == ("here", here(), True)
+    assert (told[2].cluster, told[2].login, told[2].required) == ("here", local_hostname(), True)
     assert len(told) == 3
 
 
@@ -306,7 +306,7 @@ def test_connections_are_lent_and_never_made_for_it(tmp_path: Path) -> None:
             stage.supervisor.shell_of("n7")
         with pytest.raises(HostUnreachable):
             stage.queues["prod"].client_of()
-        done = stage.supervisor.shell_of(here()).run(["echo", "$HOME"], timeout=10)
+        done = stage.supervisor.shell_of(local_hostname()).run(["echo", "$HOME"], timeout=10)
         assert done.stdout == b"$HOME\n"
 
 
@@ -337,17 +337,17 @@ def test_disks_of_the_runs_nodes_are_those_of_its_job(tmp_path: Path) -> None:
 
 def test_a_login_host_is_no_node_before_the_first_job() -> None:
     (cluster,) = FOLLOWED.clusters
-    before = plan(FOLLOWED, cluster, ())
+    before = watch_plan(FOLLOWED, cluster, ())
     assert (before.hosts, before.nodes) == (("login1",), frozenset())
-    after = plan(FOLLOWED, cluster, (), ("n1",))
+    after = watch_plan(FOLLOWED, cluster, (), ("n1",))
     assert (after.hosts, after.nodes) == (("login1", "n1"), frozenset({"n1"}))
 
 
 def test_without_a_config_a_job_adds_this_machine_as_the_reader_of_its_log() -> None:
     settings, _ = load_settings(None, ("n1",))
     (cluster,) = settings.clusters
-    assert plan(settings, cluster, ()).hosts == ("n1",)
-    assert plan(settings, cluster, (RunSpec(name="llm", cluster="local"),)).hosts == (here(), "n1")
+    assert watch_plan(settings, cluster, ()).hosts == ("n1",)
+    assert watch_plan(settings, cluster, (RunSpec(name="llm", cluster="local"),)).hosts == (local_hostname(), "n1")
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from collectors.wandb.wire import AnyAnswer, AnyRequest, Began, Failed, Sidecar, answer, line
+from collectors.wandb.wire import AnyAnswer, AnyRequest, ChildStarted, CoreStarted, RequestFailed, decode_answer, encode
 from tests.lab.wandb_server import WandbServer
 
 REPOSITORY = Path(__file__).parents[2]
@@ -36,15 +36,15 @@ class Asking:
         self._output = self.process.stdout.fileno()
         self._rest = b""
         began = self.hear()
-        assert isinstance(began, Began)
+        assert isinstance(began, ChildStarted)
         self.directory = Path(began.directory)
         self.sidecar: int | None = None
 
     def ask(self, asked: AnyRequest, within: float = 30.0) -> AnyAnswer:
         """One answer to one request."""
-        self.say(line(asked))
+        self.say(encode(asked))
         told = self.hear(within)
-        if isinstance(told, Sidecar):
+        if isinstance(told, CoreStarted):
             self.sidecar = told.pid
             told = self.hear(within)
         assert told.id == asked.id
@@ -56,8 +56,8 @@ class Asking:
         assert isinstance(told, kind), told
         return told
 
-    def refused(self, asked: AnyRequest, within: float = 30.0) -> Failed:
-        return self.expect(Failed, asked, within)
+    def refused(self, asked: AnyRequest, within: float = 30.0) -> RequestFailed:
+        return self.expect(RequestFailed, asked, within)
 
     def say(self, data: bytes) -> None:
         assert self.process.stdin is not None
@@ -74,7 +74,7 @@ class Asking:
             assert data, f"the child has ended: {self.process.stderr.read() if self.process.stderr else ''!r}"
             self._rest += data
         told, self._rest = self._rest.split(b"\n", 1)
-        return answer(told)
+        return decode_answer(told)
 
     def leave(self) -> None:
         """Close its input, as a parent that ends does."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from collectors.wandb.child_process import Client
+from collectors.wandb.child_process import ChildClient
 from collectors.wandb.collector import WandbCollector
-from collectors.wandb.login import find
+from collectors.wandb.login import find_credentials
 from tests.lab.wandb_server import WandbServer
 from tests.lab.wandb_store import StoredRun
 from tests.wandb.parts import ShiftedClock
@@ -35,7 +35,12 @@ class Watch:
         self.events: list[Event] = []
         self.server, self.clock = server, clock
         self.watcher = WandbCollector(
-            runs, EVERY, self.events.append, clock, client=lambda: Client(env), login=lambda: find(env, home)
+            runs,
+            EVERY,
+            self.events.append,
+            clock,
+            client=lambda: ChildClient(env),
+            login=lambda: find_credentials(env, home),
         )
 
     def close(self) -> None:

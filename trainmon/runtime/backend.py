@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from collectors.connections import here
+from collectors.connections import local_hostname
 from trainmon.actions.execution.executor import Executor
 from trainmon.actions.planning import Actor
 from trainmon.engine.engine import Engine
@@ -99,7 +99,7 @@ class DashboardBackend:
             ledger=self._ledger,
             hurry=hurry,
             clock=self.engine.clock,
-            actor=Actor(who=who(), from_host=here()),
+            actor=Actor(who=who(), from_host=local_hostname()),
             read_only=self.engine.state.read_only,
         )
 

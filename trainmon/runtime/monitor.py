@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from collectors.connections import Ask as Asking
-from collectors.connections import here
-from collectors.daemon.connection import DaemonLine
+from collectors.connections import local_hostname
+from collectors.daemon.connection import DaemonConnection
 from collectors.supervisor import Supervisor
 from collectors.wandb.collector import WandbCollector
 from trainmon.config import Settings, log_formats
@@ -22,7 +21,7 @@ from trainmon.runtime.alert_service import AlertService, Program, judging, recal
 from trainmon.runtime.backend import DashboardBackend
 from trainmon.runtime.login_prompts import Prompts
 from trainmon.runtime.standby import Standby
-from trainmon.transport.shell import Shell
+from trainmon.transport.shell import AskUser, Shell
 
 SAMPLES = "samples"
 """Where, beside the ledger, a sample of each run is kept ready."""
@@ -69,7 +68,7 @@ class Monitor(DashboardBackend):
         self._wandb = WandbCollector((), settings.wandb.every, self.engine.submit, self.engine.clock, samples=samples)
         self.perform(self._supervisor.shell_of, self._supervisor.hurry_slurm)
 
-    def _asking(self, prompts: bool) -> Asking | None:
+    def _asking(self, prompts: bool) -> AskUser | None:
         return self._prompts.ask if prompts else None
 
     def _telling(
@@ -78,16 +77,16 @@ class Monitor(DashboardBackend):
         ledger: Ledger,
         clock: Clock,
         program: Program,
-        ask: Asking | None,
+        ask: AskUser | None,
         ssh_config: Path | None,
     ) -> AlertService:
         """A dashboard leaves it to the daemon of another machine, where there is one."""
         host = settings.daemon.host
-        if program != "dashboard" or host is None or host in (here(), "localhost"):
+        if program != "dashboard" or host is None or host in (local_hostname(), "localhost"):
             return AlertService(
                 settings, ledger, self._say, clock, program=program, hurry=self._hurry, curve=self._curve
             )
-        line = DaemonLine(host, self._watched, ask, ssh_config)
+        line = DaemonConnection(host, self._watched, ask, ssh_config)
         return Standby(
             settings, ledger, self._say, clock, host=host, line=line, program=program, hurry=self._hurry,
             curve=self._curve,

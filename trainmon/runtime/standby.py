@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Iterable
 
 from msgspec.structs import replace
 
-from collectors.daemon.collector import DaemonWatch
-from collectors.daemon.connection import DaemonLine
+from collectors.daemon.collector import DaemonCollector
+from collectors.daemon.connection import DaemonConnection
 from trainmon.alerting.notify.base import Message, Retry, Sender, Sent
 from trainmon.alerting.notify.delivery.service import NotificationService
 from trainmon.alerting.notify.plots.render import ReadCurve
@@ -63,7 +63,7 @@ class Standby(AlertService):
         clock: Clock,
         *,
         host: str,
-        line: DaemonLine,
+        line: DaemonConnection,
         program: Program,
         hurry: Callable[[str], None],
         curve: ReadCurve,
@@ -76,7 +76,7 @@ class Standby(AlertService):
         self._offices = 0
         self._changing = threading.Lock()
         daemon = settings.daemon
-        self.daemon = DaemonWatch(
+        self.daemon = DaemonCollector(
             host, daemon.command, daemon.every, line.shell, submit, clock, takes=self._stand_by, gives=self._take_over
         )  # fmt: skip
         super().__init__(settings, ledger, submit, clock, program=program, hurry=hurry, curve=curve)
@@ -167,7 +167,7 @@ class Standby(AlertService):
 class Fenced:
     """A channel of ours: it sends nothing that the daemon, back this moment, tells as well."""
 
-    def __init__(self, sender: Sender, daemon: DaemonWatch) -> None:
+    def __init__(self, sender: Sender, daemon: DaemonCollector) -> None:
         self._sender = sender
         self._daemon = daemon
 

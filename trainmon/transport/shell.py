@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from trainmon.lib import CommandFailed, Seconds, TrainmonError
 
 OUTPUT_LIMIT = 16 * 1024 * 1024
 """Bytes that run() keeps of one command's output; more is an error, so that a laptop does not swap."""
+
+
+AskUser = Callable[[str, str, str, tuple[tuple[str, bool], ...]], tuple[str, ...] | None]
+"""ask(host, title, instructions, ((text, echo), …)) → the answers, or None when declined. Blocks."""
 
 
 class Completed(NamedTuple):

@@ -26,7 +26,15 @@ import msgspec
 
 from collectors.wandb.child.core_log import keep_small, last_status
 from collectors.wandb.child.errors import failed, is_fatal
-from collectors.wandb.wire import AnyAnswer, AnyRequest, Began, Failed, Sidecar, line, request
+from collectors.wandb.wire import (
+    AnyAnswer,
+    AnyRequest,
+    ChildStarted,
+    CoreStarted,
+    RequestFailed,
+    decode_request,
+    encode,
+)
 from trainmon.lib import Instant, Seconds
 
 if TYPE_CHECKING:
@@ -75,7 +83,7 @@ def environment(before: Mapping[str, str], directory: str) -> dict[str, str]:
     return kept | SET | dict.fromkeys(OWN, directory)
 
 
-class Open(NamedTuple):
+class PendingRequest(NamedTuple):
     """The request that is being answered."""
 
     id: int
@@ -93,7 +101,7 @@ class Child:
         self._within = within
         self._parent = os.getppid()
         self._asked: queue.SimpleQueue[AnyRequest] = queue.SimpleQueue()
-        self._open: Open | None = None
+        self._open: PendingRequest | None = None
         self._telling = threading.Lock()
         self._sidecar: int | None = None
         self._sdk: Sdk | None = None
@@ -103,7 +111,7 @@ class Child:
         try:
             while True:
                 asked = self._next()
-                opened = Open(asked.id, time.monotonic(), time.time())
+                opened = PendingRequest(asked.id, time.monotonic(), time.time())
                 with self._telling:
                     self._open = opened
                 told, is_over = self._answer(asked, opened)
@@ -120,17 +128,17 @@ class Child:
             with contextlib.suppress(queue.Empty):
                 return self._asked.get(timeout=LOOK_EVERY)
 
-    def _answer(self, asked: AnyRequest, opened: Open) -> tuple[bytes, bool]:
+    def _answer(self, asked: AnyRequest, opened: PendingRequest) -> tuple[bytes, bool]:
         """The line to tell, and whether it is the last."""
         try:
-            return line(self._ready().answer(asked)), False
+            return encode(self._ready().answer(asked)), False
         except Exception as error:  # whatever the SDK raises is an answer
             answer = self._failed(opened, error)
             if answer.kind in ("key", "unauthorized", "forbidden") and self._sdk is not None:
                 self._sdk.forget()
-            return line(answer), is_fatal(error)
+            return encode(answer), is_fatal(error)
 
-    def _failed(self, opened: Open, error: Exception) -> Failed:
+    def _failed(self, opened: PendingRequest, error: Exception) -> RequestFailed:
         """Its words; where it only says that no answer came, wandb-core may know what the server answered."""
         key = os.environ.get("WANDB_API_KEY") or (self._sdk.key if self._sdk is not None else None)
         answer = failed(opened.id, error, key=key)
@@ -145,15 +153,15 @@ class Child:
 
             self._sidecar = wandb_sdk.sidecar()
             if self._sidecar is not None:
-                self.tell(Sidecar(pid=self._sidecar))
+                self.tell(CoreStarted(pid=self._sidecar))
             self._sdk = wandb_sdk.Sdk(self._directory, self._within * SDK_WITHIN)
         return self._sdk
 
     def tell(self, said: AnyAnswer) -> None:
         with self._telling:
-            self._write(line(said))
+            self._write(encode(said))
 
-    def _close(self, opened: Open, told: bytes) -> bool:
+    def _close(self, opened: PendingRequest, told: bytes) -> bool:
         """Give the answer, unless one was given already; whether this one was."""
         with self._telling:
             if self._open is not opened:
@@ -192,16 +200,16 @@ class Child:
 
     def _take(self, asked: bytes) -> None:
         try:
-            self._asked.put(request(asked))
+            self._asked.put(decode_request(asked))
         except msgspec.DecodeError as error:
-            self.tell(Failed(kind="sdk", words=f"a request that cannot be read: {error}"))
+            self.tell(RequestFailed(kind="sdk", words=f"a request that cannot be read: {error}"))
 
     def _look_at_the_time(self) -> None:
         with self._telling:
             opened = self._open
         if opened is not None and time.monotonic() - opened.began >= self._within:
             overdue = self._failed(opened, TimeoutError("no answer in time: timeout"))
-            if self._close(opened, line(overdue)):
+            if self._close(opened, encode(overdue)):
                 self.end(1)
 
     def end(self, status: int) -> NoReturn:
@@ -241,7 +249,7 @@ def main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a ctrl-C on the terminal is for our parent, who ends us
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: child.end(0))
-    child.tell(Began(pid=os.getpid(), directory=directory))
+    child.tell(ChildStarted(pid=os.getpid(), directory=directory))
     threading.Thread(target=child.watch, name="watch", daemon=True).start()
     child.serve()
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from collectors.wandb.wire import WORDS, Facts, ReadFacts
+from collectors.wandb.wire import WORDS, ReadMetadata, RunMetadata
 from trainmon.analysis.wandb import metric_names as wandb_keys
 from trainmon.lib import MASK, Instant, clean, is_secret, scrub
 from trainmon.model import Points, WandbRun, WandbSpec
@@ -176,11 +176,11 @@ def read_points(key: str, rows: Iterable[Any] | None, since: float | None) -> Po
     return Points(steps, times, values)
 
 
-def read_facts(asked: ReadFacts, file: object) -> Facts:
+def read_facts(asked: ReadMetadata, file: object) -> RunMetadata:
     """What `wandb-metadata.json` says."""
     told = _mapping(file)
     git = _mapping(told.get("git"))
-    return Facts(
+    return RunMetadata(
         id=asked.id,
         path=asked.path,
         host=shown(told.get("host")),

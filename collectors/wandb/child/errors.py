@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from collectors.wandb.wire import Failed, Trouble
+from collectors.wandb.wire import FailureKind, RequestFailed
 from trainmon.lib import MASK, TrainmonError, clean, last_state, scrub
 
 WORDS_LENGTH = 300
@@ -36,7 +36,7 @@ FATAL = {"MailboxClosedError", "HandleAbandonedError", "BrokenPipeError", "Conne
 It starts no other."""
 
 LOGIN = "log in with `wandb login`, or set WANDB_API_KEY"
-HINTS: dict[Trouble, str] = {
+HINTS: dict[FailureKind, str] = {
     "key": LOGIN,
     "unauthorized": "is this the key of an account of this server? " + LOGIN,
     "forbidden": "is this the key of an account that may read the project? its team's admin can say",
@@ -45,24 +45,24 @@ HINTS: dict[Trouble, str] = {
 }
 
 
-class Absent(TrainmonError):
+class NotFound(TrainmonError):
     """A project, a run or a file that is not there."""
 
 
-class Odd(TrainmonError):
+class UnusableAnswer(TrainmonError):
     """An answer that cannot be used."""
 
 
-def failed(number: int, error: BaseException, *, key: str | None = None, status: int | None = None) -> Failed:
+def failed(number: int, error: BaseException, *, key: str | None = None, status: int | None = None) -> RequestFailed:
     """What the error of the request with this id is to the operator. `status`: what the server is known to answer."""
     words, status = _words(error), _status(error) or status or 0
     if is_fatal(error):
-        return Failed(id=number, kind="sdk", words="wandb-core, which asks W&B for the SDK, has ended")
+        return RequestFailed(id=number, kind="sdk", words="wandb-core, which asks W&B for the SDK, has ended")
     kind = _kind(error, words, status)
     if key and key.strip():
         words = words.replace(key, MASK)
     hint = getattr(error, "hint", None) or HINTS.get(kind)
-    return Failed(id=number, kind=kind, words=_sentence(kind, status, _short(words)), hint=hint)
+    return RequestFailed(id=number, kind=kind, words=_sentence(kind, status, _short(words)), hint=hint)
 
 
 def is_fatal(error: BaseException) -> bool:
@@ -70,10 +70,10 @@ def is_fatal(error: BaseException) -> bool:
     return any(GONE in str(one) or type(one).__name__ in FATAL for one in _chain(error))
 
 
-def _kind(error: BaseException, words: str, status: int) -> Trouble:
-    if isinstance(error, Absent):
+def _kind(error: BaseException, words: str, status: int) -> FailureKind:
+    if isinstance(error, NotFound):
         return "absent"
-    if isinstance(error, Odd) or (isinstance(error, OSError) and not isinstance(error, TimeoutError)):
+    if isinstance(error, UnusableAnswer) or (isinstance(error, OSError) and not isinstance(error, TimeoutError)):
         return "sdk"  # a directory that we may not write to is none of W&B's refusals
     if status:
         return _kind_of_status(status)
@@ -83,7 +83,7 @@ def _kind(error: BaseException, words: str, status: int) -> Trouble:
     return "sdk"
 
 
-def _kind_of_status(status: int) -> Trouble:
+def _kind_of_status(status: int) -> FailureKind:
     if status in (401, 403):
         return "unauthorized" if status == 401 else "forbidden"
     if status == 404:
@@ -95,7 +95,7 @@ def _kind_of_status(status: int) -> Trouble:
     return "server" if status >= 500 else "sdk"
 
 
-_READ: tuple[tuple[Trouble, re.Pattern[str]], ...] = (
+_READ: tuple[tuple[FailureKind, re.Pattern[str]], ...] = (
     ("key", KEYLESS),
     ("absent", ABSENT),
     ("slow", SLOW),
@@ -140,7 +140,7 @@ def _short(words: str) -> str:
     return scrub(clean(last_state(line.replace("\n", " ")), WORDS_LENGTH)).strip()
 
 
-def _sentence(kind: Trouble, status: int, words: str) -> str:
+def _sentence(kind: FailureKind, status: int, words: str) -> str:
     code = f" ({status})" if status else ""
     if kind == "busy":
         return f"W&B asks for fewer requests{code}"

@@ -27,23 +27,23 @@ from collectors.wandb.child.convert import (
     read_start,
     shown,
 )
-from collectors.wandb.child.errors import Absent, Odd
+from collectors.wandb.child.errors import NotFound, UnusableAnswer
 from collectors.wandb.child.media import is_tame, read_samples
 from collectors.wandb.wire import (  # fmt: skip
     AnyAnswer,
     AnyRequest,
-    Facts,
-    Fetch,
-    Fetched,
-    Grown,
-    Lines,
-    Listed,
+    ConsoleLines,
+    FetchedFile,
+    FetchFile,
+    HistoryPoints,
     ListRuns,
-    Packed,
+    PackedPoints,
     ReadConsole,
-    ReadFacts,
     ReadHistory,
+    ReadMetadata,
     ReadViewer,
+    RunList,
+    RunMetadata,
     Viewer,
 )
 from trainmon.lib import Seconds, clean
@@ -93,7 +93,7 @@ class Sdk:
             return self._history(asked)
         if isinstance(asked, ReadConsole):
             return self._console(asked)
-        if isinstance(asked, ReadFacts):
+        if isinstance(asked, ReadMetadata):
             return self._facts(asked)
         if isinstance(asked, ReadViewer):
             return self._viewer(asked)
@@ -105,7 +105,7 @@ class Sdk:
             self._api = wandb.Api(overrides={"entity": entity}, timeout=self._timeout)
         return self._api
 
-    def _list(self, asked: ListRuns) -> Listed:
+    def _list(self, asked: ListRuns) -> RunList:
         spec = asked.spec
         api = self._login(spec.project.partition("/")[0])
         api.flush()  # type: ignore[no-untyped-call]  # it would tell the runs of last time
@@ -114,24 +114,26 @@ class Sdk:
         api.flush()  # type: ignore[no-untyped-call]  # nor need it keep these
         starts = _starts(found.last_response)
         samples = {str(run.id): read_samples(run.summary_metrics) for run in runs}
-        return Listed(
+        return RunList(
             id=asked.id,
             runs=newest_first(read_run(run, spec, starts.get(str(run.id), {})) for run in runs),
             samples={run: seen for run, seen in samples.items() if seen},
             history_keys={str(run.id): read_keys(run.history_keys) for run in runs},
         )
 
-    def _history(self, asked: ReadHistory) -> Grown:
+    def _history(self, asked: ReadHistory) -> HistoryPoints:
         run = self._of_path(asked.path)
         rows = sampled(run, asked)
         points = {key: read_points(key, rows[key], asked.since.get(key)) for key in asked.keys if key in rows}
-        return Grown(
-            id=asked.id, path=asked.path, points={key: Packed.of(some) for key, some in points.items() if some.steps}
+        return HistoryPoints(
+            id=asked.id,
+            path=asked.path,
+            points={key: PackedPoints.of(some) for key, some in points.items() if some.steps},
         )
 
-    def _console(self, asked: ReadConsole) -> Lines:
+    def _console(self, asked: ReadConsole) -> ConsoleLines:
         told = list(self._of_path(asked.path).console_logs(last=asked.last))[-asked.last :]
-        return Lines(
+        return ConsoleLines(
             id=asked.id,
             path=asked.path,
             numbers=tuple(line.number for line in told),
@@ -139,12 +141,12 @@ class Sdk:
             times=tuple(line.timestamp.timestamp() if line.timestamp else None for line in told),
         )
 
-    def _facts(self, asked: ReadFacts) -> Facts:
+    def _facts(self, asked: ReadMetadata) -> RunMetadata:
         kept = self._download(asked.path, METADATA, METADATA_AT_MOST)
         try:
             told = json.loads(kept.read_bytes())
         except ValueError as error:
-            raise Odd(f"{METADATA} of {asked.path} is no JSON") from error
+            raise UnusableAnswer(f"{METADATA} of {asked.path} is no JSON") from error
         finally:
             kept.unlink()
         return read_facts(asked, told)
@@ -159,23 +161,23 @@ class Sdk:
             teams=tuple(team for team in teams if team),
         )
 
-    def _fetch(self, asked: Fetch) -> Fetched:
+    def _fetch(self, asked: FetchFile) -> FetchedFile:
         """One file under its own last name: the client puts a hash into the names of media."""
         kept = self._download(asked.path, asked.file, FILE_AT_MOST)
         there = Path(asked.directory, kept.name)
         there.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(kept, there)
-        return Fetched(id=asked.id, path=asked.path, file=asked.file, kept=str(there))
+        return FetchedFile(id=asked.id, path=asked.path, file=asked.file, kept=str(there))
 
     def _download(self, path: str, name: str, at_most: int) -> Path:
         """A file of a run in our own directory: two requests."""
         if not is_tame(name):
-            raise Absent(f"{clean(name)} is no name of a run's file")
+            raise NotFound(f"{clean(name)} is no name of a run's file")
         found = next(iter(self._of_path(path).files(names=[name], per_page=1)), None)
         if found is None:
-            raise Absent(f"{path} has no file {name}, or has not sent it yet")
+            raise NotFound(f"{path} has no file {name}, or has not sent it yet")
         if found.size > at_most:
-            raise Odd(f"{name} has {found.size:,} bytes: more than {at_most:,} are not fetched")
+            raise UnusableAnswer(f"{name} has {found.size:,} bytes: more than {at_most:,} are not fetched")
         found.download(root=str(self._directory / "files"), replace=True).close()
         return self._directory / "files" / name
 
@@ -218,7 +220,7 @@ def sampled(run: Any, asked: ReadHistory) -> dict[str, list[Any]]:
     told = service.execute_graphql(SAMPLED_HISTORY, of)
     found = ((told or {}).get("project") or {}).get("run")
     if found is None:
-        raise Absent(f"there is no run {asked.path}")
+        raise NotFound(f"there is no run {asked.path}")
     rows = found.get("sampledHistory") or []
     if len(rows) != len(specs):  # a server that knows of one spec a request, as the SDK sends it
         return _one_by_one(run, asked)

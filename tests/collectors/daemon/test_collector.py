@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from collectors.daemon.collector import DaemonWatch
-from collectors.daemon.protocol import argv_of
+from collectors.daemon.collector import DaemonCollector
+from collectors.daemon.protocol import request_argv
 from tests.tui.states.alerts import ALERTS, SILENCES, alert, channel
 from trainmon.cli.alerts.status import LATELY
 from trainmon.engine.snapshot_alerts import alert_status
@@ -98,7 +98,7 @@ class Stage:
         self.said: list[Event] = []
         self.duties: list[tuple[float, str]] = []
         """When it took the duty of telling back, and when it gave it to us."""
-        self.watch = DaemonWatch(
+        self.watch = DaemonCollector(
             "bastion", ["trainmon-tui"], 10.0, self.dial, self.said.append, self.clock,
             takes=lambda _: self.duties.append((self.clock.passed, "bastion")),
             gives=lambda why: self.duties.append((self.clock.passed, f"us: {why}")),
@@ -330,9 +330,9 @@ def test_what_is_said_after_we_took_over_is_ours_to_carry_out() -> None:
 def test_each_order_is_the_same_sub_command_there() -> None:
     silence = Silence(id="x", rule="gpu-hot", node="-n1", until=NOW + 5_400.0, by="me", why="", made_at=NOW)
 
-    assert argv_of(order("unack")) == ("ack", "--json", "--undo", "--by=me", "--", "aaaa0001")
-    assert argv_of(order("unmute", alert="s1")) == ("unmute", "--json", "--by=me", "--", "s1")
-    assert argv_of(order("mute", alert=None, silence=silence, why="-w")) == (
+    assert request_argv(order("unack")) == ("ack", "--json", "--undo", "--by=me", "--", "aaaa0001")
+    assert request_argv(order("unmute", alert="s1")) == ("unmute", "--json", "--by=me", "--", "s1")
+    assert request_argv(order("mute", alert=None, silence=silence, why="-w")) == (
         "mute", "--json", "--for=5400s", "--rule=gpu-hot", "--node=-n1", "--by=me", "--why=-w",
     )  # fmt: skip
-    assert argv_of(order("test")) is None
+    assert request_argv(order("test")) is None

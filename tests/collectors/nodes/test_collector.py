@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from collectors.nodes.collector import NodeCollector, by_mount, pause_before
-from collectors.nodes.stream import LONGEST_LINE, Feed
+from collectors.nodes.stream import LONGEST_LINE, ProbeStream
 from collectors.probe import bundle
 from trainmon.lib import HostUnreachable, LoginNeeded, Seconds, TrainmonError
 from trainmon.model import (
@@ -337,7 +337,7 @@ def test_a_line_that_is_not_understood_is_counted_and_the_next_is_read(line: byt
 
 def test_a_line_without_an_end_costs_no_memory() -> None:
     host = Host()
-    feed = Feed(host.watch)
+    feed = ProbeStream(host.watch)
     for _ in range(5):
         feed.received(b"x" * (LONGEST_LINE // 2))
     feed.received(b"x\n" + HELLO)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from collectors.connections import Connections
-from collectors.quota.collector import DU_AFTER, Asker
-from collectors.quota.command import DU_EVERY, Wanted, ask, wanted_of
+from collectors.quota.collector import DU_AFTER, QuotaPoller
+from collectors.quota.command import DU_EVERY, QuotaQuery, quota_query, run_query
 from tests.lab.sshd import Sshd
 from tests.trainmon.analysis.disks.test_quota import LUSTRE, LUSTRE_AWAY, QUOTA_OVER
 from trainmon.analysis.disks import Parser
@@ -58,12 +58,12 @@ def command(tmp_path: Path) -> Callable[..., str]:
     return make
 
 
-def wanted(*argv: str, parser: Parser = "lustre", path: str = "/home/mila", **more: object) -> Wanted:
-    return Wanted(cluster="prod", path=path, command=argv, parser=parser, every=600.0, **more)  # type: ignore[arg-type]
+def wanted(*argv: str, parser: Parser = "lustre", path: str = "/home/mila", **more: object) -> QuotaQuery:
+    return QuotaQuery(cluster="prod", path=path, command=argv, parser=parser, every=600.0, **more)  # type: ignore[arg-type]
 
 
-def asked(one: Wanted, shell: Shell) -> Quota:
-    return ask(one, shell, FakeClock(), "quota:prod:/home/mila", time_box=20.0)
+def asked(one: QuotaQuery, shell: Shell) -> Quota:
+    return run_query(one, shell, FakeClock(), "quota:prod:/home/mila", time_box=20.0)
 
 
 # ---- one answer ------------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def test_a_command_that_is_not_there(shell: Shell) -> None:
 def test_a_command_that_hangs_is_ended_there(shell: Shell, command: Callable[..., str], tmp_path: Path) -> None:
     hangs = command("", first=f"echo $$ > {tmp_path}/pid; exec sleep 300")
     with pytest.raises(CommandFailed, match="lfs did not end in 1s"):
-        ask(wanted(hangs), shell, FakeClock(), "quota:prod:/home/mila", time_box=1.0)
+        run_query(wanted(hangs), shell, FakeClock(), "quota:prod:/home/mila", time_box=1.0)
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
 
 
@@ -135,7 +135,7 @@ def test_over_ssh_as_well(command: Callable[..., str], tmp_path: Path) -> None:
         assert asked(wanted(command(LUSTRE), "quota", "-u", "a'; exit 3 #"), remote).host == "n0"
         hangs = command("", first=f"echo $$ > {tmp_path}/pid; exec sleep 300")
         with pytest.raises(CommandFailed, match=r"n0: .*lfs did not end in 1s"):
-            ask(wanted(hangs), remote, FakeClock(), "quota:prod:/home/mila", time_box=1.0)
+            run_query(wanted(hangs), remote, FakeClock(), "quota:prod:/home/mila", time_box=1.0)
         assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
         remote.close()
         dialling.close()
@@ -148,13 +148,13 @@ def test_over_ssh_as_well(command: Callable[..., str], tmp_path: Path) -> None:
 class Scene:
     """An asker, what it has told, and a clock."""
 
-    def __init__(self, one: Wanted, shell: Shell, hosts: tuple[str, ...] = ("login1",)) -> None:
+    def __init__(self, one: QuotaQuery, shell: Shell, hosts: tuple[str, ...] = ("login1",)) -> None:
         self.clock = FakeClock()
         self.events: list[Event] = []
         self.hosts = hosts
         self.asked: list[str] = []
         self.down: set[str] = set()
-        self.asker = Asker(one, lambda: self.hosts, self._shell, self.events.append, self.clock)
+        self.asker = QuotaPoller(one, lambda: self.hosts, self._shell, self.events.append, self.clock)
         self._real = shell
 
     def _shell(self, host: str) -> Shell:
@@ -270,7 +270,7 @@ def test_du_waits_a_minute_and_goes_at_its_own_pace(shell: Shell, tmp_path: Path
         path=str(tmp_path),
         quota=QuotaSettings(command=("du", "-s", str(tmp_path)), parser="du", every=600.0, limit=10**9),
     )
-    one = wanted_of(disk, ClusterSettings(name="prod"))
+    one = quota_query(disk, ClusterSettings(name="prod"))
     assert one is not None
     assert (one.every, one.time_box) == (DU_EVERY, 3600.0)
     scene = Scene(one, shell)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from collectors.wandb.child_process import Client, WandbFailed
-from collectors.wandb.wire import Facts, Lines, ReadConsole, ReadFacts
+from collectors.wandb.child_process import ChildClient, WandbError
+from collectors.wandb.wire import ConsoleLines, ReadConsole, ReadMetadata, RunMetadata
 from tests.end_to_end.product import QUICK
 
 CHILD = """
@@ -58,14 +58,14 @@ class Scripted:
 
     def __init__(self, folder: Path, within: float) -> None:
         environ = {"PATH": os.environ["PATH"], "SAID": "as I was told"}
-        self.client = Client(environ, [sys.executable, "-S", "-c", CHILD, str(folder)], within)
+        self.client = ChildClient(environ, [sys.executable, "-S", "-c", CHILD, str(folder)], within)
         self.folder = folder
 
-    def ask(self, how: str) -> Facts:
-        return self.client.ask(ReadFacts(id=0, path=how), Facts)
+    def ask(self, how: str) -> RunMetadata:
+        return self.client.ask(ReadMetadata(id=0, path=how), RunMetadata)
 
-    def fails(self, how: str) -> WandbFailed:
-        with pytest.raises(WandbFailed) as caught:
+    def fails(self, how: str) -> WandbError:
+        with pytest.raises(WandbError) as caught:
             self.ask(how)
         return caught.value
 
@@ -115,7 +115,7 @@ def test_a_question_has_its_answer_and_one_child_serves_all(tmp_path: Path) -> N
 
 
 def test_no_question_starts_nothing(tmp_path: Path) -> None:
-    client = Client({}, [sys.executable, "-S", "-c", CHILD, str(tmp_path)])
+    client = ChildClient({}, [sys.executable, "-S", "-c", CHILD, str(tmp_path)])
     client.close()
     assert [*tmp_path.iterdir()] == []
 
@@ -154,15 +154,15 @@ def test_a_child_that_talks_nonsense_is_replaced(tmp_path: Path, how: str) -> No
 
 
 def test_an_answer_of_another_kind_is_none(tmp_path: Path) -> None:
-    with scripted(tmp_path) as made, pytest.raises(WandbFailed, match="answered Facts to ReadConsole"):
-        made.client.ask(ReadConsole(id=0, path="x"), Lines)
+    with scripted(tmp_path) as made, pytest.raises(WandbError, match="answered RunMetadata to ReadConsole"):
+        made.client.ask(ReadConsole(id=0, path="x"), ConsoleLines)
 
 
 @pytest.mark.parametrize("how", ["hang", "deaf"])
 def test_the_end_waits_for_no_answer(tmp_path: Path, how: str) -> None:
     with scripted(tmp_path, within=60) as made:
         made.ask("first")
-        failed: list[WandbFailed] = []
+        failed: list[WandbError] = []
         asking = threading.Thread(target=lambda: failed.append(made.fails(how)))
         asking.start()
         soon(None, lambda: made.client._asked == 2)
@@ -174,7 +174,7 @@ def test_the_end_waits_for_no_answer(tmp_path: Path, how: str) -> None:
 
 
 def test_a_program_that_is_not_there_is_told() -> None:
-    client = Client({}, ["/no/such/python"])
-    with pytest.raises(WandbFailed, match=r"W&B's child cannot be started: .*No such file"):
-        client.ask(ReadFacts(id=0, path="x"), Facts)
+    client = ChildClient({}, ["/no/such/python"])
+    with pytest.raises(WandbError, match=r"W&B's child cannot be started: .*No such file"):
+        client.ask(ReadMetadata(id=0, path="x"), RunMetadata)
     client.close()

@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from collectors.wandb.child_process import Kind, WandbFailed
+from collectors.wandb.child_process import ErrorKind, WandbError
 from collectors.wandb.collector import WandbCollector
-from collectors.wandb.login import Login
+from collectors.wandb.login import Credentials
 from collectors.wandb.wire import (
     AnyRequest,
-    Facts,
-    Fetch,
-    Fetched,
-    Grown,
-    Lines,
-    Listed,
+    ConsoleLines,
+    FetchedFile,
+    FetchFile,
+    HistoryPoints,
     ListRuns,
-    Packed,
+    PackedPoints,
     ReadConsole,
-    ReadFacts,
     ReadHistory,
+    ReadMetadata,
+    RunList,
+    RunMetadata,
 )
 from trainmon.lib import Seconds
 from trainmon.model import (
@@ -70,7 +70,7 @@ class FakeWandb:
     console: list[str] = field(default_factory=list)
     samples: dict[str, tuple[Sample, ...]] = field(default_factory=dict)
     asked: list[AnyRequest] = field(default_factory=list)
-    trouble: dict[type[AnyRequest], WandbFailed] = field(default_factory=dict)
+    trouble: dict[type[AnyRequest], WandbError] = field(default_factory=dict)
     takes: Seconds = 0.0
     began: int = 0
     closed: int = 0
@@ -109,34 +109,34 @@ class FakeWandb:
         match asked:
             case ListRuns(limit=limit):
                 runs = tuple(sorted(self.runs.values(), key=lambda run: -(run.created_at or 0)))[:limit]
-                return Listed(runs=runs, samples=self.samples, history_keys={run.id: ("loss", "lr") for run in runs})
+                return RunList(runs=runs, samples=self.samples, history_keys={run.id: ("loss", "lr") for run in runs})
             case ReadHistory(path=path, keys=keys, since=since):
                 steps = self.rows[path.rpartition("/")[2]]
                 grown = {key: [float(step) for step in range(int(since.get(key, 0)), steps)] for key in keys}
-                points = {key: Packed.of(Points(at, at, [2.5] * len(at))) for key, at in grown.items() if at}
-                return Grown(path=path, points=points)
+                points = {key: PackedPoints.of(Points(at, at, [2.5] * len(at))) for key, at in grown.items() if at}
+                return HistoryPoints(path=path, points=points)
             case ReadConsole(path=path, last=last):
                 first = max(0, len(self.console) - last)
                 lines = tuple(self.console[first:])
                 numbers = tuple(range(first, first + len(lines)))
-                return Lines(path=path, numbers=numbers, lines=lines, times=(self.clock.now(),) * len(lines))
-            case ReadFacts(path=path):
-                return Facts(path=path, host="gpu-7")
-            case Fetch(path=path, file=file, directory=directory):
-                return Fetched(path=path, file=file, kept=f"{directory}/{Path(file).name}")
+                return ConsoleLines(path=path, numbers=numbers, lines=lines, times=(self.clock.now(),) * len(lines))
+            case ReadMetadata(path=path):
+                return RunMetadata(path=path, host="gpu-7")
+            case FetchFile(path=path, file=file, directory=directory):
+                return FetchedFile(path=path, file=file, kept=f"{directory}/{Path(file).name}")
         raise AssertionError(asked)
 
     def close(self) -> None:
         self.closed += 1
 
-    def fails(self, asked: type[AnyRequest], kind: Kind) -> None:
-        self.trouble[asked] = WandbFailed(f"it is {kind}", kind=kind, hint="mend it")
+    def fails(self, asked: type[AnyRequest], kind: ErrorKind) -> None:
+        self.trouble[asked] = WandbError(f"it is {kind}", kind=kind, hint="mend it")
 
     def count(self, asked: type[AnyRequest]) -> int:
         return sum(isinstance(one, asked) for one in self.asked)
 
 
-HERE = Login("https://api.wandb.ai", "WANDB_API_KEY")
+HERE = Credentials("https://api.wandb.ai", "WANDB_API_KEY")
 
 
 class Watched:
@@ -392,7 +392,7 @@ def test_a_run_without_a_project_starts_nothing() -> None:
 def test_without_a_key_nobody_is_asked_and_with_one_it_goes_on() -> None:
     watched = Watched()
     watched.wandb.run("a1")
-    watched.login = Login("https://api.wandb.ai", None, "there is no key for wandb.ai", "log in")
+    watched.login = Credentials("https://api.wandb.ai", None, "there is no key for wandb.ai", "log in")
     watched.pass_(30)
     assert watched.wandb.began == 0
     assert (watched.source.error, watched.source.hint) == ("there is no key for wandb.ai", "log in")
@@ -420,13 +420,13 @@ def test_a_busy_server_is_left_alone_longer_and_longer() -> None:
 
 
 @pytest.mark.parametrize("kind", ["absent", "forbidden"])
-def test_an_unknown_project_and_one_of_another_team_are_one_runs_trouble(kind: Kind) -> None:
+def test_an_unknown_project_and_one_of_another_team_are_one_runs_trouble(kind: ErrorKind) -> None:
     watched = Watched(a_run("one", project="team/no"), a_run("two"))
     real = watched.wandb.ask
 
     def ask(asked: AnyRequest, wanted: type[Any]) -> Any:
         if isinstance(asked, ListRuns) and asked.spec.project == "team/no":
-            raise WandbFailed("no such project", kind=kind, hint="is its name right?")
+            raise WandbError("no such project", kind=kind, hint="is its name right?")
         return real(asked, wanted)
 
     watched.wandb.ask = ask  # type: ignore[method-assign]
@@ -507,7 +507,7 @@ def test_facts_are_asked_once_where_the_list_has_none() -> None:
     watched = Watched()
     watched.wandb.run("a1", host=None)
     watched.pass_(200)
-    assert watched.wandb.count(ReadFacts) == 1
+    assert watched.wandb.count(ReadMetadata) == 1
     assert watched.seen.runs[0].host == "gpu-7"
 
 
@@ -524,9 +524,9 @@ def test_one_image_an_hour_is_kept_ready(tmp_path: Path) -> None:
     assert Path(kept.kept).parent.parent == tmp_path
     watched.wandb.samples = {"a1": (replace(IMAGE, file="media/images/val_20_cd.png", step=20),)}
     watched.pass_(1_800)
-    assert watched.wandb.count(Fetch) == 1
+    assert watched.wandb.count(FetchFile) == 1
     watched.pass_(1_800)
-    assert watched.wandb.count(Fetch) == 2
+    assert watched.wandb.count(FetchFile) == 2
 
 
 def test_nothing_is_fetched_unasked_where_nothing_is_kept() -> None:
@@ -534,7 +534,7 @@ def test_nothing_is_fetched_unasked_where_nothing_is_kept() -> None:
     watched.wandb.run("a1")
     watched.wandb.samples = {"a1": (IMAGE,)}
     watched.pass_(300)
-    assert watched.wandb.count(Fetch) == 0
+    assert watched.wandb.count(FetchFile) == 0
 
 
 def test_a_person_saves_the_samples_and_hears_where_they_are(tmp_path: Path) -> None:
@@ -546,7 +546,7 @@ def test_a_person_saves_the_samples_and_hears_where_they_are(tmp_path: Path) -> 
     for run in ("llm", "other"):
         watched.watcher.save_samples(run, str(tmp_path), said.append)
     watched.pass_(10)
-    watched.wandb.fails(Fetch, "absent")
+    watched.wandb.fails(FetchFile, "absent")
     watched.watcher.save_samples("llm", str(tmp_path), said.append)
     watched.pass_(10)
     assert said == [
@@ -564,8 +564,8 @@ def test_a_sample_that_is_gone_keeps_no_other_from_being_saved(tmp_path: Path) -
     real, said = watched.wandb.ask, list[str]()
 
     def ask(asked: AnyRequest, wanted: type[Any]) -> Any:
-        if isinstance(asked, Fetch) and asked.file == "b.png":
-            raise WandbFailed("it has no such file", kind="absent")
+        if isinstance(asked, FetchFile) and asked.file == "b.png":
+            raise WandbError("it has no such file", kind="absent")
         return real(asked, wanted)
 
     watched.wandb.ask = ask  # type: ignore[method-assign]

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from collectors.wandb.login import Login, find
+from collectors.wandb.login import Credentials, find_credentials
 
 KEY = "local-" + "0123456789" * 4
 
 
-def login(home: Path, **environ: str) -> Login:
-    return find({"HOME": str(home), **environ}, home / "work")
+def login(home: Path, **environ: str) -> Credentials:
+    return find_credentials({"HOME": str(home), **environ}, home / "work")
 
 
 def write(file: Path, text: str) -> None:
@@ -98,7 +98,7 @@ def test_a_working_directory_that_is_gone_hides_nothing_else(tmp_path: Path, mon
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    assert find({"HOME": str(tmp_path)}).place == "~/.netrc"
+    assert find_credentials({"HOME": str(tmp_path)}).place == "~/.netrc"
 
 
 WHAT_THE_CLIENT_FINDS = """
@@ -143,6 +143,6 @@ def test_the_client_finds_the_same(tmp_path: Path) -> None:
     theirs = {}
     for line in filter(lambda line: line.startswith(b"["), told.stdout.splitlines()):
         name, url, has_key = json.loads(line)
-        theirs[name] = (Login(url, None).server, has_key)
+        theirs[name] = (Credentials(url, None).server, has_key)
     ours = {name: login(tmp_path / name) for name in HOMES}
     assert {name: (found.server, found.place is not None) for name, found in ours.items()} == theirs

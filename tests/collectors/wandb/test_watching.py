@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from collectors.wandb.child_process import ANSWER_AT_MOST, Client
+from collectors.wandb.child_process import ANSWER_AT_MOST, ChildClient
 from collectors.wandb.collector import WandbCollector
-from collectors.wandb.login import find
+from collectors.wandb.login import find_credentials
 from tests.end_to_end.product import QUICK
 from tests.lab.wandb_asking import environ_of, is_running
 from tests.lab.wandb_server import WandbServer
@@ -35,14 +35,14 @@ class Watching:
     def __init__(self, environ: Mapping[str, str], every: Seconds) -> None:
         self.events: list[Event] = []
         self._heard = threading.Condition()
-        self.client = Client(environ)
+        self.client = ChildClient(environ)
         self.watcher = WandbCollector(
             (RUN,),
             every,
             self._hear,
             SystemClock(),
             client=lambda: self.client,
-            login=partial(find, environ),
+            login=partial(find_credentials, environ),
         )
 
     def _hear(self, event: Event) -> None:

@@ -5,7 +5,17 @@ import math
 import msgspec
 import pytest
 
-from collectors.wandb.wire import Failed, Fetch, Grown, Listed, ListRuns, Packed, answer, line, request
+from collectors.wandb.wire import (
+    FetchFile,
+    HistoryPoints,
+    ListRuns,
+    PackedPoints,
+    RequestFailed,
+    RunList,
+    decode_answer,
+    decode_request,
+    encode,
+)
 from trainmon.model import Points, Sample, WandbRun, WandbSpec
 
 
@@ -15,16 +25,16 @@ def a_run(**fields: object) -> WandbRun:
 
 def test_a_request_comes_out_as_it_went_in() -> None:
     asked = ListRuns(id=3, spec=WandbSpec(project="team/video", group="final", tags=("a", "b")), limit=4)
-    assert request(line(asked)) == asked
-    fetch = Fetch(id=4, path="team/video/ab12", file="media/images/a_1_x.png", directory="/tmp/samples")
-    assert request(line(fetch)) == fetch
+    assert decode_request(encode(asked)) == asked
+    fetch = FetchFile(id=4, path="team/video/ab12", file="media/images/a_1_x.png", directory="/tmp/samples")
+    assert decode_request(encode(fetch)) == fetch
 
 
 def test_a_listed_run_keeps_its_nan_and_its_infinities() -> None:
     summary = {"loss": math.nan, "grad_norm": math.inf, "lowest": -math.inf, "lr": 1e-4, "note": "warm"}
-    told = Listed(id=1, runs=(a_run(summary=summary),), samples={"ab12": (Sample(key="v", kind="image", file="f"),)})
-    heard = answer(line(told))
-    assert isinstance(heard, Listed)
+    told = RunList(id=1, runs=(a_run(summary=summary),), samples={"ab12": (Sample(key="v", kind="image", file="f"),)})
+    heard = decode_answer(encode(told))
+    assert isinstance(heard, RunList)
     back = heard.runs[0].summary
     assert math.isnan(float(back["loss"]))
     assert (back["grad_norm"], back["lowest"], back["lr"], back["note"]) == (math.inf, -math.inf, 1e-4, "warm")
@@ -33,25 +43,25 @@ def test_a_listed_run_keeps_its_nan_and_its_infinities() -> None:
 
 def test_points_come_out_as_they_went_in() -> None:
     points = Points((1.0, 2.0, 3.0), (10.5, 11.5, 12.5), (0.5, math.inf, -math.inf))
-    heard = answer(line(Grown(id=2, path="team/video/ab12", points={"loss": Packed.of(points)})))
-    assert isinstance(heard, Grown)
+    heard = decode_answer(encode(HistoryPoints(id=2, path="team/video/ab12", points={"loss": PackedPoints.of(points)})))
+    assert isinstance(heard, HistoryPoints)
     back = heard.points["loss"].points()
     assert (tuple(back.steps), tuple(back.times), tuple(back.values)) == (points.steps, points.times, points.values)
 
 
 def test_a_point_that_is_nan_stays_nan() -> None:
-    back = Packed.of(Points((1.0,), (2.0,), (math.nan,))).points()
+    back = PackedPoints.of(Points((1.0,), (2.0,), (math.nan,))).points()
     assert math.isnan(back.values[0])
 
 
 def test_every_answer_is_one_line() -> None:
-    told = line(Failed(id=1, kind="server", words="two\nlines"))
+    told = encode(RequestFailed(id=1, kind="server", words="two\nlines"))
     assert told.count(b"\n") == 1
     assert told.endswith(b"\n")
 
 
 def test_a_line_that_says_nothing_is_refused() -> None:
     with pytest.raises(msgspec.DecodeError):
-        answer(b'{"is":"listed"}')
+        decode_answer(b'{"is":"listed"}')
     with pytest.raises(msgspec.DecodeError):
-        request(b"wandb: Currently logged in as")
+        decode_request(b"wandb: Currently logged in as")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from collectors.connections import here
-from collectors.daemon.collector import DaemonWatch
-from collectors.daemon.connection import DaemonLine
+from collectors.connections import local_hostname
+from collectors.daemon.collector import DaemonCollector
+from collectors.daemon.connection import DaemonConnection
 from trainmon.cli.check.row import Row
 from trainmon.cli.prompt import ask_on_terminal
 from trainmon.config import Settings
@@ -23,10 +23,10 @@ def check_daemon(settings: Settings, ssh_config: Path | None, *, is_person_there
     host = settings.daemon.host
     if host is None:
         return
-    if host in (here(), "localhost"):
+    if host in (local_hostname(), "localhost"):
         yield Row("note", "daemon", host, "is this machine: a daemon here is found by the ledger, without [daemon]")
         return
-    line = DaemonLine(host, lambda _: None, ask_on_terminal if is_person_there else None, ssh_config)
+    line = DaemonConnection(host, lambda _: None, ask_on_terminal if is_person_there else None, ssh_config)
     try:
         yield from ask(settings, host, line.shell, SystemClock())
     finally:
@@ -35,7 +35,7 @@ def check_daemon(settings: Settings, ssh_config: Path | None, *, is_person_there
 
 def ask(settings: Settings, host: str, dial: Callable[[], Shell], clock: Clock) -> Iterator[Row]:
     """What it answers, as the dashboard asks it."""
-    watch = DaemonWatch(
+    watch = DaemonCollector(
         host, settings.daemon.command, settings.daemon.every, dial, lambda _: None, clock,
         takes=lambda _: None, gives=lambda _: None,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collectors.nodes.backoff import NEEDS_A_JOB, is_for_want_of_a_job
-from collectors.quota.command import Wanted as Quota
+from collectors.quota.command import QuotaQuery
 from trainmon.cli.check.files import Tested, look_at_files
 from trainmon.cli.check.probe import Round, one_round
 from trainmon.cli.check.quota import look_at_quotas
@@ -20,7 +20,7 @@ from trainmon.cli.check.slurm import Slurm, check_slurm
 from trainmon.lib import HostKeyRefused, HostUnreachable, LoginNeeded, LoginRefused, Seconds, TrainmonError
 from trainmon.model import Spec
 from trainmon.transport.shell import Shell
-from trainmon.transport.ssh.config import HostSettings, effective
+from trainmon.transport.ssh.config import HostSettings, openssh_settings
 
 PROBE_TIMEOUT: Seconds = 20.0
 """A cold Python on a loaded node has taken 8 s to start; nvmlInit on eight GPUs without persistence as long."""
@@ -40,7 +40,7 @@ class Wanted(NamedTuple):
     files: tuple[Tested, ...] = ()
     slurm: Slurm | None = None
     ssh_config: Path | None = None
-    quotas: tuple[Quota, ...] = ()
+    quotas: tuple[QuotaQuery, ...] = ()
 
 
 def check_host(wanted: Wanted, dial: Callable[[], Shell], *, is_here: bool) -> Iterator[Row]:
@@ -73,7 +73,7 @@ def _resolved(wanted: Wanted) -> list[Row]:
     host = wanted.host
     user, _, name = host.rpartition("@")
     try:
-        settings = effective(name, wanted.ssh_config, user=user or None)
+        settings = openssh_settings(name, wanted.ssh_config, user=user or None)
     except TrainmonError as error:
         return [Row("bad", host, "settings", error.message, error.hint)]
     return [*_agent(host, settings), _way(host, settings)]

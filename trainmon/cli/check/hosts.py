@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from collectors.assignment import place
-from collectors.connections import Connections, here, is_here
-from collectors.quota.command import wanted_of
+from collectors.assignment import assign
+from collectors.connections import Connections, is_local, local_hostname
+from collectors.quota.command import quota_query
 from collectors.slurm.pollers import with_a_queue
-from collectors.targets import plan
+from collectors.targets import watch_plan
 from trainmon.cli.check.files import Tested, files_of
 from trainmon.cli.check.host import Wanted, check_host
 from trainmon.cli.check.row import Row
@@ -72,10 +72,10 @@ class Tour(NamedTuple):
 
     def jobs(self, asked: Slurm | None) -> Iterator[Job]:
         """Its hosts; the first reads the shared files, and its login host or this machine asks its Slurm."""
-        watched = plan(self.settings, self.cluster, run_specs(self.settings))
-        specs = place(watched, watched.hosts)
+        watched = watch_plan(self.settings, self.cluster, run_specs(self.settings))
+        specs = assign(watched, watched.hosts)
         files = tuple(files_of(watched.runs, watched.shared_disks))
-        asks = self.cluster.login or here()
+        asks = self.cluster.login or local_hostname()
         for number, host in enumerate(watched.hosts):
             slurm = asked if host == asks else None
             yield self.job(host, specs[host], files if number == 0 else (), slurm)
@@ -84,18 +84,18 @@ class Tour(NamedTuple):
 
     def followed(self, nodes: tuple[str, ...]) -> Iterator[Job]:
         """The nodes of the runs' jobs."""
-        watched = plan(self.settings, self.cluster, run_specs(self.settings), nodes)
-        specs = place(watched, watched.hosts)
-        named = plan(self.settings, self.cluster, run_specs(self.settings)).hosts
+        watched = watch_plan(self.settings, self.cluster, run_specs(self.settings), nodes)
+        specs = assign(watched, watched.hosts)
+        named = watch_plan(self.settings, self.cluster, run_specs(self.settings)).hosts
         for host in nodes:
             if host not in named:
                 yield self.job(host, specs[host], (), None)
 
     def job(self, host: str, spec: Spec | None, files: tuple[Tested, ...], slurm: Slurm | None) -> Job:
         """One host: what is asked of it, and how it is reached."""
-        local = is_here(self.cluster, host)
+        local = is_local(self.cluster, host)
         python = sys.executable if local else self.cluster.python
-        asked = (wanted_of(disk, self.cluster) for disk in self.settings.disks if spec and disk.path in spec.disks)
+        asked = (quota_query(disk, self.cluster) for disk in self.settings.disks if spec and disk.path in spec.disks)
         quotas = tuple(one for one in asked if one is not None)
         wanted = Wanted(host, self.cluster.name, python, spec, files, slurm, self.ssh_config, quotas)
         dial = partial(LocalShell, self.loop, host=host) if local else partial(self.dialling.dial, host)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from collectors.quota.command import Wanted, ask
+from collectors.quota.command import QuotaQuery, run_query
 from trainmon.cli.check.row import Row
 from trainmon.lib import Seconds, SystemClock, TrainmonError, size
 from trainmon.model import Allowance
@@ -13,7 +13,7 @@ from trainmon.transport.shell import Shell
 TIME_BOX: Seconds = 30.0
 
 
-def look_at_quotas(host: str, shell: Shell, wanted: Sequence[Wanted]) -> Iterator[Row]:
+def look_at_quotas(host: str, shell: Shell, wanted: Sequence[QuotaQuery]) -> Iterator[Row]:
     """Every quota that is asked on a host."""
     for one in wanted:
         what = f"quota {one.path}"
@@ -21,7 +21,7 @@ def look_at_quotas(host: str, shell: Shell, wanted: Sequence[Wanted]) -> Iterato
             yield Row("note", host, what, "du walks through all of it: it is run every 6 h at most, and not by check")
             continue
         try:
-            quota = ask(one, shell, SystemClock(), "", TIME_BOX)
+            quota = run_query(one, shell, SystemClock(), "", TIME_BOX)
         except TrainmonError as error:
             yield Row("bad", host, what, error.message, error.hint or "run it there by hand, and mend `quota`")
             continue

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Literal
 
-from collectors.wandb.child_process import Asking, Client, WandbFailed
-from collectors.wandb.login import Login, find
-from collectors.wandb.wire import Listed, ListRuns, ReadViewer, Viewer
+from collectors.wandb.child_process import ChildClient, WandbClient, WandbError
+from collectors.wandb.login import Credentials, find_credentials
+from collectors.wandb.wire import ListRuns, ReadViewer, RunList, Viewer
 from trainmon.analysis.wandb import active_run as wandb_group
 from trainmon.cli.check.row import Row
 from trainmon.lib import duration
@@ -28,7 +28,9 @@ TRY = "try: curl -I {url}; is WANDB_BASE_URL right?"
 
 
 def check_wandb(
-    runs: Sequence[RunSpec], login: Callable[[], Login] = find, client: Callable[[], Asking] = Client
+    runs: Sequence[RunSpec],
+    login: Callable[[], Credentials] = find_credentials,
+    client: Callable[[], WandbClient] = ChildClient,
 ) -> list[Row]:
     """The rows of W&B; none where no run names a project, and nothing is started then."""
     wanted = [(run, run.wandb) for run in runs if run.wandb is not None]
@@ -43,28 +45,28 @@ def check_wandb(
     return rows
 
 
-def _asked(asking: Asking, login: Login, wanted: Sequence[tuple[RunSpec, WandbSpec]]) -> Iterator[Row]:
+def _asked(asking: WandbClient, login: Credentials, wanted: Sequence[tuple[RunSpec, WandbSpec]]) -> Iterator[Row]:
     failed = partial(_failed, login)
     try:
         yield _viewer(asking.ask(ReadViewer(id=0), Viewer), login)
         for run, spec in wanted:
             try:
-                told = asking.ask(ListRuns(id=0, spec=spec), Listed)
-            except WandbFailed as failure:
+                told = asking.ask(ListRuns(id=0, spec=spec), RunList)
+            except WandbError as failure:
                 if failure.kind in COMMON:
                     raise
                 yield failed(f"run {run.name}", failure)
             else:
                 yield _run(run, spec, told.runs, time.time())
-    except WandbFailed as failure:
+    except WandbError as failure:
         yield failed("server", failure)
 
 
-def _failed(login: Login, what: str, failure: WandbFailed) -> Row:
+def _failed(login: Credentials, what: str, failure: WandbError) -> Row:
     return Row("bad", "W&B", what, failure.message, failure.hint or TRY.format(url=login.url))
 
 
-def _viewer(told: Viewer, login: Login) -> Row:
+def _viewer(told: Viewer, login: Credentials) -> Row:
     teams = [team for team in told.teams if team != told.user]
     more = f" and {len(teams) - SHOWN} more" if len(teams) > SHOWN else ""
     of = f", of {', '.join(teams[:SHOWN])}{more}" if teams else ""

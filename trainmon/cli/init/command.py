@@ -106,11 +106,11 @@ def _found(login: str | None, ssh_config: Path | None) -> Found | None:
 
 def _account() -> Account | None:
     """Whose W&B key is on this machine; None where there is none."""
-    from collectors.wandb.login import find
+    from collectors.wandb.login import find_credentials
     from trainmon.cli.init.wandb import look
     from trainmon.lib import clean
 
-    login = find()
+    login = find_credentials()
     if login.place is not None and sys.stderr.isatty():
         click.echo(clean(f"asking {login.server} whose key is in {login.place} …"), err=True)
     return look(lambda: login)

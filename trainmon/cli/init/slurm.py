@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from collectors.connections import Ask, Connections, here
+from collectors.connections import Connections, local_hostname
 from trainmon.config import ConnectSettings
 from trainmon.lib import TrainmonError, counted
 from trainmon.model import Job, SchedulerNode
@@ -16,7 +16,7 @@ from trainmon.slurm import parse_jobs as texts
 from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.local import LocalShell
-from trainmon.transport.shell import Shell
+from trainmon.transport.shell import AskUser, Shell
 
 RUNS_AT_MOST = 20
 
@@ -39,14 +39,14 @@ class Found(NamedTuple):
         return f"Slurm {self.version or ''}: {counted(len(self.nodes), 'node')}, {names}; {told}".replace(" :", ":")
 
 
-def look(login: str | None, ssh_config: Path | None, ask: Ask | None) -> Found:
+def look(login: str | None, ssh_config: Path | None, ask: AskUser | None) -> Found:
     """Ask the Slurm of a login host, or of this machine. Raises TrainmonError where there is none that answers."""
     loop = EventLoop()
     loop.start()
     dialling = Connections(loop, ConnectSettings(), ask, ssh_config)
     shell: Shell | None = None
     try:
-        shell = dialling.dial(login) if login is not None else LocalShell(loop, host=here())
+        shell = dialling.dial(login) if login is not None else LocalShell(loop, host=local_hostname())
         return read(Client(shell))
     finally:
         if shell is not None:

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from collectors.wandb.child_process import Asking, Client, WandbFailed
-from collectors.wandb.login import Login, find
+from collectors.wandb.child_process import ChildClient, WandbClient, WandbError
+from collectors.wandb.login import Credentials, find_credentials
 from collectors.wandb.wire import ReadViewer, Viewer
 
 
@@ -28,7 +28,10 @@ class Account(NamedTuple):
         return f"W&B: the key in {self.place} {whose} {self.server}" + (f"; teams: {', '.join(teams)}" if teams else "")
 
 
-def look(login: Callable[[], Login] = find, client: Callable[[], Asking] = Client) -> Account | None:
+def look(
+    login: Callable[[], Credentials] = find_credentials,
+    client: Callable[[], WandbClient] = ChildClient,
+) -> Account | None:
     """The account; None where there is no key, and nothing is started then."""
     found = login()
     if found.place is None:
@@ -37,6 +40,6 @@ def look(login: Callable[[], Login] = find, client: Callable[[], Asking] = Clien
     try:
         with contextlib.closing(client()) as asking:
             told = asking.ask(ReadViewer(id=0), Viewer)
-    except WandbFailed:
+    except WandbError:
         return account  # `check` says what is wrong
     return account._replace(user=told.user, entity=told.entity, teams=told.teams)

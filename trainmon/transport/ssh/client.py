@@ -15,11 +15,11 @@ from paramiko.ssh_exception import ChannelException, SSHException
 
 from trainmon.lib import CommandFailed, HostUnreachable, Seconds, TrainmonError, clean
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.shell import Completed, Sink, collect
+from trainmon.transport.shell import AskUser, Completed, Sink, collect
 from trainmon.transport.ssh.auth.keys import KeyRing
-from trainmon.transport.ssh.auth.login import Ask, Asker, Login, PromptBusy, Slot
+from trainmon.transport.ssh.auth.login import Asker, Login, PromptBusy, Slot
 from trainmon.transport.ssh.channel import SshStream
-from trainmon.transport.ssh.config import HostSettings, effective
+from trainmon.transport.ssh.config import HostSettings, openssh_settings
 from trainmon.transport.ssh.connect import (
     accept_command,
     connect_error,
@@ -137,7 +137,7 @@ class Dialer:
         self,
         loop: EventLoop,
         *,
-        ask: Ask | None = None,
+        ask: AskUser | None = None,
         at_once: int = 8,
         timeout: Seconds = 10.0,
         config_file: Path | None = None,
@@ -188,14 +188,16 @@ class Dialer:
     # ---- routes -----------------------------------------------------------------------------------------------
 
     def _route(self, host: str) -> Route:
-        route: list[HostSettings] = [effective(host, self._config_file)]
+        route: list[HostSettings] = [openssh_settings(host, self._config_file)]
         hops = route[0].proxy_jump
         while hops:
             found = JUMP.fullmatch(hops[-1])
             if found is None or len(route) > MAX_HOPS:
                 raise HostUnreachable(host, f"{host}: its ProxyJump {','.join(hops)!r} is not valid")
             port = int(found["port"]) if found["port"] else None
-            route.insert(0, effective(found["host"].strip("[]"), self._config_file, user=found["user"], port=port))
+            route.insert(
+                0, openssh_settings(found["host"].strip("[]"), self._config_file, user=found["user"], port=port)
+            )
             hops = hops[:-1] or route[0].proxy_jump
         if len({(stop.hostname, stop.port, stop.user) for stop in route}) < len(route):
             raise HostUnreachable(host, f"{host}: its ProxyJump forms a loop", hint="see ProxyJump in ~/.ssh/config")

@@ -59,7 +59,7 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A note for `check`, for example that OpenSSH did not read the config itself."""
 
 
-def effective(
+def openssh_settings(
     host: str, config_file: Path | None = None, *, user: str | None = None, port: int | None = None
 ) -> HostSettings:
     """Ask OpenSSH for the settings of a host. Raises HostUnreachable with OpenSSH's own message."""

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from collectors.wandb.wire import (
-    Facts,
-    Failed,
-    Fetch,
-    Fetched,
-    Grown,
-    Lines,
-    Listed,
+    ConsoleLines,
+    FetchedFile,
+    FetchFile,
+    HistoryPoints,
     ListRuns,
     ReadConsole,
-    ReadFacts,
     ReadHistory,
+    ReadMetadata,
     ReadViewer,
+    RequestFailed,
+    RunList,
+    RunMetadata,
     Viewer,
 )
 from tests.lab.wandb_asking import Asking, asking
@@ -65,7 +65,7 @@ def test_the_newest_run_of_the_group_comes_first_with_all_that_is_known_of_it(
     )  # fmt: skip
     server.add_run("other", group="else")
     server.log(run, {"loss": 2.5, "val": {"loss": 2.25}, "note": "warm"}, step=120)
-    told = child.expect(Listed, ListRuns(id=2, spec=VIDEO))
+    told = child.expect(RunList, ListRuns(id=2, spec=VIDEO))
     assert [seen.id for seen in told.runs] == ["new2", "old1"]
     seen = told.runs[0]
     assert (seen.path, seen.name, seen.state, seen.group) == ("tester/video/new2", "final-2", "running", "final")
@@ -83,19 +83,19 @@ def test_in_the_steady_state_a_listing_is_one_request_and_a_history_another(serv
     run = server.add_run("ab12", group="final")
     server.log(run, {"loss": 2.5, "lr": 0.1}, step=1)
     asked = ReadHistory(id=4, path="tester/video/ab12", keys=("loss", "lr"))
-    child.expect(Listed, ListRuns(id=3, spec=VIDEO))
+    child.expect(RunList, ListRuns(id=3, spec=VIDEO))
     server.requests.clear()
     for _ in range(3):
-        child.expect(Listed, ListRuns(id=3, spec=VIDEO))
-        child.expect(Grown, asked)
+        child.expect(RunList, ListRuns(id=3, spec=VIDEO))
+        child.expect(HistoryPoints, asked)
     assert [request.operation for request in server.requests] == ["Runs", "RunSampledHistory"] * 3
 
 
 def test_a_state_that_changes_is_seen(server: WandbServer, child: Asking) -> None:
     run = server.add_run("ab12", group="final")
-    assert child.expect(Listed, ListRuns(id=5, spec=VIDEO)).runs[0].state == "running"
+    assert child.expect(RunList, ListRuns(id=5, spec=VIDEO)).runs[0].state == "running"
     run.state = "crashed"
-    assert child.expect(Listed, ListRuns(id=6, spec=VIDEO)).runs[0].state == "crashed"
+    assert child.expect(RunList, ListRuns(id=6, spec=VIDEO)).runs[0].state == "crashed"
 
 
 def test_runs_are_found_by_id_display_name_and_all_of_the_tags(server: WandbServer, child: Asking) -> None:
@@ -104,7 +104,7 @@ def test_runs_are_found_by_id_display_name_and_all_of_the_tags(server: WandbServ
 
     def found(**how: object) -> list[str]:
         spec = WandbSpec(project="tester/video", **how)  # type: ignore[arg-type]
-        return [run.id for run in child.expect(Listed, ListRuns(id=7, spec=spec)).runs]
+        return [run.id for run in child.expect(RunList, ListRuns(id=7, spec=spec)).runs]
 
     assert found(run="one") == ["one"]
     assert found(display="^final-[0-9]$") == ["two", "one"]
@@ -117,7 +117,7 @@ def test_no_more_runs_come_than_were_asked_for(server: WandbServer, child: Askin
     for number in range(5):
         server.add_run(f"run{number}", group="final", age=100 - number)
     server.requests.clear()
-    told = child.expect(Listed, ListRuns(id=8, spec=VIDEO, limit=2))
+    told = child.expect(RunList, ListRuns(id=8, spec=VIDEO, limit=2))
     assert [run.id for run in told.runs] == ["run4", "run3"]
     assert server.count("Runs") == 1
 
@@ -130,7 +130,7 @@ def test_an_old_run_of_a_large_group_that_trains_again_is_listed_in_its_place(
         run.heartbeat_at -= 8_000 - 100 * number
     old = server.runs["tester/video/run3"]
     old.state, old.heartbeat_at = "running", server.clock.now()
-    told = child.expect(Listed, ListRuns(id=9, spec=VIDEO))
+    told = child.expect(RunList, ListRuns(id=9, spec=VIDEO))
     assert [run.id for run in told.runs] == ["run49", "run48", "run47", "run46", "run45", "run3"]
     assert told.runs[-1].state == "running"
 
@@ -139,7 +139,7 @@ def test_nan_and_infinity_come_through_in_summaries_and_in_curves(server: WandbS
     run = server.add_run("ab12", group="final")
     for step, loss in enumerate((2.0, math.nan, math.inf, -math.inf)):
         server.log(run, {"loss": loss}, step=step)
-    summary = child.expect(Listed, ListRuns(id=9, spec=VIDEO)).runs[0].summary
+    summary = child.expect(RunList, ListRuns(id=9, spec=VIDEO)).runs[0].summary
     assert summary["loss"] == -math.inf
     points = history(child, "loss")
     assert [str(value) for value in points.values] == ["2.0", "nan", "inf", "-inf"]
@@ -156,7 +156,7 @@ def test_each_curve_begins_where_it_was_left_though_others_were_logged_at_other_
     server.log(run, {"val/loss": 1.5}, step=20)
     asked = ReadHistory(id=10, path=run.path, keys=("loss", "val/loss", "absent"), since={"loss": 7, "absent": 3})
     server.requests.clear()
-    told = child.expect(Grown, asked)
+    told = child.expect(HistoryPoints, asked)
     assert {key: list(packed.points().steps) for key, packed in told.points.items()} == {
         "loss": [7, 8, 9],
         "val/loss": [20],
@@ -167,7 +167,7 @@ def test_each_curve_begins_where_it_was_left_though_others_were_logged_at_other_
 def test_numeric_metrics_are_told_apart(server: WandbServer, child: Asking) -> None:
     run = server.add_run("ab12", group="final")
     server.log(run, {"loss": 2.0, "phase": "warm", "picture": {"_type": "image-file", "path": "media/images/a.png"}})
-    keys = child.expect(Listed, ListRuns(id=11, spec=VIDEO)).history_keys["ab12"]
+    keys = child.expect(RunList, ListRuns(id=11, spec=VIDEO)).history_keys["ab12"]
     assert keys == ("loss",)
 
 
@@ -177,10 +177,10 @@ def test_a_sample_is_listed_and_fetched(server: WandbServer, child: Asking, tmp_
     picture = {"_type": "image-file", "path": name, "size": len(STILL), "width": 64, "height": 48, "caption": "a cat"}
     server.log(run, {"val/sample": picture}, step=120)
     run.put(name, STILL)
-    sample = child.expect(Listed, ListRuns(id=12, spec=VIDEO)).samples["ab12"][0]
+    sample = child.expect(RunList, ListRuns(id=12, spec=VIDEO)).samples["ab12"][0]
     assert (sample.key, sample.kind, sample.file, sample.step) == ("val/sample", "image", name, 120)
     assert (sample.bytes, sample.width, sample.height, sample.caption) == (len(STILL), 64, 48, "a cat")
-    told = child.expect(Fetched, Fetch(id=13, path=run.path, file=name, directory=str(tmp_path / "samples")))
+    told = child.expect(FetchedFile, FetchFile(id=13, path=run.path, file=name, directory=str(tmp_path / "samples")))
     assert told.kept == str(tmp_path / "samples" / "sample_120_ab12cd34ef56.png")
     assert Path(told.kept).read_bytes() == STILL
 
@@ -190,7 +190,7 @@ def test_a_file_that_is_not_there_yet_and_one_that_leads_elsewhere_are_refused(
 ) -> None:
     run = server.add_run("ab12", group="final")
     for name in ("media/images/later_1_abcd.png", "../../.netrc", "/etc/passwd"):
-        told = child.refused(Fetch(id=14, path=run.path, file=name, directory=str(tmp_path)))
+        told = child.refused(FetchFile(id=14, path=run.path, file=name, directory=str(tmp_path)))
         assert told.kind == "absent", told
     assert list(tmp_path.iterdir()) == []
 
@@ -199,7 +199,7 @@ def test_the_last_console_lines_come_clean_and_numbered(server: WandbServer, chi
     run = server.add_run("ab12", group="final")
     run.print(*(f"step {number}" for number in range(30)), "\x1b[31mred\x1b[0m \x1b]0;title\x07", "50%\r100%")
     server.requests.clear()
-    told = child.expect(Lines, ReadConsole(id=15, path=run.path, last=4))
+    told = child.expect(ConsoleLines, ReadConsole(id=15, path=run.path, last=4))
     assert told.lines == ("step 28", "step 29", "red ", "100%")
     assert told.numbers == (28, 29, 30, 31)
     assert told.times[0] == pytest.approx(run.heartbeat_at, abs=0.01)
@@ -209,14 +209,14 @@ def test_the_last_console_lines_come_clean_and_numbered(server: WandbServer, chi
 def test_host_and_commit_of_an_older_client_come_from_its_metadata_file(server: WandbServer, child: Asking) -> None:
     run = server.add_run("ab12", group="final")
     run.put("wandb-metadata.json", b'{"host": "gpu-001", "git": {"commit": "c0ffee"}, "gpu_count": 8, "gpu": "B200"}')
-    told = child.expect(Facts, ReadFacts(id=16, path=run.path))
+    told = child.expect(RunMetadata, ReadMetadata(id=16, path=run.path))
     assert (told.host, told.commit) == ("gpu-001", "c0ffee")
 
 
 def test_host_and_commit_of_todays_client_come_with_the_listing(server: WandbServer, child: Asking) -> None:
     began = {"e": {"writer1": {"host": "gpu-007", "git": {"commit": "abcdef0", "remote": "git@example.org:t.git"}}}}
     server.add_run("ab12", group="final", config={"_wandb": began, "lr": 0.1})
-    run = child.expect(Listed, ListRuns(id=17, spec=VIDEO)).runs[0]
+    run = child.expect(RunList, ListRuns(id=17, spec=VIDEO)).runs[0]
     assert (run.host, run.commit, dict(run.config)) == ("gpu-007", "abcdef0", {"lr": "0.1"})
 
 
@@ -237,7 +237,7 @@ def test_a_servers_refusal_is_told_in_words(
     assert (told.kind, told.words) == (kind, words)
     assert len(server.requests) <= 2, "of what is tried again, one more"
     server.well()
-    child.expect(Listed, ListRuns(id=19, spec=VIDEO))
+    child.expect(RunList, ListRuns(id=19, spec=VIDEO))
 
 
 def test_a_project_and_a_run_that_do_not_exist_are_absent(server: WandbServer, child: Asking) -> None:
@@ -251,13 +251,13 @@ def test_a_project_and_a_run_that_do_not_exist_are_absent(server: WandbServer, c
 def test_what_cannot_be_read_is_said_and_the_next_request_is_answered(child: Asking) -> None:
     child.say(b"wandb: what?\n")
     told = child.hear()
-    assert isinstance(told, Failed)
+    assert isinstance(told, RequestFailed)
     assert told.id == 0
-    child.expect(Listed, ListRuns(id=22, spec=VIDEO))
+    child.expect(RunList, ListRuns(id=22, spec=VIDEO))
 
 
 def history(child: Asking, key: str) -> Points:
-    told = child.expect(Grown, ReadHistory(id=90, path="tester/video/ab12", keys=(key,)))
+    told = child.expect(HistoryPoints, ReadHistory(id=90, path="tester/video/ab12", keys=(key,)))
     return told.points[key].points()
 
 

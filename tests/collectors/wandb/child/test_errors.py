@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from collectors.wandb.child.errors import Absent, failed, is_fatal
+from collectors.wandb.child.errors import NotFound, failed, is_fatal
 
 
 class Told(Exception):
@@ -66,7 +66,7 @@ def test_what_came_from_another_error_is_told_by_that_one() -> None:
 
 
 def test_an_error_of_our_own_says_what_it_says() -> None:
-    told = failed(1, Absent("team/video/ab12 has no file a.png, or has not sent it yet"))
+    told = failed(1, NotFound("team/video/ab12 has no file a.png, or has not sent it yet"))
     assert told.kind == "absent"
     assert told.words == "team/video/ab12 has no file a.png, or has not sent it yet"
 

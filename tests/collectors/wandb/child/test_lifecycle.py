@@ -14,7 +14,16 @@ from pathlib import Path
 import pytest
 
 from collectors.wandb.child.__main__ import environment
-from collectors.wandb.wire import Began, Failed, Listed, ListRuns, ReadConsole, Sidecar, answer, line
+from collectors.wandb.wire import (
+    ChildStarted,
+    CoreStarted,
+    ListRuns,
+    ReadConsole,
+    RequestFailed,
+    RunList,
+    decode_answer,
+    encode,
+)
 from tests.lab.wandb_asking import COMMAND, REPOSITORY, Asking, asking, environ_of, is_running, resident_mib
 from tests.lab.wandb_server import WandbServer
 from trainmon.model import WandbSpec
@@ -65,7 +74,7 @@ def test_at_the_end_of_its_input_the_child_its_sidecar_and_its_directory_go(
     server: WandbServer, tmp_path: Path
 ) -> None:
     with asking(server, tmp_path) as child:
-        child.expect(Listed, LIST)
+        child.expect(RunList, LIST)
         assert child.sidecar is not None
         assert is_running(child.sidecar)
         assert (child.directory / "wandb").is_dir(), "what the SDK writes lies there"
@@ -77,9 +86,9 @@ def test_at_the_end_of_its_input_the_child_its_sidecar_and_its_directory_go(
 
 def test_all_goes_when_it_is_told_to_end(server: WandbServer, tmp_path: Path) -> None:
     with asking(server, tmp_path) as child:
-        child.expect(Listed, LIST)
+        child.expect(RunList, LIST)
         child.process.send_signal(signal.SIGINT)
-        child.expect(Listed, LIST)
+        child.expect(RunList, LIST)
         child.process.send_signal(signal.SIGTERM)
         child.process.wait(40)
         until(lambda: nothing_is_left(child), "something of it is left")
@@ -88,7 +97,7 @@ def test_all_goes_when_it_is_told_to_end(server: WandbServer, tmp_path: Path) ->
 def test_a_signal_that_wakes_another_of_its_threads_ends_it_too(server: WandbServer, tmp_path: Path) -> None:
     """As one does that comes just before the main thread begins to wait."""
     with asking(server, tmp_path) as child:
-        child.expect(Listed, LIST)
+        child.expect(RunList, LIST)
         pid = child.process.pid
         threads = sorted(int(task.name) for task in Path(f"/proc/{pid}/task").iterdir())
         until(lambda: Path(f"/proc/{pid}/task/{pid}/stat").read_text().split()[2] == "S", "it does not wait")
@@ -100,16 +109,16 @@ def test_a_signal_that_wakes_another_of_its_threads_ends_it_too(server: WandbSer
 @pytest.mark.parametrize("is_hanging", [False, True], ids=["well", "hanging"])
 def test_nothing_is_left_when_its_parent_is_killed(server: WandbServer, tmp_path: Path, is_hanging: bool) -> None:
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, line(LIST).decode().strip(), *COMMAND],
+        [sys.executable, "-c", PARENT, encode(LIST).decode().strip(), *COMMAND],
         stdout=subprocess.PIPE, cwd=REPOSITORY, env=environ_of(server, tmp_path),
     )  # fmt: skip
     assert parent.stdout is not None
     try:
         if is_hanging:
             server.hang()
-        began, sidecar = answer(parent.stdout.readline()), answer(parent.stdout.readline())
-        assert isinstance(began, Began)
-        assert isinstance(sidecar, Sidecar)
+        began, sidecar = decode_answer(parent.stdout.readline()), decode_answer(parent.stdout.readline())
+        assert isinstance(began, ChildStarted)
+        assert isinstance(sidecar, CoreStarted)
         until(lambda: len(server.requests) > 0, "it asks nothing")
         parent.kill()
         until(lambda: not is_running(began.pid), "the child lives on")
@@ -123,7 +132,7 @@ def test_nothing_is_left_when_its_parent_is_killed(server: WandbServer, tmp_path
 
 def test_when_the_child_itself_is_killed_its_sidecar_goes(server: WandbServer, tmp_path: Path) -> None:
     with asking(server, tmp_path) as child:
-        child.expect(Listed, LIST)
+        child.expect(RunList, LIST)
         child.process.kill()
         child.process.wait(40)
         sidecar = child.sidecar
@@ -138,24 +147,24 @@ def test_an_answer_that_does_not_come_is_told_and_where_the_sdk_waits_for_ever_t
     server: WandbServer, tmp_path: Path
 ) -> None:
     with asking(server, tmp_path, PATIENT) as one, asking(server, tmp_path, PATIENT) as other:
-        one.expect(Listed, LIST)
-        other.expect(Listed, LIST)
+        one.expect(RunList, LIST)
+        other.expect(RunList, LIST)
         server.hang()
-        other.say(line(ReadConsole(id=2, path="tester/video/ab12")))
+        other.say(encode(ReadConsole(id=2, path="tester/video/ab12")))
         told = one.refused(LIST)
         assert (told.kind, told.words) == ("slow", "W&B does not answer in time")
         overdue = other.hear()
-        assert isinstance(overdue, Failed)
+        assert isinstance(overdue, RequestFailed)
         assert (overdue.id, overdue.kind) == (2, "slow")
         assert other.process.wait(40) == 1
         until(lambda: nothing_is_left(other), "something of it is left")
         server.well()
-        one.expect(Listed, LIST)
+        one.expect(RunList, LIST)
 
 
 def test_a_server_that_asks_to_be_left_alone_for_long_is_busy_not_slow(server: WandbServer, tmp_path: Path) -> None:
     with asking(server, tmp_path, PATIENT) as child:
-        child.expect(Listed, LIST)
+        child.expect(RunList, LIST)
         server.requests.clear()
         server.answer_with(429, retry_after=60)
         told = child.refused(LIST)
@@ -165,7 +174,7 @@ def test_a_server_that_asks_to_be_left_alone_for_long_is_busy_not_slow(server: W
 
 def test_when_the_sidecar_is_killed_the_child_tells_so_and_ends(server: WandbServer, tmp_path: Path) -> None:
     with asking(server, tmp_path, PATIENT) as child:
-        child.expect(Listed, LIST)
+        child.expect(RunList, LIST)
         assert child.sidecar is not None
         os.kill(child.sidecar, signal.SIGKILL)
         told = child.refused(LIST)
@@ -192,7 +201,7 @@ def test_a_login_of_the_usual_kind_is_found(server: WandbServer, tmp_path: Path,
         (tmp_path / ".config" / "wandb" / "settings").write_text(settings, "utf-8")
     url = server.url if place == "netrc" else ""
     with asking(server, tmp_path, WANDB_API_KEY="", WANDB_BASE_URL=url) as child:
-        child.expect(Listed, LIST)
+        child.expect(RunList, LIST)
 
 
 def test_a_key_that_is_refused_is_in_no_word_of_the_answer(server: WandbServer, tmp_path: Path) -> None:
@@ -200,7 +209,7 @@ def test_a_key_that_is_refused_is_in_no_word_of_the_answer(server: WandbServer, 
     with asking(server, tmp_path, WANDB_API_KEY=wrong) as child:
         told = child.refused(LIST)
         assert told.kind == "unauthorized"
-        assert wrong not in line(told).decode()
+        assert wrong not in encode(told).decode()
         child.leave()
         child.process.wait(40)
         assert child.process.stderr is not None
@@ -222,9 +231,9 @@ def test_what_is_set_for_a_training_does_not_reach_the_sdk() -> None:
 def test_its_memory_stays_what_it_is(server: WandbServer, tmp_path: Path) -> None:
     with asking(server, tmp_path) as child:
         for _ in range(40):
-            child.expect(Listed, LIST)
+            child.expect(RunList, LIST)
         assert child.sidecar is not None
         before = resident_mib(child.process.pid)
         for _ in range(160):
-            child.expect(Listed, LIST)
+            child.expect(RunList, LIST)
         assert resident_mib(child.process.pid) - before < 1.5

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from collectors.wandb.child.errors import Absent
+from collectors.wandb.child.errors import NotFound
 from collectors.wandb.child.sdk import sampled
 from collectors.wandb.wire import ReadHistory
 
@@ -66,7 +66,7 @@ def test_an_sdk_without_that_inside_is_asked_curve_by_curve() -> None:
 
 @pytest.mark.parametrize("told", [None, {}, {"project": None}, {"project": {"run": None}}])
 def test_a_run_that_is_gone_is_absent(told: Any) -> None:
-    with pytest.raises(Absent):
+    with pytest.raises(NotFound):
         sampled(RunOfToday(told), ASKED)
 
 

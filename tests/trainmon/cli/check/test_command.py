@@ -167,7 +167,7 @@ def test_a_machine_without_an_ssh_command_is_told(tmp_path: Path) -> None:
     (tmp_path / "bin" / "sh").symlink_to("/bin/sh")
     environ = {"TRAINMON_CONFIG": "", "HOME": str(tmp_path), "PATH": str(tmp_path / "bin"), "LC_ALL": "C.UTF-8"}
     done = trainmon("check", cwd=tmp_path, **environ)
-    assert "◆ ssh          no ssh command here: its config is read by paramiko, which ignores Include" in done.stdout
+    assert "◆ ssh          there is no ssh command here: paramiko reads the config, and ignores Include" in done.stdout
     assert "    → install OpenSSH's client" in done.stdout
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from collectors.wandb.child_process import Client
-from collectors.wandb.login import find
+from collectors.wandb.child_process import ChildClient
+from collectors.wandb.login import find_credentials
 from tests.lab.wandb_asking import environ_of
 from tests.lab.wandb_server import WandbServer
 from trainmon.cli.check.row import Row
@@ -29,7 +29,7 @@ class Checked:
 
     def rows(self, *runs: RunSpec, **environ: str) -> list[Row]:
         told = environ_of(self.server, self.home, **environ)
-        rows = check_wandb(runs, partial(find, told), partial(Client, told))
+        rows = check_wandb(runs, partial(find_credentials, told), partial(ChildClient, told))
         assert self.server.key not in str(rows)
         return rows
 

@@ -6,8 +6,8 @@ import re
 from functools import partial
 from pathlib import Path
 
-from collectors.wandb.child_process import Client
-from collectors.wandb.login import find
+from collectors.wandb.child_process import ChildClient
+from collectors.wandb.login import find_credentials
 from tests.lab.wandb_asking import environ_of
 from tests.lab.wandb_server import WandbServer
 from trainmon.cli.init.slurm import Found
@@ -22,16 +22,16 @@ JOB = Job(id="88", number=88, cluster="", name="llm", user="ana", state="RUNNING
 def test_the_account_of_the_key_is_asked_for(tmp_path: Path) -> None:
     with WandbServer.start() as server:
         environ = environ_of(server, tmp_path)
-        account = look(partial(find, environ), partial(Client, environ))
+        account = look(partial(find_credentials, environ), partial(ChildClient, environ))
         host = server.url.removeprefix("http://")
         assert account == Account(host, "WANDB_API_KEY", "tester", "tester", ("tester",))
         server.answer_with(401)
-        account = look(partial(find, environ), partial(Client, environ))
+        account = look(partial(find_credentials, environ), partial(ChildClient, environ))
     assert account == Account(host, "WANDB_API_KEY")
 
 
 def test_without_a_key_nothing_is_asked(tmp_path: Path) -> None:
-    assert look(partial(find, {"HOME": str(tmp_path)}), lambda: 1 / 0) is None  # type: ignore[arg-type, return-value]
+    assert look(partial(find_credentials, {"HOME": str(tmp_path)}), lambda: 1 / 0) is None  # type: ignore[arg-type, return-value]
 
 
 def test_a_run_names_a_project_of_the_account(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from collectors.connections import here
+from collectors.connections import local_hostname
 from tests.trainmon.cli.test_main import trainmon
 from trainmon.cli.act.run import have_spoken
 from trainmon.cli.snapshot.command import are_read, asked_for, has_spoken
@@ -176,7 +176,9 @@ def test_this_machine_counts_where_something_of_it_is_asked_for() -> None:
     assert asked_for(alone) == {"wandb:r"}
     state = State(
         sources={
-            f"node:{here()}": Source(name=f"node:{here()}", kind="node", cluster="local", health="ok", seen_at=1.0),
+            f"node:{local_hostname()}": Source(
+                name=f"node:{local_hostname()}", kind="node", cluster="local", health="ok", seen_at=1.0
+            ),
             "wandb:r": Source(name="wandb:r", kind="wandb", cluster="local", health="down"),
         }
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainmon.lib import HostUnreachable
-from trainmon.transport.ssh.config import FALLBACK_NOTE, effective
+from trainmon.transport.ssh.config import FALLBACK_NOTE, openssh_settings
 
 CONFIG = """
 Include {include}
@@ -47,7 +47,7 @@ def config(tmp_path: Path) -> Path:
 
 def test_everything_is_read_and_expanded(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_AGENT", "/run/agent")
-    found = effective("a", config)
+    found = openssh_settings("a", config)
     assert (found.hostname, found.user, found.port) == ("a.example", "u", 2200)
     assert found.identity_files == (str(Path.home() / ".ssh/u@a.example"), f"{tmp_path}/with space")
     assert found.certificate_files == ("/x/a-cert.pub",)
@@ -59,39 +59,39 @@ def test_everything_is_read_and_expanded(config: Path, tmp_path: Path, monkeypat
 
 
 def test_jumps_aliases_and_no_agent(config: Path) -> None:
-    found = effective("b", config)
+    found = openssh_settings("b", config)
     assert found.proxy_jump == ("u@j1:2222", "j2")
     assert (found.host_key_alias, found.identities_only, found.identity_agent) == ("alias", True, None)
     assert found.proxy_command is None
 
 
 def test_include_and_match_are_openssh_s_own(config: Path) -> None:
-    assert effective("c", config).hostname == "from-match"
+    assert openssh_settings("c", config).hostname == "from-match"
 
 
 def test_a_user_and_port_given_in_a_jump_win(config: Path) -> None:
-    found = effective("a", config, user="root", port=22)
+    found = openssh_settings("a", config, user="root", port=22)
     assert (found.user, found.port) == ("root", 22)
-    assert effective("joe@b", config).user == "joe"
+    assert openssh_settings("joe@b", config).user == "joe"
 
 
 @pytest.mark.parametrize("name", ["", "-oProxyCommand=id", "a b", "a\nb", "$(id)", "a;id", "a|b", "`id`"])
 def test_names_that_a_shell_would_act_on_are_refused(name: str, config: Path) -> None:
     with pytest.raises(HostUnreachable, match="is not a host name"):
-        effective(name, config)
+        openssh_settings(name, config)
 
 
 def test_a_broken_config_is_quoted_in_openssh_s_words(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text("Host a\n  Colour blue\n")
     with pytest.raises(HostUnreachable, match=r"a: ssh rejects its config: .*line 2: Bad configuration option"):
-        effective("a", path)
+        openssh_settings("a", path)
 
 
 def test_without_an_ssh_command_paramiko_reads_it_and_says_so(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = effective("a", config)
+    found = openssh_settings("a", config)
     assert (found.hostname, found.user, found.port, found.note) == ("a.example", "u", 2200, FALLBACK_NOTE)
-    assert effective("b", config).proxy_jump == ("u@j1:2222", "j2")
+    assert openssh_settings("b", config).proxy_jump == ("u@j1:2222", "j2")

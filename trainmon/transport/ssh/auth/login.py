@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from paramiko import PKey, SSHException
 
 from trainmon.lib import HostUnreachable, LoginNeeded, LoginRefused, Seconds, clean
+from trainmon.transport.shell import AskUser
 from trainmon.transport.ssh.auth.keys import Identity, KeyRing, agent_keys, identities
 from trainmon.transport.ssh.auth.protocol import (
     Accepted,
@@ -26,9 +27,6 @@ from trainmon.transport.ssh.auth.protocol import (
 )
 from trainmon.transport.ssh.config import HostSettings
 from trainmon.transport.ssh.transport import Connection
-
-Ask = Callable[[str, str, str, tuple[tuple[str, bool], ...]], tuple[str, ...] | None]
-"""ask(host, title, instructions, ((text, echo), …)) → the answers, or None when declined. Blocks."""
 
 ANSWER_TIMEOUT: Seconds = 120.0
 """The server's time to check an answer: a push waits on a phone."""
@@ -75,7 +73,7 @@ class PromptBusy(Exception):
 class Asker:
     """Prompts for a person, one host at a time."""
 
-    def __init__(self, ask: Ask | None) -> None:
+    def __init__(self, ask: AskUser | None) -> None:
         self._ask = ask
         self._turn = threading.RLock()
 

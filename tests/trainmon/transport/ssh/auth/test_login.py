@@ -17,7 +17,7 @@ from tests.lab.factors import FactorServer, Script
 from tests.lab.sshd import Sshd, keygen, program, sign, until
 from trainmon.lib import LoginNeeded, LoginRefused
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.ssh.auth.login import Ask
+from trainmon.transport.shell import AskUser
 from trainmon.transport.ssh.client import Dialer, SshShell
 
 
@@ -56,7 +56,7 @@ def loop() -> Iterator[EventLoop]:
 
 
 @contextlib.contextmanager
-def dialing(loop: EventLoop, config: Path, ask: Ask | None = None) -> Iterator[Dialer]:
+def dialing(loop: EventLoop, config: Path, ask: AskUser | None = None) -> Iterator[Dialer]:
     dialer = Dialer(loop, ask=ask, config_file=config)
     try:
         yield dialer
@@ -201,7 +201,7 @@ def test_a_headless_dial_says_which_passphrase_it_would_need(sshd: Sshd, loop: E
 
 
 @contextlib.contextmanager
-def asking(sshd: Sshd, loop: EventLoop, tmp_path: Path, script: Script, ask: Ask | None = None) -> Iterator[Dialer]:
+def asking(sshd: Sshd, loop: EventLoop, tmp_path: Path, script: Script, ask: AskUser | None = None) -> Iterator[Dialer]:
     """A dialer to a server that follows a script, as host `asker`."""
     with FactorServer.start(sshd.host_keys["ed25519"], script) as server:
         known = tmp_path / "known"
