@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from trainmon.actions.planning import SILENT_VERDICTS, Readback, hold_or_release, looks
+from trainmon.actions.planning import SILENT_VERDICTS, Readback, hold_or_release, reads_for_plan
 from trainmon.lib import Instant, clean
 from trainmon.model import ActionRequest, State, Verb
 from tui.keys import ACTS, KEYS
@@ -79,7 +79,7 @@ def names(asked: ActionRequest, state: State) -> str:
 
 def hosts(asked: ActionRequest, state: State) -> str:
     """Where it will be looked at: `login1`."""
-    found = dict.fromkeys(clean(look.host) for look in looks(asked, state, Readback(at=asked.asked_at)))
+    found = dict.fromkeys(clean(read.host) for read in reads_for_plan(asked, state, Readback(at=asked.asked_at)))
     return ", ".join(found) or "its host"
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from trainmon.actions import planning as actions
 from trainmon.actions.planning import Actor, FileStat, Readback
-from trainmon.actions.planning import plan as actions
 from trainmon.analysis.runs import jobs_of
 from trainmon.model import (
     Action,
@@ -102,7 +102,7 @@ def ask(verb: Verb, *subjects: str, **fields: Any) -> ActionRequest:
     )
 
 
-def fresh(*jobs: Job, **fields: Any) -> Readback:
+def readback(*jobs: Job, **fields: Any) -> Readback:
     return Readback(**{"at": NOW, "jobs": {job.key: job for job in jobs}} | fields)
 
 
@@ -125,7 +125,7 @@ def refused(plan: Plan) -> Refusal:
     return one
 
 
-def sight(path: str, **fields: Any) -> dict[str, FileStat]:
+def stat(path: str, **fields: Any) -> dict[str, FileStat]:
     return {f"login:{path}": FileStat(**{"path": path} | fields)}
 
 

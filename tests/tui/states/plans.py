@@ -12,8 +12,8 @@ from tests.tui.states import states
 from tests.tui.states import wandb as wandb_states
 from tests.tui.states.states import NOW, queued, run, source, troubled
 from tests.tui.states.wandb_runs import filled
+from trainmon.actions import planning as actions
 from trainmon.actions.planning import Actor, Readback
-from trainmon.actions.planning import plan as actions
 from trainmon.model import (
     Action,
     ActionRequest,
@@ -76,8 +76,8 @@ def _switched(one: Run) -> Run:
 
 def planned(state: State) -> Callable[[ActionRequest], Plan]:
     """The real plans, as if everything that the State says had been read just now."""
-    fresh = Readback(at=NOW, jobs=state.jobs)
-    return lambda ask: actions.plan(ask, state, fresh, Actor("me", "laptop"), NOW)
+    readback = Readback(at=NOW, jobs=state.jobs)
+    return lambda ask: actions.plan(ask, state, readback, Actor("me", "laptop"), NOW)
 
 
 STATES = {**states.STATES, **wandb_states.STATES, **alert_states.STATES, "acting": acting}

@@ -1,7 +1,7 @@
-"""Plans and acts on hosts: reads what a plan needs, and does what it showed. One thread a host; none waits for ours.
+"""Prepares plans and runs actions on hosts. Each host has its own thread; no method waits for a host.
 
-An action is written down before it is done, checked again just before, and told when it is over, however it ends. One
-whose end was not seen is `unknown` and never repeated: what is seen later tells (trainmon.actions.verification.verify).
+An action is written to the ledger before it runs, checked again just before, and reported when it is over. An action
+whose end was not observed is `unknown` and never repeated; trainmon.actions.verification finds out later.
 """
 
 from __future__ import annotations
@@ -14,38 +14,47 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from trainmon.actions.execution.preflight import GLANCE, LOOK_FOR, PreflightView, unread
-from trainmon.actions.execution.run import Outcome, do, log_tail
-from trainmon.actions.execution.workers import HostWorker, WorkRequest
-from trainmon.actions.planning import Actor, Readback, place_of
-from trainmon.actions.planning import plan as actions
+from trainmon.actions.execution.preflight import PREFLIGHT_TIMEOUT, SWITCH_PREFLIGHT_TIMEOUT, PreflightView
+from trainmon.actions.execution.run import execute, log_tail
+from trainmon.actions.execution.workers import HostWorker, PendingReads
+from trainmon.actions.planning import (
+    Actor,
+    Readback,
+    plan,
+    reads_before,
+    reads_for_plan,
+    recheck,
+    split_location,
+    unchecked,
+)
 from trainmon.lib import Clock, Seconds, TrainmonError
-from trainmon.model import Action, ActionChanged, ActionRequest, Event, Plan, Record, Refusal, State
+from trainmon.model import Action, ActionChanged, ActionRequest, Event, JobChanged, Plan, Record, Refusal, State
+from trainmon.slurm.parse_jobs import detailed
 from trainmon.transport.shell import Shell
 
 log = logging.getLogger(__name__)
 
-ANSWER_IN: Seconds = 10.0
+PLAN_TIMEOUT: Seconds = 10.0
 """A plan is answered within this time, whatever hangs."""
 
-STOP_IN: Seconds = 0.5
+STOP_TIMEOUT: Seconds = 0.5
 
 REMEMBERED = 1_000
-"""Ids of actions that were taken on: one that comes twice (a key held down) is done once."""
+"""Ids of accepted actions: one that comes twice (a key held down) runs once."""
 
 
-class LedgerDoor(Protocol):
-    """What is needed of the ledger."""
+class ActionLedger(Protocol):
+    """The part of the ledger that actions need."""
 
     def write(self, record: Record) -> None:
-        """Write it down; returns when it is on the disk. Raises LedgerStuck after 5 s."""
+        """Write it; return when it is on the disk. Raises: LedgerStuck: after 5 s."""
 
     def write_text(self, action_id: str, kind: str, host: str, path: str, text: str) -> None:
-        """Keep a piece of text with an action; returns when it is on the disk. Raises LedgerStuck after 5 s."""
+        """Keep a text with an action; return when it is on the disk. Raises: LedgerStuck: after 5 s."""
 
 
 class Executor:
-    """Prepares and performs. `shell_of` gives the live connection of a watched host, and raises HostUnreachable."""
+    """Prepares plans and runs actions."""
 
     def __init__(
         self,
@@ -53,13 +62,14 @@ class Executor:
         state: Callable[[], State],
         submit: Callable[[Event], None],
         *,
-        ledger: LedgerDoor | None,
+        ledger: ActionLedger | None,
         hurry: Callable[[str], None],
         clock: Clock,
         actor: Actor,
         read_only: bool = False,
-        answer_in: Seconds = ANSWER_IN,
+        plan_timeout: Seconds = PLAN_TIMEOUT,
     ) -> None:
+        """`shell_of` returns the live connection of a watched host, and raises HostUnreachable."""
         self._shell_of = shell_of
         self._state = state
         self._submit = submit
@@ -68,124 +78,127 @@ class Executor:
         self._clock = clock
         self._actor = actor
         self._read_only = read_only
-        self._answer_in = answer_in
-        self._hands: dict[str, HostWorker] = {}
-        self._taken: dict[str, None] = {}
+        self._plan_timeout = plan_timeout
+        self._workers: dict[str, HostWorker] = {}
+        self._accepted: dict[str, None] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
 
     def stop(self) -> None:
-        """Take on nothing more. What is being done on a host is not waited for; under a second."""
+        """Accept nothing more. Returns within a second: what runs on a host now is not waited for."""
         self._stopping.set()
         with self._lock:
-            hands = list(self._hands.values())
-        for hand in hands:
-            hand.stop()
-        for hand in hands:
-            hand.join(STOP_IN / len(hands))
+            workers = list(self._workers.values())
+        for worker in workers:
+            worker.stop()
+        for worker in workers:
+            worker.join(STOP_TIMEOUT / len(workers))
 
     # ---- plans -----------------------------------------------------------------------------------------------------
 
-    def prepare(self, ask: ActionRequest, reply: Callable[[Plan], None]) -> None:
-        """Read what the plan needs, and hand it to reply on another thread, within ANSWER_IN."""
-        state = self._seen()
-        looks = actions.looks(ask, state, Readback(at=self._clock.now()))
-        asked = WorkRequest(looks, lambda fresh: self._reply(ask, fresh, reply))
-        for host in asked.hosts:
-            if not self._hand(host).give(partial(self._look, host, ask, state, asked)):
-                asked.told(host, unread(asked.of(host), f"{host} is busy: too much waits for it"))
-        asked.start(self._answer_in if asked.hosts else 0.0)
+    def prepare(self, request: ActionRequest, reply: Callable[[Plan], None]) -> None:
+        """Read what the plan needs, and pass it to `reply` on another thread, within PLAN_TIMEOUT."""
+        state = self._known_state()
+        reads = reads_for_plan(request, state, Readback(at=self._clock.now()))
+        pending = PendingReads(reads, lambda readback: self._reply(request, readback, reply))
+        for host in pending.hosts:
+            if not self._worker(host).submit(partial(self._preflight, host, request, state, pending)):
+                pending.received(host, f"{host} is busy: too much waits for it")
+        pending.start(self._plan_timeout if pending.hosts else 0.0)
 
-    def _reply(self, ask: ActionRequest, fresh: Readback, reply: Callable[[Plan], None]) -> None:
+    def _reply(self, request: ActionRequest, readback: Readback, reply: Callable[[Plan], None]) -> None:
         if self._stopping.is_set():
             return
         now = self._clock.now()
         try:
-            reply(actions.plan(ask, self._seen(), fresh, self._actor, now))
+            reply(plan(request, self._known_state(), readback, self._actor, now))
         except Exception as error:
-            log.exception("a plan for %s failed", ask.verb)
+            log.exception("a plan for %s failed", request.verb)
             why = f"the plan could not be made ({type(error).__name__}: {error})"
-            reply(Plan(request=ask, refusals=tuple(Refusal(subject=one, why=why) for one in ask.subjects)))
+            reply(Plan(request=request, refusals=tuple(Refusal(subject=one, why=why) for one in request.subjects)))
 
-    def _look(self, host: str, ask: ActionRequest, state: State, asked: WorkRequest) -> None:
+    def _preflight(self, host: str, request: ActionRequest, state: State, pending: PendingReads) -> None:
         try:
             shell = self._shell_of(host)
-            fresh = PreflightView(host, shell, self._hand(host).slurm(shell), self._clock).for_plan(ask, state)
+            view = PreflightView(host, shell, self._worker(host).slurm(shell), self._clock)
+            pending.received(host, view.for_plan(request, state))
         except TrainmonError as error:
-            fresh = unread(asked.of(host), str(error))
-        asked.told(host, fresh)
+            pending.received(host, str(error))
 
-    def _seen(self) -> State:
+    def _known_state(self) -> State:
         state = self._state()
         return replace(state, read_only=True) if self._read_only else state
 
-    # ---- acts ------------------------------------------------------------------------------------------------------
+    # ---- actions ---------------------------------------------------------------------------------------------------
 
     def act(self, planned: Sequence[Action]) -> None:
-        """Do what a plan showed; returns at once. What becomes of each is told as ActionChanged."""
+        """Run the actions of a plan; returns at once. Their progress is reported as ActionChanged."""
         for action in planned:
-            if not self._is_new(action):
-                continue
+            with self._lock:
+                if action.id in self._accepted or action.id in self._state().actions or self._stopping.is_set():
+                    continue
+                self._accepted[action.id] = None
+                while len(self._accepted) > REMEMBERED:
+                    del self._accepted[next(iter(self._accepted))]
             record = Record(action=action, written_at=self._clock.now())
-            if self._seen().read_only:
-                self._tell(_refused(record, "read-only: nothing is changed from here", self._clock.now()))
+            if self._known_state().read_only:
+                self._report(_refused(record, "read-only: nothing is changed from here", self._clock.now()))
                 continue
-            self._tell(record)
-            if not self._hand(action.host).give(partial(self._perform, record)):
-                words = f"{action.host} is busy: too much waits for it; nothing was done"
-                self._tell(_refused(record, words, self._clock.now()))
+            self._report(record)
+            if not self._worker(action.host).submit(partial(self._run, record)):
+                why = f"{action.host} is busy: too much waits for it; nothing was done"
+                self._report(_refused(record, why, self._clock.now()))
 
-    def _is_new(self, action: Action) -> bool:
-        with self._lock:
-            if action.id in self._taken or action.id in self._state().actions or self._stopping.is_set():
-                return False
-            self._taken[action.id] = None
-            while len(self._taken) > REMEMBERED:
-                del self._taken[next(iter(self._taken))]
-            return True
-
-    def _perform(self, record: Record) -> None:
-        """On the host's thread: write down, check, keep the log's end, do, tell."""
+    def _run(self, record: Record) -> None:
+        """On the host's thread: write it down, copy the log's end, check, execute, report."""
         if self._stopping.is_set():
             return
         record = self._write_down(replace(record, written_at=self._clock.now()))
         try:
             shell = self._shell_of(record.action.host)
         except TrainmonError as error:
-            self._tell(replace(_over(record, self._clock.now()), status="failed", outcome=f"nothing was done: {error}"))
+            now = self._clock.now()
+            why = f"nothing was done: {error}"
+            self._report(replace(record, status="failed", outcome=why, done_at=now, settled_at=now))
             return
         try:
-            record = self._perform_on(shell, record)
+            record = self._run_on(shell, record)
         except Exception as error:
             log.exception("%s failed", record.action.title)
-            words = f"it broke off ({type(error).__name__}: {error}): whether it was done is not known"
-            record = replace(record, status="unknown", outcome=words, done_at=self._clock.now())
-        self._tell(record)
+            why = f"it broke off ({type(error).__name__}: {error}): whether it was done is not known"
+            record = replace(record, status="unknown", outcome=why, done_at=self._clock.now())
+        self._report(record)
         if record.status in ("done", "unknown"):
-            self._look_soon(record.action.cluster)
+            try:
+                self._hurry(record.action.cluster)
+            except TrainmonError as error:
+                log.info("the queue of %s is not polled sooner: %s", record.action.cluster, error)
 
-    def _perform_on(self, shell: Shell, record: Record) -> Record:
+    def _run_on(self, shell: Shell, record: Record) -> Record:
         action = record.action
-        slurm = self._hand(action.host).slurm(shell)
-        for kept in (action.keep_log, action.keep_errors):
-            if kept is not None:  # before the check: nothing may take its time between that and the act
-                record = _noted(record, self._keep_log(action, kept))
-        seconds = LOOK_FOR if action.expected.needs_slurm else GLANCE
-        fresh = PreflightView(action.host, shell, slurm, self._clock, seconds).for_act(actions.rechecked(action))
-        refusal = actions.recheck(action, fresh, self._clock.now())
+        slurm = self._worker(action.host).slurm(shell)
+        for file in (action.keep_log, action.keep_errors):
+            if file is not None:  # before the check: nothing may take its time between that and the command
+                record = _noted(record, self._keep_log(action, file))
+        seconds = PREFLIGHT_TIMEOUT if action.expected.needs_slurm else SWITCH_PREFLIGHT_TIMEOUT
+        view = PreflightView(action.host, shell, slurm, self._clock, seconds)
+        readback = view.for_action(reads_before(action))
+        refusal = recheck(action, readback)
         if refusal is not None:
             return _refused(record, f"{refusal.why} ({refusal.hint})", self._clock.now())
-        record = _noted(record, actions.unchecked(action, fresh))
-        done: Outcome = do(action, shell, slurm)
-        record = replace(record, status=done.status, outcome=done.words, made=done.made, done_at=self._clock.now())
-        if done.status == "failed":
-            record = _over(record, self._clock.now())
-        for job in done.jobs(self._seen().jobs):
-            self._submit(job)
+        record = _noted(record, unchecked(action, readback))
+        outcome = execute(action, shell, slurm)
+        now = self._clock.now()
+        record = replace(record, status=outcome.status, outcome=outcome.message, made=outcome.made, done_at=now)
+        if outcome.status == "failed":
+            record = replace(record, settled_at=now)
+        job = None if outcome.detail is None else self._state().jobs.get(outcome.detail.key)
+        if job is not None and outcome.detail is not None:
+            self._submit(JobChanged(replace(detailed(job, outcome.detail), detail_at=job.detail_at)))
         return record
 
     def _write_down(self, record: Record) -> Record:
-        """In the ledger before anything happens; where that does not work it happens all the same, and says so."""
+        """Write it to the ledger before anything happens. A failure is noted and does not stop the action."""
         if self._ledger is None:
             return record
         try:
@@ -196,9 +209,9 @@ class Executor:
             return _noted(record, f"not written down: {error}")
         return record
 
-    def _keep_log(self, action: Action, log: str) -> str | None:
+    def _keep_log(self, action: Action, file: str) -> str | None:
         """Copy the end of a log to the ledger; returns what went wrong."""
-        host, path = place_of(log)
+        host, path = split_location(file)
         if self._ledger is None:
             return "the log's end was not kept: there is no ledger"
         try:
@@ -208,32 +221,21 @@ class Executor:
             return f"the log's end was not kept: {error}"
         return None
 
-    def _tell(self, record: Record) -> None:
+    def _report(self, record: Record) -> None:
         self._submit(ActionChanged(record))
 
-    def _look_soon(self, cluster: str) -> None:
-        try:
-            self._hurry(cluster)
-        except TrainmonError as error:
-            log.info("no hurry for %s: %s", cluster, error)
-
-    def _hand(self, host: str) -> HostWorker:
+    def _worker(self, host: str) -> HostWorker:
         with self._lock:
-            found = self._hands.get(host)
-            if found is None:
-                found = self._hands[host] = HostWorker(host)
-            return found
+            if host not in self._workers:
+                self._workers[host] = HostWorker(host)
+            return self._workers[host]
 
 
-def _over(record: Record, now: float) -> Record:
-    return replace(record, done_at=now, settled_at=now)
+def _refused(record: Record, why: str, now: float) -> Record:
+    return replace(record, status="refused", outcome=why, settled_at=now)
 
 
-def _refused(record: Record, words: str, now: float) -> Record:
-    return replace(record, status="refused", outcome=words, settled_at=now)
-
-
-def _noted(record: Record, words: str | None) -> Record:
-    if words is None or words in (record.note or ""):
+def _noted(record: Record, note: str | None) -> Record:
+    if note is None or note in (record.note or ""):
         return record
-    return replace(record, note=f"{record.note}; {words}" if record.note else words)
+    return replace(record, note=f"{record.note}; {note}" if record.note else note)

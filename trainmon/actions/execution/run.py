@@ -1,21 +1,18 @@
-"""Does one action on its host: runs its command, creates or removes its switch file, and says in words how it went."""
+"""Runs one action on its host: its command, or the script that creates or removes its switch file."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-
-from msgspec.structs import replace
 
 from trainmon.actions.execution import switch_files
 from trainmon.lib import CommandFailed, HostUnreachable, Seconds, clean, scrub
-from trainmon.model import Action, CreateFile, Execute, Job, JobChanged, RemoveFile, Status
+from trainmon.model import Action, CreateFile, Execute, Job, Status
 from trainmon.slurm import commands
-from trainmon.slurm import parse_jobs as texts
 from trainmon.slurm.client import Client, SlurmFailed
-from trainmon.transport.shell import Completed, Shell
+from trainmon.slurm.parse_jobs import read_job
+from trainmon.transport.shell import Shell
 
 COMMAND_TIMEOUT: Seconds = 25.0
 SUBMIT_TIMEOUT: Seconds = 60.0
@@ -27,7 +24,7 @@ TAIL = 262_144
 
 SUBMITTED = re.compile(r"Submitted batch job (\d+)")
 
-NOT_BEGUN = re.compile(
+NOT_STARTED = re.compile(
     r"unable to contact|connect failure|connection refused|cannot be started|no session|: closed$", re.IGNORECASE
 )
 """The controller was not reached, or no command ran at all: then it is certain that nothing was done."""
@@ -35,87 +32,72 @@ NOT_BEGUN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it went."""
+    """The result of an action's command."""
 
     status: Status
-    words: str
+    message: str
     made: str | None = None
-    """The number of a job that was submitted."""
+    """The number of the submitted job."""
     detail: Job | None = None
-    """The job as the scheduler shows it after the act, where only a question tells."""
-
-    def jobs(self, known: Mapping[str, Job]) -> Iterator[JobChanged]:
-        """What the act changed of a job that the queue's own list does not show."""
-        job = None if self.detail is None else known.get(self.detail.key)
-        if job is not None and self.detail is not None:
-            yield JobChanged(replace(texts.detailed(job, self.detail), detail_at=job.detail_at))
+    """The job after the action, where the queue does not show what has changed."""
 
 
-def do(action: Action, shell: Shell, slurm: Client) -> Outcome:
-    """Do it, once. Whatever leaves it open whether it happened is `unknown`."""
-    match action.operation:
-        case CreateFile(path=path, text=text):
-            argv = switch_files.create(path, text, action.id)
-            answer = _touched(shell, argv, path)
-            return answer if isinstance(answer, Outcome) else _told(switch_files.created(path, answer))
-        case RemoveFile(path=path, mark=mark):
-            answer = _touched(shell, switch_files.remove(path, mark), path)
-            return answer if isinstance(answer, Outcome) else _told(switch_files.removed(path, answer))
-        case Execute() as operation:
-            return _executed(action, operation, slurm)
-
-
-def _touched(shell: Shell, argv: tuple[str, ...], path: str) -> Completed | Outcome:
+def execute(action: Action, shell: Shell, slurm: Client) -> Outcome:
+    """Run it once. Where nobody can tell whether it happened, the status is `unknown`."""
+    operation = action.operation
+    if isinstance(operation, Execute):
+        return _run_command(action, operation, slurm)
+    path = operation.path
+    if isinstance(operation, CreateFile):
+        argv = switch_files.create(path, operation.text, action.id)
+        result_of = switch_files.create_result
+    else:
+        argv = switch_files.remove(path, operation.mark)
+        result_of = switch_files.remove_result
     try:
-        return shell.run(argv, timeout=switch_files.TIMEOUT)
+        result = result_of(path, shell.run(argv, timeout=switch_files.TIMEOUT))
     except CommandFailed as error:
-        if NOT_BEGUN.search(error.message):
+        if NOT_STARTED.search(error.message):
             return Outcome("failed", f"nothing was done: {error.message}")
         why = f"{error.message}: the filesystem of {clean(path)} may hang"
     except HostUnreachable as error:
         why = error.message
+    else:
+        return Outcome("done" if result.done else "failed", result.message)
     return Outcome("unknown", f"whether it was done is not known: {why}")
 
 
-def _told(result: switch_files.Result) -> Outcome:
-    return Outcome("done" if result.done else "failed", result.words)
-
-
-def _executed(action: Action, operation: Execute, slurm: Client) -> Outcome:
+def _run_command(action: Action, command: Execute, slurm: Client) -> Outcome:
+    timeout = SUBMIT_TIMEOUT if command.login_shell else COMMAND_TIMEOUT
     try:
-        if operation.login_shell:
-            said = slurm.run(operation.argv, SUBMIT_TIMEOUT, login_shell=True)
-        else:
-            said = slurm.run(operation.argv, COMMAND_TIMEOUT)
+        output = slurm.run(command.argv, timeout, login_shell=command.login_shell)
     except SlurmFailed as failure:
-        if failure.kind == "silent" and not NOT_BEGUN.search(f"{failure.message} {failure.stderr}"):
+        if failure.kind == "silent" and not NOT_STARTED.search(f"{failure.message} {failure.stderr}"):
             return Outcome("unknown", f"whether it was done is not known: {failure.message}")
         return Outcome("failed", f"nothing was done: {failure.message}")
-    submitted = SUBMITTED.search(said) if action.verb == "queue" else None
+    submitted = SUBMITTED.search(output) if action.verb == "queue" else None
     if submitted is not None:
         return Outcome("done", f"submitted as job {submitted[1]}", made=submitted[1])
-    detail = _detail(action, slurm) if action.verb == "exclude" else None
-    last = clean(said.strip().rpartition("\n")[2], 300)
-    return Outcome("done", scrub(last) or f"{shlex.join(operation.argv[:2])} ended without a complaint", detail=detail)
-
-
-def _detail(action: Action, slurm: Client) -> Job | None:
-    """The job after the act: the queue's own list does not show the nodes that a job keeps off."""
-    if action.job is None or action.expected.id is None:
-        return None
-    try:
-        text = slurm.run(commands.show_job(action.expected.id.partition("_[")[0]), COMMAND_TIMEOUT)
-    except SlurmFailed:
-        return None
-    return next((job for job in texts.read_job(text, action.cluster) if job.key == action.job), None)
+    detail = None
+    if action.verb == "exclude" and action.job is not None and action.expected.id is not None:
+        try:
+            text = slurm.run(commands.show_job(action.expected.id.partition("_[")[0]), COMMAND_TIMEOUT)
+        except SlurmFailed:
+            text = ""
+        detail = next((job for job in read_job(text, action.cluster) if job.key == action.job), None)
+    last = clean(output.strip().rpartition("\n")[2], 300)
+    return Outcome("done", scrub(last) or f"{shlex.join(command.argv[:2])} ended without a complaint", detail=detail)
 
 
 def log_tail(shell: Shell, path: str) -> str:
-    """The end of a log, safe to keep: no secrets, nothing that is not printable. Raises TrainmonError."""
+    """The end of a log, without secrets and unprintable characters.
+
+    Raises: TrainmonError: when the log cannot be read."""
     answer = shell.run(("tail", "-c", str(TAIL), "--", path), timeout=TAIL_TIMEOUT)
     if answer.status != 0:
-        said = clean(answer.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2].rpartition(": ")[2], 300)
-        raise CommandFailed(f"{clean(path)}: {said or f'tail ended with status {answer.status}'}")
+        last = answer.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        why = clean(last.rpartition(": ")[2], 300) or f"tail ended with status {answer.status}"
+        raise CommandFailed(f"{clean(path)}: {why}")
     lines = answer.stdout.decode("utf-8", "replace").split("\n")
     if len(answer.stdout) == TAIL:
         lines = lines[1:]

@@ -1,4 +1,4 @@
-"""Switch files on a host by POSIX sh: looked at, created, removed; and the sentence for each way that can fail.
+"""Reads, creates and removes switch files on a host by POSIX sh; one sentence for each way that can fail.
 
 Paths and texts go in as arguments, never into a script. The scripts are one line each: csh cannot quote more.
 """
@@ -14,9 +14,9 @@ from trainmon.transport.shell import Completed
 TIMEOUT: Seconds = 10.0
 """A directory on a mount that hangs does not answer at all."""
 
-LATE = 20
-"""Seconds after which a script that hung meanwhile creates nothing any more: a switch must not appear when a dead
-mount comes back hours later, and end a run that nobody wants to end then."""
+LATEST_CREATE_S = 20
+"""Seconds after which a script that hung creates nothing. A switch must not appear when a dead mount comes back hours
+later: it would end a run that nobody wants to end then."""
 
 THERE, ABSENT, EXISTS, DIRECTORY, CHANGED, TOO_LATE = 40, 41, 42, 43, 44, 45
 
@@ -27,7 +27,7 @@ _BEGIN = (
     'show() { mark; head -c 500 "$p" 2>/dev/null; }; '
 )
 
-LOOK = _BEGIN + (
+STAT = _BEGIN + (
     f'if [ -e "$p" ] || [ -L "$p" ]; then show; exit {THERE}; fi; '
     f'ls -d "$d." >/dev/null || exit 1; '
     # Only ls says why: no such file, or a directory on the way that may not be searched.
@@ -44,7 +44,7 @@ CREATE = _BEGIN + (
     'set -C; true >"$t" || exit 1; made=1; set +C; '
     # cat, and not the shell's own printf, which says "I/O error" of a full disk too.
     'printf \'%s\\n\' "$2" | cat >>"$t" || exit 1; chmod 664 "$t" || exit 1; '
-    f"if [ $(($(date +%s) - began)) -gt {LATE} ]; then exit {TOO_LATE}; fi; "
+    f"if [ $(($(date +%s) - began)) -gt {LATEST_CREATE_S} ]; then exit {TOO_LATE}; fi; "
     'if ln "$t" "$p" 2>/dev/null; then exit 0; fi; '
     # A server that was asked twice says that it exists, and it is ours.
     'if [ "$p" -ef "$t" ]; then exit 0; fi; '
@@ -63,29 +63,29 @@ REMOVE = _BEGIN + (
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What became of an attempt to create or remove one. `words` say it, or why it failed."""
+    """Whether a file was created or removed, and the message that says so or why not."""
 
     done: bool
-    words: str
+    message: str
 
 
-def look(path: str) -> tuple[str, ...]:
-    """argv that looks at it; see `seen`."""
-    return ("sh", "-c", LOOK, "trainmon-tui", path)
+def stat(path: str) -> tuple[str, ...]:
+    """argv that reads it; `parse_stat` reads the answer."""
+    return ("sh", "-c", STAT, "trainmon-tui", path)
 
 
 def create(path: str, text: str, unique: str) -> tuple[str, ...]:
-    """argv that creates it with one line of text, whole or not at all; `unique` names its temporary file."""
+    """argv that creates it with one line of text, atomically; `unique` names its temporary file."""
     return ("sh", "-c", CREATE, "trainmon-tui", path, text, unique)
 
 
 def remove(path: str, mark: str) -> tuple[str, ...]:
-    """argv that removes it if it is still the file with that mark; any file for an empty mark."""
+    """argv that removes it if it is still the file with that mark. An empty mark removes any file."""
     return ("sh", "-c", REMOVE, "trainmon-tui", path, mark)
 
 
-def seen(path: str, answer: Completed) -> FileStat:
-    """What look() found."""
+def parse_stat(path: str, answer: Completed) -> FileStat:
+    """What stat() found."""
     if answer.status == THERE:
         mark, _, rest = answer.stdout.decode("utf-8", "replace").partition("\n")
         fields = mark.split(" ", 3)
@@ -100,40 +100,40 @@ def seen(path: str, answer: Completed) -> FileStat:
         )
     if answer.status == ABSENT:
         return FileStat(path=path, exists=False)
-    return FileStat(path=path, error=why(path, answer))
+    return FileStat(path=path, error=failure(path, answer))
 
 
-def created(path: str, answer: Completed) -> Result:
-    """What create() came to."""
+def create_result(path: str, answer: Completed) -> Result:
+    """The result of create()."""
     name = clean(path)
-    match answer.status:
-        case 0:
-            return Result(True, f"{name} is there")
-        case _ if answer.status == EXISTS:
-            return Result(False, f"{name} exists already{_whose(path, answer)}: it was left as it is")
-        case _ if answer.status == TOO_LATE:
-            return Result(False, f"{name} was not created: its filesystem took longer than {LATE} s to answer")
-    return Result(False, f"{name} was not created: {why(path, answer)}")
+    if answer.status == 0:
+        return Result(True, f"{name} is there")
+    if answer.status == EXISTS:
+        return Result(False, f"{name} exists already{_signature(path, answer)}: it was left as it is")
+    if answer.status == TOO_LATE:
+        why = f"its filesystem took longer than {LATEST_CREATE_S} s to answer"
+        return Result(False, f"{name} was not created: {why}")
+    return Result(False, f"{name} was not created: {failure(path, answer)}")
 
 
-def removed(path: str, answer: Completed) -> Result:
-    """What remove() came to. A file that is gone already is as wanted."""
+def remove_result(path: str, answer: Completed) -> Result:
+    """The result of remove(). A file that is gone already counts as removed."""
     name = clean(path)
-    match answer.status:
-        case 0:
-            return Result(True, f"{name} is removed")
-        case _ if answer.status == ABSENT:
-            return Result(True, f"{name} was gone already")
-        case _ if answer.status == CHANGED:
-            whose = _whose(path, answer)
-            return Result(False, f"{name} is another file than the one that was seen{whose}: it was left")
-    return Result(False, f"{name} was not removed: {why(path, answer)}")
+    if answer.status == 0:
+        return Result(True, f"{name} is removed")
+    if answer.status == ABSENT:
+        return Result(True, f"{name} was gone already")
+    if answer.status == CHANGED:
+        which = f"another file than the one that was seen{_signature(path, answer)}"
+        return Result(False, f"{name} is {which}: it was left")
+    return Result(False, f"{name} was not removed: {failure(path, answer)}")
 
 
-def _whose(path: str, answer: Completed) -> str:
-    sight = seen(path, Completed(THERE, answer.stdout, b""))
-    by = f", by {sight.by}" if sight.by else ""
-    return f"{by}: “{sight.text}”" if sight.text else by
+def _signature(path: str, answer: Completed) -> str:
+    """Whose file is there, and its first line."""
+    found = parse_stat(path, Completed(THERE, answer.stdout, b""))
+    by = f", by {found.by}" if found.by else ""
+    return f"{by}: “{found.text}”" if found.text else by
 
 
 CAUSES: dict[str, str] = {
@@ -157,17 +157,17 @@ CAUSES: dict[str, str] = {
     "File too large": "its filesystem takes no file of that size here (a limit of the session)",
     "Is a directory": "it is a directory",
 }
-"""How strerror ends a line in the C locale, in an operator's words; dash has words of its own for some."""
+"""The end of strerror's line in the C locale, and the cause in plain words. dash has its own words for some."""
 
 
-def why(path: str, answer: Completed) -> str:
-    """Why a script failed, in a sentence, from the end of what it complained."""
+def failure(path: str, answer: Completed) -> str:
+    """Why a script failed, in a sentence, from the end of its last error line."""
     if answer.status == DIRECTORY:
         return "it is a directory"
-    said = clean(answer.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2], 400)
-    for ending, words in CAUSES.items():
-        if said.endswith(ending):
-            return words
+    complaint = clean(answer.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2], 400)
+    for ending, cause in CAUSES.items():
+        if complaint.endswith(ending):
+            return cause
     if answer.status == 127 or answer.status < 0:
-        return f"no POSIX shell ran there ({said or answer.status})"
-    return said or f"the shell on the host ended with status {answer.status}"
+        return f"no POSIX shell ran there ({complaint or answer.status})"
+    return complaint or f"the shell on the host ended with status {answer.status}"

@@ -1,4 +1,4 @@
-"""The threads of acting: one for each host, whose tasks are done in order, and one that waits for several answers."""
+"""Threads for actions: one per host, which runs its tasks in order, and one per plan that waits for several hosts."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 
-from trainmon.actions.execution.preflight import both, unread
-from trainmon.actions.planning import LookAt, Readback
+from trainmon.actions.execution.preflight import merged, unreadable
+from trainmon.actions.planning import Readback, ReadRequest
 from trainmon.lib import Seconds
 from trainmon.slurm.client import Client
 from trainmon.transport.shell import Shell
 
 log = logging.getLogger(__name__)
 
-WAITING_TASKS = 64
-"""For one host: a plan over many rows fits, and nothing piles up behind a host that hangs."""
+QUEUE_SIZE = 64
+"""Tasks for one host: a plan over many rows fits, and nothing piles up behind a host that hangs."""
 
 
 class HostWorker:
-    """The thread of one host: what it is given is done in order."""
+    """The thread of one host, which runs its tasks in order."""
 
     def __init__(self, host: str) -> None:
-        self._tasks: queue.Queue[Callable[[], None]] = queue.Queue(WAITING_TASKS)
+        self._tasks: queue.Queue[Callable[[], None]] = queue.Queue(QUEUE_SIZE)
         self._client: Client | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"act {host}", daemon=True)
         self._thread.start()
 
-    def give(self, task: Callable[[], None]) -> bool:
-        """Whether there is room for it."""
+    def submit(self, task: Callable[[], None]) -> bool:
+        """Add a task; false where the queue is full."""
         try:
             self._tasks.put_nowait(task)
         except queue.Full:
@@ -38,14 +38,14 @@ class HostWorker:
         return True
 
     def slurm(self, shell: Shell) -> Client:
-        """Slurm's commands there; it remembers where they are while the connection lasts."""
+        """The Slurm client of this connection. It remembers where Slurm's commands are."""
         if self._client is None or self._client.shell is not shell:
             self._client = Client(shell)
         return self._client
 
     def stop(self) -> None:
         self._stopping.set()
-        self.give(lambda: None)
+        self.submit(lambda: None)
 
     def join(self, seconds: Seconds) -> None:
         self._thread.join(seconds)
@@ -61,36 +61,37 @@ class HostWorker:
                 log.exception("a task of %s failed", self._thread.name)
 
 
-class WorkRequest:
-    """A question put to several hosts: answered once all have told, or when the time is up."""
+class PendingReads:
+    """Reads on several hosts: finished once all hosts have answered, or when the time is up."""
 
-    def __init__(self, looks: Sequence[LookAt], finish: Callable[[Readback], None]) -> None:
-        self._looks = looks
-        self.hosts = tuple(dict.fromkeys(look.host for look in looks))
+    def __init__(self, reads: Sequence[ReadRequest], finish: Callable[[Readback], None]) -> None:
+        self._reads = reads
+        self.hosts = tuple(dict.fromkeys(read.host for read in reads))
         self._finish = finish
         self._parts: dict[str, Readback] = {}
         self._lock = threading.Lock()
-        self._all_told = threading.Event()
-
-    def of(self, host: str) -> tuple[LookAt, ...]:
-        return tuple(look for look in self._looks if look.host == host)
+        self._complete = threading.Event()
 
     def start(self, seconds: Seconds) -> None:
         """Wait for the hosts on a thread of its own, which ends after `seconds`."""
         threading.Thread(target=self._wait, args=(seconds,), name="plan", daemon=True).start()
 
-    def told(self, host: str, fresh: Readback) -> None:
+    def received(self, host: str, readback: Readback | str) -> None:
+        """Take what was read on a host, or why nothing could be read there."""
         with self._lock:
-            self._parts.setdefault(host, fresh)
+            self._parts.setdefault(host, readback if isinstance(readback, Readback) else self._unread(host, readback))
             if len(self._parts) == len(self.hosts):
-                self._all_told.set()
+                self._complete.set()
+
+    def _unread(self, host: str, why: str) -> Readback:
+        return unreadable((read for read in self._reads if read.host == host), why)
 
     def _wait(self, seconds: Seconds) -> None:
-        self._all_told.wait(seconds)
+        self._complete.wait(seconds)
         with self._lock:
             parts = dict(self._parts)
         whole = Readback()
         for host in self.hosts:
-            words = f"{host} has not answered in {seconds:g} s"
-            whole = both(whole, parts.get(host) or unread(self.of(host), words))
+            part = parts.get(host) or self._unread(host, f"{host} has not answered in {seconds:g} s")
+            whole = merged(whole, part)
         self._finish(whole)

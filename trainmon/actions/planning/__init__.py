@@ -1,10 +1,11 @@
-"""trainmon.actions.planning."""
+"""Plans of actions: what would be done, what is refused and why, and the last check before an action. Pure."""
 
 from __future__ import annotations
 
-from trainmon.actions.planning.context import Actor, FileStat, LookAt, Readback
-from trainmon.actions.planning.jobs import is_held, place_of
-from trainmon.actions.planning.plan import Offer, hold_or_release, looks, offered
+from trainmon.actions.planning.context import Actor, FileStat, Readback, ReadRequest
+from trainmon.actions.planning.jobs import is_held, split_location
+from trainmon.actions.planning.last_check import reads_before, recheck, unchecked
+from trainmon.actions.planning.plans import Offer, hold_or_release, offered, plan, reads_for_plan
 from trainmon.actions.planning.queue import cluster_of
 from trainmon.actions.planning.signal import NUMBERS
 from trainmon.actions.planning.switches import SILENT_VERDICTS
@@ -14,13 +15,17 @@ __all__ = [
     "SILENT_VERDICTS",
     "Actor",
     "FileStat",
-    "LookAt",
     "Offer",
+    "ReadRequest",
     "Readback",
     "cluster_of",
     "hold_or_release",
     "is_held",
-    "looks",
     "offered",
-    "place_of",
+    "plan",
+    "reads_before",
+    "reads_for_plan",
+    "recheck",
+    "split_location",
+    "unchecked",
 ]

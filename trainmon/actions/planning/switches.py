@@ -1,34 +1,31 @@
-"""Plans with switch files: save, kill, and taking them back. Slurm need not answer for any of them. Pure."""
+"""Plans for switch files: save, kill, and removing them. Slurm need not answer for any of them. Pure."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from trainmon.actions.planning.builder import action
-from trainmon.actions.planning.context import Answer, Kind, PlanContext, as_seen, current
+from trainmon.actions.planning.context import PlanContext, RowPlan, SwitchKind
 from trainmon.lib import clean, duration
-from trainmon.model import Action, CreateFile, Expected, RemoveFile, Run, Switch, Verb
+from trainmon.model import CreateFile, Expected, RemoveFile, Switch, Verb
 
 HANG = 3.0
-"""A run reads no switch while it hangs: when no step came for this many times its own usual interval."""
+"""A run that hangs reads no switch: no step came for this many times its own usual interval."""
 
 QUICK = 10.0
-"""Seconds of silence that are never a hang: some logs show ten steps a second."""
+"""Seconds without a step that are never a hang: some logs show ten steps a second."""
 
 SILENT_VERDICTS = frozenset({"stalled", "hung", "data-stall", "dead"})
 
 
-KINDS: dict[str, Kind] = {"unkill": "kill", "unsave": "save"}
-
-
-class Armed(NamedTuple):
+class ArmedSwitch(NamedTuple):
     """A switch of a run that is there now."""
 
-    kind: Kind
+    kind: SwitchKind
     undo: Verb
     switch: Switch
 
-    def words(self, now: float) -> str:
+    def description(self, now: float) -> str:
         """Who and since when: `kill switch, armed 4m ago by ana: “trainmon-tui kill by …”`."""
         since = "" if self.switch.armed_at is None else f" {duration(max(0.0, now - self.switch.armed_at))} ago"
         by = f" by {self.switch.by}" if self.switch.by else ""
@@ -36,216 +33,181 @@ class Armed(NamedTuple):
         return f"{self.kind} switch, armed{since}{by}{text}"
 
 
-def armed(run: Run) -> tuple[Armed, ...]:
-    """The switches of a run that were there when last looked at."""
-    return _armed(run.kill, run.save)
+def armed(context: PlanContext, kind: SwitchKind) -> ArmedSwitch | None:
+    """A switch of the run if it is armed, as recent as was read."""
+    switch = context.switch(kind)
+    if switch is None or not switch.exists:
+        return None
+    return ArmedSwitch(kind, "unkill" if kind == "kill" else "unsave", switch)
 
 
-def _armed(kill: Switch | None, save: Switch | None) -> tuple[Armed, ...]:
-    found = []
-    if kill is not None and kill.exists:
-        found.append(Armed("kill", "unkill", kill))
-    if save is not None and save.exists:
-        found.append(Armed("save", "unsave", save))
-    return tuple(found)
-
-
-def armed_kill(case: PlanContext) -> Armed | None:
-    """The armed kill switch, as fresh as was read."""
-    return next(iter(_armed(case.switch("kill"), None)), None)
-
-
-def save(case: PlanContext) -> Answer:
-    """Drop the save switch."""
-    switch = case.switch("save")
-    path, refusal = _path(case, "save", switch)
+def save(context: PlanContext) -> RowPlan:
+    """Create the save switch."""
+    path, refusal = _path(context, "save")
     if refusal is not None:
         return refusal
-    if switch is not None and switch.exists:
-        taken = "the trainer has not taken it yet"
-        return case.refused(f"{_there(case, switch)}, and {taken}", "U takes it back")
-    assert case.run is not None
-    usual = None if case.run.checkpoints is None else case.run.checkpoints.save_s
-    about = f" (about {duration(usual)}, as usual)" if usual else ""
+    kill = armed(context, "kill")
     made = action(
-        case,
+        context,
         CreateFile(path, ""),
-        f"Save a checkpoint of {case.name} now",
-        job=current(case),
+        f"Save a checkpoint of {context.name} now",
+        job=context.running_job,
         consequences=(
             "The next trainer that starts removes the file and saves: what it has just loaded."
-            if _has_no_reader(case)
-            else f"The trainer removes the file{_next(case)} and saves{about}; training goes on.",
+            if _has_no_reader(context)
+            else f"The trainer removes the file{_next(context)} and saves{context.usual_save_time()};"
+            " training goes on.",
             "Then it is watched: the file appears, is taken, a new checkpoint is committed.",
         ),
-        warnings=(*_unread(case), *_armed_as_well(case), *_shared(case, path)),
-        expected=_reader(case),
+        warnings=(
+            *_unread(context),
+            *(() if kill is None else (f"It is about to end: {kill.description(context.now)}.",)),
+            *_shared(context, path),
+        ),
+        expected=_reader(context),
     )
-    return Answer(actions=(made,))
+    return RowPlan(actions=(made,))
 
 
-def kill(case: PlanContext) -> Answer:
-    """Drop the kill switch."""
-    switch = case.switch("kill")
-    path, refusal = _path(case, "kill", switch)
+def kill(context: PlanContext) -> RowPlan:
+    """Create the kill switch."""
+    path, refusal = _path(context, "kill")
     if refusal is not None:
         return refusal
-    if switch is not None and switch.exists:
-        return case.refused(_there(case, switch), "U takes it back")
-    assert case.run is not None
-    saves = None if case.run.checkpoints is None else case.run.checkpoints.save_s
-    about = f" (about {duration(saves)}, as usual)" if saves else ""
+    behind = sum(job.elements for job in context.waiting)
+    if behind:
+        ids = ", ".join(job.id for job in context.waiting[:4]) + (" …" if len(context.waiting) > 4 else "")
+        jobs = "1 job that waits" if behind == 1 else f"{behind} jobs and array elements that wait"
+        burns = f"While it is armed it burns the {jobs} ({ids}): each starts, reads the file and exits at once."
+    else:
+        burns = "While it is armed, every job of the run that starts exits at once."
     made = action(
-        case,
+        context,
         CreateFile(path, ""),
-        f"End {case.name} by its kill switch",
-        job=current(case),
+        f"End {context.name} by its kill switch",
+        job=context.running_job,
         consequences=(
             "Nothing is saved and nothing ends now: the next trainer that starts reads the file first, and exits."
-            if _has_no_reader(case)
-            else f"The trainer saves{about} and exits{_next(case)}.",
+            if _has_no_reader(context)
+            else f"The trainer saves{context.usual_save_time()} and exits{_next(context)}.",
             "The file stays until somebody removes it (U); until then a requeue (R) is refused.",
-            *_burns(case),
+            burns,
         ),
-        warnings=(*_unread(case), *_shared(case, path)),
-        expected=_reader(case),
+        warnings=(*_unread(context), *_shared(context, path)),
+        expected=_reader(context),
     )
-    return Answer(actions=(made,))
+    return RowPlan(actions=(made,))
 
 
-def undo(case: PlanContext) -> Answer:
-    """Take a switch back: the one that was chosen, or the only one that is there."""
-    run = case.run
+def undo(context: PlanContext) -> RowPlan:
+    """Remove a switch: the chosen one, or the only one that is there."""
+    run, request = context.run, context.request
     if run is None:
-        return case.refused("it belongs to no run, and only runs have switches")
-    found = _armed(case.switch("kill"), case.switch("save"))
-    if case.ask.verb == "unsave":
-        found = tuple(reversed(found))
-    if case.ask.is_exact and case.ask.switch is None:
-        others, found = found, tuple(one for one in found if one.undo == case.ask.verb)
-        if others and not found and _unseen(case) is None:
-            return case.refused(f"no {KINDS[case.ask.verb]} switch is armed, but {others[0].words(case.now)}")
-    if case.ask.switch is not None:
-        found = tuple(one for one in found if one.switch.path == case.ask.switch)
-    unseen = _unseen(case)
-    if unseen is not None and all(case.unread(one.switch.path) for one in found):
-        return case.refused(f"cannot tell whether a switch is armed: {unseen}")
+        return context.refused("it belongs to no run, and only runs have switches")
+    found = [one for one in (armed(context, "kill"), armed(context, "save")) if one is not None]
+    paths = (run.spec.kill_switch, run.spec.save_switch)
+    switches = (context.switch("kill"), context.switch("save"))
+    errors = [error for error in map(context.read_error, paths) if error is not None]
+    errors += [switch.error for switch in switches if switch is not None and switch.error is not None]
+    if request.verb == "unsave":
+        found.reverse()
+    if request.switch is not None:
+        found = [one for one in found if one.switch.path == request.switch]
+    elif request.is_exact:
+        others, found = found, [one for one in found if one.undo == request.verb]
+        if others and not found and not errors:
+            kind = request.verb.removeprefix("un")
+            return context.refused(f"no {kind} switch is armed, but {others[0].description(context.now)}")
+    if errors and all(context.read_error(one.switch.path) for one in found):
+        return context.refused(f"cannot tell whether a switch is armed: {errors[0]}")
     if not found:
-        return case.refused("no switch is armed")
+        return context.refused("no switch is armed")
     if len(found) > 1:
-        return Answer(choices=tuple((one.switch.path, one.words(case.now)) for one in found))
-    return Answer(actions=(_removal(case, found[0]),))
-
-
-def _unseen(case: PlanContext) -> str | None:
-    """Why one of the switches cannot be seen."""
-    assert case.run is not None
-    spec, known = case.run.spec, (case.switch("kill"), case.switch("save"))
-    unread = [error for error in (case.unread(spec.kill_switch), case.unread(spec.save_switch)) if error is not None]
-    unread += [switch.error for switch in known if switch is not None and switch.error is not None]
-    return unread[0] if unread else None
-
-
-def _removal(case: PlanContext, one: Armed) -> Action:
-    path = one.switch.path
-    sight = case.fresh.switches.get(f"{case.host}:{path}")
-    operation = RemoveFile(
-        path, one.switch.armed_at if sight is None else sight.armed_at, "" if sight is None else sight.mark
-    )
-    job = current(case)
+        return RowPlan(choices=tuple((one.switch.path, one.description(context.now)) for one in found))
+    one, job = found[0], context.running_job
+    stat = context.readback.switches.get(f"{context.host}:{one.switch.path}")
+    armed_at, mark = (one.switch.armed_at, "") if stat is None else (stat.armed_at, stat.mark)
+    consequences = ["No checkpoint is saved for it, unless the trainer takes it at this very moment."]
     if one.kind == "kill":
-        follows = "Jobs of the run train again when they start."
-        runs_on = (f"Job {job.id} trains on, unless its trainer has read the switch already.",) if job else ()
-        consequences = (follows, *runs_on)
-    else:
-        consequences = ("No checkpoint is saved for it, unless the trainer takes it at this very moment.",)
-    return action(
-        case,
-        operation,
-        f"Take back the {one.kind} switch of {case.name}",
+        consequences = ["Jobs of the run train again when they start."]
+        if job is not None:
+            consequences.append(f"Job {job.id} trains on, unless its trainer has read the switch already.")
+    made = action(
+        context,
+        RemoveFile(one.switch.path, armed_at, mark),
+        f"Take back the {one.kind} switch of {context.name}",
         verb=one.undo,
         job=job,
-        facts=(("armed", one.words(case.now)),),
-        consequences=consequences,
+        facts=(("armed", one.description(context.now)),),
+        consequences=tuple(consequences),
     )
+    return RowPlan(actions=(made,))
 
 
-def _path(case: PlanContext, kind: Kind, switch: Switch | None) -> tuple[str, Answer | None]:
-    """The path of a run's switch, or why it cannot be dropped."""
-    if case.run is None:
-        return "", case.refused("it belongs to no run, and only runs have switches", "name the run in the config")
-    path = case.run.spec.kill_switch if kind == "kill" else case.run.spec.save_switch
+def _path(context: PlanContext, kind: SwitchKind) -> tuple[str, RowPlan | None]:
+    """The path of a run's switch, or why it cannot be created."""
+    if context.run is None:
+        hint = "name the run in the config"
+        return "", context.refused("it belongs to no run, and only runs have switches", hint)
+    path = context.run.spec.kill_switch if kind == "kill" else context.run.spec.save_switch
     if path is None:
-        hint = f"set {kind}_switch in the [[run]] of {case.name}, as its trainer has it"
-        return "", case.refused(f"no {kind} switch is configured for {case.name}", hint)
-    if case.host is None:
-        return "", case.refused(f"no host is known that sees {clean(path)}")
-    error = case.unread(path) or (switch.error if switch is not None else None)
+        hint = f"set {kind}_switch in the [[run]] of {context.name}, as its trainer has it"
+        return "", context.refused(f"no {kind} switch is configured for {context.name}", hint)
+    if context.host is None:
+        return "", context.refused(f"no host is known that sees {clean(path)}")
+    switch = context.switch(kind)
+    error = context.read_error(path) or (switch.error if switch is not None else None)
     if error is not None:
-        return "", case.refused(f"{clean(path)}: {error}")
+        return "", context.refused(f"{clean(path)}: {error}")
+    if switch is not None and switch.exists:
+        by = f" by {switch.by}" if switch.by else ""
+        text = f" (“{switch.why}”)" if switch.why else ""
+        since = context.ago(switch.armed_at) or "an unknown time"
+        pending = ", and the trainer has not taken it yet" if kind == "save" else ""
+        why = f"{clean(switch.path)} is armed already, since {since}{by}{text}{pending}"
+        return "", context.refused(why, "U takes it back")
     return path, None
 
 
-def _there(case: PlanContext, switch: Switch) -> str:
-    """That a switch is there already, since when and whose."""
-    by = f" by {switch.by}" if switch.by else ""
-    text = f" (“{switch.why}”)" if switch.why else ""
-    return f"{clean(switch.path)} is armed already, since {case.ago(switch.armed_at) or 'an unknown time'}{by}{text}"
+def _next(context: PlanContext) -> str:
+    interval = context.step_interval_s
+    return f" at its next iteration (about {duration(interval)})" if interval else " at its next iteration"
 
 
-def _next(case: PlanContext) -> str:
-    return f" at its next iteration (about {duration(case.step_s)})" if case.step_s else " at its next iteration"
-
-
-def _unread(case: PlanContext) -> tuple[str, ...]:
-    """That nobody may read the switch, and what helps then."""
-    run, silent = case.run, case.silent_s
+def _unread(context: PlanContext) -> tuple[str, ...]:
+    """That no trainer may read the switch, and what helps then."""
+    run, interval = context.run, context.step_interval_s
     assert run is not None
-    if _has_no_reader(case):
+    if _has_no_reader(context):
         return ("No job of it runs now: the next that starts reads the file first.",)
-    is_busy = run.verdict in ("saving", "evaluating")
-    is_slow = silent is not None and case.step_s is not None and silent > max(QUICK, HANG * case.step_s)
-    if not is_busy and (is_slow or run.verdict in SILENT_VERDICTS):
+    silent = None if run.progress.at is None else max(0.0, context.now - run.progress.at)
+    is_slow = silent is not None and interval is not None and silent > max(QUICK, HANG * interval)
+    if run.verdict not in ("saving", "evaluating") and (is_slow or run.verdict in SILENT_VERDICTS):
         since = "" if silent is None else f": no step for {duration(silent)}"
         return (f"It looks hung or stopped{since}. A hung trainer does not read the file; C cancels its job.",)
     return ()
 
 
-def _has_no_reader(case: PlanContext) -> bool:
-    """Whether no job of it runs, as its Slurm tells: without any Slurm, or in its silence, that is not known."""
-    source = case.state.sources.get(f"slurm:{case.cluster}")
-    is_told = source is not None and source.health in ("ok", "late") and source.seen_at is not None
-    return current(case) is None and (bool(case.jobs) or is_told)
+def _has_no_reader(context: PlanContext) -> bool:
+    """Whether no job of it runs. While its Slurm does not answer, or without Slurm, that is not known."""
+    source = context.slurm
+    has_answered = source is not None and source.health in ("ok", "late") and source.seen_at is not None
+    return context.running_job is None and (bool(context.jobs) or has_answered)
 
 
-def _reader(case: PlanContext) -> Expected:
-    """The job whose trainer reads the file. A kill switch that comes after its end burns the next one."""
-    job = current(case)
-    return Expected() if job is None else as_seen(case, job, needs_slurm=False)
+def _reader(context: PlanContext) -> Expected:
+    """The job whose trainer reads the file. A kill switch that comes after its end ends the next job instead."""
+    job = context.running_job
+    return Expected() if job is None else context.expected(job, needs_slurm=False)
 
 
-def _armed_as_well(case: PlanContext) -> tuple[str, ...]:
-    kill = armed_kill(case)
-    return () if kill is None else (f"It is about to end: {kill.words(case.now)}.",)
-
-
-def _burns(case: PlanContext) -> tuple[str, ...]:
-    """What an armed kill switch costs the jobs that wait."""
-    behind = sum(job.elements for job in case.waiting)
-    if not behind:
-        return ("While it is armed, every job of the run that starts exits at once.",)
-    ids = ", ".join(job.id for job in case.waiting[:4]) + (" …" if len(case.waiting) > 4 else "")
-    jobs = "1 job that waits" if behind == 1 else f"{behind} jobs and array elements that wait"
-    return (f"While it is armed it burns the {jobs} ({ids}): each starts, reads the file and exits at once.",)
-
-
-def _shared(case: PlanContext, path: str) -> tuple[str, ...]:
+def _shared(context: PlanContext, path: str) -> tuple[str, ...]:
     """That other runs read the same file."""
-    assert case.run is not None
+    assert context.run is not None
+    specs = {name: run.spec for name, run in context.state.runs.items() if name != context.run.name}
     others = [
         name
-        for name, run in case.state.runs.items()
-        if run.spec.cluster == case.cluster and name != case.run.name
-        and path in (run.spec.kill_switch, run.spec.save_switch)
-    ]  # fmt: skip
+        for name, spec in specs.items()
+        if spec.cluster == context.cluster and path in (spec.kill_switch, spec.save_switch)
+    ]
     return (f"The same file is a switch of {', '.join(others)}, too.",) if others else ()

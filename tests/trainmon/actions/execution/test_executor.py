@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from tests.lab.sshd import until
 from tests.trainmon.actions.cluster import ANA, DONE, RUN, RUNNING, SPEC, ask, only, planned, state
-from trainmon.actions.execution import run as run
+from trainmon.actions.execution import run
 from trainmon.actions.execution.executor import Executor
-from trainmon.actions.planning import place_of
+from trainmon.actions.planning import split_location
 from trainmon.lib import CommandFailed, HostUnreachable, SystemClock, TrainmonError
 from trainmon.model import Action, ActionChanged, CreateFile, Event, JobChanged, Plan, Record, State
 from trainmon.slurm import commands
@@ -271,8 +271,8 @@ def test_a_log_that_the_ledger_does_not_take_is_a_note(world: World) -> None:
 
 
 def test_a_host_may_be_an_address_with_colons() -> None:
-    assert place_of("fe80::1:/fsx/a:b.out") == ("fe80::1", "/fsx/a:b.out")
-    assert place_of("login:/fsx/a:/b.out") == ("login", "/fsx/a:/b.out")
+    assert split_location("fe80::1:/fsx/a:b.out") == ("fe80::1", "/fsx/a:b.out")
+    assert split_location("login:/fsx/a:/b.out") == ("login", "/fsx/a:/b.out")
 
 
 def test_a_kill_switch_whose_job_ended_meanwhile_is_not_dropped(world: World, tmp_path: Path) -> None:
@@ -465,7 +465,7 @@ def test_a_plan_is_answered_on_another_thread(world: World) -> None:
 
 
 def test_a_host_that_hangs_costs_its_own_plan_and_stop_does_not_wait(world: World) -> None:
-    world.performer = world.made(answer_in=0.3)
+    world.performer = world.made(plan_timeout=0.3)
     release, answered = threading.Event(), threading.Event()
 
     def hang() -> Completed:

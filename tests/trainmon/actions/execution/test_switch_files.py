@@ -78,27 +78,27 @@ def names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-def look(shell: Shell | Before, path: str) -> FileStat:
-    return switch_files.seen(path, shell.run(switch_files.look(path), timeout=10))
+def read(shell: Shell | Before, path: str) -> FileStat:
+    return switch_files.parse_stat(path, shell.run(switch_files.stat(path), timeout=10))
 
 
 def create(shell: Shell | Before, path: str, text: str = TEXT) -> Result:
-    return switch_files.created(path, shell.run(switch_files.create(path, text, "0123456789ab"), timeout=10))
+    return switch_files.create_result(path, shell.run(switch_files.create(path, text, "0123456789ab"), timeout=10))
 
 
 def remove(shell: Shell | Before, path: str, mark: str = "") -> Result:
-    return switch_files.removed(path, shell.run(switch_files.remove(path, mark), timeout=10))
+    return switch_files.remove_result(path, shell.run(switch_files.remove(path, mark), timeout=10))
 
 
 def come_and_go(shell: Shell, path: Path) -> None:
     name = str(path)
-    assert look(shell, name).exists is False
+    assert read(shell, name).exists is False
     assert create(shell, name).done
     assert path.read_text() == TEXT + "\n"
-    sight = look(shell, name)
-    assert (sight.exists, sight.text, sight.armed_at) == (True, TEXT, int(path.stat().st_mtime))
+    stat = read(shell, name)
+    assert (stat.exists, stat.text, stat.armed_at) == (True, TEXT, int(path.stat().st_mtime))
     assert names(path.parent) == [path.name]
-    assert remove(shell, name, sight.mark).done
+    assert remove(shell, name, stat.mark).done
     assert names(path.parent) == []
 
 
@@ -146,8 +146,8 @@ def test_one_that_is_there_is_left_as_it_is(local: LocalShell, tmp_path: Path) -
     path.write_text("by ben\n")
     answer = create(local, str(path))
     assert not answer.done
-    assert answer.words.startswith(f"{path} exists already, by ")
-    assert answer.words.endswith(": “by ben”: it was left as it is")
+    assert answer.message.startswith(f"{path} exists already, by ")
+    assert answer.message.endswith(": “by ben”: it was left as it is")
     assert path.read_text() == "by ben\n"
     assert names(tmp_path) == ["kill"]
 
@@ -155,8 +155,8 @@ def test_one_that_is_there_is_left_as_it_is(local: LocalShell, tmp_path: Path) -
 def test_a_link_to_nowhere_counts_as_there(local: LocalShell, tmp_path: Path) -> None:
     path = tmp_path / "kill"
     path.symlink_to("nowhere")
-    assert look(local, str(path)).exists
-    assert "exists already" in create(local, str(path)).words
+    assert read(local, str(path)).exists
+    assert "exists already" in create(local, str(path)).message
     assert names(tmp_path) == ["kill"]
 
 
@@ -166,7 +166,7 @@ def test_of_many_at_once_one_wins_and_its_text_is_whole(local: LocalShell, tmp_p
 
     def drop(number: int) -> None:
         argv = switch_files.create(str(path), f"line of {number}", f"{number:012x}")
-        answers.append(switch_files.created(str(path), local.run(argv, timeout=10)))
+        answers.append(switch_files.create_result(str(path), local.run(argv, timeout=10)))
 
     threads = [threading.Thread(target=drop, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -181,12 +181,12 @@ def test_of_many_at_once_one_wins_and_its_text_is_whole(local: LocalShell, tmp_p
 def test_another_file_than_the_one_seen_is_left(local: LocalShell, tmp_path: Path) -> None:
     path = tmp_path / "kill"
     path.write_text("mine\n")
-    mark = look(local, str(path)).mark
+    mark = read(local, str(path)).mark
     path.unlink()
     path.write_text("of somebody else\n")
     answer = remove(local, str(path), mark)
     assert not answer.done
-    assert "is another file than the one that was seen" in answer.words
+    assert "is another file than the one that was seen" in answer.message
     assert path.exists()
 
 
@@ -196,7 +196,7 @@ def test_one_that_is_gone_is_as_wanted(local: LocalShell, tmp_path: Path) -> Non
 
 def test_a_missing_directory_is_a_sentence(local: LocalShell, tmp_path: Path) -> None:
     path = f"{tmp_path}/none/kill"
-    assert look(local, path) == FileStat(path=path, error="its directory is missing")
+    assert read(local, path) == FileStat(path=path, error="its directory is missing")
     assert create(local, path) == Result(False, f"{path} was not created: its directory is missing")
     assert remove(local, path) == Result(False, f"{path} was not removed: its directory is missing")
 
@@ -204,12 +204,12 @@ def test_a_missing_directory_is_a_sentence(local: LocalShell, tmp_path: Path) ->
 def test_a_directory_that_is_a_file_is_a_sentence(local: LocalShell, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     path = f"{tmp_path}/file/kill"
-    assert create(local, path).words == f"{path} was not created: what should be its directory is none"
+    assert create(local, path).message == f"{path} was not created: what should be its directory is none"
 
 
 def test_a_switch_that_is_a_directory_is_a_sentence(local: LocalShell, tmp_path: Path) -> None:
-    assert create(local, str(tmp_path)).words == f"{tmp_path} was not created: it is a directory"
-    assert remove(local, str(tmp_path)).words == f"{tmp_path} was not removed: it is a directory"
+    assert create(local, str(tmp_path)).message == f"{tmp_path} was not created: it is a directory"
+    assert remove(local, str(tmp_path)).message == f"{tmp_path} was not removed: it is a directory"
     assert names(tmp_path) == []
 
 
@@ -229,7 +229,7 @@ def test_a_directory_that_is_not_ours_is_a_sentence(
     path = f"{folder}/kill"
     assert create(nobody(local), path) == Result(False, f"{path} was not created: no permission in its directory")
     folder.chmod(0o000)
-    assert look(nobody(local), path).error == "no permission in its directory"
+    assert read(nobody(local), path).error == "no permission in its directory"
     folder.chmod(0o755)
 
 
@@ -300,7 +300,7 @@ def test_a_hung_mount_times_out_and_no_switch_appears_when_it_comes_back(tmp_pat
         process.wait(0.3)
     mount.recover()
     out, err = process.communicate(timeout=10)
-    answer = switch_files.created(str(path), Completed(process.returncode, out, err))
+    answer = switch_files.create_result(str(path), Completed(process.returncode, out, err))
     assert answer == Result(False, f"{path} was not created: its filesystem took longer than 20 s to answer")
     assert names(mount.folder) == []
 
@@ -308,11 +308,11 @@ def test_a_hung_mount_times_out_and_no_switch_appears_when_it_comes_back(tmp_pat
 def test_a_shell_that_does_not_answer_is_an_error(local: LocalShell) -> None:
     slow = Before(local, ["sh", "-c", "sleep 30", "sh"])
     with pytest.raises(CommandFailed, match="did not end"):
-        slow.run(switch_files.look("/tmp"), timeout=0.1)
+        slow.run(switch_files.stat("/tmp"), timeout=0.1)
 
 
 def test_the_scripts_are_one_line_each() -> None:
-    for script in (switch_files.LOOK, switch_files.CREATE, switch_files.REMOVE):
+    for script in (switch_files.STAT, switch_files.CREATE, switch_files.REMOVE):
         assert "\n" not in script
 
 
@@ -325,9 +325,9 @@ def test_other_shells_do_the_same(local: LocalShell, tmp_path: Path, shell: str)
     def run(argv: tuple[str, ...]) -> Completed:
         return local.run([*prefix, *argv[1:]], timeout=10)
 
-    assert switch_files.created(path, run(switch_files.create(path, TEXT, "abc"))).done
-    sight = switch_files.seen(path, run(switch_files.look(path)))
-    assert sight.text == TEXT
-    assert not switch_files.created(path, run(switch_files.create(path, TEXT, "abc"))).done
-    assert switch_files.removed(path, run(switch_files.remove(path, sight.mark))).done
+    assert switch_files.create_result(path, run(switch_files.create(path, TEXT, "abc"))).done
+    stat = switch_files.parse_stat(path, run(switch_files.stat(path)))
+    assert stat.text == TEXT
+    assert not switch_files.create_result(path, run(switch_files.create(path, TEXT, "abc"))).done
+    assert switch_files.remove_result(path, run(switch_files.remove(path, stat.mark))).done
     assert names(tmp_path) == []

@@ -13,12 +13,12 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
     RUN,
     RUNNING,
     WAITING,
-    fresh,
     only,
     planned,
+    readback,
     refused,
-    sight,
     source,
+    stat,
     state,
 )
 from trainmon.model import Execute, Expected, Job, Switch, Verb
@@ -50,12 +50,12 @@ def test_a_requeue_shows_what_it_costs_and_what_follows() -> None:
 @pytest.mark.parametrize("stderr", [None, "/fsx/llm.out", "/dev/null"])
 def test_errors_that_go_into_the_log_are_not_kept_twice(stderr: str | None) -> None:
     of = state(replace(RUNNING, stderr=stderr))
-    assert only(planned("requeue", of=of, seen=fresh(replace(RUNNING, stderr=stderr)))).keep_errors is None
+    assert only(planned("requeue", of=of, seen=readback(replace(RUNNING, stderr=stderr)))).keep_errors is None
 
 
 def test_errors_in_a_file_of_their_own_are_kept_before_a_requeue() -> None:
     apart = replace(RUNNING, stderr="/fsx/llm.err")
-    action = only(planned("requeue", of=state(apart), seen=fresh(apart)))
+    action = only(planned("requeue", of=state(apart), seen=readback(apart)))
     assert (action.keep_log, action.keep_errors) == ("login:/fsx/llm.out", "login:/fsx/llm.err")
     assert action.consequences[-1] == (
         "The ends of /fsx/llm.out and /fsx/llm.err are copied first: a new attempt may begin them anew."
@@ -67,7 +67,7 @@ def test_a_requeue_is_refused_while_the_kill_switch_is_armed_and_the_way_out_is_
     one = refused(planned("requeue", of=state(run=run)))
     assert one.why == "kill switch, armed 4m ago by ben: the next attempt would end at once"
     assert one.hint == "first take it back: U, or trainmon-tui unkill llm"
-    seen = fresh(RUNNING, switches=sight(KILL, exists=True, by="ben"))
+    seen = readback(RUNNING, switches=stat(KILL, exists=True, by="ben"))
     assert "kill switch, armed by ben" in refused(planned("requeue", seen=seen)).why
 
 
@@ -76,7 +76,7 @@ def test_a_kill_switch_that_cannot_be_seen_is_a_warning() -> None:
     action = only(planned("requeue", of=state(run=run)))
     assert action.warnings == ("Whether its kill switch is armed cannot be told: no permission in its directory.",)
     assert action.expected.switch_absent is None, "what a person was told of does not abort it afterwards"
-    unread = fresh(RUNNING, errors={f"login:{KILL}": "login: sh did not end in 8 s"})
+    unread = readback(RUNNING, errors={f"login:{KILL}": "login: sh did not end in 8 s"})
     action = only(planned("requeue", seen=unread))
     assert action.warnings == ("Whether its kill switch is armed cannot be told: login: sh did not end in 8 s.",)
 
@@ -205,18 +205,18 @@ def test_while_slurm_is_silent_nothing_is_done_to_jobs() -> None:
 
 
 def test_a_job_that_could_not_be_read_just_now_is_not_acted_upon() -> None:
-    seen = fresh(errors={"prod/88_3": "login: scontrol did not answer in 8 s"})
+    seen = readback(errors={"prod/88_3": "login: scontrol did not answer in 8 s"})
     for verb in ("requeue", "cancel", "signal"):
         assert refused(planned(verb, seen=seen)).why == "login: scontrol did not answer in 8 s"
 
 
 def test_what_was_read_just_now_is_believed_although_the_poller_is_silent() -> None:
     down = {"slurm:prod": source("slurm:prod", health="down", error="silent")}
-    assert only(planned("requeue", of=state(sources=down), seen=fresh(RUNNING))).verb == "requeue"
+    assert only(planned("requeue", of=state(sources=down), seen=readback(RUNNING))).verb == "requeue"
 
 
 def test_a_job_that_slurm_forgot_is_refused() -> None:
-    one = refused(planned("cancel", "prod/88_3", seen=fresh(gone=frozenset({"prod/88_3"}))))
+    one = refused(planned("cancel", "prod/88_3", seen=readback(gone=frozenset({"prod/88_3"}))))
     assert one.why == "Slurm no longer knows job 88_3: it has ended"
     gone = replace(RUNNING, gone_at=NOW - 120)
     assert refused(planned("cancel", "prod/88_3", of=state(gone))).why == (
@@ -238,7 +238,7 @@ def test_a_number_that_is_a_part_of_another_job_is_not_called_unknown() -> None:
     whole = replace(RUNNING, id="90", number=90, array=None, tasks=None, components=(90, 91))
     for job, number, why in ((whole, "91", "91 is a part of job 90"), (RUNNING, "91", "91 is a part of job 88_3")):
         key = f"prod/{number}"
-        one = refused(planned("cancel", key, of=state(DONE), seen=fresh(job, gone=frozenset({key}))))
+        one = refused(planned("cancel", key, of=state(DONE), seen=readback(job, gone=frozenset({key}))))
         assert (one.why, one.hint) == (why, f"name {job.id}")
 
 

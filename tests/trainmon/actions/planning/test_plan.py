@@ -16,101 +16,106 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
     SAVE,
     WAITING,
     ask,
-    fresh,
     only,
     planned,
-    sight,
+    readback,
     source,
+    stat,
     state,
 )
-from trainmon.actions.planning import plan as actions
-from trainmon.actions.planning.plan import LookAt, Offer, Readback
+from trainmon.actions import planning as actions
+from trainmon.actions.planning import Offer, Readback, ReadRequest
 from trainmon.model import SchedulerNode, Switch, Verb
 
-UNARMED = sight(KILL, exists=False)
+UNARMED = stat(KILL, exists=False)
 HELD = replace(WAITING, priority=0, reason="JobHeldUser")
 
 
 def test_switches_are_looked_at_where_the_files_are_and_slurm_is_left_in_peace() -> None:
     for verb in ("save", "kill", "unkill", "unsave"):
-        assert actions.looks(ask(verb), state(), fresh()) == (LookAt("login", "prod", switches=(KILL, SAVE)),)
+        assert actions.reads_for_plan(ask(verb), state(), readback()) == (
+            ReadRequest("login", "prod", switches=(KILL, SAVE)),
+        )
 
 
 def test_a_requeue_reads_the_queue_its_job_and_the_kill_switch() -> None:
-    look = LookAt("login", "prod", users=(), jobs=(("prod/88_3", "88_3"),), switches=(KILL,))
-    assert actions.looks(ask("requeue"), state(), fresh()) == (look,)
+    look = ReadRequest("login", "prod", users=(), jobs=(("prod/88_3", "88_3"),), switches=(KILL,))
+    assert actions.reads_for_plan(ask("requeue"), state(), readback()) == (look,)
 
 
 def test_a_signal_reads_the_steps_too() -> None:
-    (look,) = actions.looks(ask("signal", "prod/88_3"), state(), fresh())
+    (look,) = actions.reads_for_plan(ask("signal", "prod/88_3"), state(), readback())
     assert look.jobs == look.steps == (("prod/88_3", "88_3"),)
 
 
 def test_the_elements_that_wait_are_asked_for_by_the_number_of_their_array() -> None:
-    (look,) = actions.looks(ask("cancel", "prod/88_[]"), state(), fresh())
+    (look,) = actions.reads_for_plan(ask("cancel", "prod/88_[]"), state(), readback())
     assert look.jobs == (("prod/88_[]", "88"),)
 
 
 def test_a_job_that_only_the_queue_knows_is_read_once_it_is_known() -> None:
     newer = replace(RUNNING, id="99", number=99, array=None, tasks=None)
     before = state(DONE)
-    assert actions.looks(ask("requeue"), before, fresh())[0].jobs == (("prod/80", "80"),)
-    assert actions.looks(ask("requeue"), before, fresh(newer))[0].jobs == (("prod/99", "99"),)
+    assert actions.reads_for_plan(ask("requeue"), before, readback())[0].jobs == (("prod/80", "80"),)
+    assert actions.reads_for_plan(ask("requeue"), before, readback(newer))[0].jobs == (("prod/99", "99"),)
 
 
 def test_a_job_of_the_command_line_is_asked_for_by_its_key() -> None:
-    assert actions.looks(ask("cancel", "prod/4711"), state(), fresh()) == (
-        LookAt("login", "prod", jobs=(("prod/4711", "4711"),)),
+    assert actions.reads_for_plan(ask("cancel", "prod/4711"), state(), readback()) == (
+        ReadRequest("login", "prod", jobs=(("prod/4711", "4711"),)),
     )
-    assert actions.looks(ask("cancel", "nowhere/4711"), state(), fresh()) == ()
+    assert actions.reads_for_plan(ask("cancel", "nowhere/4711"), state(), readback()) == ()
 
 
 def test_a_node_reads_the_jobs_that_wait() -> None:
-    (look,) = actions.looks(ask("exclude", "n1"), state(), fresh())
+    (look,) = actions.reads_for_plan(ask("exclude", "n1"), state(), readback())
     assert (look.users, look.jobs) == ((), (("prod/88_[]", "88"),))
 
 
 def test_where_nothing_may_be_done_nothing_is_read() -> None:
-    assert actions.looks(ask("kill"), state(read_only=True), fresh()) == ()
+    assert actions.reads_for_plan(ask("kill"), state(read_only=True), readback()) == ()
 
 
 def test_what_is_as_it_was_shown_is_done() -> None:
     action = only(planned("requeue"))
-    assert actions.rechecked(action) == LookAt("login", "prod", jobs=(("prod/88_3", "88_3"),), switches=(KILL,))
-    assert actions.recheck(action, fresh(RUNNING, switches=sight(KILL, exists=False)), NOW) is None
+    assert actions.reads_before(action) == ReadRequest("login", "prod", jobs=(("prod/88_3", "88_3"),), switches=(KILL,))
+    assert actions.recheck(action, readback(RUNNING, switches=stat(KILL, exists=False))) is None
 
 
 @pytest.mark.parametrize(
     ("seen", "why"),
     [
-        (fresh(gone=frozenset({"prod/88_3"}), switches=UNARMED), "Slurm no longer knows job 88_3"),
-        (fresh(errors={"prod/88_3": "login: no answer"}, switches=UNARMED), "login: no answer"),
-        (fresh(switches=UNARMED), "job 88_3 is no longer as it was"),
-        (fresh(replace(RUNNING, state="PENDING"), switches=UNARMED), "job 88_3 is PENDING now, no longer running"),
-        (fresh(replace(RUNNING, state="COMPLETED"), switches=UNARMED), "job 88_3 is COMPLETED now, no longer running"),
-        (fresh(replace(RUNNING, user="ben"), switches=UNARMED), "job 88_3 is ben's now: another job has its number"),
-        (fresh(replace(RUNNING, restarts=1), switches=UNARMED), "job 88_3 was requeued meanwhile (restart 1)"),
+        (readback(gone=frozenset({"prod/88_3"}), switches=UNARMED), "Slurm no longer knows job 88_3"),
+        (readback(errors={"prod/88_3": "login: no answer"}, switches=UNARMED), "login: no answer"),
+        (readback(switches=UNARMED), "job 88_3 is no longer as it was"),
+        (readback(replace(RUNNING, state="PENDING"), switches=UNARMED), "job 88_3 is PENDING now, no longer running"),
         (
-            fresh(replace(RUNNING, restarts=1, submitted_at=NOW - 5), switches=UNARMED),
+            readback(replace(RUNNING, state="COMPLETED"), switches=UNARMED),
+            "job 88_3 is COMPLETED now, no longer running",
+        ),
+        (readback(replace(RUNNING, user="ben"), switches=UNARMED), "job 88_3 is ben's now: another job has its number"),
+        (readback(replace(RUNNING, restarts=1), switches=UNARMED), "job 88_3 was requeued meanwhile (restart 1)"),
+        (
+            readback(replace(RUNNING, restarts=1, submitted_at=NOW - 5), switches=UNARMED),
             "job 88_3 was requeued meanwhile (restart 1)",
         ),
         (
-            fresh(replace(RUNNING, submitted_at=NOW - 5), switches=UNARMED),
+            readback(replace(RUNNING, submitted_at=NOW - 5), switches=UNARMED),
             "job 88_3 is another job now: its number has been used again",
         ),
-        (fresh(RUNNING), "whether the kill switch is armed cannot be told any more: it was not looked at"),
+        (readback(RUNNING), "whether the kill switch is armed cannot be told any more: it was not looked at"),
         (
-            fresh(RUNNING, switches=sight(KILL, error="no permission"), errors={f"login:{KILL}": "no permission"}),
+            readback(RUNNING, switches=stat(KILL, error="no permission"), errors={f"login:{KILL}": "no permission"}),
             "whether the kill switch is armed cannot be told any more: no permission",
         ),
         (
-            fresh(RUNNING, switches=sight(KILL, exists=True, by="ben")),
+            readback(RUNNING, switches=stat(KILL, exists=True, by="ben")),
             "the kill switch has been armed meanwhile by ben",
         ),
     ],
 )
 def test_what_is_no_longer_as_it_was_shown_is_not_done(seen: Readback, why: str) -> None:
-    refusal = actions.recheck(only(planned("requeue")), seen, NOW)
+    refusal = actions.recheck(only(planned("requeue")), seen)
     assert refusal is not None
     assert refusal.why == why
 
@@ -118,45 +123,45 @@ def test_what_is_no_longer_as_it_was_shown_is_not_done(seen: Readback, why: str)
 def test_an_array_that_moved_on_is_not_the_one_that_was_shown() -> None:
     action = only(planned("cancel", "prod/88_[]"))
     moved = replace(WAITING, id="88_[5-10%1]", tasks="5-10%1")
-    refusal = actions.recheck(action, fresh(moved), NOW)
+    refusal = actions.recheck(action, readback(moved))
     assert refusal is not None
     assert refusal.why == "88_[4-10%1] has become 88_[5-10%1] meanwhile"
 
 
 def test_a_job_that_completes_is_still_one_that_runs() -> None:
-    assert actions.recheck(only(planned("cancel")), fresh(replace(RUNNING, state="COMPLETING")), NOW) is None
+    assert actions.recheck(only(planned("cancel")), readback(replace(RUNNING, state="COMPLETING"))) is None
 
 
 @pytest.mark.parametrize("verb", ["kill", "save"])
 @pytest.mark.parametrize(
     ("seen", "why"),
     [
-        (fresh(gone=frozenset({"prod/88_3"})), "Slurm no longer knows job 88_3"),
-        (fresh(replace(RUNNING, state="COMPLETED")), "job 88_3 is COMPLETED now, no longer running"),
-        (fresh(replace(RUNNING, restarts=1)), "job 88_3 was requeued meanwhile (restart 1)"),
+        (readback(gone=frozenset({"prod/88_3"})), "Slurm no longer knows job 88_3"),
+        (readback(replace(RUNNING, state="COMPLETED")), "job 88_3 is COMPLETED now, no longer running"),
+        (readback(replace(RUNNING, restarts=1)), "job 88_3 was requeued meanwhile (restart 1)"),
     ],
 )
 def test_a_switch_for_a_job_that_is_over_is_not_left_for_the_next_one(verb: Verb, seen: Readback, why: str) -> None:
-    refusal = actions.recheck(only(planned(verb)), seen, NOW)
+    refusal = actions.recheck(only(planned(verb)), seen)
     assert refusal is not None
     assert refusal.why == why
 
 
 def test_a_switch_file_needs_no_slurm_and_says_what_could_not_be_checked() -> None:
-    action, silent = only(planned("kill")), fresh(errors={"prod/88_3": "login: squeue did not answer"})
-    assert actions.rechecked(action) == LookAt("login", "prod", jobs=(("prod/88_3", "88_3"),))
-    assert actions.recheck(action, silent, NOW) is None
+    action, silent = only(planned("kill")), readback(errors={"prod/88_3": "login: squeue did not answer"})
+    assert actions.reads_before(action) == ReadRequest("login", "prod", jobs=(("prod/88_3", "88_3"),))
+    assert actions.recheck(action, silent) is None
     assert actions.unchecked(action, silent) == (
         "whether job 88_3 still runs could not be checked: login: squeue did not answer"
     )
-    assert actions.unchecked(action, fresh(RUNNING)) is None
-    assert actions.recheck(only(planned("kill", of=state(WAITING))), fresh(), NOW) is None
+    assert actions.unchecked(action, readback(RUNNING)) is None
+    assert actions.recheck(only(planned("kill", of=state(WAITING))), readback()) is None
 
 
 def test_a_list_of_nodes_that_another_has_changed_is_not_written_over() -> None:
     action = only(planned("exclude", "n1"))
-    assert actions.recheck(action, fresh(WAITING), NOW) is None
-    refusal = actions.recheck(action, fresh(replace(WAITING, excluded=("n7",))), NOW)
+    assert actions.recheck(action, readback(WAITING)) is None
+    refusal = actions.recheck(action, readback(replace(WAITING, excluded=("n7",))))
     assert refusal is not None
     assert refusal.why == "job 88_[4-10%1] keeps off n7 now: its list has been changed meanwhile"
 
@@ -164,36 +169,36 @@ def test_a_list_of_nodes_that_another_has_changed_is_not_written_over() -> None:
 def test_a_node_that_another_has_drained_keeps_its_reason() -> None:
     operator = {"prod": replace(CLUSTER, may_operate=True)}
     drain = planned("exclude", "n1", of=state(clusters=operator)).actions[1]
-    assert actions.rechecked(drain) == LookAt("login", "prod", nodes=("n1",))
+    assert actions.reads_before(drain) == ReadRequest("login", "prod", nodes=("n1",))
     node = SchedulerNode(name="n1", cluster="prod", state="MIXED")
-    assert actions.recheck(drain, fresh(nodes={"n1": node}), NOW) is None
+    assert actions.recheck(drain, readback(nodes={"n1": node})) is None
     theirs = replace(node, flags=("DRAIN",), reason="RMA 4711")
     for seen, why in (
-        (fresh(nodes={"n1": theirs}), "n1 is drained already: RMA 4711"),
-        (fresh(errors={"prod/n1": "login: no answer"}), "login: no answer"),
-        (fresh(gone=frozenset({"prod/n1"})), "sinfo does not list n1"),
+        (readback(nodes={"n1": theirs}), "n1 is drained already: RMA 4711"),
+        (readback(errors={"prod/n1": "login: no answer"}), "login: no answer"),
+        (readback(gone=frozenset({"prod/n1"})), "sinfo does not list n1"),
     ):
-        refusal = actions.recheck(drain, seen, NOW)
+        refusal = actions.recheck(drain, seen)
         assert refusal is not None
         assert refusal.why == why
 
 
 def test_another_is_not_queued_twice_nor_under_a_kill_switch() -> None:
     action = only(planned("queue"))
-    assert actions.rechecked(action) == LookAt("login", "prod", users=(), switches=(KILL,))
+    assert actions.reads_before(action) == ReadRequest("login", "prod", users=(), switches=(KILL,))
     moved = replace(WAITING, id="88_[5-10%1]", tasks="5-10%1")
     started = replace(RUNNING, id="88_4", number=96, tasks="4")
-    assert actions.recheck(action, fresh(started, moved, DONE, switches=UNARMED), NOW) is None
+    assert actions.recheck(action, readback(started, moved, DONE, switches=UNARMED)) is None
     theirs = replace(WAITING, id="99", number=99, array=None, tasks=None, user="ben")
     for seen, why in (
-        (fresh(theirs, switches=UNARMED), "job 99 of it has been queued meanwhile by ben: both would run at once"),
-        (fresh(switches=sight(KILL, exists=True, by="ben")), "the kill switch has been armed meanwhile by ben"),
-        (fresh(switches=UNARMED, errors={"prod": "login: no answer"}), "login: no answer"),
+        (readback(theirs, switches=UNARMED), "job 99 of it has been queued meanwhile by ben: both would run at once"),
+        (readback(switches=stat(KILL, exists=True, by="ben")), "the kill switch has been armed meanwhile by ben"),
+        (readback(switches=UNARMED, errors={"prod": "login: no answer"}), "login: no answer"),
     ):
-        refusal = actions.recheck(action, seen, NOW)
+        refusal = actions.recheck(action, seen)
         assert refusal is not None
         assert refusal.why == why
-    assert actions.recheck(action, fresh(replace(theirs, name="another"), switches=UNARMED), NOW) is None
+    assert actions.recheck(action, readback(replace(theirs, name="another"), switches=UNARMED)) is None
 
 
 def offers(kind: str, subject: str, **fields: object) -> dict[Verb, Offer]:
@@ -242,5 +247,5 @@ def test_h_holds_what_is_free_and_releases_what_is_held() -> None:
 
 
 def test_the_same_world_gives_the_same_plan() -> None:
-    once, again = (actions.plan(ask("cancel"), state(), fresh(), ANA, NOW) for _ in range(2))
+    once, again = (actions.plan(ask("cancel"), state(), readback(), ANA, NOW) for _ in range(2))
     assert once == again

@@ -14,14 +14,14 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
     SPEC,
     WAITING,
     ask,
-    fresh,
     only,
     planned,
+    readback,
     refused,
     source,
     state,
 )
-from trainmon.actions.planning import plan as actions
+from trainmon.actions import planning as actions
 from trainmon.model import Execute, SchedulerNode, Switch
 
 OPERATOR = {"prod": replace(CLUSTER, may_operate=True)}
@@ -61,7 +61,7 @@ def test_without_any_job_it_starts_as_soon_as_it_can() -> None:
 def test_a_run_whose_jobs_have_all_left_the_queue_is_queued_anew() -> None:
     """Slurm forgets a job minutes after it died, which is when somebody wakes up."""
     gone = replace(DONE, gone_at=NOW - 600)
-    for seen in (fresh(), fresh(gone=frozenset({gone.key}))):
+    for seen in (readback(), readback(gone=frozenset({gone.key}))):
         action = only(planned("queue", of=state(gone), seen=seen))
         assert action.consequences[1] == "It starts as soon as its nodes are free."
     silent = state(gone, sources={"slurm:prod": source("slurm:prod", health="down", error="no answer")})
@@ -70,7 +70,7 @@ def test_a_run_whose_jobs_have_all_left_the_queue_is_queued_anew() -> None:
 
 def test_what_the_queue_says_just_now_decides_for_whom_it_waits() -> None:
     newer = replace(WAITING, id="99", number=99, array=None, tasks=None, submitted_at=NOW - 1)
-    operation = only(planned("queue", seen=fresh(newer))).operation
+    operation = only(planned("queue", seen=readback(newer))).operation
     assert isinstance(operation, Execute)
     assert "--dependency=afterany:99" in operation.argv
 
@@ -95,7 +95,7 @@ def test_a_count_that_is_none_is_refused() -> None:
 
 
 def test_the_queue_must_be_known() -> None:
-    one = refused(planned("queue", of=state(DONE), seen=fresh(errors={"prod": "login: squeue: no answer"})))
+    one = refused(planned("queue", of=state(DONE), seen=readback(errors={"prod": "login: squeue: no answer"})))
     assert one.why == "login: squeue: no answer"
 
 
@@ -154,17 +154,17 @@ def test_a_node_that_is_excluded_already_or_waited_for_by_nobody_is_refused() ->
 
 
 def test_a_node_that_no_job_of_ours_holds_is_one_too() -> None:
-    assert actions.looks(ask("exclude", "n77"), state(), fresh())[0].nodes == ("n77",)
+    assert actions.reads_for_plan(ask("exclude", "n77"), state(), readback())[0].nodes == ("n77",)
     assert [one.job for one in planned("exclude", "n77").actions] == ["prod/88_[]"]
     drained = {"n77": SchedulerNode(name="n77", cluster="prod", state="IDLE", flags=("DRAIN",))}
-    plan = planned("exclude", "n77", of=state(clusters=OPERATOR), seen=fresh(nodes=drained))
+    plan = planned("exclude", "n77", of=state(clusters=OPERATOR), seen=readback(nodes=drained))
     assert [one.job for one in plan.actions] == ["prod/88_[]"]
 
 
 def test_an_unknown_node_is_refused() -> None:
-    unknown = fresh(gone=frozenset({"prod/n77"}))
+    unknown = readback(gone=frozenset({"prod/n77"}))
     assert refused(planned("exclude", "n77", seen=unknown)).why == "Slurm knows no node called n77"
-    unread = fresh(errors={"prod/n77": "login: no answer"})
+    unread = readback(errors={"prod/n77": "login: no answer"})
     assert refused(planned("exclude", "n77", seen=unread)).why == "login: no answer"
     assert refused(planned("exclude", "--all")).why == "no node is called --all"
     two = {**state().clusters, "test": replace(CLUSTER, name="test")}
@@ -173,7 +173,7 @@ def test_an_unknown_node_is_refused() -> None:
 
 
 def test_a_job_whose_list_could_not_be_read_is_left_alone() -> None:
-    plan = planned("exclude", "n1", seen=fresh(errors={"prod/88_[]": "login: no answer"}))
+    plan = planned("exclude", "n1", seen=readback(errors={"prod/88_[]": "login: no answer"}))
     assert refused(plan).why == "login: no answer"
     down = {"slurm:prod": source("slurm:prod", health="down", error="silent")}
     assert refused(planned("exclude", "n1", of=state(sources=down))).why == "silent"
@@ -195,9 +195,9 @@ def test_what_one_component_keeps_off_holds_for_all_afterwards() -> None:
     action = only(planned("exclude", "n9", of=state(waits), run="llm"))
     assert action.operation == Execute(("scontrol", "update", "JobId=88", "ExcNodeList=n8,n9"))
     assert ("kept off already", "n8, n9") in action.facts
-    assert actions.recheck(action, fresh(waits), NOW) is None
+    assert actions.recheck(action, readback(waits)) is None
     other = replace(waits, excluded_in_part=())
-    assert "keeps off n8 now" in str(actions.recheck(action, fresh(other), NOW))
+    assert "keeps off n8 now" in str(actions.recheck(action, readback(other)))
 
 
 def test_nothing_is_queued_for_a_run_whose_jobs_are_another_users() -> None:

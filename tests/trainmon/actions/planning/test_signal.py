@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.trainmon.actions.cluster import DONE, RUNNING, USR1, WAITING, fresh, node, only, planned, refused, state
+from tests.trainmon.actions.cluster import DONE, RUNNING, USR1, WAITING, node, only, planned, readback, refused, state
 from trainmon.model import Execute, Plan, State
 
 STEPS = {"prod/88_3": ("extern", "batch", "0")}
 
 
 def signalled(*, of: State | None = None, steps: Any = STEPS, **fields: Any) -> Plan:
-    return planned("signal", of=of, seen=fresh(RUNNING, steps=steps), **fields)
+    return planned("signal", of=of, seen=readback(RUNNING, steps=steps), **fields)
 
 
 def with_masks(*masks: int | None) -> State:
@@ -74,7 +74,7 @@ def test_masks_that_are_not_known_are_said_to_be_unknown() -> None:
 
 def test_processes_of_others_on_the_same_gpus_do_not_count() -> None:
     other = replace(RUNNING, user="ben")
-    plan = planned("signal", of=state(other, nodes={"n1": node("n1", caught=0)}), seen=fresh(other, steps=STEPS))
+    plan = planned("signal", of=state(other, nodes={"n1": node("n1", caught=0)}), seen=readback(other, steps=STEPS))
     assert plan.because == "job 88_3 is ben's", "and not that it ends processes"
 
 
@@ -97,5 +97,5 @@ def test_only_a_running_job_gets_a_signal() -> None:
 
 
 def test_steps_that_could_not_be_read_are_no_reason_to_guess() -> None:
-    seen = fresh(RUNNING, errors={"prod/88_3": "login: squeue did not answer in 8 s"})
+    seen = readback(RUNNING, errors={"prod/88_3": "login: squeue did not answer in 8 s"})
     assert "did not answer" in refused(planned("signal", seen=seen)).why

@@ -13,15 +13,14 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
     SAVE,
     SPEC,
     WAITING,
-    fresh,
     only,
     planned,
+    readback,
     refused,
-    sight,
     source,
+    stat,
     state,
 )
-from trainmon.actions.planning.plan import armed
 from trainmon.model import CreateFile, RemoveFile, Switch
 
 ARMED = Switch(path=KILL, exists=True, armed_at=NOW - 240, by="ben", why="trainmon-tui kill by ben (aaaaaaaaaaaa)")
@@ -120,9 +119,9 @@ def test_one_that_is_armed_is_refused_with_who_and_since() -> None:
 
 
 def test_what_was_read_just_now_counts_more_than_the_last_look() -> None:
-    seen = fresh(switches=sight(KILL, exists=True, armed_at=NOW - 30, by="ben", text="mine"))
+    seen = readback(switches=stat(KILL, exists=True, armed_at=NOW - 30, by="ben", text="mine"))
     assert refused(planned("kill", seen=seen)).why == f"{KILL} is armed already, since 30s ago by ben (“mine”)"
-    gone = fresh(switches=sight(KILL, exists=False))
+    gone = readback(switches=stat(KILL, exists=False))
     assert only(planned("kill", of=state(run=replace(RUN, kill=ARMED)), seen=gone)).operation == CreateFile(
         KILL,
         only(planned("kill")).operation.text,
@@ -139,7 +138,7 @@ def test_a_run_without_a_switch_is_told_how_to_have_one() -> None:
 def test_a_directory_that_cannot_be_seen_is_refused_in_words() -> None:
     run = replace(RUN, kill=Switch(path=KILL, error="its directory is missing"))
     assert refused(planned("kill", of=state(run=run))).why == f"{KILL}: its directory is missing"
-    seen = fresh(errors={f"login:{KILL}": "login has not answered in 10 s"})
+    seen = readback(errors={f"login:{KILL}": "login has not answered in 10 s"})
     assert refused(planned("kill", seen=seen)).why == f"{KILL}: login has not answered in 10 s"
 
 
@@ -178,7 +177,7 @@ def test_a_save_of_a_run_that_is_about_to_end_says_so() -> None:
 
 
 def test_u_removes_the_only_one_if_it_is_still_the_one_seen() -> None:
-    seen = fresh(switches=sight(KILL, exists=True, armed_at=NOW - 240, by="ben", text="x", mark="7 2 1795262160 ben"))
+    seen = readback(switches=stat(KILL, exists=True, armed_at=NOW - 240, by="ben", text="x", mark="7 2 1795262160 ben"))
     action = only(planned("unkill", seen=seen))
     assert action.operation == RemoveFile(KILL, NOW - 240, "7 2 1795262160 ben")
     assert action.title == "Take back the kill switch of llm"
@@ -217,17 +216,11 @@ def test_u_without_an_armed_switch_says_so() -> None:
 
 def test_the_clock_of_the_host_does_not_change_the_age() -> None:
     skewed = replace(ARMED, armed_at=NOW - 240)
-    seen = fresh(switches=sight(KILL, exists=True, armed_at=NOW - 240 + 3600, by="ben"))
+    seen = readback(switches=stat(KILL, exists=True, armed_at=NOW - 240 + 3600, by="ben"))
     assert (
         "armed 4m ago"
         in dict(only(planned("unkill", of=state(run=replace(RUN, kill=skewed)), seen=seen)).facts)["armed"]
     )
-
-
-def test_armed_lists_what_is_there() -> None:
-    run = replace(RUN, kill=ARMED)
-    assert [(one.kind, one.undo) for one in armed(run)] == [("kill", "unkill")]
-    assert armed(RUN) == ()
 
 
 def test_read_only_refuses_everything() -> None:

@@ -16,10 +16,10 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
     SAVE,
     WAITING,
     done,
-    fresh,
     node,
     only,
     planned,
+    readback,
     source,
     state,
 )
@@ -146,7 +146,7 @@ def test_without_a_checkpoint_directory_it_ends_when_it_is_taken() -> None:
 @pytest.mark.parametrize("verb", ["save", "signal"])
 def test_a_directory_that_was_not_listed_yet_is_waited_for(verb: Verb) -> None:
     early = replace(TAKEN, checkpoints=None)
-    record = restarted(done(only(planned(verb, seen=fresh(RUNNING)))), 10, run=early)
+    record = restarted(done(only(planned(verb, seen=readback(RUNNING)))), 10, run=early)
     assert (told(record)["a new checkpoint is committed"], record.is_open) == (None, True)
     assert told(after(record, 20, saved(TAKEN, 12_900, 8, 4)))["a new checkpoint is committed"] == 8
     late = restarted(record, 130, run=early)
@@ -302,7 +302,7 @@ def test_hold_and_release_are_seen_by_priority() -> None:
 
 
 def test_a_signal_is_followed_to_the_checkpoint_or_the_end() -> None:
-    action = only(planned("signal", seen=fresh(RUNNING)))
+    action = only(planned("signal", seen=readback(RUNNING)))
     assert told(after(done(action), 90, saved(RUN, 12_881, 80, 4))) == {"a new checkpoint is committed": 80}
     ended = (replace(RUNNING, state="FAILED", ends_at=NOW + 2),)
     assert after(done(action), 60, jobs=ended).is_open
@@ -373,7 +373,7 @@ def test_an_act_that_was_broken_off_is_done_where_what_it_was_for_is_seen(verb: 
 
 @pytest.mark.parametrize("verb", ["save", "kill", "requeue", "cancel", "hold", "signal", "queue"])
 def test_an_act_that_was_broken_off_and_left_no_trace_is_unknown_and_not_repeated(verb: Verb) -> None:
-    record = broken(only(planned(verb, seen=fresh(RUNNING))))
+    record = broken(only(planned(verb, seen=readback(RUNNING))))
     assert restarted(record, 10) is record, "the sources may not have told yet"
     record = restarted(record, 200)
     assert (record.status, record.settled_at) == ("unknown", NOW + 200)
@@ -383,7 +383,7 @@ def test_an_act_that_was_broken_off_and_left_no_trace_is_unknown_and_not_repeate
 
 
 def test_a_job_that_was_queued_before_the_program_died_is_found_by_its_name_and_its_time() -> None:
-    record = broken(only(planned("queue", seen=fresh(RUNNING))))
+    record = broken(only(planned("queue", seen=readback(RUNNING))))
     chain = record.action.expected.chain
     assert chain is not None
     new = replace(WAITING, id="99", number=99, array=None, name=chain.name, submitted_at=NOW - 58)
@@ -399,7 +399,7 @@ def test_a_job_that_was_queued_before_the_program_died_is_found_by_its_name_and_
 
 
 def test_an_act_of_long_ago_is_judged_by_the_first_look_at_the_queue() -> None:
-    record = broken(only(planned("queue", seen=fresh(RUNNING))), written_at=NOW - 600)
+    record = broken(only(planned("queue", seen=readback(RUNNING))), written_at=NOW - 600)
     assert restarted(record, 0) is record, "the queue has not been read yet"
     assert restarted(record, 1).status == "unknown"
 

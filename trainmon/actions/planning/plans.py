@@ -1,0 +1,181 @@
+"""Makes a Plan from an ActionRequest, the State and what was read just now; names what must be read for it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from trainmon.actions.planning.context import Actor, PlanContext, Readback, ReadRequest, RowPlan, context_of
+from trainmon.actions.planning.jobs import cancel, hold, is_held, release, requeue
+from trainmon.actions.planning.queue import cluster_of, exclude, queue, waiting_jobs
+from trainmon.actions.planning.signal import signal
+from trainmon.actions.planning.switches import kill, save, undo
+from trainmon.lib import Instant
+from trainmon.model import Action, ActionRequest, Job, Plan, Refusal, State, Verb
+
+PLANS: dict[Verb, Callable[[PlanContext], RowPlan]] = {
+    "save": save,
+    "kill": kill,
+    "unkill": undo,
+    "unsave": undo,
+    "requeue": requeue,
+    "cancel": cancel,
+    "hold": hold,
+    "release": release,
+    "signal": signal,
+    "queue": queue,
+}
+"""All verbs but `exclude`, whose nodes are planned together: a job has one list of excluded nodes."""
+
+SWITCH_VERBS = frozenset({"save", "kill", "unkill", "unsave"})
+
+TITLES: dict[Verb, str] = {
+    "save": "Save a checkpoint now",
+    "kill": "End it by its kill switch",
+    "unkill": "Take back its kill switch",
+    "unsave": "Take back its save switch",
+    "requeue": "Requeue its job",
+    "cancel": "Cancel its job",
+    "hold": "Hold its job",
+    "release": "Release its job",
+    "signal": "Send USR1 to its trainer",
+    "queue": "Queue another",
+    "exclude": "Keep waiting jobs off it",
+}
+"""The lines of a row's menu, in its order."""
+
+NOBODY = Actor("", "")
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """One line of a row's menu. A refusal greys it and says why."""
+
+    verb: Verb
+    title: str
+    refusal: Refusal | None = None
+
+
+def plan(request: ActionRequest, state: State, readback: Readback, actor: Actor, now: Instant) -> Plan:
+    """What would be done, what is refused and why, and what must be typed."""
+    if state.read_only:
+        hint = "start it without --read-only (and without read_only in the config) to act"
+        why = "read-only: nothing is changed from here"
+        refusals = tuple(Refusal(subject=one, why=why, hint=hint) for one in request.subjects)
+        return Plan(request=request, refusals=refusals)
+    rows = []
+    if request.verb == "exclude":
+        rows.append(exclude(request, state, readback, actor, now))
+    else:
+        for subject in dict.fromkeys(request.subjects):
+            context = context_of(request, state, readback, actor, now, subject)
+            if isinstance(context, Refusal):
+                rows.append(RowPlan(refusals=(context,)))
+            else:
+                rows.append(PLANS[request.verb](context))
+    once: dict[tuple[str, bytes], Action] = {}
+    for one in (one for row in rows for one in row.actions):  # a run and its job may both be marked
+        path = getattr(one.operation, "path", None)
+        what = repr(path).encode() if path is not None else msgspec.json.encode(one.operation)
+        once.setdefault((one.host, what), one)
+    at_stake = {row.typed: row.because for row in rows if row.typed}
+    for one in once.values():
+        cluster, expected = state.clusters.get(one.cluster), one.expected
+        is_ours = expected.user is None or (cluster is not None and expected.user == cluster.me)
+        if expected.id is not None and not is_ours:  # also where we do not know who we are there
+            at_stake[expected.id] = f"job {expected.id} is {expected.user}'s"
+    return Plan(
+        request=request,
+        actions=tuple(once.values()),
+        refusals=tuple(one for row in rows for one in row.refusals),
+        typed=" ".join(at_stake) or None,
+        because="; ".join(dict.fromkeys(at_stake.values())),
+        choices=tuple(one for row in rows for one in row.choices),
+    )
+
+
+def offered(state: State, kind: Literal["run", "job", "node"], subject: str, now: Instant) -> tuple[Offer, ...]:
+    """The menu of a row, from the State alone. What is read just before a plan may still refuse an action."""
+    offers = []
+    for verb, title in TITLES.items():
+        if (verb == "exclude") != (kind == "node"):
+            continue
+        request = ActionRequest(verb=verb, subjects=(subject,), asked_at=now)
+        made = plan(request, state, Readback(at=now), NOBODY, now)
+        refusal = None if made.actions or made.choices else next(iter(made.refusals), None)
+        if verb != "unsave" or refusal is None:  # `unkill` says it for both
+            offers.append(Offer(verb, title, refusal))
+    return tuple(offers)
+
+
+def hold_or_release(state: State, subjects: tuple[str, ...]) -> Verb:
+    """What `H` means for these rows: release where the first of them is held."""
+    for subject in subjects:
+        keys = state.runs[subject].jobs if subject in state.runs else (subject,)
+        jobs = [state.jobs[key] for key in keys if key in state.jobs]
+        open_ones = [job for job in jobs if job.gone_at is None and job.stage != "ended"]
+        waiting = [job for job in open_ones if job.stage == "waiting"] or open_ones
+        if waiting:
+            return "release" if all(is_held(job) for job in waiting) else "hold"
+    return "hold"
+
+
+def reads_for_plan(request: ActionRequest, state: State, readback: Readback) -> tuple[ReadRequest, ...]:
+    """What must be read for a plan, by host. The queue in `readback` may name more jobs to read."""
+    if state.read_only:
+        return ()
+    found = []
+    if request.verb == "exclude":
+        by_node = {node: cluster_of(state, node) for node in request.subjects}
+        for name in dict.fromkeys(of for of in by_node.values() if of is not None):
+            cluster = state.clusters.get(name)
+            if cluster is None or not _has_slurm(state, name):
+                continue
+            nodes = [node for node, of in by_node.items() if of == name]
+            waiting = waiting_jobs(request, state, readback, name, nodes)
+            jobs = tuple((job.key, _scontrol_id(job)) for job in waiting)
+            found.append(ReadRequest(cluster.login, name, cluster.queue_users, jobs, nodes=tuple(nodes)))
+        return tuple(found)
+    for subject in dict.fromkeys(request.subjects):
+        context = context_of(request, state, readback, NOBODY, readback.at, subject)
+        if isinstance(context, PlanContext):
+            read = _reads_for_row(context)
+            found += [read] if read is not None else []
+            continue
+        name, _, number = subject.rpartition("/")  # a job that is not in the State may still be Slurm's
+        if name in state.clusters and number[:1].isdigit():
+            found.append(ReadRequest(state.clusters[name].login, name, jobs=((subject, number),)))
+    return tuple(found)
+
+
+def _reads_for_row(context: PlanContext) -> ReadRequest | None:
+    host, verb, cluster = context.host, context.request.verb, context.cluster_info
+    if host is None:
+        return None
+    spec = None if context.run is None else context.run.spec
+    paths = () if spec is None else tuple(path for path in (spec.kill_switch, spec.save_switch) if path is not None)
+    if verb in SWITCH_VERBS or not _has_slurm(context.state, context.cluster):
+        return ReadRequest(host, context.cluster, switches=paths)
+    if verb in ("hold", "release"):
+        meant = [job for job in context.jobs if job.stage != "ended"]
+    else:
+        meant = [context.job] if context.job is not None else []
+    return ReadRequest(
+        host,
+        context.cluster,
+        users=cluster.queue_users if cluster is not None and spec is not None else None,
+        jobs=tuple((job.key, _scontrol_id(job)) for job in meant[:8]),
+        steps=tuple((job.key, job.step_target) for job in meant) if verb == "signal" else (),
+        switches=(spec.kill_switch,) if spec is not None and spec.kill_switch is not None else (),
+    )
+
+
+def _has_slurm(state: State, cluster: str) -> bool:
+    source = state.sources.get(f"slurm:{cluster}")
+    return source is not None and source.health != "off"
+
+
+def _scontrol_id(job: Job) -> str:
+    """What `scontrol show job` is given: an array's waiting tasks are among the records of its number."""
+    return str(job.array) if job.is_waiting_array and job.array is not None else job.id
