@@ -114,8 +114,8 @@ def test_it_leaves_when_it_is_told_to_and_what_has_just_begun_to_fire_is_told_be
     assert daemon.wait() == 0
     us = f"trainmon-tui on {socket.gethostname()}"
     # On a busy machine it may have been there for the 20 s after which it says that it watches.
-    assert [title for title in titles(ntfy) if title != f"{us} watches from now on"] == [
-        "CODE RED gpu-memory-full n0/1", f"{us} watches no more",
+    assert [title for title in titles(ntfy) if title != f"{us} started"] == [
+        "CODE RED gpu-memory-full n0/1", f"{us} stopped",
     ]  # fmt: skip
     assert "/check/log" in pings(switch)
     assert "stopped: told to by SIGTERM" in switch.taken[-1].body.decode()

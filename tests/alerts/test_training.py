@@ -113,7 +113,7 @@ def test_a_training_that_is_killed_is_code_red_and_one_that_is_started_again_is_
 
         run.start()
         until_told(ntfy, "RESOLVED", "run-dead", run.name)
-        until_told(ntfy, "watches from now on")
+        until_told(ntfy, " started")
         assert [len(told(ntfy, word, "run-dead")) for word in ("CODE RED", "RESOLVED")] == [1, 1]
         assert daemon.is_running
 
@@ -144,7 +144,7 @@ def test_a_job_of_slurm_queues_the_next_one_and_says_goodbye_only_at_the_last(
     slurm.ask("scancel", "--name=trainmon-alerts")
     slurm.wait_for(lambda: jobs("RUNNING,PENDING,COMPLETING") == [], PATIENCE, "all of it has ended")
     assert daemon.lines(event="stop")[-1]["why"] == "told to by SIGTERM"
-    assert titles(ntfy) == [f"trainmon-tui on {socket.gethostname()} watches no more"]
+    assert titles(ntfy) == [f"trainmon-tui on {socket.gethostname()} stopped"]
 
 
 PROSE = """\

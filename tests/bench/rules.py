@@ -103,13 +103,15 @@ def measure(title: str, state: State) -> float:
     found = Counter(finding.rule for finding in evaluate(rules, state, state.at))
     clock = FakeClock(state.at)
     alerting = AlertManager(rules, Routing(routes=(Route(channel="phone"),)), Kept(), clock=clock)
-    looked = alerting.look(state, [LeadershipChanged(Leadership(holder="us")), AlertsRecalled(Recalled())], clock.wall)
+    looked = alerting.evaluate(
+        state, [LeadershipChanged(Leadership(holder="us")), AlertsRecalled(Recalled())], clock.wall
+    )
 
     def look() -> None:
         nonlocal looked
         clock.wall += 1.0
         clock.steady += 1.0
-        looked = alerting.look(looked, (), clock.wall)
+        looked = alerting.evaluate(looked, (), clock.wall)
 
     looks = timed(look)
     median = statistics.median(taken)

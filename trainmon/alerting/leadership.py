@@ -1,43 +1,43 @@
-"""Whether we tell people, and what is taken over from whoever did before. Pure."""
+"""Alert leadership: whether this program notifies people, and what it takes over from the leader before. Pure."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
 from trainmon.alerting.pending_changes import PendingChanges
-from trainmon.alerting.pipeline import flapping as episodes
+from trainmon.alerting.pipeline import episode
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Alert, Delivered, Leadership, Recalled, State
 
 OPENING = frozenset({"fire", "worse", "repeat", "escalate", "flapping", "digest"})
-"""Kinds of notices that say that an alert fires."""
+"""Kinds of notifications that say that an alert fires."""
 
-PATIENCE: Seconds = 10.0
-"""Nothing is told before the ledger has said what was told already; one that hangs is not waited for longer."""
+LEDGER_WAIT: Seconds = 10.0
+"""A new leader waits at most this long for the ledger, which knows what was notified before."""
 
 
 class LeadershipTracker:
-    """Belongs to an Alerting."""
+    """The leadership of one AlertManager."""
 
     def __init__(self, *, is_apart: bool = False) -> None:
-        """`is_apart`: each look is a program of its own, and what lies between two of them is no outage."""
+        """`is_apart`: each evaluation is a program of its own (cron), so the time between two of them is no outage."""
         self._is_apart = is_apart
-        self.has_begun = False
-        """Whether it was told that we watch."""
-        self.unseen: Seconds | None = None
-        """How long nobody had looked when we began."""
+        self.is_announced = False
+        """Whether the start of this program was notified."""
+        self.outage: Seconds | None = None
+        """How long nothing had been evaluated when this program became the leader."""
         self._ours_since: Seconds | None = None
         self._recalled = False
         self._was_daemon = False
 
-    def may_tell(self, duty: Leadership, steady: Seconds) -> bool:
-        """Whether we tell people now."""
+    def may_notify(self, duty: Leadership, steady: Seconds) -> bool:
+        """Whether this program notifies people now."""
         if duty.holder != "us" or self._ours_since is None:
             return False
-        return self._recalled or steady - self._ours_since >= PATIENCE
+        return self._recalled or steady - self._ours_since >= LEDGER_WAIT
 
-    def changed(self, state: State, duty: Leadership, steady: Seconds, book: PendingChanges) -> State:
-        """Somebody else tells people from now on, or we do."""
+    def changed(self, state: State, duty: Leadership, steady: Seconds, changes: PendingChanges) -> State:
+        """Another program is the leader from now on, or this one is."""
         was = state.duty.holder
         state = replace(state, duty=duty)
         if duty.holder == was:
@@ -47,29 +47,29 @@ class LeadershipTracker:
             return state
         self._ours_since = steady
         self._was_daemon = was == "daemon"
-        book.write_all()
+        changes.write_all()
         if self._was_daemon:
-            state = replace(state, alerts={name: _as_told(alert) for name, alert in state.alerts.items()})
+            state = replace(state, alerts={name: _as_notified(alert) for name, alert in state.alerts.items()})
         return state
 
-    def recalled(self, state: State, recalled: Recalled, now: Instant, book: PendingChanges) -> State:
-        """Take up what was known. The daemon of another machine knew it later than our own ledger."""
+    def recalled(self, state: State, recalled: Recalled, now: Instant, changes: PendingChanges) -> State:
+        """Take over the alerts of the ledger. The daemon of another machine knows more than our own ledger."""
         self._recalled = True
-        self.unseen = None if recalled.at is None else max(0.0, now - recalled.at)
-        book.recall(recalled.memory, recalled.orders_until)
-        theirs = tuple(_heard(alert) for alert in recalled.alerts)
+        self.outage = None if recalled.at is None else max(0.0, now - recalled.at)
+        changes.recall(recalled.memory, recalled.orders_until)
+        stored = tuple(_with_delivering_channels(alert) for alert in recalled.alerts)
         if self._was_daemon:
             known = {alert.key for alert in state.alerts.values() if alert.is_open}
-            theirs = tuple(alert for alert in theirs if alert.key not in known)
-        outage = self.unseen or 0.0
-        unseen = None if self._is_apart and outage <= episodes.TOLERANCE else outage
-        alerts = episodes.recalled(state.alerts, theirs, unseen, now)
+            stored = tuple(alert for alert in stored if alert.key not in known)
+        outage = self.outage or 0.0
+        known_outage = None if self._is_apart and outage <= episode.OUTAGE_TOLERANCE else outage
+        alerts = episode.recalled(state.alerts, stored, known_outage, now)
         silences = {silence.id: silence for silence in recalled.silences if silence.ended_at is None}
         return replace(state, alerts=alerts, silences={**state.silences, **silences})
 
 
-def _as_told(alert: Alert) -> Alert:
-    """An alert of a daemon that is gone: what it told is not told again by us."""
+def _as_notified(alert: Alert) -> Alert:
+    """An alert of a daemon that is gone: its notifications are not sent again."""
     sent = [delivery.at for delivery in alert.delivery if delivery.state == "sent"]
     if not sent or alert.told is not None:
         return alert
@@ -77,20 +77,20 @@ def _as_told(alert: Alert) -> Alert:
 
 
 def delivered(state: State, event: Delivered) -> State:
-    """The State after a channel said what became of a letter."""
+    """The State after a delivery."""
     changed = {}
     for name in event.alerts:
         alert = state.alerts.get(name)
         if alert is not None:
             others = tuple(one for one in alert.delivery if one.channel != event.delivery.channel)
-            changed[name] = _heard(replace(alert, delivery=(*others, event.delivery)))
+            changed[name] = _with_delivering_channels(replace(alert, delivery=(*others, event.delivery)))
     return replace(state, alerts={**state.alerts, **changed}) if changed else state
 
 
-def _heard(alert: Alert) -> Alert:
-    """With the channels that have stood in for others: they are told as well when it is over."""
+def _with_delivering_channels(alert: Alert) -> Alert:
+    """The alert with the fallbacks that delivered its notifications: they are also notified of its end."""
     if not alert.is_open:
         return alert
-    told = [one.channel for one in alert.delivery if one.state in ("sent", "merged") and one.kind in OPENING]
-    new = tuple(name for name in told if name not in alert.told_on)
+    delivered_on = [one.channel for one in alert.delivery if one.state in ("sent", "merged") and one.kind in OPENING]
+    new = tuple(name for name in delivered_on if name not in alert.told_on)
     return replace(alert, told_on=(*alert.told_on, *new)) if new else alert

@@ -1,4 +1,4 @@
-"""Each look at the State: what is wrong, what of it is told, and what must be written down before it is."""
+"""The alert manager: each evaluation runs the rules, updates the alerts, and hands over notifications."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from trainmon.alerting.heartbeat import notices as bulletins
+from trainmon.alerting.heartbeat import notices
 from trainmon.alerting.leadership import LeadershipTracker, delivered
 from trainmon.alerting.pending_changes import PendingChanges
-from trainmon.alerting.pipeline import HeartbeatSpec, Routing, routing
-from trainmon.alerting.pipeline import clock_jumps as waking
-from trainmon.alerting.pipeline import flapping as episodes
-from trainmon.alerting.pipeline import grouping as gathering
-from trainmon.alerting.pipeline import inhibit as inhibition
-from trainmon.alerting.pipeline import lifecycle as judging
-from trainmon.alerting.pipeline import requests as orders
-from trainmon.alerting.pipeline import silences as mutes
+from trainmon.alerting.pipeline import (
+    HeartbeatSpec,
+    Routing,
+    clock_jumps,
+    flapping,
+    grouping,
+    inhibit,
+    lifecycle,
+    requests,
+    routing,
+    silences,
+)
 from trainmon.alerting.rules import TEST, Rule
 from trainmon.alerting.rules.evaluate import evaluate
 from trainmon.lib import Clock, Instant, Seconds, SystemClock
@@ -40,156 +44,165 @@ from trainmon.model import (
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY: Seconds = 0.8
-"""The rules are gone through once a second: a State comes each second, and sometimes a little sooner."""
+EVALUATE_EVERY: Seconds = 0.8
+"""Rules are evaluated once a second: a State comes each second, and sometimes a little sooner."""
 
-HURRY_EVERY: Seconds = 5.0
-"""Between two looks at a source that something pending rests on, beyond its own pace."""
+POLL_EVERY: Seconds = 5.0
+"""The shortest interval at which a source of a pending alert is polled in addition to its own period."""
 
-
-FELL_AGAIN: Seconds = 60.0
-"""Between two lines of the log about looks that fail, each second."""
+LOG_ERROR_EVERY: Seconds = 60.0
+"""An error that comes with every evaluation is logged this often."""
 
 
 class Outbox(Protocol):
-    """Where what is to be told goes: it writes it down first, then has it sent."""
+    """Stores changes in the ledger, then sends their notifications."""
 
     def hand_over(self, changes: AlertChanges) -> None:
-        """Take it; never blocks."""
+        """Take the changes; never blocks."""
 
 
 class AlertManager:
-    """Belongs to the engine's thread. Without a post nothing is told: alerts are judged and shown."""
+    """Evaluates alerts in the engine's thread. Without an outbox, alerts are shown but not notified."""
 
     def __init__(
         self,
         rules: tuple[Rule, ...],
         routing: Routing,
-        post: Outbox | None,
+        outbox: Outbox | None,
         *,
         heartbeat: HeartbeatSpec | None = None,
         clock: Clock | None = None,
-        hurry: Callable[[str], None] | None = None,
+        poll_soon: Callable[[str], None] | None = None,
         is_apart: bool = False,
         token: Callable[[], str] = lambda: secrets.token_urlsafe(12),
     ) -> None:
-        """`hurry` has a source looked at soon, by its name: one that something pending rests on. `is_apart`: each look
+        """`poll_soon` polls a source, by its name, because a pending alert depends on it. `is_apart`: each evaluation
         is a program of its own, started by cron."""
-        self._post = post
+        self._outbox = outbox
         self._heartbeat = heartbeat
         self._clock = clock or SystemClock()
-        self._hurry = hurry
+        self._poll_soon = poll_soon
         self._token = token
-        self._settings = rules, routing
-        self._rules: Mapping[str, Rule] = {}
-        self._routing = routing
-        self._last: waking.Moment | None = None
-        self._looked: Seconds | None = None
-        """When the rules were last gone through, by the steady clock."""
+        self._new_settings = self._settings = rules, routing
+        self._last: clock_jumps.Moment | None = None
+        self._evaluated_at: Seconds | None = None
+        """The last evaluation of the rules, by the steady clock."""
         self._gone: frozenset[str] = frozenset()
-        self._pace = gathering.GroupTimers()
+        self._timers = grouping.GroupTimers()
         self._next_at: Instant | None = None
-        self._hurried: dict[str, Seconds] = {}
-        self._book = PendingChanges()
-        self._watch = LeadershipTracker(is_apart=is_apart)
-        self._fell: Seconds | None = None
-        """When a look failed last, of which the log was told."""
+        self._polled: dict[str, Seconds] = {}
+        self._changes = PendingChanges()
+        self._leadership = LeadershipTracker(is_apart=is_apart)
+        self._error_logged_at: Seconds | None = None
         self._state = State()
-        """The last that was looked at."""
-        self._take_settings()
+        """The State of the last evaluation."""
 
     @property
     def due_in(self) -> Seconds | None:
-        """In how many seconds something is to be told: the engine makes its next State by then."""
+        """Seconds until a waiting notification is due: the engine makes its next State by then."""
         if self._next_at is None or self._last is None:
             return None
         return max(0.0, self._next_at - self._last.wall)
 
-    def renew(self, rules: tuple[Rule, ...], routing: Routing) -> None:
-        """From the next look on these are gone by; from any thread."""
-        self._settings = rules, routing
+    def reconfigure(self, rules: tuple[Rule, ...], routing: Routing) -> None:
+        """Use these rules and routes from the next evaluation on. Any thread may call it."""
+        self._new_settings = rules, routing
 
-    def goodbye(self, why: str) -> None:
-        """Tell that nobody watches from now on; from any thread."""
-        if (
-            self._post is None
-            or self._state.duty.holder != "us"
-            or self._heartbeat is None
-            or not self._heartbeat.start
-        ):
+    def announce_stop(self, why: str) -> None:
+        """Notify that this program stops watching. Any thread may call it."""
+        is_leader = self._state.duty.holder == "us"
+        if self._outbox is None or not is_leader or self._heartbeat is None or not self._heartbeat.start:
             return
         now = self._clock.now()
-        notice = bulletins.goodbye(self._heartbeat, self._routing, self._state, why, now)
-        if notice is not None and self._post is not None:
-            self._post.hand_over(AlertChanges(at=now, notices=(notice,)))
+        notice = notices.stopped(self._heartbeat, self._settings[1], self._state, why, now)
+        if notice is not None:
+            self._outbox.hand_over(AlertChanges(at=now, notices=(notice,)))
 
-    def look(self, state: State, events: Sequence[Event], now: Instant) -> State:
-        """The State with its alerts as they are now; what is to be told is handed over."""
+    def evaluate(self, state: State, events: Sequence[Event], now: Instant) -> State:
+        """The State with its alerts as they are now. Changes and notifications are handed over."""
         self._next_at = None
-        before, present = state.alerts, waking.Moment(now, self._clock.monotonic())
-        if self._settings[1] is not self._routing or self._settings[0] is not self._all_rules:
-            self._take_settings()
-            state = self._without_old_channels(state)
-        jump = waking.jumped(self._last, present)
+        before, present = state.alerts, clock_jumps.Moment(now, self._clock.monotonic())
+        if self._new_settings is not self._settings:
+            self._settings = self._new_settings
+            routed = {route.channel for route in self._settings[1].routes}
+            channels = {name: channel for name, channel in state.channels.items() if name in routed}
+            state = replace(state, channels=channels)
+        jump = clock_jumps.find_jump(self._last, present)
         self._last = present
         if jump is not None:
-            state = self._woken(state, jump, now)
+            log.warning("%s", jump.why)
+            self._timers, self._evaluated_at = grouping.GroupTimers(), None
+            state = clock_jumps.apply_jump(state, jump, now)
         for event in events:
-            state = self._heard(state, event, now)
+            state = self._received(state, event, now)
         try:
-            state = self._seen(state, present)
-        except Exception:  # what was heard is not forgotten with it; the dead-man's switch sees that nobody looks
-            if self._fell is None or present.steady - self._fell >= FELL_AGAIN:
-                self._fell = present.steady
-                log.exception("the alerts could not be judged")
-        if _is_same(before, state.alerts):
-            state = replace(state, alerts=before)
+            state = self._pipeline(state, present)
+        except Exception:  # the events are applied nevertheless; the dead-man's switch sees that nothing is evaluated
+            if self._error_logged_at is None or present.steady - self._error_logged_at >= LOG_ERROR_EVERY:
+                self._error_logged_at = present.steady
+                log.exception("the alerts could not be evaluated")
+        after = state.alerts
+        if len(before) == len(after) and all(before.get(name) is alert for name, alert in after.items()):
+            state = replace(state, alerts=before)  # the same value: nothing needs to be drawn again
         self._state = state
         return state
 
-    def _seen(self, state: State, present: waking.Moment) -> State:
-        """The State after what is wrong was found, and what of it is due was handed over."""
-        now = present.wall
-        if state.duty.holder in ("us", "nobody"):
-            if self._looked is None or present.steady - self._looked >= LOOK_EVERY:
-                state = self._judged(state, present)
-            state = self._with_mutes(state, now)
-            if self._post is not None and self._watch.may_tell(state.duty, present.steady):
-                state = self._told(state, now)
-                self._hand_over(state, now)
-            else:
-                self._book.dues.clear()
+    def _pipeline(self, state: State, present: clock_jumps.Moment) -> State:
+        """Evaluate → lifecycle → inhibit → flapping → silences → heartbeat → routing → grouping → outbox."""
+        if state.duty.holder not in ("us", "nobody"):
+            return state
+        (all_rules, routes), (now, steady), changes = self._settings, present, self._changes
+        elapsed = None if self._evaluated_at is None else steady - self._evaluated_at
+        if elapsed is None or elapsed >= EVALUATE_EVERY:
+            self._evaluated_at = steady
+            rules = {rule.name: rule for rule in all_rules if rule.enabled}
+            findings = evaluate(rules.values(), state, now)
+            gone, self._gone = self._gone, frozenset()
+            evaluation = lifecycle.Evaluation(state, findings, rules, now, elapsed or 0.0, self._token, gone)
+            advanced = lifecycle.advance(state.alerts, evaluation)
+            changes.note(advanced.history)
+            changes.drop(advanced.dropped)
+            alerts = advanced.alerts | notices.acknowledged_tests(advanced.alerts, now)
+            alerts |= inhibit.inhibited(alerts)
+            if any(alert.flapping for alert in alerts.values()) or any(
+                what != "found" for _, what, _ in advanced.history
+            ):
+                alerts |= self._flapped(alerts, rules, now)
+            self._poll_sources_of_pending(alerts.values(), steady)
+            state = replace(state, alerts=alerts, looked_at=now)
+        state = self._silenced(state, now)
+        if self._outbox is None or not self._leadership.may_notify(state.duty, steady):
+            changes.dues.clear()
+            return state
+        if self._heartbeat is not None:
+            state = self._with_heartbeat(state, self._heartbeat, now)
+        alerts = {name: routing.forgiven(alert, now) for name, alert in state.alerts.items()}
+        routed = routing.route(alerts, routes, now)
+        for alert in alerts.values():
+            changes.account(alert, alert.id in routed, routes)
+        extra = [due._replace(alert=alerts.get(due.alert.id, due.alert)) for due in changes.dues]
+        changes.dues.clear()
+        dues = {due.alert.id: due for due in extra}
+        grouped = grouping.group_alerts(
+            [*extra, *(due for name, due in routed.items() if name not in dues)], self._timers, now
+        )
+        self._timers, self._next_at = grouped.timers, grouped.next_at
+        changes.notices += grouped.notices
+        state = replace(state, alerts=alerts | {alert.id: alert for alert in grouped.alerts})
+        if (handed_over := changes.changes(state, now)) is not None:
+            self._outbox.hand_over(handed_over)
         return state
 
-    # ---- what happens to us ------------------------------------------------------------------------------------------
+    # ---- events ------------------------------------------------------------------------------------------------------
 
-    def _take_settings(self) -> None:
-        self._all_rules, self._routing = self._settings
-        self._rules = {rule.name: rule for rule in self._all_rules if rule.enabled}
-
-    def _without_old_channels(self, state: State) -> State:
-        named = {route.channel for route in self._routing.routes}
-        channels = {name: channel for name, channel in state.channels.items() if name in named}
-        return state if len(channels) == len(state.channels) else replace(state, channels=channels)
-
-    def _woken(self, state: State, jump: waking.Jump, now: Instant) -> State:
-        """No silence from before is believed, and no hold is over because of it."""
-        log.warning("%s", jump.why)
-        self._pace = gathering.GroupTimers()
-        self._looked = None
-        if jump.shift < 0:
-            state = waking.not_dated_ahead(state, now)
-        alerts = {name: episodes.after_jump(alert, jump, now) for name, alert in state.alerts.items()}
-        return replace(state, woke_at=now, woke_why=jump.why, alerts=alerts)
-
-    def _heard(self, state: State, event: Event, now: Instant) -> State:
+    def _received(self, state: State, event: Event, now: Instant) -> State:
         match event:
             case SourceRemoved(name):
                 self._gone |= {name}
             case ChannelsChanged(channels):
                 return replace(state, channels={**state.channels, **{channel.name: channel for channel in channels}})
             case LeadershipChanged():
-                return self._watch.changed(state, event.duty, self._clock.monotonic(), self._book)
+                return self._leadership.changed(state, event.duty, self._clock.monotonic(), self._changes)
             case AlertsReported() if state.duty.holder in ("other", "daemon"):
                 return replace(
                     state,
@@ -199,135 +212,86 @@ class AlertManager:
                     looked_at=event.at,
                 )
             case AlertsRecalled(recalled):
-                return self._watch.recalled(state, recalled, now, self._book)
+                return self._leadership.recalled(state, recalled, now, self._changes)
             case Delivered():
                 return delivered(state, event)
-            case AlertRequested(order, number) if state.duty.holder in ("us", "nobody"):
-                return self._ordered(state, order, number, now)
+            case AlertRequested(request, number) if state.duty.holder in ("us", "nobody"):
+                return self._requested(state, request, now) if self._changes.is_new_request(number) else state
         return state
 
-    def _ordered(self, state: State, order: AlertRequest, number: int | None, now: Instant) -> State:
-        if not self._book.is_new_order(number):
-            return state
-        carried = orders.carry_out(order, state.alerts, state.silences, now)
-        if carried.refused is not None:
-            log.warning("not done: %s %s (%s): %s", order.verb, order.alert or "", order.via, carried.refused)
-        self._book.note(carried.happened)
-        if carried.test:
-            state = self._asked_for_a_test(state, now)
-        if carried.silence is not None:
-            self._book.silences[carried.silence.id] = carried.silence
-            state = replace(state, silences={**state.silences, carried.silence.id: carried.silence})
-        if carried.alert is not None:
-            state = replace(state, alerts={**state.alerts, carried.alert.id: carried.alert})
-            taken = routing.acknowledged(carried.alert, self._routing, order.via, now) if order.verb == "ack" else None
-            if taken is not None:
-                self._book.dues.append(taken)
+    def _requested(self, state: State, request: AlertRequest, now: Instant) -> State:
+        result = requests.apply(request, state.alerts, state.silences, now)
+        if result.refused is not None:
+            log.warning("refused: %s %s (%s): %s", request.verb, request.alert or "", request.via, result.refused)
+        self._changes.note(result.history)
+        if result.test:
+            state = self._with_new_test(state, now)
+        if result.silence is not None:
+            self._changes.silences[result.silence.id] = result.silence
+            state = replace(state, silences={**state.silences, result.silence.id: result.silence})
+        if result.alert is not None:
+            state = replace(state, alerts={**state.alerts, result.alert.id: result.alert})
+            if request.verb == "ack":
+                due = routing.acknowledged(result.alert, self._settings[1], request.via, now)
+                self._changes.dues += [due] if due is not None else []
         return state
 
-    # ---- what is wrong -----------------------------------------------------------------------------------------------
+    # ---- stages ------------------------------------------------------------------------------------------------------
 
-    def _judged(self, state: State, present: waking.Moment) -> State:
-        now = present.wall
-        passed = 0.0 if self._looked is None else present.steady - self._looked
-        self._looked = present.steady
-        findings = evaluate(self._rules.values(), state, now)
-        gone, self._gone = self._gone, frozenset()
-        look = judging.Evaluation(state, findings, self._rules, now, passed, self._token, gone)
-        advanced = judging.advance(state.alerts, look)
-        alerts = advanced.alerts | bulletins.answered(advanced.alerts, now)
-        self._book.note(advanced.happened)
-        self._book.drop(advanced.dropped)
-        alerts |= inhibition.inhibited(alerts)
-        if any(alert.flapping for alert in alerts.values()) or any(what != "found" for _, what, _ in advanced.happened):
-            flapped = episodes.flapped(alerts, now, self._wakes)
-            alerts |= flapped.changed
-            self._book.note((name, "flapping", "it comes and goes") for name in flapped.begun)
-            for name in flapped.begun:
-                if (due := routing.flaps(alerts[name], self._routing, now)) is not None:
-                    self._book.dues.append(due)
-        self._look_sooner(alerts.values(), present.steady)
-        return replace(state, alerts=alerts, looked_at=now)
+    def _flapped(self, alerts: Mapping[str, Alert], rules: Mapping[str, Rule], now: Instant) -> Mapping[str, Alert]:
+        """The alerts that flapping changed. Those that start to flap are notified of it once."""
 
-    def _wakes(self, alert: Alert) -> bool:
-        """Whether it wakes somebody each time, though it comes and goes."""
-        found = self._rules.get(alert.rule)
-        return alert.severity == "critical" and found is not None and not found.may_flap
+        def notifies_each(alert: Alert) -> bool:
+            rule = rules.get(alert.rule)
+            return alert.severity == "critical" and rule is not None and not rule.may_flap
 
-    def _with_mutes(self, state: State, now: Instant) -> State:
-        windows = {window.id: window for window in mutes.in_force(self._routing.windows, now)}
+        flapped = flapping.flapped(alerts, now, notifies_each)
+        self._changes.note((name, "flapping", "it fires and resolves again and again") for name in flapped.started)
+        dues = (routing.flaps(flapped.changed[name], self._settings[1], now) for name in flapped.started)
+        self._changes.dues += [due for due in dues if due is not None]
+        return flapped.changed
+
+    def _poll_sources_of_pending(self, alerts: Iterable[Alert], steady: Seconds) -> None:
+        if self._poll_soon is None:
+            return
+        for name in {name for alert in alerts if alert.phase == "pending" for name in alert.sources}:
+            if steady - self._polled.get(name, -POLL_EVERY) >= POLL_EVERY:
+                self._polled[name] = steady
+                self._poll_soon(name)
+        if len(self._polled) > 1_000:
+            self._polled = {name: at for name, at in self._polled.items() if steady - at < POLL_EVERY}
+
+    def _silenced(self, state: State, now: Instant) -> State:
+        windows = {window.id: window for window in silences.in_force(self._settings[1].windows, now)}
         people = {name: silence for name, silence in state.silences.items() if not silence.window}
-        in_force = mutes.in_force((*people.values(), *windows.values()), now)
-        kept = {silence.id: silence for silence in in_force}
+        in_force = silences.in_force((*people.values(), *windows.values()), now)
         changed = {
             name: alert if alert.muted_until is not None else routing.unmuted(alert)
-            for name, alert in mutes.muted(state.alerts, in_force, now).items()
+            for name, alert in silences.muted(state.alerts, in_force).items()
         }
         if changed:
             state = replace(state, alerts={**state.alerts, **changed})
+        kept = {silence.id: silence for silence in in_force}
         return state if kept == state.silences else replace(state, silences=kept)
 
-    def _look_sooner(self, alerts: Iterable[Alert], steady: Seconds) -> None:
-        """Have what is suspicious looked at again sooner."""
-        if self._hurry is None:
-            return
-        for name in {name for alert in alerts if alert.phase == "pending" for name in alert.sources}:
-            if steady - self._hurried.get(name, -HURRY_EVERY) >= HURRY_EVERY:
-                self._hurried[name] = steady
-                self._hurry(name)
-        if len(self._hurried) > 1_000:
-            self._hurried = {name: at for name, at in self._hurried.items() if steady - at < HURRY_EVERY}
-
-    # ---- what is told ------------------------------------------------------------------------------------------------
-
-    def _told(self, state: State, now: Instant) -> State:
-        state = self._with_bulletins(state, now)
-        alerts = {name: routing.sunk(alert, now) for name, alert in state.alerts.items()}
-        soon = inhibition.may_be_hidden_soon(alerts.values())
-        dues, self._book.dues = self._book.dues, []
-        dues = [due._replace(alert=alerts.get(due.alert.id, due.alert)) for due in dues]
-        extra = {due.alert.id for due in dues}
-        for alert in alerts.values():
-            one = routing.due(alert, self._routing, now, alert.id in soon)
-            if one is not None and alert.id not in extra:
-                dues.append(one)
-            self._book.account(alert, one is not None, self._routing)
-        gathered = gathering.gather(dues, self._pace, now)
-        self._pace, self._next_at = gathered.pace, gathered.next_at
-        self._book.notices += gathered.notices
-        alerts |= {alert.id: alert for alert in gathered.alerts}
-        return replace(state, alerts=alerts)
-
-    def _with_bulletins(self, state: State, now: Instant) -> State:
-        spec, memory = self._heartbeat, self._book.memory
-        if spec is None:
-            return state
-        self._book.remember(bulletins.ahead(memory, now))
-        memory = self._book.memory
-        made = [bulletins.sign_of_life(spec, self._routing, state, memory, now)]
-        if not self._watch.has_begun:
-            began = bulletins.beginning(spec, self._routing, state, memory, self._watch.unseen, now)
-            self._watch.has_begun = began is not None
-            made += [began] if began is not None else []
+    def _with_heartbeat(self, state: State, spec: HeartbeatSpec, now: Instant) -> State:
+        """Add the start, the heartbeat and the test, if they are due."""
+        changes, routes = self._changes, self._settings[1]
+        changes.remember(notices.not_in_the_future(changes.memory, now))
+        memory = changes.memory
+        made = [notices.heartbeat(spec, routes, state, memory, now)]
+        if not self._leadership.is_announced:
+            started = notices.started(spec, routes, state, memory, self._leadership.outage, now)
+            self._leadership.is_announced = started is not None
+            made += [started] if started is not None else []
         for one in made:
-            self._book.notices += one.notices
-            self._book.remember(one.memory)
-        is_due = bulletins.test_is_due(spec, memory, now)
+            changes.notices += one.notices
+            changes.remember(one.memory)
+        is_due = notices.test_is_due(spec, memory, now)
         if is_due is None:
-            self._book.remember({TEST: str(now)})
-        return self._asked_for_a_test(state, now) if is_due else state
+            changes.remember({TEST: str(now)})
+        return self._with_new_test(state, now) if is_due else state
 
-    def _asked_for_a_test(self, state: State, now: Instant) -> State:
-        self._book.remember({TEST: str(now)})
-        return replace(state, alerts={**state.alerts, **bulletins.tested(state.alerts, now, self._token)})
-
-    def _hand_over(self, state: State, now: Instant) -> None:
-        assert self._post is not None
-        changes = self._book.changes(state, now)
-        if changes is not None:
-            self._post.hand_over(changes)
-
-
-def _is_same(one: Mapping[str, Alert], other: Mapping[str, Alert]) -> bool:
-    """Whether no alert changed: who shows them sees that at a glance."""
-    return one is other or (len(one) == len(other) and all(one.get(name) is alert for name, alert in other.items()))
+    def _with_new_test(self, state: State, now: Instant) -> State:
+        self._changes.remember({TEST: str(now)})
+        return replace(state, alerts={**state.alerts, **notices.new_test(state.alerts, now, self._token)})

@@ -1,4 +1,4 @@
-"""What one look changed and must be written down: gathered until it is handed over, as one. Pure."""
+"""The changes of one evaluation, collected until they are handed over to the outbox as one. Pure."""
 
 from __future__ import annotations
 
@@ -7,45 +7,45 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from trainmon.alerting.pipeline import Due, Happening, Routing, channels_for, unheard
+from trainmon.alerting.pipeline import Due, HistoryEntry, Routing, channels_for, quiet_because
 from trainmon.lib import Instant, Seconds, scrub
 from trainmon.model import Alert, AlertChanges, Notice, Silence, State
 
-REFRESHED: Seconds = 60.0
-"""An alert of which nothing changed but its words and when it was last found is written no more often."""
+REWRITE_EVERY: Seconds = 60.0
+"""An alert of which only the texts and `found_at` changed is written at most this often."""
 
-PAGE = re.compile(r"https?://[\w.:/~%@+=&?#,-]{1,500}", re.ASCII)
-"""An address that a phone may open. What W&B's server says is a stranger's word."""
+PAGE_URL = re.compile(r"https?://[\w.:/~%@+=&?#,-]{1,500}", re.ASCII)
+"""An address that a phone may open. The address comes from W&B's server and is not trusted."""
 
 HISTORY_AT_MOST = 20_000
-"""Happenings that wait to be written while nobody takes them."""
+"""History entries that are kept while no outbox takes them."""
 
 
 class PendingChanges:
-    """Belongs to an Alerting."""
+    """The changes that one AlertManager has not handed over yet."""
 
     def __init__(self) -> None:
         self.notices: list[Notice] = []
         self.dues: list[Due] = []
-        """What is to be told besides what the alerts say themselves: that one flaps, that somebody has taken it."""
+        """Notifications beside those that routing finds: an alert flaps, or was acknowledged."""
         self.silences: dict[str, Silence] = {}
         self.memory: dict[str, str] = {}
-        self._happened: list[Happening] = []
+        self._history: list[HistoryEntry] = []
         self._dropped: dict[str, Alert] = {}
         self._new_memory: dict[str, str] = {}
         self._written: dict[str, tuple[Alert, Instant]] = {}
-        """Each alert as it was written last, and when."""
-        self._untold: dict[str, str] = {}
-        """Why an alert that fires was told to no one, as it was noted last."""
+        """Each alert as it was last written, and when."""
+        self._not_notified: dict[str, str] = {}
+        """The noted reason why a firing alert was not notified."""
         self._orders_until = 0
         self._orders_written = 0
 
-    def note(self, happened: Iterable[Happening]) -> None:
-        self._happened += happened
-        del self._happened[:-HISTORY_AT_MOST]
+    def note(self, entries: Iterable[HistoryEntry]) -> None:
+        self._history += entries
+        del self._history[:-HISTORY_AT_MOST]
 
     def drop(self, alerts: Iterable[Alert]) -> None:
-        """These were pending, and are not any more."""
+        """These alerts were pending and never fired."""
         for alert in alerts:
             if self._written.pop(alert.id, None) is not None:
                 self._dropped[alert.id] = alert
@@ -55,19 +55,24 @@ class PendingChanges:
         self._new_memory |= memory
 
     def recall(self, memory: Mapping[str, str], orders_until: int) -> None:
-        """What was remembered by whoever told people before."""
-        newest = {
-            key: max((self.memory[key], value), key=_stamp) for key, value in memory.items() if key in self.memory
-        }
+        """Take over the memory of the leader before."""
+
+        def at(value: str) -> float:
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+
+        newest = {key: max((self.memory[key], value), key=at) for key, value in memory.items() if key in self.memory}
         self.memory = {**self.memory, **memory, **newest}
         self._orders_until = self._orders_written = max(self._orders_until, orders_until)
 
     def write_all(self) -> None:
-        """All that is known is written with the next changes: it may be another ledger, or nobody's yet."""
+        """Write every alert with the next changes: the ledger may be another one."""
         self._written.clear()
 
-    def is_new_order(self, number: int | None) -> bool:
-        """Whether an order was not carried out yet; from now on it was."""
+    def is_new_request(self, number: int | None) -> bool:
+        """Whether a request was not applied yet. From now on it counts as applied."""
         if number is None:
             return True
         if number <= self._orders_until:
@@ -76,22 +81,22 @@ class PendingChanges:
         return True
 
     def account(self, alert: Alert, is_due: bool, routing: Routing) -> None:
-        """Note why an alert that fires is told to no one, once for each reason: nothing is forgotten in silence."""
+        """Note in the history why a firing alert is not notified, once for each reason."""
         if is_due or not alert.is_firing or alert.told is not None:
-            self._untold.pop(alert.id, None)
+            self._not_notified.pop(alert.id, None)
             return
-        why = unheard(alert)
+        why = quiet_because(alert)
         if why is None and not channels_for(alert, routing):
-            why = "no channel is told of such"
-        if why is not None and self._untold.get(alert.id) != why:
-            self._untold[alert.id] = why
+            why = "no channel wants it"
+        if why is not None and self._not_notified.get(alert.id) != why:
+            self._not_notified[alert.id] = why
             self.note([(alert.id, "not told", why)])
 
     def changes(self, state: State, now: Instant) -> AlertChanges | None:
-        """All that changed since it was last asked; None when that is nothing."""
+        """All changes since the last call; None if there are none."""
         changed = tuple(alert for alert in state.alerts.values() if self._is_new(alert, now))
         orders = self._orders_until if self._orders_until != self._orders_written else None
-        others = (self.notices, self._happened, self._dropped, self.silences, self._new_memory, orders)
+        others = (self.notices, self._history, self._dropped, self.silences, self._new_memory, orders)
         if not changed and not any(others):
             return None
         changes = AlertChanges(
@@ -99,22 +104,18 @@ class PendingChanges:
             alerts=(*changed, *self._dropped.values()),
             silences=tuple(self.silences.values()),
             notices=tuple(_linked(notice, state) for notice in self.notices),
-            history=tuple(self._happened),
+            history=tuple(self._history),
             orders_until=orders,
             memory=self._new_memory,
         )
         self._written |= {alert.id: (alert, now) for alert in changed}
-        self._forget(state.alerts)
+        if len(self._written) > len(state.alerts):
+            self._written = {name: one for name, one in self._written.items() if name in state.alerts}
+            self._not_notified = {name: why for name, why in self._not_notified.items() if name in state.alerts}
         self._orders_written = self._orders_until
-        self.notices, self.silences, self._happened = [], {}, []
+        self.notices, self.silences, self._history = [], {}, []
         self._dropped, self._new_memory = {}, {}
         return changes
-
-    def _forget(self, alerts: Mapping[str, Alert]) -> None:
-        """What is no longer in the State was written long ago."""
-        if len(self._written) > len(alerts):
-            self._written = {name: one for name, one in self._written.items() if name in alerts}
-            self._untold = {name: why for name, why in self._untold.items() if name in alerts}
 
     def _is_new(self, alert: Alert, now: Instant) -> bool:
         before = self._written.get(alert.id)
@@ -122,28 +123,20 @@ class PendingChanges:
             return True
         if before[0] is alert:
             return False
-        return _essence(before[0]) != _essence(alert) or abs(now - before[1]) >= REFRESHED
+        return _without_texts(before[0]) != _without_texts(alert) or abs(now - before[1]) >= REWRITE_EVERY
 
 
 def _linked(notice: Notice, state: State) -> Notice:
-    """The notice with the page of its run; of a sign of life, where there is one run."""
+    """The notification with the W&B page of its run; a heartbeat has one if there is one run."""
     name = notice.run
     if name is None and notice.kind == "heartbeat" and len(state.runs) == 1:
         (name,) = state.runs
     run = state.runs.get(name) if name is not None else None
     attempt = run.wandb.current if run is not None and run.wandb is not None else None
     url = attempt.url if attempt is not None else None
-    return replace(notice, link=url) if url is not None and PAGE.fullmatch(url) and scrub(url) == url else notice
+    return replace(notice, link=url) if url is not None and PAGE_URL.fullmatch(url) and scrub(url) == url else notice
 
 
-def _stamp(value: str) -> float:
-    """What is remembered is when something was done; the later of two is true."""
-    try:
-        return float(value)
-    except ValueError:
-        return 0.0
-
-
-def _essence(alert: Alert) -> Alert:
-    """The alert without what changes all the time: its words, which tell ages, and when it was found last."""
+def _without_texts(alert: Alert) -> Alert:
+    """The alert without what changes all the time: `found_at`, and texts with ages."""
     return replace(alert, found_at=0.0, pending_since=None, summary="", evidence=(), advice="", data_why=None)

@@ -135,7 +135,7 @@ class Engine:
     def _looked_at(self, alerting: AlertManager, events: Sequence[Event], now: Instant) -> State:
         """The State with its alerts. A fault there stops no dashboard; the dead-man's switch sees that nobody looks."""
         try:
-            return alerting.look(self.state, events, now)
+            return alerting.evaluate(self.state, events, now)
         except Exception:
             if now - self._fell_at >= FELL_AGAIN:
                 self._fell_at = now

@@ -24,7 +24,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     dedup key of the outbox; what a receiver is given to recognise a second copy."""
     kind: NoticeKind
     reason: str
-    """Why it is told now, in a few words: `fired`, `still firing after 4h, nobody has acknowledged it`."""
+    """Why it is told now, in a few words: `fired`, `still firing after 4h, not acknowledged`."""
     severity: Severity
     at: Instant
     channels: tuple[str, ...]

@@ -141,7 +141,7 @@ class AlertService:
                 settings.heartbeat, start=program == "alerts-only", host=clean(socket.gethostname(), 60)
             ),
             clock=clock,
-            hurry=hurry,
+            poll_soon=hurry,
             is_apart=program == "once",
         )
         self._windows_at = now
@@ -191,7 +191,7 @@ class AlertService:
 
     def goodbye(self, why: str) -> None:
         """Have people told that nobody watches from now on."""
-        self.alerting.goodbye(why)
+        self.alerting.announce_stop(why)
         if self._deadman is not None:
             self._deadman.farewell(f"stopped: {why}")
 
@@ -217,7 +217,7 @@ class AlertService:
 
     def _go_by(self, settings: Settings) -> None:
         now = self._windows_at = self._clock.now()
-        self.alerting.renew(watched_rules(settings), routing(settings, now))
+        self.alerting.reconfigure(watched_rules(settings), routing(settings, now))
 
     def sign_of_life(self, state: State) -> None:
         """Tell the dead-man's switch how it is, once."""

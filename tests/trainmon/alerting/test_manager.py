@@ -52,7 +52,7 @@ class Told:
 class Falling(AlertManager):
     """Falls over at each look."""
 
-    def look(self, state: State, events: Sequence[Event], now: float) -> State:
+    def evaluate(self, state: State, events: Sequence[Event], now: float) -> State:
         raise ValueError("boom")
 
 
@@ -76,9 +76,9 @@ def test_the_engine_is_told_when_the_next_message_is_ripe_and_by_who_tells_nobod
         (Full(),), Routing(routes=(Route(channel="phone"),), group_wait=0.5), Told(), clock=SystemClock()
     )
     state = State(usable={"/": 0.8})
-    state = alerting.look(state, [LeadershipChanged(Leadership(holder="us")), AlertsRecalled(Recalled())], 1000.0)
+    state = alerting.evaluate(state, [LeadershipChanged(Leadership(holder="us")), AlertsRecalled(Recalled())], 1000.0)
     assert alerting.due_in == 0.5
-    state = alerting.look(state, [LeadershipChanged(Leadership(holder="other"))], 1000.2)
+    state = alerting.evaluate(state, [LeadershipChanged(Leadership(holder="other"))], 1000.2)
     assert alerting.due_in is None
 
 

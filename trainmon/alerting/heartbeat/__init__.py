@@ -1,8 +1,8 @@
-"""trainmon.alerting.heartbeat."""
+"""Heartbeats: reports while nothing is wrong, start and stop notifications, tests, and the monitor's self-check."""
 
 from __future__ import annotations
 
-from trainmon.alerting.heartbeat.notices import HEARTBEAT, sign_of_life
+from trainmon.alerting.heartbeat.notices import HEARTBEAT, heartbeat
 from trainmon.alerting.heartbeat.self_check import unwell
 
-__all__ = ["HEARTBEAT", "sign_of_life", "unwell"]
+__all__ = ["HEARTBEAT", "heartbeat", "unwell"]

@@ -1,10 +1,20 @@
-"""trainmon.alerting.pipeline."""
+"""The alert pipeline: lifecycle, inhibition, flapping, silences, routing and grouping, each a pure function."""
 
 from __future__ import annotations
 
-from trainmon.alerting.pipeline.flapping import Token, begun
+from trainmon.alerting.pipeline.episode import Token, new_alert
 from trainmon.alerting.pipeline.inhibit import INHIBITIONS
-from trainmon.alerting.pipeline.lifecycle import Happening
-from trainmon.alerting.pipeline.routing import Due, HeartbeatSpec, Routing, channels_for, unheard
+from trainmon.alerting.pipeline.lifecycle import HistoryEntry
+from trainmon.alerting.pipeline.routing import Due, HeartbeatSpec, Routing, channels_for, quiet_because
 
-__all__ = ["INHIBITIONS", "Due", "Happening", "HeartbeatSpec", "Routing", "Token", "begun", "channels_for", "unheard"]
+__all__ = [
+    "INHIBITIONS",
+    "Due",
+    "HeartbeatSpec",
+    "HistoryEntry",
+    "Routing",
+    "Token",
+    "channels_for",
+    "new_alert",
+    "quiet_because",
+]

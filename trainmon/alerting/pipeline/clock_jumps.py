@@ -1,25 +1,27 @@
-"""Whether the clock has jumped, or this program has slept, and what of the past is then believed. Pure."""
+"""Clock jumps and suspends: how they are detected, and what they change in State and alerts. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from trainmon.alerting.pipeline.episode import after_outage
 from trainmon.alerting.rules import ago
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Finding, Run, State
+from trainmon.model import Alert, Finding, State
 
 JUMP: Seconds = 10.0
-"""How far the clock of the wall must move besides the time that passed, to have been set: NTP slews by less."""
+"""The wall clock was set if it moved by more than this in addition to the time that passed. NTP slews by less."""
 
 STANDSTILL: Seconds = 30.0
-"""Between two looks, of which there is one a second: this program was stopped, or its machine was."""
+"""A longer pause between two evaluations, of which there is one a second, means that the program or its machine was
+suspended."""
 
 SETTLING: Seconds = 60.0
-"""So long after that a source is not believed before it has spoken, and no silence at all: a connection that is dead,
-and not yet known to be, is redialled within it."""
+"""After a clock jump, ignore a source's old data for this long. A dead connection is detected and dialled again
+within it."""
 
 
 class Moment(NamedTuple):
@@ -30,18 +32,18 @@ class Moment(NamedTuple):
 
 
 class Jump(NamedTuple):
-    """What lay between two looks that were not one after the other."""
+    """A gap between two evaluations: a clock that was set, or a suspend."""
 
     outage: Seconds
-    """How long nobody looked, as far as can be told."""
+    """How long nothing was evaluated, as far as is known."""
     shift: Seconds
-    """By how much the clock of the wall moved besides the time that passed here; negative: it was set back."""
+    """How far the wall clock moved in addition to the time that passed. Negative: it was set back."""
     why: str
 
 
-def jumped(last: Moment | None, present: Moment) -> Jump | None:
-    """The jump between two looks; None when there was none. A machine that sleeps looks as if its clock were set: the
-    steady clock stands still meanwhile."""
+def find_jump(last: Moment | None, present: Moment) -> Jump | None:
+    """The jump between two evaluations, if there was one. A suspend looks like a clock that was set forward, because
+    the steady clock stands still meanwhile."""
     if last is None:
         return None
     passed = max(0.0, present.steady - last.steady)
@@ -55,48 +57,64 @@ def jumped(last: Moment | None, present: Moment) -> Jump | None:
     return None
 
 
+def apply_jump(state: State, jump: Jump, now: Instant) -> State:
+    """The State after a jump. Times before it are ignored for a minute, and every wait of an alert takes as long as
+    without the jump."""
+    if jump.shift < 0:
+        state = not_in_the_future(state, now)
+    alerts = {}
+    for name, alert in state.alerts.items():
+        moved = ["told_at", "first_told_at", "acknowledged_at"] if jump.shift else []
+        if jump.shift < 0:
+            moved += ["found_at", "fired_at", "resolved_at", "pending_since", "clear_since"]
+            moved += [] if alert.event else ["since"]
+        changes: dict[str, Any] = {
+            field: at + jump.shift for field in moved if (at := getattr(alert, field)) is not None
+        }
+        shifted: Alert = replace(alert, **changes) if changes else alert
+        alerts[name] = after_outage(shifted, jump.outage, now) if jump.outage else shifted
+    return replace(state, woke_at=now, woke_why=jump.why, alerts=alerts)
+
+
 def is_believed(state: State, finding: Finding, now: Instant) -> bool:
-    """Whether what was found now is so: a sample from after the last jump shows it, or it began after it. What was
-    found by its age alone waits until all had time to speak."""
+    """Whether a finding rests on data from after the last jump, or began after it. A finding by age alone waits until
+    every source had time to answer."""
     woke = state.woke_at
     if woke is None or now - woke >= SETTLING or (finding.since is not None and finding.since > woke):
         return True
-    return not finding.by_age and _have_spoken(state, finding.sources, woke)
+    return not finding.by_age and _have_answered(state, finding.sources, woke)
 
 
-def may_be_over(state: State, sources: Collection[str], now: Instant) -> bool:
-    """Whether it means anything that something is not found now: all that it rests on has spoken since the last
-    jump."""
+def may_resolve(state: State, sources: Collection[str], now: Instant) -> bool:
+    """Whether a missing finding means anything: all sources of the alert have answered since the last jump."""
     woke = state.woke_at
-    return woke is None or now - woke >= SETTLING or (bool(sources) and _have_spoken(state, sources, woke))
+    return woke is None or now - woke >= SETTLING or (bool(sources) and _have_answered(state, sources, woke))
 
 
-def not_dated_ahead(state: State, now: Instant) -> State:
-    """The State after its clock was set back: what is dated ahead happened now at the latest. A source that is dated
-    ahead would look well for as long as the clock was set back."""
-    return replace(
-        state,
-        sources={name: _clamped(source, now, ("seen_at",)) for name, source in state.sources.items()},
-        nodes={name: _clamped(node, now, ("gpus_at", "host_at", "greeted_at")) for name, node in state.nodes.items()},
-        disks={name: _clamped(disk, now, ("at",)) for name, disk in state.disks.items()},
-        runs={name: _run(run, now) for name, run in state.runs.items()},
-    )
-
-
-def _run(run: Run, now: Instant) -> Run:
-    log = None if run.log is None else _clamped(run.log, now, ("at", "checked_at", "began_at"))
-    progress = _clamped(run.progress, now, ("at", "doing_at", "busy_since", "skipping_since"))
-    if log is run.log and progress is run.progress:
-        return run
-    return replace(run, log=log, progress=progress)
-
-
-def _clamped(value: Any, now: Instant, names: tuple[str, ...]) -> Any:
-    ahead = {name: now for name in names if (at := getattr(value, name)) is not None and at > now}
-    return replace(value, **ahead) if ahead else value
-
-
-def _have_spoken(state: State, names: Iterable[str], since: Instant) -> bool:
-    """Those of a clock that was set back seem to have spoken just then, which is no word: `not_dated_ahead`."""
+def _have_answered(state: State, names: Collection[str], since: Instant) -> bool:
+    """A source that `not_in_the_future` moved was last seen exactly at `since`, which does not count."""
     seen = (source.seen_at if (source := state.sources.get(name)) is not None else None for name in names)
     return all(at is not None and at > since for at in seen)
+
+
+def not_in_the_future(state: State, now: Instant) -> State:
+    """The State after its clock was set back: no time is later than now. A source with a future time would look well
+    until then."""
+
+    def clamped(value: Any, *names: str) -> Any:
+        future = {name: now for name in names if (at := getattr(value, name)) is not None and at > now}
+        return replace(value, **future) if future else value
+
+    runs = {}
+    for name, run in state.runs.items():
+        log = None if run.log is None else clamped(run.log, "at", "checked_at", "began_at")
+        progress = clamped(run.progress, "at", "doing_at", "busy_since", "skipping_since")
+        is_same = log is run.log and progress is run.progress
+        runs[name] = run if is_same else replace(run, log=log, progress=progress)
+    return replace(
+        state,
+        sources={name: clamped(source, "seen_at") for name, source in state.sources.items()},
+        nodes={name: clamped(node, "gpus_at", "host_at", "greeted_at") for name, node in state.nodes.items()},
+        disks={name: clamped(disk, "at") for name, disk in state.disks.items()},
+        runs=runs,
+    )

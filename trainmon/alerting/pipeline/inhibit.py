@@ -1,4 +1,4 @@
-"""Which alert hides which: what follows from something worse is not told, and shown as hidden by it. Pure."""
+"""Inhibition: an alert that follows from another one is not notified, and shown as hidden by it. Pure."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.model import Alert, Severity, is_worse
+from trainmon.model import Alert, is_worse
 
 Within = Literal["subject", "node", "cluster", "run", "everywhere"]
 
-GPU_TROUBLES = (
+GPU_RULES = (
     "gpu-hot", "gpu-slowdown", "power-brake", "ecc-uncorrected", "row-remap", "xid", "gpu-lost", "gpu-missing",
     "gpu-memory-full", "gpu-idle", "gpu-leftover",
 )  # fmt: skip
-NODE_TROUBLES = (
+NODE_RULES = (
     "clock-skew", "memory-leak", "memory-full", "infiniband-down", "infiniband-flapping", "disk-hung", "straggler",
 )  # fmt: skip
 DRAINS = ("node-unreachable", "gpu-lost", "gpu-missing", "ecc-uncorrected", "row-remap", "xid")
 """What Slurm drains a node for."""
 SLOWED = ("power-brake", "gpu-slowdown", "gpu-hot")
-"""Why a GPU is slow: that its node holds a run up follows from it."""
+"""Why a GPU is slow. That its node is a straggler follows from it."""
 PACE = (
     "run-hung", "run-stalled", "data-stall", "slow-throughput", "straggler", "gpu-idle", "wandb-heartbeat-lost",
     "checkpoint-overdue", "skipped-steps", "time-limit-near",
 )  # fmt: skip
-"""What is no news of a run that does not run."""
+"""Alerts that follow if a run does not run."""
 
 
 class Hides(NamedTuple):
-    """While an alert of the rule `by` fires, those of `hidden` are not told, within the same …"""
+    """While an alert of the rule `by` fires, alerts of the rules `hidden` are not notified, within the same …"""
 
     by: str
     within: Within
     hidden: tuple[str, ...]
     milder: bool = False
-    """Whether only what is less bad is hidden."""
+    """Whether only less severe alerts are hidden."""
 
 
 INHIBITIONS: tuple[Hides, ...] = (
@@ -45,10 +45,10 @@ INHIBITIONS: tuple[Hides, ...] = (
     Hides("run-stopped", "run", ("run-dead", "node-unreachable", "ended-early", "not-scheduled", *PACE)),
     Hides("run-dead", "run", ("ended-early", *PACE)),
     Hides("finished", "run", ("run-dead", "node-unreachable", "no-job-queued", "not-scheduled", *PACE)),
-    Hides("node-unreachable", "node", (*GPU_TROUBLES, *NODE_TROUBLES)),
+    Hides("node-unreachable", "node", (*GPU_RULES, *NODE_RULES)),
     *(Hides(by, "node", ("node-drained",), milder=True) for by in DRAINS),
     Hides("gpu-lost", "node", ("gpu-missing",)),
-    Hides("gpu-lost", "subject", tuple(rule for rule in GPU_TROUBLES if rule != "gpu-lost")),
+    Hides("gpu-lost", "subject", tuple(rule for rule in GPU_RULES if rule != "gpu-lost")),
     Hides("run-hung", "run", ("run-stalled", "data-stall", "slow-throughput", "straggler", "gpu-idle")),
     Hides("run-stalled", "run", ("slow-throughput", "gpu-idle")),
     Hides("data-stall", "run", ("run-stalled", "slow-throughput", "gpu-idle")),
@@ -59,11 +59,11 @@ INHIBITIONS: tuple[Hides, ...] = (
     Hides("disk-full", "subject", ("disk-forecast",)),
     Hides("channel-failing", "subject", ("outbox-old",)),
 )
-"""Read from the top: what is worse stands above what it hides."""
+"""The first match counts: a worse problem stands above what it hides."""
 
 
 def inhibited(alerts: Mapping[str, Alert]) -> dict[str, Alert]:
-    """The alerts that changed, each with what hides it now."""
+    """The alerts that inhibition changed, each with the alert that hides it now."""
     hiding = _hiding(alert for alert in alerts.values() if alert.is_firing)
     changed = {}
     for alert in alerts.values():
@@ -71,17 +71,15 @@ def inhibited(alerts: Mapping[str, Alert]) -> dict[str, Alert]:
             continue
         by = None if not hiding else _hidden_by(alert, hiding)
         if by != alert.inhibited_by:
-            changed[alert.id] = replace(alert, inhibited_by=by, told=_told(alert, by))
+            # A recovering alert that nothing hides any more needs no notification.
+            is_recovering = by is None and alert.phase == "recovering"
+            told = alert.told or alert.severity if is_recovering else alert.told
+            changed[alert.id] = replace(alert, inhibited_by=by, told=told)
     return changed
 
 
-def _told(alert: Alert, by: str | None) -> Severity | None:
-    """What counts as told: all of one that is just recovering as nothing hides it any more."""
-    return alert.severity if by is None and alert.phase == "recovering" and alert.told is None else alert.told
-
-
 def may_be_hidden_soon(alerts: Iterable[Alert]) -> Mapping[str, str]:
-    """Of those that fire, the ones that something hides which is still pending: id → id of what may hide it."""
+    """The firing alerts that a pending alert may hide soon: id → id of that pending alert."""
     everyone = tuple(alerts)
     hiding = _hiding(alert for alert in everyone if alert.phase == "pending")
     if not hiding:
@@ -94,18 +92,18 @@ def may_be_hidden_soon(alerts: Iterable[Alert]) -> Mapping[str, str]:
 
 
 Hiding = Mapping[tuple[int, str], Alert]
-"""(which of INHIBITIONS, of which run or node) → the alert that hides, the worst."""
+"""(index in INHIBITIONS, run or node) → the most severe alert that hides."""
 
 HIDERS: Mapping[str, tuple[tuple[int, Within], ...]] = {
     rule: tuple((index, hides.within) for index, hides in enumerate(INHIBITIONS) if rule in hides.hidden)
     for rule in {rule for hides in INHIBITIONS for rule in hides.hidden}
 }
-"""By hidden rule, what may hide it."""
+"""By rule: the inhibitions that may hide it."""
 HIDING: Mapping[str, tuple[tuple[int, Within], ...]] = {
     by: tuple((index, hides.within) for index, hides in enumerate(INHIBITIONS) if hides.by == by)
     for by in {hides.by for hides in INHIBITIONS}
 }
-"""By rule, what it may hide."""
+"""By rule: the inhibitions that it may cause."""
 
 
 def _hiding(sources: Iterable[Alert]) -> Hiding:
@@ -128,8 +126,8 @@ def _hidden_by(alert: Alert, hiding: Hiding) -> str | None:
 
 
 def _where(alert: Alert, within: Within) -> str | None:
-    """Which cluster, node, run or subject an alert is of; one that is of none is hidden by none. A GPU's Xid is of the
-    GPU; a path may have spaces."""
+    """The cluster, node, run or subject of an alert; nothing hides an alert without one. The subject of a GPU's Xid is
+    the GPU. The path of a disk may have spaces."""
     match within:
         case "subject":
             return alert.subject if alert.subject.startswith("disk:") else alert.subject.partition(" ")[0]

@@ -1,6 +1,6 @@
-"""Findings over time become alerts: inactive → pending (hold) → firing → recovering (keep) → resolved. Pure.
+"""The lifecycle of an alert: inactive → pending (`for`) → firing → recovering (`keep_firing_for`) → resolved. Pure.
 
-Missing data resolves nothing, and neither does a subject that has vanished: what was looked at and is well is over.
+Missing data resolves nothing, and neither does a subject that vanished. Only a subject that is seen and well is over.
 """
 
 from __future__ import annotations
@@ -10,121 +10,120 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.alerting.pipeline.clock_jumps import is_believed, may_be_over
-from trainmon.alerting.pipeline.flapping import Token, begun, firing_again
+from trainmon.alerting.pipeline.clock_jumps import is_believed, may_resolve
+from trainmon.alerting.pipeline.episode import Token, firing_again, new_alert
 from trainmon.alerting.rules import TEST, Rule, ago, raised
 from trainmon.lib import Instant, Seconds
 from trainmon.model import KEPT_RESOLVED, Alert, Finding, State, is_worse
 
 OVER = "over"
 NOT_WATCHED = "no longer watched"
-NOT_LOOKED_FOR = "no longer looked for"
-NEVER_FIRED = "gone before its hold was over"
+RULE_OFF = "no longer looked for"
+NEVER_FIRED = "over before it fired"
+NO_NEW_DATA = "no new data since this program woke up"
 
-FRESH: Seconds = 10.0
-"""`found_at` is brought up to date no more often, so that an alert that has not changed is the same value."""
+FOUND_AT_EVERY: Seconds = 10.0
+"""`found_at` is updated at most this often, so that an unchanged alert stays the same value."""
 
 RESOLVED_AT_MOST = 2_000
-"""Of those that are over, the newest are kept; the ledger has them all."""
+"""The newest resolved alerts are kept in State. The ledger has them all."""
 
-SURELY_GONE: Seconds = 600.0
-"""After a start, the queue and the nodes that it names are known within it."""
+LISTED_WITHIN: Seconds = 600.0
+"""After a start, the queue and the nodes that it names are known within this time."""
 
-OWED: Seconds = 1_800.0
-"""So long after its end at most one is told of it: even of what flapped until then."""
+NOTIFY_END_WITHIN: Seconds = 1_800.0
+"""The end of an alert is notified at most this long after it, even if the alert flapped until then."""
 
-Happening = tuple[str, str, str]
-"""(alert id, what happened, in words)"""
+HistoryEntry = tuple[str, str, str]
+"""(alert id, what happened, details)"""
 
 
 class Evaluation(NamedTuple):
-    """One look at the State: all that judging alerts needs."""
+    """One evaluation of the rules."""
 
     state: State
     findings: tuple[Finding, ...]
     rules: Mapping[str, Rule]
-    """By name, those that are looked for."""
+    """The enabled rules, by name."""
     now: Instant
-    passed: Seconds
-    """Since the look before."""
+    elapsed: Seconds
+    """Time since the evaluation before."""
     token: Token
     gone: frozenset[str] = frozenset()
-    """Sources that left the config since the look before."""
+    """Sources that left the config since the evaluation before."""
 
 
 class Advanced(NamedTuple):
-    """What has become of all alerts."""
+    """All alerts after an evaluation."""
 
     alerts: dict[str, Alert]
     dropped: tuple[Alert, ...]
-    """Those that were pending, and are not any more."""
-    happened: tuple[Happening, ...]
+    """Alerts that were pending and never fired."""
+    history: tuple[HistoryEntry, ...]
 
 
-def advance(alerts: Mapping[str, Alert], look: Evaluation) -> Advanced:
-    """Take every alert one look further."""
+def advance(alerts: Mapping[str, Alert], evaluation: Evaluation) -> Advanced:
+    """Apply the findings of one evaluation to all alerts."""
+    now = evaluation.now
     kept: dict[str, Alert] = {}
     dropped: list[Alert] = []
-    happened: list[Happening] = []
-    open_ones = {alert.key: alert for alert in alerts.values() if alert.is_open and alert.rule != TEST}
-    over: dict[tuple[str, str], list[Alert]] = {}
+    history: list[HistoryEntry] = []
+    open_alerts = {alert.key: alert for alert in alerts.values() if alert.is_open and alert.rule != TEST}
+    ended_events: dict[tuple[str, str], list[Alert]] = {}
     for alert in alerts.values():
         if alert.event and not alert.is_open:
-            over.setdefault(alert.key, []).append(alert)
-    errors = raised(look.findings)
-    for finding in (one for one in look.findings if one.rule in look.rules):
-        old = open_ones.pop((finding.rule, finding.subject), None)
-        if old is not None and _is_another(old, finding):
-            kept[old.id] = _ended(old, OVER, look.now)
+            ended_events.setdefault(alert.key, []).append(alert)
+    errors = raised(evaluation.findings)
+    for finding in (one for one in evaluation.findings if one.rule in evaluation.rules):
+        key = (finding.rule, finding.subject)
+        old = open_alerts.pop(key, None)
+        if old is not None and _is_another_event(old, finding):
+            kept[old.id] = _ended(old, OVER, now)
             old = None
         if old is None and finding.event:
-            old = _same_happening(finding, over, kept)
-        new = _found(old, finding, look, alerts)
+            # An event that is found again, such as after a restart, is the one that was notified.
+            same = (
+                one for one in ended_events.get(key, ()) if one.id not in kept and not _is_another_event(one, finding)
+            )
+            old = next((replace(one, phase="firing", resolved_at=None, ended=None) for one in same), None)
+        new = _with_finding(old, finding, evaluation, alerts)
         if new is not None:
             kept[new.id] = new
-            happened += _told_apart(old, new)
-    for alert in open_ones.values():
-        new = _unfound(alert, errors, look)
-        happened += _told_apart(alert, new)
+            history += _changes(old, new)
+    for alert in open_alerts.values():
+        new = _without_finding(alert, errors, evaluation)
+        history += _changes(alert, new)
         if new.phase == "resolved" and new.fired_at is None:
             dropped.append(new)
         else:
             kept[new.id] = new
     rest = {alert.id: alert for alert in alerts.values() if not alert.is_open or alert.rule == TEST}
-    return Advanced(_pruned(rest | kept, look.now), tuple(dropped), tuple(happened))
+    return Advanced(_without_old(rest | kept, now), tuple(dropped), tuple(history))
 
 
-# ---- found -----------------------------------------------------------------------------------------------------------
-
-
-def _is_another(alert: Alert, finding: Finding) -> bool:
-    """Whether an event has happened anew: when it happened is what tells one from the next."""
+def _is_another_event(alert: Alert, finding: Finding) -> bool:
+    """Whether an event happened again. Its time tells one from the next."""
     return finding.event and alert.event and finding.since is not None and abs(finding.since - alert.since) >= 1.0
 
 
-def _same_happening(
-    finding: Finding, over: Mapping[tuple[str, str], list[Alert]], kept: Mapping[str, Alert]
+def _with_finding(
+    old: Alert | None, finding: Finding, evaluation: Evaluation, known: Mapping[str, Alert]
 ) -> Alert | None:
-    """The alert of an event that is found again, such as after a restart: it is the same one, and was told."""
-    for alert in over.get((finding.rule, finding.subject), ()):
-        if alert.id not in kept and not _is_another(alert, finding):
-            return replace(alert, phase="firing", resolved_at=None, ended=None)
-    return None
-
-
-def _found(old: Alert | None, finding: Finding, look: Evaluation, known: Mapping[str, Alert]) -> Alert | None:
-    if not is_believed(look.state, finding, look.now):
-        return None if old is None else _unseen(old, "stale", "nothing was heard of it since this program woke", look)
-    alert = begun(finding, look.now, known, look.token) if old is None else _brought_up(old, finding, look.now)
+    """The alert of a finding; None if the finding is not believed and there was no alert."""
+    now = evaluation.now
+    if not is_believed(evaluation.state, finding, now):
+        return None if old is None else _unseen(old, "stale", NO_NEW_DATA, evaluation)
+    alert = new_alert(finding, now, known, evaluation.token) if old is None else _updated(old, finding, now)
     if alert.phase == "recovering":
         return firing_again(alert)
-    if alert.phase == "pending" and _is_proven(alert, finding, look):
-        return replace(alert, phase="firing", fired_at=look.now)
+    held_for = now - (alert.pending_since or now)
+    if alert.phase == "pending" and (finding.fires_at_once or held_for >= evaluation.rules[finding.rule].for_):
+        return replace(alert, phase="firing", fired_at=now)
     return alert
 
 
-def _brought_up(alert: Alert, finding: Finding, now: Instant) -> Alert:
-    """The alert with what is found of it now; the same value when that is nothing new."""
+def _updated(alert: Alert, finding: Finding, now: Instant) -> Alert:
+    """The alert with the details of its finding; the same value if they are unchanged."""
     changes: dict[str, Any] = {
         name: value
         for name in ("severity", "summary", "evidence", "advice", "cluster", "run", "node", "sources", "person")
@@ -135,45 +134,47 @@ def _brought_up(alert: Alert, finding: Finding, now: Instant) -> Alert:
     if alert.acknowledged is not None and is_worse(finding.severity, alert.acknowledged):
         changes |= {"acknowledged_by": None, "acknowledged_at": None, "acknowledged": None}
         changes |= {"first_told_at": alert.first_told_at and now}
-    if changes or abs(now - alert.found_at) >= FRESH:
+    if changes or abs(now - alert.found_at) >= FOUND_AT_EVERY:
         return replace(alert, found_at=now, **changes)
     return alert
 
 
-def _is_proven(alert: Alert, finding: Finding, look: Evaluation) -> bool:
-    """Whether it has been so for its hold, or need not wait for that."""
-    rule = look.rules.get(finding.rule)
-    hold = 0.0 if rule is None else rule.for_
-    return finding.fires_at_once or look.now - (alert.pending_since or look.now) >= hold
-
-
-# ---- not found -------------------------------------------------------------------------------------------------------
-
-
-def _unfound(alert: Alert, errors: Mapping[str, str], look: Evaluation) -> Alert:
-    rule = look.rules.get(alert.rule)
+def _without_finding(alert: Alert, errors: Mapping[str, str], evaluation: Evaluation) -> Alert:
+    """An open alert that has no finding now: it ends, recovers, or cannot be seen."""
+    state, now = evaluation.state, evaluation.now
+    rule = evaluation.rules.get(alert.rule)
     if alert.rule in errors:
-        return _unseen(alert, "error", errors[alert.rule], look)
+        return _unseen(alert, "error", errors[alert.rule], evaluation)
     if rule is None:
-        return _ended(alert, NOT_LOOKED_FOR, look.now)
-    if _has_left(alert, look):
-        return _ended(alert, NOT_WATCHED, look.now)
-    if not may_be_over(look.state, alert.sources, look.now):
-        return _unseen(alert, "stale", "nothing was heard of it since this program woke", look)
+        return _ended(alert, RULE_OFF, now)
+    if _has_left(alert, evaluation):
+        return _ended(alert, NOT_WATCHED, now)
+    if not may_resolve(state, alert.sources, now):
+        return _unseen(alert, "stale", NO_NEW_DATA, evaluation)
     try:
-        if rule.has_left(look.state, alert, look.now):
-            return _ended(alert, NOT_WATCHED, look.now)
-        why = rule.blind(look.state, alert, look.now)
+        if rule.has_left(state, alert, now):
+            return _ended(alert, NOT_WATCHED, now)
+        why = rule.blind(state, alert, now)
     except Exception as error:  # a rule that cannot say whether it sees does not see
-        return _unseen(alert, "error", f"the rule {alert.rule} cannot say: {type(error).__name__}: {error}"[:200], look)
-    return _cleared(alert, rule, look.now) if why is None else _unseen(alert, "stale", why, look)
+        words = f"the rule {alert.rule} cannot say: {type(error).__name__}: {error}"[:200]
+        return _unseen(alert, "error", words, evaluation)
+    if why is not None:
+        return _unseen(alert, "stale", why, evaluation)
+    if alert.phase == "pending":
+        return _ended(alert, NEVER_FIRED, now)
+    since = now if alert.clear_since is None else alert.clear_since
+    if alert.event or now - since >= rule.keep_firing_for:
+        return _ended(alert, OVER, now)
+    if alert.phase == "recovering" and alert.data == "ok":
+        return alert
+    return replace(alert, phase="recovering", clear_since=since, data="ok", data_why=None)
 
 
-def _unseen(alert: Alert, data: Any, why: str, look: Evaluation) -> Alert:
-    """It cannot be looked at: it stays what it is. A hold waits meanwhile, and a recovery is not believed."""
+def _unseen(alert: Alert, data: Any, why: str, evaluation: Evaluation) -> Alert:
+    """An alert that cannot be seen keeps its state. Its `for` pauses, and a recovery is not believed."""
     changes: dict[str, Any] = {}
-    if alert.phase == "pending" and alert.pending_since is not None and look.passed > 0:
-        changes["pending_since"] = min(look.now, alert.pending_since + look.passed)
+    if alert.phase == "pending" and alert.pending_since is not None and evaluation.elapsed > 0:
+        changes["pending_since"] = min(evaluation.now, alert.pending_since + evaluation.elapsed)
     if alert.phase == "recovering":
         alert = firing_again(alert)
     if (alert.data, alert.data_why) != (data, why):
@@ -181,87 +182,66 @@ def _unseen(alert: Alert, data: Any, why: str, look: Evaluation) -> Alert:
     return replace(alert, **changes) if changes else alert
 
 
-def _cleared(alert: Alert, rule: Rule, now: Instant) -> Alert:
-    """It was looked at, and is well."""
-    if alert.phase == "pending":
-        return _ended(alert, NEVER_FIRED, now)
-    if alert.event:
-        return _ended(alert, OVER, now)
-    since = now if alert.clear_since is None else alert.clear_since
-    if now - since >= rule.keep_firing_for:
-        return _ended(alert, OVER, now)
-    if alert.phase == "recovering" and alert.data == "ok":
-        return alert
-    return replace(alert, phase="recovering", clear_since=since, data="ok", data_why=None)
-
-
 def _ended(alert: Alert, how: str, now: Instant) -> Alert:
-    """What was muted or hidden until its end is nothing that is still to be told."""
-    is_kept_quiet = alert.muted_until is not None or alert.inhibited_by is not None or alert.flapping
-    told = alert.told or (alert.severity if is_kept_quiet else None)
+    """A resolved alert. If it was silenced, inhibited or flapping until its end, it needs no notification."""
+    is_quiet = alert.muted_until is not None or alert.inhibited_by is not None or alert.flapping
+    told = alert.told or (alert.severity if is_quiet else None)
     changes: dict[str, Any] = {"phase": "resolved", "resolved_at": now, "ended": how, "told": told}
     return replace(alert, data="ok", data_why=None, inhibited_by=None, **changes)
 
 
-def _has_left(alert: Alert, look: Evaluation) -> bool:
-    """Whether nobody watches its subject any more: all its sources left the config, or its run did. What is not there
-    just after a start, or while the queue that names it is not read, may still come."""
-    state, names = look.state, _rests_on(alert)
-    if names and all(name in look.gone and name not in state.sources for name in names):
+def _has_left(alert: Alert, evaluation: Evaluation) -> bool:
+    """Whether the subject is no longer watched: all its sources left the config, or its run did.
+
+    A source that is missing just after a start, or while the queue that names it is not read, may still appear.
+    """
+    state, names = evaluation.state, alert.sources
+    if not names and alert.subject.startswith("source:"):
+        names = (alert.subject.removeprefix("source:"),)
+    elif not names and alert.node:
+        names = (f"node:{alert.node}",)
+    if names and all(name in evaluation.gone and name not in state.sources for name in names):
         return True
     is_missing = bool(names) and not any(name in state.sources for name in names)
     if alert.subject.startswith("run:") and alert.run is not None:
         is_missing = is_missing or alert.run not in state.runs
     if alert.subject.startswith("channel:"):
         return alert.subject.removeprefix("channel:") not in state.channels and bool(state.channels)
+    queues = [one for one in state.sources.values() if one.kind == "slurm" and alert.cluster in ("", one.cluster)]
+    is_listed = bool(state.sources) and all(source.health == "ok" for source in queues)
     known_since = max(state.started_at, state.woke_at or 0.0, alert.found_at)
-    return is_missing and look.now - known_since >= SURELY_GONE and _is_listed(alert, state)
+    return is_missing and evaluation.now - known_since >= LISTED_WITHIN and is_listed
 
 
-def _rests_on(alert: Alert) -> tuple[str, ...]:
-    """The sources by which its subject is watched, where there are any."""
-    if alert.sources:
-        return alert.sources
-    if alert.subject.startswith("source:"):
-        return (alert.subject.removeprefix("source:"),)
-    return (f"node:{alert.node}",) if alert.node else ()
-
-
-def _is_listed(alert: Alert, state: State) -> bool:
-    """Whether all that says what there is to watch answers: the queues of its cluster."""
-    queues = [
-        source for source in state.sources.values() if source.kind == "slurm" and alert.cluster in ("", source.cluster)
-    ]
-    return bool(state.sources) and all(source.health == "ok" for source in queues)
-
-
-# ---- what is said of it ----------------------------------------------------------------------------------------------
-
-
-def _told_apart(old: Alert | None, new: Alert) -> list[Happening]:
-    """What has happened between two looks, for the history."""
-    happened: list[Happening] = []
+def _changes(old: Alert | None, new: Alert) -> list[HistoryEntry]:
+    """What one evaluation changed of an alert, for its history."""
+    history: list[HistoryEntry] = []
     if old is None:
-        happened.append((new.id, "found", new.summary))
+        history.append((new.id, "found", new.summary))
     if new.fired_at is not None and (old is None or old.fired_at is None):
-        happened.append((new.id, "fired", new.summary))
+        history.append((new.id, "fired", new.summary))
     if old is None:
-        return happened
+        return history
     if new.phase == "resolved":
         begin = new.since if new.fired_at is None else new.fired_at
-        happened.append((new.id, "ended", f"{new.ended}, after {ago((new.resolved_at or begin) - begin)}"))
+        history.append((new.id, "ended", f"{new.ended}, after {ago((new.resolved_at or begin) - begin)}"))
     elif new.data != old.data:
-        happened.append((new.id, f"data {new.data}", new.data_why or "it is seen again"))
+        history.append((new.id, f"data {new.data}", new.data_why or "it is seen again"))
     elif new.fired_at is not None and new.severity != old.severity:
-        happened.append((new.id, new.severity, new.summary))
+        history.append((new.id, new.severity, new.summary))
     if old.acknowledged_by is not None and new.acknowledged_by is None:
-        happened.append((new.id, "open", f"{new.severity} now, which {old.acknowledged_by} has not acknowledged"))
-    return happened
+        history.append((new.id, "open", f"{new.severity} now, which {old.acknowledged_by} has not acknowledged"))
+    return history
 
 
-def _pruned(alerts: dict[str, Alert], now: Instant) -> dict[str, Alert]:
-    """Without those that have long been over."""
-    over = [alert for alert in alerts.values() if not alert.is_open and not _is_owed(alert, now)]
+def _without_old(alerts: dict[str, Alert], now: Instant) -> dict[str, Alert]:
+    """The alerts without those that were resolved long ago and need no notification any more."""
+    over = []
+    for alert in alerts.values():
+        may_be_notified = alert.told_on or alert.told is None
+        is_recent = alert.muted_until is not None or now - (alert.resolved_at or 0.0) < NOTIFY_END_WITHIN
+        if not alert.is_open and not (may_be_notified and is_recent):
+            over.append(alert)
     if not over:
         return alerts
     old = {alert.id for alert in over if now - (alert.resolved_at or 0.0) > KEPT_RESOLVED}
@@ -269,10 +249,3 @@ def _pruned(alerts: dict[str, Alert], now: Instant) -> dict[str, Alert]:
         over.sort(key=lambda alert: alert.resolved_at or 0.0, reverse=True)
         old |= {alert.id for alert in over[RESOLVED_AT_MOST:]}
     return {name: alert for name, alert in alerts.items() if name not in old} if old else alerts
-
-
-def _is_owed(alert: Alert, now: Instant) -> bool:
-    """Whether somebody is still to be told that it is over: at the next look, or when the mute ends."""
-    if not alert.told_on and alert.told is not None:
-        return False
-    return alert.muted_until is not None or now - (alert.resolved_at or 0.0) < OWED

@@ -1,4 +1,4 @@
-"""What people say of alerts, carried out. Pure: a refusal is a sentence."""
+"""Requests of people about alerts: acknowledge, silence, test. Pure; a refusal is a sentence."""
 
 from __future__ import annotations
 
@@ -8,90 +8,88 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.alerting.pipeline.lifecycle import Happening
+from trainmon.alerting.pipeline.lifecycle import HistoryEntry
 from trainmon.lib import Instant, clean
 from trainmon.model import Alert, AlertRequest, Silence
 
 PHONE = "phone"
-"""What comes this way comes from anywhere: it may acknowledge, with the alert's own token, and nothing else."""
+"""Anybody may send requests this way. They may only acknowledge, with the token of the alert."""
 
 SILENCES_AT_MOST = 1_000
-WORDS = 200
+TEXT_AT_MOST = 200
 """Characters of a name or a reason that are kept."""
 
 
-class Carried(NamedTuple):
-    """What an order changed."""
+class Result(NamedTuple):
+    """What a request changed, or why it was refused."""
 
     alert: Alert | None = None
     silence: Silence | None = None
-    happened: tuple[Happening, ...] = ()
+    history: tuple[HistoryEntry, ...] = ()
     refused: str | None = None
     test: bool = False
-    """Whether the test message is asked for now."""
+    """Whether a test notification is requested."""
 
 
-def carry_out(
-    order: AlertRequest, alerts: Mapping[str, Alert], silences: Mapping[str, Silence], now: Instant
-) -> Carried:
-    """Do what an order says, if it may say so."""
-    refused = _refused(order, alerts)
+def apply(request: AlertRequest, alerts: Mapping[str, Alert], silences: Mapping[str, Silence], now: Instant) -> Result:
+    """Apply a request, if it is allowed."""
+    refused = _refused(request, alerts)
     if refused is not None:
-        return Carried(refused=refused)
-    match order.verb:
+        return Result(refused=refused)
+    match request.verb:
         case "ack" | "unack":
-            return _acknowledge(order, alerts.get(order.alert or ""), now)
+            return _acknowledge(request, alerts.get(request.alert or ""), now)
         case "mute":
-            return _mute(order, silences, now)
+            return _mute(request, silences, now)
         case "unmute":
-            return _unmute(order, silences, now)
+            return _unmute(request, silences, now)
         case "test":
-            return Carried(test=True)
+            return Result(test=True)
 
 
-def _refused(order: AlertRequest, alerts: Mapping[str, Alert]) -> str | None:
-    if order.via != PHONE and order.token is None:
+def _refused(request: AlertRequest, alerts: Mapping[str, Alert]) -> str | None:
+    if request.via != PHONE and request.token is None:
         return None
-    if order.verb != "ack":
-        return f"{order.verb} is not taken from a phone"
-    alert = alerts.get(order.alert or "")
-    expected, given = "" if alert is None else alert.token, order.token or ""
+    if request.verb != "ack":
+        return f"{request.verb} is not accepted from a phone"
+    alert = alerts.get(request.alert or "")
+    expected, given = "" if alert is None else alert.token, request.token or ""
     if not expected or not hmac.compare_digest(expected.encode(), given.encode()):
-        return "an acknowledgement with another token than the alert's own"
+        return "an acknowledgement with the token of another alert"
     return None
 
 
-def _acknowledge(order: AlertRequest, alert: Alert | None, now: Instant) -> Carried:
+def _acknowledge(request: AlertRequest, alert: Alert | None, now: Instant) -> Result:
     if alert is None or not alert.is_open:
-        return Carried(refused=f"{order.alert} is no open alert")
-    if order.verb == "unack":
+        return Result(refused=f"{request.alert} is not an open alert")
+    if request.verb == "unack":
         if alert.acknowledged_by is None:
-            return Carried()
-        words = f"{clean(order.by, WORDS)} took the acknowledgement back"
-        return Carried(
+            return Result()
+        text = f"{clean(request.by, TEXT_AT_MOST)} removed the acknowledgement"
+        return Result(
             replace(alert, acknowledged_by=None, acknowledged_at=None, acknowledged=None),
-            happened=((alert.id, "open", words),),
+            history=((alert.id, "open", text),),
         )
     if alert.acknowledged_by is not None:
-        return Carried()
-    by, why = clean(order.by, WORDS), clean(order.why, WORDS)
+        return Result()
+    by, why = clean(request.by, TEXT_AT_MOST), clean(request.why, TEXT_AT_MOST)
     taken = replace(alert, acknowledged_by=by or "somebody", acknowledged_at=now, acknowledged=alert.severity)
-    words = f"by {taken.acknowledged_by}" + (f": {why}" if why else "")
-    return Carried(taken, happened=((alert.id, "acknowledged", words),))
+    text = f"by {taken.acknowledged_by}" + (f": {why}" if why else "")
+    return Result(taken, history=((alert.id, "acknowledged", text),))
 
 
-def _mute(order: AlertRequest, silences: Mapping[str, Silence], now: Instant) -> Carried:
-    silence = order.silence
+def _mute(request: AlertRequest, silences: Mapping[str, Silence], now: Instant) -> Result:
+    silence = request.silence
     if silence is None or not silence.id or silence.until <= now:
-        return Carried(refused="a silence that is over before it begins")
+        return Result(refused="a silence that ends before it begins")
     if len(silences) >= SILENCES_AT_MOST and silence.id not in silences:
-        return Carried(refused=f"there are {SILENCES_AT_MOST} silences already")
+        return Result(refused=f"there are {SILENCES_AT_MOST} silences already")
     made = min(silence.made_at, now)
-    return Carried(silence=replace(silence, made_at=made, by=silence.by or order.by, window=False, ended_at=None))
+    return Result(silence=replace(silence, made_at=made, by=silence.by or request.by, window=False, ended_at=None))
 
 
-def _unmute(order: AlertRequest, silences: Mapping[str, Silence], now: Instant) -> Carried:
-    silence = silences.get(order.alert or "")
+def _unmute(request: AlertRequest, silences: Mapping[str, Silence], now: Instant) -> Result:
+    silence = silences.get(request.alert or "")
     if silence is None or silence.window:
-        return Carried(refused=f"{order.alert} is no silence that a person made")
-    return Carried(silence=replace(silence, ended_at=now))
+        return Result(refused=f"{request.alert} is not a silence that a person made")
+    return Result(silence=replace(silence, ended_at=now))

@@ -1,4 +1,4 @@
-"""What is not told for a while: silences of people, and maintenance windows. Pure."""
+"""Silences: which alerts people and maintenance windows mute now. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainmon.model import Alert, Silence
 
 
 def in_force(silences: Iterable[Silence], now: Instant) -> tuple[Silence, ...]:
-    """Those that are in force now. A person's is from when it is made, wherever the clock is set afterwards."""
+    """The silences that apply now. A person's silence applies from its creation, even if the clock is set back."""
     return tuple(
         silence
         for silence in silences
@@ -21,19 +21,26 @@ def in_force(silences: Iterable[Silence], now: Instant) -> tuple[Silence, ...]:
 
 
 def covers(silence: Silence, alert: Alert) -> bool:
-    """Whether an alert is one that a silence means: every part that is given matches. `*` and `?` stand for any."""
-    parts = (
+    """Whether a silence matches an alert: all its given matchers must match. `*` and `?` are wildcards.
+
+    A matcher also matches what it begins: `node:gpu-001` matches the InfiniBand ports of that node.
+    """
+    matchers = (
         (silence.rule, alert.rule),
         (silence.subject, alert.subject),
         (silence.run, alert.run),
         (silence.node, alert.node),
     )
-    return all(wanted is None or _matches(wanted, have) for wanted, have in parts)
+    return all(
+        wanted is None
+        or (value is not None and (wanted == value or value.startswith(wanted + " ") or fnmatchcase(value, wanted)))
+        for wanted, value in matchers
+    )
 
 
-def muted(alerts: Mapping[str, Alert], silences: Iterable[Silence], now: Instant) -> dict[str, Alert]:
-    """The alerts that changed, each with until when it is muted now; of several silences the longest counts."""
-    longest_first = sorted(in_force(silences, now), key=lambda silence: silence.until, reverse=True)
+def muted(alerts: Mapping[str, Alert], in_force: Iterable[Silence]) -> dict[str, Alert]:
+    """The alerts that silences changed, with the end of the longest silence that matches."""
+    longest_first = sorted(in_force, key=lambda silence: silence.until, reverse=True)
     changed = {}
     for alert in alerts.values():
         if not (alert.is_open or alert.muted_until is not None):
@@ -43,10 +50,3 @@ def muted(alerts: Mapping[str, Alert], silences: Iterable[Silence], now: Instant
         if (until, why) != (alert.muted_until, alert.muted_why):
             changed[alert.id] = replace(alert, muted_until=until, muted_why=why)
     return changed
-
-
-def _matches(wanted: str, have: str | None) -> bool:
-    """A subject is also meant by what it begins with: `node:gpu-001` means its InfiniBand port."""
-    if have is None:
-        return False
-    return wanted == have or have.startswith(wanted + " ") or fnmatchcase(have, wanted)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.trainmon.alerting.notify.samples import NOW, TOKEN, alert, beat, message, notice, over
-from trainmon.alerting.heartbeat import notices as bulletins
+from trainmon.alerting.heartbeat import notices
 from trainmon.alerting.notify.message import BODY_BYTES, fit, fitted, is_good_news, render
 from trainmon.model import Delivery, Notice
 
@@ -52,7 +52,7 @@ def test_what_was_stopped_by_a_person_is_an_information_and_no_code_red() -> Non
     ],
 )
 def test_the_title_says_why_it_is_told_again(kind: str, title: str) -> None:
-    assert message(notice(kind=kind, reason="nobody has acknowledged it for 4h")).title == title
+    assert message(notice(kind=kind, reason="not acknowledged for 4h")).title == title
 
 
 def test_eight_gpus_of_a_node_are_one_message_that_one_button_acknowledges() -> None:
@@ -161,7 +161,7 @@ def test_evidence_of_a_megabyte_is_cut() -> None:
 
 
 def test_the_regular_test_asks_to_be_acknowledged() -> None:
-    asked = bulletins.tested({}, NOW, lambda: TOKEN)
+    asked = notices.new_test({}, NOW, lambda: TOKEN)
     told = message(notice(*asked.values(), severity="info"))
     assert told.title == "INFO test of trainmon-tui: please acknowledge it"
     assert [token for _, token in told.acknowledge] == [TOKEN]

@@ -1,4 +1,4 @@
-"""Whether the clock has jumped."""
+"""Whether the clock has find_jump."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from trainmon.alerting.pipeline.clock_jumps import Moment, is_believed, jumped, may_be_over, not_dated_ahead
+from trainmon.alerting.pipeline.clock_jumps import Moment, find_jump, is_believed, may_resolve, not_in_the_future
 from trainmon.model import Finding, Log, Node, Progress, Run, RunSpec, Source, State
 
 NOW = 1_750_000_000.0
@@ -25,12 +25,12 @@ NOW = 1_750_000_000.0
     ],
 )
 def test_what_lay_between_two_looks(wall: float, steady: float, why: str | None) -> None:
-    jump = jumped(Moment(NOW, 50.0), Moment(NOW + wall, 50.0 + steady))
+    jump = find_jump(Moment(NOW, 50.0), Moment(NOW + wall, 50.0 + steady))
     assert (None if jump is None else jump.why) == why
 
 
 def test_the_first_look_is_no_jump() -> None:
-    assert jumped(None, Moment(NOW, 50.0)) is None
+    assert find_jump(None, Moment(NOW, 50.0)) is None
 
 
 def found(*sources: str, **more: Any) -> Finding:
@@ -58,14 +58,14 @@ def test_an_age_proves_nothing_for_a_minute_unless_it_began_after_the_wake() -> 
 
 
 def test_what_is_not_found_after_a_wake_means_something_once_its_sources_have_spoken() -> None:
-    assert not may_be_over(WOKEN, ["node:n1", "node:n2"], NOW + 5)
-    assert not may_be_over(WOKEN, [], NOW + 5)
-    assert may_be_over(WOKEN, ["node:n2"], NOW + 5)
-    assert may_be_over(WOKEN, ["node:n1"], NOW + 60)
+    assert not may_resolve(WOKEN, ["node:n1", "node:n2"], NOW + 5)
+    assert not may_resolve(WOKEN, [], NOW + 5)
+    assert may_resolve(WOKEN, ["node:n2"], NOW + 5)
+    assert may_resolve(WOKEN, ["node:n1"], NOW + 60)
 
 
 def test_the_time_of_a_clock_that_was_set_back_is_no_word_of_a_source() -> None:
-    woken = not_dated_ahead(State(sources={"node:n1": replace(SILENT, seen_at=NOW + 900)}, woke_at=NOW), NOW)
+    woken = not_in_the_future(State(sources={"node:n1": replace(SILENT, seen_at=NOW + 900)}, woke_at=NOW), NOW)
     assert not is_believed(woken, found("node:n1"), NOW + 5)
 
 
@@ -77,7 +77,7 @@ def test_what_is_dated_ahead_after_the_clock_was_set_back_happened_now() -> None
         nodes={"n1": Node(name="n1", cluster="prod", gpus_at=late, host_at=NOW - 9)},
         runs={"llm": run},
     )
-    mended = not_dated_ahead(state, NOW)
+    mended = not_in_the_future(state, NOW)
     assert mended.sources["node:n1"].seen_at == NOW
     assert (mended.nodes["n1"].gpus_at, mended.nodes["n1"].host_at) == (NOW, NOW - 9)
     assert mended.runs["llm"].progress.at == NOW

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from trainmon.alerting.pipeline.flapping import SLOT, STATES, flapped, flapping, name_of, resumed
+from trainmon.alerting.pipeline.episode import after_outage, alert_id
+from trainmon.alerting.pipeline.flapping import SLOT, STATES, flapped, flapping
 from trainmon.model import Alert
 
 NOW = 1_750_000_000.0
@@ -66,22 +67,22 @@ def test_another_episode_of_what_flaps_inherits_who_was_told() -> None:
     ],
 )
 def test_what_a_hold_has_stood_counts_after_an_outage(stood: float, outage: float, counts: float) -> None:
-    again = resumed(replace(HOT, pending_since=NOW - outage - stood), outage, NOW)
+    again = after_outage(replace(HOT, pending_since=NOW - outage - stood), outage, NOW)
     assert again.pending_since is not None
     assert NOW - again.pending_since == counts
 
 
 def test_what_recovers_when_nobody_looks_is_firing_again() -> None:
     recovering = replace(HOT, phase="recovering", clear_since=NOW - 50)
-    assert resumed(recovering, 60, NOW).phase == "firing"
+    assert after_outage(recovering, 60, NOW).phase == "firing"
 
 
 def test_the_same_happening_has_the_same_name_everywhere_and_no_other_has_it() -> None:
-    name = name_of("run-dead", "run:llm", NOW, {})
-    assert name == name_of("run-dead", "run:llm", NOW + 0.4, {})
+    name = alert_id("run-dead", "run:llm", NOW, {})
+    assert name == alert_id("run-dead", "run:llm", NOW + 0.4, {})
     assert len(name) == 8
     assert name.isalnum()
-    others = {name_of("run-dead", "run:llm", NOW, {name}), name_of("run-dead", "run:llm", NOW + 5, {}),
-              name_of("run-dead", "run:video", NOW, {}), name_of("run-hung", "run:llm", NOW, {})}  # fmt: skip
+    others = {alert_id("run-dead", "run:llm", NOW, {name}), alert_id("run-dead", "run:llm", NOW + 5, {}),
+              alert_id("run-dead", "run:video", NOW, {}), alert_id("run-hung", "run:llm", NOW, {})}  # fmt: skip
     assert name not in others
     assert len(others) == 4

@@ -176,7 +176,7 @@ class Story:
             self.kept,
             heartbeat=self.heartbeat,
             clock=self.clock,
-            hurry=self.hurried.append,
+            poll_soon=self.hurried.append,
             is_apart=self.is_apart,
             token=self._token,
         )

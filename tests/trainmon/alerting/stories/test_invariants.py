@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.trainmon.alerting.stories.story import Story, mail, phone, rule
-from trainmon.alerting.pipeline import unheard
+from trainmon.alerting.pipeline import quiet_because
 from trainmon.model import Alert, AlertsRecalled, Leadership, LeadershipChanged
 
 NODES = ("node:gpu-001", "node:gpu-002")
@@ -116,7 +116,7 @@ def check_told_soon(story: Story, waiting: dict[str, float]) -> None:
     """`waiting`: since when a critical alert could have been told."""
     told = {alert.id for notice in story.kept.notices for alert in notice.alerts}
     for alert in story.state.alerts.values():
-        is_quiet = unheard(alert) is not None or alert.acknowledged_by is not None
+        is_quiet = quiet_because(alert) is not None or alert.acknowledged_by is not None
         if is_quiet or alert.phase != "firing" or alert.severity != "critical" or story.state.duty.holder != "us":
             waiting.pop(alert.id, None)
             continue

@@ -172,7 +172,7 @@ def test_what_comes_and_goes_and_then_stays_is_told_as_firing() -> None:
         story.at(730).wrong("gpu-slowdown", gpus(1)[0]).at(4_000, tick=5)
         for kind in ("fire", "fire", "resolve", "flapping"):
             story.expect(kind)
-        story.expect("fire", gpus(1)[0], reason="flapping no more, and it still fires")
+        story.expect("fire", gpus(1)[0], reason="no longer muted or flapping, and still firing")
 
 
 def test_what_flaps_is_taken_to_the_next_channel_when_nobody_acknowledges_it() -> None:
@@ -183,7 +183,7 @@ def test_what_flaps_is_taken_to_the_next_channel_when_nobody_acknowledges_it() -
             story.at(70 + 120 * minute).well()
         for kind in ("fire", "fire", "resolve", "flapping"):
             story.expect(kind, RUN, on=["mail"])
-        story.expect("escalate", RUN, on=["phone"], reason="nobody has acknowledged it for 1")
+        story.expect("escalate", RUN, on=["phone"], reason="not acknowledged for 1")
         story.at(20 * 120 + 1_500, tick=5).expect("resolve", RUN, on=["mail", "phone"])
 
 
@@ -235,7 +235,7 @@ def test_a_mild_one_that_flaps_and_gets_worse_is_told_at_once() -> None:
         story.at(730).wrong("run-dead", RUN, "warning").at(760)
         for kind in ("fire", "fire", "resolve", "flapping"):
             story.expect(kind, RUN)
-        story.wrong("run-dead", RUN).at(763).expect("fire", RUN, reason="flapping no more")
+        story.wrong("run-dead", RUN).at(763).expect("fire", RUN, reason="no longer muted or flapping")
         story.at(2_000, tick=5)
 
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.stories.story import BEGIN, Story, mail, phone, rule
-from trainmon.alerting.heartbeat import HEARTBEAT, sign_of_life, unwell
+from trainmon.alerting.heartbeat import HEARTBEAT, heartbeat, unwell
 from trainmon.alerting.pipeline import HeartbeatSpec, Routing
 from trainmon.alerting.rules import (
     ChannelFailing,
@@ -148,9 +148,9 @@ def test_a_quiet_day_is_six_heartbeats_and_nothing_else() -> None:
         story.at(DAY + 60, tick=20)
         assert [notice.kind for notice in story.new()] == ["heartbeat"] * 6
         for _ in range(6):
-            notice = story.expect("heartbeat", reason="the regular sign of life, every 4h")
+            notice = story.expect("heartbeat", reason="the regular heartbeat, every 4h")
             assert notice.title
-            assert notice.lines[-1] == "told by trainmon-tui on bastion1"
+            assert notice.lines[-1] == "sent by trainmon-tui on bastion1"
             assert notice.expires_at == notice.at + 4 * HOUR
 
 
@@ -183,12 +183,12 @@ def test_the_beginning_and_the_end_of_watching_are_told() -> None:
     with Story(phone(), heartbeat=spec) as story:
         story.at(30)
         notice = story.expect("start", reason="it has started")
-        assert notice.title == "trainmon-tui on bastion1 watches from now on"
+        assert notice.title == "trainmon-tui on bastion1 started"
         assert notice.lines[0] == "0 runs, 0 nodes, 0 disks; 1 of 1 source answering"
         assert "this is the only channel" in notice.lines[1]
         assert "no dead-man's switch" in notice.lines[2]
-        story.alerting.goodbye("SIGTERM")
-        assert story.expect("goodbye", reason="SIGTERM").title == "trainmon-tui on bastion1 watches no more"
+        story.alerting.announce_stop("SIGTERM")
+        assert story.expect("goodbye", reason="SIGTERM").title == "trainmon-tui on bastion1 stopped"
 
 
 def test_a_program_that_is_started_again_and_again_says_so_once_and_for_how_long_nobody_looked() -> None:
@@ -198,7 +198,7 @@ def test_a_program_that_is_started_again_and_again_says_so_once_and_for_how_long
         for _ in range(5):
             story.restart(down_for=5).at(story.elapsed + 30)
         story.expect_nothing_else().restart(down_for=3 * HOUR).at(story.elapsed + 30)
-        assert "nobody had looked for 3h" in story.expect("start").lines
+        assert "nothing was watched for 3h before" in story.expect("start").lines
 
 
 def test_the_weekly_test_that_somebody_acknowledges_is_over_in_silence() -> None:
@@ -209,7 +209,7 @@ def test_the_weekly_test_that_somebody_acknowledges_is_over_in_silence() -> None
         alert = notice.alerts[0]
         story.order("ack", alert.id, token=alert.token, via="phone", by="phone").at(7 * DAY + 200)
         story.expect("acknowledged", "self")
-        assert story.alert("test").ended == "answered"
+        assert story.alert("test").ended == "acknowledged"
         story.at(13 * DAY, tick=29)
 
 
@@ -230,8 +230,8 @@ def test_a_sign_of_life_that_cannot_be_put_together_says_so() -> None:
     """It was made before the alerts of the same look were told: its fault cost them all."""
     run = Run(spec=RunSpec(name="llm", cluster="prod"), verdict="healthy", eta_at=float("inf"))
     state, routing = State(at=BEGIN, started_at=BEGIN - DAY, runs={"llm": run}), Routing(routes=(phone(),))
-    (notice,) = sign_of_life(HeartbeatSpec(), routing, state, {HEARTBEAT: str(BEGIN - DAY)}, BEGIN).notices
-    assert notice.lines == ("what there is to say cannot be put together (OverflowError): a fault of this program",)
+    (notice,) = heartbeat(HeartbeatSpec(), routing, state, {HEARTBEAT: str(BEGIN - DAY)}, BEGIN).notices
+    assert notice.lines == ("the report cannot be made (OverflowError): a fault of this program",)
 
 
 def test_a_finding_since_no_time_at_all_is_found_since_now() -> None:

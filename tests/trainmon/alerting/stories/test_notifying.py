@@ -27,7 +27,7 @@ def test_code_red_goes_everywhere() -> None:
 def test_an_information_that_no_channel_is_told_of_says_why() -> None:
     with Story(rule("restarted"), phone(), mail()) as story:
         story.at(10).wrong("restarted", RUN, "info", event=True).at(20)
-        assert story.why_not_told(story.alert("restarted")) == "no channel is told of such"
+        assert story.why_not_told(story.alert("restarted")) == "no channel wants it"
 
 
 def test_a_channel_of_one_run_is_not_told_of_another() -> None:
@@ -89,7 +89,7 @@ def test_nobody_answers_the_phone_so_the_next_in_line_is_called_and_then_the_nex
     with Story(rule("run-dead"), mail(), phone(after=600), boss) as story:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN, on=["mail"])
         story.at(610).expect_nothing_else().at(612)
-        story.expect("escalate", RUN, on=["phone"], reason="nobody has acknowledged it for 10m")
+        story.expect("escalate", RUN, on=["phone"], reason="not acknowledged for 10m")
         story.at(1_812).expect("escalate", RUN, on=["boss"], reason="30m")
         story.well().at(2_000).expect("resolve", RUN, on=["mail", "phone", "boss"])
 
@@ -113,7 +113,7 @@ def test_code_red_that_nobody_takes_is_told_again_every_four_hours_and_a_warning
         story.expect("fire", RUN)
         story.expect("fire", DISK)
         story.at(4 * HOUR + 40, tick=20)
-        story.expect("repeat", RUN, reason="still firing after 4h, nobody has acknowledged it")
+        story.expect("repeat", RUN, reason="still firing after 4h, not acknowledged")
         story.at(8 * HOUR + 80, tick=20).expect("repeat", RUN, reason="8h")
 
 
@@ -221,14 +221,14 @@ def test_what_was_told_before_the_mute_and_still_fires_after_it_is_told_again() 
         story.expect("fire", DISK)
         story.expect("fire", RUN)
         story.order("ack", story.alert("run-dead").id).mute(HOUR).at(HOUR + 60, tick=10)
-        story.expect("fire", DISK, on=["mail"], reason="muted or flapping no more, and it still fires")
+        story.expect("fire", DISK, on=["mail"], reason="no longer muted or flapping, and still firing")
         story.at(HOUR + 700, tick=10).expect("escalate", DISK, on=["phone"])
 
 
 def test_channels_that_left_the_config_are_told_nothing_and_new_ones_with_the_repeat() -> None:
     with Story(rule("run-dead"), phone()) as story:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN, on=["phone"])
-        story.alerting.renew(story.rules, Routing(routes=(mail(),), group_wait=0.0))
+        story.alerting.reconfigure(story.rules, Routing(routes=(mail(),), group_wait=0.0))
         story.at(4 * HOUR + 60, tick=20).expect("repeat", RUN, on=["mail"])
         story.well().at(5 * HOUR, tick=20).expect("resolve", RUN, on=["mail"])
 
@@ -243,7 +243,7 @@ def test_a_mute_that_ends_does_not_escalate_at_once() -> None:
 def test_what_gets_critical_after_its_only_channel_left_the_config_still_escalates() -> None:
     with Story(rule("disk-full"), mail()) as story:
         story.at(10).wrong("disk-full", DISK, "warning").at(11).expect("fire", DISK, on=["mail"])
-        story.alerting.renew(story.rules, Routing(routes=(phone(after=600),), group_wait=0.0))
+        story.alerting.reconfigure(story.rules, Routing(routes=(phone(after=600),), group_wait=0.0))
         story.at(1_000).wrong("disk-full", DISK, "critical").at(1_700).expect("escalate", DISK, on=["phone"])
 
 

@@ -129,7 +129,7 @@ def test_sources_that_did_not_speak_since_the_wake_neither_fire_nor_resolve() ->
         story.at(10).wrong("gpu-hot", HOT).at(11).expect("fire", HOT)
         story.at(100).fall_silent("node:gpu-001", "node:gpu-002").sleep(60).well()
         story.wrong("gpu-lost", "gpu:gpu-002/1", sources=("node:gpu-002",)).at(130)
-        assert story.alert("gpu-hot").data_why == "nothing was heard of it since this program woke"
+        assert story.alert("gpu-hot").data_why == "no new data since this program woke up"
         story.expect_nothing_else().speak("node:gpu-001", "node:gpu-002").at(300)
         story.expect("fire", "gpu:gpu-002/1")
         story.expect("resolve", HOT)
@@ -216,11 +216,11 @@ def test_what_was_over_days_ago_and_is_so_again_since_the_same_time_is_another_e
     """A node that Slurm drained a month ago, of which nobody wanted to know for two days: the ledger has its key."""
     with Story(rule("node-drained")) as story:
         story.at(10).wrong("node-drained", "node:gpu-001", since=1).at(11).expect("fire", "node:gpu-001")
-        story.alerting.renew((), story.routing)
+        story.alerting.reconfigure((), story.routing)
         story.at(60).expect("resolve", "node:gpu-001")
         story.at(2 * 86_400, tick=20)
         assert not story.state.alerts
-        story.alerting.renew(story.rules, story.routing)
+        story.alerting.reconfigure(story.rules, story.routing)
         story.at(story.elapsed + 10)
         assert len({notice.key for notice in story.kept.notices}) == 3
         story.expect("fire", "node:gpu-001")

@@ -132,5 +132,5 @@ def test_what_is_suspicious_is_looked_at_again_sooner() -> None:
 def test_a_rule_that_is_switched_off_says_that_it_looks_no_more() -> None:
     with Story(rule("gpu-hot")) as story:
         story.at(10).wrong("gpu-hot", HOT).at(11).expect("fire", HOT)
-        story.alerting.renew((), story.routing)
-        story.at(20).expect("resolve", HOT, reason="switched off")
+        story.alerting.reconfigure((), story.routing)
+        story.at(20).expect("resolve", HOT, reason="its rule is disabled")

@@ -1,0 +1,98 @@
+"""Episodes: one alert from its first finding to its end, with its id and what it keeps over a restart. Pure."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Container, Iterable, Mapping
+
+from msgspec.structs import replace
+
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Alert, Finding
+
+OUTAGE_TOLERANCE: Seconds = 3_600.0
+"""The `for` of a pending alert continues after an outage of at most this long; after a longer one it starts again
+(Prometheus: rules.alert.for-outage-tolerance)."""
+
+SAME_WITHIN: Seconds = 3_600.0
+"""Findings with the same `since` in the same hour are the same episode."""
+
+Token = Callable[[], str]
+
+
+def new_alert(finding: Finding, now: Instant, taken: Container[str], token: Token) -> Alert:
+    """The alert of a first finding. `taken`: the ids of other alerts."""
+    since = now if finding.since is None else finding.since if finding.event else min(finding.since, now)
+    return Alert(
+        id=alert_id(finding.rule, finding.subject, since, taken, 0.0 if finding.event else now),
+        rule=finding.rule,
+        subject=finding.subject,
+        severity=finding.severity,
+        summary=finding.summary,
+        evidence=finding.evidence,
+        advice=finding.advice,
+        cluster=finding.cluster,
+        run=finding.run,
+        node=finding.node,
+        sources=finding.sources,
+        event=finding.event,
+        person=finding.person,
+        since=since,
+        found_at=now,
+        pending_since=now,
+        token=token(),
+    )
+
+
+def alert_id(rule: str, subject: str, since: Instant, taken: Container[str], found: Instant = 0.0) -> str:
+    """Eight characters: equal for the same episode on every machine, different for every other episode.
+
+    `found` separates a later episode from one that `taken` no longer has: the outbox still knows the old id.
+    """
+    count = 0
+    while True:
+        text = "\0".join((rule, subject, str(int(since)), str(int(found // SAME_WITHIN)), str(count)))
+        name = base64.b32encode(hashlib.sha256(text.encode()).digest())[:8].decode().lower()
+        if name not in taken:
+            return name
+        count += 1
+
+
+def firing_again(alert: Alert) -> Alert:
+    """A recovering alert that fires again. If nobody was notified of it, it does not count as notified."""
+    told = None if alert.first_told_at is None else alert.told
+    return replace(alert, phase="firing", clear_since=None, told=told)
+
+
+def after_outage(alert: Alert, outage: Seconds, now: Instant) -> Alert:
+    """The alert after an outage of the monitor: the outage itself neither fires nor resolves it."""
+    if alert.phase == "recovering":
+        return firing_again(alert)
+    if alert.phase != "pending":
+        return alert
+    since = alert.found_at if alert.pending_since is None else alert.pending_since
+    return replace(alert, pending_since=now if outage > OUTAGE_TOLERANCE else min(now, since + outage))
+
+
+def recalled(
+    ours: Mapping[str, Alert], stored: Iterable[Alert], outage: Seconds | None, now: Instant
+) -> dict[str, Alert]:
+    """The alerts that the ledger stored, and those of ours that it does not know.
+
+    `outage` is None if evaluations are separate programs (cron): the time between two of them is no outage.
+    """
+    kept: dict[str, Alert] = {}
+    for alert in stored:
+        if alert.is_open:
+            kept[alert.id] = alert if outage is None else after_outage(alert, outage, now)
+        elif alert.fired_at is not None:
+            kept[alert.id] = alert
+    known = {alert.key for alert in kept.values() if alert.is_open}
+    for alert in ours.values():
+        if not alert.is_open:
+            kept.setdefault(alert.id, alert)
+        elif alert.key not in known:
+            name = alert.id if alert.id not in kept else alert_id(*alert.key, alert.since, kept)
+            kept[name] = replace(alert, id=name)
+    return kept
