@@ -171,7 +171,7 @@ def test_an_unread_log_is_one_information_while_it_grows_and_code_red_when_it_fa
     seen = daemon.run("snapshot", "--json", f"--config={daemon.config}", f"--ssh-config={daemon.ssh_config}")
     assert seen.returncode == 0, seen.stdout + seen.stderr
     (found,) = [run for run in json.loads(seen.stdout)["runs"] if run["job"] == job_id]
-    assert (found["verdict"], found["why"]) == ("unknown", "its log grows, but no line is a known step")
+    assert (found["verdict"], found["why"]) == ("unknown", "its log grows, but shows no known step line")
     assert [title for title in titles(ntfy) if "diary" in title] == ["INFO diary: log-unread"]
 
     (tmp_path / "enough").touch()

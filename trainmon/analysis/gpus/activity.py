@@ -12,7 +12,7 @@ from trainmon.model import Gpu, Node, Run, Source
 BUSY_PCT = 90.0
 IDLE_PCT = 10.0
 LOW_POWER = 0.5
-"""GPUs that spin in a collective show 100 % at less than half of their power limit; training does not."""
+"""GPUs that wait in a collective are 100 % busy at less than half of their power limit; training GPUs are not."""
 
 EMPTY_MIB = 1_500
 """The driver's own part of an idle GPU's memory is below this; a training's is not."""
@@ -43,7 +43,7 @@ class GpuActivity(NamedTuple):
 
     @property
     def spin(self) -> str:
-        """`its GPUs spin at 100 % with 20 % of their power`, where most of them do: the one they wait for does not."""
+        """`its GPUs are 100 % busy at 20 % of their power limit`, if most are: typical of a stuck collective."""
         known = [gpu.utilization_pct for gpu in self.found if gpu.utilization_pct is not None]
         busy = [gpu for gpu in self.found if (gpu.utilization_pct or 0) >= BUSY_PCT]
         shares = [gpu.power_w / gpu.power_limit_w for gpu in busy if gpu.power_w is not None and gpu.power_limit_w]
@@ -51,7 +51,7 @@ class GpuActivity(NamedTuple):
             return ""
         which = "its GPUs" if len(busy) == len(known) else f"{len(busy)} of its {len(known)} GPUs"
         mean = sum(gpu.utilization_pct or 0 for gpu in busy) / len(busy)
-        return f"{which} spin at {mean:.0f} % with {100 * median(shares):.0f} % of their power"
+        return f"{which} are {mean:.0f} % busy at {100 * median(shares):.0f} % of their power limit"
 
     @property
     def work(self) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from trainmon.analysis.runs.context import (
     PATIENCE,
+    Queue,
     RunContext,
+    has_begun,
     is_anew,
     patience,
     queue_of,
@@ -13,7 +15,7 @@ from trainmon.analysis.runs.context import (
     trained_otherwise,
     where,
 )
-from trainmon.analysis.runs.exit_status import SOMEBODY, Queue, has_begun, how_it_ended, needed_to_save, who_stopped
+from trainmon.analysis.runs.exit_status import SOMEBODY, how_it_ended, needed_to_save, who_stopped
 from trainmon.analysis.runs.job_matching import (
     ENDED_RUNS_STAY,
     holds_nodes,

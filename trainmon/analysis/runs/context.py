@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.analysis.runs.exit_status import Queue
 from trainmon.analysis.runs.job_matching import present
 from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import Job, Node, Progress, Record, Run, Source, Verdict
@@ -40,18 +39,58 @@ class RunContext(NamedTuple):
     actions: Mapping[str, Record] = {}
 
 
-def queue_of(run: Run, scene: RunContext) -> Queue | None:
+class Queue(NamedTuple):
+    """A run's jobs in order, and the one of them that runs now."""
+
+    jobs: tuple[Job, ...]
+    present: Job | None
+
+    @property
+    def waiting(self) -> Job | None:
+        return next((job for job in self.jobs if job.stage == "waiting" and job.gone_at is None), None)
+
+    @property
+    def ended(self) -> Job | None:
+        return next(iter(self._ended), None)
+
+    @property
+    def before(self) -> Job | None:
+        """Of a last one that ended before it began: the last that did begin."""
+        if self.ended is None or has_begun(self.ended):
+            return None
+        return next((job for job in self._ended if has_begun(job)), None)
+
+    @property
+    def others(self) -> str:
+        """`; job 87 of it is running as well`: two trainings at once write the same checkpoints."""
+        running = [job for job in self.jobs if job.stage == "running" and job.gone_at is None and job != self.present]
+        running = [job for job in running if job.state != "COMPLETING"]
+        if len(running) > 1:
+            return f"; {len(running)} other jobs of it are running as well"
+        return f"; job {running[0].id} of it is running as well" if running else ""
+
+    @property
+    def _ended(self) -> tuple[Job, ...]:
+        return tuple(job for job in self.jobs if job.stage == "ended" or job.gone_at is not None)
+
+
+def has_begun(job: Job) -> bool:
+    """Whether it ever ran: one that was cancelled while it waited has an empty life and no nodes."""
+    return job.state != "CANCELLED" or bool(job.nodes) or (job.ends_at or 0.0) > (job.started_at or 0.0) > 0.0
+
+
+def queue_of(run: Run, context: RunContext) -> Queue | None:
     """The run's jobs, where its scheduler answers; None where nothing is known of them: then nothing follows."""
-    if not does_answer(run, scene):
+    if not does_answer(run, context):
         return None
-    host = scene.nodes.get(run.log.host) if run.log is not None else None
+    host = context.nodes.get(run.log.host) if run.log is not None else None
     skew = 0.0 if host is None else host.clock_skew_s or 0.0
-    jobs = tuple(by_our_clock(scene.jobs[key], skew) for key in run.jobs if key in scene.jobs)
+    jobs = tuple(by_our_clock(context.jobs[key], skew) for key in run.jobs if key in context.jobs)
     return Queue(jobs, present(jobs)) if jobs else None
 
 
-def does_answer(run: Run, scene: RunContext) -> bool:
-    source = scene.sources.get(f"slurm:{run.spec.cluster}")
+def does_answer(run: Run, context: RunContext) -> bool:
+    source = context.sources.get(f"slurm:{run.spec.cluster}")
     return source is not None and source.seen_at is not None and source.health not in ("off", "down")
 
 
@@ -63,9 +102,9 @@ def by_our_clock(job: Job, skew: Seconds) -> Job:
     return replace(job, **{name: at - skew for name, at in times.items() if at is not None})
 
 
-def trained_otherwise(run: Run, scene: RunContext) -> bool:
+def trained_otherwise(run: Run, context: RunContext) -> bool:
     """Whether it goes on though its jobs have ended: by hand, or under another name."""
-    queue = queue_of(run, scene)
+    queue = queue_of(run, context)
     return queue is not None and queue.present is None and steps_after(run, queue)
 
 
@@ -92,9 +131,9 @@ def patience(run: Run) -> Seconds:
     return max(run.spec.stall_after, PATIENCE * (run.progress.cadence_s or 0.0))
 
 
-def standing(run: Run, scene: RunContext) -> str:
+def standing(run: Run, context: RunContext) -> str:
     """Where it stands: as long as nothing of it runs, and nobody knows better how it ended, this stays the same."""
-    job = scene.jobs.get(run.jobs[0]) if run.jobs else None
+    job = context.jobs.get(run.jobs[0]) if run.jobs else None
     began = None if run.log is None else run.log.began_at
     return f"{run.progress.step} " + (f"log {began}" if job is None else f"{job.key} {job.started_at} {job.state}")
 
@@ -106,9 +145,9 @@ def where(progress: Progress) -> str:
     return f"step {progress.step:,}"
 
 
-def missing_job(run: Run, scene: RunContext, now: Instant) -> str:
+def missing_job(run: Run, context: RunContext, now: Instant) -> str:
     """What its scheduler says where it lists no job of it, or says nothing."""
-    source = scene.sources.get(f"slurm:{run.spec.cluster}")
+    source = context.sources.get(f"slurm:{run.spec.cluster}")
     if source is None or source.seen_at is None or source.health == "off":
         return ""
     if source.health == "down":

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from statistics import median
-from typing import NamedTuple
 
 from trainmon.analysis.gpus import is_read
+from trainmon.analysis.runs.context import Judgement, Queue, RunContext, target
 from trainmon.lib import Instant, Seconds, duration
-from trainmon.model import Job, Node, Record, Run, Source, Verdict
-from trainmon.slurm import reasons as words
+from trainmon.model import Job, Record, Run
+from trainmon.slurm import reasons
 
 OURS_BEFORE: Seconds = 900.0
 """An action of ours explains an end that follows within this time: a trainer may take minutes to save and exit."""
@@ -27,85 +27,38 @@ CLEARED_AFTER: Seconds = 60.0
 SOMEBODY = "somebody cancelled it"
 """Who, only accounting knows."""
 
-Told = tuple[Verdict, str]
 
-
-class Queue(NamedTuple):
-    """A run's jobs in order, and the one of them that runs now."""
-
-    jobs: tuple[Job, ...]
-    present: Job | None
-
-    @property
-    def waiting(self) -> Job | None:
-        return next((job for job in self.jobs if job.stage == "waiting" and job.gone_at is None), None)
-
-    @property
-    def ended(self) -> Job | None:
-        return next(iter(self._ended), None)
-
-    @property
-    def before(self) -> Job | None:
-        """Of a last one that ended before it began: the last that did begin."""
-        if self.ended is None or has_begun(self.ended):
-            return None
-        return next((job for job in self._ended if has_begun(job)), None)
-
-    @property
-    def others(self) -> str:
-        """`; job 87 of it runs, too`: two trainings at once write the same checkpoints."""
-        running = [job for job in self.jobs if job.stage == "running" and job.gone_at is None and job != self.present]
-        running = [job for job in running if job.state != "COMPLETING"]
-        if len(running) > 1:
-            return f"; {len(running)} other jobs of it run, too"
-        return f"; job {running[0].id} of it runs, too" if running else ""
-
-    @property
-    def _ended(self) -> tuple[Job, ...]:
-        return tuple(job for job in self.jobs if job.stage == "ended" or job.gone_at is not None)
-
-
-class Around(NamedTuple):
-    """What else is known, by name or key."""
-
-    nodes: Mapping[str, Node] = {}
-    jobs: Mapping[str, Job] = {}
-    actions: Mapping[str, Record] = {}
-    sources: Mapping[str, Source] = {}
-
-
-def has_begun(job: Job) -> bool:
-    """Whether it ever ran: one that was cancelled while it waited has an empty life and no nodes."""
-    return job.state != "CANCELLED" or bool(job.nodes) or (job.ends_at or 0.0) > (job.started_at or 0.0) > 0.0
-
-
-def without_a_job(run: Run, queue: Queue, around: Around, now: Instant) -> Told | None:
-    """Its verdict while no job of it runs; None where that cannot be told from its jobs."""
+def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> Judgement | None:
+    """The verdict while no job of the run is running; None if its jobs do not show it."""
     last, waiting = queue.ended, queue.waiting
     how = "" if last is None else how_it_ended(last, now)
     if queue.before is not None:
         how += f"; before it, {how_it_ended(queue.before, now)}"
     if waiting is not None:
-        armed = "; the kill switch is armed: it will end at once" if run.kill is not None and run.kill.exists else ""
+        armed = (
+            "; the kill switch is armed: the job will end at once" if run.kill is not None and run.kill.exists else ""
+        )
         before = f"; before it, {how}" if how else ""
-        return "queued", f"job {waiting.id} {words.waits(waiting, now)}{armed}{before}"
+        return Judgement("queued", f"job {waiting.id} {reasons.waits(waiting, now)}{armed}{before}")
     if last is None:
         return None
-    stopped = who_stopped(run, last, around.actions, now)
-    at = _at(run)
+    loss = run.progress.loss
+    lost = "" if loss is None or math.isfinite(loss) else " with a NaN or infinite loss"
+    at = "" if run.progress.step is None else f", at step {run.progress.step:,}{lost}"
+    stopped = who_stopped(run, last, context.actions, now)
     if stopped is not None:
-        return "stopped", f"{stopped}; {how}{at}"
-    holders = _processes(run, last, around, now)
+        return Judgement("stopped", f"{stopped}; {how}{at}")
+    holders = _processes(run, last, context, now)
     if holders:
-        return "unknown", f"{how}{at}, and yet {holders} memory on its GPUs"
+        return Judgement("unknown", f"{how}{at}, but {holders} memory on its GPUs")
     if last.gone_at is not None and last.stage != "ended":
-        return "dead", f"{how}{at}; nobody says how it ended"
+        return Judgement("dead", f"{how}{at}; nothing shows how it ended")
     if last.state == "COMPLETED":
-        goal = run.spec.target_step or run.progress.target_step
+        goal = target(run)
         if goal is None:
-            return "unknown", f"{how}{at}; no target step says whether that is all"
-        return "dead", f"{how}{at} of {goal:,}: not finished"
-    return "dead", f"no job: {how}{at}"
+            return Judgement("unknown", f"{how}{at}; no target step is known")
+        return Judgement("dead", f"{how}{at} of {goal:,}: not finished")
+    return Judgement("dead", f"no job: {how}{at}")
 
 
 def how_it_ended(job: Job, now: Instant) -> str:
@@ -113,7 +66,7 @@ def how_it_ended(job: Job, now: Instant) -> str:
     if job.stage != "ended":
         return f"job {job.id} is gone from the queue"
     ago = "" if job.ends_at is None or job.ends_at > now else f" {duration(now - job.ends_at)} ago"
-    return f"job {job.id}: {words.ended(job)}{ago}"
+    return f"job {job.id}: {reasons.ended(job)}{ago}"
 
 
 def who_stopped(run: Run, job: Job, actions: Mapping[str, Record], now: Instant) -> str | None:
@@ -160,7 +113,7 @@ def short_of_time(run: Run, job: Job, now: Instant) -> str:
     left, needed = job.ends_at - now, needed_to_save(run)
     if needed is None or left > needed:
         return ""
-    return f"; its job ends in {duration(max(0.0, left))}, and to save it needs {duration(needed)}"
+    return f"; its job ends in {duration(max(0.0, left))}, but a save needs {duration(needed)}"
 
 
 def needed_to_save(run: Run) -> Seconds | None:
@@ -172,28 +125,22 @@ def needed_to_save(run: Run) -> Seconds | None:
     return None if save is None or step is None else 2 * (step + save)
 
 
-def _at(run: Run) -> str:
-    loss = run.progress.loss
-    lost = "" if loss is None or math.isfinite(loss) else " with a loss that is no number"
-    return "" if run.progress.step is None else f", at step {run.progress.step:,}{lost}"
-
-
-def _processes(run: Run, last: Job, around: Around, now: Instant) -> str:
+def _processes(run: Run, last: Job, context: RunContext, now: Instant) -> str:
     """`3 processes of ana hold` memory on the GPUs of its nodes, where no other job of hers has taken over. What was
     read of a node before the end says nothing: without a job nobody is let in there (pam_slurm_adopt)."""
     if now - (last.ends_at or last.gone_at or 0.0) < CLEARED_AFTER:
         return ""
     taken = {
         node
-        for job in around.jobs.values()
+        for job in context.jobs.values()
         if job.stage == "running" and job.gone_at is None and job.user == last.user
         for node in job.nodes
     }
     found = {
         (name, process.pid)
         for name in run.spec.nodes
-        if name not in taken and is_read(name, around.nodes, around.sources, now)
-        for gpu in around.nodes[name].gpus
+        if name not in taken and is_read(name, context.nodes, context.sources, now)
+        for gpu in context.nodes[name].gpus
         for process in gpu.processes
         if process.user == last.user
     }

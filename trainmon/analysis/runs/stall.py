@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from trainmon.analysis.gpus import activity as witnesses
-from trainmon.analysis.runs import exit_status as endings
+from trainmon.analysis.gpus import IDLE_PCT, gpus_of
 from trainmon.analysis.runs.context import Judgement, RunContext, does_answer, is_anew, missing_job, patience, where
+from trainmon.analysis.runs.exit_status import since, steps_on_under_it
 from trainmon.analysis.wandb import counts
 from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import Job, Run
 
-UNREAD = "its log grows, but no line is a known step"
+UNREAD = "its log grows, but shows no known step line"
 
 PAUSES = 1.5
 """A log is silent when it has not grown for so many times its longest pause, and for at least `stall_after` …"""
@@ -27,10 +27,10 @@ def is_unread(run: Run, job: Job | None, now: Instant) -> bool:
     return is_of_job and now - log.at <= max(floor, min(PAUSES * log.pause_s, PAUSES_AT_MOST * floor))
 
 
-def unread(run: Run, scene: RunContext, now: Instant) -> Judgement:
+def unread(run: Run, context: RunContext, now: Instant) -> Judgement:
     """The verdict on such a run. GPUs that spin without power are told: small models look the same as a hang there."""
-    spin = witnesses.gpus_of(run, scene.nodes, scene.sources, now).spin
-    return Judgement("unknown", UNREAD + (f"; {spin}" if spin else "") + missing_job(run, scene, now))
+    spin = gpus_of(run, context.nodes, context.sources, now).spin
+    return Judgement("unknown", UNREAD + (f"; {spin}" if spin else "") + missing_job(run, context, now))
 
 
 def last_line_at(run: Run, job: Job | None) -> Instant | None:
@@ -46,43 +46,43 @@ def _has_shown_steps(run: Run) -> bool:
     return run.progress.at is not None and not counts(run.progress)
 
 
-def stopped_or_silent(run: Run, scene: RunContext, job: Job | None, quiet: Seconds, now: Instant) -> Judgement:
+def stopped_or_silent(run: Run, context: RunContext, job: Job | None, quiet: Seconds, now: Instant) -> Judgement:
     """Silent under an armed kill switch: it obeyed, unless its job still runs, its GPUs still spin, or it was silent
     before: a run that hangs reads no switch."""
-    judged = silent(run, scene, job, quiet, now)
+    judged = silent(run, context, job, quiet, now)
     kill, progress = run.kill, run.progress
     armed_at = None if kill is None else kill.armed_at
     in_time = armed_at is None or progress.at is None or armed_at <= progress.at + patience(run)
-    in_time = in_time and not endings.steps_on_under_it(run)
+    in_time = in_time and not steps_on_under_it(run)
     if job is None and in_time and judged.verdict != "hung":
-        return Judgement("stopped", f"the kill switch is armed{endings.since(run, now)}; last {where(progress)}")
-    return judged.also(f"; the kill switch, armed{endings.since(run, now)}, has not ended it")
+        return Judgement("stopped", f"the kill switch is armed{since(run, now)}; last {where(progress)}")
+    return judged.also(f"; the kill switch, armed{since(run, now)}, has not ended it")
 
 
-def silent(run: Run, scene: RunContext, job: Job | None, quiet: Seconds, now: Instant) -> Judgement:
+def silent(run: Run, context: RunContext, job: Job | None, quiet: Seconds, now: Instant) -> Judgement:
     """No step for longer than this run is ever quiet."""
     progress = run.progress
     usual = f" (usually every {duration(progress.cadence_s)})" if progress.cadence_s else ""
     what = f"no step for {duration(quiet)}{usual}, the last was {where(progress)}"
-    return weighed(run, scene, job, what, now)
+    return weighed(run, context, job, what, now)
 
 
-def weighed(run: Run, scene: RunContext, job: Job | None, what: str, now: Instant) -> Judgement:
+def weighed(run: Run, context: RunContext, job: Job | None, what: str, now: Instant) -> Judgement:
     """What the GPUs and the queue make of a run that does not step."""
-    gpus = witnesses.gpus_of(run, scene.nodes, scene.sources, now)
-    missing = missing_job(run, scene, now)
+    gpus = gpus_of(run, context.nodes, context.sources, now)
+    missing = missing_job(run, context, now)
     if gpus.are_all_empty:
         why = f"{what}; no process holds memory on its GPUs{missing}"
         if job is not None:
             return Judgement("stalled" if is_anew(run, job) else "dead", f"{why}; job {job.id} is {job.state}")
-        is_dark = bool(run.jobs or run.spec.job) and not does_answer(run, scene)
+        is_dark = bool(run.jobs or run.spec.job) and not does_answer(run, context)
         return Judgement("unknown" if is_dark and missing else "dead", why)
     if gpus.spin:
-        return Judgement("hung", f"{what}; {gpus.spin}{gpus.unheard}{missing}")
+        return Judgement("hung", f"{what}; {gpus.spin}: probably a stuck collective{gpus.unheard}{missing}")
     mean = gpus.mean_pct
     if mean is None:
-        is_gone = bool(missing) and run.spec.job is not None and does_answer(run, scene)
+        is_gone = bool(missing) and run.spec.job is not None and does_answer(run, context)
         return Judgement("dead" if is_gone else "stalled", what + missing)
-    if mean <= witnesses.IDLE_PCT:
+    if mean <= IDLE_PCT:
         return Judgement("data-stall", f"{what}; its GPUs are idle ({mean:.0f} %){gpus.unheard}{missing}")
     return Judgement("stalled", f"{what}; its GPUs are at {mean:.0f} %{gpus.unheard}{missing}")

@@ -10,13 +10,13 @@ from typing import Literal
 from msgspec.structs import replace
 
 from trainmon.analysis.gpus import IDLE_PCT, gpus_of
-from trainmon.analysis.gpus import activity as witnesses
-from trainmon.analysis.runs import exit_status as endings
-from trainmon.analysis.runs import wandb_evidence as wandb_witness
+from trainmon.analysis.gpus import unread as why_files_are_unread
+from trainmon.analysis.runs import wandb_evidence
 from trainmon.analysis.runs.context import (
     AFTERGLOW,
     PATIENCE,
     Judgement,
+    Queue,
     RunContext,
     is_anew,
     patience,
@@ -26,7 +26,7 @@ from trainmon.analysis.runs.context import (
     target,
     where,
 )
-from trainmon.analysis.runs.exit_status import Around, Queue
+from trainmon.analysis.runs.exit_status import short_of_time, since, without_a_job
 from trainmon.analysis.runs.stall import is_unread, last_line_at, silent, stopped_or_silent, unread, weighed
 from trainmon.analysis.wandb import counts
 from trainmon.lib import Instant, Seconds, duration
@@ -49,39 +49,34 @@ ENDED = frozenset({"dead", "stalled", "data-stall"})
 GOING = frozenset({"healthy", "starting", "evaluating", "saving", "diverged"})
 
 
-def judge(run: Run, scene: RunContext, now: Instant) -> Judgement:
+def judge(run: Run, context: RunContext, now: Instant) -> Judgement:
     """Weigh the witnesses. What cannot be seen is `unknown`, never `dead`; what a person ended stays ended by them."""
-    judged = _judged(run, scene, now)
-    if judged.verdict not in ENDED or run.memory.stopped is None or run.memory.stopped != standing(run, scene):
+    judged = _judged(run, context, now)
+    if judged.verdict not in ENDED or run.memory.stopped is None or run.memory.stopped != standing(run, context):
         return judged
-    queue = queue_of(run, scene)
+    queue = queue_of(run, context)
     if queue is not None and queue.present is not None:
         return judged
-    return Judgement("stopped", f"{run.memory.stopped_by}; nothing of it has run since, last {where(run.progress)}")
+    return Judgement("stopped", f"{run.memory.stopped_by}; no job of it has run since, last {where(run.progress)}")
 
 
-def _judged(run: Run, scene: RunContext, now: Instant) -> Judgement:
-    queue = queue_of(run, scene)
+def _judged(run: Run, context: RunContext, now: Instant) -> Judgement:
+    queue = queue_of(run, context)
     job = queue.present if queue is not None else None
-    if is_finished(run) and not is_anew(run, job):
+    last_step = target(run)
+    if last_step and (run.progress.step or 0) >= last_step and not is_anew(run, job):
         return _finished(run, queue, now)
     if queue is not None and job is None and not steps_after(run, queue):
-        told = endings.without_a_job(run, queue, Around(scene.nodes, scene.jobs, scene.actions, scene.sources), now)
-        if told is not None:
-            return wandb_witness.weigh(run, Judgement(*told), scene, None, now)
-    blind = _blind(run, scene, now)
+        ended = without_a_job(run, queue, context, now)
+        if ended is not None:
+            return wandb_evidence.weigh(run, ended, context, None, now)
+    blind = _blind(run, context, now)
     if blind is not None:
-        judged = _in_the_dark(run, blind, scene, job, now)
+        judged = _without_its_log(run, blind, context, job, now)
     else:
-        judged = wandb_witness.weigh(run, _living(run, scene, job, now), scene, job, now)
-    tail = endings.short_of_time(run, job, now) if job is not None and judged.verdict in GOING else ""
+        judged = wandb_evidence.weigh(run, _living(run, context, job, now), context, job, now)
+    tail = short_of_time(run, job, now) if job is not None and judged.verdict in GOING else ""
     return judged.also(tail + ("" if queue is None else queue.others))
-
-
-def is_finished(run: Run) -> bool:
-    """Whether the last step that was seen is the one at which it is done."""
-    last = target(run)
-    return bool(last) and run.progress.step is not None and run.progress.step >= (last or 0)
 
 
 def _finished(run: Run, queue: Queue | None, now: Instant) -> Judgement:
@@ -97,35 +92,39 @@ def _finished(run: Run, queue: Queue | None, now: Instant) -> Judgement:
     return Judgement("finished", reached + (f"; job {waiting.id} still waits" if waiting is not None else ""))
 
 
-def _living(run: Run, scene: RunContext, job: Job | None, now: Instant) -> Judgement:
+def _living(run: Run, context: RunContext, job: Job | None, now: Instant) -> Judgement:
     """Judge a run of which nothing says that it has ended."""
     progress = run.progress
     if job is not None and job.state in STILL:
         return Judgement("stalled", f"job {job.id} {STILL[job.state]}")
     tail = _armed(run, now)
     if job is not None and is_anew(run, job):
-        return _starting(run, scene, job, now).also(tail)
+        return _starting(run, context, job, now).also(tail)
     if progress.at is None:
-        return _without_a_step(run, scene, now).also(tail)
-    quiet, deaf = now - progress.at, wandb_witness.deaf(run, scene.sources, now)
-    if quiet > patience(run) and deaf and counts(progress):
-        return Judgement("unknown", f"{deaf}, and no log of it shows a step; the last was {where(progress)}").also(tail)
+        return _without_a_step(run, context, now).also(tail)
+    quiet, unanswered = now - progress.at, wandb_evidence.no_answer(run, context.sources, now)
+    if quiet > patience(run) and unanswered and counts(progress):
+        return Judgement("unknown", f"{unanswered}, and its log shows no step; the last was {where(progress)}").also(
+            tail
+        )
     if quiet > patience(run) and not _is_busy(run, patience(run), now):
-        if is_unread(run, job, now) and not gpus_of(run, scene.nodes, scene.sources, now).spin:
-            return unread(run, scene, now).also(f"; W&B shows no step for {duration(quiet)}{tail}")
-        return (stopped_or_silent if tail else silent)(run, scene, job, quiet, now)
-    judged = _astray(progress, now) or _busy(run, now)
+        if is_unread(run, job, now) and not gpus_of(run, context.nodes, context.sources, now).spin:
+            return unread(run, context, now).also(f"; W&B shows no step for {duration(quiet)}{tail}")
+        return (stopped_or_silent if tail else silent)(run, context, job, quiet, now)
+    judged = _diverged(progress, now) or _busy(run, now)
     if judged is not None:
         return judged.also(tail)
     usual = f", usually every {duration(progress.cadence_s)}" if progress.cadence_s else ""
     return Judgement("healthy", f"{where(progress)} {duration(quiet)} ago{usual}{tail}")
 
 
-def _in_the_dark(run: Run, blind: Judgement, scene: RunContext, job: Job | None, now: Instant) -> Judgement:
-    """Judge a run whose log cannot be read now: by what its job says, and by W&B's steps."""
-    if job is not None and _is_before_its_log(run, job, now):
+def _without_its_log(run: Run, blind: Judgement, context: RunContext, job: Job | None, now: Instant) -> Judgement:
+    """Judge a run whose log cannot be read now: by its job and by W&B's steps."""
+    error = "" if run.log is None else run.log.error or ""
+    is_missing = any(text in error for text in NO_LOG)
+    if job is not None and is_missing and job.started_at is not None and now - job.started_at <= run.spec.stall_after:
         return Judgement("starting", f"job {job.id} {_is_up(job, now)}; {blind.why}")
-    judged = wandb_witness.without_a_log(run, blind, scene, job, now)
+    judged = wandb_evidence.without_a_log(run, blind, context, job, now)
     if job is not None and judged.verdict == "unknown" and f"job {job.id} " not in judged.why:
         return judged.also(f"; job {job.id} is {job.state}")
     return judged.also(_armed(run, now) if judged.verdict in GOING else "")
@@ -134,7 +133,7 @@ def _in_the_dark(run: Run, blind: Judgement, scene: RunContext, job: Job | None,
 def _armed(run: Run, now: Instant) -> str:
     """`; kill switch armed since 60m by ann`."""
     is_armed = run.kill is not None and run.kill.exists
-    return f"; kill switch armed{endings.since(run, now)}" if is_armed else ""
+    return f"; kill switch armed{since(run, now)}" if is_armed else ""
 
 
 def _is_up(job: Job, now: Instant) -> str:
@@ -144,15 +143,8 @@ def _is_up(job: Job, now: Instant) -> str:
     return f"{is_up} for {duration(max(0.0, now - (job.started_at or now)))}{again}"
 
 
-def _is_before_its_log(run: Run, job: Job, now: Instant) -> bool:
-    """Whether its job has just begun, and its log is not there yet."""
-    error = None if run.log is None else run.log.error
-    is_missing = error is not None and any(words in error for words in NO_LOG)
-    return is_missing and job.started_at is not None and now - job.started_at <= run.spec.stall_after
-
-
-def _astray(progress: Progress, now: Instant) -> Judgement | None:
-    """Steps come, and teach nothing: NaN, or every one of them skipped."""
+def _diverged(progress: Progress, now: Instant) -> Judgement | None:
+    """Steps advance without learning: the loss is NaN, or every step is skipped."""
     if progress.loss is not None and not math.isfinite(progress.loss):
         return Judgement("diverged", f"the loss is {_number(progress.loss)} at {where(progress)}")
     if progress.skipping_since is not None:
@@ -160,12 +152,12 @@ def _astray(progress: Progress, now: Instant) -> Judgement | None:
         if skipping > max(SKIPS_FOR, PATIENCE * (progress.cadence_s or 0.0)):
             return Judgement(
                 "diverged",
-                f"the loss has vanished: every iteration is skipped for {duration(skipping)}, {where(progress)}",
+                f"no loss: every iteration has been skipped for {duration(skipping)}, {where(progress)}",
             )
     return None
 
 
-def _starting(run: Run, scene: RunContext, job: Job, now: Instant) -> Judgement:
+def _starting(run: Run, context: RunContext, job: Job, now: Instant) -> Judgement:
     """Its job is up, and no step has come from it yet."""
     assert job.started_at is not None
     up, progress = now - job.started_at, run.progress
@@ -176,68 +168,56 @@ def _starting(run: Run, scene: RunContext, job: Job, now: Instant) -> Judgement:
             return busy
     if up <= run.spec.stall_after:
         return Judgement("starting", f"job {job.id} {_is_up(job, now)}, no step yet")
-    if _is_no_training(run, scene, now):
-        what = "its log shows no step: no training, or one whose lines are not known"
+    mean_pct = gpus_of(run, context.nodes, context.sources, now).mean_pct or 0.0
+    if run.spec.found and progress.at is None and mean_pct <= IDLE_PCT:
+        what = "its log shows no known step line: not a training run, or an unknown log format"
         return Judgement("idle", f"job {job.id} {_is_up(job, now)} and {what}")
     if is_unread(run, job, now):
-        return unread(run, scene, now)
+        return unread(run, context, now)
     fell = last_line_at(run, job)
     no_step = "no step has come from it"
     if fell is not None:
-        no_step = f"its log, in which no step is known, has not grown for {duration(now - fell)}"
-    return weighed(run, scene, job, f"job {job.id} {_is_up(job, now)}, and {no_step}", now)
-
-
-def _is_no_training(run: Run, scene: RunContext, now: Instant) -> bool:
-    """Whether nothing says that it trains: no config names it, no step ever came from it, and its GPUs are not busy."""
-    if not run.spec.found or run.progress.at is not None:
-        return False
-    return (gpus_of(run, scene.nodes, scene.sources, now).mean_pct or 0.0) <= IDLE_PCT
+        no_step = f"its log shows no known step line and has not grown for {duration(now - fell)}"
+    return weighed(run, context, job, f"job {job.id} {_is_up(job, now)}, and {no_step}", now)
 
 
 def _busy(run: Run, now: Instant) -> Judgement | None:
-    """What it does in place of stepping: its log says so, or a checkpoint is being written."""
+    """Evaluating or saving, if the log says so or a checkpoint is being written."""
     progress = run.progress
+    is_first = progress.step is None and progress.epoch is None
+    after = "before its first step" if is_first else f"after {where(progress)}"
     if progress.doing != "train" and progress.doing_at is not None:
         doing: Verdict = "evaluating" if progress.doing == "eval" else "saving"
-        spent = duration(now - (progress.busy_since or progress.doing_at))
-        return Judgement(doing, f"{doing} for {spent}{_after(progress)}{_usually(run, progress.doing)}")
+        spent, usual = duration(now - (progress.busy_since or progress.doing_at)), _usual(run, progress.doing)
+        return Judgement(doing, f"{doing} for {spent} {after}" + (f" (usually {duration(usual)})" if usual else ""))
     writing = run.checkpoints.writing if run.checkpoints is not None else None
     late = progress.at is not None and now - progress.at > 2 * (progress.cadence_s or now)
     if writing is not None and writing.began_at is not None and late:
-        spent = duration(max(0.0, now - writing.began_at))
-        return Judgement("saving", f"a checkpoint is written for {spent},{_after(progress)}{_usually(run, 'save')}")
+        spent, usual = duration(max(0.0, now - writing.began_at)), _usual(run, "save")
+        why = f"writing a checkpoint for {spent}, {after}" + (f" (usually {duration(usual)})" if usual else "")
+        return Judgement("saving", why)
     return None
 
 
-def _after(progress: Progress) -> str:
-    return " before its first step" if progress.step is None and progress.epoch is None else f" after {where(progress)}"
-
-
 def _usual(run: Run, doing: Literal["eval", "save"]) -> Seconds | None:
-    """What an evaluation or a save of this run usually takes: from its checkpoints, else from its log."""
+    """The usual duration of an evaluation or a save of this run: from its checkpoints, else from its log."""
     if doing == "save" and run.checkpoints is not None and run.checkpoints.save_s:
         return run.checkpoints.save_s
     known = run.progress.saves if doing == "save" else run.progress.evals
     return median(known) if known else None
 
 
-def _usually(run: Run, doing: Literal["eval", "save"]) -> str:
-    usual = _usual(run, doing)
-    return f" (usually {duration(usual)})" if usual else ""
-
-
-def _blind(run: Run, scene: RunContext, now: Instant) -> Judgement | None:
+def _blind(run: Run, context: RunContext, now: Instant) -> Judgement | None:
     """Unknown, when the log cannot be read now."""
     log = run.log
     is_console = run.spec.wandb is not None and run.spec.wandb.console
     if run.spec.log is None and not is_console:
         return Judgement("unknown", "no log is configured for it")
     if log is None:
-        mute = "" if is_console else witnesses.unread(run.spec.cluster, scene.nodes)
+        mute = "" if is_console else why_files_are_unread(run.spec.cluster, context.nodes)
         return Judgement("unknown", f"its log is {mute}" if mute else "its log has not been read yet")
     reader = f"wandb:{run.name}" if log.host == WANDB else f"node:{log.host}"
-    source = scene.sources.get(reader)
+    source = context.sources.get(reader)
     if source is not None and source.health in ("late", "down"):
         seen = "" if source.seen_at is None else f" for {duration(now - source.seen_at)}"
         host = "W&B" if log.host == WANDB else log.host
@@ -247,7 +227,7 @@ def _blind(run: Run, scene: RunContext, now: Instant) -> Judgement | None:
     return None
 
 
-def _without_a_step(run: Run, scene: RunContext, now: Instant) -> Judgement:
+def _without_a_step(run: Run, context: RunContext, now: Instant) -> Judgement:
     """No step was ever seen, and no job says that it has just begun."""
     log = run.log
     assert log is not None
@@ -260,7 +240,7 @@ def _without_a_step(run: Run, scene: RunContext, now: Instant) -> Judgement:
     read_for = 0.0 if log.began_at is None else now - log.began_at
     if read_for <= run.spec.stall_after:
         return Judgement("starting", "its log grows, and shows no step yet")
-    return unread(run, scene, now)
+    return unread(run, context, now)
 
 
 def _is_busy(run: Run, within: Seconds, now: Instant) -> bool:

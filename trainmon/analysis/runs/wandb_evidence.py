@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainmon.analysis.gpus import activity as witnesses
+from trainmon.analysis.gpus import IDLE_PCT, gpus_of
 from trainmon.analysis.runs.context import Judgement, RunContext, patience, target
 from trainmon.analysis.runs.exit_status import OURS_BEFORE, since, steps_on_under_it
 from trainmon.analysis.runs.stall import weighed
-from trainmon.analysis.wandb import active_run as wandb_group
-from trainmon.analysis.wandb import counts
-from trainmon.analysis.wandb import metric_names as wandb_keys
+from trainmon.analysis.wandb import active_run, counts, metric_names
 from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import WANDB, Job, Record, Run, Source, Wandb, WandbRun
 
@@ -25,16 +23,16 @@ GOING = frozenset({"healthy", "starting", "evaluating", "saving"})
 SILENT = frozenset({"stalled", "hung", "data-stall", "dead", "unknown", "idle"})
 
 
-def is_heard(run: Run, sources: Mapping[str, Source]) -> bool:
+def is_answering(run: Run, sources: Mapping[str, Source]) -> bool:
     """Whether W&B answers us now."""
     source = sources.get(f"wandb:{run.name}")
     return run.wandb is not None and (source is None or source.health == "ok")
 
 
-def deaf(run: Run, sources: Mapping[str, Source], now: Instant) -> str:
+def no_answer(run: Run, sources: Mapping[str, Source], now: Instant) -> str:
     """`W&B has not answered for 20m`, of a run that is watched there; nothing while it does."""
     source = sources.get(f"wandb:{run.name}")
-    if run.spec.wandb is None or is_heard(run, sources):
+    if run.spec.wandb is None or is_answering(run, sources):
         return ""
     if source is None or source.seen_at is None:
         return "W&B has not answered yet"
@@ -56,13 +54,13 @@ def stopped_by(run: Run, actions: Mapping[str, Record], now: Instant) -> str | N
     return None
 
 
-def weigh(run: Run, judged: Judgement, scene: RunContext, job: Job | None, now: Instant) -> Judgement:
+def weigh(run: Run, judged: Judgement, context: RunContext, job: Job | None, now: Instant) -> Judgement:
     """A verdict that others came to, with W&B's word on it."""
     wandb = run.wandb
-    if wandb is None or not is_heard(run, scene.sources):
+    if wandb is None or not is_answering(run, context.sources):
         return judged
     if judged.verdict in GOING and counts(run.progress):
-        judged = judged.also("; the steps are W&B's")
+        judged = judged.also("; steps from W&B")
     if wandb.phase in ("active", "several"):
         return _beside_an_active_one(run, wandb, judged, now)
     last = wandb.current
@@ -70,13 +68,13 @@ def weigh(run: Run, judged: Judgement, scene: RunContext, job: Job | None, now: 
         return judged
     if judged.verdict in GOING and _goes_on(run, last):
         goes_on = "its log still grows" if counts(run.progress) else "training goes on"
-        return judged.also(f"; W&B heartbeat lost ({last.name} {wandb_group.how_it_ended(last)}), {goes_on}")
+        return judged.also(f"; W&B heartbeat lost ({last.name} {active_run.how_it_ended(last)}), {goes_on}")
     if judged.verdict == "starting" and wandb.phase != "overdue":
         return judged
     if wandb.phase == "ended" and last.state != "finished" and job is None and judged.verdict in ("healthy", "stalled"):
-        return _stopped(run, last, scene, now)
-    ended = f"W&B says that {last.name} {wandb_group.how_it_ended(last)}"
-    if _is_over(run, last, scene, job, judged, now):
+        return _stopped(run, last, context, now)
+    ended = f"W&B says that {last.name} {active_run.how_it_ended(last)}"
+    if _is_over(run, last, context, job, judged, now):
         over = _finished(run, last, ended) if last.state == "finished" else Judgement("dead", ended)
         return over.also(f"; {judged.why}")
     return judged.also(f"; W&B: {wandb.why}")
@@ -92,7 +90,7 @@ def _beside_an_active_one(run: Run, wandb: Wandb, judged: Judgement, now: Instan
         words += f"; W&B: {wandb.why}"
     elif judged.verdict in ("stalled", "hung", "data-stall", "dead"):
         beat = wandb.beats.get(wandb.active[0])
-        words += "" if beat is None else f"; W&B heard its heartbeat {duration(wandb_group.age(beat, now))} ago"
+        words += "" if beat is None else f"; W&B received its heartbeat {duration(active_run.age(beat, now))} ago"
     return judged.also(words if judged.verdict in GOING | SILENT | {"diverged"} else "")
 
 
@@ -103,98 +101,95 @@ def _goes_on(run: Run, last: WandbRun) -> bool:
     return at is not None and last.heartbeat_at is not None and at > last.heartbeat_at + GOES_ON
 
 
-def _is_over(run: Run, last: WandbRun, scene: RunContext, job: Job | None, judged: Judgement, now: Instant) -> bool:
+def _is_over(run: Run, last: WandbRun, context: RunContext, job: Job | None, judged: Judgement, now: Instant) -> bool:
     """Whether W&B's word ends it: its own script said how it ended, or it crashed and is silent; and neither a job nor
     its GPUs say otherwise."""
     said = ("finished", "failed") if judged.verdict in GOING else ("finished", "failed", "crashed", "killed")
     if judged.verdict not in ("healthy", "evaluating", "saving", "stalled") or last.state not in said:
         return False
-    return job is None and not _goes_on(run, last) and not _gpus_work(run, scene, now)
+    return job is None and not _goes_on(run, last) and not _gpus_work(run, context, now)
 
 
-def _gpus_work(run: Run, scene: RunContext, now: Instant) -> bool:
-    gpus = witnesses.gpus_of(run, scene.nodes, scene.sources, now)
-    return gpus.mean_pct is not None and gpus.mean_pct > witnesses.IDLE_PCT
+def _gpus_work(run: Run, context: RunContext, now: Instant) -> bool:
+    gpus = gpus_of(run, context.nodes, context.sources, now)
+    return gpus.mean_pct is not None and gpus.mean_pct > IDLE_PCT
 
 
 # ---- no log can be read --------------------------------------------------------------------------------------------
 
 
-def without_a_log(run: Run, blind: Judgement, scene: RunContext, job: Job | None, now: Instant) -> Judgement:
+def without_a_log(run: Run, blind: Judgement, context: RunContext, job: Job | None, now: Instant) -> Judgement:
     """The verdict by W&B's own steps, where its log cannot be read; else what that alone says."""
     if run.spec.wandb is None:
         return blind
-    if not is_heard(run, scene.sources):
+    if not is_answering(run, context.sources):
         is_said = run.log is not None and run.log.host == WANDB
-        return blind if is_said else blind.also(f"; {deaf(run, scene.sources, now)}")
+        return blind if is_said else blind.also(f"; {no_answer(run, context.sources, now)}")
     wandb = run.wandb
     assert wandb is not None
     last = wandb.current
     if last is None or wandb.phase == "none":
         return blind.also(f"; {wandb.why}" if wandb.why else "")
     if last.id in wandb.active:
-        return _beside_an_active_one(run, wandb, _by_its_steps(run, wandb, last, scene, job, now), now)
-    return _by_its_end(run, wandb, last, scene, job, now)
+        return _beside_an_active_one(run, wandb, _by_its_steps(run, wandb, last, context, job, now), now)
+    return _by_its_end(run, wandb, last, context, job, now)
 
 
 def _by_its_steps(
-    run: Run, wandb: Wandb, current: WandbRun, scene: RunContext, job: Job | None, now: Instant
+    run: Run, wandb: Wandb, current: WandbRun, context: RunContext, job: Job | None, now: Instant
 ) -> Judgement:
     """W&B hears it: its step tells whether it trains."""
-    step = wandb_keys.step_of(current)
+    step = metric_names.step_of(current)
     if step is None or wandb.stepped_at is None:
         up = now - (current.created_at or wandb.since or now)
         if up <= run.spec.stall_after:
             return Judgement("starting", f"{current.name} is up for {duration(up)} in W&B, no step yet")
         what = f"{current.name} is up for {duration(up)} in W&B, and no step has come from it"
-        return weighed(run, scene, job, what, now)
+        return weighed(run, context, job, what, now)
     quiet = max(0.0, now - wandb.stepped_at)
     cadence = run.progress.cadence_s if counts(run.progress) else None
     usual = f", usually every {duration(cadence)}" if cadence else ""
     if quiet <= patience(run):
         return Judgement("healthy", f"W&B says: step {step:,} {duration(quiet)} ago{usual}")
-    return weighed(run, scene, job, f"W&B shows no step for {duration(quiet)}{usual}, the last was {step:,}", now)
+    return weighed(run, context, job, f"W&B shows no step for {duration(quiet)}{usual}, the last was {step:,}", now)
 
 
-def _by_its_end(run: Run, wandb: Wandb, last: WandbRun, scene: RunContext, job: Job | None, now: Instant) -> Judgement:
-    """W&B hears nothing of it any more."""
-    ended = f"W&B says that {last.name} {wandb_group.how_it_ended(last)}"
+def _by_its_end(
+    run: Run, wandb: Wandb, last: WandbRun, context: RunContext, job: Job | None, now: Instant
+) -> Judgement:
+    """W&B receives no heartbeat any more."""
+    ended = f"W&B says that {last.name} {active_run.how_it_ended(last)}"
     if wandb.phase == "ended" and last.state != "finished" and job is None:
-        return _stopped(run, last, scene, now)
-    if job is not None:
-        return _with_a_job(run, wandb, last, ended, job, now)
+        return _stopped(run, last, context, now)
+    if job is not None:  # W&B starts late: up to restart_grace after the job
+        up = now - (job.started_at or now)
+        grace = max(run.spec.stall_after, run.spec.wandb.restart_grace if run.spec.wandb is not None else 0.0)
+        if up <= grace and (last.heartbeat_at or 0.0) < (job.started_at or 0.0) + GOES_ON:
+            return Judgement("starting", f"job {job.id} is up for {duration(up)}, W&B has no run of it yet; {ended}")
+        return Judgement("unknown", f"job {job.id} is {job.state}, and {ended}")
     if last.state == "finished":
         return _finished(run, last, ended)
     if last.state == "pending":
         return Judgement("starting", ended)
-    if last.state in wandb_group.ALIVE or _gpus_work(run, scene, now):
-        return weighed(run, scene, job, ended, now)
+    if last.state in active_run.ALIVE or _gpus_work(run, context, now):
+        return weighed(run, context, job, ended, now)
     follows = f"; none has followed in {duration(now - wandb.since)}" if wandb.since is not None else ""
     return Judgement("dead", ended + (follows if wandb.phase == "overdue" else "; waiting for the restart"))
 
 
-def _stopped(run: Run, last: WandbRun, scene: RunContext, now: Instant) -> Judgement:
-    ended = f"W&B says that {last.name} {wandb_group.how_it_ended(last)}"
-    who = stopped_by(run, scene.actions, now)
+def _stopped(run: Run, last: WandbRun, context: RunContext, now: Instant) -> Judgement:
+    ended = f"W&B says that {last.name} {active_run.how_it_ended(last)}"
+    who = stopped_by(run, context.actions, now)
     if who is None and run.verdict == "finished":
         return Judgement("finished", f"it had finished; {ended}")
     return Judgement("stopped", f"{who or 'a person ended it'}; {ended}")
 
 
-def _with_a_job(run: Run, wandb: Wandb, last: WandbRun, ended: str, job: Job, now: Instant) -> Judgement:
-    """Its scheduler says that it runs: W&B is initialised late, up to the grace after the job began."""
-    up = now - (job.started_at or now)
-    grace = max(run.spec.stall_after, run.spec.wandb.restart_grace if run.spec.wandb is not None else 0.0)
-    if up <= grace and (last.heartbeat_at or 0.0) < (job.started_at or 0.0) + GOES_ON:
-        return Judgement("starting", f"job {job.id} is up for {duration(up)}, W&B has no run of it yet; {ended}")
-    return Judgement("unknown", f"job {job.id} is {job.state}, and {ended}")
-
-
 def _finished(run: Run, last: WandbRun, ended: str) -> Judgement:
     """It ended well: whether that is all, its target says."""
-    goal, step = target(run), max(wandb_keys.step_of(last) or 0, run.progress.step or 0)
+    goal, step = target(run), max(metric_names.step_of(last) or 0, run.progress.step or 0)
     if goal is None:
-        return Judgement("finished", f"{ended}; no target step says whether that is all")
+        return Judgement("finished", f"{ended}; no target step is known")
     if step < goal:
         return Judgement("dead", f"{ended} of {goal:,}: not finished")
     return Judgement("finished", f"{ended} of {goal:,}")

@@ -9,7 +9,7 @@ from statistics import median
 from msgspec.structs import replace
 
 from trainmon.analysis.log_formats import StepLine
-from trainmon.analysis.wandb import metric_names as wandb_keys
+from trainmon.analysis.wandb import metric_names
 from trainmon.lib import Instant, Seconds
 from trainmon.model import WANDB, Points, Progress, Wandb, WandbRun
 
@@ -26,13 +26,13 @@ QUIET_AT_LEAST: Seconds = 600.0
 
 def stepped_at(before: Wandb | None, run: WandbRun, at: Instant) -> Instant | None:
     """When the step last advanced, by our clock: as the run says of its last row, which lies between two looks."""
-    step, old = wandb_keys.step_of(run), None if before is None else before.current
+    step, old = metric_names.step_of(run), None if before is None else before.current
     if step is None:
         return None
     told = run.logged_at
     if before is None or old is None or old.path != run.path:
         return min(at, told or run.heartbeat_at or run.created_at or at)
-    known = wandb_keys.step_of(old)
+    known = metric_names.step_of(old)
     if known is not None and step <= known:
         return before.stepped_at
     return at if told is None else max(min(told, at), before.looked_at or told)
@@ -43,7 +43,7 @@ def seen(progress: Progress, before: Wandb | None, wandb: Wandb, at: Instant) ->
     run = wandb.current
     if run is None:
         return progress
-    step, old = wandb_keys.step_of(run), None if before is None else before.current
+    step, old = metric_names.step_of(run), None if before is None else before.current
     is_other = old is not None and old.path != run.path
     if is_other:
         progress = _given_back(progress)
@@ -73,12 +73,12 @@ def _counts(progress: Progress, step: int, stepped: Instant | None, at: Instant)
 
 def _filled(progress: Progress, run: WandbRun, keys: Sequence[str]) -> Progress:
     """The values that no log has told."""
-    loss = run.summary.get(wandb_keys.loss_of(keys) or "")
+    loss = run.summary.get(metric_names.loss_of(keys) or "")
     told = {
-        "loss": loss if isinstance(loss, (int, float)) else wandb_keys.value_of(run, "loss"),
-        "grad_norm": wandb_keys.value_of(run, "grad_norm"),
-        "tokens_per_s": wandb_keys.value_of(run, "throughput"),
-        "learning_rate": wandb_keys.value_of(run, "learning_rate"),
+        "loss": loss if isinstance(loss, (int, float)) else metric_names.value_of(run, "loss"),
+        "grad_norm": metric_names.value_of(run, "grad_norm"),
+        "tokens_per_s": metric_names.value_of(run, "throughput"),
+        "learning_rate": metric_names.value_of(run, "learning_rate"),
     }
     return _borrowing(progress, told)
 
@@ -102,7 +102,7 @@ def _given_back(progress: Progress) -> Progress:
 def grew(progress: Progress, run: WandbRun, points: Points, stepped: Instant | None, *, first: bool) -> Progress:
     """Learn the pace from rows that came. `first`: they are the first of this run, and may be thinned."""
     gaps = _gaps(points.times)
-    if wandb_keys.step_of(run) == run.step and gaps:  # its counter counts steps, and not calls of log()
+    if metric_names.step_of(run) == run.step and gaps:  # its counter counts steps, and not calls of log()
         gained = _gaps(points.steps)
         paces = [gap / more for gap, more in zip(gaps, gained, strict=True) if gap > 0 and more > 0]
         progress = _borrowing(progress, {"step_time_s": median(paces) if paces else None})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from trainmon.actions.verification import verify as outcomes
+from trainmon.actions.verification import verify
 from trainmon.lib import Instant, Seconds
 from trainmon.model import ActionChanged
 
@@ -20,34 +20,34 @@ MOST = 500
 """Actions in a State; the oldest that are over leave first."""
 
 
-def fold(folding: EventBatch, event: ActionChanged) -> None:
+def changed(batch: EventBatch, event: ActionChanged) -> None:
     """Take in what an action has become. A word that comes late does not undo a later one."""
-    record, known = event.record, folding.current("actions").get(event.record.action.id)
+    record, known = event.record, batch.current("actions").get(event.record.action.id)
     if known is not None and known.status != "asked" and record.status == "asked":
         return
     if known is not None and not record.marks:
         record = replace(record, marks=known.marks)
-    folding.writable("actions")[record.action.id] = record
+    batch.writable("actions")[record.action.id] = record
 
 
-def advance(folding: EventBatch, now: Instant) -> None:
+def advance(batch: EventBatch, now: Instant) -> None:
     """Follow the open ones by what is seen now, and let go of those that have long been over."""
-    actions = folding.current("actions")
+    actions = batch.current("actions")
     if not actions:
         return
-    state = folding.so_far(now)
+    state = batch.so_far(now)
     for name, record in actions.items():
-        advanced = outcomes.advance(record, state, now)
+        advanced = verify.advance(record, state, now)
         if advanced is not record:
-            folding.writable("actions")[name] = advanced
-    _let_go(folding, now)
+            batch.writable("actions")[name] = advanced
+    _let_go(batch, now)
 
 
-def _let_go(folding: EventBatch, now: Instant) -> None:
-    actions = folding.current("actions")
+def _let_go(batch: EventBatch, now: Instant) -> None:
+    actions = batch.current("actions")
     over = [name for name, record in actions.items() if not record.is_open]
     spare = len(actions) - MOST
     for place, name in enumerate(over):
         settled = actions[name].settled_at or now
         if place < spare or now - settled > SHOWN:
-            del folding.writable("actions")[name]
+            del batch.writable("actions")[name]

@@ -19,34 +19,34 @@ UNWATCHED_AFTER = 90.0
 that are watched come every 10 s, and a hung one every 30 s."""
 
 
-def looked_at(folding: EventBatch, event: NodeReading, samples: tuple[DiskSample, ...]) -> None:
-    disks, usable, lags = folding.writable("disks"), folding.current("usable"), folding.current("lags")
-    quotas = folding.current("quotas")
+def looked_at(batch: EventBatch, event: NodeReading, samples: tuple[DiskSample, ...]) -> None:
+    disks, usable, lags = batch.writable("disks"), batch.current("usable"), batch.current("lags")
+    quotas = batch.current("quotas")
     for sample in samples:
         disk = _kept(disks.get(f"{event.node}:{sample.path}"), _disk(event, sample, usable.get(sample.path, 1.0)))
-        if disk.key in folding.current("handed_back"):
-            del folding.writable("handed_back")[disk.key]
+        if disk.key in batch.current("handed_back"):
+            del batch.writable("handed_back")[disk.key]
         disks[disk.key] = replace(disk, lag=lags.get(disk.path, 0.0), quota=_quota_of(quotas, disk))
     for key, disk in list(disks.items()):
         if disk.host == event.node and event.received_at - disk.at > UNWATCHED_AFTER:
             del disks[key]
 
 
-def handed_back(folding: EventBatch, event: StandInEnded, now: Instant) -> None:
+def handed_back(batch: EventBatch, event: StandInEnded, now: Instant) -> None:
     """What was told in the place of another host is gone at once: that one judges its paths again."""
     for path in event.disks:
         key = f"{event.node}:{path}"
-        folding.writable("disks").pop(key, None)
-        folding.writable("handed_back")[key] = now
+        batch.writable("disks").pop(key, None)
+        batch.writable("handed_back")[key] = now
 
 
-def quota_seen(folding: EventBatch, event: QuotaRead) -> None:
+def quota_seen(batch: EventBatch, event: QuotaRead) -> None:
     """What is allowed there, beside what is free."""
     quota = event.quota
-    folding.writable("quotas")[f"{quota.cluster if event.shared else quota.host}:{quota.path}"] = quota
-    for key, disk in folding.current("disks").items():
-        if disk.path == quota.path and _quota_of(folding.current("quotas"), disk) is quota:
-            folding.writable("disks")[key] = replace(disk, quota=quota)
+    batch.writable("quotas")[f"{quota.cluster if event.shared else quota.host}:{quota.path}"] = quota
+    for key, disk in batch.current("disks").items():
+        if disk.path == quota.path and _quota_of(batch.current("quotas"), disk) is quota:
+            batch.writable("disks")[key] = replace(disk, quota=quota)
 
 
 def _quota_of(quotas: Mapping[str, Quota], disk: Disk) -> Quota | None:

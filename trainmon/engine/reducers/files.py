@@ -1,4 +1,4 @@
-"""What a probe says of logs, checkpoints and switch files → the new runs; of disks, see fold_disks. Pure."""
+"""What a probe says of logs, checkpoints and switch files → the new runs; of disks, see disks. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from trainmon.analysis.checkpoints import listing as checkpoints
-from trainmon.analysis.log_formats import before_the_end
-from trainmon.analysis.log_formats import registry as steps
+from trainmon.analysis.checkpoints import listing as checkpoint_listing
+from trainmon.analysis.log_formats import before_the_end, registry
 from trainmon.analysis.runs import RunContext, is_running, trained_otherwise
 from trainmon.analysis.wandb import progress as wandb_progress
-from trainmon.engine.reducers import disks as fold_disks
+from trainmon.engine.reducers import disks
 from trainmon.engine.reducers.nodes import cleaned
 from trainmon.lib import Instant, Seconds
 from trainmon.model import (
@@ -41,26 +40,26 @@ RESTARTED = {
 }
 
 
-def read(folding: EventBatch, event: NodeReading) -> None:
+def read(batch: EventBatch, event: NodeReading) -> None:
     """Take in a reading about files; others are not for here."""
-    reading = _seen_by_a_stand_in(folding, event) if event.is_stand_in else event.reading
+    reading = _seen_by_a_stand_in(batch, event) if event.is_stand_in else event.reading
     match reading:
         case Hello():
-            _resync(folding, event.node)
+            _resync(batch, event.node)
         case DiskSamples(d=samples):
-            fold_disks.looked_at(folding, event, samples)
+            disks.looked_at(batch, event, samples)
         case LogChunk() as chunk:
-            run = folding.current("runs").get(chunk.id)
+            run = batch.current("runs").get(chunk.id)
             if run is not None:
-                folding.writable("runs")[chunk.id] = _logged(run, event, chunk, folding.formats)
+                batch.writable("runs")[chunk.id] = _logged(run, event, chunk, batch.formats)
         case CheckpointListing() as listing:
-            _listed(folding, event, listing)
+            _listed(batch, event, listing)
         case SwitchSamples(s=switches):
             for switch in switches:
-                _switched(folding, event, switch, skew=_skew(folding, event.node))
+                _switched(batch, event, switch, skew=_skew(batch, event.node))
 
 
-def _seen_by_a_stand_in(folding: EventBatch, event: NodeReading) -> AnyReading | None:
+def _seen_by_a_stand_in(batch: EventBatch, event: NodeReading) -> AnyReading | None:
     """What is left of the reading of a host that stands in for another: what it sees. What it does not see, or must not
     read, may be there all the same for the host that should read it."""
     match event.reading:
@@ -71,77 +70,77 @@ def _seen_by_a_stand_in(folding: EventBatch, event: NodeReading) -> AnyReading |
         case CheckpointListing(entries=entries) if any(entry.error is not None for entry in entries):
             return None
         case SwitchSamples(s=switches) as reading:
-            known = {switch.path: switch.host for switch in _switches(folding) if switch.exists}
+            known = {switch.path: switch.host for switch in _switches(batch) if switch.exists}
             seen = (s for s in switches if s.exists or (s.exists is False and known.get(s.path) == event.node))
             return replace(reading, s=tuple(seen))
     return event.reading
 
 
-def _switches(folding: EventBatch) -> Iterator[Switch]:
-    for run in folding.current("runs").values():
+def _switches(batch: EventBatch) -> Iterator[Switch]:
+    for run in batch.current("runs").values():
         yield from (switch for switch in (run.kill, run.save) if switch is not None)
 
 
-def _listed(folding: EventBatch, event: NodeReading, listing: CheckpointListing) -> None:
+def _listed(batch: EventBatch, event: NodeReading, listing: CheckpointListing) -> None:
     """A checkpoint directory as it is now, for every run that saves there."""
-    for name, run in folding.current("runs").items():
-        if run.spec.checkpoints == listing.path and _reads_for(folding, event, run):
-            known = checkpoints.read(
+    for name, run in batch.current("runs").items():
+        if run.spec.checkpoints == listing.path and _reads_for(batch, event, run):
+            known = checkpoint_listing.read(
                 listing,
                 host=event.node,
                 at=event.received_at,
-                is_running=_is_written(run, folding),
+                is_running=_is_written(run, batch),
                 now=event.received_at,
-                skew=_skew(folding, event.node),
+                skew=_skew(batch, event.node),
                 before=run.checkpoints,
             )
-            folding.writable("runs")[name] = replace(run, listing=listing, checkpoints=known)
+            batch.writable("runs")[name] = replace(run, listing=listing, checkpoints=known)
 
 
-def _reads_for(folding: EventBatch, event: NodeReading, run: Run) -> bool:
+def _reads_for(batch: EventBatch, event: NodeReading, run: Run) -> bool:
     """Whether this host reads the files of the run's cluster: another cluster may have the same paths."""
-    cluster = folding.current("clusters").get(run.spec.cluster)
+    cluster = batch.current("clusters").get(run.spec.cluster)
     if event.cluster == run.spec.cluster or cluster is None:
         return True
     return event.node == cluster.login or event.node in run.spec.nodes  # one host may be in two clusters
 
 
-def _is_written(run: Run, folding: EventBatch) -> bool | None:
+def _is_written(run: Run, batch: EventBatch) -> bool | None:
     """Whether somebody may be writing its checkpoints: its job, or what goes on after that has ended."""
-    runs = is_running(run, folding.current("jobs"), folding.current("sources"))
-    scene = RunContext(folding.current("nodes"), folding.current("sources"), folding.current("jobs"))
-    return None if runs is False and trained_otherwise(run, scene) else runs
+    runs = is_running(run, batch.current("jobs"), batch.current("sources"))
+    context = RunContext(batch.current("nodes"), batch.current("sources"), batch.current("jobs"))
+    return None if runs is False and trained_otherwise(run, context) else runs
 
 
-def look_again(folding: EventBatch, now: Instant) -> None:
+def look_again(batch: EventBatch, now: Instant) -> None:
     """What is being written is torn when its writer has gone, or has written nothing for long: time tells, too."""
-    for name, run in folding.current("runs").items():
+    for name, run in batch.current("runs").items():
         known = run.checkpoints
         if run.listing is None or known is None or not _may_change(run):
             continue
-        again = checkpoints.read(
+        again = checkpoint_listing.read(
             run.listing,
             host=known.host,
             at=known.looked_at,
-            is_running=_is_written(run, folding),
+            is_running=_is_written(run, batch),
             now=now,
-            skew=_skew(folding, known.host),
+            skew=_skew(batch, known.host),
             before=known,
         )
         if again != known:
-            folding.writable("runs")[name] = replace(run, checkpoints=again)
+            batch.writable("runs")[name] = replace(run, checkpoints=again)
 
 
 def _may_change(run: Run) -> bool:
     return run.checkpoints is not None and (run.checkpoints.writing is not None or run.checkpoints.committed is None)
 
 
-def _skew(folding: EventBatch, host: str) -> float:
-    node = folding.current("nodes").get(host)
+def _skew(batch: EventBatch, host: str) -> float:
+    node = batch.current("nodes").get(host)
     return 0.0 if node is None else node.clock_skew_s or 0.0
 
 
-def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[steps.Format, ...]) -> Run:
+def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[registry.Format, ...]) -> Run:
     log = run.log or Log(host=event.node)
     grown = tuple(cleaned(line) for line in chunk.lines)
     is_again = log.resync or log.host != event.node or _is_told_again(log, chunk)
@@ -198,10 +197,10 @@ def _only(chunk: LogChunk, grown: int) -> LogChunk:
     return replace(chunk, lines=chunk.lines[len(chunk.lines) - grown :], kept=())
 
 
-def _resync(folding: EventBatch, node: str) -> None:
-    for name, run in folding.current("runs").items():
+def _resync(batch: EventBatch, node: str) -> None:
+    for name, run in batch.current("runs").items():
         if run.log is not None and run.log.host == node and not run.log.resync:
-            folding.writable("runs")[name] = replace(run, log=replace(run.log, resync=True))
+            batch.writable("runs")[name] = replace(run, log=replace(run.log, resync=True))
 
 
 def _is_told_again(log: Log, chunk: LogChunk) -> bool:
@@ -231,33 +230,33 @@ def _written_at(event: NodeReading, chunk: LogChunk, before: Log | None) -> Inst
     return max(at, min(before.checked_at, event.received_at))
 
 
-def _progress(progress: Progress, chunk: LogChunk, at: Instant, formats: tuple[steps.Format, ...]) -> Progress:
-    known = (*formats, *steps.FORMATS)
+def _progress(progress: Progress, chunk: LogChunk, at: Instant, formats: tuple[registry.Format, ...]) -> Progress:
+    known = (*formats, *registry.FORMATS)
     is_first, last = progress.at is None or wandb_progress.counts(progress), None
     for place, text in enumerate((*chunk.kept, *chunk.lines), start=-len(chunk.kept)):
-        found = steps.parse_line(text, known, prefer=progress.format)
+        found = registry.parse_line(text, known, prefer=progress.format)
         if found is not None:
-            after = steps.advance(wandb_progress.told_by_its_log(progress, found[1]), *found, at)
+            after = registry.advance(wandb_progress.told_by_its_log(progress, found[1]), *found, at)
             last = place if (after.step, after.epoch) != (progress.step, progress.epoch) else last
             progress = after
     if is_first and last is not None and last >= 0 and progress.at is not None:
         progress = replace(progress, at=progress.at - before_the_end(chunk.lines, last))
     # Half a line may show half a number; only a progress bar is whole before its line ends.
-    bar = None if chunk.partial is None else steps.parse_line(chunk.partial, (*formats, *steps.BARS))
+    bar = None if chunk.partial is None else registry.parse_line(chunk.partial, (*formats, *registry.BARS))
     if bar is not None:
-        progress = steps.advance(wandb_progress.told_by_its_log(progress, bar[1]), *bar, at)
+        progress = registry.advance(wandb_progress.told_by_its_log(progress, bar[1]), *bar, at)
     return wandb_progress.own(progress)
 
 
-def _switched(folding: EventBatch, event: NodeReading, sample: SwitchSample, skew: float) -> None:
+def _switched(batch: EventBatch, event: NodeReading, sample: SwitchSample, skew: float) -> None:
     at = event.received_at
-    for name, run in folding.current("runs").items():
-        if not _reads_for(folding, event, run):
+    for name, run in batch.current("runs").items():
+        if not _reads_for(batch, event, run):
             continue
         if sample.path == run.spec.kill_switch:
-            folding.writable("runs")[name] = replace(run, kill=_switch(run.kill, sample, event.node, at, skew))
+            batch.writable("runs")[name] = replace(run, kill=_switch(run.kill, sample, event.node, at, skew))
         elif sample.path == run.spec.save_switch:
-            folding.writable("runs")[name] = replace(run, save=_switch(run.save, sample, event.node, at, skew))
+            batch.writable("runs")[name] = replace(run, save=_switch(run.save, sample, event.node, at, skew))
 
 
 def _switch(old: Switch | None, sample: SwitchSample, host: str, at: Instant, skew: float) -> Switch:

@@ -25,9 +25,9 @@ DETAILS = (
 """What one look at the queue leaves open, and an earlier question has answered."""
 
 
-def jobs_seen(folding: EventBatch, event: JobsListed) -> None:
+def jobs_seen(batch: EventBatch, event: JobsListed) -> None:
     """The queue as it is now. A job that it no longer lists is gone, not ended: accounting may know more."""
-    jobs = folding.writable("jobs")
+    jobs = batch.writable("jobs")
     listed = {job.key: job for job in event.jobs}
     for key, job in list(jobs.items()):
         if job.cluster != event.cluster or key in listed:
@@ -49,23 +49,23 @@ def _kept(old: Job | None, new: Job) -> Job:
     return replace(new, **{name: getattr(old, name) for name in DETAILS})
 
 
-def job_changed(folding: EventBatch, event: JobChanged) -> None:
+def job_changed(batch: EventBatch, event: JobChanged) -> None:
     """More is known of one job."""
-    jobs = folding.writable("jobs")
+    jobs = batch.writable("jobs")
     old = jobs.get(event.job.key)
     gone_at = event.job.gone_at if event.job.gone_at is not None or old is None else old.gone_at
     jobs[event.job.key] = replace(event.job, gone_at=gone_at)
 
 
-def nodes_seen(folding: EventBatch, event: SchedulerNodesListed) -> None:
+def nodes_seen(batch: EventBatch, event: SchedulerNodesListed) -> None:
     """What the scheduler says of a cluster's nodes now; those that we watch get it, too."""
-    others = {name: node for name, node in folding.current("scheduler_nodes").items() if node.cluster != event.cluster}
+    others = {name: node for name, node in batch.current("scheduler_nodes").items() if node.cluster != event.cluster}
     told = {node.name: node for node in event.nodes}
-    folding.maps["scheduler_nodes"] = others | told
-    for name in folding.current("nodes").keys() & told.keys():
-        node = folding.current("nodes")[name]
+    batch.maps["scheduler_nodes"] = others | told
+    for name in batch.current("nodes").keys() & told.keys():
+        node = batch.current("nodes")[name]
         if (node.scheduler_state, node.scheduler_reason) != (state_of(told[name]), told[name].reason):
-            folding.writable("nodes")[name] = with_scheduler(node, told[name])
+            batch.writable("nodes")[name] = with_scheduler(node, told[name])
 
 
 def with_scheduler(node: Node, told: SchedulerNode | None) -> Node:
@@ -78,16 +78,16 @@ def state_of(node: SchedulerNode) -> str:
     return "+".join((node.state, *node.flags))
 
 
-def join(folding: EventBatch) -> None:
+def join(batch: EventBatch) -> None:
     """Give every run its jobs. Called when either changed."""
-    jobs = folding.current("jobs")
-    known = {source.cluster for source in folding.current("sources").values() if _has_answered(source)}
-    for name, run in folding.current("runs").items():
+    jobs = batch.current("jobs")
+    known = {source.cluster for source in batch.current("sources").values() if _has_answered(source)}
+    for name, run in batch.current("runs").items():
         own = jobs_of(run.spec, jobs.values())
         keys = tuple(job.key for job in own)
         behind = queued_behind(own, jobs.values()) if run.spec.cluster in known else None
         if (keys, behind) != (run.jobs, run.queued_behind):
-            folding.writable("runs")[name] = replace(run, jobs=keys, queued_behind=behind)
+            batch.writable("runs")[name] = replace(run, jobs=keys, queued_behind=behind)
 
 
 def _has_answered(source: Source) -> bool:

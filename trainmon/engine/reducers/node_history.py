@@ -57,9 +57,9 @@ SWITCH = "NVSwitch"
 NEW = NodeHistory()
 
 
-def read(folding: EventBatch, event: NodeReading, before: Node | None, node: Node) -> None:
+def read(batch: EventBatch, event: NodeReading, before: Node | None, node: Node) -> None:
     """Remember what one reading tells beside the numbers that `node` now has."""
-    old: NodeHistory = folding.current("node_histories").get(event.node) or NEW
+    old: NodeHistory = batch.current("node_histories").get(event.node) or NEW
     reading = event.reading
     at = min(event.received_at, reading.t - (node.clock_skew_s or 0.0))
     match reading:
@@ -76,7 +76,7 @@ def read(folding: EventBatch, event: NodeReading, before: Node | None, node: Nod
         case _:
             return
     if new is not old:
-        folding.writable("node_histories")[event.node] = new
+        batch.writable("node_histories")[event.node] = new
 
 
 # ---- GPUs ------------------------------------------------------------------------------------------------------------

@@ -7,15 +7,8 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from trainmon.analysis.log_formats import Format
-from trainmon.analysis.runs import RunContext, judge
-from trainmon.engine.reducers import actions as fold_actions
-from trainmon.engine.reducers import disks as fold_disks
-from trainmon.engine.reducers import files as fold_files
-from trainmon.engine.reducers import jobs as fold_jobs
-from trainmon.engine.reducers import node_history as fold_past
-from trainmon.engine.reducers import nodes as fold_nodes
-from trainmon.engine.reducers import throughput as fold_pace
-from trainmon.engine.reducers import wandb as fold_wandb
+from trainmon.analysis.runs import RunContext, judge, target
+from trainmon.engine.reducers import actions, disks, files, jobs, node_history, nodes, throughput, wandb
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant, Seconds
 from trainmon.model import (
@@ -47,114 +40,123 @@ from trainmon.model import (
 )
 
 AHEAD: Seconds = 10.0
-"""Seconds by which a word may be dated ahead of us, between two reads of the same clock."""
+"""Data may be dated this far in the future: two reads of the same clock differ."""
 
 
 def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[Format, ...] = ()) -> State:
-    """Apply the events in order, then let time pass to `now`: ages turn into health, health into verdicts."""
-    folding = EventBatch(state, formats)
+    """Apply the events in order, then let time pass to `now`."""
+    batch = EventBatch(state, formats)
     prompts, ledger = state.prompts, state.ledger
     for event in events:
         match event:
             case NodeReading():
-                _reading(folding, event)
+                _reading(batch, event)
             case StandInEnded():
-                fold_disks.handed_back(folding, event, now)
+                disks.handed_back(batch, event, now)
             case SourceChanged(source):
-                _source(folding, source)
+                _source(batch, source)
             case SourceRemoved(name):
-                _gone(folding, name)
+                _removed(batch, name)
             case PromptsChanged(waiting):
                 prompts = waiting
             case RunsChanged(specs):
-                _runs(folding, specs)
+                _runs(batch, specs)
             case DisksChanged():
-                folding.maps["usable"], folding.maps["lags"] = dict(event.usable), dict(event.lags)
+                batch.maps["usable"], batch.maps["lags"] = dict(event.usable), dict(event.lags)
             case QuotaRead():
-                fold_disks.quota_seen(folding, event)
+                disks.quota_seen(batch, event)
             case ClustersChanged(clusters):
-                folding.writable("clusters").update({cluster.name: cluster for cluster in clusters})
+                batch.writable("clusters").update({cluster.name: cluster for cluster in clusters})
             case JobsListed():
-                fold_jobs.jobs_seen(folding, event)
+                jobs.jobs_seen(batch, event)
             case JobChanged():
-                fold_jobs.job_changed(folding, event)
+                jobs.job_changed(batch, event)
             case SchedulerNodesListed():
-                fold_jobs.nodes_seen(folding, event)
+                jobs.nodes_seen(batch, event)
             case ActionChanged():
-                fold_actions.fold(folding, event)
+                actions.changed(batch, event)
             case WandbPolled():
-                fold_wandb.seen(folding, event)
+                wandb.seen(batch, event)
             case CurvesGrew():
-                fold_wandb.grew(folding, event)
+                wandb.grew(batch, event)
             case SampleFetched():
-                fold_wandb.kept(folding, event)
+                wandb.kept(batch, event)
             case ConsoleRead():
-                fold_wandb.console(folding, event)
+                wandb.console(batch, event)
             case LedgerTrouble(words):
                 ledger = words
-    _age(folding, now)
-    if "jobs" in folding.maps or "runs" in folding.maps:
-        fold_jobs.join(folding)
-    fold_files.look_again(folding, now)
-    fold_wandb.look_again(folding, now)
-    _judge(folding, now)
-    fold_pace.follow(folding, now)
-    fold_actions.advance(folding, now)
-    return replace(state, at=now, prompts=prompts, ledger=ledger, **folding.maps)
+    _pass_time(batch, now)
+    return replace(state, at=now, prompts=prompts, ledger=ledger, **batch.maps)
 
 
-def _reading(folding: EventBatch, event: NodeReading) -> None:
-    sources = folding.writable("sources")
+def _reading(batch: EventBatch, event: NodeReading) -> None:
+    sources = batch.writable("sources")
     name = f"node:{event.node}"
     source = sources.get(name) or Source(name=name, kind="node", cluster=event.cluster)
     sources[name] = replace(source, seen_at=event.received_at, phase="up", error=None, hint=None, retry_at=None)
-    nodes = folding.writable("nodes")
-    old = nodes.get(event.node)
-    node = fold_pace.sampled(fold_nodes.read(old, event), event)
+    known = batch.writable("nodes")
+    old = known.get(event.node)
+    node = throughput.sampled(nodes.read(old, event), event)
     if old is None:
-        node = fold_jobs.with_scheduler(node, folding.current("scheduler_nodes").get(event.node))
-    nodes[event.node] = node
-    fold_past.read(folding, event, old, node)
-    fold_files.read(folding, event)
+        node = jobs.with_scheduler(node, batch.current("scheduler_nodes").get(event.node))
+    known[event.node] = node
+    node_history.read(batch, event, old, node)
+    files.read(batch, event)
 
 
-def _source(folding: EventBatch, source: Source) -> None:
-    """A collector knows the phase and the error; when it was last heard is ours."""
-    sources = folding.writable("sources")
+def _source(batch: EventBatch, source: Source) -> None:
+    """The collector reports the phase and the error. The State knows when it last received data."""
+    sources = batch.writable("sources")
     old = sources.get(source.name)
     if old is not None and source.seen_at is None:
         source = replace(source, seen_at=old.seen_at)
     sources[source.name] = source
 
 
-def _gone(folding: EventBatch, name: str) -> None:
-    folding.writable("sources").pop(name, None)
+def _removed(batch: EventBatch, name: str) -> None:
+    batch.writable("sources").pop(name, None)
     node = name.removeprefix("node:")
-    folding.writable("nodes").pop(node, None)
-    folding.writable("node_histories").pop(node, None)
+    batch.writable("nodes").pop(node, None)
+    batch.writable("node_histories").pop(node, None)
     for name in ("disks", "handed_back"):
-        known = folding.writable(name)
+        known = batch.writable(name)
         for key in [key for key in known if key.startswith(f"{node}:")]:
             del known[key]
 
 
-def _runs(folding: EventBatch, specs: tuple[RunSpec, ...]) -> None:
-    old = folding.current("runs")
-    folding.maps["runs"] = {
-        spec.name: _respecified(old[spec.name], spec) if spec.name in old else Run(spec=spec) for spec in specs
-    }
+def _runs(batch: EventBatch, specs: tuple[RunSpec, ...]) -> None:
+    """The runs that are watched now. A run whose W&B settings changed loses what the old W&B runs showed."""
+    old = batch.current("runs")
+    runs = batch.maps["runs"] = {}
+    for spec in specs:
+        run: Run = old.get(spec.name) or Run(spec=spec)
+        runs[spec.name] = replace(run, spec=spec, wandb=run.wandb if spec.wandb == run.spec.wandb else None)
 
 
-def _respecified(run: Run, spec: RunSpec) -> Run:
-    """The run as it is watched now; what W&B said of others than it has now is not of this one."""
-    return replace(run, spec=spec, wandb=run.wandb if spec.wandb == run.spec.wandb else None)
-
-
-def _age(folding: EventBatch, now: Instant) -> None:
-    for name, source in folding.current("sources").items():
+def _pass_time(batch: EventBatch, now: Instant) -> None:
+    """Ages become health, health becomes verdicts."""
+    for name, source in batch.current("sources").items():
         health = _health(source, now)
         if health != source.health:
-            folding.writable("sources")[name] = replace(source, health=health)
+            batch.writable("sources")[name] = replace(source, health=health)
+    if "jobs" in batch.maps or "runs" in batch.maps:
+        jobs.join(batch)
+    files.look_again(batch, now)
+    wandb.look_again(batch, now)
+    context = RunContext(*(batch.current(name) for name in ("nodes", "sources", "jobs", "actions")))
+    for name, run in batch.current("runs").items():
+        judged, eta = judge(run, context, now), _eta(run)
+        if (judged.verdict, judged.why, eta) != (run.verdict, run.why, run.eta_at):
+            batch.writable("runs")[name] = replace(run, verdict=judged.verdict, why=judged.why, eta_at=eta)
+    throughput.follow(batch, now)
+    actions.advance(batch, now)
+
+
+def _eta(run: Run) -> Instant | None:
+    progress, goal = run.progress, target(run)
+    if goal is None or progress.step is None or not progress.step_time_s or progress.at is None:
+        return None
+    return progress.at + (goal - progress.step) * progress.step_time_s if goal > progress.step else None
 
 
 def _health(source: Source, now: Instant) -> Health:
@@ -165,22 +167,5 @@ def _health(source: Source, now: Instant) -> Health:
     if source.seen_at is None or source.phase != "up":
         return "late"
     if source.seen_at > now + AHEAD:
-        return "late"  # the clock was set back: that word is as old as nobody knows
+        return "late"  # the clock was set back: the age is unknown
     return "ok" if now - source.seen_at <= LATE_AFTER * source.period else "late"
-
-
-def _judge(folding: EventBatch, now: Instant) -> None:
-    scene = RunContext(*(folding.current(name) for name in ("nodes", "sources", "jobs", "actions")))
-    for name, run in folding.current("runs").items():
-        judged = judge(run, scene, now)
-        eta = _eta(run, now)
-        if (judged.verdict, judged.why, eta) != (run.verdict, run.why, run.eta_at):
-            folding.writable("runs")[name] = replace(run, verdict=judged.verdict, why=judged.why, eta_at=eta)
-
-
-def _eta(run: Run, now: Instant) -> Instant | None:
-    progress = run.progress
-    target = run.spec.target_step or progress.target_step
-    if target is None or progress.step is None or not progress.step_time_s or progress.at is None:
-        return None
-    return progress.at + (target - progress.step) * progress.step_time_s if target > progress.step else None

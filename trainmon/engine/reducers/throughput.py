@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from trainmon.analysis.runs import PATIENCE, RunContext, loss_scale, standing, throughput
-from trainmon.analysis.runs import loss as loss_band
+from trainmon.analysis.runs import PATIENCE, RunContext, loss, loss_scale, standing, throughput
 from trainmon.lib import Instant
 from trainmon.model import RECENT_LOSSES, GpuSamples, Log, Node, NodeReading, Points, Run, RunMemory
 
@@ -43,13 +42,13 @@ def sampled(node: Node, event: NodeReading) -> Node:
     return replace(node, paces=throughput.gpus(node.paces, node.gpus, node.gpus_at))
 
 
-def follow(folding: EventBatch, now: Instant) -> None:
+def follow(batch: EventBatch, now: Instant) -> None:
     """Remember what changed of each run."""
-    scene = RunContext(jobs=folding.current("jobs"))
-    for name, run in folding.current("runs").items():
-        memory = _stopped(_steps(_lines(run.memory, run.log, now), run), run, scene)
+    context = RunContext(jobs=batch.current("jobs"))
+    for name, run in batch.current("runs").items():
+        memory = _stopped(_steps(_lines(run.memory, run.log, now), run), run, context)
         if memory is not run.memory:
-            folding.writable("runs")[name] = replace(run, memory=memory)
+            batch.writable("runs")[name] = replace(run, memory=memory)
 
 
 def _steps(memory: RunMemory, run: Run) -> RunMemory:
@@ -96,7 +95,7 @@ def _loss(memory: RunMemory, run: Run, at: Instant) -> RunMemory:
     if progress.loss is None or "loss" in progress.borrowed or "loss" not in progress.said:
         return memory
     points = Points((float(progress.step or 0),), (at,), (progress.loss,))
-    trouble = loss_band.follow(memory.trouble, memory.losses, "loss", points, at)
+    trouble = loss.follow(memory.trouble, memory.losses, "loss", points, at)
     losses = (*memory.losses, progress.loss)[-RECENT_LOSSES:] if math.isfinite(progress.loss) else memory.losses
     return replace(memory, trouble=trouble, losses=losses)
 
@@ -126,14 +125,14 @@ def _lines(memory: RunMemory, log: Log | None, now: Instant) -> RunMemory:
     return memory
 
 
-def _stopped(memory: RunMemory, run: Run, scene: RunContext) -> RunMemory:
+def _stopped(memory: RunMemory, run: Run, context: RunContext) -> RunMemory:
     """That a person has ended it, and who, for when their switch is taken back."""
     if run.verdict != "stopped":
         return memory
     kill, who = run.kill, run.why.partition("; ")[0]
     if kill is not None and kill.exists:
         who = "the kill switch was armed" + (f" by {kill.by}" if kill.by else "")
-    where = standing(run, scene)
+    where = standing(run, context)
     if (memory.stopped, memory.stopped_by) == (where, who):
         return memory
     return replace(memory, stopped=where, stopped_by=who)

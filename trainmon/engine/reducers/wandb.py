@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from trainmon.analysis.runs import loss as loss_band
-from trainmon.analysis.runs import wandb_evidence as wandb_witness
-from trainmon.analysis.wandb import active_run as wandb_group
-from trainmon.analysis.wandb import metric_names as wandb_keys
+from trainmon.analysis.runs import loss
+from trainmon.analysis.runs.wandb_evidence import stopped_by
+from trainmon.analysis.wandb import active_run, metric_names
 from trainmon.analysis.wandb import progress as wandb_progress
-from trainmon.engine.reducers import files as fold_files
+from trainmon.engine.reducers import files
 from trainmon.lib import Instant
 from trainmon.model import (
     RECENT_LOSSES,
@@ -38,14 +37,14 @@ if TYPE_CHECKING:
 SAMPLES_AT_MOST = 50
 
 
-def seen(folding: EventBatch, event: WandbPolled) -> None:
+def seen(batch: EventBatch, event: WandbPolled) -> None:
     """The W&B runs of one of ours as they are now."""
-    run = folding.current("runs").get(event.run)
+    run = batch.current("runs").get(event.run)
     if run is None or run.spec.wandb is None:
         return
     before: Wandb | None = run.wandb
     runs = event.runs[:RUNS_AT_MOST]
-    group = wandb_group.read(run.spec.wandb, runs, before, event.at, _is_stopped(run, folding, event.at))
+    group = active_run.read(run.spec.wandb, runs, before, event.at, _is_stopped(run, batch, event.at))
     wandb = replace(before or Wandb(), looked_at=event.at, runs=runs, **group._asdict())
     wandb = replace(wandb, keys=event.keys or wandb.keys)
     current = wandb.current
@@ -56,65 +55,65 @@ def seen(folding: EventBatch, event: WandbPolled) -> None:
         wandb = replace(wandb, samples=_samples(wandb.samples, event.samples))
         wandb = _troubled(wandb, _by_summary(wandb, current, event.at))
     progress = wandb_progress.seen(run.progress, before, wandb, event.at)
-    folding.writable("runs")[event.run] = replace(run, wandb=wandb, progress=progress)
+    batch.writable("runs")[event.run] = replace(run, wandb=wandb, progress=progress)
 
 
-def grew(folding: EventBatch, event: CurvesGrew) -> None:
+def grew(batch: EventBatch, event: CurvesGrew) -> None:
     """New points of one attempt: those of the current one's loss say how it does."""
-    run = folding.current("runs").get(event.run)
+    run = batch.current("runs").get(event.run)
     if run is None or run.wandb is None:
         return
     wandb: Wandb = run.wandb
     wandb = replace(wandb, points=wandb.points + sum(len(points.values) for points in event.points.values()))
     current, progress = wandb.current, run.progress
     if current is not None and current.path == event.path:
-        key = wandb_keys.loss_of(wandb.keys) or next(iter(wandb.keys), "")
+        key = metric_names.loss_of(wandb.keys) or next(iter(wandb.keys), "")
         points = event.points.get(key)
         if points is not None and points.values:
             is_first = event.fresh or not wandb.recent
             wandb = _with_points(wandb, key, points, event)
             progress = wandb_progress.grew(progress, current, points, wandb.stepped_at, first=is_first)
-    folding.writable("runs")[event.run] = replace(run, wandb=wandb, progress=progress)
+    batch.writable("runs")[event.run] = replace(run, wandb=wandb, progress=progress)
 
 
-def kept(folding: EventBatch, event: SampleFetched) -> None:
+def kept(batch: EventBatch, event: SampleFetched) -> None:
     """A sample lies on this machine."""
-    run = folding.current("runs").get(event.run)
+    run = batch.current("runs").get(event.run)
     if run is None or run.wandb is None:
         return
     samples = tuple(replace(one, kept=event.kept) if one.file == event.file else one for one in run.wandb.samples)
-    folding.writable("runs")[event.run] = replace(run, wandb=replace(run.wandb, samples=samples))
+    batch.writable("runs")[event.run] = replace(run, wandb=replace(run.wandb, samples=samples))
 
 
-def console(folding: EventBatch, event: ConsoleRead) -> None:
+def console(batch: EventBatch, event: ConsoleRead) -> None:
     """Lines of its console log: read as those of a file, on the host WANDB."""
-    run = folding.current("runs").get(event.run)
+    run = batch.current("runs").get(event.run)
     if run is not None:
         chunk = replace(event.chunk, id=event.run)
-        fold_files.read(folding, NodeReading(WANDB, run.spec.cluster, event.received_at, chunk))
+        files.read(batch, NodeReading(WANDB, run.spec.cluster, event.received_at, chunk))
 
 
-def look_again(folding: EventBatch, now: Instant) -> None:
+def look_again(batch: EventBatch, now: Instant) -> None:
     """Time turns waiting into overdue, and a heartbeat into none; but while W&B does not answer us, nothing follows."""
-    for name, run in folding.current("runs").items():
+    for name, run in batch.current("runs").items():
         wandb, spec = run.wandb, run.spec.wandb
-        source: Source | None = folding.current("sources").get(f"wandb:{name}")
+        source: Source | None = batch.current("sources").get(f"wandb:{name}")
         if wandb is None or spec is None or (source is not None and source.health != "ok"):
             continue
-        again = wandb_group.read(spec, wandb.runs, wandb, now, _is_stopped(run, folding, now))
+        again = active_run.read(spec, wandb.runs, wandb, now, _is_stopped(run, batch, now))
         new: dict[str, Any] = {
             field: value for field, value in again._asdict().items() if value != getattr(wandb, field)
         }
-        trouble = loss_band.passed(wandb.trouble, now)
+        trouble = loss.passed(wandb.trouble, now)
         if new or trouble is not wandb.trouble:
-            folding.writable("runs")[name] = replace(run, wandb=_troubled(replace(wandb, **new), trouble))
+            batch.writable("runs")[name] = replace(run, wandb=_troubled(replace(wandb, **new), trouble))
 
 
-def _is_stopped(run: Run, folding: EventBatch, now: Instant) -> bool:
+def _is_stopped(run: Run, batch: EventBatch, now: Instant) -> bool:
     """Whether a person ended it, or it is done: then nobody waits for a restart."""
     if run.verdict in ("stopped", "finished"):
         return True
-    return wandb_witness.stopped_by(run, folding.current("actions"), now) is not None
+    return stopped_by(run, batch.current("actions"), now) is not None
 
 
 def _is_same(before: Wandb | None, current: WandbRun | None) -> bool:
@@ -135,14 +134,14 @@ def _with_points(wandb: Wandb, key: str, points: Points, event: CurvesGrew) -> W
     stepped = wandb.stepped_at
     if not recent and stepped is not None and math.isfinite(points.times[-1]):
         stepped = min(stepped, points.times[-1])  # a heartbeat says that it lives, and its last row when it stepped
-    trouble = loss_band.follow(None if event.fresh else wandb.trouble, recent, key, points, event.at)
+    trouble = loss.follow(None if event.fresh else wandb.trouble, recent, key, points, event.at)
     latest = (*recent, *points.values[-RECENT_LOSSES:])[-RECENT_LOSSES:]
     return _troubled(replace(wandb, recent=latest, stepped_at=stepped), trouble)
 
 
 def _by_summary(wandb: Wandb, current: WandbRun, at: Instant) -> LossTrouble | None:
     """A loss that is no number, as the latest values tell, which come with every look."""
-    key, trouble = wandb_keys.loss_of(wandb.keys or current.summary), wandb.trouble
+    key, trouble = metric_names.loss_of(wandb.keys or current.summary), wandb.trouble
     value = None if key is None else current.summary.get(key)
     if key is None or not isinstance(value, float):
         return trouble
@@ -155,4 +154,4 @@ def _by_summary(wandb: Wandb, current: WandbRun, at: Instant) -> LossTrouble | N
 
 def _troubled(wandb: Wandb, trouble: LossTrouble | None) -> Wandb:
     state = "fine" if trouble is None else trouble.state
-    return replace(wandb, trouble=trouble, loss_state=state, loss_why=loss_band.words(trouble))
+    return replace(wandb, trouble=trouble, loss_state=state, loss_why=loss.words(trouble))

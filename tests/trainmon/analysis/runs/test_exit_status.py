@@ -101,7 +101,7 @@ def test_completed_without_a_known_target_is_not_called_finished_either() -> Non
     spec = replace(SPEC, target_step=None)
     verdict, why = judged(ended("COMPLETED", exit_code="0:0"), spec=spec)
     assert verdict == "unknown"
-    assert why.endswith("no target step says whether that is all")
+    assert why.endswith("no target step is known")
 
 
 def test_the_target_reached_is_finished_however_the_job_ended() -> None:
@@ -145,7 +145,7 @@ def test_an_action_of_ours_at_the_end_explains_it() -> None:
 
 def test_a_job_that_is_gone_without_an_end_is_dead_and_says_that_nobody_knows() -> None:
     assert judged(job(gone_at=NOW - 60)) == (
-        "dead", "job 88 is gone from the queue, at step 12,880; nobody says how it ended",
+        "dead", "job 88 is gone from the queue, at step 12,880; nothing shows how it ended",
     )  # fmt: skip
 
 
@@ -154,7 +154,7 @@ def test_processes_that_outlive_the_job_are_no_death() -> None:
     nodes = {"n1": Node(name="n1", cluster="prod", gpus=(gpu,))}
     verdict, why = judged(ended(), scene={"nodes": nodes})
     assert verdict == "unknown"
-    assert why.endswith("and yet 1 process of ana holds memory on its GPUs")
+    assert why.endswith("but 1 process of ana holds memory on its GPUs")
     taken = job(95, name="other", nodes=("n1",))
     jobs = {one.key: one for one in (ended(), taken)}
     assert judge(run("prod/88", progress=LAST), seen(nodes=nodes, jobs=jobs), NOW).verdict == "dead"
@@ -180,7 +180,7 @@ def test_a_job_that_ends_before_it_can_save_says_so() -> None:
     short = job(ends_at=NOW + 150)
     verdict, why = judged(short, progress=PROGRESS, checkpoints=saves)
     assert verdict == "healthy"
-    assert why.endswith("; its job ends in 2m, and to save it needs 3m")
+    assert why.endswith("; its job ends in 2m, but a save needs 3m")
     assert "its job ends" not in judged(job(ends_at=NOW + 3600), progress=PROGRESS, checkpoints=saves)[1]
 
 
@@ -189,7 +189,7 @@ def test_a_checkpoint_that_is_written_is_a_save_even_when_the_log_says_nothing()
     saves = Checkpoints(path="/c", host="login", looked_at=NOW, save_s=900.0, list=(writing,))
     quiet = replace(PROGRESS, at=NOW - 1010)
     assert judged(job(), progress=quiet, checkpoints=saves) == (
-        "saving", "a checkpoint is written for 17m, after step 12,880 (usually 15m)",
+        "saving", "writing a checkpoint for 17m, after step 12,880 (usually 15m)",
     )  # fmt: skip
     stale = replace(saves, list=(replace(writing, at=NOW - 1000),))
     assert judged(job(), progress=quiet, checkpoints=stale)[0] == "stalled"
@@ -209,7 +209,7 @@ def test_empty_gpus_and_no_step_are_dead_where_no_scheduler_is_asked() -> None:
 def test_iterations_that_are_all_skipped_are_diverged() -> None:
     skipping = replace(PROGRESS, skipping_since=NOW - 120)
     assert judged(job(), progress=skipping) == (
-        "diverged", "the loss has vanished: every iteration is skipped for 2m, step 12,880",
+        "diverged", "no loss: every iteration has been skipped for 2m, step 12,880",
     )  # fmt: skip
     assert judged(job(), progress=replace(skipping, skipping_since=NOW - 30))[0] == "healthy"
 

@@ -138,7 +138,7 @@ def test_nodes_that_do_not_answer_are_told_and_empty_the_rest_is_no_death() -> N
 def test_a_rank_that_died_leaves_the_others_spinning() -> None:
     verdict, why = judged(run(job()), job(), nodes=gpus(100, 140, first=0))
     assert verdict == "hung"
-    assert "7 of its 8 GPUs spin at 100 % with 20 % of their power" in why
+    assert "7 of its 8 GPUs are 100 % busy at 20 % of their power limit" in why
 
 
 # ---- the queue ------------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def test_a_silent_scheduler_makes_nobody_dead_whose_job_may_wait() -> None:
 def test_two_jobs_of_one_run_at_once_are_told() -> None:
     first, second = job(87), job(88, started_at=NOW - 80_000)
     verdict, why = judged(run(second, first, progress=PROGRESS), second, first)
-    assert (verdict, why.rpartition("; ")[2]) == ("healthy", "job 87 of it runs, too")
+    assert (verdict, why.rpartition("; ")[2]) == ("healthy", "job 87 of it is running as well")
 
 
 def test_times_of_a_cluster_whose_clock_is_ahead_are_put_right() -> None:
@@ -192,7 +192,7 @@ def test_a_target_reached_without_a_loss_is_not_finished() -> None:
     assert judged(run(progress=lost), slurm=None) == ("diverged", "reached step 20,000 of 20,000, and the loss is NaN")
     early = ended("COMPLETED", exit_code="0:0")
     assert (
-        "at step 12,880 with a loss that is no number"
+        "at step 12,880 with a NaN or infinite loss"
         in judged(run(early, progress=replace(SILENT, loss=math.nan)), early)[1]
     )
 
@@ -218,7 +218,9 @@ def test_a_job_that_was_found_by_itself_and_shows_no_step_is_no_stalled_training
     growing = judged(run(new, progress=Progress(), spec=found), new, nodes=seen)[0]
     assert growing == ("idle" if verdict == "idle" else "unknown")
     if verdict == "idle":
-        assert why == ("job 5 is up for 16m and its log shows no step: no training, or one whose lines are not known")
+        assert why == (
+            "job 5 is up for 16m and its log shows no known step line: not a training run, or an unknown log format"
+        )
     assert judged(run(new, spec=found), new)[0] == "stalled", "an earlier start of it has shown steps"
 
 
@@ -241,7 +243,7 @@ def test_a_job_whose_log_is_not_there_yet_is_starting() -> None:
 def test_a_log_that_grows_for_hours_without_a_step_is_not_starting() -> None:
     pulses = run(progress=Progress())
     verdict, why = judged(pulses, slurm=None)
-    assert (verdict, why) == ("unknown", "its log grows, but no line is a known step")
+    assert (verdict, why) == ("unknown", "its log grows, but shows no known step line")
     assert pulses.log is not None
     young = replace(pulses, log=replace(pulses.log, began_at=NOW - 60))
     assert judged(young, slurm=None)[0] == "starting"
@@ -250,7 +252,7 @@ def test_a_log_that_grows_for_hours_without_a_step_is_not_starting() -> None:
 # ---- a log of which no line is known -------------------------------------------------------------------------------
 
 
-UNREAD = "its log grows, but no line is a known step"
+UNREAD = "its log grows, but shows no known step line"
 NEVER = Progress()
 
 
@@ -264,7 +266,7 @@ def test_an_unread_log_that_grows_makes_nobody_stalled_whatever_its_gpus_do(seen
 def test_gpus_that_spin_beside_a_log_that_grows_are_told_and_are_no_hang() -> None:
     """A small model draws as little power as a collective that waits."""
     verdict, why = judged(run(job(), progress=NEVER), job(), nodes=HANG)
-    assert (verdict, why) == ("unknown", f"{UNREAD}; its GPUs spin at 100 % with 20 % of their power")
+    assert (verdict, why) == ("unknown", f"{UNREAD}; its GPUs are 100 % busy at 20 % of their power limit")
 
 
 @pytest.mark.parametrize(
@@ -274,7 +276,7 @@ def test_gpus_that_spin_beside_a_log_that_grows_are_told_and_are_no_hang() -> No
 def test_an_unread_log_that_falls_silent_is_weighed_as_before(seen: dict[str, Node], verdict: str) -> None:
     judgement, why = judged(run(job(), progress=NEVER, log=grown(910)), job(), nodes=seen)
     assert judgement == verdict
-    assert why.startswith("job 88 is up for 25h00m, and its log, in which no step is known, has not grown for 15m")
+    assert why.startswith("job 88 is up for 25h00m, and its log shows no known step line and has not grown for 15m")
 
 
 def test_an_unread_log_may_pause_for_as_long_as_it_usually_does() -> None:
@@ -301,4 +303,4 @@ def test_steps_of_w_and_b_are_believed_beside_an_unread_log_and_their_end_is_no_
 def test_a_save_that_only_the_log_has_timed_counts_for_the_time_that_is_left() -> None:
     short = job(ends_at=NOW + 100)
     timed = replace(PROGRESS, saves=(60.0, 80.0, 70.0))
-    assert judged(run(short, progress=timed), short)[1].endswith("; its job ends in 2m, and to save it needs 2m")
+    assert judged(run(short, progress=timed), short)[1].endswith("; its job ends in 2m, but a save needs 2m")

@@ -53,7 +53,7 @@ def test_a_slow_run_is_given_ten_of_its_own_steps() -> None:
 def test_gpus_that_spin_without_power_are_a_hang() -> None:
     verdict, why = judge(silent(60), RunContext(node(100, 140), {}), NOW)
     assert verdict == "hung"
-    assert "spin at 100 % with 20 % of their power" in why
+    assert "are 100 % busy at 20 % of their power limit" in why
 
 
 def test_idle_gpus_are_a_data_stall() -> None:

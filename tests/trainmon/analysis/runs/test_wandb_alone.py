@@ -35,7 +35,7 @@ def test_without_a_log_w_and_bs_own_steps_tell() -> None:
     verdict, why = judge(bare(told(wrun(), stepped=NOW - 1000)), heard(), NOW)
     assert (verdict, why) == (
         "stalled",
-        "W&B shows no step for 17m, usually every 4.1s, the last was 12,880; W&B heard its heartbeat 20s ago",
+        "W&B shows no step for 17m, usually every 4.1s, the last was 12,880; W&B received its heartbeat 20s ago",
     )
     assert judge(bare(told(wrun(), stepped=NOW - 1000)), heard(SPINS), NOW).verdict == "hung"
     assert judge(bare(told(wrun(), stepped=NOW - 1000)), heard(EMPTY), NOW).verdict == "dead"

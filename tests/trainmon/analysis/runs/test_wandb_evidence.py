@@ -94,7 +94,7 @@ def test_several_active_runs_are_named() -> None:
 def test_a_hang_with_a_heartbeat_says_so() -> None:
     verdict, why = judge(logged(told(wrun()), quiet=3600), heard(SPINS), NOW)
     assert verdict == "hung"
-    assert why.endswith("; W&B heard its heartbeat 20s ago")
+    assert why.endswith("; W&B received its heartbeat 20s ago")
 
 
 def test_while_w_and_b_does_not_answer_us_the_verdict_is_as_without_it() -> None:
@@ -121,7 +121,7 @@ def test_a_dead_job_says_that_no_run_has_followed_in_w_and_b() -> None:
 
 def test_steps_that_are_w_and_bs_because_the_log_shows_none_are_said_to_be() -> None:
     run = logged(told(wrun()), format="wandb")
-    assert judge(run, heard(), NOW).why.endswith("; the steps are W&B's")
+    assert judge(run, heard(), NOW).why.endswith("; steps from W&B")
     lost = judge(logged(told(wrun("crashed", NOW - 400)), quiet=6, format="wandb"), heard(), NOW)
     assert lost.verdict == "healthy"
     assert lost.why.endswith("), its log still grows")
@@ -132,5 +132,5 @@ def test_steps_that_only_w_and_b_counts_do_not_stall_when_our_network_fails() ->
     verdict, why = judge(run, RunContext({}, {"wandb:llm": source("down", 1790)}), NOW)
     assert (verdict, why) == (
         "unknown",
-        "W&B has not answered for 30m, and no log of it shows a step; the last was step 12,880",
+        "W&B has not answered for 30m, and its log shows no step; the last was step 12,880",
     )

@@ -61,7 +61,7 @@ def test_a_dead_run_is_critical_at_once_when_slurm_says_how_it_ended() -> None:
 
 
 def test_a_job_that_is_gone_and_of_which_nobody_says_how_it_ended_waits_for_accounting() -> None:
-    gone = state(job(state="RUNNING", gone_at=NOW - 20), verdict="dead", why="nobody says how it ended")
+    gone = state(job(state="RUNNING", gone_at=NOW - 20), verdict="dead", why="nothing shows how it ended")
     finding = found(RunDead(), gone)
     assert finding is not None
     assert not finding.fires_at_once, "sacct may still name the person who cancelled it"
@@ -267,7 +267,7 @@ def test_a_run_whose_kill_switch_is_taken_back_stays_stopped_and_is_no_code_red(
     finding = found(RunStopped(), seen)
     assert finding is not None
     assert finding.summary == (
-        "llm was stopped by a person: the kill switch was armed by ann; nothing of it has run since, last step 12,880"
+        "llm was stopped by a person: the kill switch was armed by ann; no job of it has run since, last step 12,880"
     )
     assert found(RunDead(), seen) is None
     assert found(EndedEarly(), seen) is None

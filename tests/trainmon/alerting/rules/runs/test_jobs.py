@@ -25,7 +25,7 @@ from tests.trainmon.alerting.rules.runs.states import (
 from trainmon.alerting.rules.runs.jobs import NoJobQueued, NotScheduled, TimeLimitNear
 from trainmon.model import RunMemory, State
 
-GONE = state(ended("COMPLETED"), verdict="unknown", why="no target step says whether that is all")
+GONE = state(ended("COMPLETED"), verdict="unknown", why="no target step is known")
 
 
 def test_a_run_of_which_slurm_lists_nothing_is_neither_running_nor_scheduled() -> None:

@@ -32,7 +32,7 @@ from trainmon.model import Gpu, JobsListed, Node, Progress, SourceChanged, State
 
 QUIET = replace(PROGRESS, at=NOW - 3_600)
 HUNG = state(
-    job(), verdict="hung", why="no step for 60m; its GPUs spin at 100 % with 20 % of their power", progress=QUIET
+    job(), verdict="hung", why="no step for 60m; its GPUs are 100 % busy at 20 % of their power limit", progress=QUIET
 )
 STALLED = changed(HUNG, verdict="stalled", why="no step for 60m")
 WAITING = changed(HUNG, verdict="data-stall", why="no step for 60m; its GPUs are idle (2 %)")
@@ -43,7 +43,7 @@ def test_a_hang_is_critical_and_says_since_when_and_what_to_do() -> None:
     finding = found(RunHung(), HUNG)
     assert finding is not None
     assert finding.severity == "critical"
-    assert finding.summary == "llm hangs: no step for 60m; its GPUs spin at 100 % with 20 % of their power"
+    assert finding.summary == "llm hangs: no step for 60m; its GPUs are 100 % busy at 20 % of their power limit"
     assert finding.since == NOW - 3_600
     assert finding.evidence[0] == "job 88 is RUNNING"
     assert "py-spy dump" in finding.advice
@@ -196,7 +196,7 @@ def test_a_log_without_steps_that_stands_still_is_a_warning_where_nothing_else_t
 
 
 UNREAD = changed(
-    HUNG, verdict="unknown", why="its log grows, but no line is a known step", progress=Progress(), log=LOG
+    HUNG, verdict="unknown", why="its log grows, but shows no known step line", progress=Progress(), log=LOG
 )  # fmt: skip
 
 
@@ -204,7 +204,7 @@ def test_an_unread_log_is_one_information_that_says_how_it_is_taught() -> None:
     finding = found(LogUnread(), UNREAD)
     assert finding is not None
     assert (finding.severity, finding.event) == ("info", True)
-    assert finding.summary == "whether llm trains cannot be told: its log grows, but no line is a known step"
+    assert finding.summary == "whether llm trains cannot be told: its log grows, but shows no known step line"
     assert "[[log_format]]" in finding.advice
     assert finding.since == NOW - 40_000, "of one job it is told once"
     assert [one.rule for rule in RUNS for one in rule().check(UNREAD, NOW)] == ["log-unread"]
