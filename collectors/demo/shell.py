@@ -1,4 +1,4 @@
-"""The Shell of the demo's hosts: its Slurm and its lfs answer from the world, all else runs on this machine."""
+"""The Shell of the demo's hosts: Slurm and lfs commands are simulated, all others run on this machine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LOGIN = ("bash", "-lc", 'exec "$@"', "bash")
 LFS = "lfs"
 
 
-class Hands:
-    """This machine, where the demo's files are. Its thread begins with the first command."""
+class LocalHost:
+    """A LocalShell for the demo's files. Its thread starts with the first command."""
 
     def __init__(self) -> None:
         self._reader: EventLoop | None = None
@@ -43,45 +43,44 @@ class Hands:
 
 
 class DemoShell:
-    """One host of the demo."""
+    """A shell on one host of the demo."""
 
     prompted = False
 
     def __init__(
         self,
         host: str,
-        scheduler: Callable[[], Scheduler],
+        scheduler: Scheduler,
         quota: Callable[[], str],
-        world: AbstractContextManager[object],
-        hands: Hands,
+        lock: AbstractContextManager[object],
+        local_host: LocalHost,
     ) -> None:
-        """`world` is held while the scheduler answers: commands come from other threads than the demo's. `quota` is
-        what lfs prints."""
+        """`lock` guards the world: commands come from other threads. `quota` returns the output of lfs."""
         self.host = host
         self._quota = quota
         self._scheduler = scheduler
-        self._world = world
-        self._hands = hands
+        self._lock = lock
+        self._local_host = local_host
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
-        """A command of Slurm is answered; all else, such as a switch file's, is done."""
-        with self._world:
-            scheduler, words = self._scheduler(), _bare(argv)
-            if words and scheduler.knows(words[0]):
-                return scheduler.answer(words)
+        """Simulate a Slurm or lfs command; run any other command, such as one on a switch file."""
+        with self._lock:
+            words = _without_wrapper(argv)
+            if words and self._scheduler.knows(words[0]):
+                return self._scheduler.answer(words)
             if LFS in argv:
                 return Completed(0, self._quota().encode(), b"")
-        return self._hands.local().run(argv, stdin=stdin, timeout=timeout)
+        return self._local_host.local().run(argv, stdin=stdin, timeout=timeout)
 
     def stream(self, argv: Sequence[str], sink: Sink) -> Stream:
-        return self._hands.local().stream(argv, sink)
+        return self._local_host.local().stream(argv, sink)
 
     def close(self) -> None:
-        """It is no connection."""
+        """Nothing to close."""
 
 
-def _bare(argv: Sequence[str]) -> list[str]:
-    """The command itself, without the environment that it is given or the login shell that runs it."""
+def _without_wrapper(argv: Sequence[str]) -> list[str]:
+    """The command itself, without its `env` prefix or login shell."""
     words = list(argv)
     if tuple(words[: len(LOGIN)]) == LOGIN:
         return words[len(LOGIN) :]

@@ -1,4 +1,4 @@
-"""What goes wrong in the demo, when, and for how long: a pure function of the seconds since its start."""
+"""The stories of the demo: what goes wrong, when and for how long. A pure function of the seconds since the start."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ STORIES: dict[str, str] = {
     "hang": "a run stops stepping with its GPUs at 100 % and little power",
     "disk": "the shared disk fills, bytes and inodes",
     "clock": "a node's clock is off",
-    "login": "a node wants a person to log in again",
-    "spike": "the loss jumps far out of its band, as W&B's curves show, and comes back",
+    "login": "a node needs an interactive login (2FA)",
+    "spike": "the loss jumps far out of its usual band and comes back",
     "node": "a node no longer answers over SSH",
-    "restart": "a run fails; W&B waits for the next of its group, which is taken up by itself",
-    "two-active": "somebody starts a second run in the W&B group of one that trains",
+    "restart": "a run fails; its next W&B run appears and is followed automatically",
+    "two-active": "a second run starts in the W&B group of a running one",
     "burst": "a log grows by a thousand lines a second",
-    "nan": "a run loses its loss to NaN",
-    "wandb-down": "W&B cannot be reached; the runs train on",
+    "nan": "the loss of a run becomes NaN",
+    "wandb-down": "W&B is unreachable; the runs train on",
 }
-"""The stories by the name that --demo=STORY takes, in the order in which they run."""
+"""The stories by the name for --demo=STORY, in the order in which they run."""
 
-LASTS: dict[str, Seconds] = {
+DURATIONS: dict[str, Seconds] = {
     "hot": 110.0,
     "lost": 110.0,
     "hang": 130.0,
@@ -56,20 +56,20 @@ VICTIMS: dict[str, tuple[str, ...]] = {
     "nan": ("video-2b", "sft-chat"),
     "wandb-down": (WANDB,),
 }
-"""Who it happens to, in turn. Stories that overlap in time have no node and no run in common, and
-while W&B is down none needs it. A spike comes when W&B knows for long enough what is usual."""
+"""The victims of each story, in turn. Stories that overlap in time share no node and no run, and no story needs W&B
+while it is down. The spike comes late: W&B needs some history to know the usual band."""
 
 FIRST_AT: Seconds = 15.0
-"""Soon enough that a GPU is visibly too hot 40 s after the start."""
+"""Early enough that a GPU is visibly too hot 40 s after the start."""
 SPACING: Seconds = 45.0
 ROUND: Seconds = 600.0
-"""After this long it all happens again, to others."""
+"""After this long all stories repeat with other victims."""
 REBOOT: Seconds = 12.0
-"""How long a node with a lost GPU is away afterwards: only a reboot brings the GPU back."""
+"""How long the node of a lost GPU reboots: only a reboot brings the GPU back."""
 
 
-class Act(msgspec.Struct, frozen=True):
-    """One story happening to one victim: a node, a GPU as `node/3`, a run or a disk."""
+class Incident(msgspec.Struct, frozen=True):
+    """A story that hits one victim: a node, a GPU as `node/3`, a run or a disk."""
 
     story: str
     victim: str
@@ -86,8 +86,12 @@ class Act(msgspec.Struct, frozen=True):
         return int(self.victim.partition("/")[2]) if self.node and "/" in self.victim else None
 
 
-class Script:
-    """All that will happen, given the story that comes first."""
+class Schedule:
+    """All incidents, in order, given the first story.
+
+    Raises:
+        ConfigError: when no story has that name.
+    """
 
     def __init__(self, first: str | None = None) -> None:
         names = list(STORIES)
@@ -95,29 +99,25 @@ class Script:
             raise ConfigError([f"--demo={first}: no such story"], hint=f"stories: {', '.join(names)}")
         at = names.index(first) if first else 0
         self.order = (*names[at:], *names[:at])
-        self._rounds: dict[int, tuple[Act, ...]] = {}
+        self._rounds: dict[int, tuple[Incident, ...]] = {}
 
-    def acts(self, elapsed: Seconds) -> tuple[Act, ...]:
-        """What is happening `elapsed` seconds after the start."""
+    def incidents(self, elapsed: Seconds) -> tuple[Incident, ...]:
+        """The active incidents `elapsed` seconds after the start."""
         current = int(elapsed // ROUND)
-        acts = (act for number in (current - 1, current) if number >= 0 for act in self.round(number))
-        return tuple(act for act in acts if act.begins <= elapsed < act.ends)
+        incidents = (incident for number in (current - 1, current) if number >= 0 for incident in self.round(number))
+        return tuple(incident for incident in incidents if incident.begins <= elapsed < incident.ends)
 
-    def round(self, number: int) -> tuple[Act, ...]:
-        """Everything of the n-th round, in order of its begin."""
+    def round(self, number: int) -> tuple[Incident, ...]:
+        """All incidents of the n-th round, in order of their begin."""
         if number not in self._rounds:
-            self._rounds = {n: acts for n, acts in self._rounds.items() if n >= number - 1}
-            self._rounds[number] = tuple(self._write(number))
+            self._rounds = {n: incidents for n, incidents in self._rounds.items() if n >= number - 1}
+            incidents = []
+            for place, story in enumerate(self.order):
+                victim = VICTIMS[story][number % len(VICTIMS[story])]
+                begins = number * ROUND + FIRST_AT + place * SPACING
+                ends = begins + DURATIONS[story]
+                incidents.append(Incident(story, victim, begins, ends))
+                if story == "lost":
+                    incidents.append(Incident("reboot", victim.partition("/")[0], ends, ends + REBOOT))
+            self._rounds[number] = tuple(incidents)
         return self._rounds[number]
-
-    def _write(self, number: int) -> list[Act]:
-        acts = []
-        for place, story in enumerate(self.order):
-            victims = VICTIMS[story]
-            victim = victims[number % len(victims)]
-            begins = number * ROUND + FIRST_AT + place * SPACING
-            acts.append(Act(story, victim, begins, begins + LASTS[story]))
-            if story == "lost":
-                node = victim.partition("/")[0]
-                acts.append(Act("reboot", node, acts[-1].ends, acts[-1].ends + REBOOT))
-        return acts

@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 from collectors.demo import Demo
-from collectors.demo.stories import Act, Script
+from collectors.demo.stories import Incident, Schedule
 from tests.trainmon.alerting.stories.story import FakeClock, Kept
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.pipeline import HeartbeatSpec, Routing
@@ -32,10 +32,10 @@ TICK = 2.0
 TRUE = frozenset({"finished", "restarted"})
 
 
-class Nothing(Script):
+class Nothing(Schedule):
     """No story happens: runs train, save, end and begin anew, and that is all."""
 
-    def acts(self, elapsed: Seconds) -> tuple[Act, ...]:
+    def incidents(self, elapsed: Seconds) -> tuple[Incident, ...]:
         return ()
 
 
@@ -51,7 +51,7 @@ class CalmDay:
         rules = tuple(rule() for rule in RULES)
         alerting = AlertManager(rules, routing, self.kept, heartbeat=spec, clock=self.clock)
         self.engine = Engine(self.clock, demo=True, alerting=alerting)
-        self._demo = Demo(self._events.append, clock=self.clock, directory=directory / "demo", script=Nothing())
+        self._demo = Demo(self._events.append, clock=self.clock, directory=directory / "demo", schedule=Nothing())
         self.seen: dict[str, Alert] = {}
         """Every alert that fired, by its id."""
 

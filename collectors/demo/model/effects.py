@@ -1,61 +1,71 @@
-"""What a training loop of the demo does to the world around it, as values."""
+"""The effects of a training loop on its files, its job and its W&B run, as values."""
 
 from __future__ import annotations
 
 import msgspec
 
-from collectors.demo.model.metrics import Moment
+from collectors.demo.model.metrics import StepMetrics
 
 
-class Wrote(msgspec.Struct, frozen=True):
+class LogWritten(msgspec.Struct, frozen=True):
     """Text for the end of the current log."""
 
     text: str
 
 
-class NewLog(msgspec.Struct, frozen=True):
-    """An attempt begins, with a log of its own."""
+class LogStarted(msgspec.Struct, frozen=True):
+    """An attempt begins with a new log."""
 
     job: int
 
 
-class SaveBegan(msgspec.Struct, frozen=True):
+class SaveStarted(msgspec.Struct, frozen=True):
     step: int
 
 
-class SaveDone(msgspec.Struct, frozen=True):
+class SaveFinished(msgspec.Struct, frozen=True):
     step: int
 
 
-class Pruned(msgspec.Struct, frozen=True):
+class CheckpointRemoved(msgspec.Struct, frozen=True):
     step: int
 
 
-class SwitchTaken(msgspec.Struct, frozen=True):
-    """The save switch is removed, before the save, as IDEFICS does."""
+class SaveSwitchRemoved(msgspec.Struct, frozen=True):
+    """The trainer removes the save switch before it saves, as IDEFICS does."""
 
 
-class Logged(msgspec.Struct, frozen=True):
-    """The metrics of a step go to W&B."""
+class MetricsLogged(msgspec.Struct, frozen=True):
+    """The trainer logs the metrics of a step to W&B."""
 
-    moment: Moment
+    metrics: StepMetrics
 
 
 class Validated(msgspec.Struct, frozen=True):
-    """The model was tried on data that it does not train on, and samples were drawn."""
+    """The trainer validated the model and logged samples."""
 
-    moment: Moment
+    metrics: StepMetrics
 
 
-class Ended(msgspec.Struct, frozen=True):
+class AttemptEnded(msgspec.Struct, frozen=True):
     """The attempt's processes are gone."""
 
     exit_code: int
     silent: bool = False
-    """Nobody could tell W&B: its heartbeat stops."""
+    """The process could not finish its W&B run: the heartbeat just stops."""
 
 
-Effect = Ended | Wrote | NewLog | SaveBegan | SaveDone | Pruned | SwitchTaken | Logged | Validated
+Effect = (
+    AttemptEnded
+    | LogWritten
+    | LogStarted
+    | SaveStarted
+    | SaveFinished
+    | CheckpointRemoved
+    | SaveSwitchRemoved
+    | MetricsLogged
+    | Validated
+)
 
-TO_WANDB = (Logged, Validated)
-"""What changes no file."""
+WANDB_EFFECTS = (MetricsLogged, Validated)
+"""Effects that change no file."""

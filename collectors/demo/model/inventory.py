@@ -1,4 +1,4 @@
-"""The demo's cluster on paper: its nodes, its runs and what trains where. Nothing here moves."""
+"""The demo's inventory: its nodes, its runs and which run trains where. Constants only."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from trainmon.model import RunSpec, WandbSpec
 
 CLUSTER = "demo"
 ME = "ana"
-"""Who the person at the keys is there."""
+"""The user name of the person at the dashboard."""
 NODES = tuple(f"gpu-{number:03}" for number in range(1, 17))
 GPUS = 8
 READER = NODES[0]
-"""Shared files (/fsx, /home, logs, switches) are read here, as from a login node; no story ever takes it away."""
+"""Shared files (/fsx, /home, logs, switches) are read here, as from a login node. No story makes it fail."""
 
 Format = Literal["megatron", "torchtitan", "hf", "nanotron", "kempnerforge"]
 
@@ -24,7 +24,7 @@ TB = 10**12
 
 
 class Trainer(msgspec.Struct, frozen=True):
-    """A run, the program that trains it, and its pace."""
+    """A run, its training program and its step time."""
 
     run: RunSpec
     format: Format
@@ -36,7 +36,7 @@ class Trainer(msgspec.Struct, frozen=True):
     step_time: Seconds
     log_every: int
     save_every: int
-    """In steps. The paces are chosen so that every run saves about every two minutes."""
+    """In steps: every run saves about every two minutes."""
     save_time: Seconds
     tokens_per_step: int
     batch: int
@@ -54,7 +54,7 @@ class Trainer(msgspec.Struct, frozen=True):
 
     @property
     def age(self) -> Seconds:
-        """How long its job has been running when the demo begins: some hours, but not longer than its steps took."""
+        """How long its job has run when the demo begins: some hours, at most the time its steps took."""
         return min((self.job % 7 + 1) * 3_600.0, self.first_step * self.step_time)
 
     @property
@@ -168,23 +168,14 @@ TRAINERS: tuple[Trainer, ...] = (
         checkpoint_bytes=TB // 4,
     ),
 )
-"""gpu-016 trains nothing: it is the spare."""
+"""gpu-016 is the spare: no run trains on it."""
 
 RUNS: tuple[RunSpec, ...] = tuple(trainer.run for trainer in TRAINERS)
-"""The runs, with their paths as the cluster names them; `rooted` gives them a place on this machine."""
+"""The runs, with the paths of the cluster. `rooted` moves them under a directory of this machine."""
 
 
 def rooted(run: RunSpec, directory: Path) -> RunSpec:
     """The same run, with its files under a directory of this machine."""
 
-    def place(path: str | None) -> str | None:
-        return None if path is None else f"{directory}{path}"
-
-    return msgspec.structs.replace(
-        run,
-        log=place(run.log),
-        checkpoints=place(run.checkpoints),
-        kill_switch=place(run.kill_switch),
-        save_switch=place(run.save_switch),
-        script=place(run.script),
-    )
+    paths = {name: getattr(run, name) for name in ("log", "checkpoints", "kill_switch", "save_switch", "script")}
+    return msgspec.structs.replace(run, **{name: f"{directory}{path}" for name, path in paths.items()})

@@ -1,7 +1,7 @@
-"""How the numbers of a run of the demo go, and what its trainer calls them in W&B. Pure: a step in, numbers out.
+"""Simulated metrics of a run, and their names in W&B. Pure: a step in, numbers out.
 
-They follow from the step alone, but for a little: attempts that take the same step see the same data, so that their
-bumps line up, and what W&B tells of the time before the demo fits the log.
+They depend almost only on the step: attempts at the same step see the same data. So the jumps of two attempts line up,
+and the W&B history from before the demo fits the log.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from trainmon.lib import Instant, Seconds
 
 LEARNING_RATE = 3e-4
 WARM_UP = 0.01
-"""Of all steps, until the learning rate is whole."""
-SHARED = 0.97
-"""How much of the noise comes from the data, and is the same in every attempt."""
+"""Share of all steps in which the learning rate warms up."""
+SHARED_NOISE = 0.97
+"""Share of the noise that comes from the data, the same in every attempt."""
 RISES_IN = 3
-"""Steps until a spike is at its highest."""
+"""Steps until a spike peaks."""
 SPIKE = 1.7
-"""How much a spike adds to the loss, as a multiple of it."""
+"""Height of a spike, as a multiple of the loss."""
 FADES_IN = 2.5
 
 
-class Moment(NamedTuple):
-    """What a trainer knows as it finishes a step. A loss of None is a NaN."""
+class StepMetrics(NamedTuple):
+    """The metrics of one finished step. A loss of None is a NaN."""
 
     at: Instant
     step: int
@@ -37,68 +37,63 @@ class Moment(NamedTuple):
     step_time: Seconds
 
 
-class Bump(NamedTuple):
-    """Data at which the loss jumps, in every attempt that comes by."""
+class LossJump(NamedTuple):
+    """A step whose data makes the loss jump, in every attempt."""
 
     step: int
     height: float
     """As a share of the loss."""
     width: float
-    """Steps in which it fades."""
+    """Steps in which the jump fades."""
 
 
-class Course:
-    """The numbers of one run."""
+class MetricGenerator:
+    """Makes the metrics of one run."""
 
-    def __init__(self, trainer: Trainer, seed: int, bumps: tuple[Bump, ...] = ()) -> None:
+    def __init__(self, trainer: Trainer, seed: int, loss_jumps: tuple[LossJump, ...] = ()) -> None:
         self.trainer = trainer
         self._salt = Random(f"{seed} {trainer.run.name} course").uniform(1.0, 100.0)
-        self._bumps = bumps
+        self._loss_jumps = loss_jumps
 
-    def moment(
-        self, at: Instant, step: int, step_time: Seconds, *, attempt: int = 0, spiked: int | None = None
-    ) -> Moment:
-        """What is known after a step; `spiked`: so many steps after a spike began."""
+    def metrics(
+        self, at: Instant, step: int, step_time: Seconds, *, attempt: int = 0, spike_age: int | None = None
+    ) -> StepMetrics:
+        """The metrics of a step. `spike_age`: steps since a spike began."""
         target = self.trainer.run.target_step or step
-        height = self._height(step, attempt) + (0.0 if spiked is None else SPIKE * spike(spiked))
-        return Moment(
+        height = sum(
+            jump.height * (1 + 0.4 * (attempt % 2)) * math.exp(-(step - jump.step) / jump.width)
+            for jump in self._loss_jumps
+            if 0 <= step - jump.step < 8 * jump.width
+        )
+        if spike_age is not None:  # it rises, then fades
+            rise = min(1.0, (spike_age + 1) / RISES_IN)
+            height += SPIKE * (rise * math.exp(-max(0, spike_age - RISES_IN) / FADES_IN))
+        return StepMetrics(
             at=at,
             step=step,
             target=target,
-            loss=self._calm(step) * (1 + height) + 0.012 * self._noise(step, attempt),
+            loss=self._base_loss(step) * (1 + height) + 0.012 * self._noise(step, attempt),
             grad_norm=0.28 * math.exp(0.25 * self._noise(step, attempt, 1)) * (1 + 7 * height) + 3 / (1 + step / 40),
             learning_rate=learning_rate(step, target),
             step_time=step_time,
         )
 
     def validation(self, step: int, attempt: int = 0) -> float:
-        """The loss on data that it does not train on."""
-        return 1.02 * self._calm(step) + 0.003 * self._noise(step, attempt, 2)
+        """The validation loss."""
+        return 1.02 * self._base_loss(step) + 0.003 * self._noise(step, attempt, 2)
 
-    def pace(self, step: int, attempt: int = 0) -> Seconds:
-        """How long a step took, of the time before the demo."""
+    def past_step_time(self, step: int, attempt: int = 0) -> Seconds:
+        """The step time of a step before the demo began."""
         return self.trainer.step_time * (1.01 + 0.013 * self._noise(step, attempt, 3))
 
-    def _calm(self, step: int) -> float:
-        """The loss without noise and spikes."""
+    def _base_loss(self, step: int) -> float:
+        """The loss without noise, jumps and spikes."""
         return self.trainer.loss_floor + 9.0 * math.pow(step + 30, -0.4)
 
-    def _height(self, step: int, attempt: int) -> float:
-        return sum(
-            bump.height * (1 + 0.4 * (attempt % 2)) * math.exp(-(step - bump.step) / bump.width)
-            for bump in self._bumps
-            if 0 <= step - bump.step < 8 * bump.width
-        )
-
     def _noise(self, step: int, attempt: int, kind: int = 0) -> float:
-        """About normal, at most 3. Made of the step: a generator that is seeded for each takes twenty times as long."""
-        own = math.sqrt(1 - SHARED**2)
-        return SHARED * _normal(step, self._salt + kind) + own * _normal(step, self._salt + kind + 7.7 * (attempt + 1))
-
-
-def spike(steps: int) -> float:
-    """The shape of a spike, from 0 to 1, so many steps after it began."""
-    return min(1.0, (steps + 1) / RISES_IN) * math.exp(-max(0, steps - RISES_IN) / FADES_IN)
+        """About normal, at most 3. Computed from the step: seeding a generator for each takes 20 times as long."""
+        own, salt = math.sqrt(1 - SHARED_NOISE**2), self._salt + kind
+        return SHARED_NOISE * _normal(step, salt) + own * _normal(step, salt + 7.7 * (attempt + 1))
 
 
 def learning_rate(step: int, target: int) -> float:
@@ -117,7 +112,7 @@ def _normal(step: int, salt: float) -> float:
 
 
 class Names(NamedTuple):
-    """What a trainer calls its metrics in W&B; None where it does not log one."""
+    """The names of a trainer's metrics in W&B. None: it does not log that metric."""
 
     loss: str
     grad_norm: str
@@ -141,21 +136,16 @@ NAMES: dict[Format, Names] = {
 }
 
 
-def row(trainer: Trainer, now: Moment) -> dict[str, float]:
-    """What is logged after a step."""
+def row(trainer: Trainer, now: StepMetrics) -> dict[str, float]:
+    """The W&B row of a step."""
     names = NAMES[trainer.format]
-    is_none = now.loss is None
     values = {
         names.loss: math.nan if now.loss is None else now.loss,
-        names.grad_norm: math.nan if is_none else now.grad_norm,
+        names.grad_norm: math.nan if now.loss is None else now.grad_norm,
         names.learning_rate: now.learning_rate,
     }
     if names.throughput is not None:
-        values[names.throughput] = _speed(trainer, now.step_time)
+        tokens = trainer.tokens_per_step / now.step_time
+        by_format = {"megatron": 1620.0 / now.step_time, "torchtitan": tokens / trainer.gpus}
+        values[names.throughput] = by_format.get(trainer.format, tokens)
     return values
-
-
-def _speed(trainer: Trainer, step_time: Seconds) -> float:
-    """As the trainer counts it: TFLOP/s a GPU, tokens a second of one GPU, or of all."""
-    tokens = trainer.tokens_per_step / step_time
-    return {"megatron": 1620.0 / step_time, "torchtitan": tokens / trainer.gpus}.get(trainer.format, tokens)

@@ -1,32 +1,31 @@
-"""The demo's scheduler on paper: its jobs, what becomes of them, and who may do what. Pure: time is an argument."""
+"""The demo's job queue: submits, starts, requeues and cancels jobs. Pure: time is an argument."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from collectors.demo.model.inventory import ME, Trainer
-from collectors.demo.training.loop import Loop, Start
+from collectors.demo.model.inventory import ME
+from collectors.demo.training.loop import AttemptStart, TrainingLoop
 from trainmon.lib import Instant, Seconds
 
-REQUEUED_FOR: Seconds = 12.0
-"""A real Slurm lets a requeued job wait for two minutes; nobody waits so long for a demo."""
-NEXT_IN: Seconds = 8.0
-ENDED_STAYS: Seconds = 300.0
-"""MinJobAge: how long squeue lists what has ended."""
-AGAIN_AFTER: Seconds = 45.0
-"""After the last job of a run has ended its owner submits it again, or nothing would live here after a night."""
-CANCELLED_FOR: Seconds = 300.0
-"""The same after a person has cancelled it."""
-LIMIT: Seconds = 7 * 86_400.0
+REQUEUE_DELAY: Seconds = 12.0
+"""A real Slurm holds a requeued job back for two minutes: too long for a demo."""
+NEXT_START_AFTER: Seconds = 8.0
+MIN_JOB_AGE: Seconds = 300.0
+"""MinJobAge: how long squeue lists a job that has ended."""
+RESUBMIT_AFTER: Seconds = 45.0
+"""When the last job of a run has ended, its owner submits the run again, so that the demo never runs dry."""
+RESUBMIT_CANCELLED_AFTER: Seconds = 300.0
+"""The same after a person cancelled the job."""
+TIME_LIMIT: Seconds = 7 * 86_400.0
 KEPT = 200
 
 
 @dataclass
-class Entry:
-    """One job, one element of an array, or all elements of an array that still wait (`tasks`)."""
+class SlurmJob:
+    """A job, one task of an array, or all pending tasks of an array (`tasks`)."""
 
     number: int
     name: str
@@ -54,7 +53,7 @@ class Entry:
     @property
     def id(self) -> str:
         if self.tasks:
-            return f"{self.array}_[{folded(self.tasks)}%1]"
+            return f"{self.array}_[{fold_tasks(self.tasks)}%1]"
         return str(self.number) if self.array is None else f"{self.array}_{self.task}"
 
     @property
@@ -62,7 +61,7 @@ class Entry:
         return self.state not in ("PENDING", "RUNNING")
 
 
-def folded(tasks: tuple[int, ...]) -> str:
+def fold_tasks(tasks: tuple[int, ...]) -> str:
     """2, 3, 4, 7 → `2-4,7`."""
     runs: list[list[int]] = []
     for task in tasks:
@@ -75,7 +74,7 @@ def folded(tasks: tuple[int, ...]) -> str:
 
 @dataclass
 class Drain:
-    """Why a node takes no more jobs."""
+    """Why and by whom a node is drained."""
 
     reason: str
     by: str
@@ -83,185 +82,182 @@ class Drain:
 
 
 @dataclass
-class Book:
-    """All jobs, and the nodes that are drained."""
+class JobQueue:
+    """All jobs and all drained nodes."""
 
-    loops: dict[str, Loop]
+    loops: dict[str, TrainingLoop]
     now: Instant
-    entries: list[Entry] = field(default_factory=list)
+    jobs: list[SlurmJob] = field(default_factory=list)
     drains: dict[str, Drain] = field(default_factory=dict)
     moves: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
-    """Runs that start on other nodes than before; the world takes note."""
+    """Runs that started on other nodes than before, for the world to read."""
     spares: tuple[str, ...] = ()
-    barred: frozenset[str] = frozenset()
-    """Runs whose kill switch is armed: nobody submits one of those."""
+    blocked: frozenset[str] = frozenset()
+    """Runs whose kill switch exists: nobody submits them."""
     _number: int = 418_400
 
-    def trainer(self, run: str) -> Trainer:
-        return self.loops[run].trainer
+    def of(self, run: str) -> list[SlurmJob]:
+        return [job for job in self.jobs if job.name == run]
 
-    def of(self, run: str) -> list[Entry]:
-        return [entry for entry in self.entries if entry.name == run]
+    def running(self, run: str) -> SlurmJob | None:
+        return next((job for job in self.of(run) if job.state == "RUNNING"), None)
 
-    def running(self, run: str) -> Entry | None:
-        return next((entry for entry in self.of(run) if entry.state == "RUNNING"), None)
+    def pending(self, run: str) -> list[SlurmJob]:
+        return [job for job in self.of(run) if job.state == "PENDING"]
 
-    def pending(self, run: str) -> list[Entry]:
-        return [entry for entry in self.of(run) if entry.state == "PENDING"]
+    def find(self, text: str) -> list[SlurmJob]:
+        """The jobs that an id names: a job, an array, one of its tasks, or `88_[2-4]`.
 
-    def find(self, text: str) -> list[Entry]:
-        """The jobs that an id names: a job, an element, an array, or `88_[2-4]`; none where there is none."""
+        One pending task of an array becomes a job of its own, as in a real Slurm.
+        """
         text = re.sub(r"%\d+", "", text)
         if text.isdigit():
-            array = [entry for entry in self.entries if entry.array == int(text)]
-            return array or [entry for entry in self.entries if entry.number == int(text)]
-        return [entry for entry in self.entries if entry.id.replace("%1", "") == text] or list(self._split(text))
+            array = [job for job in self.jobs if job.array == int(text)]
+            return array or [job for job in self.jobs if job.number == int(text)]
+        named = [job for job in self.jobs if job.id.replace("%1", "") == text]
+        array_id, _, task = text.partition("_")
+        if named or not task.isdigit():
+            return named
+        return [
+            self._detach(job, int(task))
+            for job in list(self.jobs)
+            if str(job.array) == array_id and int(task) in job.tasks
+        ]
 
-    def _split(self, text: str) -> Iterator[Entry]:
-        """An element that still waits among others becomes a job of its own, as in a real Slurm."""
-        array, _, task = text.partition("_")
-        for entry in list(self.entries):
-            if task.isdigit() and str(entry.array) == array and int(task) in entry.tasks:
-                yield self._take(entry, int(task))
-
-    def _take(self, entry: Entry, task: int) -> Entry:
-        entry.tasks = tuple(other for other in entry.tasks if other != task)
-        if not entry.tasks:
-            entry.task = task
-            return entry
-        one = Entry(**{**vars(entry), "number": self.next_number(), "task": task, "tasks": ()})
-        self.entries.append(one)
+    def _detach(self, job: SlurmJob, task: int) -> SlurmJob:
+        job.tasks = tuple(other for other in job.tasks if other != task)
+        if not job.tasks:
+            job.task = task
+            return job
+        one = SlurmJob(**{**vars(job), "number": self._next_number(), "task": task, "tasks": ()})
+        self.jobs.append(one)
         return one
 
-    def next_number(self) -> int:
+    def _next_number(self) -> int:
         self._number += 1
         return self._number
 
-    # ---- what people do ---------------------------------------------------------------------------------------------
+    # ---- commands ---------------------------------------------------------------------------------------------------
 
-    def submit(self, run: str, count: int, after: int | None, *, first: int = 1) -> Entry:
-        """An array for a run; its elements run one after another."""
-        trainer, number = self.trainer(run), self.next_number()
-        entry = Entry(
+    def submit(self, run: str, count: int, after: int | None) -> SlurmJob:
+        """Submit an array for a run. Its tasks run one after another."""
+        trainer, number = self.loops[run].trainer, self._next_number()
+        job = SlurmJob(
             number=number, name=run, user=trainer.user, node_count=len(trainer.run.nodes), submitted_at=self.now,
             script=trainer.run.script or "", workdir=(trainer.run.script or "").rpartition("/")[0],
-            array=number, tasks=tuple(range(first, first + count)), after=after,
+            array=number, tasks=tuple(range(1, 1 + count)), after=after,
         )  # fmt: skip
-        self.entries.append(entry)
-        return entry
+        self.jobs.append(job)
+        return job
 
-    def requeue(self, entry: Entry) -> str | None:
-        """Returns why not. What does not run stays as it is: that is what `Incomplete` means."""
-        if entry.state == "PENDING":
+    def requeue(self, job: SlurmJob) -> str | None:
+        """Requeue a running job. Returns why not. A job that has ended stays as it is: `Incomplete` means that."""
+        if job.state == "PENDING":
             return "Job is pending execution"
-        if entry.state != "RUNNING":
+        if job.state != "RUNNING":
             return None
-        self._kill(entry, "DUE TO JOB REQUEUE", REQUEUED_FOR)
-        entry.state, entry.reason, entry.restarts = "PENDING", "BeginTime", entry.restarts + 1
-        entry.submitted_at, entry.begins_at = self.now, self.now + REQUEUED_FOR
-        entry.started_at = entry.ends_at = None
-        entry.nodes = ()
+        self._kill(job, "DUE TO JOB REQUEUE", REQUEUE_DELAY)
+        job.state, job.reason, job.restarts = "PENDING", "BeginTime", job.restarts + 1
+        job.submitted_at, job.begins_at = self.now, self.now + REQUEUE_DELAY
+        job.started_at = job.ends_at = None
+        job.nodes = ()
         return None
 
-    def cancel(self, entry: Entry) -> None:
-        if entry.is_over:
-            return
-        if entry.state == "RUNNING":
-            self._kill(entry, f"CANCELLED AT {stamp(self.now)}", NEXT_IN)
-        self._over(entry, "CANCELLED", "0:15" if entry.started_at else "0:0")
-        entry.cancelled_by = ME
+    def cancel(self, job: SlurmJob) -> None:
+        if not job.is_over:
+            if job.state == "RUNNING":
+                self._kill(job, f"CANCELLED AT {stamp(self.now)}", NEXT_START_AFTER)
+            self._finish(job, "CANCELLED", "0:15" if job.started_at else "0:0")
+            job.cancelled_by = ME
 
-    def _kill(self, entry: Entry, why: str, wait: Seconds) -> None:
-        loop = self.loops.get(entry.name)
-        if loop is not None and entry.nodes:
-            loop.end(f"slurmstepd: error: *** JOB {entry.number} ON {entry.nodes[0]} {why} ***\n", wait)
+    def _kill(self, job: SlurmJob, why: str, wait: Seconds) -> None:
+        loop = self.loops.get(job.name)
+        if loop is not None and job.nodes:
+            loop.kill(f"slurmstepd: error: *** JOB {job.number} ON {job.nodes[0]} {why} ***\n", wait)
 
-    # ---- what happens by itself -------------------------------------------------------------------------------------
+    # ---- scheduling -------------------------------------------------------------------------------------------------
 
     def ended(self, run: str, exit_code: int) -> None:
-        """A run's processes are gone. Where a person or the scheduler ended them its job has been told already."""
-        entry = self.running(run)
-        if entry is not None:
-            self._over(entry, "FAILED" if exit_code else "COMPLETED", f"{exit_code}:0")
+        """A run's processes ended by themselves: its job completes or fails."""
+        job = self.running(run)
+        if job is not None:
+            self._finish(job, "FAILED" if exit_code else "COMPLETED", f"{exit_code}:0")
 
-    def start(self, run: str, at: Instant) -> Start | None:
-        """The next job of a run begins, if there is one that may."""
-        for entry in sorted(self.pending(run), key=lambda entry: (not entry.restarts, entry.number)):
-            if entry.is_held or (entry.begins_at or 0.0) > at or self._waits_for(entry):
+    def start(self, run: str, at: Instant) -> AttemptStart | None:
+        """Start the next job of a run, if one can start."""
+        for job in sorted(self.pending(run), key=lambda job: (not job.restarts, job.number)):
+            if job.is_held or (job.begins_at or 0.0) > at or self._has_dependency(job):
                 continue
-            nodes = self._nodes_for(entry)
+            nodes = self._nodes_for(job)
             if nodes is None:
                 continue
-            one = self._take(entry, entry.tasks[0]) if entry.tasks else entry
-            one.state, one.reason, one.started_at, one.begins_at, one.nodes = "RUNNING", "None", at, None, nodes
-            one.ends_at = at + LIMIT
-            return Start(one.number, one.restarts)
+            one = self._detach(job, job.tasks[0]) if job.tasks else job
+            one.state, one.reason, one.nodes = "RUNNING", "None", nodes
+            one.started_at, one.begins_at, one.ends_at = at, None, at + TIME_LIMIT
+            return AttemptStart(one.number, one.restarts)
         return None
 
-    def _nodes_for(self, entry: Entry) -> tuple[str, ...] | None:
-        """The run's nodes; a spare takes the place of one that it is kept off. Drained nodes it waits for."""
-        nodes = list(self.trainer(entry.name).run.nodes)
-        free = [node for node in self.spares if node not in self.drains and node not in entry.excluded]
+    def _nodes_for(self, job: SlurmJob) -> tuple[str, ...] | None:
+        """The run's nodes, with spares in place of excluded ones. None: a node is drained, so the job waits."""
+        wanted = self.loops[job.name].trainer.run.nodes
+        nodes = list(wanted)
+        free = [node for node in self.spares if node not in self.drains and node not in job.excluded]
         for place, node in enumerate(nodes):
-            if node in entry.excluded and free:
+            if node in job.excluded and free:
                 nodes[place] = free.pop(0)
-        if any(node in self.drains or node in entry.excluded for node in nodes):
+        if any(node in self.drains or node in job.excluded for node in nodes):
             return None
-        if tuple(nodes) != self.trainer(entry.name).run.nodes:
-            self.moves.append((entry.name, tuple(nodes)))
+        if tuple(nodes) != wanted:
+            self.moves.append((job.name, tuple(nodes)))
         return tuple(nodes)
 
-    def _waits_for(self, entry: Entry) -> bool:
-        return entry.after is not None and any(
-            other is not entry and entry.after in (other.number, other.array) and not other.is_over
-            for other in self.entries
+    def _has_dependency(self, job: SlurmJob) -> bool:
+        return job.after is not None and any(
+            other is not job and job.after in (other.number, other.array) and not other.is_over for other in self.jobs
         )
 
     def advance(self, now: Instant) -> None:
-        """Time passes: reasons change, what is long over is forgotten, owners submit again."""
+        """Let time pass: update reasons, forget old jobs, submit ended runs again."""
         self.now = now
-        for entry in self.entries:
-            if entry.state == "PENDING" and entry.name in self.loops:
-                entry.reason = self._reason(entry)
+        for job in self.jobs:
+            if job.state == "PENDING" and job.name in self.loops:
+                job.reason = self._reason(job)
         for run, loop in self.loops.items():
             if loop.phase == "finished":
-                for entry in self.pending(run):
-                    self._over(entry, "CANCELLED", "0:0")
+                for job in self.pending(run):
+                    self._finish(job, "CANCELLED", "0:0")
             elif (
-                loop.phase == "down" and not self.pending(run) and self.running(run) is None and run not in self.barred
+                loop.phase == "down" and not self.pending(run) and self.running(run) is None and run not in self.blocked
             ):
-                self._again(run)
-        over = [entry for entry in self.entries if entry.is_over]
-        for entry in over[:-KEPT]:
-            self.entries.remove(entry)
+                last = max(self.of(run), key=lambda job: job.ends_at or 0.0, default=None)
+                wait = RESUBMIT_CANCELLED_AFTER if last is not None and last.cancelled_by else RESUBMIT_AFTER
+                if last is None or now - (last.ends_at or 0.0) >= wait:
+                    self.submit(run, 4, None)
+        over = [job for job in self.jobs if job.is_over]
+        for job in over[:-KEPT]:
+            self.jobs.remove(job)
 
-    def _again(self, run: str) -> None:
-        last = max(self.of(run), key=lambda entry: entry.ends_at or 0.0, default=None)
-        patience = CANCELLED_FOR if last is not None and last.cancelled_by else AGAIN_AFTER
-        if last is None or self.now - (last.ends_at or 0.0) >= patience:
-            self.submit(run, 4, None)
-
-    def _reason(self, entry: Entry) -> str:
-        if entry.is_held:
+    def _reason(self, job: SlurmJob) -> str:
+        if job.is_held:
             return "JobHeldUser"
-        if entry.begins_at is not None and entry.begins_at > self.now:
+        if job.begins_at is not None and job.begins_at > self.now:
             return "BeginTime"
-        if self._waits_for(entry):
+        if self._has_dependency(job):
             return "Dependency"
-        if self.running(entry.name) is not None:
+        if self.running(job.name) is not None:
             return "JobArrayTaskLimit"
-        bad = [node for node in self.trainer(entry.name).run.nodes if node in self.drains]
-        if bad and not set(bad) <= set(entry.excluded):
+        bad = [node for node in self.loops[job.name].trainer.run.nodes if node in self.drains]
+        if bad and not set(bad) <= set(job.excluded):
             return f"ReqNodeNotAvail, UnavailableNodes:{','.join(bad)}"
         return "Resources"
 
-    def listed(self) -> Iterable[Entry]:
-        """What squeue shows: all that is not over, and what has just ended."""
-        return [entry for entry in self.entries if not entry.is_over or self.now - (entry.ends_at or 0.0) < ENDED_STAYS]
+    def listed(self) -> list[SlurmJob]:
+        """What squeue lists: pending and running jobs, and those that ended a short time ago."""
+        return [job for job in self.jobs if not job.is_over or self.now - (job.ends_at or 0.0) < MIN_JOB_AGE]
 
-    def _over(self, entry: Entry, state: str, exit_code: str) -> None:
-        entry.state, entry.exit_code, entry.ends_at = state, exit_code, self.now
-        entry.reason = "NonZeroExitCode" if state == "FAILED" else "None"
+    def _finish(self, job: SlurmJob, state: str, exit_code: str) -> None:
+        job.state, job.exit_code, job.ends_at = state, exit_code, self.now
+        job.reason = "NonZeroExitCode" if state == "FAILED" else "None"
 
 
 def stamp(at: Instant | None) -> str:

@@ -1,6 +1,6 @@
-"""Checkpoints as the trainers lay them out: which files, in which order, and the marker that comes last.
+"""The checkpoint layouts of the five trainers: which files, in which order, and the marker that comes last.
 
-The files are real and small; their weight on the demo's /fsx is counted, not stored.
+The files are real and small. Their bytes on the demo's /fsx are simulated.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from trainmon.lib import Instant
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """What is written while a save is under way, and what once it is whole. Paths are inside the checkpoint."""
+    """The files of an unfinished save, and those that complete it. Paths are inside the checkpoint."""
 
     folder: str
     shards: tuple[str, ...]
     markers: tuple[str, ...]
     pointer: str | None = None
-    """A file beside the checkpoints that names the newest whole one."""
+    """A file beside the checkpoints that names the newest committed one."""
     linked: bool = False
     """The pointer is a symbolic link to the checkpoint, not a file with its step."""
 
@@ -74,7 +74,7 @@ LAYOUTS: dict[Format, Layout] = {
 }
 
 
-class Shelf:
+class CheckpointDirectory:
     """The checkpoint directory of one run."""
 
     def __init__(self, folder: Path, form: Format) -> None:
@@ -86,16 +86,16 @@ class Shelf:
         return self.folder / self.layout.folder.format(step)
 
     def begin(self, step: int, at: Instant) -> None:
-        """The shards appear; without the marker the checkpoint is being written, or torn."""
+        """Write the shards. Without its marker a checkpoint is unfinished or torn."""
         for name in self.layout.shards:
             self._write(self.path(step) / name, _content(name, step), at)
-        self._date(step, at)
+        self._set_times(step, at)
 
     def commit(self, step: int, at: Instant) -> None:
-        """The marker, then the pointer: from now on it counts."""
+        """Write the marker, then the pointer: the checkpoint is committed."""
         for name in self.layout.markers:
             self._write(self.path(step) / name, _content(name, step), at)
-        self._date(step, at)
+        self._set_times(step, at)
         if self.layout.pointer is None:
             return
         pointer = self.folder / self.layout.pointer
@@ -112,14 +112,14 @@ class Shelf:
         shutil.rmtree(self.path(step), ignore_errors=True)
 
     def sweep(self, keep: list[int]) -> None:
-        """Remove what a crash or an earlier attempt left behind: every checkpoint that is not to be kept."""
+        """Remove every checkpoint but these: leftovers of a crash or an earlier attempt."""
         kept = {self.path(step).name for step in keep}
         for path in self.folder.iterdir():
             if path.is_dir() and not path.is_symlink() and path.name not in kept:
                 shutil.rmtree(path, ignore_errors=True)
 
-    def _date(self, step: int, at: Instant) -> None:
-        """Directories change as their files come: in the demo's time, not the disk's."""
+    def _set_times(self, step: int, at: Instant) -> None:
+        """Set the directories' times: the demo's time, not the disk's."""
         path = self.path(step)
         for folder in (*(inside for inside in path.rglob("*") if inside.is_dir()), path):
             os.utime(folder, (at, at))

@@ -1,26 +1,26 @@
-"""The log lines of five trainers, as they write them. Pure: a moment of training in, text out."""
+"""The log lines of five trainers. Pure: the metrics of a step in, text out."""
 
 from __future__ import annotations
 
 import time
 
 from collectors.demo.model.inventory import Format, Trainer
-from collectors.demo.model.metrics import Moment
+from collectors.demo.model.metrics import StepMetrics
 from trainmon.lib import Instant, Seconds
 
 
-class Lines:
-    """How one trainer talks. The kill and save switch sentences are those of IDEFICS, which has both."""
+class LogFormat:
+    """The log format of one trainer. The kill and save switch messages come from IDEFICS, which has both."""
 
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
 
-    def step(self, now: Moment) -> str:
-        """What is printed after a step that is logged, with its line end."""
+    def step(self, now: StepMetrics) -> str:
+        """The text after a logged step, with its line end."""
         raise NotImplementedError
 
-    def between(self, now: Moment) -> str:
-        """What is printed after a step that is not logged."""
+    def between(self, now: StepMetrics) -> str:
+        """The text after a step that is not logged."""
         return ""
 
     def saving(self, at: Instant, step: int, path: str) -> str:
@@ -29,10 +29,10 @@ class Lines:
     def saved(self, at: Instant, step: int, path: str, took: Seconds) -> str:
         return f"{self.prefix(at)}Saved checkpoint {path} in {took:.2f} seconds\n"
 
-    def killed(self, at: Instant, path: str) -> str:
+    def kill_switch(self, at: Instant, path: str) -> str:
         return f"{self.prefix(at)}** Kill switch activated (Don't forget to remove {path}) **\n"
 
-    def taken(self, at: Instant) -> str:
+    def save_switch(self, at: Instant) -> str:
         return f"{self.prefix(at)}** Save switch activated - forcing checkpoint save **\n"
 
     def signalled(self, at: Instant) -> str:
@@ -51,10 +51,10 @@ class Lines:
         return ""
 
 
-class Megatron(Lines):
-    """Megatron-LM. With a NaN the `lm loss` field vanishes, and only the NaN counter says so."""
+class Megatron(LogFormat):
+    """Megatron-LM: with a NaN the `lm loss` field vanishes, and only the NaN counter shows it."""
 
-    def step(self, now: Moment) -> str:
+    def step(self, now: StepMetrics) -> str:
         loss = "" if now.loss is None else f" lm loss: {now.loss:.6E} |"
         norm = "nan" if now.loss is None else f"{now.grad_norm:.3f}"
         return (
@@ -77,7 +77,7 @@ class Megatron(Lines):
             f"{self.prefix(at)} successfully saved checkpoint from iteration {step:7d} to {folder} [ t 1/4, p 1/1 ]\n"
         )
 
-    def killed(self, at: Instant, path: str) -> str:
+    def kill_switch(self, at: Instant, path: str) -> str:
         return f"Detected kill switch at {path}. Exiting\n"
 
     def finished(self, at: Instant, step: int) -> str:
@@ -87,10 +87,10 @@ class Megatron(Lines):
         return f" [{_date(at)}.{int(at % 1 * 1e6):06d}] "
 
 
-class Torchtitan(Lines):
-    """torchtitan; its rate is per GPU, and its loss at a NaN is the word nan."""
+class Torchtitan(LogFormat):
+    """torchtitan: its throughput is per GPU, and a NaN loss is the word nan."""
 
-    def step(self, now: Moment) -> str:
+    def step(self, now: StepMetrics) -> str:
         loss = "nan" if now.loss is None else f"{now.loss:7.4f}"
         norm = "nan" if now.loss is None else f"{now.grad_norm:7.4f}"
         rate = self.trainer.tokens_per_step / now.step_time / self.trainer.gpus
@@ -119,10 +119,10 @@ class Torchtitan(Lines):
         return f"[rank0]:[titan] {_date(at)},{int(at % 1 * 1000):03d} - root - INFO - "
 
 
-class HuggingFace(Lines):
-    """HF Trainer 5: a tqdm bar after every step, and strings in its dictionaries; only the bar has the step."""
+class HuggingFace(LogFormat):
+    """HF Trainer 5: a tqdm bar after every step, and dictionaries of strings. Only the bar shows the step."""
 
-    def step(self, now: Moment) -> str:
+    def step(self, now: StepMetrics) -> str:
         nan = now.loss is None
         row = {
             "loss": "nan" if nan else f"{now.loss:.4f}",
@@ -132,7 +132,7 @@ class HuggingFace(Lines):
         }
         return f"\r{' ' * 78}\r{row}\n{self.between(now)}"
 
-    def between(self, now: Moment) -> str:
+    def between(self, now: StepMetrics) -> str:
         eighths = now.step * 80 // now.target
         bar = "█" * (eighths // 8) + ("", *"▏▎▍▌▋▊▉")[eighths % 8]
         done, left = (_clock(steps * self.trainer.step_time) for steps in (now.step, now.target - now.step))
@@ -145,10 +145,10 @@ class HuggingFace(Lines):
     def saved(self, at: Instant, step: int, path: str, took: Seconds) -> str:
         return f"tokenizer config file saved in {path}/tokenizer_config.json\n"
 
-    def killed(self, at: Instant, path: str) -> str:
+    def kill_switch(self, at: Instant, path: str) -> str:
         return f"\n** Kill switch activated (Don't forget to remove {path}) **\n"
 
-    def taken(self, at: Instant) -> str:
+    def save_switch(self, at: Instant) -> str:
         return "\n** Save switch activated - forcing checkpoint save **\n"
 
     def finished(self, at: Instant, step: int) -> str:
@@ -160,13 +160,13 @@ class HuggingFace(Lines):
         )
 
 
-class Nanotron(Lines):
-    """nanotron: three significant digits and a K, M or B; it says when a save begins, never that it is done."""
+class Nanotron(LogFormat):
+    """nanotron: three significant digits and a K, M or B. It logs the start of a save, never the end."""
 
     def saved(self, at: Instant, step: int, path: str, took: Seconds) -> str:
         return ""
 
-    def step(self, now: Moment) -> str:
+    def step(self, now: StepMetrics) -> str:
         rate = self.trainer.tokens_per_step / now.step_time
         loss = "nan" if now.loss is None else f"{now.loss:.3g}"
         norm = "nan" if now.loss is None else f"{now.grad_norm:.3g}"
@@ -186,10 +186,10 @@ class Nanotron(Lines):
         return f"{date} [INFO|DP=0|TP=0|{self.trainer.run.nodes[0]}]: "
 
 
-class KempnerForge(Lines):
-    """KempnerForge: a NaN step has a warning in place of its metrics line."""
+class KempnerForge(LogFormat):
+    """KempnerForge: a NaN step logs a warning in place of its metrics."""
 
-    def step(self, now: Moment) -> str:
+    def step(self, now: StepMetrics) -> str:
         if now.loss is None:
             return f"[rank 0] WARNING  NaN/Inf loss at step {now.step} (consecutive=1, total=1)\n"
         rate = self.trainer.tokens_per_step / now.step_time
@@ -221,7 +221,7 @@ class KempnerForge(Lines):
         return "[rank 0] INFO     "
 
 
-LINES: dict[Format, type[Lines]] = {
+LINES: dict[Format, type[LogFormat]] = {
     "megatron": Megatron,
     "torchtitan": Torchtitan,
     "hf": HuggingFace,

@@ -1,4 +1,4 @@
-"""One training loop: it steps, logs, saves, obeys its switches, fails and starts again. Pure: effects come out."""
+"""A simulated training loop: it steps, logs, saves, obeys its switches, crashes and restarts. Pure."""
 
 from __future__ import annotations
 
@@ -9,62 +9,63 @@ from typing import Literal
 import msgspec
 
 from collectors.demo.model.effects import (
+    AttemptEnded,
+    CheckpointRemoved,
     Effect,
-    Ended,
-    Logged,
-    NewLog,
-    Pruned,
-    SaveBegan,
-    SaveDone,
-    SwitchTaken,
+    LogStarted,
+    LogWritten,
+    MetricsLogged,
+    SaveFinished,
+    SaveStarted,
+    SaveSwitchRemoved,
     Validated,
-    Wrote,
 )
 from collectors.demo.model.inventory import Trainer
-from collectors.demo.model.metrics import Course, Moment
+from collectors.demo.model.metrics import MetricGenerator, StepMetrics
+from collectors.demo.training.checkpoints import LAYOUTS
 from collectors.demo.training.log_lines import LINES
 from trainmon.lib import Instant, Seconds
 
 Phase = Literal["training", "saving", "hung", "down", "starting", "finished"]
 
-Trouble = Literal["hang", "nan", "lost", "burst", "spike", "restart"]
+RunFault = Literal["hang", "nan", "lost", "burst", "spike", "restart"]
 
 RESTART_AFTER: Seconds = 8.0
-"""Until the scheduler has started the next attempt."""
+"""Until the scheduler starts the next attempt."""
 START_TAKES: Seconds = 14.0
 """Until the first step of an attempt: imports, NCCL, loading the checkpoint."""
-LATE: Seconds = 32.0
-"""The same for one that compiles anew: so late its W&B run appears."""
-BURN: Seconds = 20.0
-"""An element that starts under a kill switch needs this long to see it and to exit."""
+SLOW_START_TAKES: Seconds = 32.0
+"""The same for an attempt that recompiles: its W&B run appears this late."""
+KILL_SWITCH_EXIT: Seconds = 20.0
+"""An array task that starts under a kill switch exits after this long."""
 AGAIN_AFTER: Seconds = 90.0
-"""Until a finished run is queued anew."""
+"""Until a finished run is submitted again."""
 KEEP = 3
-"""Checkpoints that a run keeps; older ones are removed as a new one is committed."""
+"""Checkpoints that a run keeps: each new one removes the oldest."""
 BURST_LINES = 1_000
-"""Lines a second while a library complains."""
+"""Lines a second while a library floods the log with warnings."""
 
 
-class Start(msgspec.Struct, frozen=True):
+class AttemptStart(msgspec.Struct, frozen=True):
     """The scheduler starts an attempt."""
 
     job: int
     restarts: int
 
 
-class Armed(msgspec.Struct, frozen=True):
-    """Which switch files are there."""
+class Switches(msgspec.Struct, frozen=True):
+    """Which switch files exist."""
 
     kill: bool = False
     save: bool = False
 
 
-class Loop:
-    """The training loop of one run. `advance` lets time pass and says what it did."""
+class TrainingLoop:
+    """The training loop of one run. `advance` lets time pass and yields the effects."""
 
-    def __init__(self, trainer: Trainer, seed: int, course: Course | None = None) -> None:
+    def __init__(self, trainer: Trainer, seed: int, generator: MetricGenerator | None = None) -> None:
         self.trainer = trainer
-        self.course = course or Course(trainer, seed)
+        self.generator = generator or MetricGenerator(trainer, seed)
         self.lines = LINES[trainer.format](trainer)
         self.phase: Phase = "training"
         self.step = trainer.first_step
@@ -76,218 +77,197 @@ class Loop:
         self.saved = [last - back * trainer.save_every for back in (2, 1, 0)]
         """The steps of the committed checkpoints, oldest first."""
         self._random = Random(f"{seed} {trainer.run.name}")
-        self._left = self._pace()
-        self._ending = False
+        self._remaining = self._random_step_time()
+        """Seconds until the current phase or step ends."""
+        self._is_exiting = False
         self._save_took = 0.0
-        self._complaints = 0.0
-        self._poisoned = False
-        self._spiked: int | None = None
+        self._burst_lines = 0.0
+        self._is_nan = False
+        self._spike_age: int | None = None
         """Steps since a spike began."""
-        self._is_late = False
-        self._announced_kill = False
+        self._is_slow_start = False
+        self._kill_switch_logged = False
         self._signalled = False
-        self._order: tuple[str, Seconds] | None = None
-        self.gate: Callable[[Instant], Start | None] | None = None
-        """Asked for the next attempt, where a scheduler starts them; without one they follow by themselves."""
+        self._kill_request: tuple[str, Seconds] | None = None
+        self.next_attempt: Callable[[Instant], AttemptStart | None] | None = None
+        """The scheduler's answer to "what starts now?". Without a scheduler the next attempt starts by itself."""
 
-    def end(self, words: str, wait: Seconds) -> None:
-        """The scheduler ends the attempt: its processes are killed, and none starts before `wait` has passed."""
-        self._order = (words, wait)
+    def kill(self, message: str, wait: Seconds) -> None:
+        """The scheduler kills the attempt's processes. The next attempt starts after `wait` at the earliest."""
+        self._kill_request = (message, wait)
 
     def signal(self) -> None:
-        """SIGUSR1: save a checkpoint after the step that is under way."""
+        """SIGUSR1: save a checkpoint after the current step."""
         self._signalled = self.phase in ("training", "saving")
 
     def backlog(self, now: Instant, steps: int) -> Iterator[Effect]:
-        """What was written before the demo began: the last `steps` steps."""
-        yield NewLog(self.job)
+        """The log of the last `steps` steps before the demo began."""
+        yield LogStarted(self.job)
         self.step -= steps
         text = []
         for ago in range(steps, 0, -1):
             self.step += 1
             at = now - (ago - 1) * self.trainer.step_time
-            text.append(self._line(self.course.moment(at, self.step, self._pace())))
-        yield Wrote("".join(text))
+            text.append(self._line(self.generator.metrics(at, self.step, self._random_step_time())))
+        yield LogWritten("".join(text))
 
-    def advance(self, dt: Seconds, now: Instant, armed: Armed, trouble: Trouble | None) -> Iterator[Effect]:
+    def advance(self, dt: Seconds, now: Instant, switches: Switches, fault: RunFault | None) -> Iterator[Effect]:
         """Let dt seconds pass, which end at `now`."""
-        if self._order is not None:
-            yield from self._ordered(*self._order)
-        if trouble == "burst":
-            yield from self._complain(dt)
-        if trouble == "lost" and self.phase not in ("down", "finished"):
-            yield from self._die(now, "torch.AcceleratorError: CUDA error: unspecified launch failure", silent=True)
-        if trouble == "hang" and self.phase == "training":
-            self.phase = "hung"
-        if trouble != "hang" and self.phase == "hung":
-            words = "[E] ProcessGroupNCCL: Watchdog caught collective operation timeout: ALLREDUCE"
-            yield from self._die(now, words, silent=True)
-        if trouble != "nan" and self._poisoned and self.phase == "training":
-            yield from self._die(now, "ValueError: the loss is not finite: going back to the last checkpoint")
-        if trouble == "restart" and not self._is_late and self.phase == "training":
-            yield from self._die(now, "RuntimeError: DataLoader worker (pid 51423) is killed by signal: Killed.")
-        self._is_late = trouble == "restart" and (self._is_late or self.phase == "down")
+        if self._kill_request is not None:
+            yield from self._killed(*self._kill_request)
+        yield from self._faults(dt, fault)
         while dt > 0 and self.phase != "hung":
-            passed = min(dt, self._left)
+            passed = min(dt, self._remaining)
             dt -= passed
-            self._left -= passed
-            if self._left <= 0:
-                for effect in self._turn(now - dt, armed, trouble):
+            self._remaining -= passed
+            if self._remaining <= 0:
+                for effect in self._next_phase(now - dt, switches, fault):
                     yield effect
-                    if isinstance(effect, SwitchTaken):
-                        armed = Armed(kill=armed.kill)
+                    if isinstance(effect, SaveSwitchRemoved):
+                        switches = Switches(kill=switches.kill)
 
-    def _turn(self, at: Instant, armed: Armed, trouble: Trouble | None) -> Iterator[Effect]:
-        """What was under way is done; go on with what follows."""
+    def _faults(self, dt: Seconds, fault: RunFault | None) -> Iterator[Effect]:
+        """What a fault does to the run as it begins, lasts and ends."""
+        if fault == "burst":
+            self._burst_lines += dt * BURST_LINES
+            count, self._burst_lines = int(self._burst_lines), self._burst_lines % 1
+            rank = self._random.randrange(self.trainer.gpus)
+            text = "UserWarning: the given buffer is not writable, and PyTorch does not support non-writable tensors"
+            yield LogWritten("".join(f"[rank{(rank + n) % self.trainer.gpus}]: {text} ({n})\n" for n in range(count)))
+        if fault == "lost" and self.phase not in ("down", "finished"):
+            yield from self._crash("torch.AcceleratorError: CUDA error: unspecified launch failure", silent=True)
+        if fault == "hang" and self.phase == "training":
+            self.phase = "hung"
+        if fault != "hang" and self.phase == "hung":
+            text = "[E] ProcessGroupNCCL: Watchdog caught collective operation timeout: ALLREDUCE"
+            yield from self._crash(text, silent=True)
+        if fault != "nan" and self._is_nan and self.phase == "training":
+            yield from self._crash("ValueError: the loss is not finite: going back to the last checkpoint")
+        if fault == "restart" and not self._is_slow_start and self.phase == "training":
+            yield from self._crash("RuntimeError: DataLoader worker (pid 51423) is killed by signal: Killed.")
+        self._is_slow_start = fault == "restart" and (self._is_slow_start or self.phase == "down")
+
+    def _next_phase(self, at: Instant, switches: Switches, fault: RunFault | None) -> Iterator[Effect]:
+        """The current phase or step is done; begin the next."""
         match self.phase:
             case "training":
-                yield from self._stepped(at, armed, trouble)
+                yield from self._finish_step(at, switches, fault)
             case "saving":
-                yield from self._committed(at)
+                yield from self._finish_save(at)
             case "starting":
-                self.phase, self._left = "training", self._pace()
+                self._wait("training", self._random_step_time())
             case "finished":
-                yield from (Pruned(step) for step in self.saved)
+                yield from (CheckpointRemoved(step) for step in self.saved)
                 self.step, self.saved = 0, []
                 self._wait("down", 0.0)
             case "down":
-                yield from self._start(at, armed, held=trouble == "lost")
-            case "hung":
-                self._left = 1.0
+                yield from self._start(at, switches, held=fault == "lost")
 
-    def _stepped(self, at: Instant, armed: Armed, trouble: Trouble | None) -> Iterator[Effect]:
+    @property
+    def _reached_target(self) -> bool:
+        return self.trainer.run.target_step is not None and self.step >= self.trainer.run.target_step
+
+    def _finish_step(self, at: Instant, switches: Switches, fault: RunFault | None) -> Iterator[Effect]:
+        trainer = self.trainer
         self.step += 1
-        self._left = self._pace()
-        self._poisoned = trouble == "nan"
-        self._spiked = None if trouble != "spike" else 0 if self._spiked is None else self._spiked + 1
-        yield from self._told(self._moment(at))
-        done = self.trainer.run.target_step is not None and self.step >= self.trainer.run.target_step
-        if armed.kill:
-            self._ending = True
-            yield Wrote(self.lines.killed(at, self.trainer.run.kill_switch or ""))
-            self._announced_kill = True
-        elif armed.save:
-            yield Wrote(self.lines.taken(at))
-            yield SwitchTaken()
+        self._remaining = self._random_step_time()
+        self._is_nan = fault == "nan"
+        self._spike_age = None if fault != "spike" else 0 if self._spike_age is None else self._spike_age + 1
+        metrics = self.generator.metrics(
+            at, self.step, self._remaining, attempt=self.attempt, spike_age=self._spike_age
+        )
+        if self._is_nan:
+            metrics = metrics._replace(loss=None)
+        yield LogWritten(self._line(metrics))
+        if self.step % trainer.log_every == 0:
+            yield MetricsLogged(metrics)
+        if self.step % trainer.validate_every == 0 and not self._is_nan:
+            yield Validated(metrics)
+        if switches.kill:
+            self._is_exiting = self._kill_switch_logged = True
+            yield LogWritten(self.lines.kill_switch(at, trainer.run.kill_switch or ""))
+        elif switches.save:
+            yield LogWritten(self.lines.save_switch(at))
+            yield SaveSwitchRemoved()
         signalled, self._signalled = self._signalled, False
         if signalled:
-            yield Wrote(self.lines.signalled(at))
-        if armed.kill or armed.save or signalled or done or self._saves_now():
-            yield from self._save(at)
+            yield LogWritten(self.lines.signalled(at))
+        is_scheduled = self.step % trainer.save_every == 0 and not self._is_nan
+        if switches.kill or switches.save or signalled or self._reached_target or is_scheduled:
+            self._save_took = trainer.save_time * self._random.uniform(0.85, 1.2)
+            self._wait("saving", self._save_took)
+            yield LogWritten(self.lines.saving(at, self.step, self._checkpoint_path()))
+            yield SaveStarted(self.step)
 
-    def _told(self, moment: Moment) -> Iterator[Effect]:
-        """A step is told: in the log, and in W&B."""
-        yield Wrote(self._line(moment))
-        if self.step % self.trainer.log_every == 0:
-            yield Logged(moment)
-        if self.step % self.trainer.validate_every == 0 and not self._poisoned:
-            yield Validated(moment)
-
-    def _saves_now(self) -> bool:
-        return self.step % self.trainer.save_every == 0 and not self._poisoned
-
-    def _save(self, at: Instant) -> Iterator[Effect]:
-        self._save_took = self.trainer.save_time * self._random.uniform(0.85, 1.2)
-        self._wait("saving", self._save_took)
-        yield Wrote(self.lines.saving(at, self.step, self.path(self.step)))
-        yield SaveBegan(self.step)
-
-    def _committed(self, at: Instant) -> Iterator[Effect]:
-        yield SaveDone(self.step)
-        yield Wrote(self.lines.saved(at, self.step, self.path(self.step), self._save_took))
-        self._save_took = 0.0
+    def _finish_save(self, at: Instant) -> Iterator[Effect]:
+        yield SaveFinished(self.step)
+        yield LogWritten(self.lines.saved(at, self.step, self._checkpoint_path(), self._save_took))
         self.saved = [step for step in self.saved if step != self.step] + [self.step]
         while len(self.saved) > KEEP:
-            yield Pruned(self.saved.pop(0))
-        if self.trainer.run.target_step is not None and self.step >= self.trainer.run.target_step:
-            yield Wrote(self.lines.finished(at, self.step))
+            yield CheckpointRemoved(self.saved.pop(0))
+        if self._reached_target:
+            yield LogWritten(self.lines.finished(at, self.step))
             self._wait("finished", AGAIN_AFTER)
-            yield Ended(0)
-        elif self._ending:
+            yield AttemptEnded(0)
+        elif self._is_exiting:
             self._wait("down", RESTART_AFTER)
-            yield Ended(0)
+            yield AttemptEnded(0)
         else:
-            self.phase, self._left = "training", self._pace()
+            self._wait("training", self._random_step_time())
 
-    def _die(self, at: Instant, words: str, *, silent: bool = False) -> Iterator[Effect]:
+    def _crash(self, message: str, *, silent: bool = False) -> Iterator[Effect]:
         """The process ends without saving; an unfinished checkpoint stays torn."""
-        self._save_took, self._poisoned = 0.0, False
+        self._is_nan = False
         rank = self._random.randrange(self.trainer.gpus)
-        yield Wrote(f"\n[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]: {words}\n")
-        yield Wrote(f"srun: error: {self.trainer.run.nodes[-1]}: task {rank}: Exited with exit code 1\n")
+        yield LogWritten(f"\n[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]: {message}\n")
+        yield LogWritten(f"srun: error: {self.trainer.run.nodes[-1]}: task {rank}: Exited with exit code 1\n")
         self._wait("down", RESTART_AFTER)
-        yield Ended(1, silent)
+        yield AttemptEnded(1, silent)
 
-    def _ordered(self, words: str, wait: Seconds) -> Iterator[Effect]:
-        """The scheduler's own end: its words are the last in the log, and an unfinished checkpoint stays torn."""
-        self._order = None
-        if self.phase in ("down", "finished"):
-            return
-        self._save_took, self._poisoned, self._ending, self._signalled = 0.0, False, False, False
-        yield Wrote(words)
-        self._wait("down", wait)
-        yield Ended(15, silent=True)
+    def _killed(self, message: str, wait: Seconds) -> Iterator[Effect]:
+        """The scheduler's message ends the log; an unfinished checkpoint stays torn."""
+        self._kill_request = None
+        if self.phase not in ("down", "finished"):
+            self._is_nan = self._is_exiting = self._signalled = False
+            yield LogWritten(message)
+            self._wait("down", wait)
+            yield AttemptEnded(15, silent=True)
 
-    def _start(self, at: Instant, armed: Armed, *, held: bool) -> Iterator[Effect]:
-        """The next attempt begins, unless its node is broken or a kill switch stands in its way."""
-        start = self._next(at, armed, held=held)
+    def _start(self, at: Instant, switches: Switches, *, held: bool) -> Iterator[Effect]:
+        """Start the next attempt, unless its node is broken or a kill switch prevents it.
+
+        A scheduler starts attempts whether the kill switch is there or not: each one exits at once.
+        """
+        start: AttemptStart | None = None
+        if not held and self.next_attempt is not None:
+            start = self.next_attempt(at)
+        elif not held and not (switches.kill and self._kill_switch_logged):
+            start = AttemptStart(self.job + 1, self.restarts + 1)
         if start is None:
             self._wait("down", 1.0)
             return
         self.job, self.restarts, self.attempt = start.job, start.restarts, self.attempt + 1
-        self._ending = False
-        yield NewLog(self.job)
-        if armed.kill:
-            self._announced_kill = True
-            yield Wrote(self.lines.killed(at, self.trainer.run.kill_switch or ""))
-            self._wait("down", RESTART_AFTER if self.gate is None else BURN)
-            yield Ended(0)
+        self._is_exiting = False
+        self._kill_switch_logged = switches.kill
+        yield LogStarted(self.job)
+        if switches.kill:
+            yield LogWritten(self.lines.kill_switch(at, self.trainer.run.kill_switch or ""))
+            self._wait("down", RESTART_AFTER if self.next_attempt is None else KILL_SWITCH_EXIT)
+            yield AttemptEnded(0)
             return
-        self._announced_kill = False
         self.step = self.saved[-1] if self.saved else 0
-        yield Wrote(self.lines.started(at, self.step, self.job, self.restarts))
-        self._wait("starting", LATE if self._is_late else START_TAKES)
+        yield LogWritten(self.lines.started(at, self.step, self.job, self.restarts))
+        self._wait("starting", SLOW_START_TAKES if self._is_slow_start else START_TAKES)
 
-    def _next(self, at: Instant, armed: Armed, *, held: bool) -> Start | None:
-        """The attempt that begins now. A scheduler starts one after another, switch or not: they burn."""
-        if held:
-            return None
-        if self.gate is not None:
-            return self.gate(at)
-        return None if armed.kill and self._announced_kill else Start(self.job + 1, self.restarts + 1)
+    def _wait(self, phase: Phase, seconds: Seconds) -> None:
+        self.phase, self._remaining = phase, seconds
 
-    def _complain(self, dt: Seconds) -> Iterator[Effect]:
-        self._complaints += dt * BURST_LINES
-        count, self._complaints = int(self._complaints), self._complaints % 1
-        rank = self._random.randrange(self.trainer.gpus)
-        words = "UserWarning: the given buffer is not writable, and PyTorch does not support non-writable tensors"
-        yield Wrote("".join(f"[rank{(rank + n) % self.trainer.gpus}]: {words} ({n})\n" for n in range(count)))
-
-    def _wait(self, phase: Phase, left: Seconds) -> None:
-        self.phase, self._left = phase, left
-
-    def _pace(self) -> Seconds:
+    def _random_step_time(self) -> Seconds:
         return self.trainer.step_time * self._random.uniform(0.97, 1.05)
 
-    def _line(self, moment: Moment) -> str:
-        logged = moment.step % self.trainer.log_every == 0
-        return self.lines.step(moment) if logged else self.lines.between(moment)
+    def _line(self, metrics: StepMetrics) -> str:
+        is_logged = metrics.step % self.trainer.log_every == 0
+        return self.lines.step(metrics) if is_logged else self.lines.between(metrics)
 
-    def _moment(self, at: Instant) -> Moment:
-        moment = self.course.moment(at, self.step, self._left, attempt=self.attempt, spiked=self._spiked)
-        return moment._replace(loss=None) if self._poisoned else moment
-
-    def path(self, step: int) -> str:
-        """Where the checkpoint of a step lies."""
-        folder = self.trainer.run.checkpoints
-        match self.trainer.format:
-            case "megatron":
-                return f"{folder}/iter_{step:07d}"
-            case "torchtitan":
-                return f"{folder}/step-{step}"
-            case "hf":
-                return f"{folder}/checkpoint-{step}"
-            case "nanotron":
-                return f"{folder}/{step}"
-            case "kempnerforge":
-                return f"{folder}/step_{step}"
+    def _checkpoint_path(self) -> str:
+        return f"{self.trainer.run.checkpoints}/{LAYOUTS[self.trainer.format].folder.format(self.step)}"

@@ -1,4 +1,4 @@
-"""The files of one run of the demo, in a directory of this machine: its logs, checkpoints and switches."""
+"""The files of one run, in a directory of this machine: its logs, checkpoints and switches."""
 
 from __future__ import annotations
 
@@ -6,10 +6,19 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from collectors.demo.model.effects import TO_WANDB, Effect, NewLog, Pruned, SaveBegan, SaveDone, SwitchTaken, Wrote
+from collectors.demo.model.effects import (
+    WANDB_EFFECTS,
+    CheckpointRemoved,
+    Effect,
+    LogStarted,
+    LogWritten,
+    SaveFinished,
+    SaveStarted,
+    SaveSwitchRemoved,
+)
 from collectors.demo.model.inventory import Trainer
-from collectors.demo.training.checkpoints import Shelf
-from collectors.demo.training.loop import Armed, Loop
+from collectors.demo.training.checkpoints import CheckpointDirectory
+from collectors.demo.training.loop import Switches, TrainingLoop
 from trainmon.lib import Instant
 
 KEEP_LOGS = 3
@@ -20,11 +29,11 @@ SCRIPT = """\
 srun --kill-on-bad-exit=1 {trainer.command}
 """
 ROTATE_AT = 4_000_000
-"""Bytes of a log after which it is moved away, as logrotate does: a demo may run for weeks."""
+"""Rotate a log above so many bytes: a demo may run for weeks."""
 
 
 class Files:
-    """What a training loop does, done to real files. Times on them are the demo's, not the disk's."""
+    """Applies the effects of a training loop to real files. Their times are the demo's, not the disk's."""
 
     def __init__(self, trainer: Trainer) -> None:
         run = trainer.run
@@ -33,52 +42,49 @@ class Files:
         self._log = self._logs / "none.out"
         self._kill = Path(run.kill_switch or "")
         self._save = Path(run.save_switch or "")
-        self.shelf = Shelf(Path(run.checkpoints or ""), trainer.format)
+        self.checkpoints = CheckpointDirectory(Path(run.checkpoints or ""), trainer.format)
         self._logs.mkdir(parents=True, exist_ok=True)
 
-    def begin(self, loop: Loop, now: Instant, backlog: int) -> None:
-        """Everything that was there before the demo began."""
+    def begin(self, loop: TrainingLoop, now: Instant, backlog: int) -> None:
+        """Write the files from before the demo began."""
         Path(self.trainer.run.script or "").write_text(
             SCRIPT.format(trainer=self.trainer, nodes=len(self.trainer.run.nodes))
         )
         for step in loop.saved:
             at = now - (loop.step - step) * self.trainer.step_time
-            self.shelf.begin(step, at - self.trainer.save_time)
-            self.shelf.commit(step, at)
+            self.checkpoints.begin(step, at - self.trainer.save_time)
+            self.checkpoints.commit(step, at)
         self.apply(loop.backlog(now, backlog), loop, now)
 
-    def armed(self) -> Armed:
-        return Armed(kill=self._kill.exists(), save=self._save.exists())
+    def switches(self) -> Switches:
+        return Switches(kill=self._kill.exists(), save=self._save.exists())
 
-    def apply(self, effects: Iterable[Effect], loop: Loop, now: Instant) -> None:
+    def apply(self, effects: Iterable[Effect], loop: TrainingLoop, now: Instant) -> None:
         texts = []
         for effect in effects:
-            if isinstance(effect, Wrote):
+            if isinstance(effect, LogWritten):
                 texts.append(effect.text)
                 continue
-            if isinstance(effect, TO_WANDB):
+            if isinstance(effect, WANDB_EFFECTS):
                 continue
             self._append("".join(texts), now)
             texts.clear()
-            self._do(effect, loop, now)
+            match effect:
+                case LogStarted(job):
+                    self._open(job)
+                    self.checkpoints.sweep(loop.saved)
+                case SaveStarted(step):
+                    self.checkpoints.begin(step, now)
+                case SaveFinished(step):
+                    self.checkpoints.commit(step, now)
+                case CheckpointRemoved(step):
+                    self.checkpoints.prune(step)
+                case SaveSwitchRemoved():
+                    self._save.unlink(missing_ok=True)
         self._append("".join(texts), now)
 
-    def _do(self, effect: Effect, loop: Loop, now: Instant) -> None:
-        match effect:
-            case NewLog(job):
-                self._open(job)
-                self.shelf.sweep(loop.saved)
-            case SaveBegan(step):
-                self.shelf.begin(step, now)
-            case SaveDone(step):
-                self.shelf.commit(step, now)
-            case Pruned(step):
-                self.shelf.prune(step)
-            case SwitchTaken():
-                self._save.unlink(missing_ok=True)
-
     def _open(self, job: int) -> None:
-        """A new log; the oldest ones go. A requeued job begins its own anew, as a real Slurm does."""
+        """Start a new log and remove the oldest. A requeued job truncates its log, as in a real Slurm."""
         self._log = self._logs / f"{job}_{self.trainer.run.name}.out"
         self._log.write_bytes(b"")
         for old in sorted(self._logs.glob("*.out*"))[:-KEEP_LOGS]:

@@ -1,4 +1,4 @@
-"""One node of the demo: eight GPUs and a host, and what its probe would say of them. Pure: time is an argument."""
+"""A simulated node: eight GPUs and a host, and the readings of its probe. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from random import Random
 
 from collectors.demo.model.inventory import GPUS, READER, TB
-from collectors.demo.world.gpu import Gpu, Job
+from collectors.demo.world.gpu import Gpu, Workload
 from trainmon.lib import Instant, Seconds
 from trainmon.model import DiskSample, DiskSamples, GpuFactsAll, GpuSamples, Hello, HostSample, InfinibandPort
 
@@ -18,9 +18,9 @@ DAY = 86_400.0
 
 
 class Node:
-    """One node. Its GPUs are advanced when they are read, so a node that nobody reads costs nothing."""
+    """A node. Its GPUs advance only when they are read, so an unread node costs nothing."""
 
-    def __init__(self, name: str, started: Instant, jobs: Iterable[Job], seed: int) -> None:
+    def __init__(self, name: str, started: Instant, workloads: Iterable[Workload], seed: int) -> None:
         self.name = name
         self.skew: Seconds = 0.0
         """Its clock minus ours."""
@@ -28,16 +28,13 @@ class Node:
         self._drift = self._random.uniform(-0.03, 0.03)
         self.boot_time = started - self._random.uniform(3, 90) * DAY
         number = int(name.rpartition("-")[2])
-        self.gpus = tuple(Gpu(number, index, job, self._random) for index, job in enumerate(jobs))
+        self.gpus = tuple(Gpu(number, index, workload, self._random) for index, workload in enumerate(workloads))
         self._advanced = 0.0
         self._errors = self._random.randrange(4)
 
     def clock(self, now: Instant) -> Instant:
-        """What its own clock says."""
+        """The node's own clock."""
         return now + self.skew + self._drift
-
-    def reboot(self, now: Instant) -> None:
-        self.boot_time = now
 
     def advance(self, elapsed: Seconds) -> None:
         dt, self._advanced = elapsed - self._advanced, elapsed
@@ -67,7 +64,7 @@ class Node:
         return GpuFactsAll(v=1, t=self.clock(now), g=answering, expected=GPUS)
 
     def host(self, now: Instant) -> HostSample:
-        busy = sum(gpu.job.work != "idle" for gpu in self.gpus)
+        busy = sum(gpu.workload.work != "idle" for gpu in self.gpus)
         if self._random.random() < 0.002:
             self._errors += 1
         return HostSample(
@@ -83,7 +80,7 @@ class Node:
         )
 
     def disks(self, now: Instant, shared: Iterable[DiskSample]) -> DiskSamples:
-        """Its own /tmp, and the shared disks where they are read."""
+        """Its own /tmp, and on the reader node the shared disks."""
         used = 0.11 + 0.05 * (self.boot_time % 7) / 7
         local = DiskSample(
             path="/tmp",

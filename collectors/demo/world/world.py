@@ -1,4 +1,4 @@
-"""The demo's world: nodes, runs, shared disks and what goes wrong with them. Its only files are those of `Files`."""
+"""The demo's world: nodes, runs, shared disks and the incidents that hit them. Only `Files` touches the disk."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from random import Random
 
 from msgspec.structs import replace
 
-from collectors.demo.model import history as past
-from collectors.demo.model.effects import Effect, Ended
-from collectors.demo.model.inventory import GPUS, NODES, TB, TRAINERS, Trainer, rooted
-from collectors.demo.model.metrics import Course
-from collectors.demo.slurm import initial_queue as lineup
+from collectors.demo.model import history
+from collectors.demo.model.effects import AttemptEnded, Effect
+from collectors.demo.model.inventory import GPUS, NODES, TB, TRAINERS, rooted
+from collectors.demo.model.metrics import MetricGenerator
+from collectors.demo.slurm.initial_queue import initial_queue
 from collectors.demo.slurm.jobs import Drain
-from collectors.demo.stories import Act, Script
-from collectors.demo.training.loop import Loop, Phase, Trouble
-from collectors.demo.wandb import Server
+from collectors.demo.stories import Incident, Schedule
+from collectors.demo.training.loop import Phase, RunFault, TrainingLoop
+from collectors.demo.wandb import WandbServer
 from collectors.demo.world.files import Files
-from collectors.demo.world.gpu import Job, Work
+from collectors.demo.world.gpu import Work, Workload
 from collectors.demo.world.node import Node
 from trainmon.lib import Instant, Seconds
 from trainmon.model import DiskSample, RunSpec
@@ -33,104 +33,103 @@ WORK: dict[Phase, Work] = {
     "finished": "idle",
 }
 
-TROUBLES: tuple[Trouble, ...] = ("hang", "nan", "burst", "spike", "restart")
-"""Stories that hinder the run itself."""
+RUN_FAULTS: tuple[RunFault, ...] = ("hang", "nan", "burst", "spike", "restart")
+"""Stories that make the run itself fail or behave badly."""
 
 BACKLOG = 60
-"""Steps that are in the logs at the start: a screen full."""
+"""Steps in the logs at the start: a screen full."""
 
 FSX_TOTAL, FSX_OTHERS = 400 * TB, 231 * TB
 FSX_A_DAY = 30 * TB
-"""What other people write in a day; every night somebody clears it up."""
+"""What other users write in a day. They delete it every night."""
 FSX_OURS, FSX_ALLOWED = 38 * TB, 80 * TB
-"""What we use of it besides checkpoints, and may use."""
+"""Our usage of it besides checkpoints, and our quota."""
 FILES_OURS, FILES_ALLOWED = 14_380_211, 40_000_000
 HOME_TOTAL, HOME_USED = 50 * TB, 31 * TB
 FSX_INODES, HOME_INODES = 1_200_000_000, 400_000_000
 FILLED = 0.996
-"""How full a disk becomes in its story. Not quite: on the last bytes everybody's job would die."""
+"""How full a disk becomes in its story. Not 1: on a full disk every job would die."""
 FILLS_IN: Seconds = 80.0
 DAY: Seconds = 86_400.0
 LOST = f"gres/gpu count reported lower than configured ({GPUS - 1} < {GPUS})"
 CLOCKS = (437.0, -95.0)
-"""How far the clock of a node is off, in turn."""
+"""How far the clock of a node is off, in seconds, in turn."""
 
 
 class World:
-    """Everything of the demo, at a moment. `advance` lets time pass."""
+    """The state of the whole demo. `advance` lets time pass."""
 
-    def __init__(self, directory: Path, started: Instant, seed: int, script: Script) -> None:
+    def __init__(self, directory: Path, started: Instant, seed: int, schedule: Schedule) -> None:
         self.directory = directory
         self.elapsed: Seconds = 0.0
-        self.script = script
-        self.acts: tuple[Act, ...] = ()
-        trainers = tuple(_placed(trainer, directory) for trainer in TRAINERS)
-        courses = {trainer.run.name: Course(trainer, seed, past.bumps(trainer)) for trainer in trainers}
-        self.loops = {trainer.run.name: Loop(trainer, seed, courses[trainer.run.name]) for trainer in trainers}
+        self.schedule = schedule
+        self.incidents: tuple[Incident, ...] = ()
+        trainers = tuple(replace(trainer, run=rooted(trainer.run, directory)) for trainer in TRAINERS)
+        courses = {
+            trainer.run.name: MetricGenerator(trainer, seed, history.loss_jumps(trainer)) for trainer in trainers
+        }
+        self.loops = {trainer.run.name: TrainingLoop(trainer, seed, courses[trainer.run.name]) for trainer in trainers}
         self._files = {trainer.run.name: Files(trainer) for trainer in trainers}
         self._by_node = {node: trainer.run.name for trainer in trainers for node in trainer.run.nodes}
-        self.nodes = {name: Node(name, started, [self._job(name)] * GPUS, seed) for name in NODES}
+        self.nodes = {name: Node(name, started, [self._workload(name)] * GPUS, seed) for name in NODES}
         self._random = Random(f"{seed} disks")
-        self.book = lineup.book(self.loops, started)
+        self.queue = initial_queue(self.loops, started)
         for name, loop in self.loops.items():
-            loop.gate = partial(self.book.start, name)
-            loop.restarts = next(entry.restarts for entry in self.book.of(name))
+            loop.next_attempt = partial(self.queue.start, name)
+            loop.restarts = next(job.restarts for job in self.queue.of(name))
             self._files[name].begin(loop, started, BACKLOG)
-        self.wandb = Server(self.loops, started)
+        self.wandb = WandbServer(self.loops, started)
 
     @property
     def runs(self) -> tuple[RunSpec, ...]:
         return tuple(loop.trainer.run for loop in self.loops.values())
 
-    def advance(self, dt: Seconds, now: Instant) -> tuple[Act, ...]:
+    def advance(self, dt: Seconds, now: Instant) -> tuple[Incident, ...]:
         """Let dt seconds pass, which end at `now`. Returns the acts that begin with it."""
         self.elapsed += dt
-        before, self.acts = self.acts, self.script.acts(self.elapsed)
-        begun = tuple(act for act in self.acts if act not in before)
-        ended = tuple(act for act in before if act not in self.acts)
-        for act in ended:
-            self._apply(act, now, ends=True)
-        for act in begun:
-            self._apply(act, now, ends=False)
+        before, self.incidents = self.incidents, self.schedule.incidents(self.elapsed)
+        started = tuple(incident for incident in self.incidents if incident not in before)
+        for incident in before:
+            if incident not in self.incidents:
+                self._apply(incident, now, ends=True)
+        for incident in started:
+            self._apply(incident, now, ends=False)
         for name, loop in self.loops.items():
             files = self._files[name]
-            effects = loop.advance(dt, now, files.armed(), self._trouble(name))
-            files.apply(self._told(name, effects), loop, now)
-        self.book.barred = frozenset(name for name, files in self._files.items() if files.armed().kill)
-        self.book.advance(now)
-        while self.book.moves:
-            self._move(*self.book.moves.pop())
+            effects = loop.advance(dt, now, files.switches(), self._fault(name))
+            files.apply(self._observed(name, effects), loop, now)
+        self.queue.blocked = frozenset(name for name, files in self._files.items() if files.switches().kill)
+        self.queue.advance(now)
+        while self.queue.moves:
+            run, nodes = self.queue.moves.pop()
+            loop = self.loops[run]
+            left = set(loop.trainer.run.nodes) - set(nodes)
+            loop.trainer = replace(loop.trainer, run=replace(loop.trainer.run, nodes=nodes))
+            self._by_node = {node: name for name, other in self.loops.items() for node in other.trainer.run.nodes}
+            self.queue.spares = tuple(sorted((set(self.queue.spares) | left) - set(nodes)))
         for group in self.wandb.groups.values():
             group.advance(now)
-        return begun
+        return started
 
-    def _told(self, run: str, effects: Iterable[Effect]) -> Iterator[Effect]:
-        """The scheduler sees an attempt end, and W&B what it is told."""
+    def _observed(self, run: str, effects: Iterable[Effect]) -> Iterator[Effect]:
+        """Pass the effects on: W&B logs them, and the scheduler sees the attempt end."""
         for effect in effects:
-            self.wandb.groups[run].told(effect)
-            if isinstance(effect, Ended):
-                self.book.ended(run, effect.exit_code)
+            self.wandb.groups[run].apply(effect)
+            if isinstance(effect, AttemptEnded):
+                self.queue.ended(run, effect.exit_code)
             yield effect
 
-    def _move(self, run: str, nodes: tuple[str, ...]) -> None:
-        """A run has started on other nodes; what it left is a spare."""
-        loop = self.loops[run]
-        left = set(loop.trainer.run.nodes) - set(nodes)
-        loop.trainer = replace(loop.trainer, run=replace(loop.trainer.run, nodes=nodes))
-        self._by_node = {node: name for name, other in self.loops.items() for node in other.trainer.run.nodes}
-        self.book.spares = tuple(sorted((set(self.book.spares) | left) - set(nodes)))
-
-    def look(self, name: str) -> Node:
-        """A node as it is now."""
+    def node(self, name: str) -> Node:
+        """A node, advanced to now."""
         node = self.nodes[name]
-        job = self._job(name)
+        workload = self._workload(name)
         for gpu in node.gpus:
-            gpu.job = job
+            gpu.workload = workload
         node.advance(self.elapsed)
         return node
 
-    def happens(self, story: str, node: str) -> bool:
-        return any(act.story == story and act.node == node for act in self.acts)
+    def is_active(self, story: str, node: str) -> bool:
+        return any(incident.story == story and incident.node == node for incident in self.incidents)
 
     def shared_disks(self) -> tuple[DiskSample, DiskSample]:
         """/fsx, which the checkpoints fill and their removal frees, and /home."""
@@ -146,76 +145,68 @@ class World:
         )
 
     def _saved(self) -> int:
-        """Bytes of all checkpoints that are there."""
+        """Bytes of all checkpoints."""
         return sum(
             (len(loop.saved) + (loop.phase == "saving")) * loop.trainer.checkpoint_bytes for loop in self.loops.values()
         )
 
     def quota(self) -> str:
-        """What lfs prints of ours on /fsx, in KiB."""
+        """The output of `lfs quota` for our user on /fsx, in KiB."""
         used, allowed = (FSX_OURS + self._saved()) // 1024, FSX_ALLOWED // 1024
         return f"/fsx {used} 0 {allowed} - {FILES_OURS} 0 {FILES_ALLOWED} -\n"
 
     def _filled(self, path: str, used: float) -> float:
-        for act in self.acts:
-            if act.story == "disk" and act.victim == path:
-                used += (FILLED - used) * min(1.0, (self.elapsed - act.begins) / FILLS_IN)
+        for incident in self.incidents:
+            if incident.story == "disk" and incident.victim == path:
+                used += (FILLED - used) * min(1.0, (self.elapsed - incident.begins) / FILLS_IN)
         return used
 
-    def _trouble(self, run: str) -> Trouble | None:
-        """What hinders a run now; a dead GPU under it goes before all else."""
-        found: Trouble | None = None
-        for act in self.acts:
-            if act.story in ("lost", "reboot") and self._by_node.get(act.node or "") == run:
+    def _fault(self, run: str) -> RunFault | None:
+        """The fault of a run now. A lost GPU goes before all others."""
+        found: RunFault | None = None
+        for incident in self.incidents:
+            if incident.story in ("lost", "reboot") and self._by_node.get(incident.node or "") == run:
                 return "lost"
-            if act.victim == run:
-                found = next((trouble for trouble in TROUBLES if trouble == act.story), found)
+            if incident.victim == run:
+                found = next((fault for fault in RUN_FAULTS if fault == incident.story), found)
         return found
 
-    def _apply(self, act: Act, now: Instant, *, ends: bool) -> None:
-        """The part of a story that changes a node itself, or W&B."""
-        if act.node is None:
-            self._apply_to_wandb(act, now, ends=ends)
+    def _apply(self, incident: Incident, now: Instant, *, ends: bool) -> None:
+        """Change the node or the W&B group that an incident hits."""
+        if incident.node is None:
+            match incident.story:
+                case "wandb-down":
+                    self.wandb.is_down = not ends
+                case "two-active" if ends:
+                    self.wandb.groups[incident.victim].finish_guest()
+                case "two-active":
+                    self.wandb.groups[incident.victim].start_guest(now)
             return
-        node = self.nodes[act.node]
-        match act.story:
-            case "hot" if act.gpu is not None:
-                node.gpus[act.gpu].is_hot = not ends
-            case "lost" if act.gpu is not None and not ends:
-                node.gpus[act.gpu].is_lost = True
-                self.book.drains.setdefault(act.node, Drain(LOST, "slurm", now))
+        node = self.nodes[incident.node]
+        match incident.story:
+            case "hot" if incident.gpu is not None:
+                node.gpus[incident.gpu].is_hot = not ends
+            case "lost" if incident.gpu is not None and not ends:
+                node.gpus[incident.gpu].is_lost = True
+                self.queue.drains.setdefault(incident.node, Drain(LOST, "slurm", now))
             case "reboot" if ends:
-                node.reboot(now)
+                node.boot_time = now
                 for gpu in node.gpus:
                     gpu.is_lost = False
-                drain = self.book.drains.get(act.node)
+                drain = self.queue.drains.get(incident.node)
                 if drain is not None and drain.by == "slurm":
-                    del self.book.drains[act.node]
+                    del self.queue.drains[incident.node]
             case "clock":
-                node.skew = 0.0 if ends else CLOCKS[int(act.begins // 600) % len(CLOCKS)]
+                node.skew = 0.0 if ends else CLOCKS[int(incident.begins // 600) % len(CLOCKS)]
 
-    def _apply_to_wandb(self, act: Act, now: Instant, *, ends: bool) -> None:
-        match act.story:
-            case "wandb-down":
-                self.wandb.is_down = not ends
-            case "two-active" if ends:
-                self.wandb.groups[act.victim].dismiss()
-            case "two-active":
-                self.wandb.groups[act.victim].invite(now)
-
-    def _job(self, node: str) -> Job:
+    def _workload(self, node: str) -> Workload:
         run = self._by_node.get(node)
         if run is None:
-            return Job()
-        loop = self.loops[run]
-        work, trainer = WORK[loop.phase], loop.trainer
+            return Workload()
+        work, trainer = WORK[self.loops[run].phase], self.loops[run].trainer
         if work == "idle":
-            return Job()
-        return Job(work=work, memory_mib=trainer.memory_mib, user=trainer.user, command=trainer.command)
-
-
-def _placed(trainer: Trainer, directory: Path) -> Trainer:
-    return replace(trainer, run=rooted(trainer.run, directory))
+            return Workload()
+        return Workload(work=work, memory_mib=trainer.memory_mib, user=trainer.user, command=trainer.command)
 
 
 def _disk(path: str, kind: str, total: int, used: float, inodes: int, inodes_used: float) -> DiskSample:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from collectors.demo import Demo
-from collectors.demo.channels import BUSY_EVERY, ROUTES, WORDS, channels
-from collectors.demo.stories import Act, Script
+from collectors.demo.channels import BUSY_EVERY, ROUTES, TEXT, channels
+from collectors.demo.stories import Incident, Schedule
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.notify.base import Message, Retry
 from trainmon.alerting.pipeline import Routing
@@ -18,24 +18,24 @@ from trainmon.model import Alert, AlertChanges, AlertsRecalled, Event, Leadershi
 STARTED = 1_760_000_000.0
 
 
-class Nothing(Script):
+class Nothing(Schedule):
     """No story happens."""
 
-    def acts(self, elapsed: Seconds) -> tuple[Act, ...]:
+    def incidents(self, elapsed: Seconds) -> tuple[Incident, ...]:
         return ()
 
 
 class Day:
     """The demo under the real rules; its clock moves when it is stepped, and a look is taken every second."""
 
-    def __init__(self, directory: Path, script: Script) -> None:
+    def __init__(self, directory: Path, schedule: Schedule) -> None:
         self.passed: Seconds = 0.0
         self.notices: list[Notice] = []
         self.fired: dict[str, Alert] = {}
         self._said: list[Event] = [LeadershipChanged(Leadership(holder="us")), AlertsRecalled(Recalled())]
         alerting = AlertManager(tuple(rule() for rule in RULES), Routing(routes=ROUTES), self, clock=self)
         self._engine = Engine(self, demo=True, alerting=alerting)
-        self._demo = Demo(self._said.append, clock=self, directory=directory / "demo", script=script)
+        self._demo = Demo(self._said.append, clock=self, directory=directory / "demo", schedule=schedule)
 
     def now(self) -> float:
         return STARTED + self.passed
@@ -68,7 +68,7 @@ class Day:
 
 
 def test_the_stories_of_the_first_minutes_are_told(tmp_path: Path) -> None:
-    day = Day(tmp_path, Script()).play(280.0)
+    day = Day(tmp_path, Schedule()).play(280.0)
 
     assert day.rules >= {"xid", "gpu-lost", "node-drained", "gpu-hot", "run-dead", "run-hung", "disk-full"}
     told = {alert.rule for notice in day.notices for alert in notice.alerts}
@@ -89,7 +89,7 @@ def test_the_demos_channels_take_messages_and_tell_nobody() -> None:
     phone = channels()[0]
     phone.close()  # nothing is waited for
 
-    assert phone.send(message(), 1.0).words == WORDS
+    assert phone.send(message(), 1.0).words == TEXT
 
 
 def test_its_mail_server_is_busy_now_and_then_and_takes_the_same_message_later() -> None:
@@ -101,7 +101,7 @@ def test_its_mail_server_is_busy_now_and_then_and_takes_the_same_message_later()
             came.append(mail.send(message(), 1.0).words)
         except Retry as busy:
             came.append(busy.message)
-    assert came == [WORDS, "451 the demo's mail server is busy: come again", WORDS, WORDS]
+    assert came == [TEXT, "451 the demo's mail server is busy: come again", TEXT, TEXT]
 
 
 def test_every_route_has_its_channel() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from collectors.demo import STORIES
-from collectors.demo.stories import Act, Script
+from collectors.demo.stories import Incident, Schedule
 from collectors.demo.world.gpu import LIMIT_W
 from tests.collectors.demo.stage import Stage
 from trainmon.model import (
@@ -32,18 +32,18 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     stage.demo.stop()
 
 
-def act(story: str, number: int = 0) -> Act:
-    return next(act for act in Script().round(number) if act.story == story)
+def incident(story: str, number: int = 0) -> Incident:
+    return next(incident for incident in Schedule().round(number) if incident.story == story)
 
 
-def place(act: Act) -> tuple[str, int]:
-    assert act.node is not None
-    assert act.gpu is not None
-    return act.node, act.gpu
+def place(incident: Incident) -> tuple[str, int]:
+    assert incident.node is not None
+    assert incident.gpu is not None
+    return incident.node, incident.gpu
 
 
 def test_the_hot_gpu_slows_itself_down_within_40_s_and_cools_again(played: Stage) -> None:
-    node, index = place(act("hot"))
+    node, index = place(incident("hot"))
     first = next(at for at, reading in played.readings(GpuSamples, node) if (reading.g[index].temperature_c or 0) >= 87)
     assert first < 40
     hot = played.gpu(node, index, 60, 120)
@@ -60,12 +60,12 @@ def test_the_hot_gpu_slows_itself_down_within_40_s_and_cools_again(played: Stage
 
 
 def test_its_neighbours_stay_cool(played: Stage) -> None:
-    node, index = place(act("hot"))
+    node, index = place(incident("hot"))
     assert max(sample.temperature_c or 99 for sample in played.gpu(node, (index + 1) % 8, 0, 200)) < 75
 
 
 def test_the_lost_gpu_has_an_xid_its_run_dies_and_a_reboot_brings_both_back(played: Stage) -> None:
-    lost = act("lost")
+    lost = incident("lost")
     node, index = place(lost)
     xids = [(at, reading) for at, reading in played.readings(Xid) if at < 600]
     assert [(reading.code, reading.index) for _, reading in xids] == [(79, index)]
@@ -82,7 +82,7 @@ def test_the_lost_gpu_has_an_xid_its_run_dies_and_a_reboot_brings_both_back(play
 
 
 def test_the_hung_run_spins_at_100_percent_with_little_power_and_says_nothing(played: Stage) -> None:
-    hang = act("hang")
+    hang = incident("hang")
     samples = played.gpu("gpu-008", 2, hang.begins + 20, hang.ends - 2)
     assert {sample.utilization_pct for sample in samples} == {100}
     assert max(sample.power_w or 999 for sample in samples) < 0.4 * LIMIT_W
@@ -100,7 +100,7 @@ def used(disk: DiskSample) -> tuple[float, float]:
 
 
 def test_the_shared_disk_fills_in_bytes_and_inodes_and_is_cleared(played: Stage) -> None:
-    disk = act("disk")
+    disk = incident("disk")
     found = [
         (at, used(sample))
         for at, reading in played.readings(DiskSamples)
@@ -120,7 +120,7 @@ def test_checkpoints_move_the_shared_disk(played: Stage) -> None:
 
 
 def test_the_dropped_node_is_silent_then_down_with_a_sentence_and_comes_back(played: Stage) -> None:
-    drop = act("node")
+    drop = incident("node")
     assert played.gpu(drop.victim, 0, drop.begins + 1, drop.ends) == []
     down = [(at, source) for at, source in played.sources(drop.victim) if source.phase == "retrying"]
     assert 5 < down[0][0] - drop.begins < 8, "first it is late, then it is given up"
@@ -134,7 +134,7 @@ def test_the_dropped_node_is_silent_then_down_with_a_sentence_and_comes_back(pla
 
 
 def test_the_nan_is_the_loss_that_vanishes_and_the_run_goes_back(played: Stage) -> None:
-    nan = act("nan")
+    nan = incident("nan")
     during = [line for line in played.lines("video-2b", nan.begins + 6, nan.ends) if "iteration " in line]
     assert during
     assert all("lm loss" not in line for line in during if "consumed samples" in line)
@@ -145,7 +145,7 @@ def test_the_nan_is_the_loss_that_vanishes_and_the_run_goes_back(played: Stage) 
 
 
 def test_the_node_that_wants_a_login_is_held_and_not_redialled(played: Stage) -> None:
-    login = act("login")
+    login = incident("login")
     changes = [(source.phase, source.hint) for at, source in played.sources(login.victim) if at > 1]
     assert changes == [("held", "press L to log in"), ("connecting", None), ("up", None)]
     assert played.gpu(login.victim, 0, login.begins + 1, login.ends) == []
@@ -164,7 +164,7 @@ def test_a_person_who_logs_in_has_the_node_back_at_once(tmp_path: Path) -> None:
 
 
 def test_the_burst_is_bounded_and_its_steps_are_not_missed(played: Stage) -> None:
-    burst = act("burst")
+    burst = incident("burst")
     chunks = [
         chunk
         for at, chunk in played.readings(LogChunk)
@@ -178,7 +178,7 @@ def test_the_burst_is_bounded_and_its_steps_are_not_missed(played: Stage) -> Non
 
 
 def test_the_clock_that_is_off_is_the_nodes_own(played: Stage) -> None:
-    clock = act("clock")
+    clock = incident("clock")
     off = [skew for at, skew in skews(played, clock.victim) if clock.begins + 3 < at < clock.ends]
     assert off
     assert all(abs(skew - 437) < 1 for skew in off)
@@ -191,13 +191,13 @@ def skews(played: Stage, node: str) -> list[tuple[float, float]]:
 
 
 def test_the_second_round_begins_with_another_victim(played: Stage) -> None:
-    node, index = place(act("hot", number=1))
-    assert (node, index) != place(act("hot"))
+    node, index = place(incident("hot", number=1))
+    assert (node, index) != place(incident("hot"))
     assert max(sample.temperature_c or 0 for sample in played.gpu(node, index, 640, 680)) >= 87
 
 
 @pytest.mark.parametrize("story", STORIES)
 def test_any_story_can_be_the_first(story: str, tmp_path: Path) -> None:
     stage = Stage(tmp_path / "demo", story=story).play(20.0)
-    assert [act.story for act in Script(story).acts(stage.clock.passed)] == [story]
+    assert [incident.story for incident in Schedule(story).incidents(stage.clock.passed)] == [story]
     stage.demo.stop()

@@ -8,7 +8,7 @@ import pytest
 
 from collectors.demo import RUNS, STORIES, stories
 from collectors.demo.model.inventory import NODES, READER
-from collectors.demo.stories import Act, Script
+from collectors.demo.stories import Incident, Schedule
 from trainmon.lib import ConfigError
 
 GPU_NAMES = {f"{node}/{gpu}" for node in NODES for gpu in range(8)}
@@ -19,49 +19,49 @@ OF_WANDB = {"spike", "restart", "two-active"}
 """Stories that are seen in W&B."""
 
 
-def touched(act: Act) -> set[str]:
+def touched(incident: Incident) -> set[str]:
     """Everything that an act leaves its mark on: nodes and runs."""
-    if act.node is None:
-        return {act.victim, stories.WANDB} if act.story in OF_WANDB else {act.victim}
-    runs = {name for name, nodes in NODES_OF.items() if act.node in nodes and act.story in ("lost", "reboot")}
-    return {act.node, *runs}
+    if incident.node is None:
+        return {incident.victim, stories.WANDB} if incident.story in OF_WANDB else {incident.victim}
+    runs = {name for name, nodes in NODES_OF.items() if incident.node in nodes and incident.story in ("lost", "reboot")}
+    return {incident.node, *runs}
 
 
 def test_every_story_happens_in_the_first_ten_minutes_and_the_first_within_40_s() -> None:
-    acts = Script().round(0)
-    assert {act.story for act in acts} == {*STORIES, "reboot"}
-    assert acts[0].begins < 40
-    assert max(act.begins for act in acts) < 600
+    incidents = Schedule().round(0)
+    assert {incident.story for incident in incidents} == {*STORIES, "reboot"}
+    assert incidents[0].begins < 40
+    assert max(incident.begins for incident in incidents) < 600
 
 
 def test_nothing_goes_wrong_at_the_very_start() -> None:
-    assert Script().acts(0.0) == ()
+    assert Schedule().incidents(0.0) == ()
 
 
 def test_a_named_story_comes_first_and_all_others_still_come() -> None:
     for name in STORIES:
-        acts = Script(name).round(0)
-        assert acts[0].story == name
-        assert {act.story for act in acts} >= set(STORIES)
+        incidents = Schedule(name).round(0)
+        assert incidents[0].story == name
+        assert {incident.story for incident in incidents} >= set(STORIES)
 
 
 def test_an_unknown_story_is_refused_with_the_names() -> None:
     with pytest.raises(ConfigError) as caught:
-        Script("fire")
+        Schedule("fire")
     assert str(caught.value) == f"--demo=fire: no such story (stories: {', '.join(STORIES)})"
 
 
 def test_the_next_round_has_other_victims() -> None:
-    first, second = (Script().round(number) for number in (0, 1))
+    first, second = (Schedule().round(number) for number in (0, 1))
     same = [a.story for a, b in zip(first, second, strict=True) if a.victim == b.victim]
     assert same == ["disk", "wandb-down"], "the shared disk fills in two rounds of three, and there is one W&B"
 
 
 @pytest.mark.parametrize("first", [None, *STORIES])
 def test_acts_that_overlap_have_no_victim_in_common(first: str | None) -> None:
-    script = Script(first)
-    acts = [act for number in range(12) for act in script.round(number)]
-    for one, other in combinations(acts, 2):
+    schedule = Schedule(first)
+    incidents = [incident for number in range(12) for incident in schedule.round(number)]
+    for one, other in combinations(incidents, 2):
         if one.begins < other.ends and other.begins < one.ends:
             both = touched(one) & touched(other)
             if "wandb-down" not in (one.story, other.story):
@@ -87,4 +87,4 @@ def test_every_victim_exists() -> None:
 
 
 def test_every_story_has_its_length_and_its_victims() -> None:
-    assert set(stories.LASTS) == set(STORIES) == set(stories.VICTIMS)
+    assert set(stories.DURATIONS) == set(STORIES) == set(stories.VICTIMS)

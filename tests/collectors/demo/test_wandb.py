@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from collectors.demo import RUNS
-from collectors.demo.model.attempt import ROWS_KEPT, Column
 from collectors.demo.model.images import HEIGHT, WIDTH, frame
 from collectors.demo.model.inventory import TRAINERS, Trainer
 from collectors.demo.model.metrics import NAMES
+from collectors.demo.model.wandb_run import ROWS_KEPT, MetricHistory
 from tests.collectors.demo.stage import Stage
 from trainmon.analysis.log_formats import parse_line
 from trainmon.engine.engine import Engine
@@ -206,7 +206,7 @@ def test_samples_that_cannot_be_written_are_a_sentence(tmp_path: Path) -> None:
 
 
 def test_of_weeks_the_newest_rows_are_kept_and_stay_rows() -> None:
-    column = Column()
+    column = MetricHistory()
     for step in range(2 * ROWS_KEPT):
         column.add(step, 10.0 * step, -step)
     points = column.since(2 * ROWS_KEPT - 3)

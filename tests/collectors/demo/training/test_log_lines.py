@@ -8,8 +8,8 @@ import re
 import pytest
 
 from collectors.demo.model.inventory import TRAINERS, Trainer
-from collectors.demo.model.metrics import Moment
-from collectors.demo.training.log_lines import LINES, Lines
+from collectors.demo.model.metrics import StepMetrics
+from collectors.demo.training.log_lines import LINES, LogFormat
 from trainmon.analysis.log_formats import KEEP, StepLine, parse_line
 
 NOW = 1_760_000_000.25
@@ -17,12 +17,12 @@ NAMES = {"hf": "hf-trainer"}
 ALL = pytest.mark.parametrize("trainer", TRAINERS, ids=lambda trainer: trainer.format)
 
 
-def moment(trainer: Trainer, loss: float | None) -> Moment:
+def metrics(trainer: Trainer, loss: float | None) -> StepMetrics:
     target = trainer.run.target_step or 0
-    return Moment(NOW, trainer.first_step, target, loss, 0.25, 2e-4, trainer.step_time)
+    return StepMetrics(NOW, trainer.first_step, target, loss, 0.25, 2e-4, trainer.step_time)
 
 
-def lines_of(trainer: Trainer) -> Lines:
+def lines_of(trainer: Trainer) -> LogFormat:
     return LINES[trainer.format](trainer)
 
 
@@ -35,7 +35,7 @@ def parsed(trainer: Trainer, text: str) -> list[StepLine]:
 
 @ALL
 def test_step_and_loss_are_read_back(trainer: Trainer) -> None:
-    found = parsed(trainer, lines_of(trainer).step(moment(trainer, 1.5)))
+    found = parsed(trainer, lines_of(trainer).step(metrics(trainer, 1.5)))
     assert [line.step for line in found if line.step is not None] == [trainer.first_step]
     assert [line.loss for line in found if line.loss is not None] == [1.5]
     assert [line.grad_norm for line in found if line.grad_norm is not None] == [0.25]
@@ -43,7 +43,7 @@ def test_step_and_loss_are_read_back(trainer: Trainer) -> None:
 
 @ALL
 def test_a_nan_is_read_back_as_nan_though_no_line_of_megatron_says_so(trainer: Trainer) -> None:
-    text = lines_of(trainer).step(moment(trainer, None))
+    text = lines_of(trainer).step(metrics(trainer, None))
     losses = [line.loss for line in parsed(trainer, text) if line.loss is not None]
     assert len(losses) == 1
     assert math.isnan(losses[0])
@@ -52,14 +52,14 @@ def test_a_nan_is_read_back_as_nan_though_no_line_of_megatron_says_so(trainer: T
 
 @ALL
 def test_a_speed_is_read_back(trainer: Trainer) -> None:
-    found = parsed(trainer, lines_of(trainer).step(moment(trainer, 1.5)))
+    found = parsed(trainer, lines_of(trainer).step(metrics(trainer, 1.5)))
     rates = [line.tokens_per_s or line.samples_per_s or line.step_time_s for line in found]
     assert any(rate and rate > 0 for rate in rates)
 
 
 @ALL
 def test_a_burst_keeps_its_step_lines(trainer: Trainer) -> None:
-    step_lines = lines_of(trainer).step(moment(trainer, 1.5)).rstrip("\n").split("\n")
+    step_lines = lines_of(trainer).step(metrics(trainer, 1.5)).rstrip("\n").split("\n")
     assert re.search(KEEP, step_lines[-1])
 
 
@@ -70,8 +70,8 @@ def test_the_other_sentences_are_no_steps(trainer: Trainer) -> None:
         (
             lines.saving(NOW, 5, "/fsx/run/5"),
             lines.saved(NOW, 5, "/fsx/run/5", 3.2),
-            lines.killed(NOW, "/fsx/run/kill-switch"),
-            lines.taken(NOW),
+            lines.kill_switch(NOW, "/fsx/run/kill-switch"),
+            lines.save_switch(NOW),
             lines.started(NOW, 5, 418190, 1),
             lines.finished(NOW, 5),
         )
@@ -81,7 +81,7 @@ def test_the_other_sentences_are_no_steps(trainer: Trainer) -> None:
 
 def test_megatron_writes_the_line_of_megatron_lm() -> None:
     trainer = next(trainer for trainer in TRAINERS if trainer.format == "megatron")
-    assert lines_of(trainer).step(moment(trainer, 2.5)) == (
+    assert lines_of(trainer).step(metrics(trainer, 2.5)) == (
         " [2025-10-09 08:53:20.250000] iteration    81204/  150000 | consumed samples:     83152896 |"
         " elapsed time per iteration (ms): 4000.0 | throughput per GPU (TFLOP/s/GPU): 405.0 |"
         " learning rate: 2.000000E-04 | global batch size:  1024 | lm loss: 2.500000E+00 | loss scale: 1.0 |"
@@ -91,6 +91,6 @@ def test_megatron_writes_the_line_of_megatron_lm() -> None:
 
 def test_the_tqdm_bar_is_drawn_like_tqdm_does() -> None:
     trainer = next(trainer for trainer in TRAINERS if trainer.format == "hf")
-    assert lines_of(trainer).between(moment(trainer, None)) == (
+    assert lines_of(trainer).between(metrics(trainer, None)) == (
         "\r 86%|████████▋ | 3892/4500 [1:37:18<15:12,  1.50s/it]"
     )

@@ -6,30 +6,40 @@ from collections.abc import Iterator
 
 import pytest
 
-from collectors.demo.model.effects import Effect, NewLog, Pruned, SaveBegan, SaveDone, SwitchTaken, Wrote
+from collectors.demo.model.effects import (
+    CheckpointRemoved,
+    Effect,
+    LogStarted,
+    LogWritten,
+    SaveFinished,
+    SaveStarted,
+    SaveSwitchRemoved,
+)
 from collectors.demo.model.inventory import TRAINERS, Trainer
-from collectors.demo.training.loop import KEEP, Armed, Loop, Trouble
+from collectors.demo.training.loop import KEEP, RunFault, Switches, TrainingLoop
 
 NOW = 1_760_000_000.0
 ALL = pytest.mark.parametrize("trainer", TRAINERS, ids=lambda trainer: trainer.format)
 
 
-def play(loop: Loop, seconds: int, armed: Armed | None = None, trouble: Trouble | None = None) -> list[Effect]:
+def play(
+    loop: TrainingLoop, seconds: int, switches: Switches | None = None, fault: RunFault | None = None
+) -> list[Effect]:
     """Let whole seconds pass, with the switches and the trouble as given."""
 
     def effects() -> Iterator[Effect]:
         for second in range(seconds):
-            yield from loop.advance(1.0, NOW + second, armed or Armed(), trouble)
+            yield from loop.advance(1.0, NOW + second, switches or Switches(), fault)
 
     return list(effects())
 
 
-def phase(loop: Loop) -> str:
+def phase(loop: TrainingLoop) -> str:
     return loop.phase
 
 
 def text(effects: list[Effect]) -> str:
-    return "".join(effect.text for effect in effects if isinstance(effect, Wrote))
+    return "".join(effect.text for effect in effects if isinstance(effect, LogWritten))
 
 
 def only(effects: list[Effect], *kinds: type) -> list[Effect]:
@@ -38,68 +48,72 @@ def only(effects: list[Effect], *kinds: type) -> list[Effect]:
 
 @ALL
 def test_it_steps_at_its_own_pace(trainer: Trainer) -> None:
-    loop = Loop(trainer, seed=7)
+    loop = TrainingLoop(trainer, seed=7)
     play(loop, 20)
     assert loop.step - trainer.first_step == pytest.approx(20 / trainer.step_time, abs=2)
 
 
 @ALL
 def test_a_scheduled_save_begins_is_committed_and_prunes_the_oldest(trainer: Trainer) -> None:
-    loop = Loop(trainer, seed=7)
+    loop = TrainingLoop(trainer, seed=7)
     oldest = loop.saved[0]
-    effects = only(play(loop, 260), SaveBegan, SaveDone, Pruned)
+    effects = only(play(loop, 260), SaveStarted, SaveFinished, CheckpointRemoved)
     step = effects[0].step  # type: ignore[union-attr]
-    assert effects[:3] == [SaveBegan(step), SaveDone(step), Pruned(oldest)]
+    assert effects[:3] == [SaveStarted(step), SaveFinished(step), CheckpointRemoved(oldest)]
     assert step % trainer.save_every == 0
     assert len(loop.saved) == KEEP
 
 
 @ALL
 def test_a_save_switch_is_removed_before_the_save_and_obeyed_once(trainer: Trainer) -> None:
-    loop = Loop(trainer, seed=7)
-    effects = list(loop.advance(trainer.step_time * 1.1, NOW, Armed(save=True), None))
+    loop = TrainingLoop(trainer, seed=7)
+    effects = list(loop.advance(trainer.step_time * 1.1, NOW, Switches(save=True), None))
     step = trainer.first_step + 1
-    assert only(effects, SwitchTaken, SaveBegan) == [SwitchTaken(), SaveBegan(step)]
+    assert only(effects, SaveSwitchRemoved, SaveStarted) == [SaveSwitchRemoved(), SaveStarted(step)]
     effects += play(loop, 16)
-    assert only(effects, SwitchTaken, SaveBegan, SaveDone) == [SwitchTaken(), SaveBegan(step), SaveDone(step)]
+    assert only(effects, SaveSwitchRemoved, SaveStarted, SaveFinished) == [
+        SaveSwitchRemoved(),
+        SaveStarted(step),
+        SaveFinished(step),
+    ]
     assert "Save switch activated" in text(effects)
     assert phase(loop) == "training"
 
 
 @ALL
 def test_a_kill_switch_saves_says_so_and_ends_the_run(trainer: Trainer) -> None:
-    loop = Loop(trainer, seed=7)
-    effects = play(loop, 40, Armed(kill=True))
+    loop = TrainingLoop(trainer, seed=7)
+    effects = play(loop, 40, Switches(kill=True))
     step = trainer.first_step + 1
-    assert only(effects, SaveBegan, SaveDone) == [SaveBegan(step), SaveDone(step)]
+    assert only(effects, SaveStarted, SaveFinished) == [SaveStarted(step), SaveFinished(step)]
     assert text(effects).count(str(trainer.run.kill_switch)) == 1
     assert phase(loop) == "down"
-    assert not play(loop, 120, Armed(kill=True)), "nothing is written while the switch is there"
+    assert not play(loop, 120, Switches(kill=True)), "nothing is written while the switch is there"
 
 
 @ALL
 def test_with_the_kill_switch_removed_the_next_attempt_resumes_from_the_save(trainer: Trainer) -> None:
-    loop = Loop(trainer, seed=7)
-    play(loop, 40, Armed(kill=True))
+    loop = TrainingLoop(trainer, seed=7)
+    play(loop, 40, Switches(kill=True))
     saved = loop.step
     effects = play(loop, 30)
-    assert only(effects, NewLog) == [NewLog(trainer.job + 1)]
+    assert only(effects, LogStarted) == [LogStarted(trainer.job + 1)]
     assert phase(loop) == "training"
     assert loop.step > saved
 
 
 def test_an_attempt_that_starts_under_a_kill_switch_exits_at_once() -> None:
-    loop = Loop(TRAINERS[0], seed=7)
-    play(loop, 2, trouble="lost")
-    effects = play(loop, 30, Armed(kill=True))
-    assert only(effects, NewLog, SaveBegan) == [NewLog(TRAINERS[0].job + 1)]
+    loop = TrainingLoop(TRAINERS[0], seed=7)
+    play(loop, 2, fault="lost")
+    effects = play(loop, 30, Switches(kill=True))
+    assert only(effects, LogStarted, SaveStarted) == [LogStarted(TRAINERS[0].job + 1)]
     assert text(effects) == f"Detected kill switch at {TRAINERS[0].run.kill_switch}. Exiting\n"
 
 
 @ALL
 def test_a_hung_run_writes_nothing_and_is_ended_by_the_watchdog(trainer: Trainer) -> None:
-    loop = Loop(trainer, seed=7)
-    assert play(loop, 90, Armed(kill=True, save=True), "hang") == [], "a hung run does not read its switches"
+    loop = TrainingLoop(trainer, seed=7)
+    assert play(loop, 90, Switches(kill=True, save=True), "hang") == [], "a hung run does not read its switches"
     assert phase(loop) == "hung"
     saved = loop.saved[-1]
     effects = play(loop, 60)
@@ -110,8 +124,8 @@ def test_a_hung_run_writes_nothing_and_is_ended_by_the_watchdog(trainer: Trainer
 
 @ALL
 def test_a_run_on_a_lost_gpu_stays_down_until_the_gpu_is_back(trainer: Trainer) -> None:
-    loop = Loop(trainer, seed=7)
-    effects = play(loop, 100, trouble="lost")
+    loop = TrainingLoop(trainer, seed=7)
+    effects = play(loop, 100, fault="lost")
     assert "CUDA error" in text(effects)
     assert phase(loop) == "down"
     play(loop, 40)
@@ -120,10 +134,10 @@ def test_a_run_on_a_lost_gpu_stays_down_until_the_gpu_is_back(trainer: Trainer) 
 
 @ALL
 def test_nothing_poisoned_is_saved_and_the_run_goes_back(trainer: Trainer) -> None:
-    loop = Loop(trainer, seed=7)
+    loop = TrainingLoop(trainer, seed=7)
     saved = list(loop.saved)
-    effects = play(loop, 300, trouble="nan")
-    assert not only(effects, SaveDone)
+    effects = play(loop, 300, fault="nan")
+    assert not only(effects, SaveFinished)
     reached = loop.step
     effects = play(loop, 30)
     assert "going back to the last checkpoint" in text(effects)
@@ -131,35 +145,35 @@ def test_nothing_poisoned_is_saved_and_the_run_goes_back(trainer: Trainer) -> No
 
 
 def test_a_burst_is_a_thousand_lines_a_second_and_training_goes_on() -> None:
-    loop = Loop(TRAINERS[1], seed=7)
-    written = text(play(loop, 5, trouble="burst"))
+    loop = TrainingLoop(TRAINERS[1], seed=7)
+    written = text(play(loop, 5, fault="burst"))
     assert written.count("UserWarning") == 5_000
     assert "step:" in written
 
 
 def test_a_run_that_reaches_its_target_finishes_and_is_queued_anew() -> None:
     trainer = next(trainer for trainer in TRAINERS if trainer.format == "hf")
-    loop = Loop(trainer, seed=7)
+    loop = TrainingLoop(trainer, seed=7)
     target = trainer.run.target_step or 0
     effects = play(loop, int((target - trainer.first_step) * trainer.step_time * 1.15))
     assert phase(loop) == "finished"
     assert loop.step == target
     assert "train_runtime" in text(effects)
     effects = play(loop, 150)
-    assert only(effects, NewLog)
+    assert only(effects, LogStarted)
     assert 0 < loop.step < 100
 
 
 @ALL
 def test_the_same_seed_writes_the_same_and_another_does_not(trainer: Trainer) -> None:
-    one, same, other = (play(Loop(trainer, seed), 60) for seed in (7, 7, 8))
+    one, same, other = (play(TrainingLoop(trainer, seed), 60) for seed in (7, 7, 8))
     assert one == same
     assert one != other
 
 
 @ALL
 def test_one_long_second_and_many_short_ones_do_the_same_amount(trainer: Trainer) -> None:
-    loop = Loop(trainer, seed=7)
-    effects = list(loop.advance(600.0, NOW, Armed(save=True), None))
-    assert len(only(effects, SwitchTaken)) == 1
+    loop = TrainingLoop(trainer, seed=7)
+    effects = list(loop.advance(600.0, NOW, Switches(save=True), None))
+    assert len(only(effects, SaveSwitchRemoved)) == 1
     assert loop.step - trainer.first_step == pytest.approx(600 / trainer.step_time, rel=0.15)

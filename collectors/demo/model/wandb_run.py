@@ -1,4 +1,4 @@
-"""One run of the demo's W&B: an attempt with its history, its summary and what it logged to be looked at."""
+"""One run in the demo's W&B: its history, its summary and its logged samples."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from trainmon.lib import Instant, Seconds
 from trainmon.model import Points, Sample, WandbRun
 
 SERVER = "https://wandb.example"
-"""A name that nobody can have: `b` opens no stranger's page."""
-BEATS: Seconds = 15.0
+"""A reserved name (RFC 2606): `b` can open no stranger's page."""
+HEARTBEAT_EVERY: Seconds = 15.0
 ROWS_KEPT = 3_000
-"""Of a metric: a demo may run for weeks, and what was read of it is with the engine."""
+"""Per metric: a demo may run for weeks, and the engine keeps what it has read."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
-class Column:
-    """One metric."""
+class MetricHistory:
+    """The values of one metric with their steps and times."""
 
     def __init__(self) -> None:
         self.steps = array("d")
@@ -45,8 +45,8 @@ class Column:
         return Points(self.steps[begin:], self.times[begin:], self.values[begin:])
 
 
-class Attempt:
-    """A run in a group of W&B."""
+class DemoWandbRun:
+    """A run in a W&B group."""
 
     def __init__(
         self,
@@ -57,43 +57,43 @@ class Attempt:
         state: str = "running",
         user: str | None = None,
         host: str | None = None,
-        past: Callable[[], Iterable[Row]] = tuple,
+        history: Callable[[], Iterable[Row]] = tuple,
     ) -> None:
-        """`past` is what it logged before the demo began; it is made when somebody asks for it."""
+        """`history` makes the rows from before the demo began, at the first request for them."""
         self.trainer = trainer
         self.name = name
         self.id = "".join(Random(f"{trainer.run.name} {name} {began:.0f}").choices(LETTERS, k=8))
         self.began = began
         self.state = state
-        self.beat = began
+        self.heartbeat_at = began
         self.is_silent = False
         self._user, self._host = user or trainer.user, host or trainer.run.nodes[0]
         self._commit = Random(f"{name} commit").randbytes(20).hex()
-        self._past: Callable[[], Iterable[Row]] | None = past
-        self._columns: dict[str, Column] = {}
+        self._history: Callable[[], Iterable[Row]] | None = history
+        self._metrics: dict[str, MetricHistory] = {}
         self._summary: dict[str, float | str] = {}
         self._step: int | None = None
         self._rows = 0
-        self._draws: int | None = None
-        """The step at which it logged something to look at."""
-        self._drawn: tuple[Sample, bytes] | None = None
+        self._sample_step: int | None = None
+        """The step of the newest sample."""
+        self._sample: tuple[Sample, bytes] | None = None
 
     @property
     def is_alive(self) -> bool:
         return self.state == "running" and not self.is_silent
 
-    def live(self, now: Instant) -> None:
-        """Its process is there: it beats."""
-        if now - self.beat >= BEATS:
-            self.beat = now
+    def beat(self, now: Instant) -> None:
+        """Send a heartbeat when one is due."""
+        if now - self.heartbeat_at >= HEARTBEAT_EVERY:
+            self.heartbeat_at = now
 
     def log(self, at: Instant, step: int, values: Mapping[str, float]) -> None:
-        """A row of its history."""
+        """Log one row of the history."""
         self._write(at, step, values)
         self.summarize(at, step, values)
 
     def summarize(self, at: Instant, step: int, values: Mapping[str, float], rows: int = 1) -> None:
-        """The latest values, which every list of runs shows, after so many more rows."""
+        """Update the summary, after so many more rows."""
         self._rows += rows
         self._step = step
         self._summary |= {**values, "_step": float(step), "_timestamp": at, "_runtime": at - self.began}
@@ -101,30 +101,30 @@ class Attempt:
             self._summary["train/global_step"] = float(step)
 
     def points(self, key: str, since: float) -> Points:
-        """What is new of a metric, that step included."""
-        self._recall()
-        return self._columns.get(key, Column()).since(since)
+        """The points of a metric from that step on."""
+        self._load_history()
+        return self._metrics.get(key, MetricHistory()).since(since)
 
-    def draw(self, step: int) -> None:
-        """It logs something to look at: made when somebody asks, it takes as long as a thousand steps."""
-        self._draws, self._drawn = step, None
+    def log_sample(self, step: int) -> None:
+        """Log a sample. It is made at the first request: that takes as long as a thousand steps."""
+        self._sample_step, self._sample = step, None
 
     def samples(self) -> tuple[Sample, ...]:
-        newest = self._newest()
+        newest = self._newest_sample()
         return () if newest is None else newest[:1]
 
     def file(self, name: str) -> tuple[str, bytes] | None:
-        """One of its files, under its own last name."""
-        newest = self._newest()
+        """One of its files: the name without folders, and the content."""
+        newest = self._newest_sample()
         return None if newest is None or newest[0].file != name else (PurePosixPath(name).name, newest[1])
 
-    def _newest(self) -> tuple[Sample, bytes] | None:
-        if self._drawn is None and self._draws is not None:
-            self._drawn = self._made(self._draws)
-        return self._drawn
+    def _newest_sample(self) -> tuple[Sample, bytes] | None:
+        if self._sample is None and self._sample_step is not None:
+            self._sample = self._make_sample(self._sample_step)
+        return self._sample
 
-    def _made(self, step: int) -> tuple[Sample, bytes] | None:
-        """Pictures of the video model, answers of the chat model."""
+    def _make_sample(self, step: int) -> tuple[Sample, bytes] | None:
+        """A picture from the video model, or answers from the chat model."""
         number = f"{step}_{crc32(f'{self.id} {step}'.encode()):08x}"
         match self.trainer.run.name:
             case "video-2b":
@@ -141,42 +141,38 @@ class Attempt:
     def keys(self) -> tuple[str, ...]:
         return NAMES[self.trainer.format].charted
 
-    def told(self) -> WandbRun:
+    def listed(self) -> WandbRun:
         """The run as W&B lists it."""
-        spec = self.trainer.run.wandb
+        trainer, spec = self.trainer, self.trainer.run.wandb
         assert spec is not None
         entity, _, project = spec.project.partition("/")
         return WandbRun(
             entity=entity, project=project, id=self.id, name=self.name, state=self.state, group=spec.group,
-            url=f"{SERVER}/{spec.project}/runs/{self.id}", created_at=self.began, heartbeat_at=self.beat,
+            url=f"{SERVER}/{spec.project}/runs/{self.id}", created_at=self.began, heartbeat_at=self.heartbeat_at,
             step=self._step, lines=self._rows, tags=("final",), user=self._user, host=self._host, commit=self._commit,
-            summary=dict(self._summary), config=_config(self.trainer),
+            summary=dict(self._summary), config={
+                "command": trainer.command,
+                "global_batch_size": str(trainer.batch),
+                "tokens_per_step": f"{trainer.tokens_per_step:,}",
+                "learning_rate": "0.0003",
+                "world_size": str(len(trainer.run.nodes) * GPUS),
+                "save_interval": str(trainer.save_every),
+            },
         )  # fmt: skip
 
-    def _recall(self) -> None:
-        """Take in what was logged before the demo began: those rows go before all others."""
-        if self._past is None:
+    def _load_history(self) -> None:
+        """Put the rows from before the demo began in front of all others."""
+        if self._history is None:
             return
-        past, self._past = self._past, None
-        since, self._columns = self._columns, {}
-        for at, step, values in past():
+        history, self._history = self._history, None
+        newer, self._metrics = self._metrics, {}
+        for at, step, values in history():
             self._write(at, step, values)
-        for key, column in since.items():
-            mine = self._columns.setdefault(key, Column())
-            for row in zip(column.steps, column.times, column.values, strict=True):
-                mine.add(*row)
+        for key, metric in newer.items():
+            whole = self._metrics.setdefault(key, MetricHistory())
+            for row in zip(metric.steps, metric.times, metric.values, strict=True):
+                whole.add(*row)
 
     def _write(self, at: Instant, step: int, values: Mapping[str, float]) -> None:
         for key, value in values.items():
-            self._columns.setdefault(key, Column()).add(step, at, value)
-
-
-def _config(trainer: Trainer) -> dict[str, str]:
-    return {
-        "command": trainer.command,
-        "global_batch_size": str(trainer.batch),
-        "tokens_per_step": f"{trainer.tokens_per_step:,}",
-        "learning_rate": "0.0003",
-        "world_size": str(len(trainer.run.nodes) * GPUS),
-        "save_interval": str(trainer.save_every),
-    }
+            self._metrics.setdefault(key, MetricHistory()).add(step, at, value)
