@@ -1,7 +1,8 @@
-"""trainmon.actions.verification."""
+"""Verification of actions: their effect is looked for in every new State. Pure."""
 
 from __future__ import annotations
 
-from trainmon.actions.verification.observed import CLOCKS, COMMIT_AT_LEAST, COMMIT_SAVES
+from trainmon.actions.verification.observation import CLOCK_TOLERANCE, COMMIT_AT_LEAST, COMMIT_SAVES
+from trainmon.actions.verification.verify import verify_record
 
-__all__ = ["CLOCKS", "COMMIT_AT_LEAST", "COMMIT_SAVES"]
+__all__ = ["CLOCK_TOLERANCE", "COMMIT_AT_LEAST", "COMMIT_SAVES", "verify_record"]

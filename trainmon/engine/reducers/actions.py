@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from trainmon.actions.verification import verify
+from trainmon.actions.verification import verify_record
 from trainmon.lib import Instant, Seconds
 from trainmon.model import ActionChanged
 
@@ -37,7 +37,7 @@ def advance(batch: EventBatch, now: Instant) -> None:
         return
     state = batch.so_far(now)
     for name, record in actions.items():
-        advanced = verify.advance(record, state, now)
+        advanced = verify_record(record, state, now)
         if advanced is not record:
             batch.writable("actions")[name] = advanced
     _let_go(batch, now)

@@ -23,8 +23,8 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
     source,
     state,
 )
-from trainmon.actions.verification.observed import has_task
-from trainmon.actions.verification.verify import advance
+from trainmon.actions.verification.observation import has_task
+from trainmon.actions.verification.verify import verify_record
 from trainmon.engine.reducers import reduce
 from trainmon.model import (
     ActionChanged,
@@ -53,7 +53,7 @@ def seen(after: float, run: Run = RUN, jobs: tuple[Job, ...] = (RUNNING, WAITING
 def after(
     record: Record, seconds: float, run: Run = RUN, jobs: tuple[Job, ...] = (RUNNING, WAITING), **more: Any
 ) -> Record:
-    return advance(record, seen(seconds, run, jobs, **more), NOW + seconds)
+    return verify_record(record, seen(seconds, run, jobs, **more), NOW + seconds)
 
 
 def restarted(record: Record, seconds: float, **changes: Any) -> Record:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from trainmon.actions.verification import CLOCKS, COMMIT_AT_LEAST, COMMIT_SAVES
+from trainmon.actions.verification import CLOCK_TOLERANCE, COMMIT_AT_LEAST, COMMIT_SAVES
 from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs.base import LIVING, SILENT, UNKNOWN, RunRule, queue_in
 from trainmon.analysis.runs import patience
@@ -132,7 +132,7 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
         limit: Seconds = max(self.unsaved, COMMIT_SAVES * (known.save_s or 0.0))
         if now - save.taken_at < limit:
             return None
-        if any(one.is_whole and (one.at or 0.0) >= save.taken_at - CLOCKS for one in known.list):
+        if any(one.is_whole and (one.at or 0.0) >= save.taken_at - CLOCK_TOLERANCE for one in known.list):
             return None
         last = known.committed
         step = "" if last is None or last.step is None else f", the last is that of step {last.step:,}"

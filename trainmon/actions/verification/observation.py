@@ -1,4 +1,4 @@
-"""An action and what is seen of it now: what the ways to follow it share. Pure."""
+"""An action with the State in which its effect is looked for; shared by all verbs. Pure."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from msgspec.structs import replace
 from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import Action, Job, Milestone, Record, Run, State, Switch
 
-CLOCKS: Seconds = 5.0
-"""By how much two clocks may differ after their skew was taken out."""
+CLOCK_TOLERANCE: Seconds = 5.0
+"""How far two clocks may differ after their skew was corrected."""
 
 COMMIT_SAVES, COMMIT_AT_LEAST = 2.0, 900.0
-"""The same for a save: twice its usual time, or a quarter of an hour."""
+"""A save is overdue after twice its usual time, and after 15 minutes at least."""
 
 EXIT_LISTED: Seconds = 120.0
-"""How long after an exit a checkpoint may still be found: directories are listed every half minute."""
+"""A checkpoint may still be found this long after an exit: directories are listed every 30 s."""
 
 COMMITTED = "a new checkpoint is committed"
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
-    """One action with what is seen now."""
+class Observation:
+    """One action and the State of now."""
 
     record: Record
     state: State
@@ -35,7 +35,7 @@ class Followed:
 
     @property
     def since(self) -> Instant:
-        """When it was done; nearly so, where that was not seen."""
+        """When it was done; about when, where that was not observed."""
         return self.record.done_at or self.record.written_at or self.action.asked_at
 
     @property
@@ -44,7 +44,7 @@ class Followed:
 
     @property
     def job(self) -> Job | None:
-        """The job that was meant. An element of an array that waits again is in the one row of all that wait."""
+        """The job of the action. An array task that waits again is part of the one row of all waiting tasks."""
         job = None if self.action.job is None else self.state.jobs.get(self.action.job)
         if job is None or job.gone_at is None or job.array is None or not (job.tasks or "").isdigit():
             return job
@@ -63,22 +63,22 @@ class Followed:
     def is_past(self, limit: Seconds) -> bool:
         return self.now - self.since > limit
 
-    def has_looked(self) -> bool:
-        """Whether the host that reads the files was heard well after the act."""
+    def was_read(self) -> bool:
+        """Whether the host that reads the files has reported well after the action."""
         run = self.run
         reader = self.action.host if run is None or run.log is None else run.log.host
         source = self.state.sources.get(f"node:{reader}")
         return source is not None and source.seen_at is not None and source.seen_at > self.since + 2 * source.period
 
     def polls(self) -> float:
-        """How many looks at the queue there were since, at least."""
+        """The least number of polls of the queue since the action."""
         source = self.state.sources.get(f"slurm:{self.action.cluster}")
         if source is None or source.seen_at is None or source.seen_at <= self.since:
             return 0
         return 1 + (source.seen_at - self.since) // source.period
 
-    def mark(self, name: str, at: Instant | None, missed: str | None = None) -> Milestone:
-        """What was seen once stays seen; a miss keeps its words, and ends when what it missed is seen."""
+    def milestone(self, name: str, at: Instant | None, missed: str | None = None) -> Milestone:
+        """The milestone as it is now. An observed one stays so; a miss keeps its text."""
         old = next((mark for mark in self.record.marks if mark.name == name), Milestone(name))
         if old.at is not None:
             return old
@@ -86,45 +86,42 @@ class Followed:
 
 
 def has_task(tasks: str, number: int) -> bool:
-    """Whether an expression such as `1,4-10:2%1` names an element."""
+    """Whether an expression such as `1,4-10:2%1` names a task."""
     for part in tasks.partition("%")[0].split(","):
-        first, _, rest = part.partition("-")
-        last, _, step = rest.partition(":")
-        if first.isdigit() and last.isdigit():
-            if number in range(int(first), int(last) + 1, int(step or 1)):
-                return True
-        elif first.isdigit() and number == int(first):
+        first, dash, rest = part.partition("-")
+        last, _, step = rest.partition(":") if dash else (first, "", "")
+        if first.isdigit() and last.isdigit() and number in range(int(first), int(last) + 1, int(step or 1)):
             return True
     return False
 
 
-Told = tuple[tuple[Milestone, ...], bool]
-"""The marks as they are now, and whether nothing more is to be expected."""
+Progress = tuple[tuple[Milestone, ...], bool]
+"""The milestones as they are now, and whether no more are expected."""
 
 
-def committed(one: Followed, name: str, begins: Instant | None) -> Milestone:
+def committed(observed: Observation, name: str, begins: Instant | None) -> Milestone:
     """A new checkpoint, expected since `begins`."""
-    run = one.run
+    run = observed.run
     assert run is not None
     limit = max(COMMIT_SAVES * (save_s(run) or 0.0), COMMIT_AT_LEAST)
     missed = None
-    if begins is not None and is_blind(one):
+    if begins is not None and has_no_checkpoints(observed):
         missed = "no checkpoint directory of it can be seen"
-    elif begins is not None and one.now - begins > limit:
+    elif begins is not None and observed.now - begins > limit:
         missed = f"no new checkpoint within {duration(limit)}: it was asked for, and is not there"
-    return one.mark(name, new_checkpoint(one), missed)
+    return observed.milestone(name, new_checkpoint(observed), missed)
 
 
-def new_checkpoint(one: Followed) -> Instant | None:
-    """When a checkpoint was committed that was begun after the act: one that was being written already is not its."""
-    run = one.run
+def new_checkpoint(observed: Observation) -> Instant | None:
+    """When a checkpoint was committed that was begun after the action."""
+    run = observed.run
     found = None if run is None or run.checkpoints is None else run.checkpoints
     for checkpoint in found.list if found is not None else ():
-        known = one.action.checkpoint
+        known = observed.action.checkpoint
         is_newer = known is None or checkpoint.step is None or checkpoint.step > known
         begun = checkpoint.began_at if checkpoint.began_at is not None else checkpoint.at
-        if checkpoint.is_whole and is_newer and begun is not None and begun >= one.since - CLOCKS:
-            return max(checkpoint.at or one.now, one.since)
+        if checkpoint.is_whole and is_newer and begun is not None and begun >= observed.since - CLOCK_TOLERANCE:
+            return max(checkpoint.at or observed.now, observed.since)
     return None
 
 
@@ -132,38 +129,38 @@ def save_s(run: Run) -> Seconds | None:
     return None if run.checkpoints is None else run.checkpoints.save_s
 
 
-def is_blind(one: Followed) -> bool:
-    """Whether no checkpoint of it can be seen. The first list of a directory comes some time after our own start."""
-    run = one.run
+def has_no_checkpoints(observed: Observation) -> bool:
+    """Whether none of its checkpoints can be listed. The first listing comes some time after our own start."""
+    run = observed.run
     if run is not None and run.checkpoints is not None:
         return run.checkpoints.error is not None
     if run is None or run.spec.checkpoints is None:
         return True
-    return one.now - max(one.since, one.state.started_at) > EXIT_LISTED
+    return observed.now - max(observed.since, observed.state.started_at) > EXIT_LISTED
 
 
-def exited_at(one: Followed) -> Instant | None:
-    """When the job that was meant ended, by its scheduler; without one, when its GPUs were left."""
-    if one.action.job is None:
-        return one.now if _gpus_are_left(one) else None
-    job = one.job
+def exited_at(observed: Observation) -> Instant | None:
+    """When the job that was meant ended, by its scheduler; without observed, when its GPUs were left."""
+    if observed.action.job is None:
+        return observed.now if _gpus_are_free(observed) else None
+    job = observed.job
     if job is None:
-        return one.now if one.polls() else None
+        return observed.now if observed.polls() else None
     if job.stage == "ended":
-        return max(job.ends_at or one.now, one.since)
+        return max(job.ends_at or observed.now, observed.since)
     if job.gone_at is not None:
-        return max(job.gone_at, one.since)
-    return one.now if job.stage == "waiting" and one.polls() else None
+        return max(job.gone_at, observed.since)
+    return observed.now if job.stage == "waiting" and observed.polls() else None
 
 
-def _gpus_are_left(one: Followed) -> bool:
-    """Whether no process holds memory on any GPU of the run any more: they are read every half minute."""
-    run = one.run
-    nodes = [one.state.nodes.get(name) for name in run.spec.nodes] if run is not None else []
-    if not nodes or not one.is_past(60.0):
+def _gpus_are_free(observed: Observation) -> bool:
+    """Whether no process holds memory on any GPU of the run. GPUs are read every 30 s."""
+    run = observed.run
+    nodes = [observed.state.nodes.get(name) for name in run.spec.nodes] if run is not None else []
+    if not nodes or not observed.is_past(60.0):
         return False
     return all(
-        node is not None and bool(node.gpus) and node.gpus_at is not None and node.gpus_at > one.since + 60.0
+        node is not None and bool(node.gpus) and node.gpus_at is not None and node.gpus_at > observed.since + 60.0
         and not any(gpu.processes for gpu in node.gpus)
         for node in nodes
     )  # fmt: skip
