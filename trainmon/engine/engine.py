@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -19,7 +20,6 @@ from trainmon.lib import Clock, Instant, Seconds, SystemClock
 from trainmon.model import (
     Curve,
     CurvesGrew,
-    Disk,
     DiskSamples,
     Event,
     GpuSamples,
@@ -33,29 +33,29 @@ from trainmon.model import (
 log = logging.getLogger(__name__)
 
 TICK = 1.0
-"""Seconds between two States while samples stream in: a screen over SSH repaints no faster."""
+"""Seconds between two States while samples arrive: a screen over SSH repaints no faster."""
 
 PROMPT = 0.15
-"""The same for all other events and during the first seconds, where a person waits for something to appear."""
+"""The same for all other events, and during WARM_UP, when a person waits for the first data."""
 
 WARM_UP = 10.0
 
-FELL_AGAIN = 60.0
-"""Seconds between two lines of the log about alerts that cannot be judged, which is tried each second."""
+FAILED_AGAIN = 60.0
+"""Seconds between two log lines about a failed alert evaluation, which is retried every second."""
 
 TREND_EVERY = 60.0
-"""Seconds between two looks at the trend of one disk."""
+"""Seconds between two forecasts for one disk."""
 
 
 class ActionJournal(Protocol):
-    """What the engine needs of the ledger."""
+    """The part of the ledger that the engine uses."""
 
     def keep(self, record: Record) -> None:
-        """Have a record written down; never blocks."""
+        """Queue a record for writing. Never blocks."""
 
 
 class Engine:
-    """Owns the State. `step` is the whole engine without its thread."""
+    """Owns the State. `step` is the engine without its thread."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Engine:
         self._formats = formats
         self._ledger = ledger
         self._alerting = alerting
-        self._fell_at: Instant = 0.0
+        self._failed_at: Instant = 0.0
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._sinks: list[Callable[[State], None]] = []
         self._lock = threading.Lock()
@@ -87,18 +87,21 @@ class Engine:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; waits for the State being made now, at most a second."""
+        """Stop the thread. Waits at most a second for the current step."""
         self._stopping.set()
         self._events.put(None)
         if self._thread.is_alive():
             self._thread.join(1.0)
 
     def submit(self, event: Event) -> None:
-        """The one door in, from any thread; never blocks."""
+        """Queue an event, from any thread. Never blocks."""
         self._events.put(event)
 
     def subscribe(self, sink: Callable[[State], None]) -> Callable[[], None]:
-        """Hand every new State to sink on the engine's thread, the present one now. Returns the cancel."""
+        """Call `sink` with the current State, then with every new one on the engine's thread.
+
+        Returns: a function that unsubscribes.
+        """
         with self._lock:
             self._sinks.append(sink)
         sink(self.state)
@@ -121,44 +124,45 @@ class Engine:
             return self.curves.read(path, key, epoch, start)
 
     def step(self, events: Sequence[Event], now: Instant) -> State:
-        """Fold a batch, record its numbers, and look at what follows from them."""
+        """Reduce a batch of events, record its numbers, and evaluate the rules."""
         before = self.state.actions
         state = reduce(self.state, events, now, self._formats)
         with self._lock:
             self._record(state, events)
             self.state = self._with_trends(state, events, now)
-        self._write_down(before)
+        if self._ledger is not None and self.state.actions is not before:
+            for name, record in self.state.actions.items():
+                if record is not before.get(name):
+                    self._ledger.keep(record)
         if self._alerting is not None:
-            self.state = self._looked_at(self._alerting, events, now)
+            self.state = self._with_alerts(self._alerting, events, now)
         return self.state
 
-    def _looked_at(self, alerting: AlertManager, events: Sequence[Event], now: Instant) -> State:
-        """The State with its alerts. A fault there stops no dashboard; the dead-man's switch sees that nobody looks."""
+    def _with_alerts(self, alerting: AlertManager, events: Sequence[Event], now: Instant) -> State:
+        """The State with its alerts. An error there must not stop the dashboard; the dead-man's switch reports it."""
         try:
             return alerting.evaluate(self.state, events, now)
         except Exception:
-            if now - self._fell_at >= FELL_AGAIN:
-                self._fell_at = now
+            if now - self._failed_at >= FAILED_AGAIN:
+                self._failed_at = now
                 log.exception("the alerts could not be judged")
             return self.state
-
-    def _write_down(self, before: Mapping[str, Record]) -> None:
-        """Have the ledger keep what became of the actions in this step."""
-        if self._ledger is None or self.state.actions is before:
-            return
-        for name, record in self.state.actions.items():
-            if record is not before.get(name):
-                self._ledger.keep(record)
 
     def _run(self) -> None:
         started = published = self.clock.monotonic()
         while not self._stopping.is_set():
             state = self._take(self._wait(started, published))
             published = self.clock.monotonic()
-            self._publish(state)
+            with self._lock:
+                sinks = list(self._sinks)
+            for sink in sinks:
+                try:
+                    sink(state)
+                except Exception:
+                    log.exception("a subscriber failed")
 
     def _take(self, batch: Sequence[Event]) -> State:
-        """Step. Where a batch fails, its events go one by one: a bad one costs itself, not the word of all hosts."""
+        """Step. If a batch fails, retry its events one by one, so that only the bad event is lost."""
         now = self.clock.now()
         try:
             return self.step(batch, now)
@@ -177,7 +181,8 @@ class Engine:
         if self.clock.monotonic() - started < WARM_UP:
             deadline = published + PROMPT
         batch: list[Event] = []
-        latest = self.clock.monotonic() + self._patience()
+        due = None if self._alerting is None else self._alerting.due_in
+        latest = self.clock.monotonic() + (TICK if due is None else min(TICK, max(PROMPT, due)))
         while not self._stopping.is_set():
             until = deadline if batch else latest
             try:
@@ -190,20 +195,6 @@ class Engine:
             if not isinstance(event, NodeReading):
                 deadline = min(deadline, published + PROMPT)
         return batch
-
-    def _patience(self) -> Seconds:
-        """How long the next State may wait when nothing happens: less where something is to be told by then."""
-        due = None if self._alerting is None else self._alerting.due_in
-        return TICK if due is None else min(TICK, max(PROMPT, due))
-
-    def _publish(self, state: State) -> None:
-        with self._lock:
-            sinks = list(self._sinks)
-        for sink in sinks:
-            try:
-                sink(state)
-            except Exception:
-                log.exception("a subscriber failed")
 
     def _record(self, state: State, events: Sequence[Event]) -> None:
         for event in events:
@@ -230,8 +221,6 @@ class Engine:
         disks = dict(state.disks)
         for disk in due:
             self._trended[disk.key] = now
-            disks[disk.key] = self._trend(disk, now)
+            series = partial(self.rings.series, disk.key, span=WEEK, now=now)
+            disks[disk.key] = with_trend(disk, series, now)
         return replace(state, disks=disks)
-
-    def _trend(self, disk: Disk, now: Instant) -> Disk:
-        return with_trend(disk, lambda metric: self.rings.series(disk.key, metric, WEEK, now), now)

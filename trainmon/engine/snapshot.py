@@ -13,21 +13,17 @@ import msgspec
 
 from trainmon.alerting.rules import RULES
 from trainmon.analysis.disks import checkpoints_that_fit
-from trainmon.analysis.nodes import Spares
 from trainmon.analysis.nodes.spares import spares
 from trainmon.engine.snapshot_alerts import alert, channel, silence, worst_first
 from trainmon.lib import Instant
 from trainmon.model import (
     Alert,
-    Checkpoint,
     Checkpoints,
     Disk,
     Job,
     Log,
     Node,
-    Quota,
     Run,
-    Sample,
     Source,
     State,
     Switch,
@@ -58,7 +54,7 @@ def snapshot(state: State, now: Instant, asked: Container[str] | None = None) ->
         "nodes": [_node(state.nodes[name], state.sources.get(f"node:{name}"), now) for name in sorted(state.nodes)],
         "disks": [_disk(state.disks[key], state) for key in sorted(state.disks)],
         "jobs": [_job(job, now) for _, job in sorted(state.jobs.items()) if job.gone_at is None],
-        "spares": [_spares(found) for found in spares(state)],
+        "spares": [found._asdict() for found in spares(state)],
         "runs": [_run(run, state.jobs, now) for run in state.runs.values()],
         "alerts": [alert(one) for one in worst_first(one for one in state.alerts.values() if one.is_open)],
     }
@@ -104,15 +100,8 @@ def _age(at: Instant | None, now: Instant) -> float | None:
 
 
 def _source(source: Source, now: Instant) -> dict[str, Any]:
-    return {
-        "name": source.name,
-        "kind": source.kind,
-        "cluster": source.cluster,
-        "health": source.health,
-        "age_s": _age(source.seen_at, now),
-        "error": source.error,
-        "hint": source.hint,
-    }
+    age = {"age_s": _age(source.seen_at, now)}
+    return _fields(source, "name", "kind", "cluster", "health") | age | _fields(source, "error", "hint")
 
 
 def _node(node: Node, source: Source | None, now: Instant) -> dict[str, Any]:
@@ -127,21 +116,13 @@ def _node(node: Node, source: Source | None, now: Instant) -> dict[str, Any]:
 
 
 def _disk(disk: Disk, state: State) -> dict[str, Any]:
-    plain = _plain(disk)
+    plain, quota = _plain(disk), disk.quota
     for ours in ("writable_at", "forecast", "inodes_forecast"):
         del plain[ours]
     return plain | {
-        "quota": None if disk.quota is None else _quota(disk.quota),
+        "quota": quota and _plain(quota) | {"left_bytes": quota.left_bytes, "left_inodes": quota.left_inodes},
         "checkpoints_that_fit": checkpoints_that_fit(disk, state.disks, state.runs.values()),
     }
-
-
-def _quota(quota: Quota) -> dict[str, Any]:
-    return _plain(quota) | {"left_bytes": quota.left_bytes, "left_inodes": quota.left_inodes}
-
-
-def _spares(found: Spares) -> dict[str, Any]:
-    return found._asdict()
 
 
 def _job(job: Job, now: Instant) -> dict[str, Any]:
@@ -206,21 +187,17 @@ def _checkpoints(found: Checkpoints | None, step: int | None) -> dict[str, Any]:
         "writing_step": None if writing is None else writing.step,
         "steps_at_risk": None if found is None else found.at_risk(step),
         "torn": [] if found is None else [one.path for one in found.list if one.state == "torn"],
-        "list": [] if found is None else [_checkpoint(one) for one in found.list],
+        "list": [] if found is None else [_fields(one, "step", "state", "path", "bytes", "at") for one in found.list],
         "resumes": None if found is None else found.resumes,
         "problem": None if found is None else found.error or found.problem,
     }
-
-
-def _checkpoint(one: Checkpoint) -> dict[str, Any]:
-    return {"step": one.step, "state": one.state, "path": one.path, "bytes": one.bytes, "at": one.at}
 
 
 def _wandb(found: Wandb | None) -> dict[str, Any]:
     current = None if found is None else found.current
     before = None if found is None else found.before
     run = ("id", "name", "state", "url", "heartbeat_at", "step", "created_at", "user", "host", "commit")
-    latest_run = {name: None if current is None else getattr(current, name) for name in run}
+    latest_run = dict.fromkeys(run) if current is None else _fields(current, *run)
     latest = {} if current is None or found is None else {key: current.summary.get(key) for key in found.keys}
     return latest_run | {
         "active_in_group": None if found is None else len(found.active),
@@ -233,12 +210,10 @@ def _wandb(found: Wandb | None) -> dict[str, Any]:
         "loss_state": None if found is None else found.loss_state,
         "loss_why": None if found is None else found.loss_why or None,
         "latest": {key: finite(value) if isinstance(value, float) else value for key, value in latest.items()},
-        "samples": [] if found is None else [_sample(one) for one in found.samples],
+        "samples": []
+        if found is None
+        else [_fields(one, "key", "kind", "file", "step", "kept") for one in found.samples],
     }
-
-
-def _sample(one: Sample) -> dict[str, Any]:
-    return {"key": one.key, "kind": one.kind, "file": one.file, "step": one.step, "kept": one.kept}
 
 
 def _log(log: Log | None, now: Instant) -> dict[str, Any]:
@@ -264,6 +239,10 @@ def _switch(path: str | None, switch: Switch | None) -> dict[str, Any]:
 
 def finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
+
+
+def _fields(value: msgspec.Struct, *names: str) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in names}
 
 
 def _plain(value: msgspec.Struct) -> dict[str, Any]:

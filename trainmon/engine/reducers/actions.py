@@ -40,10 +40,6 @@ def advance(batch: EventBatch, now: Instant) -> None:
         advanced = verify_record(record, state, now)
         if advanced is not record:
             batch.writable("actions")[name] = advanced
-    _let_go(batch, now)
-
-
-def _let_go(batch: EventBatch, now: Instant) -> None:
     actions = batch.current("actions")
     over = [name for name, record in actions.items() if not record.is_open]
     spare = len(actions) - MOST

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -45,7 +44,9 @@ def read(batch: EventBatch, event: NodeReading) -> None:
     reading = _seen_by_a_stand_in(batch, event) if event.is_stand_in else event.reading
     match reading:
         case Hello():
-            _resync(batch, event.node)
+            for name, run in batch.current("runs").items():
+                if run.log is not None and run.log.host == event.node and not run.log.resync:
+                    batch.writable("runs")[name] = replace(run, log=replace(run.log, resync=True))
         case DiskSamples(d=samples):
             disks.looked_at(batch, event, samples)
         case LogChunk() as chunk:
@@ -70,15 +71,11 @@ def _seen_by_a_stand_in(batch: EventBatch, event: NodeReading) -> AnyReading | N
         case CheckpointListing(entries=entries) if any(entry.error is not None for entry in entries):
             return None
         case SwitchSamples(s=switches) as reading:
-            known = {switch.path: switch.host for switch in _switches(batch) if switch.exists}
+            runs = batch.current("runs").values()
+            known = {s.path: s.host for run in runs for s in (run.kill, run.save) if s is not None and s.exists}
             seen = (s for s in switches if s.exists or (s.exists is False and known.get(s.path) == event.node))
             return replace(reading, s=tuple(seen))
     return event.reading
-
-
-def _switches(batch: EventBatch) -> Iterator[Switch]:
-    for run in batch.current("runs").values():
-        yield from (switch for switch in (run.kill, run.save) if switch is not None)
 
 
 def _listed(batch: EventBatch, event: NodeReading, listing: CheckpointListing) -> None:
@@ -116,7 +113,7 @@ def look_again(batch: EventBatch, now: Instant) -> None:
     """What is being written is torn when its writer has gone, or has written nothing for long: time tells, too."""
     for name, run in batch.current("runs").items():
         known = run.checkpoints
-        if run.listing is None or known is None or not _may_change(run):
+        if run.listing is None or known is None or (known.writing is None and known.committed is not None):
             continue
         again = checkpoint_listing.read(
             run.listing,
@@ -131,10 +128,6 @@ def look_again(batch: EventBatch, now: Instant) -> None:
             batch.writable("runs")[name] = replace(run, checkpoints=again)
 
 
-def _may_change(run: Run) -> bool:
-    return run.checkpoints is not None and (run.checkpoints.writing is not None or run.checkpoints.committed is None)
-
-
 def _skew(batch: EventBatch, host: str) -> float:
     node = batch.current("nodes").get(host)
     return 0.0 if node is None else node.clock_skew_s or 0.0
@@ -143,11 +136,13 @@ def _skew(batch: EventBatch, host: str) -> float:
 def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[registry.Format, ...]) -> Run:
     log = run.log or Log(host=event.node)
     grown = tuple(cleaned(line) for line in chunk.lines)
-    is_again = log.resync or log.host != event.node or _is_told_again(log, chunk)
+    is_again = log.resync or log.host != event.node or _is_repeated(log, chunk)
     if is_again:
         grown = unseen(log.lines, grown)
     shown = grown if chunk.restarted is None or log.at is None else (RESTARTED[chunk.restarted], *grown)
     lines = log.lines + shown
+    if len(grown) < len(chunk.lines):  # repeated steps are no progress
+        chunk = replace(chunk, lines=chunk.lines[len(chunk.lines) - len(grown) :], kept=())
     at = _written_at(event, chunk, log if grown else None)
     elapsed = None if log.checked_at is None else event.received_at - log.checked_at
     return replace(
@@ -167,7 +162,7 @@ def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[regist
             lines_per_s=chunk.seen / elapsed if elapsed else log.lines_per_s,
             error=None if chunk.error is None else cleaned(chunk.error),
         ),
-        progress=_progress(run.progress, _only(chunk, len(grown)), at or event.received_at, formats),
+        progress=_progress(run.progress, chunk, at or event.received_at, formats),
     )
 
 
@@ -190,28 +185,15 @@ def _is_same_file(log: Log, chunk: LogChunk) -> bool:
     return chunk.restarted is None and chunk.path in (None, log.path)
 
 
-def _only(chunk: LogChunk, grown: int) -> LogChunk:
-    """The chunk without the lines that were read before: steps that are told again are no progress."""
-    if grown == len(chunk.lines):
-        return chunk
-    return replace(chunk, lines=chunk.lines[len(chunk.lines) - grown :], kept=())
-
-
-def _resync(batch: EventBatch, node: str) -> None:
-    for name, run in batch.current("runs").items():
-        if run.log is not None and run.log.host == node and not run.log.resync:
-            batch.writable("runs")[name] = replace(run, log=replace(run.log, resync=True))
-
-
-def _is_told_again(log: Log, chunk: LogChunk) -> bool:
-    """Whether these lines are more than what was written since: the same reader was asked anew and began again."""
+def _is_repeated(log: Log, chunk: LogChunk) -> bool:
+    """Whether there are more lines than the file grew by: the same reader started again."""
     if chunk.restarted is not None or chunk.path != log.path or chunk.size is None or log.size is None:
         return False
     return sum(len(line) + 1 for line in chunk.lines) > chunk.size - log.size + len(log.partial or "")
 
 
 def unseen(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
-    """What of the new lines comes after the last two of the old: a new reader begins with the end of the file."""
+    """The new lines after the last two old ones: a new reader starts with the end of the file."""
     last = old[-2:]
     for end in range(len(new), 0, -1):
         if last and new[max(0, end - len(last)) : end] == last[-end:]:

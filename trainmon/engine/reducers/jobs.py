@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from trainmon.analysis.runs import jobs_of
-from trainmon.lib import Instant, Seconds
-from trainmon.model import Job, JobChanged, JobsListed, Node, SchedulerNode, SchedulerNodesListed, Source
+from trainmon.lib import Seconds
+from trainmon.model import Job, JobChanged, JobsListed, Node, SchedulerNode, SchedulerNodesListed
 
 if TYPE_CHECKING:
     from trainmon.engine.reducers.batch import EventBatch
@@ -81,17 +81,17 @@ def state_of(node: SchedulerNode) -> str:
 def join(batch: EventBatch) -> None:
     """Give every run its jobs. Called when either changed."""
     jobs = batch.current("jobs")
-    known = {source.cluster for source in batch.current("sources").values() if _has_answered(source)}
+    known = {
+        source.cluster
+        for source in batch.current("sources").values()
+        if source.kind == "slurm" and source.seen_at is not None
+    }
     for name, run in batch.current("runs").items():
         own = jobs_of(run.spec, jobs.values())
         keys = tuple(job.key for job in own)
         behind = queued_behind(own, jobs.values()) if run.spec.cluster in known else None
         if (keys, behind) != (run.jobs, run.queued_behind):
             batch.writable("runs")[name] = replace(run, jobs=keys, queued_behind=behind)
-
-
-def _has_answered(source: Source) -> bool:
-    return source.kind == "slurm" and source.seen_at is not None
 
 
 def queued_behind(own: tuple[Job, ...], jobs: Iterable[Job]) -> int:
@@ -111,8 +111,3 @@ def depends_on(job: Job, other: Job) -> bool:
         return False
     numbers = set(map(str, (other.number, other.array or other.number, *other.components)))
     return bool(numbers & set(re.findall(r"(?<![\d_])\d+", job.dependency)))
-
-
-def is_late(source: Source | None, now: Instant) -> bool:
-    """Whether what a scheduler said last may no longer hold."""
-    return source is None or source.health != "ok"

@@ -29,7 +29,6 @@ from trainmon.model import (
     Growth,
     Hello,
     HostSample,
-    InfinibandPort,
     Node,
     NodeHistory,
     NodeReading,
@@ -54,17 +53,18 @@ LINKS_AT_MOST = 64
 SWITCH = "NVSwitch"
 """What the text of an SXid begins with."""
 
-NEW = NodeHistory()
-
 
 def read(batch: EventBatch, event: NodeReading, before: Node | None, node: Node) -> None:
     """Remember what one reading tells beside the numbers that `node` now has."""
-    old: NodeHistory = batch.current("node_histories").get(event.node) or NEW
+    old: NodeHistory = batch.current("node_histories").get(event.node) or NodeHistory()
+    new = old
     reading = event.reading
     at = min(event.received_at, reading.t - (node.clock_skew_s or 0.0))
     match reading:
         case GpuSamples():
-            new = _emptied(_slowed(_unbroken(old, before, at), reading.g, at), before, reading.g, at)
+            if old.slowed and before is not None and before.gpus_at is not None and at - before.gpus_at > SILENCE:
+                new = replace(old, slowed={})  # nobody knows whether it lasted through the silence
+            new = _emptied(_slowed(new, reading.g, at), before, reading.g, at)
         case GpuFactsAll():
             new = _facts(old, reading.g, at)
         case HostSample():
@@ -82,55 +82,50 @@ def read(batch: EventBatch, event: NodeReading, before: Node | None, node: Node)
 # ---- GPUs ------------------------------------------------------------------------------------------------------------
 
 
-def _unbroken(past: NodeHistory, before: Node | None, at: Instant) -> NodeHistory:
-    """What began before a long silence did not last through it, as far as anybody knows."""
-    if not past.slowed or before is None or before.gpus_at is None or at - before.gpus_at <= SILENCE:
-        return past
-    return replace(past, slowed={})
-
-
-def _slowed(past: NodeHistory, samples: tuple[GpuSample, ...], at: Instant) -> NodeHistory:
+def _slowed(history: NodeHistory, samples: tuple[GpuSample, ...], at: Instant) -> NodeHistory:
     """Since when which GPU is slowed down, and why."""
     is_any = any(sample.throttle_mask and sample.throttle_mask & SLOWING_MASK for sample in samples)
-    if not is_any and not past.slowed:
-        return past
+    if not is_any and not history.slowed:
+        return history
     listed = {sample.index for sample in samples}
-    slowed = {key: since for key, since in past.slowed.items() if key[0] not in listed}
+    slowed = {key: since for key, since in history.slowed.items() if key[0] not in listed}
     for sample in samples:
         for bit, name in SLOWING.items():
             if (sample.throttle_mask or 0) & bit:
-                slowed[sample.index, name] = past.slowed.get((sample.index, name), at)
-    return past if slowed == past.slowed else replace(past, slowed=slowed)
+                slowed[sample.index, name] = history.slowed.get((sample.index, name), at)
+    return history if slowed == history.slowed else replace(history, slowed=slowed)
 
 
-def _emptied(past: NodeHistory, before: Node | None, samples: tuple[GpuSample, ...], at: Instant) -> NodeHistory:
+def _emptied(history: NodeHistory, before: Node | None, samples: tuple[GpuSample, ...], at: Instant) -> NodeHistory:
     """Which GPUs were in use and are no more."""
     if before is None:
-        return past
+        return history
     used = None
     for sample in samples:
         if sample.memory_used_mib is None:
             continue
         if sample.memory_used_mib >= EMPTY_MIB:
-            if sample.index in past.emptied:
-                past = replace(past, emptied={key: value for key, value in past.emptied.items() if key != sample.index})
+            if sample.index in history.emptied:
+                history = replace(
+                    history, emptied={key: value for key, value in history.emptied.items() if key != sample.index}
+                )
             continue
         if used is None:
             used = {gpu.index for gpu in before.gpus if (gpu.memory_used_mib or 0) >= EMPTY_MIB}
         if sample.index in used:
-            past = replace(past, emptied={**past.emptied, sample.index: at})
-    return past
+            history = replace(history, emptied={**history.emptied, sample.index: at})
+    return history
 
 
-def _facts(past: NodeHistory, facts: tuple[GpuFacts, ...], at: Instant) -> NodeHistory:
-    counted = _counted(past.counters, ((f"ecc {fact.index}", fact.ecc_uncorrected) for fact in facts), at)
-    margins = past.margins
+def _facts(history: NodeHistory, facts: tuple[GpuFacts, ...], at: Instant) -> NodeHistory:
+    counted = _counted(history.counters, ((f"ecc {fact.index}", fact.ecc_uncorrected) for fact in facts), at)
+    margins = history.margins
     if margins or any(fact.temperature_margin_c is not None and fact.temperature_margin_c <= WARM for fact in facts):
         margins = _margins(margins, facts, at)
-    most = max(past.gpus_most, len(facts))
-    if counted is past.counters and margins is past.margins and most == past.gpus_most:
-        return past
-    return replace(past, counters=counted, margins=margins, gpus_most=most)
+    most = max(history.gpus_most, len(facts))
+    if counted is history.counters and margins is history.margins and most == history.gpus_most:
+        return history
+    return replace(history, counters=counted, margins=margins, gpus_most=most)
 
 
 def _margins(
@@ -151,28 +146,29 @@ def _margins(
 # ---- the host --------------------------------------------------------------------------------------------------------
 
 
-def _booted(past: NodeHistory, boot_time: float | None, node: Node) -> NodeHistory:
+def _booted(history: NodeHistory, boot_time: float | None, node: Node) -> NodeHistory:
     """A boot that is later by the node's clock and by ours; a clock that is set anew moves but one of the two."""
-    if boot_time is None or boot_time == past.boot_time:
-        return past
+    if boot_time is None or boot_time == history.boot_time:
+        return history
     booted = boot_time - (node.clock_skew_s or 0.0)
-    if past.booted_at is None or past.boot_time is None:
-        return replace(past, booted_at=booted, boot_time=boot_time)
-    is_new = booted > past.booted_at + BOOTED_ANEW and boot_time > past.boot_time + BOOTED_ANEW
+    if history.booted_at is None or history.boot_time is None:
+        return replace(history, booted_at=booted, boot_time=boot_time)
+    is_new = booted > history.booted_at + BOOTED_ANEW and boot_time > history.boot_time + BOOTED_ANEW
     if not is_new:
-        return replace(past, boot_time=boot_time)
+        return replace(history, boot_time=boot_time)
     return replace(
-        past, booted_at=booted, boot_time=boot_time, rebooted_at=booted, floors=(), margins={}, slowed={}, emptied={}
+        history, booted_at=booted, boot_time=boot_time, rebooted_at=booted, floors=(), margins={}, slowed={}, emptied={}
     )
 
 
-def _host(past: NodeHistory, host: HostSample, at: Instant) -> NodeHistory:
-    counters = _counted(past.counters, _counters(host), at)
-    links = _links(past.links, host.infiniband)
-    floors = past.floors if host.memory_used_mib is None else _floors(past.floors, host.memory_used_mib, at)
-    if counters is past.counters and links is past.links and floors is past.floors:
-        return past
-    return replace(past, counters=counters, links=links, floors=floors)
+def _host(history: NodeHistory, host: HostSample, at: Instant) -> NodeHistory:
+    counters = _counted(history.counters, _counters(host), at)
+    active = [port.port for port in host.infiniband if port.state == "ACTIVE" and port.port not in history.links]
+    links = (*history.links, *active)[:LINKS_AT_MOST] if active else history.links
+    floors = history.floors if host.memory_used_mib is None else _floors(history.floors, host.memory_used_mib, at)
+    if counters is history.counters and links is history.links and floors is history.floors:
+        return history
+    return replace(history, counters=counters, links=links, floors=floors)
 
 
 def _counters(host: HostSample) -> Iterable[tuple[str, int | None]]:
@@ -207,11 +203,6 @@ def _grown(known: tuple[Growth, ...], by: int, at: Instant) -> tuple[Growth, ...
     return (*known, Growth(at, at, by))[-GROWTHS:]
 
 
-def _links(known: tuple[str, ...], ports: tuple[InfinibandPort, ...]) -> tuple[str, ...]:
-    new = [port.port for port in ports if port.state == "ACTIVE" and port.port not in known]
-    return (*known, *new)[:LINKS_AT_MOST] if new else known
-
-
 def _floors(known: tuple[tuple[Instant, int], ...], used: int, at: Instant) -> tuple[tuple[Instant, int], ...]:
     begun = at - at % FLOOR_EVERY
     if not known or begun > known[-1][0]:
@@ -226,9 +217,9 @@ def _faults(known: tuple[Fault, ...], xid: Xid, at: Instant) -> tuple[Fault, ...
     """The faults and one more. A new connection tells those of the last minutes again: these are known."""
     text = cleaned(xid.text)[:500] if xid.text else None
     is_switch = xid.index is None and (text or "").startswith(SWITCH)
-    place = next(
-        (place for place in reversed(range(len(known))) if _is_same(known[place], xid, is_switch=is_switch)), None
-    )
+    key = (xid.code, xid.index, is_switch)
+    places = (i for i in reversed(range(len(known))) if (known[i].code, known[i].index, known[i].is_switch) == key)
+    place = next(places, None)
     last = None if place is None else known[place]
     if last is None or place is None or at - last.last_at > FAULT_GAP:
         return (*known, Fault(xid.code, xid.index, at, at, 1, text, is_switch))[-FAULTS:]
@@ -236,7 +227,3 @@ def _faults(known: tuple[Fault, ...], xid: Xid, at: Instant) -> tuple[Fault, ...
         return known
     rest = (*known[:place], *known[place + 1 :])
     return (*rest, replace(last, last_at=at, count=last.count + 1, text=text or last.text))
-
-
-def _is_same(fault: Fault, xid: Xid, *, is_switch: bool) -> bool:
-    return fault.code == xid.code and fault.index == xid.index and fault.is_switch == is_switch

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from msgspec.structs import replace
 
-from trainmon.lib import Instant, Seconds, clean, scrub
+from trainmon.lib import Instant, clean, scrub
 from trainmon.model import (
     Gpu,
     GpuFacts,
@@ -30,12 +31,16 @@ DRIFT = 0.01
 
 
 def read(node: Node | None, event: NodeReading) -> Node:
-    """The node after one reading; what it does not speak of stays as it was."""
+    """The node after one reading. Fields that the reading lacks stay as they were."""
     reading = event.reading
     node = node or Node(name=event.node, cluster=event.cluster)
-    skew = _skew(node.clock_skew_s, reading.t - event.received_at)
-    if isinstance(reading, Xid):  # told with the time of its event, which may be minutes ago
-        skew = node.clock_skew_s or 0.0
+    skew, seen = node.clock_skew_s, reading.t - event.received_at
+    if isinstance(reading, Xid):  # it has the time of its event, which may be minutes ago
+        skew = skew or 0.0
+    elif skew is None or abs(seen - skew) > JUMP:
+        skew = seen
+    else:  # packets only arrive late, so the largest recent difference is the most accurate
+        skew = max(seen, skew - DRIFT)
     at = min(event.received_at, reading.t - skew)
     changes: dict[str, Any] = {"clock_skew_s": skew}
     match reading:
@@ -52,13 +57,6 @@ def read(node: Node | None, event: NodeReading) -> Node:
         case Trouble():
             changes["troubles"] = _troubles(node, reading.part, reading.text)
     return replace(node, **changes)
-
-
-def _skew(known: Seconds | None, seen: Seconds) -> Seconds:
-    """Their clock minus ours. Packets only ever arrive late, so the largest recent difference is the nearest."""
-    if known is None or abs(seen - known) > JUMP:
-        return seen
-    return max(seen, known - DRIFT)
 
 
 def _hello(node: Node, hello: Hello) -> dict[str, Any]:
@@ -141,11 +139,11 @@ def _facts(node: Node, facts: tuple[GpuFacts, ...]) -> tuple[Gpu, ...]:
         listed = {fact.index for fact in facts}
         known = {index: gpu for index, gpu in known.items() if index in listed or gpu.state == "lost"}
     for fact in facts:
-        known[fact.index] = _told(known.get(fact.index) or Gpu(index=fact.index), fact)
+        known[fact.index] = _with_facts(known.get(fact.index) or Gpu(index=fact.index), fact)
     return tuple(known[index] for index in sorted(known))
 
 
-def _told(gpu: Gpu, fact: GpuFacts) -> Gpu:
+def _with_facts(gpu: Gpu, fact: GpuFacts) -> Gpu:
     processes = tuple(
         replace(
             process, user=process.user and clean(process.user), command=process.command and cleaned(process.command)
@@ -169,7 +167,7 @@ def _told(gpu: Gpu, fact: GpuFacts) -> Gpu:
 
 
 def cleaned(text: str) -> str:
-    """Text from a node as it may be shown: no control characters, no secrets."""
+    """Text from a node without control characters and secrets."""
     return scrub(clean(text))
 
 
@@ -178,15 +176,14 @@ def _xid(node: Node, xid: Xid, at: Instant) -> dict[str, Any]:
         text = f"Xid {xid.code}: {cleaned(xid.text or 'no text')}"
         return {"troubles": _troubles(node, "xid", text)}
     return {
+        # A new connection repeats the Xids of the last minutes.
         "gpus": tuple(
-            replace(gpu, last_xid=xid.code, last_xid_at=at) if _is_news(gpu, xid, at) else gpu for gpu in node.gpus
+            replace(gpu, last_xid=xid.code, last_xid_at=at)
+            if gpu.index == xid.index and at > (gpu.last_xid_at or -inf)
+            else gpu
+            for gpu in node.gpus
         )
     }
-
-
-def _is_news(gpu: Gpu, xid: Xid, at: Instant) -> bool:
-    """A new connection tells the Xids of the last minutes again."""
-    return gpu.index == xid.index and (gpu.last_xid_at is None or at > gpu.last_xid_at)
 
 
 def _troubles(node: Node, part: str, text: str | None) -> dict[str, str]:

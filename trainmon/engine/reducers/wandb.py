@@ -48,7 +48,8 @@ def seen(batch: EventBatch, event: WandbPolled) -> None:
     wandb = replace(before or Wandb(), looked_at=event.at, runs=runs, **group._asdict())
     wandb = replace(wandb, keys=event.keys or wandb.keys)
     current = wandb.current
-    if not _is_same(before, current):
+    old = None if before is None else before.current
+    if old is None or current is None or old.path != current.path:
         wandb = replace(wandb, recent=(), trouble=None, samples=())
     if current is not None:
         wandb = replace(wandb, stepped_at=wandb_progress.stepped_at(before, current, event.at))
@@ -114,11 +115,6 @@ def _is_stopped(run: Run, batch: EventBatch, now: Instant) -> bool:
     if run.verdict in ("stopped", "finished"):
         return True
     return stopped_by(run, batch.current("actions"), now) is not None
-
-
-def _is_same(before: Wandb | None, current: WandbRun | None) -> bool:
-    old = None if before is None else before.current
-    return old is not None and current is not None and old.path == current.path
 
 
 def _samples(before: tuple[Sample, ...], new: tuple[Sample, ...]) -> tuple[Sample, ...]:
