@@ -13,7 +13,7 @@ import msgspec
 from trainmon.cli import main as cli
 from trainmon.cli.act.command import COMMON, EXITS
 from trainmon.cli.alerts.reference import cell, channels, default_of, grid, rules
-from trainmon.config import Settings, Table, find_kind, table_of
+from trainmon.config import Settings, Table, table_of, value_type
 from trainmon.lib import description, field_descriptions
 
 FOLDER = Path(__file__).parent.parent / "docs"
@@ -162,10 +162,9 @@ def _rows(table: type[Table], field: msgspec.structs.FieldInfo, prefix: str) -> 
     if inner is not None:
         yield from _all_rows(inner, f"{name}.")
         return
-    kind = find_kind(field.type)
-    assert kind is not None
+    kind = value_type(field.type)
     meaning = cell(field_descriptions(table)[field.name])
-    yield f"| `{name}` | {default_of(kind, field)} | {cell(kind.words)} | {meaning} |"
+    yield f"| `{name}` | {default_of(kind, field)} | {cell(kind.description)} | {meaning} |"
 
 
 def _names(table: type[Table]) -> list[str]:

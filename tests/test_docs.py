@@ -16,7 +16,7 @@ from msgspec.structs import fields
 
 from tests import docs
 from trainmon.cli import main as cli
-from trainmon.config import CHANNEL_TYPES, InvalidValue, Settings, ValueType, find_kind, rules_of, table_of, toml
+from trainmon.config import CHANNEL_TYPES, InvalidValue, Settings, ValueType, rules_of, table_of, toml, value_type
 from trainmon.config.decode import decode
 
 ROOT = docs.FOLDER.parent
@@ -74,14 +74,13 @@ def required(table: type[Struct], prefix: str = "") -> Iterator[str]:
         if inner is not None:
             yield from required(inner, f"{prefix}{field.encode_name}.")
         elif field.required and field.name != "type":
-            kind = find_kind(field.type)
-            assert kind is not None
+            kind = value_type(field.type)
             yield f"{prefix}{field.encode_name} = {toml(next(each for each in SAMPLES if is_taken(kind, each)))}\n"
 
 
 def is_taken(kind: ValueType, sample: object) -> bool:
     with contextlib.suppress(InvalidValue):
-        kind.read(sample)
+        kind.parse(sample)
         return True
     return False
 

@@ -32,9 +32,9 @@ def hosts_argument(function: F) -> F:
 
 def read_duration(context: click.Context, param: click.Parameter, value: str) -> float:
     """The callback of an option whose value is a duration as the config writes them: 10s, 1m30s."""
-    from trainmon.config import types as config_values
+    from trainmon.config import InvalidValue, parse_duration
 
     try:
-        return config_values.parse_duration(value)
-    except config_values.InvalidValue as wrong:
+        return parse_duration(value)
+    except InvalidValue as wrong:
         raise click.BadParameter(str(wrong)) from wrong

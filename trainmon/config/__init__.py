@@ -1,9 +1,8 @@
-"""trainmon.config."""
+"""The config: finds trainmon.toml, decodes it into Settings and reports every mistake in it."""
 
 from __future__ import annotations
 
 from trainmon.config.alerts import OLD_NAMES, DaemonSettings, heartbeat_of, routing_of, rules_of
-from trainmon.config.decode import find_kind, table_of
 from trainmon.config.load import FILE_NAME, load_settings, log_formats, queue_users, run_specs, why_not_trusted
 from trainmon.config.notify import (
     CHANNEL_TYPES,
@@ -20,7 +19,6 @@ from trainmon.config.notify import (
     routes_of,
     topic_error,
 )
-from trainmon.config.rule_types import kind_of
 from trainmon.config.schema import (
     ClusterSettings,
     ConnectSettings,
@@ -31,8 +29,9 @@ from trainmon.config.schema import (
     Settings,
 )
 from trainmon.config.secrets import resolve_secret
-from trainmon.config.table import Table
-from trainmon.config.types import InvalidValue, ValueType, did_you_mean, duration_text, quoted, toml
+from trainmon.config.table import Table, table_of, value_type
+from trainmon.config.types import InvalidValue, ValueType, did_you_mean, quoted, toml
+from trainmon.config.units import duration_text, parse_duration
 from trainmon.config.validate import watched_nodes
 
 __all__ = [
@@ -62,11 +61,10 @@ __all__ = [
     "apprise_url_error",
     "did_you_mean",
     "duration_text",
-    "find_kind",
     "heartbeat_of",
-    "kind_of",
     "load_settings",
     "log_formats",
+    "parse_duration",
     "queue_users",
     "quoted",
     "resolve_secret",
@@ -77,6 +75,7 @@ __all__ = [
     "table_of",
     "toml",
     "topic_error",
+    "value_type",
     "watched_nodes",
     "why_not_trusted",
 ]

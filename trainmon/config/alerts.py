@@ -1,40 +1,24 @@
-"""What is looked for and told, in the config: [[rule]], [alerts], [heartbeat], [daemon] and [[maintenance]]."""
+"""The tables about alerts: [[rule]], [alerts], [heartbeat], [daemon] and [[maintenance]]."""
 
 from __future__ import annotations
 
 import datetime as dt
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from trainmon.alerting.pipeline import HeartbeatSpec, Routing
 from trainmon.alerting.rules import RULES, Rule
-from trainmon.config.rule_types import Days, DurationOrNever, Moment, TimeOfDay, kind_of
-from trainmon.config.table import Chosen, Table
-from trainmon.config.types import (
-    Argv,
-    Duration,
-    Flag,
-    Host,
-    InvalidValue,
-    Secret,
-    Text,
-    ValueType,
-    describe,
-    did_you_mean,
-    quoted,
-)
+from trainmon.config.hosts import Host
+from trainmon.config.table import Table
+from trainmon.config.types import Argv, InvalidValue, Secret, describe, did_you_mean, quoted
+from trainmon.config.units import Datetime, Days, Duration, DurationOrNever, TimeOfDay
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Route, Silence
 
 # ---- [[rule]] --------------------------------------------------------------------------------------------------------
-
-
-def _own_settings(value: object) -> object:
-    raise InvalidValue(f"is no setting; the settings of a rule stand beside its type, not in {describe(value)}")
 
 
 OLD_NAMES = {"hold": "for", "keep": "keep_firing_for", "critical_hold": "critical_for"}
@@ -44,56 +28,36 @@ OLD_NAMES = {"hold": "for", "keep": "keep_firing_for", "critical_hold": "critica
 class RuleSettings(Table, frozen=True, kw_only=True):
     """Settings of one rule that differ from its defaults."""
 
-    type: Text
+    type: str
     """The name of the rule."""
-    settings: Annotated[Mapping[str, Any], ValueType("the rule's own settings", _own_settings)] = {}
+    values: Mapping[str, Any] = {}
     """The settings of the rule, beside `type`."""
 
+    aliases = OLD_NAMES
+
     @classmethod
-    def of(cls, raw: Mapping[str, object]) -> Chosen:
-        """The settings of the rule that is named. Without a name only that is told."""
+    def settings(cls, raw: Mapping[str, object]) -> Sequence[msgspec.structs.FieldInfo]:
+        """`type`, and the fields of the rule that it names."""
         name = raw.get("type")
         if name is None:
-            raise InvalidValue("is missing: it says which rule")
+            raise InvalidValue("is missing: it names the rule")
         if not isinstance(name, str):
             raise InvalidValue(f"must be the name of a rule in quotes, not {describe(name)}")
-        found = next((rule for rule in RULES if rule.name == name), None)
-        if found is None:
-            near = did_you_mean(name, [rule.name for rule in RULES])
-            raise InvalidValue(
-                f"is {quoted(name)}, and there is no such rule{near or '; `trainmon-tui rules` lists them'}"
-            )
-        return _table_of(found)
+        names = [rule.name for rule in RULES]
+        if name not in names:
+            near = did_you_mean(name, names) or "; `trainmon-tui rules` lists them"
+            raise InvalidValue(f"names no rule: {quoted(name)}{near}")
+        return (msgspec.structs.fields(cls)[0], *msgspec.structs.fields(RULES[names.index(name)]))
 
     @classmethod
-    def packed(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return {"type": values.get("type", ""), "settings": {k: v for k, v in values.items() if k != "type"}}
-
-
-@cache
-def _table_of(rule: type[Rule]) -> type[Table]:
-    """The settings of one rule as a table of the config: the rule's own fields."""
-    found = msgspec.structs.fields(rule)
-    fields: list[tuple[str, Any, Any]] = [("type", Text, rule.name)]
-    fields += [
-        (
-            field.name,
-            Annotated[field.type, kind_of(field.type)],
-            msgspec.field(default=field.default, name=field.encode_name),
-        )
-        for field in found
-    ]
-    names = {field.encode_name for field in found}
-    old_names = {"aliases": {old: new for old, new in OLD_NAMES.items() if new in names}}
-    made = msgspec.defstruct(rule.__name__, fields, bases=(Table,), namespace=old_names, frozen=True, kw_only=True)
-    assert issubclass(made, Table)
-    return made
+    def pack(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {"type": values.pop("type", ""), "values": values}
 
 
 def rules_of(settings: Sequence[RuleSettings]) -> tuple[Rule, ...]:
-    """Every rule there is, in the order of RULES, set as the config says; those that are not enabled, too."""
-    told = {entry.type: entry.settings for entry in settings}
-    return tuple(msgspec.convert(dict(told.get(rule.name, {})), rule) for rule in RULES)
+    """All rules with their settings, in the order of RULES; disabled rules are included."""
+    values = {entry.type: entry.values for entry in settings}
+    return tuple(msgspec.convert(values.get(rule.name, {}), rule) for rule in RULES)
 
 
 # ---- the others ------------------------------------------------------------------------------------------------------
@@ -120,12 +84,12 @@ class HeartbeatSettings(Table, frozen=True, kw_only=True):
     test: DurationOrNever = 7 * 86_400.0
     """The interval of a test notification on every channel that asks for an acknowledgement: a channel may accept
     everything and deliver nothing."""
-    start: Flag = True
+    start: bool = True
     """Whether `--alerts-only` sends a notification when it starts and when it ends."""
 
 
 def heartbeat_of(settings: HeartbeatSettings, *, start: bool, host: str = "") -> HeartbeatSpec:
-    """When signs of life are told; `start`: whether a daemon's beginning and end are; `host`: who tells them."""
+    """The heartbeat of these settings. `start`: whether to notify when the daemon starts and ends; `host`: its host."""
     return HeartbeatSpec(
         every=settings.every or None, test_every=settings.test or None, start=start and settings.start, host=host
     )
@@ -148,9 +112,9 @@ class MaintenanceSettings(Table, frozen=True, kw_only=True):
     """A maintenance window: matching alerts are shown but not notified. All given conditions must match. Without any,
     it matches every alert."""
 
-    name: Text | None = None
+    name: str | None = None
     """The reason, which is shown at the muted alerts."""
-    begin: Moment | None = msgspec.field(default=None, name="from")
+    begin: Datetime | None = msgspec.field(default=None, name="from")
     """The start of a window that happens once."""
     at: TimeOfDay | None = None
     """The start of a recurring window, by the clock of this machine."""
@@ -158,23 +122,23 @@ class MaintenanceSettings(Table, frozen=True, kw_only=True):
     """The days of a recurring window. Without it: every day."""
     lasts: Duration = msgspec.field(name="for")
     """How long it lasts."""
-    run: Text | None = None
+    run: str | None = None
     """Match only this run."""
-    node: Text | None = None
+    node: str | None = None
     """Match only this node."""
-    rule: Text | None = None
+    rule: str | None = None
     """Match only this rule."""
-    subject: Text | None = None
+    subject: str | None = None
     """Match only this subject, as `trainmon-tui status` names it."""
 
 
 DAY: Seconds = 86_400.0
-AHEAD = 3
-"""Days that windows are known ahead; they are made anew long before."""
+DAYS_AHEAD = 3
+"""Recurring windows are computed for this many days; they are renewed long before."""
 
 
 def windows_of(settings: Sequence[MaintenanceSettings], now: Instant) -> tuple[Silence, ...]:
-    """The windows that are open, or will be within a few days."""
+    """The maintenance windows that are open or start within a few days, as silences."""
     return tuple(
         Silence(
             id=f"maintenance-{number}" if start == entry.begin else f"maintenance-{number}-{start:.0f}",
@@ -200,15 +164,15 @@ def _starts(entry: MaintenanceSettings, now: Instant) -> Iterator[Instant]:
         return
     hour, minute = entry.at or (0, 0)
     first = dt.datetime.fromtimestamp(now - entry.lasts, dt.UTC).astimezone().date()
-    for ahead in range(AHEAD + 1 + int(entry.lasts / DAY)):
+    for ahead in range(DAYS_AHEAD + 1 + int(entry.lasts / DAY)):
         day = first + dt.timedelta(days=ahead)
         if not entry.days or day.weekday() in entry.days:
-            # Of a time that the clocks skip or show twice in the year, Python's choice is as good as any.
+            # A time that the clock skips or repeats at a change to or from summer time is Python's choice.
             yield dt.datetime.combine(day, dt.time(hour, minute)).timestamp()
 
 
 def routing_of(
     routes: tuple[Route, ...], alerts: AlertsSettings, maintenance: Sequence[MaintenanceSettings], now: Instant
 ) -> Routing:
-    """How alerts reach people, with the windows of the next days."""
+    """The routing of alerts, with the maintenance windows of the next days."""
     return Routing(routes=routes, repeat=alerts.repeat or math.inf, windows=windows_of(maintenance, now))

@@ -1,26 +1,25 @@
-"""The raw TOML as Settings, or a sentence for every mistake in it: file, table, setting, and the nearest valid one."""
+"""Decodes raw TOML into Settings, or into a sentence per mistake: file, table, setting, and the nearest valid name."""
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Iterable
 
 import msgspec
 
 from trainmon.config.schema import Settings
-from trainmon.config.table import Table
-from trainmon.config.types import InvalidValue, ValueType, describe, did_you_mean, quoted
+from trainmon.config.table import Table, table_of, value_type
+from trainmon.config.types import InvalidValue, describe, did_you_mean, quoted
 from trainmon.config.validate import conflicts
 
 NAMED_BY = ("name", "type", "path", "run")
-"""The settings that tell one table of a list from the next, best first."""
+"""The settings that identify a table of a list in messages, best first."""
 
 COMPARED = ("name", "cluster", "login", "nodes", "pattern", "at", "from")
-"""The settings by which tables are compared with each other: without them, more mistakes would be seen than made."""
+"""The settings by which tables are compared with each other. Comparing without them would report false mistakes."""
 
 
 def decode(raw: dict[str, object], file: str) -> tuple[Settings | None, list[str]]:
-    """Read a whole config. Settings are None when there is any problem."""
+    """The settings of a raw config and the problems found in it. The settings are None when there is any problem."""
     walk = _Walk()
     values = walk.table(raw, Settings, where="", prefix="")
     problems = walk.problems
@@ -33,7 +32,7 @@ def decode(raw: dict[str, object], file: str) -> tuple[Settings | None, list[str
 
 
 class _Walk:
-    """One walk over the raw tables beside the structs that they should become."""
+    """Walks over the raw tables and the structs that they should become, and collects the problems."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -41,15 +40,15 @@ class _Walk:
         """Whether a value is missing or unusable, so that the tables cannot be compared with each other."""
 
     def table(self, raw: dict[str, object], struct: type[Table], *, where: str, prefix: str) -> dict[str, object]:
-        fields = {field.encode_name: field for field in msgspec.structs.fields(struct)}
-        known = fields | {old: fields[new] for old, new in struct.aliases.items()}
+        fields = {field.encode_name: field for field in struct.settings(raw)}
+        known = fields | {old: fields[new] for old, new in struct.aliases.items() if new in fields}
         values: dict[str, object] = {}
         for key, value in raw.items():
             if key in known:
                 self.setting(values, key, value, known[key].type, where=where, prefix=prefix)
             else:
                 names = [prefix + name for name in fields]
-                hint = did_you_mean(prefix + key, names) or f"; there is {', '.join(names)}"
+                hint = did_you_mean(prefix + key, names) or f"; the settings are {', '.join(names)}"
                 self.problem(where, f"no setting {quoted(prefix + key)}{hint}")
         for old, new in struct.aliases.items():
             if old in raw and new in raw:
@@ -68,11 +67,11 @@ class _Walk:
         struct, many = table_of(type_)
         if struct is None:
             try:
-                values[key] = _kind_of(type_).read(value)
+                values[key] = value_type(type_).parse(value)
             except InvalidValue as wrong:
-                # Its default stands in for it, so that the tables can be compared for other mistakes all the same.
-                say = self.lose if key in COMPARED else self.problem
-                say(where, f"{quoted(prefix + key)} {wrong}")
+                # The default replaces it, so that the tables can still be compared for other mistakes.
+                report = self.lose if key in COMPARED else self.problem
+                report(where, f"{quoted(prefix + key)} {wrong}")
         elif many:
             values[key] = list(self.tables(key, value, struct))
         elif isinstance(value, dict):
@@ -91,20 +90,20 @@ class _Walk:
             self.lose("", f"{quoted(key)} must be a table, [[{key}]], not {describe(value)}")
 
     def listed(self, raw: dict[str, object], struct: type[Table], *, where: str) -> Iterable[dict[str, object]]:
-        """One table of a list, as the kind of table that it is."""
+        """One table of a list, or nothing when its type is unknown."""
         try:
-            chosen = struct.of(raw)
+            values = self.table(raw, struct, where=where, prefix="")
         except InvalidValue as wrong:
             self.lose(where, f'"type" {wrong}')
-            return
-        yield struct.packed(self.table(raw, chosen, where=where, prefix=""))
+        else:
+            yield struct.pack(values)
 
-    def problem(self, where: str, words: str) -> None:
-        self.problems.append(f"{where}: {words}" if where else words)
+    def problem(self, where: str, text: str) -> None:
+        self.problems.append(f"{where}: {text}" if where else text)
 
-    def lose(self, where: str, words: str) -> None:
+    def lose(self, where: str, text: str) -> None:
         self.lost_values = True
-        self.problem(where, words)
+        self.problem(where, text)
 
 
 def _name(raw: dict[str, object]) -> str:
@@ -113,29 +112,3 @@ def _name(raw: dict[str, object]) -> str:
         if isinstance(name, str) and name:
             return f" ({quoted(name)[1:-1]})"
     return ""
-
-
-def _kind_of(type_: object) -> ValueType:
-    """How a setting is written, from its annotation: `Duration`, or `Duration | None`."""
-    found = find_kind(type_)
-    if found is None:
-        raise TypeError(f"a setting needs a Kind, and {type_} has none")
-    return found
-
-
-def find_kind(type_: object) -> ValueType | None:
-    for item in getattr(type_, "__metadata__", ()):
-        if isinstance(item, ValueType):
-            return item
-    inner = (find_kind(part) for part in typing.get_args(type_))
-    return next((kind for kind in inner if kind), None)
-
-
-def table_of(type_: object) -> tuple[type[Table] | None, bool]:
-    """The table that a setting holds, and whether it is a list of them; (None, False) for a plain value."""
-    if isinstance(type_, type) and issubclass(type_, Table):
-        return type_, False
-    for part in typing.get_args(type_):
-        if isinstance(part, type) and issubclass(part, Table):
-            return part, typing.get_origin(type_) is tuple
-    return None, False

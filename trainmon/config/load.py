@@ -1,4 +1,4 @@
-"""The config: where it is found, what it says, and what is watched when there is none."""
+"""Finds and loads the config, and makes the settings of a start without one."""
 
 from __future__ import annotations
 
@@ -13,26 +13,33 @@ import msgspec
 
 from trainmon.analysis.log_formats import Format, named_regex
 from trainmon.config.decode import decode
+from trainmon.config.hosts import expand_hosts
 from trainmon.config.schema import (
     ClusterSettings,
     DiskSettings,
     RunSettings,
     Settings,
 )
-from trainmon.config.types import InvalidValue, did_you_mean, expand_hosts, quoted
+from trainmon.config.types import InvalidValue, did_you_mean, quoted
 from trainmon.config.validate import watched_nodes
 from trainmon.lib import ConfigError
 from trainmon.model import ME, RunSpec, WandbSpec
 
 FILE_NAME = "trainmon.toml"
-BYTES_AT_MOST = 1_048_576
-WHERE = re.compile(r" \((at line \d+, column \d+|at end of document)\)$")
+MAX_BYTES = 1_048_576
+POSITION = re.compile(r" \((at line \d+, column \d+|at end of document)\)$")
 
 
 def load_settings(
     config: Path | None, hosts: Sequence[str], environ: Mapping[str, str] = os.environ
 ) -> tuple[Settings, Path | None]:
-    """The settings of one start, and the file they are from. HOSTs need no file, and narrow one that is named."""
+    """The settings of one start, and the file they come from.
+
+    HOSTs need no file. With a named file they select its nodes.
+
+    Raises:
+        ConfigError: when the config cannot be used.
+    """
     if config is not None:
         settings = load(config)
         return (select_hosts(settings, hosts), config) if hosts else (settings, config)
@@ -43,21 +50,15 @@ def load_settings(
 
 
 def default_settings(hosts: Sequence[str] = ()) -> Settings:
-    """What is watched without a file: this machine, or the hosts given."""
-    try:
-        nodes = tuple(dict.fromkeys(expand_hosts(hosts)))
-    except InvalidValue as wrong:
-        raise ConfigError([f"the command line {wrong}"]) from wrong
+    """The settings without a file: they watch this machine, or the hosts given."""
+    nodes = _from_command_line(hosts)
     disks = (DiskSettings(path="/", on="nodes"), DiskSettings(path="/dev/shm", on="nodes"))
-    return Settings(clusters=(ClusterSettings(nodes=nodes),), disks=disks)
+    return Settings(clusters=(ClusterSettings(nodes=tuple(nodes)),), disks=disks)
 
 
 def select_hosts(settings: Settings, hosts: Sequence[str]) -> Settings:
-    """The same settings, with no other nodes than these, and only the runs that may train on them."""
-    try:
-        wanted = dict.fromkeys(expand_hosts(hosts))
-    except InvalidValue as wrong:
-        raise ConfigError([f"the command line {wrong}"]) from wrong
+    """The same settings with only these nodes, and with only the runs that may train on them."""
+    wanted = _from_command_line(hosts)
     known = [node for cluster in settings.clusters for node in watched_nodes(cluster)]
     unknown = [
         f"no node {quoted(host)} in the config{did_you_mean(host, known)}" for host in wanted if host not in known
@@ -73,20 +74,28 @@ def select_hosts(settings: Settings, hosts: Sequence[str]) -> Settings:
     runs = tuple(
         msgspec.structs.replace(run, nodes=tuple(node for node in run.nodes if node in wanted))
         for run in settings.runs
-        if _cluster_of(run, settings) in names and (not run.nodes or wanted.keys() & set(run.nodes))
+        if _cluster_name(run, settings) in names and (not run.nodes or wanted.keys() & set(run.nodes))
     )
     return msgspec.structs.replace(settings, clusters=clusters, runs=runs)
 
 
+def _from_command_line(hosts: Sequence[str]) -> dict[str, None]:
+    """The hosts of Slurm host lists, each once, in order."""
+    try:
+        return dict.fromkeys(expand_hosts(hosts))
+    except InvalidValue as wrong:
+        raise ConfigError([f"the command line {wrong}"]) from wrong
+
+
 def run_specs(settings: Settings) -> tuple[RunSpec, ...]:
-    """The runs of the config as the engine knows them."""
+    """The runs of the config, for the engine."""
     only_users = {cluster.name: cluster.users[0] for cluster in settings.clusters if len(cluster.users) == 1}
     return tuple(
         RunSpec(
             name=run.name,
-            cluster=_cluster_of(run, settings),
+            cluster=_cluster_name(run, settings),
             job=run.job or run.name,
-            user=run.user or only_users.get(_cluster_of(run, settings)),
+            user=run.user or only_users.get(_cluster_name(run, settings)),
             script=run.script,
             log=None if run.log == "wandb" else run.log,
             checkpoints=run.checkpoints,
@@ -95,7 +104,18 @@ def run_specs(settings: Settings) -> tuple[RunSpec, ...]:
             target_step=run.target_step,
             stall_after=run.stall_after,
             nodes=run.nodes,
-            wandb=_wandb_spec(run),
+            wandb=WandbSpec(
+                project=run.wandb,
+                group=run.group,
+                run=run.run,
+                display=run.display,
+                tags=run.tags,
+                restart_grace=run.restart_grace,
+                charts=run.charts,
+                console=run.log == "wandb",
+            )
+            if run.wandb is not None
+            else None,
             labels=run.labels,
         )
         for run in settings.runs
@@ -103,32 +123,17 @@ def run_specs(settings: Settings) -> tuple[RunSpec, ...]:
 
 
 def queue_users(settings: Settings, cluster: ClusterSettings) -> tuple[str, ...]:
-    """Whose jobs are asked for in a cluster: those of its users and of its runs' own; empty for ours alone."""
-    of_runs = [run.user for run in settings.runs if run.user and _cluster_of(run, settings) == cluster.name]
+    """The users whose jobs are watched in a cluster: its own and those of its runs; empty means only yours."""
+    of_runs = [run.user for run in settings.runs if run.user and _cluster_name(run, settings) == cluster.name]
     return tuple(dict.fromkeys((*(cluster.users or (ME,)), *of_runs))) if of_runs else cluster.users
 
 
-def _wandb_spec(run: RunSettings) -> WandbSpec | None:
-    if run.wandb is None:
-        return None
-    return WandbSpec(
-        project=run.wandb,
-        group=run.group,
-        run=run.run,
-        display=run.display,
-        tags=run.tags,
-        restart_grace=run.restart_grace,
-        charts=run.charts,
-        console=run.log == "wandb",
-    )
-
-
 def log_formats(settings: Settings) -> tuple[Format, ...]:
-    """The log formats of the config, ready to match."""
+    """The log formats of the config, compiled."""
     return tuple(named_regex(entry.name, entry.pattern) for entry in settings.log_formats)
 
 
-def _cluster_of(run: RunSettings, settings: Settings) -> str:
+def _cluster_name(run: RunSettings, settings: Settings) -> str:
     return run.cluster or settings.clusters[0].name
 
 
@@ -136,11 +141,15 @@ def _cluster_of(run: RunSettings, settings: Settings) -> str:
 
 
 def load(path: Path) -> Settings:
-    """Read a config that was named. Raises ConfigError with every mistake in it."""
+    """The settings of one config file.
+
+    Raises:
+        ConfigError: when the file cannot be read or has mistakes; it has a sentence for each.
+    """
     file = str(path)
     try:
         with path.open("rb") as opened:
-            data = opened.read(BYTES_AT_MOST + 1)
+            data = opened.read(MAX_BYTES + 1)
     except FileNotFoundError as error:
         hint = f"trainmon-tui init --output {file} writes one"
         raise ConfigError([f"{file}: there is no such file"], hint=hint) from error
@@ -153,23 +162,27 @@ def load(path: Path) -> Settings:
 
 
 def _toml(data: bytes, file: str) -> dict[str, object]:
-    if len(data) > BYTES_AT_MOST:
-        raise ConfigError([f"{file}: is larger than 1 MiB; is it a config?"])
+    if len(data) > MAX_BYTES:
+        raise ConfigError([f"{file}: is larger than 1 MiB, too large for a config"])
     try:
         return tomllib.loads(data.decode())
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ConfigError([f"{file}: line {line}: is not UTF-8 text"]) from error
     except tomllib.TOMLDecodeError as error:
-        place = WHERE.search(str(error))
-        where = f"{place[1].removeprefix('at ')}: " if place else ""
-        raise ConfigError([f"{file}: {where}{WHERE.sub('', str(error))}"]) from error
+        position = POSITION.search(str(error))
+        where = f"{position[1].removeprefix('at ')}: " if position else ""
+        raise ConfigError([f"{file}: {where}{POSITION.sub('', str(error))}"]) from error
     except RecursionError as error:
         raise ConfigError([f"{file}: is nested too deeply"]) from error
 
 
 def find_file(environ: Mapping[str, str], cwd: Path, user: int) -> Path | None:
-    """The config that is used when none is named: $TRAINMON_CONFIG, ./trainmon.toml, or the user's own."""
+    """The config when none is named: $TRAINMON_CONFIG, ./trainmon.toml, or the user's own.
+
+    Raises:
+        ConfigError: when ./trainmon.toml is not trusted.
+    """
     named = environ.get("TRAINMON_CONFIG")
     if named:
         return Path(named).expanduser()
@@ -177,9 +190,9 @@ def find_file(environ: Mapping[str, str], cwd: Path, user: int) -> Path | None:
     if os.path.lexists(here):
         distrust = why_not_trusted(here, user)
         if distrust:
-            why, mend = distrust
-            sentence = f"{FILE_NAME}: was not read: {why}, and a config may name commands to run"
-            raise ConfigError([sentence], hint=f"{mend}, or --config {FILE_NAME} if you trust it")
+            why, fix = distrust
+            sentence = f"{FILE_NAME}: not read, because {why} and a config may contain commands"
+            raise ConfigError([sentence], hint=f"{fix}, or --config {FILE_NAME} if you trust it")
         return Path(FILE_NAME)
     home = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME") or "/") / ".config")
     own = Path(home) / "trainmon-tui" / "config.toml"
@@ -187,22 +200,22 @@ def find_file(environ: Mapping[str, str], cwd: Path, user: int) -> Path | None:
 
 
 def why_not_trusted(file: Path, user: int) -> tuple[str, str] | None:
-    """Why a config that merely lies in the working directory is not taken, and how to mend it."""
+    """Why a config in the working directory is not trusted, and the command that fixes it; None when it is trusted."""
     try:
         about = file.stat()
         folders = (file.absolute().parent, file.resolve().parent)
     except OSError as error:
-        return f"it cannot be looked at ({(error.strerror or 'failed').lower()})", f"rm {file.name}"
+        return f"it cannot be read ({(error.strerror or 'failed').lower()})", f"rm {file.name}"
     if not stat.S_ISREG(about.st_mode):
-        return "it is not a plain file", f"rm {file.name}"
+        return "it is not a regular file", f"rm {file.name}"
     if about.st_uid != user:
         return "it belongs to another user", f"cp {file.name} to a directory of your own"
     if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return "others may write it", f"chmod go-w {file.name}"
+        return "other users can write to it", f"chmod go-w {file.name}"
     for folder in folders:
         about = folder.stat()
         if about.st_uid != user:
             return "its directory belongs to another user", f"cp {file.name} to a directory of your own"
         if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            return "others may write its directory", f"chmod go-w {'.' if folder == Path.cwd() else folder}"
+            return "other users can write to its directory", f"chmod go-w {'.' if folder == Path.cwd() else folder}"
     return None

@@ -1,41 +1,17 @@
-"""The tables of the config, as the values that the program runs with. docs/configuration.md is made from here."""
+"""The tables of the config and their defaults. docs/configuration.md is generated from them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 
 from trainmon.config.alerts import AlertsSettings, DaemonSettings, HeartbeatSettings, MaintenanceSettings, RuleSettings
+from trainmon.config.hosts import Host, Hosts, Nodes
 from trainmon.config.notify import NotifySettings
-from trainmon.config.rule_types import NAMED
 from trainmon.config.table import Table
-from trainmon.config.types import (
-    Argv,
-    Count,
-    Duration,
-    Flag,
-    Host,
-    Hosts,
-    LogPath,
-    Nodes,
-    Pattern,
-    Project,
-    RemotePath,
-    Secret,
-    Share,
-    SlurmPeriod,
-    Text,
-    Texts,
-    User,
-    Users,
-    ValueType,
-    WandbPeriod,
-    Whole,
-    one_of,
-    parse_labels,
-)
+from trainmon.config.types import Argv, Count, Labels, LogPath, Pattern, Project, RemotePath, Secret, User, Users
+from trainmon.config.units import Duration, Share, Size, SlurmPeriod, WandbPeriod
 
 
 class ConnectSettings(Table, frozen=True, kw_only=True):
@@ -50,7 +26,7 @@ class ConnectSettings(Table, frozen=True, kw_only=True):
 class ClusterSettings(Table, frozen=True, kw_only=True):
     """Machines that are watched together. There may be several; `[cluster]` is accepted for one."""
 
-    name: Text = "local"
+    name: str = "local"
     """The name of the cluster."""
     login: Host | None = None
     """A host that ssh knows. Shared files are read and Slurm is asked there. Without it: this machine."""
@@ -63,38 +39,38 @@ class ClusterSettings(Table, frozen=True, kw_only=True):
     """The sampling period of GPUs and hosts."""
     slurm_every: SlurmPeriod = 30.0
     """The polling period of Slurm. It grows automatically while Slurm is slow or has no jobs of these users."""
-    spares: Whole = 0
+    spares: int = 0
     """The number of healthy idle nodes that you want in reserve."""
     connect: ConnectSettings = ConnectSettings()
     """How its hosts are dialled."""
-    python: Text = "python3"
+    python: str = "python3"
     """The Python interpreter on the nodes: a name or an absolute path."""
 
 
 class RunSettings(Table, frozen=True, kw_only=True):
     """A training run."""
 
-    name: Text
+    name: str
     """The name of the run."""
-    cluster: Text | None = None
+    cluster: str | None = None
     """The cluster where it trains. Required only if there are several clusters."""
     nodes: Hosts = ()
     """The nodes where it trains, if no Slurm job says it."""
     wandb: Project | None = None
     """Its W&B project. `group`, `run`, `display` or `tags` say which W&B runs in it belong to this run."""
-    group: Text | None = None
+    group: str | None = None
     """Its W&B group. Exactly one active W&B run is expected in it; the next one is adopted automatically."""
-    run: Text | None = None
+    run: str | None = None
     """Its W&B run id: the last part of the address of its page."""
     display: Pattern | None = None
     """A pattern that its W&B display names match."""
-    tags: Texts = ()
+    tags: tuple[str, ...] = ()
     """Its W&B tags. A W&B run must have all of them."""
     restart_grace: Duration = 900.0
     """How long the next W&B run may take to appear after one has ended."""
-    charts: Texts = ()
+    charts: tuple[str, ...] = ()
     """The W&B metrics to chart, at most 12. Without it: metrics with the usual names."""
-    job: Text | None = None
+    job: str | None = None
     """The name of its Slurm jobs. Without it: the name of the run."""
     user: User | None = None
     """The user who owns its Slurm jobs. These jobs are then watched, too. Without it: you, or the only user in
@@ -115,9 +91,9 @@ class RunSettings(Table, frozen=True, kw_only=True):
     interval is known."""
     target_step: Count | None = None
     """The step at which the run is complete. Without it: the target that the log shows."""
-    model_family: Text | None = None
+    model_family: str | None = None
     """The model family for the evaluation of its checkpoints. Not used yet."""
-    labels: Annotated[Mapping[str, str], ValueType('texts: { owner = "team-a" }', parse_labels)] = {}
+    labels: Labels = msgspec.field(default_factory=dict)
     """Labels of your own. They are carried along."""
 
 
@@ -131,7 +107,7 @@ class WandbSettings(Table, frozen=True, kw_only=True):
 class LogFormatSettings(Table, frozen=True, kw_only=True):
     """A log format of your own. It is tried before the built-in formats."""
 
-    name: Text
+    name: str
     """The name of the format."""
     pattern: Pattern
     """A pattern with named groups. `(?P<step>\\d+)` is required; see "Log formats"."""
@@ -143,14 +119,12 @@ class QuotaSettings(Table, frozen=True, kw_only=True):
 
     command: Argv
     """The command. It runs without a shell. Quiet forms are best: `["lfs", "quota", "-q", "-u", "me", "/fsx"]`."""
-    parser: Annotated[
-        Literal["lustre", "gpfs", "beegfs", "quota", "du"], one_of("lustre", "gpfs", "beegfs", "quota", "du")
-    ]
+    parser: Literal["lustre", "gpfs", "beegfs", "quota", "du"]
     """The tool whose output the command prints: `lfs quota`, `mmlsquota -Y`, `beegfs-ctl --getquota --csv`, `quota -w
     -p`, or `du -s` if nothing else works."""
     every: Duration = 600.0
     """The polling period. `du` walks the whole tree, so it runs every 6 h at most."""
-    limit: Annotated[int | None, NAMED["size"]] = None
+    limit: Size | None = None
     """The quota, if the command does not print it. Required for `du`."""
 
 
@@ -159,7 +133,7 @@ class DiskSettings(Table, frozen=True, kw_only=True):
 
     path: RemotePath
     """The path. Its disk is found from it."""
-    on: Annotated[Literal["login", "nodes", "run"], one_of("login", "nodes", "run")] = "login"
+    on: Literal["login", "nodes", "run"] = "login"
     """Where it is read: once on the login host, on every node, or on every node of the runs."""
     usable: Share = 1.0
     """The share that may be used: `"80%"` treats 80 % as full."""
@@ -172,18 +146,18 @@ class DiskSettings(Table, frozen=True, kw_only=True):
 class RetryCauseSettings(Table, frozen=True, kw_only=True):
     """When a run that ended by one cause may be started again. Not used yet."""
 
-    times: Whole = 0
+    times: int = 0
     """The maximum number of restarts."""
     within: Duration | None = None
     """The restarts are counted within this time."""
-    after_change: Texts = ()
+    after_change: tuple[str, ...] = ()
     """Restart only after one of these settings of the run has changed."""
 
 
 class RetrySettings(Table, frozen=True, kw_only=True):
     """What to do when a run ends early. Not used yet."""
 
-    auto_requeue: Annotated[Literal["off", "suggest", "on"], one_of("off", "suggest", "on")] = "off"
+    auto_requeue: Literal["off", "suggest", "on"] = "off"
     """Whether it is requeued automatically."""
     cuda_oom: RetryCauseSettings | None = msgspec.field(default=None, name="cuda-oom")
     """After CUDA out of memory."""
@@ -192,7 +166,7 @@ class RetrySettings(Table, frozen=True, kw_only=True):
 class EvalSettings(Table, frozen=True, kw_only=True):
     """Where the evaluation results of a run are. Not used yet."""
 
-    run: Text
+    run: str
     """The name of the run."""
     results: RemotePath
     """Its result files; may be a glob."""
@@ -210,7 +184,7 @@ class LedgerSettings(Table, frozen=True, kw_only=True):
 class Settings(Table, frozen=True, kw_only=True):
     """The whole config."""
 
-    read_only: Flag = False
+    read_only: bool = False
     """Refuse every action."""
     clusters: tuple[ClusterSettings, ...] = msgspec.field(default=(ClusterSettings(),), name="cluster")
     runs: tuple[RunSettings, ...] = msgspec.field(default=(), name="run")

@@ -1,4 +1,4 @@
-"""The secrets that the config names: from the environment, from a file, or as they stand there. Never repeated."""
+"""Resolves secrets: from the environment, from a file, or written in the config. No message repeats them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from pathlib import Path
 
 from trainmon.config.types import InvalidValue
 
-BYTES_AT_MOST = 65_536
+MAX_BYTES = 65_536
 
 
 def resolve_secret(written: str, environ: Mapping[str, str]) -> str:
-    """The text that a setting means. Raises Wrong, which ends a sentence that begins with the setting's name."""
+    """The secret that a setting means.
+
+    Raises:
+        InvalidValue: when the variable is not set, or the file cannot be used.
+    """
     scheme, _, rest = written.partition(":")
     if scheme == "env":
         found = environ.get(rest, "").strip()
         if not found:
             raise InvalidValue(
-                f"names the environment variable {rest}, and it is {'empty' if rest in environ else 'not set'}"
+                f"names the environment variable {rest}, which is {'empty' if rest in environ else 'not set'}"
             )
         return _plain(found)
     if scheme == "file":
@@ -28,21 +32,21 @@ def resolve_secret(written: str, environ: Mapping[str, str]) -> str:
 def _read(path: Path) -> str:
     try:
         with path.open("rb") as opened:
-            data = opened.read(BYTES_AT_MOST + 1)
+            data = opened.read(MAX_BYTES + 1)
         found = data.decode().strip()
     except FileNotFoundError as error:
-        raise InvalidValue("names a file that is not there") from error
+        raise InvalidValue("names a file that does not exist") from error
     except OSError as error:
         raise InvalidValue(f"names a file that cannot be read: {(error.strerror or 'failed').lower()}") from error
     except UnicodeDecodeError:
-        raise InvalidValue("names a file that is no text") from None  # its error repeats the bytes
-    if not found or len(data) > BYTES_AT_MOST:
+        raise InvalidValue("names a file that is not text") from None  # its error repeats the bytes
+    if not found or len(data) > MAX_BYTES:
         raise InvalidValue("names a file that is empty" if not found else "names a file that is too large for a secret")
     return found
 
 
 def _plain(text: str) -> str:
-    """A line break in a secret would be a header of its own where it is sent."""
+    """The secret as it is. A line break in it would become an HTTP header of its own."""
     if not text.isprintable():
-        raise InvalidValue("holds control characters; a secret is one line")
+        raise InvalidValue("contains control characters; a secret is one line")
     return text

@@ -1,11 +1,34 @@
-"""What a table of the config is. Some lists hold tables of several kinds: `type` says which."""
+"""The tables of the config as structs, and the value type of each setting."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
+
+from trainmon.config.types import (
+    ValueType,
+    one_of,
+    parse_flag,
+    parse_number,
+    parse_text,
+    parse_texts,
+    parse_whole_numbers,
+    whole_number,
+)
+from trainmon.config.units import BY_NAME
+
+PLAIN: dict[object, ValueType] = {
+    bool: ValueType("true or false", parse_flag),
+    int: ValueType("a whole number", whole_number(0)),
+    float: ValueType("a number", parse_number),
+    str: ValueType("text", parse_text),
+    tuple[str, ...]: ValueType("a list of texts", parse_texts),
+    tuple[int, ...]: ValueType("a list of whole numbers", parse_whole_numbers),
+}
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -15,16 +38,48 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Old names of settings that are still read, and the names that they have now."""
 
     @classmethod
-    def of(cls, raw: Mapping[str, object]) -> Chosen:
-        """The table whose settings these may be: this one, or the one of that `type`. Raises Wrong, which ends a
-        sentence that begins with "type"."""
-        return cls
+    def settings(cls, raw: Mapping[str, object]) -> Sequence[msgspec.structs.FieldInfo]:
+        """The settings that a raw table may have. They may depend on its `type`.
+
+        Raises:
+            InvalidValue: when the `type` is unknown.
+        """
+        return msgspec.structs.fields(cls)
 
     @classmethod
-    def packed(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """The values that were read, as this table holds them."""
+    def pack(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """The parsed settings as the fields of this struct."""
         return values
 
 
-Chosen = type[Table]
-"""A table of the config, by itself: a struct may have a field called `type`."""
+def value_type(annotation: object) -> ValueType:
+    """The value type of a setting with this annotation: `Duration | None`, `Literal["a", "b"]`, `bool`.
+
+    Raises:
+        TypeError: when the config cannot write a value of this type.
+    """
+    for item in getattr(annotation, "__metadata__", ()):
+        if isinstance(item, ValueType):
+            return item
+        if item in BY_NAME:
+            return BY_NAME[item]
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return value_type(arguments[0])
+    if origin in (typing.Union, types.UnionType):
+        return value_type(next(part for part in arguments if part is not types.NoneType))
+    if origin is Literal:
+        return one_of(*arguments)
+    if annotation not in PLAIN:
+        raise TypeError(f"the config cannot write a setting of type {annotation}")
+    return PLAIN[annotation]
+
+
+def table_of(annotation: object) -> tuple[type[Table] | None, bool]:
+    """The table that a setting holds, and whether it is a list of them; (None, False) for a plain value."""
+    if isinstance(annotation, type) and issubclass(annotation, Table):
+        return annotation, False
+    for part in typing.get_args(annotation):
+        if isinstance(part, type) and issubclass(part, Table):
+            return part, typing.get_origin(annotation) is tuple
+    return None, False

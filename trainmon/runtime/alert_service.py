@@ -66,7 +66,7 @@ def caveats(settings: Settings) -> Iterator[str]:
         yield "nobody is told of anything: the config has no [[notify]]"
     elif len(settings.notify) == 1:
         (one,) = settings.notify
-        yield f"one channel only ({one.called}): when it fails, nobody hears of it; add one that shares nothing with it"
+        yield f"one channel only ({one.label}): when it fails, nobody hears of it; add one that shares nothing with it"
     if settings.heartbeat.ping is None:
         yield "no dead-man's switch: when this machine or this program dies, nobody is told; set [heartbeat] ping"
 

@@ -89,7 +89,7 @@ def senders(
                 refusal = None
             if refusal:
                 read.problems.append(f'"url": {refusal}')
-        problems += [f"[[notify]] #{number} ({quoted(entry.called)[1:-1]}): {words}" for words in read.problems]
+        problems += [f"[[notify]] #{number} ({quoted(entry.label)[1:-1]}): {words}" for words in read.problems]
         if not read.problems:
             made.append(sender)
     if problems:
@@ -175,8 +175,8 @@ def _healthchecks(entry: NotifySettings, own: HealthchecksSettings, read: _Secre
     url = read("url", own.url, address_error)
     known = None
     if parts.directory is not None:
-        known = partial(_open_critical_alerts, parts.directory, entry.called, parts.clock)
-    return Healthchecks(_health(entry, host_of(url)), ping=Ping(entry.called, url, parts.clock), known=known)
+        known = partial(_open_critical_alerts, parts.directory, entry.label, parts.clock)
+    return Healthchecks(_health(entry, host_of(url)), ping=Ping(entry.label, url, parts.clock), known=known)
 
 
 def _open_critical_alerts(directory: Path, channel: str, clock: Clock) -> frozenset[str] | None:
@@ -217,4 +217,4 @@ FACTORIES: Mapping[type, Callable[[NotifySettings, Any, _Secrets, Parts], Sender
 
 def _health(entry: NotifySettings, target: str, *notes: str | None) -> Channel:
     note = "; ".join(note for note in notes if note) or None
-    return Channel(name=entry.called, type=entry.type, severity=entry.severity, target=target, note=note)
+    return Channel(name=entry.label, type=entry.type, severity=entry.severity, target=target, note=note)

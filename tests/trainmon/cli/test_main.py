@@ -121,7 +121,7 @@ def test_a_config_that_others_can_write_stops_the_start_in_words(tmp_path: Path)
     done = trainmon("snapshot", cwd=tmp_path, TRAINMON_CONFIG="")
     assert done.returncode == 2
     assert done.stderr == (
-        "trainmon-tui: trainmon.toml: was not read: others may write it, and a config may name commands to run\n"
+        "trainmon-tui: trainmon.toml: not read, because other users can write to it and a config may contain commands\n"
         "try: chmod go-w trainmon.toml, or --config trainmon.toml if you trust it\n"
     )
 

@@ -21,7 +21,8 @@ from trainmon.config.alerts import (
 )
 from trainmon.config.load import load
 from trainmon.config.notify import routes_of
-from trainmon.config.rule_types import kind_of, parse_size
+from trainmon.config.table import value_type
+from trainmon.config.units import parse_size
 from trainmon.lib import ConfigError
 from trainmon.model import Route
 
@@ -78,19 +79,19 @@ def test_every_setting_of_every_rule_can_be_written_in_a_config() -> None:
 
     for rule in RULES:
         for field in msgspec.structs.fields(rule):
-            assert kind_of(field.type).words, f"{rule.name}.{field.name}"
+            assert value_type(field.type).description, f"{rule.name}.{field.name}"
 
 
 MISTAKES = {
     "unknown-rule": (
         '[[rule]]\ntype = "gpu-hut"\n',
-        '[[rule]] #1 (gpu-hut): "type" is "gpu-hut", and there is no such rule; did you mean "gpu-hot"?',
+        '[[rule]] #1 (gpu-hut): "type" names no rule: "gpu-hut"; did you mean "gpu-hot"?',
     ),
     "unknown-rule-like-no-other": (
         '[[rule]]\ntype = "zzz"\n',
-        '[[rule]] #1 (zzz): "type" is "zzz", and there is no such rule; `trainmon-tui rules` lists them',
+        '[[rule]] #1 (zzz): "type" names no rule: "zzz"; `trainmon-tui rules` lists them',
     ),
-    "no-type": ('[[rule]]\nhold = "1m"\n', '[[rule]] #1: "type" is missing: it says which rule'),
+    "no-type": ('[[rule]]\nhold = "1m"\n', '[[rule]] #1: "type" is missing: it names the rule'),
     "type-of-another-type": (
         "[[rule]]\ntype = 3\n",
         '[[rule]] #1: "type" must be the name of a rule in quotes, not the number 3',
@@ -101,15 +102,16 @@ MISTAKES = {
     ),
     "a-setting-of-another-rule": (
         '[[rule]]\ntype = "loss-nan"\nmargin_c = 3\n',
-        '[[rule]] #1 (loss-nan): no setting "margin_c"; there is type, enabled, for, keep_firing_for, severity, steps',
+        '[[rule]] #1 (loss-nan): no setting "margin_c"; '
+        "the settings are type, enabled, for, keep_firing_for, severity, steps",
     ),
     "a-bare-number": (
         '[[rule]]\ntype = "gpu-hot"\nhold = 5\n',
-        '[[rule]] #1 (gpu-hot): "hold" must say its unit: "5s" or "5m", not the bare number 5',
+        '[[rule]] #1 (gpu-hot): "hold" needs a unit: "5s" or "5m", not the bare number 5',
     ),
     "a-bare-number-by-its-new-name": (
         '[[rule]]\ntype = "gpu-hot"\nfor = 5\n',
-        '[[rule]] #1 (gpu-hot): "for" must say its unit: "5s" or "5m", not the bare number 5',
+        '[[rule]] #1 (gpu-hot): "for" needs a unit: "5s" or "5m", not the bare number 5',
     ),
     "a-setting-by-both-names": (
         '[[rule]]\ntype = "gpu-hot"\nfor = "5m"\nhold = "5m"\n',
@@ -125,11 +127,12 @@ MISTAKES = {
     ),
     "the-table-of-settings": (
         '[[rule]]\ntype = "loss-nan"\nsettings = { steps = 3 }\n',
-        '[[rule]] #1 (loss-nan): no setting "settings"; there is type, enabled, for, keep_firing_for, severity, steps',
+        '[[rule]] #1 (loss-nan): no setting "settings"; '
+        "the settings are type, enabled, for, keep_firing_for, severity, steps",
     ),
     "one-rule-twice": (
         '[[rule]]\ntype = "gpu-hot"\n[[rule]]\ntype = "gpu-hot"\nhold = "1m"\n',
-        "[[rule]] #2 (gpu-hot): [[rule]] #1 sets this rule; put all in one table",
+        "[[rule]] #2 (gpu-hot): [[rule]] #1 sets this rule; put all settings in one table",
     ),
     "neither-a-time-nor-never": (
         '[alerts]\nrepeat = "sometimes"\n',
@@ -137,11 +140,11 @@ MISTAKES = {
     ),
     "no-beginning": (
         '[[maintenance]]\nfor = "1h"\n',
-        '[[maintenance]] #1: when does it begin? "from" is needed, or "at" for what comes again',
+        '[[maintenance]] #1: the start is missing: set "from" for a single window, or "at" for a recurring one',
     ),
     "two-beginnings": (
         '[[maintenance]]\nfrom = 2031-05-01T08:00:00Z\nat = "08:00"\nfor = "1h"\n',
-        '[[maintenance]] #1: "from" is for what happens once; leave out "at"',
+        '[[maintenance]] #1: "from" is for a single window; remove "at"',
     ),
     "no-end": ('[[maintenance]]\nname = "m"\nat = "08:00"\n', '[[maintenance]] #1 (m): "for" is missing'),
     "no-day": (

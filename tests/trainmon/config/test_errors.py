@@ -27,7 +27,7 @@ ONE_MISTAKE = {
     ),
     "unknown-setting-like-no-other": (
         "[wandb]\nzzz = 1\n",
-        '[wandb]: no setting "zzz"; there is every',
+        '[wandb]: no setting "zzz"; the settings are every',
     ),
     "unknown-table": ('[[runs]]\nname = "a"\n', 'no setting "runs"; did you mean "run"?'),
     "unknown-setting-in-a-plain-table": (
@@ -59,11 +59,11 @@ ONE_MISTAKE = {
     "empty-name": ('[[run]]\nname = " "\n', '[[run]] #1 ( ): "name" must not be empty'),
     "control-characters": (
         '[[run]]\nname = "a\\u001b[2J"\n',
-        '[[run]] #1 (a?[2J): "name" must not hold control characters, as "a?[2J" does',
+        '[[run]] #1 (a?[2J): "name" must not contain control characters: "a?[2J"',
     ),
     "bare-number-for-a-duration": (
         '[[cluster]]\nname = "prod"\nevery = 2\n',
-        '[[cluster]] #1 (prod): "every" must say its unit: "2s" or "2m", not the bare number 2',
+        '[[cluster]] #1 (prod): "every" needs a unit: "2s" or "2m", not the bare number 2',
     ),
     "bad-duration": (
         f'{RUN}stall_after = "15 minutes"\n',
@@ -77,32 +77,32 @@ ONE_MISTAKE = {
     "a-queue-asked-too-often": (
         '[cluster]\nslurm_every = "5s"\n',
         '[cluster]: "slurm_every" must be "15s" or more, not the text "5s": '
-        "every look costs the controller of the whole site",
+        "each query loads the Slurm controller of the whole site",
     ),
     "user-that-is-an-option": (
         '[cluster]\nusers = ["me", "--clear"]\n',
-        '[cluster]: "users" has "--clear", which is not the name of a user',
+        '[cluster]: "users" has "--clear", which is not a user name',
     ),
     "two-users-in-one": (
         '[cluster]\nusers = ["ana,bob"]\n',
-        '[cluster]: "users" has "ana,bob", which is not the name of a user',
+        '[cluster]: "users" has "ana,bob", which is not a user name',
     ),
     "user-of-a-run-that-is-none": (
         f'{RUN}user = "ana,bob"\n',
-        '[[run]] #1 (video-2b): "user" must be the name of a user, not "ana,bob"',
+        '[[run]] #1 (video-2b): "user" must be a user name, not "ana,bob"',
     ),
     "job-of-two-runs": (
         f'{RUN}job = "train"\n[[run]]\nname = "other"\njob = "train"\n',
-        '[[run]] #2 (other): jobs called "train" are those of [[run]] #1 (video-2b)',
+        '[[run]] #2 (other): jobs named "train" already belong to [[run]] #1 (video-2b)',
     ),
     "job-called-as-another-run": (
         f'{RUN}[[run]]\nname = "other"\njob = "video-2b"\n',
-        '[[run]] #2 (other): jobs called "video-2b" are those of [[run]] #1 (video-2b)',
+        '[[run]] #2 (other): jobs named "video-2b" already belong to [[run]] #1 (video-2b)',
     ),
     "bad-host-list": (
         '[[cluster]]\nname = "prod"\nnodes = ["gpu-[001-"]\n',
         '[[cluster]] #1 (prod): "nodes" has a bad host list "gpu-[001-" (missing bracket): '
-        'write it as Slurm does, such as "gpu-[001-032]"',
+        'write it like "gpu-[001-032]"',
     ),
     "host-list-as-text": (
         '[cluster]\nnodes = "gpu-[001-032]"\n',
@@ -111,11 +111,11 @@ ONE_MISTAKE = {
     ),
     "host-list-of-a-whole-planet": (
         '[cluster]\nnodes = ["gpu-[0-99999999]"]\n',
-        '[cluster]: "nodes" has a bad host list "gpu-[0-99999999]": at most 20000 hosts can be watched',
+        '[cluster]: "nodes" has a bad host list "gpu-[0-99999999]": the maximum is 20000 hosts',
     ),
     "login-that-is-an-option": (
         '[cluster]\nlogin = "-oProxyCommand=id"\n',
-        '[cluster]: "login" must be one host as ssh knows it, such as "login1", not "-oProxyCommand=id"',
+        '[cluster]: "login" must be one host name for ssh, such as "login1", not "-oProxyCommand=id"',
     ),
     "relative-path": (
         f'{RUN}log = "logs/*.out"\n',
@@ -139,7 +139,7 @@ ONE_MISTAKE = {
     ),
     "bad-list": (
         '[cluster]\nusers = ["me", 3]\n',
-        '[cluster]: "users" must hold texts only, not the number 3',
+        '[cluster]: "users" must contain only texts, not the number 3',
     ),
     "empty-command": (
         '[[disk]]\npath = "/fsx"\nquota = { command = [], parser = "lustre" }\n',
@@ -147,7 +147,7 @@ ONE_MISTAKE = {
     ),
     "du-without-a-limit": (
         '[[disk]]\npath = "/fsx"\nquota = { command = ["du", "-s", "/fsx/me"], parser = "du" }\n',
-        '[[disk]] #1 (/fsx): quota by du knows no limit; say it: limit = "10TB"',
+        '[[disk]] #1 (/fsx): "quota.limit" is missing: du prints no limit; set limit = "10TB"',
     ),
     "bad-quota-limit": (
         '[[disk]]\npath = "/fsx"\nquota = { command = ["lfs"], parser = "lustre", limit = 10 }\n',
@@ -163,8 +163,8 @@ ONE_MISTAKE = {
     ),
     "secret-under-an-unknown-setting": (
         '[[notify]]\ntype = "desktop"\nsecret = "hunter2"\n',
-        '[[notify]] #1 (desktop): no setting "secret"; there is type, name, severity, after, runs, rules, resolved, '
-        "heartbeat, fallback",
+        '[[notify]] #1 (desktop): no setting "secret"; the settings are '
+        "type, name, severity, after, runs, rules, resolved, heartbeat, fallback",
     ),
     "run-name-twice": (
         f"{RUN}{RUN}",
@@ -176,19 +176,19 @@ ONE_MISTAKE = {
     ),
     "node-twice-in-a-cluster": (
         '[cluster]\nname = "p"\nnodes = ["n[1-2]", "n2"]\n',
-        '[[cluster]] #1 (p): node "n2" is listed already',
+        '[[cluster]] #1 (p): node "n2" is already listed',
     ),
     "nodes-in-two-clusters": (
         '[[cluster]]\nname = "p"\nnodes = ["n[1-9]"]\n[[cluster]]\nname = "q"\nnodes = ["n[1-5]"]\n',
-        '[[cluster]] #2 (q): nodes "n1", "n2", "n3" and 2 more are listed already in [[cluster]] #1 (p)',
+        '[[cluster]] #2 (q): nodes "n1", "n2", "n3" and 2 more are already listed in [[cluster]] #1 (p)',
     ),
     "one-login-of-two-clusters": (
         '[[cluster]]\nname = "p"\nlogin = "l"\nnodes = ["a"]\n[[cluster]]\nname = "q"\nlogin = "l"\nnodes = ["b"]\n',
-        '[[cluster]] #2 (q): node "l" is listed already in [[cluster]] #1 (p)',
+        '[[cluster]] #2 (q): node "l" is already listed in [[cluster]] #1 (p)',
     ),
     "two-clusters-whose-files-are-read-here": (
         '[[disk]]\npath = "/fsx"\n[[cluster]]\nname = "p"\nnodes = ["a"]\n[[cluster]]\nname = "q"\nnodes = ["b"]\n',
-        '[[cluster]] #2 (q): a "login" is needed, because this machine is listed already in [[cluster]] #1 (p)',
+        '[[cluster]] #2 (q): set "login", because this machine is already listed in [[cluster]] #1 (p)',
     ),
     "unknown-cluster": (
         f'[cluster]\nname = "prod"\n{RUN}cluster = "prd"\n',
@@ -200,7 +200,7 @@ ONE_MISTAKE = {
     ),
     "run-on-a-node-that-is-not-there": (
         f'[cluster]\nname = "p"\nnodes = ["gpu-[001-002]"]\n{RUN}nodes = ["gpu-003"]\n',
-        '[[run]] #1 (video-2b): "nodes" has "gpu-003", no node of cluster "p"; did you mean "gpu-002"?',
+        '[[run]] #1 (video-2b): "nodes" has "gpu-003", which is not a node of cluster "p"; did you mean "gpu-002"?',
     ),
     "disk-twice": (
         '[[disk]]\npath = "/fsx"\n[[disk]]\npath = "/fsx"\non = "login"\n',
@@ -230,7 +230,7 @@ def test_a_mistake_has_its_own_sentence(tmp_path: Path, text: str, problem: str)
 
 def test_every_mistake_is_told_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
     assert problems(tmp_path, f'{RUN}stall_after = 5\nlogg = "/l"\n[daemon]\nhost = 3\n[legder]\n') == [
-        'trainmon.toml: [[run]] #1 (video-2b): "stall_after" must say its unit: "5s" or "5m", not the bare number 5',
+        'trainmon.toml: [[run]] #1 (video-2b): "stall_after" needs a unit: "5s" or "5m", not the bare number 5',
         'trainmon.toml: [[run]] #1 (video-2b): no setting "logg"; did you mean "log"?',
         'trainmon.toml: [daemon]: "host" must be text in quotes, not the number 3',
         'trainmon.toml: no setting "legder"; did you mean "ledger"?',
@@ -275,7 +275,7 @@ def test_a_huge_file_is_not_read_to_its_end(tmp_path: Path) -> None:
     file.write_bytes(b"#" * 2_000_000)
     with pytest.raises(ConfigError) as caught:
         config.load(file)
-    assert str(caught.value) == f"{file}: is larger than 1 MiB; is it a config?"
+    assert str(caught.value) == f"{file}: is larger than 1 MiB, too large for a config"
 
 
 def test_a_bad_value_does_not_hide_that_two_tables_disagree(tmp_path: Path) -> None:

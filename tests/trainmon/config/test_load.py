@@ -86,7 +86,7 @@ def test_every_table_of_the_design_becomes_a_value(tmp_path: Path) -> None:
     disk = settings.disks[0]
     assert disk.quota is not None
     assert (disk.usable, disk.lag, disk.quota.command[0], disk.quota.parser) == (0.8, 1800, "lfs", "lustre")
-    assert (settings.rules[0].settings, settings.notify[0].own) == ({"for": 300}, NtfySettings(topic="env:NTFY_TOPIC"))
+    assert (settings.rules[0].values, settings.notify[0].own) == ({"for": 300}, NtfySettings(topic="env:NTFY_TOPIC"))
     assert settings.retry is not None
     assert settings.retry.cuda_oom is not None
     assert settings.ledger is not None
@@ -163,7 +163,7 @@ def test_a_host_that_looks_like_an_option_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         config.default_settings(["-oProxyCommand=id"])
     assert caught.value.problems == [
-        'the command line has a bad host list "-oProxyCommand=id": write it as Slurm does, such as "gpu-[001-032]"'
+        'the command line has a bad host list "-oProxyCommand=id": write it like "gpu-[001-032]"'
     ]
 
 
@@ -234,7 +234,7 @@ def test_a_config_here_that_others_can_write_is_refused(here: Path) -> None:
     file.touch()
     file.chmod(0o664)
     assert refusal(here, os.getuid()) == (
-        "trainmon.toml: was not read: others may write it, and a config may name commands to run "
+        "trainmon.toml: not read, because other users can write to it and a config may contain commands "
         "(chmod go-w trainmon.toml, or --config trainmon.toml if you trust it)"
     )
 
@@ -244,7 +244,7 @@ def test_a_config_in_a_directory_that_others_can_write_is_refused(here: Path, mo
     (here / "trainmon.toml").touch(mode=0o644)
     here.chmod(0o777)
     assert refusal(here, os.getuid()) == (
-        "trainmon.toml: was not read: others may write its directory, and a config may name commands to run "
+        "trainmon.toml: not read, because other users can write to its directory and a config may contain commands "
         "(chmod go-w ., or --config trainmon.toml if you trust it)"
     )
 
@@ -252,7 +252,7 @@ def test_a_config_in_a_directory_that_others_can_write_is_refused(here: Path, mo
 def test_a_config_of_somebody_else_is_refused(here: Path) -> None:
     (here / "trainmon.toml").touch(mode=0o644)
     assert refusal(here, os.getuid() + 1) == (
-        "trainmon.toml: was not read: it belongs to another user, and a config may name commands to run "
+        "trainmon.toml: not read, because it belongs to another user and a config may contain commands "
         "(cp trainmon.toml to a directory of your own, or --config trainmon.toml if you trust it)"
     )
 
@@ -263,12 +263,14 @@ def test_a_link_to_a_config_in_an_open_directory_is_refused(here: Path, tmp_path
     (shared / "t.toml").touch(mode=0o644)
     shared.chmod(0o777)
     (here / "trainmon.toml").symlink_to(shared / "t.toml")
-    assert refusal(here, os.getuid()).startswith("trainmon.toml: was not read: others may write its directory")
+    assert refusal(here, os.getuid()).startswith(
+        "trainmon.toml: not read, because other users can write to its directory"
+    )
 
 
 def test_a_pipe_named_as_the_config_here_is_refused_without_opening_it(here: Path) -> None:
     os.mkfifo(here / "trainmon.toml")
-    assert refusal(here, os.getuid()).startswith("trainmon.toml: was not read: it is not a plain file")
+    assert refusal(here, os.getuid()).startswith("trainmon.toml: not read, because it is not a regular file")
 
 
 def test_a_config_that_is_named_is_read_wherever_it_lies(here: Path) -> None:

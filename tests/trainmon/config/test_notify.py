@@ -16,19 +16,19 @@ NTFY = '[[notify]]\ntype = "ntfy"\ntopic = "env:TOPIC"\n'
 HOOK = '[[notify]]\ntype = "webhook"\nurl = "env:HOOK"\n'
 
 MISTAKES = {
-    "no-type": ('[[notify]]\nname = "x"', '[[notify]] #1 (x): "type" is missing: it says which kind of channel'),
+    "no-type": ('[[notify]]\nname = "x"', '[[notify]] #1 (x): "type" is missing: it names the type of channel'),
     "type-no-text": (
         "[[notify]]\ntype = 3",
-        '[[notify]] #1: "type" must be the name of a kind of channel in quotes, not the number 3',
+        '[[notify]] #1: "type" must be a type of channel in quotes, not the number 3',
     ),
     "type-like-one": (
         '[[notify]]\ntype = "ntfi"',
-        '[[notify]] #1 (ntfi): "type" is "ntfi", and there is no such kind of channel; did you mean "ntfy"?',
+        '[[notify]] #1 (ntfi): "type" names no type of channel: "ntfi"; did you mean "ntfy"?',
     ),
     "type-of-apprise": (
         '[[notify]]\ntype = "slack"',
-        '[[notify]] #1 (slack): "type" is "slack", and there is no such kind of channel; there is '
-        f"{', '.join(CHANNEL_TYPES)}, and apprise speaks to all else",
+        '[[notify]] #1 (slack): "type" names no type of channel: "slack"; the types are '
+        f"{', '.join(CHANNEL_TYPES)} (for all others)",
     ),
     "setting-like-one": (
         NTFY + "pictres = true",
@@ -36,19 +36,19 @@ MISTAKES = {
     ),
     "setting-of-another-type": (
         HOOK + 'topic = "x"',
-        '[[notify]] #1 (webhook): no setting "topic"; there is type, name, severity, after, runs, rules, resolved, '
-        "heartbeat, fallback, url, headers",
+        '[[notify]] #1 (webhook): no setting "topic"; the settings are '
+        "type, name, severity, after, runs, rules, resolved, heartbeat, fallback, url, headers",
     ),
     "own-is-no-setting": (
         '[[notify]]\ntype = "desktop"\nown = 3',
-        '[[notify]] #1 (desktop): no setting "own"; there is type, name, severity, after, runs, rules, resolved, '
-        "heartbeat, fallback",
+        '[[notify]] #1 (desktop): no setting "own"; the settings are '
+        "type, name, severity, after, runs, rules, resolved, heartbeat, fallback",
     ),
     "no-topic": ('[[notify]]\ntype = "ntfy"', '[[notify]] #1 (ntfy): "topic" is missing'),
     "no-command": ('[[notify]]\ntype = "command"', '[[notify]] #1 (command): "command" is missing'),
     "bad-topic": (
         '[[notify]]\ntype = "ntfy"\ntopic = "hunter2/x"',
-        '[[notify]] #1 (ntfy): "topic" must be 1 to 64 letters, figures, - or _ as ntfy wants them',
+        '[[notify]] #1 (ntfy): "topic" must be 1 to 64 letters, digits, - or _ (the rule of ntfy)',
     ),
     "bad-server": (
         NTFY + 'server = "ntfy.hunter2.org"',
@@ -60,7 +60,7 @@ MISTAKES = {
     ),
     "bad-apprise-url": (
         '[[notify]]\ntype = "apprise"\nurl = "hunter2"',
-        '[[notify]] #1 (apprise): "url" must be an address as apprise writes it, such as "slack://…" or "mailto://…"',
+        '[[notify]] #1 (apprise): "url" must be an address in the form of apprise, such as "slack://…" or "mailto://…"',
     ),
     "bad-call": (
         NTFY + 'call = "0049 30"',
@@ -73,7 +73,7 @@ MISTAKES = {
     ),
     "bad-after": (
         NTFY + "after = 5",
-        '[[notify]] #1 (ntfy): "after" must say its unit: "5s" or "5m", not the bare number 5',
+        '[[notify]] #1 (ntfy): "after" needs a unit: "5s" or "5m", not the bare number 5',
     ),
     "bad-header": (
         HOOK + 'headers = { "X Y" = "a" }',
@@ -91,7 +91,7 @@ MISTAKES = {
     "name-twice": (NTFY + NTFY, '[[notify]] #2 (ntfy): the name "ntfy" is taken by [[notify]] #1; set "name"'),
     "token-and-user": (
         NTFY + 'token = "env:A"\nuser = "ann"\npassword = "env:B"',
-        '[[notify]] #1 (ntfy): "token" logs in by itself; leave out "user" and "password"',
+        '[[notify]] #1 (ntfy): "token" is enough to log in; remove "user" and "password"',
     ),
     "user-alone": (
         NTFY + 'user = "ann"',
@@ -99,16 +99,15 @@ MISTAKES = {
     ),
     "answers-in-its-own-topic": (
         NTFY + 'reply_topic = "env:TOPIC"',
-        '[[notify]] #1 (ntfy): "reply_topic" must be another than "topic": what is told there would be read as an '
-        "answer",
+        '[[notify]] #1 (ntfy): "reply_topic" must differ from "topic": notifications would be read as replies',
     ),
     "unknown-run": (
         '[[run]]\nname = "video-2b"\n' + NTFY + 'runs = ["video-2c"]',
-        '[[notify]] #1 (ntfy): "runs" has "video-2c", and there is no such run; did you mean "video-2b"?',
+        '[[notify]] #1 (ntfy): "runs" has "video-2c", but there is no such run; did you mean "video-2b"?',
     ),
     "nobody-at-once": (
         NTFY + 'after = "5m"\n' + HOOK + "fallback = true",
-        'every [[notify]] waits for another to fail ("fallback", "after"); one must be told at once',
+        'every [[notify]] waits ("fallback" or "after"); at least one channel must be notified at once',
     ),
 }
 
@@ -126,14 +125,14 @@ def test_a_mistake_has_its_own_sentence(text: str, problem: str) -> None:
 def test_a_rule_that_is_not_there_is_told_with_the_nearest() -> None:
     (problem,) = problems(NTFY + 'rules = ["gpu-hto"]')
     assert problem == (
-        'trainmon.toml: [[notify]] #1 (ntfy): "rules" has "gpu-hto", and there is no such rule; did you mean "gpu-hot"?'
+        'trainmon.toml: [[notify]] #1 (ntfy): "rules" has "gpu-hto", but there is no such rule; did you mean "gpu-hot"?'
     )
 
 
 def test_one_channel_may_be_a_plain_table() -> None:
     settings, _ = decode(tomllib.loads('[notify]\ntype = "desktop"'), "trainmon.toml")
     assert settings is not None
-    assert [entry.called for entry in settings.notify] == ["desktop"]
+    assert [entry.label for entry in settings.notify] == ["desktop"]
 
 
 # ---- where secrets are
@@ -149,11 +148,11 @@ def test_a_secret_is_from_the_environment_a_file_or_the_config(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (None, "names a file that is not there"),
+        (None, "names a file that does not exist"),
         (b" \n", "names a file that is empty"),
-        (b"\xff\xfe", "names a file that is no text"),
+        (b"\xff\xfe", "names a file that is not text"),
         (b"x" * 70_000, "names a file that is too large for a secret"),
-        (b"hunter2\nhunter3", "holds control characters; a secret is one line"),
+        (b"hunter2\nhunter3", "contains control characters; a secret is one line"),
     ],
 )
 def test_a_file_that_holds_no_secret_is_told_in_words(tmp_path: Path, content: bytes | None, words: str) -> None:

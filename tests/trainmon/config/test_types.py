@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmon.config.types import InvalidValue, duration_text, expand_hosts, parse_duration, parse_share, quoted
+from trainmon.config.hosts import expand_hosts
+from trainmon.config.types import InvalidValue, quoted
+from trainmon.config.units import duration_text, parse_duration, parse_share
 
 
 @pytest.mark.parametrize(

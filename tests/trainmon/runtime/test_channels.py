@@ -104,17 +104,17 @@ def test_every_secret_that_is_missing_is_told_at_once(every: tuple[NotifySetting
         senders(every, environ={"HOOK": "", "MAIL": "hunter2", "AUTH": "a\nb"})
     assert caught.value.problems == [
         '[[notify]] #1 (phone): "topic" names the environment variable TOPIC, and it is not set',
-        '[[notify]] #1 (phone): "token" names a file that is not there',
+        '[[notify]] #1 (phone): "token" names a file that does not exist',
         '[[notify]] #2 (webhook): "url" names the environment variable HOOK, and it is empty',
-        '[[notify]] #2 (webhook): "headers.Authorization" holds control characters; a secret is one line',
-        '[[notify]] #6 (mail): "url" must be an address as apprise writes it, such as "slack://…" or "mailto://…"',
+        '[[notify]] #2 (webhook): "headers.Authorization" contains control characters; a secret is one line',
+        '[[notify]] #6 (mail): "url" must be an address in the form of apprise, such as "slack://…" or "mailto://…"',
     ]
 
 
 @pytest.mark.parametrize(
     ("environ", "problem"),
     [
-        ({"TOPIC": "hunter 2"}, '"topic" must be 1 to 64 letters, figures, - or _ as ntfy wants them'),
+        ({"TOPIC": "hunter 2"}, '"topic" must be 1 to 64 letters, digits, - or _ (the rule of ntfy)'),
         ({"HOOK": "hooks.test/hunter2"}, '"url" must be an address such as "https://host/path"'),
         ({"HOOK": "ftp://hooks.test/hunter2"}, '"url" must be an address such as "https://host/path"'),
         ({"HOOK": "https://"}, '"url" must be an address such as "https://host/path"'),

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from trainmon.alerting.rules import RULES, Rule
-from trainmon.config import CHANNEL_TYPES, ChannelSettings, ValueType, find_kind, kind_of
+from trainmon.config import CHANNEL_TYPES, ChannelSettings, ValueType, value_type
 from trainmon.lib import description, field_descriptions
 
 FAMILIES = {
@@ -43,21 +43,22 @@ def _family(found: tuple[type[Rule], ...]) -> str:
 
 def _rule_row(rule: type[Rule]) -> str:
     fields = {field.name: field for field in msgspec.structs.fields(rule)}
-    for_, keep_firing_for = (default_of(kind_of(fields[name].type), fields[name]) for name in HELD)
+    for_, keep_firing_for = (default_of(value_type(fields[name].type), fields[name]) for name in HELD)
     return f"| `{rule.name}` | {cell(description(rule))} | {for_} | {keep_firing_for} | {cell(rule.origin)} |"
 
 
 def _own_rows(rule: type[Rule]) -> Iterator[str]:
     for field in msgspec.structs.fields(rule):
         if field.name not in COMMON:
-            default = default_of(kind_of(field.type), field)
+            default = default_of(value_type(field.type), field)
             yield f"| `{rule.name}` | `{field.name}` | {default} | {cell(field_descriptions(rule)[field.name])} |"
 
 
 def _common_row(field: msgspec.structs.FieldInfo) -> str:
-    kind = kind_of(field.type)
+    kind = value_type(field.type)
     default = "see below" if field.name in HELD else default_of(kind, field)
-    return f"| `{field.encode_name}` | {default} | {cell(kind.words)} | {cell(field_descriptions(Rule)[field.name])} |"
+    meaning = cell(field_descriptions(Rule)[field.name])
+    return f"| `{field.encode_name}` | {default} | {cell(kind.description)} | {meaning} |"
 
 
 def channels() -> str:
@@ -75,10 +76,9 @@ def _channel(table: type[msgspec.Struct]) -> str:
 
 
 def _channel_row(table: type[msgspec.Struct], field: msgspec.structs.FieldInfo) -> str:
-    kind = find_kind(field.type)
-    assert kind is not None
+    kind = value_type(field.type)
     meaning = cell(field_descriptions(table)[field.name])
-    return f"| `{field.encode_name}` | {default_of(kind, field)} | {cell(kind.words)} | {meaning} |"
+    return f"| `{field.encode_name}` | {default_of(kind, field)} | {cell(kind.description)} | {meaning} |"
 
 
 # ---- what the tables of docs/ share ----------------------------------------------------------------------------------
@@ -105,4 +105,4 @@ def default_of(kind: ValueType, field: msgspec.structs.FieldInfo) -> str:
 
 def written(kind: ValueType, value: Any) -> str:
     """A value as the config accepts it; empty where there is none."""
-    return "" if value in (None, (), {}) else kind.write(value)
+    return "" if value in (None, (), {}) else kind.format(value)

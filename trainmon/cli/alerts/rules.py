@@ -129,7 +129,7 @@ def _written(kind: type[Rule], name: str, value: object) -> str:
     import msgspec
 
     from trainmon.cli.alerts.reference import written
-    from trainmon.config import kind_of
+    from trainmon.config import value_type
 
     type_ = next(field.type for field in msgspec.structs.fields(kind) if field.name == name)
-    return written(kind_of(type_), value) or "-"
+    return written(value_type(type_), value) or "-"

@@ -119,7 +119,7 @@ class Daemon:
 
     def _tell_start(self) -> None:
         settings = self._settings
-        names = ",".join(entry.called for entry in settings.notify)
+        names = ",".join(entry.label for entry in settings.notify)
         where = str(self._file.absolute()) if self._file is not None else "none"
         say("start", version=__version__, pid=os.getpid(), config=where, runs=len(settings.runs), channels=names)
         for words in caveats(settings):

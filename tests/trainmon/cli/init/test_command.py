@@ -56,7 +56,7 @@ def test_a_directory_that_others_can_write_is_told_at_once(tmp_path: Path) -> No
     tmp_path.chmod(0o777)
     done = trainmon("init", "gpu-001", cwd=tmp_path, HOME=str(tmp_path))
     assert done.stderr == (
-        "trainmon-tui will not read it by itself here: others may write its directory; "
+        "trainmon-tui will not read it by itself here: other users can write to its directory; "
         "chmod go-w ., or name it with --config\n"
     )
 
