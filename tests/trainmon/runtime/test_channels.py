@@ -103,9 +103,9 @@ def test_every_secret_that_is_missing_is_told_at_once(every: tuple[NotifySetting
     with pytest.raises(ConfigError) as caught:
         senders(every, environ={"HOOK": "", "MAIL": "hunter2", "AUTH": "a\nb"})
     assert caught.value.problems == [
-        '[[notify]] #1 (phone): "topic" names the environment variable TOPIC, and it is not set',
+        '[[notify]] #1 (phone): "topic" names the environment variable TOPIC, which is not set',
         '[[notify]] #1 (phone): "token" names a file that does not exist',
-        '[[notify]] #2 (webhook): "url" names the environment variable HOOK, and it is empty',
+        '[[notify]] #2 (webhook): "url" names the environment variable HOOK, which is empty',
         '[[notify]] #2 (webhook): "headers.Authorization" contains control characters; a secret is one line',
         '[[notify]] #6 (mail): "url" must be an address in the form of apprise, such as "slack://…" or "mailto://…"',
     ]

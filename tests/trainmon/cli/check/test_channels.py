@@ -102,7 +102,7 @@ def test_a_secret_that_is_not_there_is_told_by_its_name_and_the_other_channels_a
     rows = said(list(check_channels(settings(tmp_path, phone(ntfy, "env:NO_SUCH") + other), test=True)))
     assert rows[0] == (
         "bad", "",
-        '[[notify]] #1 (phone): "topic" names the environment variable NO_SUCH, and it is not set',
+        '[[notify]] #1 (phone): "topic" names the environment variable NO_SUCH, which is not set',
     )  # fmt: skip
     assert [row[:2] for row in rows[:2]] == [("bad", ""), ("ok", "other")]
     assert len(ntfy.messages) == 1
