@@ -1,4 +1,4 @@
-"""What is written under each field of a struct in its source: Python keeps no docstrings of fields."""
+"""Reads the docstrings of struct fields from the source: Python does not keep them."""
 
 from __future__ import annotations
 
@@ -13,26 +13,18 @@ import msgspec
 
 @cache
 def field_descriptions(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """The text under each field, by the field's name; those of its bases, too."""
-    found: dict[str, str] = {}
-    for base in reversed(struct.__mro__):
-        if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
-            found.update(_own(base))
-    return found
-
-
-def _own(struct: type[msgspec.Struct]) -> dict[str, str]:
-    module = sys.modules[struct.__module__]
-    tree = _tree(module.__name__)
-    body = next(
-        (node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == struct.__name__), []
-    )
+    """The docstring of each field on one line, by the field's name; inherited fields are included."""
     found = {}
-    for field, note in itertools.pairwise([*body, ast.Pass()]):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            said = note.value if isinstance(note, ast.Expr) else None
-            found[field.target.id] = " ".join(str(said.value).split()) if isinstance(said, ast.Constant) else ""
-    return found
+    for base in reversed(struct.__mro__):
+        if not issubclass(base, msgspec.Struct) or base is msgspec.Struct:
+            continue
+        classes = (node for node in _tree(base.__module__).body if isinstance(node, ast.ClassDef))
+        body = next((node.body for node in classes if node.name == base.__name__), [])
+        for field, following in itertools.pairwise([*body, ast.Pass()]):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                text = following.value if isinstance(following, ast.Expr) else None
+                found[field.target.id] = " ".join(str(text.value).split()) if isinstance(text, ast.Constant) else ""
+    return {name: found[name] for name in struct.__struct_fields__}
 
 
 @cache
@@ -41,5 +33,5 @@ def _tree(module: str) -> ast.Module:
 
 
 def description(struct: type) -> str:
-    """What a struct is, on one line."""
+    """The docstring of a struct on one line."""
     return " ".join((struct.__doc__ or "").split())
