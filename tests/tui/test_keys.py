@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tui.keys import ACTS, FOOTER_AT_MOST, KEYS, PLACES, Key, bindings, clashes, footer, footer_acts, heard, markdown
 from tui.widgets import GUTTER, KeyedLines, chosen, fitting, foot_spans, starts
-from tui.widgets.footer import width_of
+from tui.widgets.footer import key_width
 
 
 def test_no_key_means_two_things_in_one_place() -> None:
@@ -70,7 +70,7 @@ def test_a_narrow_footer_keeps_help_commands_and_quit() -> None:
     shown = fitting(footer("runs"), 40)
 
     assert [key.short for key in shown][-3:] == ["Help", "Commands", "Quit"]
-    assert sum(width_of(key) + 2 for key in shown) - 2 <= 40
+    assert sum(key_width(key) + 2 for key in shown) - 2 <= 40
 
 
 def test_the_footer_of_a_small_terminal_keeps_what_cannot_be_guessed() -> None:

@@ -26,7 +26,7 @@ from tui.keys import bindings
 from tui.style import Span
 from tui.views import Kind, Subject
 from tui.views.alerts import about_subjects
-from tui.widgets import SENTENCE, STYLE_CSS, STYLES, Heading, KeyedLines, Palette, Row, changed_columns
+from tui.widgets import SENTENCE, STYLE_CSS, STYLES, Heading, KeyedLines, Row, SpanStyles, changed_columns
 
 log = logging.getLogger(__name__)
 
@@ -285,7 +285,7 @@ class Edge(Widget):
     def __init__(self) -> None:
         super().__init__()
         self.spans: tuple[Span, ...] = ()
-        self._palette = Palette(self)
+        self._styles = SpanStyles(self)
 
     def set_spans(self, spans: Sequence[Span]) -> None:
         new = tuple(spans)
@@ -295,12 +295,12 @@ class Edge(Widget):
             self.refresh(Region(columns[0], 0, columns[1] - columns[0], 1))
 
     def notify_style_update(self) -> None:
-        self._palette.clear()
+        self._styles.clear()
         super().notify_style_update()
 
     def render_line(self, y: int) -> Strip:
-        self._palette.is_outdated()
-        return self._palette.strip(self.spans).crop_extend(0, self.size.width, self._palette.base)
+        self._styles.is_outdated()
+        return self._styles.strip(self.spans).crop_extend(0, self.size.width, self._styles.base)
 
 
 def title_spans(number: str, name: str, left: str, right: str, width: int) -> tuple[Span, ...]:

@@ -34,8 +34,7 @@ from tui.keys import bindings
 from tui.panes.base import Pane
 from tui.style import Ascii, Span
 from tui.views import Subject
-from tui.widgets import GUTTER, KeyedLines, Picture
-from tui.widgets.keyed_lines import width_of
+from tui.widgets import GUTTER, KeyedLines, Picture, width_of
 
 
 class ChartsView(Picture, can_focus=True):

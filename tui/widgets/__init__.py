@@ -1,24 +1,16 @@
-"""tui.widgets."""
+"""Widgets: lists with a cursor, headings, the footer, logs and pictures. Only the cells that changed are painted."""
 
 from __future__ import annotations
 
 from tui.widgets.footer import Footer, chosen, fitting, foot_spans, starts
-from tui.widgets.keyed_lines import (
-    GUTTER,
-    HEADING,
-    SENTENCE,
-    STYLE_CSS,
-    STYLES,
-    Heading,
-    KeyedLines,
-    Palette,
-    Row,
-    changed_columns,
-)
+from tui.widgets.heading import Heading
+from tui.widgets.keyed_lines import KeyedLines
 from tui.widgets.links import SENTENCE_LINES, Line, Link, Linked, first_link, link_of, rows, sentence
 from tui.widgets.log_view import LogView
 from tui.widgets.picture import Picture
-from tui.widgets.reading import TextView
+from tui.widgets.row import GUTTER, HEADING, SENTENCE, Row, changed_columns, width_of
+from tui.widgets.styles import STYLE_CSS, STYLES, SpanStyles
+from tui.widgets.text_view import TextView
 
 __all__ = [
     "GUTTER",
@@ -34,9 +26,9 @@ __all__ = [
     "Link",
     "Linked",
     "LogView",
-    "Palette",
     "Picture",
     "Row",
+    "SpanStyles",
     "TextView",
     "changed_columns",
     "chosen",
@@ -47,4 +39,5 @@ __all__ = [
     "rows",
     "sentence",
     "starts",
+    "width_of",
 ]

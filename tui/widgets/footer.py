@@ -1,4 +1,4 @@
-"""The last line: the keys that look, at most nine, and after a bar those that act. A click presses the key."""
+"""The footer: at most nine view keys, then a bar and the action keys. A click presses the key."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from textual import events
 from trainmon.lib import cell_width
 from tui.keys import ACTS, NARROW, Key, footer, footer_acts
 from tui.style import Span
-from tui.widgets.keyed_lines import GUTTER, Heading
+from tui.widgets.heading import Heading
+from tui.widgets.row import GUTTER
 
 GAP = "  "
 BAR = " | "
-"""Between the keys that look and those that act, so that these are never taken for views."""
+"""Between view keys and action keys, so that nobody takes an action for a view."""
 
 SHARE = 0.36
-"""Of the line's width, what the keys that act may take from the others."""
+"""The share of the line's width that action keys may take."""
 
 
 class Footer(Heading):
-    """Draws the keys of a place, or a sentence in their stead."""
+    """The keys of a place, with a sentence before them when there is one."""
 
     def __init__(self) -> None:
         super().__init__(id="foot")
@@ -29,22 +30,22 @@ class Footer(Heading):
         self.read_only = False
 
     def at(self, place: str, sentence: str = "") -> None:
-        """Say what works in this place."""
+        """Show the keys of this place."""
         self.place, self.sentence = place, sentence
         self.again()
 
     def grey(self, *, read_only: bool) -> None:
-        """Whether the keys that act only say why they do not."""
+        """Dim the action keys in read-only mode."""
         if read_only != self.read_only:
             self.read_only = read_only
             self.again()
 
     def keys(self) -> tuple[Key, ...]:
-        """The keys that are written there now."""
+        """The keys that it shows now."""
         return chosen(self.place, self.size.width - GUTTER, self.sentence)
 
     def placed(self) -> list[tuple[Key, int]]:
-        """Each of them with its first column."""
+        """The shown keys, each with its first column."""
         return starts(self.keys(), self.sentence)
 
     def again(self) -> None:
@@ -55,48 +56,48 @@ class Footer(Heading):
 
     def on_click(self, event: events.Click) -> None:
         for key, start in self.placed():
-            if start <= event.x < start + width_of(key):
+            if start <= event.x < start + key_width(key):
                 self.app.simulate_key(key.keys.split(",")[0])
 
 
-def width_of(key: Key) -> int:
+def key_width(key: Key) -> int:
     return cell_width(key.cap) + 1 + cell_width(key.short)
 
 
-def width_of_all(keys: Sequence[Key]) -> int:
-    return sum(map(width_of, keys)) + len(GAP) * max(0, len(keys) - 1)
+def keys_width(keys: Sequence[Key]) -> int:
+    return sum(map(key_width, keys)) + len(GAP) * max(0, len(keys) - 1)
 
 
 def chosen(place: str, width: int, sentence: str = "") -> tuple[Key, ...]:
-    """What fits of a place's keys: of those that act as many as their share holds, of the others the rest."""
+    """The keys of a place that fit: action keys up to their share of the width, view keys in the rest."""
     room = width - (cell_width(sentence) + len(GAP) if sentence else 0)
     acts = list(footer_acts(place))
-    while acts and width_of_all(acts) > room * SHARE:
+    while acts and keys_width(acts) > room * SHARE:
         acts.pop()
-    left = room - (width_of_all(acts) + len(BAR) if acts else 0)
+    left = room - (keys_width(acts) + len(BAR) if acts else 0)
     return (*fitting(footer(place), left), *acts)
 
 
 def fitting(keys: tuple[Key, ...], width: int) -> tuple[Key, ...]:
-    """As many as fit, in their order: first those that a narrow line keeps, then the others as they come."""
+    """The keys that fit, in their order. A narrow line keeps the most important ones (`NARROW`)."""
     shown: list[Key] = []
     for key in sorted(keys, key=lambda key: NARROW.index(key.id) if key.id in NARROW else len(NARROW)):
-        if width_of_all([*shown, key]) <= width:
+        if keys_width([*shown, key]) <= width:
             shown.append(key)
     return tuple(key for key in keys if key in shown)
 
 
 def foot_spans(keys: tuple[Key, ...], sentence: str = "", *, read_only: bool = False) -> tuple[Span, ...]:
-    """Each key in the accent colour, its word after it; those that act after a bar, and all dim where none may."""
+    """Each key in the accent colour with its label. Action keys follow a bar, and are dim when read-only."""
     spans = [Span(sentence, "warn")] if sentence else []
-    for key, lead in led(keys, sentence):
+    for key, lead in with_separators(keys, sentence):
         look = "dim" if read_only and key.scope in ACTS else "accent bold"
         spans += [Span(lead, "dim"), Span(key.cap, look), Span(f" {key.short}", "dim")]
     return tuple(spans)
 
 
-def led(keys: Sequence[Key], sentence: str = "") -> list[tuple[Key, str]]:
-    """Each key with what stands before it: a gap, or the bar before the first that acts."""
+def with_separators(keys: Sequence[Key], sentence: str = "") -> list[tuple[Key, str]]:
+    """Each key with its separator: a gap, or a bar before the first action key."""
     first = next((key for key in keys if key.scope in ACTS), None)
     begins = keys[0] if keys and not sentence else None
     return [(key, "" if key is begins else BAR if key is first else GAP) for key in keys]
@@ -106,8 +107,8 @@ def starts(keys: tuple[Key, ...], sentence: str = "") -> list[tuple[Key, int]]:
     """The first column of each key in the footer."""
     column = GUTTER + cell_width(sentence)
     placed = []
-    for key, lead in led(keys, sentence):
+    for key, lead in with_separators(keys, sentence):
         column += len(lead)
         placed.append((key, column))
-        column += width_of(key)
+        column += key_width(key)
     return placed

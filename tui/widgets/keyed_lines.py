@@ -1,180 +1,29 @@
-"""A list of keyed lines: only the cells that changed are painted again, and the cursor stays with its key.
+"""A list of keyed rows: it repaints only changed cells, and its cursor stays with its key.
 
-A table widget repaints all of itself for one changed cell (29 KiB/s over SSH where this takes 0.2), and its cursor
-stays on a position, so that a sort moves it to another job. Here a row is a value; two rows are compared span by span.
+A table widget repaints itself for one changed cell (29 KiB/s over SSH; this list takes 0.2). Its cursor stays on a
+position, so that a sort moves it to another job. Here a row is a value, and two rows are compared span by span.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
-from rich.cells import cell_len
-from rich.segment import Segment
-from rich.style import Style
 from textual import events
 from textual.binding import BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.widget import Widget
 
 from tui.keys import bindings
 from tui.style import CURSOR, MARKED, Span
-
-STYLES = ("dim", "ok", "warn", "crit", "bold", "accent", "head")
-"""What a span's style may name; several joined by a space add up. Plain text has none."""
-
-STYLE_CSS = """
-    & > .lines--dim { text-style: dim; }
-    & > .lines--ok { color: $text-success; }
-    & > .lines--warn { color: $text-warning; }
-    & > .lines--crit { color: $text-error; text-style: bold; }
-    & > .lines--bold { text-style: bold; }
-    & > .lines--accent { color: $text-accent; }
-    & > .lines--head { color: $foreground; text-style: dim; }
-    &:nocolor > .lines--ok, &:nocolor > .lines--warn, &:nocolor > .lines--crit, &:nocolor > .lines--accent {
-        color: $foreground;
-    }
-"""
-"""The last rule: as a grey, red is darker than what is well."""
-
-
-SENTENCE = "\0"
-"""Keys of rows that are about nothing begin so: no name can. They show no cursor."""
-
-HEADING = "\1"
-"""Keys of rows that stand over others begin so. They never hold the cursor: no key would mean anything there."""
-
-
-class Row(NamedTuple):
-    """One screen line. The key says what it is about, whatever its place."""
-
-    key: str
-    spans: tuple[Span, ...]
-
-    @property
-    def text(self) -> str:
-        return "".join(span.text for span in self.spans)
-
-
-def width_of(spans: Iterable[Span]) -> int:
-    """Terminal cells that spans take: a wide character takes two."""
-    return sum(cell_len(span.text) for span in spans)
-
-
-def changed_columns(old: Sequence[Span], new: Sequence[Span]) -> tuple[int, int] | None:
-    """The cells [from, to) that differ between two lines, or None when they look the same.
-
-    One stretch a line, not one a span: the compositor writes a line from its left edge to the end of each stretch.
-    """
-    if old == new:
-        return None
-    same = 0
-    for before, after in zip(old, new, strict=False):
-        if before != after:
-            break
-        same += 1
-    start = width_of(old[:same])
-    old_end, new_end = width_of(old), width_of(new)
-    if old_end != new_end:
-        return start, max(old_end, new_end)
-    tail = 0
-    for before, after in zip(reversed(old[same:]), reversed(new[same:]), strict=False):
-        if before != after:
-            break
-        tail += cell_len(after.text)
-    return start, new_end - tail
-
-
-class Palette:
-    """The styles of one widget by semantic name, over its own background."""
-
-    def __init__(self, widget: Widget) -> None:
-        self._widget = widget
-        self._base = Style()
-        self._known: dict[str, Style] = {}
-
-    def is_outdated(self) -> bool:
-        """Whether the theme, or a background underneath, changed since the last use."""
-        base = self._widget.rich_style
-        if base == self._base:
-            return False
-        self._base = base
-        self.clear()
-        return True
-
-    def clear(self) -> None:
-        self._known.clear()
-
-    def __getitem__(self, name: str) -> Style:
-        style = self._known.get(name)
-        if style is None:
-            style = Style()
-            for word in name.split():
-                style += self._widget.get_component_rich_style(f"lines--{word}", partial=True)
-            self._known[name] = style
-        return style
-
-    def strip(self, spans: Iterable[Span], under: Style | None = None) -> Strip:
-        """Spans as a strip; neighbours of one style become one segment, which saves escape sequences."""
-        base = self._base if under is None else under
-        segments: list[Segment] = []
-        text, last, width = "", base, 0
-        for span in spans:
-            style = base + self[span.style] if span.style else base
-            if style != last and text:
-                segments.append(Segment(text, last))
-                text = ""
-            last = style
-            text += span.text
-            width += cell_len(span.text)
-        if text:
-            segments.append(Segment(text, last))
-        return Strip(segments, width)
-
-    @property
-    def base(self) -> Style:
-        return self._base
-
-
-class Heading(Widget):
-    """One line above a list: the names of its columns. It keeps the list's left margin."""
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"lines--{name}" for name in STYLES}
-    DEFAULT_CSS = f"Heading {{ height: 1; width: 1fr; {STYLE_CSS} }}"
-    ALLOW_SELECT = False
-
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002 - Textual's name
-        super().__init__(id=id, classes=classes)
-        self.spans: tuple[Span, ...] = ()
-        self._palette = Palette(self)
-
-    def set_spans(self, spans: Sequence[Span]) -> None:
-        """Show these; nothing is painted when they are the same."""
-        new = tuple(spans)
-        columns = changed_columns(self.spans, new)
-        self.spans = new
-        if columns is not None:
-            self.refresh(Region(GUTTER + columns[0], 0, columns[1] - columns[0], 1))
-
-    def notify_style_update(self) -> None:
-        self._palette.clear()
-        super().notify_style_update()
-
-    def render_line(self, y: int) -> Strip:
-        self._palette.is_outdated()
-        spans = (Span(" " * GUTTER), *self.spans) if y == 0 else ()
-        return self._palette.strip(spans).crop_extend(0, self.size.width, self._palette.base)
-
-
-GUTTER = 1
-"""Cells left of every row, for the sign of the cursor or of a mark: the cursor shows without any colour."""
+from tui.widgets.row import GUTTER, HEADING, SENTENCE, Row, changed_columns
+from tui.widgets.styles import STYLE_CSS, STYLES, SpanStyles
 
 
 class KeyedLines(ScrollView, can_focus=True):
-    """Rows of spans with a cursor that belongs to a key, marks, mouse and vi keys."""
+    """Rows of spans with a cursor, marks, mouse and vi keys. The cursor belongs to a key, not to a position."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"lines--{name}" for name in STYLES} | {"lines--cursor"}
     DEFAULT_CSS = f"""
@@ -193,7 +42,7 @@ class KeyedLines(ScrollView, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("list", "moves")]
 
     class Moved(Message):
-        """The cursor is on another key: by a key, the mouse, or because its row went away."""
+        """The cursor moved to another key: by a key press, the mouse, or because its row is gone."""
 
         def __init__(self, lines: KeyedLines, key: str | None) -> None:
             super().__init__()
@@ -223,9 +72,9 @@ class KeyedLines(ScrollView, can_focus=True):
         self._cursor: str | None = None
         self._marked: frozenset[str] = frozenset()
         self._strips: dict[int, Strip] = {}
-        self._palette = Palette(self)
+        self._styles = SpanStyles(self)
 
-    # ---- what it shows -------------------------------------------------------------------------------------------
+    # ---- rows ----------------------------------------------------------------------------------------------------
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -237,7 +86,7 @@ class KeyedLines(ScrollView, can_focus=True):
 
     @property
     def marked(self) -> frozenset[str]:
-        """The marked keys, those too whose row is not shown now: a filter takes no mark away."""
+        """The marked keys, with those whose rows are not shown: a filter removes no mark."""
         return self._marked
 
     @property
@@ -245,17 +94,17 @@ class KeyedLines(ScrollView, can_focus=True):
         return len(self._marked & self._places.keys())
 
     def marks(self) -> list[str]:
-        """The marked keys in the order of their rows, then those that are not shown."""
+        """The marked keys in row order, then those that are not shown."""
         hidden = self._marked - self._places.keys()
         return [*(row.key for row in self._rows if row.key in self._marked), *sorted(hidden)]
 
     @property
     def row_width(self) -> int:
-        """Cells that a row may take now."""
+        """The width of a row in cells."""
         return max(0, self.scrollable_content_region.width - GUTTER)
 
     def set_rows(self, rows: Sequence[Row]) -> None:
-        """Show these rows: what did not change is not painted; the cursor stays with its key."""
+        """Show these rows. Only changed cells are painted; the cursor stays with its key."""
         old, new = self._rows, tuple(rows)
         keys_changed = len(old) != len(new) or any(a.key != b.key for a, b in zip(old, new, strict=True))
         previous = self._cursor, self._place()
@@ -270,7 +119,7 @@ class KeyedLines(ScrollView, can_focus=True):
             self._follow_cursor(*previous)
 
     def _surviving(self, old: tuple[Row, ...], place: int | None) -> str | None:
-        """The cursor's key, or when it is gone its nearest neighbour that is still there: below first, then above."""
+        """The cursor's key. When its row is gone: the nearest remaining row, below first, then above."""
         if self._cursor in self._places:
             return self._cursor
         if not self._rows:
@@ -298,7 +147,7 @@ class KeyedLines(ScrollView, can_focus=True):
             self._strips.pop(place, None)
 
     def _follow_cursor(self, key: str | None, place: int | None) -> None:
-        """The rows moved: paint the cursor's old and new line, keep it in sight, tell who asks."""
+        """After rows moved: repaint the cursor's old and new line, keep it visible, post Moved."""
         now = self._place()
         if now != place:
             self._repaint_line(place)
@@ -314,7 +163,7 @@ class KeyedLines(ScrollView, can_focus=True):
         return None if self._cursor is None else self._places.get(self._cursor)
 
     def move_to(self, key: str) -> bool:
-        """Put the cursor on this key and into sight. False when there is no such row, or it is a heading."""
+        """Put the cursor on this key and make it visible. False: there is no such row, or it is a heading."""
         if key not in self._places or key.startswith(HEADING):
             return False
         if key != self._cursor:
@@ -334,7 +183,7 @@ class KeyedLines(ScrollView, can_focus=True):
             any(self.move_to(self._rows[at].key) for at in (*onward, *back))
 
     def _show_cursor(self) -> None:
-        """The cursor in sight, and the headings beside it: the cursor itself cannot go there."""
+        """Scroll to the cursor and the headings next to it: the cursor itself cannot go to a heading."""
         place, height = self._place(), self.scrollable_content_region.height
         if place is None or height <= 0:
             return
@@ -348,7 +197,7 @@ class KeyedLines(ScrollView, can_focus=True):
             self.scroll_to(y=last - height + 1, animate=False)
 
     def _beside(self, place: int, step: int) -> int:
-        """The furthest of the headings that follow one another from this place."""
+        """The last of the consecutive headings from this place on."""
         while 0 <= place + step < len(self._rows) and self._rows[place + step].key.startswith(HEADING):
             place += step
         return place
@@ -385,17 +234,17 @@ class KeyedLines(ScrollView, can_focus=True):
         self._move_by(1)
 
     def toggle_mark(self) -> None:
-        """Mark the row under the cursor, or take its mark away."""
+        """Mark the row under the cursor, or unmark it."""
         if self._cursor is not None:
             self._marked ^= {self._cursor}
             self._repaint_line(self._place())
 
     def clear_marks(self) -> None:
-        """Take all marks away."""
+        """Remove all marks."""
         self.keep_marks(lambda _: False)
 
     def keep_marks(self, wanted: Callable[[str], bool]) -> None:
-        """Take the marks away from keys that are not wanted."""
+        """Remove the marks of keys that are not wanted."""
         gone = [key for key in self._marked if not wanted(key)]
         self._marked -= set(gone)
         for key in gone:
@@ -422,17 +271,17 @@ class KeyedLines(ScrollView, can_focus=True):
         self._repaint_line(self._place())
 
     def notify_style_update(self) -> None:
-        self._palette.clear()
+        self._styles.clear()
         self._strips.clear()
         super().notify_style_update()
 
     def render_line(self, y: int) -> Strip:
-        if self._palette.is_outdated():
+        if self._styles.is_outdated():
             self._strips.clear()
         place = y + self.scroll_offset.y
         width = self.scrollable_content_region.width
         if place >= len(self._rows):
-            return Strip.blank(width, self._palette.base)
+            return Strip.blank(width, self._styles.base)
         strip = self._strips.get(place)
         if strip is None or strip.cell_length != width:
             strip = self._strips[place] = self._paint(self._rows[place], width)
@@ -440,7 +289,7 @@ class KeyedLines(ScrollView, can_focus=True):
 
     def _paint(self, row: Row, width: int) -> Strip:
         at_cursor = row.key == self._cursor and not row.key.startswith(SENTENCE)
-        under = self.get_component_rich_style("lines--cursor") if at_cursor else self._palette.base
+        under = self.get_component_rich_style("lines--cursor") if at_cursor else self._styles.base
         mark = MARKED if row.key in self._marked else CURSOR if at_cursor else " "
         style = "bold" if mark != " " else ""
-        return self._palette.strip((Span(mark, style), *row.spans), under).crop_extend(0, width, under)
+        return self._styles.strip((Span(mark, style), *row.spans), under).crop_extend(0, width, under)

@@ -1,4 +1,4 @@
-"""Lines that lead somewhere: Enter on one opens the run, job, node, log, charts or alert that it names."""
+"""Lines with links: Enter on one opens the run, job, node, log, charts or alert that it names."""
 
 from __future__ import annotations
 
@@ -7,33 +7,32 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, get_args
 
 from tui.style import Span
-from tui.widgets.keyed_lines import Row
+from tui.widgets.row import Row
 
 Kind = Literal["run", "job", "node", "log", "wandb", "alert"]
 
 Line = tuple[Span, ...]
 
 _SIGN = ">"
-"""What the keys of such rows begin with; the others are numbered."""
+"""Prefix of the keys of linked rows. The other rows are numbered."""
 
 
 class Link(NamedTuple):
-    """Where a line leads: a run by its name, a job by its key, a node by its name, a run's log or W&B charts, an
-    alert by its id."""
+    """The target of a link: a run or node by name, a job by key, a run's log or W&B charts, an alert by id."""
 
     kind: Kind
     name: str
 
 
 class Linked(NamedTuple):
-    """A line that leads somewhere."""
+    """A line with a link."""
 
     link: Link
     spans: Line
 
 
 def rows(lines: Iterable[Line | Linked]) -> list[Row]:
-    """Lines as rows: the cursor stays on a link whatever is written above it."""
+    """Lines as rows. The cursor stays on its link when lines above it change."""
     found: list[Row] = []
     taken: set[Link] = set()
     for place, line in enumerate(lines):
@@ -46,7 +45,7 @@ def rows(lines: Iterable[Line | Linked]) -> list[Row]:
 
 
 def link_of(key: str | None) -> Link | None:
-    """Where the row of this key leads."""
+    """The link of the row with this key."""
     kind, colon, name = (key or "").removeprefix(_SIGN).partition(":")
     if key is None or not key.startswith(_SIGN) or not colon:
         return None
@@ -54,7 +53,7 @@ def link_of(key: str | None) -> Link | None:
 
 
 def first_link(shown: Iterable[Row]) -> str | None:
-    """The key of the first row that leads somewhere."""
+    """The key of the first row with a link."""
     return next((row.key for row in shown if link_of(row.key) is not None), None)
 
 
@@ -62,6 +61,6 @@ SENTENCE_LINES = 6
 
 
 def sentence(text: str, width: int, style: str = "") -> Iterator[Line]:
-    """A sentence in full, without a label."""
+    """A sentence, wrapped, without a label."""
     for line in textwrap.wrap(text, max(8, width), break_on_hyphens=False)[:SENTENCE_LINES]:
         yield (Span(line, style),)

@@ -1,4 +1,4 @@
-"""The lines of a log: drawn from the rows in sight, however many are kept and however fast they come."""
+"""The log widget. It draws only the visible rows, however many lines are kept and however fast they come."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from textual.widget import Widget
 
 from trainmon.lib import clean
 from tui.keys import bindings
-from tui.widgets.keyed_lines import STYLE_CSS, STYLES, Palette
-from tui.widgets.log_window import LogRow, Place, Text, View, clamped, end_place, find, marks, moved, shown
+from tui.widgets.log_window import LogPosition, LogRow, Text, View, clamped, end_place, find, marks, moved, shown
+from tui.widgets.styles import STYLE_CSS, STYLES, SpanStyles
 
 WHEEL_ROWS = 3
 LEADS = 2
-"""Times that ← goes further than the start of the step in a step line, to what its launcher put before it."""
+"""How many times ← goes left of the step in a step line, to the prefix that its launcher wrote."""
 
 
 class LogView(Widget, can_focus=True):
-    """A window on a log: follows its end, or stays where it was put; wraps or cuts; marks what is searched."""
+    """A view of a log: follows the end or stays in place, wraps or cuts lines, highlights search matches."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"lines--{name}" for name in (*STYLES, "match", "hit")}
     DEFAULT_CSS = f"""
@@ -37,14 +37,14 @@ class LogView(Widget, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("log", "moves")]
 
     class Changed(Message):
-        """Follow, wrap, the search or the place changed: the frame says so."""
+        """Follow, wrap, the search or the position changed: the frame shows it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.text = Text((), 0)
         self.partial: int | None = None
         """The number of the unfinished last line, drawn dim."""
-        self.place = Place(0)
+        self.place = LogPosition(0)
         self.following = True
         self.wrapping = False
         self.left = 0
@@ -52,9 +52,9 @@ class LogView(Widget, can_focus=True):
         self.hit: int | None = None
         self._rows: list[LogRow] = []
         self._drawn: list[tuple[str, bool, bool]] = []
-        self._palette = Palette(self)
+        self._styles = SpanStyles(self)
 
-    # ---- what it shows ----
+    # ---- lines ----
 
     @property
     def view(self) -> View:
@@ -62,24 +62,24 @@ class LogView(Widget, can_focus=True):
         return View(self.size.width, self.size.height, self.wrapping, left, whole=bool(self.needle))
 
     def set_lines(self, lines: tuple[str, ...], first: int, partial: str | None) -> None:
-        """New lines of the same log; the view stays on its lines, or follows the end."""
+        """Set new lines of the same log. The view stays in place, or follows the end."""
         self.text = Text(lines if partial is None else (*lines, partial), first)
         self.partial = None if partial is None else self.text.end - 1
         self.redraw()
 
     def restart(self) -> None:
-        """Another log: from its end."""
-        self.text, self.place, self.following, self.left, self.hit = Text((), 0), Place(0), True, 0, None
+        """Start another log at its end."""
+        self.text, self.place, self.following, self.left, self.hit = Text((), 0), LogPosition(0), True, 0, None
 
     def redraw(self) -> None:
-        """Find the rows in sight again, and paint those that look different."""
+        """Compute the visible rows, and repaint those that changed."""
         view = self.view
         if view.width <= 0 or view.height <= 0:
             return
         if self.following:
             self.place = end_place(self.text, view)
         elif self.place.line < self.text.first:
-            self.place = Place(self.text.first)
+            self.place = LogPosition(self.text.first)
         self._rows = shown(self.text, self.place, view)
         drawn = [(clean(row.text), row.line == self.partial, row.line == self.hit) for row in self._rows]
         old, self._drawn = self._drawn, drawn
@@ -88,23 +88,22 @@ class LogView(Widget, can_focus=True):
                 self.refresh(Region(0, y, view.width, 1))
 
     def render_line(self, y: int) -> Strip:
-        if self._palette.is_outdated():
-            self._palette.clear()
-        base = self._palette.base
+        self._styles.is_outdated()
+        base = self._styles.base
         if y >= len(self._drawn):
             return Strip.blank(self.size.width, base)
         text, is_partial, is_hit = self._drawn[y]
-        under = base + self._palette["dim"] if is_partial else base
+        under = base + self._styles["dim"] if is_partial else base
         segments, at = [], 0
         for start, end, name in marks(text, self.needle):
-            style = self._palette["hit" if is_hit and name == "match" else name]
+            style = self._styles["hit" if is_hit and name == "match" else name]
             segments += [Segment(text[at:start], under), Segment(text[start:end], under + style)]
             at = end
         segments.append(Segment(text[at:], under))
         return Strip(segments).crop_extend(0, self.size.width, base)
 
     def notify_style_update(self) -> None:
-        self._palette.clear()
+        self._styles.clear()
         super().notify_style_update()
 
     def on_resize(self) -> None:
@@ -114,7 +113,7 @@ class LogView(Widget, can_focus=True):
 
     # ---- keys ----
 
-    def _go(self, place: Place, *, down: bool) -> None:
+    def _go(self, place: LogPosition, *, down: bool) -> None:
         self.place, at_end = clamped(self.text, place, self.view)
         self.following = at_end and down
         self.redraw()
@@ -136,10 +135,10 @@ class LogView(Widget, can_focus=True):
         self.scroll_rows(-max(1, self.size.height - 1))
 
     def action_first(self) -> None:
-        self._go(Place(self.text.first), down=False)
+        self._go(LogPosition(self.text.first), down=False)
 
     def action_last(self) -> None:
-        self._go(Place(self.text.end), down=True)
+        self._go(LogPosition(self.text.end), down=True)
 
     def action_follow(self) -> None:
         self.following = not self.following
@@ -149,7 +148,7 @@ class LogView(Widget, can_focus=True):
     def action_wrap(self) -> None:
         self.wrapping = not self.wrapping
         self.left = 0
-        self._go(Place(self.place.line), down=self.following)
+        self._go(LogPosition(self.place.line), down=self.following)
 
     def action_sideways(self, step: int) -> None:
         if not self.wrapping:
@@ -168,7 +167,7 @@ class LogView(Widget, can_focus=True):
     # ---- search ----
 
     def search(self, needle: str) -> None:
-        """Mark these words, and go to the last line that has them; none clears the search."""
+        """Highlight this text and go to its last match. An empty text clears the search."""
         self.needle, self.hit = needle, None
         self._drawn = []
         self.refresh()
@@ -177,15 +176,15 @@ class LogView(Widget, can_focus=True):
             self.post_message(self.Changed())
 
     def goto_match(self, start: int, step: int) -> bool:
-        """Put the next match in the middle of the screen. False when there is none."""
+        """Show the next match in the middle of the screen. False: there is none."""
         number = find(self.text, self.needle, start, step) if self.text.lines else None
         if number is None:
             return False
         self.hit = number
-        self._go(moved(self.text, Place(number), -(self.size.height // 2), self.view), down=False)
+        self._go(moved(self.text, LogPosition(number), -(self.size.height // 2), self.view), down=False)
         return True
 
     def action_next_match(self, step: int) -> None:
-        """n goes up, as a log is read from its end; N goes down."""
+        """n goes up, because a log is read from its end; N goes down."""
         start = self.text.end - 1 if self.hit is None else self.hit - step
         self.goto_match(start, -step)

@@ -1,7 +1,7 @@
-"""Which rows of a log are on the screen: pure, and its cost is the rows that are shown, not the lines that are kept.
+"""Which rows of a log are visible. Pure; the cost depends on the visible rows, not on the kept lines.
 
-A place in the log is (line number, rows of that line already past), so that it stays where it is while new lines come
-and old ones go. Line i of a log has the number first + i.
+A position is (line number, row within that line), so that it stays valid while new lines come and old ones go. Line i
+of a log has the number first + i.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rich.cells import cell_len, get_character_cell_size
 from trainmon.analysis.log_formats import parse_line, stripped
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """The first row on the screen."""
 
     line: int
@@ -25,7 +25,7 @@ class Place(NamedTuple):
 
 
 class LogRow(NamedTuple):
-    """One row of the screen: the number of its line, which part of it, and the text."""
+    """One visible row: its line number, its part of that line, and the text."""
 
     line: int
     part: int
@@ -48,7 +48,7 @@ class Text:
 
 
 class View(NamedTuple):
-    """How it is looked at."""
+    """The size and mode of the view."""
 
     width: int
     height: int
@@ -56,7 +56,7 @@ class View(NamedTuple):
     left: int = 0
     """Cells scrolled to the right, where lines are cut."""
     whole: bool = False
-    """Whether a cut step line starts with what its launcher put before it."""
+    """Whether a cut step line shows the prefix that its launcher wrote."""
 
 
 def parts(text: str, width: int) -> list[str]:
@@ -104,21 +104,21 @@ def cut(text: str, left: int, width: int) -> str:
 
 @lru_cache(maxsize=1024)
 def lead(text: str) -> int:
-    """Cells of a step line that only say who wrote it and when; 0 for every other line."""
+    """Width of a step line's prefix: writer and time. 0 for every other line."""
     before, found, _ = text.partition(stripped(text))
     return len(before) if found and before.strip() and text.isascii() and parse_line(text) is not None else 0
 
 
 def window(text: str, view: View) -> str:
-    """The piece of a cut line that is on the screen; of a step line too long, from the step on."""
+    """The visible piece of a cut line. A step line that is too long starts at its step."""
     at = 0 if view.whole or len(text) <= view.width else lead(text)
     if at and at + view.left > 0:
         return "…" + cut(text, at + view.left, view.width - 1)
     return cut(text, max(0, at + view.left), view.width)
 
 
-def shown(text: Text, place: Place, view: View) -> list[LogRow]:
-    """The rows from a place on, at most the height of the screen."""
+def shown(text: Text, place: LogPosition, view: View) -> list[LogRow]:
+    """The rows from a position on, at most one screen."""
     rows: list[LogRow] = []
     for number in range(max(place.line, text.first), text.end):
         line = text[number]
@@ -130,45 +130,45 @@ def shown(text: Text, place: Place, view: View) -> list[LogRow]:
     return rows[: view.height]
 
 
-def end_place(text: Text, view: View) -> Place:
-    """The place from which the last row of the log is the last row of the screen."""
-    return moved(text, Place(text.end), -view.height, view)
+def end_place(text: Text, view: View) -> LogPosition:
+    """The position that puts the last row of the log at the bottom of the screen."""
+    return moved(text, LogPosition(text.end), -view.height, view)
 
 
-def moved(text: Text, place: Place, by: int, view: View) -> Place:
-    """The place `by` rows further down (or up), kept inside the log."""
+def moved(text: Text, place: LogPosition, by: int, view: View) -> LogPosition:
+    """The position `by` rows further down (or up), kept inside the log."""
     line, part = (place.line, place.part) if place.line >= text.first else (text.first, 0)
     if by < 0:
         part += by
         while part < 0 and line > text.first:
             line -= 1
             part += rows_of(text[line], view)
-        return Place(line, max(0, part))
+        return LogPosition(line, max(0, part))
     part += by
     while line < text.end:
         rows = rows_of(text[line], view)
         if part < rows:
-            return Place(line, part)
+            return LogPosition(line, part)
         part -= rows
         line += 1
-    return Place(max(text.first, text.end - 1))
+    return LogPosition(max(text.first, text.end - 1))
 
 
-def clamped(text: Text, place: Place, view: View) -> tuple[Place, bool]:
-    """The place, not past the end; and whether the end is in sight (then the view follows)."""
+def clamped(text: Text, place: LogPosition, view: View) -> tuple[LogPosition, bool]:
+    """The position, at most the end, and whether the end is visible (then the view follows)."""
     end = end_place(text, view)
-    return (end, True) if place >= end else (Place(max(place.line, text.first), place.part), False)
+    return (end, True) if place >= end else (LogPosition(max(place.line, text.first), place.part), False)
 
 
 def find(text: Text, needle: str, start: int, step: int) -> int | None:
-    """The number of the next line that holds the words, from `start` on in the direction of `step`, going round."""
+    """The number of the next line with this text, from `start` in the direction of `step`, wrapping around."""
     count = len(text.lines)
-    words = needle.lower()
-    if not words:
+    wanted = needle.lower()
+    if not wanted:
         return None
     for turn in range(count):
         number = text.first + (start - text.first + step * turn) % count
-        if words in text[number].lower():
+        if wanted in text[number].lower():
             return number
     return None
 
@@ -183,7 +183,7 @@ _WARN = re.compile(
 
 
 def marks(text: str, needle: str) -> list[tuple[int, int, str]]:
-    """Pieces of a row to mark, as (start, end, "match" | "error" | "warn"): matches first, none overlaps another."""
+    """Pieces of a row to highlight, as (start, end, style): search matches, or else errors and warnings."""
     if needle:
         found = [(m.start(), m.end(), "match") for m in re.finditer(re.escape(needle), text, re.IGNORECASE)]
         if found:

@@ -1,4 +1,4 @@
-"""Lines of spans that are looked at, not moved through: plots and charts."""
+"""Lines of spans without a cursor: plots and charts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tui.style import Span
-from tui.widgets.keyed_lines import STYLE_CSS, STYLES, Palette, changed_columns
+from tui.widgets.row import changed_columns
+from tui.widgets.styles import STYLE_CSS, STYLES, SpanStyles
 
 
 class Picture(Widget):
-    """Lines without a cursor; only the cells that changed are painted."""
+    """Lines without a cursor. Only changed cells are painted."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"lines--{name}" for name in STYLES}
     DEFAULT_CSS = f"Picture {{ height: 1fr; width: 1fr; {STYLE_CSS} }}"
@@ -23,7 +24,7 @@ class Picture(Widget):
     def __init__(self) -> None:
         super().__init__()
         self.picture: tuple[tuple[Span, ...], ...] = ()
-        self._palette = Palette(self)
+        self._styles = SpanStyles(self)
 
     def set_lines(self, lines: Sequence[tuple[Span, ...]]) -> None:
         old, self.picture = self.picture, tuple(lines)
@@ -35,10 +36,10 @@ class Picture(Widget):
                 self.refresh(Region(changed[0], y, changed[1] - changed[0], 1))
 
     def notify_style_update(self) -> None:
-        self._palette.clear()
+        self._styles.clear()
         super().notify_style_update()
 
     def render_line(self, y: int) -> Strip:
-        self._palette.is_outdated()
+        self._styles.is_outdated()
         spans = self.picture[y] if y < len(self.picture) else ()
-        return self._palette.strip(spans).crop_extend(0, self.size.width, self._palette.base)
+        return self._styles.strip(spans).crop_extend(0, self.size.width, self._styles.base)

@@ -20,7 +20,7 @@ from tui.app import Dashboard
 from tui.modals import Folder
 from tui.screens.details import RunScreen
 from tui.screens.wandb import WandbScreen
-from tui.widgets.keyed_lines import width_of
+from tui.widgets import width_of
 
 PAGE = "https://wandb.ai/team/project/runs/id3"
 

@@ -10,8 +10,7 @@ from tests.tui.states.wandb import EARLIER, SAMPLES, current
 from tests.tui.states.wandb_runs import NAME
 from trainmon.model import Sample, Source, State, Wandb, WandbRun
 from tui.views.wandb import attempt_words, settings_lines, value_of, wandb_lines
-from tui.widgets import Link, Linked
-from tui.widgets.keyed_lines import width_of
+from tui.widgets import Link, Linked, width_of
 
 
 def text_of(state: State, width: int = 80, *, few: bool = False) -> list[str]:

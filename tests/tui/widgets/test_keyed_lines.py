@@ -10,7 +10,7 @@ from textual.app import App, ComposeResult
 from textual.geometry import Region
 
 from tui.style import Span
-from tui.widgets.keyed_lines import GUTTER, Heading, KeyedLines, Row, changed_columns, width_of
+from tui.widgets import GUTTER, Heading, KeyedLines, Row, changed_columns, width_of
 
 
 def row(key: str, *texts: str) -> Row:

@@ -6,7 +6,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tui.widgets.log_window import Place, Text, View, clamped, cut, end_place, find, marks, moved, parts, rows_of, shown
+from tui.widgets.log_window import (
+    LogPosition,
+    Text,
+    View,
+    clamped,
+    cut,
+    end_place,
+    find,
+    marks,
+    moved,
+    parts,
+    rows_of,
+    shown,
+)
 
 LOG = Text(tuple(f"line {number}" for number in range(100, 120)), 100)
 
@@ -20,31 +33,31 @@ def test_the_end_of_the_log_is_on_the_last_row() -> None:
 
 
 def test_a_log_shorter_than_the_screen_starts_at_its_top() -> None:
-    assert end_place(LOG, View(20, 50)) == Place(100, 0)
+    assert end_place(LOG, View(20, 50)) == LogPosition(100, 0)
 
 
 def test_the_view_stays_on_its_line_while_old_lines_go() -> None:
     later = Text(LOG.lines[5:], 105)
 
-    assert shown(later, Place(110), View(20, 2))[0].text == "line 110"
+    assert shown(later, LogPosition(110), View(20, 2))[0].text == "line 110"
 
 
 def test_a_line_that_is_gone_gives_way_to_the_oldest_that_is_left() -> None:
-    assert shown(Text(LOG.lines[5:], 105), Place(101), View(20, 1))[0].text == "line 105"
+    assert shown(Text(LOG.lines[5:], 105), LogPosition(101), View(20, 1))[0].text == "line 105"
 
 
 def test_wrapped_lines_take_several_rows_and_scrolling_goes_by_rows() -> None:
     text = Text(("short", "a" * 25, "end"), 0)
     view = View(10, 2, wrap=True)
 
-    assert [row.text for row in shown(text, Place(1, 1), view)] == ["a" * 10, "a" * 5]
-    assert moved(text, Place(0), 2, view) == Place(1, 1)
-    assert moved(text, Place(1, 1), -2, view) == Place(0, 0)
+    assert [row.text for row in shown(text, LogPosition(1, 1), view)] == ["a" * 10, "a" * 5]
+    assert moved(text, LogPosition(0), 2, view) == LogPosition(1, 1)
+    assert moved(text, LogPosition(1, 1), -2, view) == LogPosition(0, 0)
 
 
 def test_scrolling_past_the_end_stops_there_and_follows() -> None:
-    assert clamped(LOG, Place(119), View(20, 5)) == (Place(115, 0), True)
-    assert clamped(LOG, Place(110), View(20, 5)) == (Place(110, 0), False)
+    assert clamped(LOG, LogPosition(119), View(20, 5)) == (LogPosition(115, 0), True)
+    assert clamped(LOG, LogPosition(110), View(20, 5)) == (LogPosition(110, 0), False)
 
 
 def test_cut_lines_can_be_seen_sideways_and_wide_characters_are_not_halved() -> None:
@@ -88,9 +101,9 @@ TITAN = "[rank0]:[titan] 2026-01-02 03:04:05,678 - root - INFO - step: 12  loss:
 
 def test_a_step_line_too_long_starts_at_its_step_and_left_shows_who_wrote_it() -> None:
     text = Text((TITAN, TITAN.replace("INFO - step: 12", "WARNING - watchdog")), 0)
-    rows = [row.text for row in shown(text, Place(0), View(40, 2))]
+    rows = [row.text for row in shown(text, LogPosition(0), View(40, 2))]
     assert rows[0] == "…step: 12  loss:  2.0  grad_norm:  0.3  "
     assert rows[1] == text[1][:40]
-    assert shown(text, Place(0), View(40, 1, left=-80))[0].text == TITAN[:40]
-    assert shown(text, Place(0), View(200, 1))[0].text == TITAN
-    assert shown(text, Place(0), View(40, 1, whole=True))[0].text == TITAN[:40]
+    assert shown(text, LogPosition(0), View(40, 1, left=-80))[0].text == TITAN[:40]
+    assert shown(text, LogPosition(0), View(200, 1))[0].text == TITAN
+    assert shown(text, LogPosition(0), View(40, 1, whole=True))[0].text == TITAN[:40]

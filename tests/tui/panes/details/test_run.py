@@ -13,8 +13,7 @@ from trainmon.model import Checkpoint, Milestone, Node, Progress, RunSpec, State
 from tui.panes.details.run import lines
 from tui.panes.log import title, why_nothing
 from tui.views import checkpoint_lines, job_lines, record_lines, switch, told
-from tui.widgets import Line, Link, Linked, sentence
-from tui.widgets.keyed_lines import width_of
+from tui.widgets import Line, Link, Linked, sentence, width_of
 
 
 def text_of(name: str, state: State, width: int = 60) -> list[str]:

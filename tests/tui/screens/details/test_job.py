@@ -21,8 +21,7 @@ from tui.screens.log import LogScreen
 from tui.screens.main import MainScreen
 from tui.style import Span
 from tui.views.jobs import NODES_SHOWN, job_lines
-from tui.widgets import Link, Linked, Row, first_link, link_of, rows
-from tui.widgets.keyed_lines import width_of
+from tui.widgets import Link, Linked, Row, first_link, link_of, rows, width_of
 
 
 def told(key: str, state: State | None = None, width: int = 70) -> list[str]:

@@ -23,7 +23,7 @@ from tui.screens.details.node import NodeScreen, heights
 from tui.style import Span
 from tui.views import said
 from tui.views.nodes import PROCESSES, Scheduled, facts, gpu_head, gpu_rows
-from tui.widgets.keyed_lines import width_of
+from tui.widgets import width_of
 
 DEGREES = Axis("temperature", "temperature °C", 110.0, ((0, "0"), (50, "50"), (100, "100")))
 
