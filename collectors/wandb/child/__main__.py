@@ -1,8 +1,8 @@
-"""The process that speaks with W&B: `python -m collectors.wandb.child`, requests on standard input, answers on output.
+"""The child process that runs the W&B SDK: requests on standard input, answers on standard output.
 
-The SDK may hang, prompt, print and leak, and it starts a process of its own; here it does all that alone. It ends at
-the end of its input, or when its parent is gone, or when an answer is overdue; wandb-core and the directory that both
-write to go with it. One thread speaks with the SDK, the other reads the requests and sees to that.
+The SDK may hang, prompt, print and leak, and it starts wandb-core; here it is isolated. The child ends at the end of
+its input, when its parent has ended, or when an answer is overdue. It removes wandb-core and its directory. One thread
+calls the SDK; the other reads the requests and checks these conditions.
 """
 
 from __future__ import annotations
@@ -40,34 +40,34 @@ from trainmon.lib import Instant, Seconds
 if TYPE_CHECKING:
     from collectors.wandb.child.sdk import Sdk
 
-ANSWER_WITHIN: Seconds = 22.0
-"""When a request is answered in the SDK's stead, and this process ends: for some answers the SDK waits for ever. Less
-than our parent waits, who could not say why. A first argument is another."""
+ANSWER_TIMEOUT: Seconds = 22.0
+"""After this time the child answers in place of the SDK, and ends: the SDK waits for some answers for ever. The parent
+waits longer, because it does not know the reason. The first argument overrides it."""
 
-SDK_WITHIN = 0.9
-"""The SDK's own limit for one HTTP request is this part of it: it can give up and go on."""
+SDK_TIMEOUT_SHARE = 0.9
+"""The SDK's timeout of one HTTP request, as a part of it: then the SDK can give up and continue."""
 
-LOOK_EVERY: Seconds = 1.0
-"""How soon a parent that is gone, and an overdue answer, are noticed."""
+CHECK_EVERY: Seconds = 1.0
+"""How often the parent and the deadline are checked."""
 
-SHORT = 50
-"""The longest directory: wandb-core's socket is 55 characters deeper, and macOS takes 104."""
+MAX_DIRECTORY_LENGTH = 50
+"""The longest directory: the path of wandb-core's socket is 55 characters longer, and macOS allows 104."""
 
-KEPT = {
+KEPT_VARIABLES = {
     "WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_CREDENTIALS_FILE", "WANDB_CONFIG_DIR", "WANDB_BASE_URL",
     "WANDB_APP_URL", "WANDB_HTTP_PROXY", "WANDB_HTTPS_PROXY", "WANDB__PROXIES", "WANDB_X_EXTRA_HTTP_HEADERS",
     "WANDB__EXTRA_HTTP_HEADERS", "WANDB_INSECURE_DISABLE_SSL", "WANDB_USERNAME", "WANDB_USER_EMAIL",
 }  # fmt: skip
-"""Of what is set for the SDK: who asks whom, and by which way. The rest is meant for a training."""
+"""The SDK's variables that are kept: account, server and proxy. The others are meant for a training."""
 
-OWN = ("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR", "WANDB_ARTIFACT_DIR", "TMPDIR")
-"""Where the SDK writes."""
+DIRECTORY_VARIABLES = ("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR", "WANDB_ARTIFACT_DIR", "TMPDIR")
+"""Directories that the SDK writes to."""
 
-SET = {
+FIXED_VARIABLES = {
     "WANDB_SILENT": "true",
     "WANDB_ERROR_REPORTING": "false",
-    "WANDB_HTTP_TIMEOUT": "60",  # wandb-core's own; ours is shorter, and a request that ran into it would be sent again
-    # Back-off is our parent's. 0 means 20 retries; the one retry comes a second later, and as the server wishes.
+    "WANDB_HTTP_TIMEOUT": "60",  # wandb-core's own, longer than ours: it would resend a request after it
+    # The parent does the back-off. 0 means 20 retries; the one retry comes after a second or after Retry-After.
     "WANDB__GRAPHQL_RETRY_MAX": "1",
     "WANDB__GRAPHQL_RETRY_WAIT_MIN_SECONDS": "1",
     "WANDB__GRAPHQL_RETRY_WAIT_MAX_SECONDS": "1",
@@ -78,21 +78,21 @@ SET = {
 
 
 def environment(before: Mapping[str, str], directory: str) -> dict[str, str]:
-    """What the SDK finds set."""
-    kept = {name: value for name, value in before.items() if not name.startswith("WANDB_") or name in KEPT}
-    return kept | SET | dict.fromkeys(OWN, directory)
+    """The environment of the SDK."""
+    kept = {name: value for name, value in before.items() if not name.startswith("WANDB_") or name in KEPT_VARIABLES}
+    return kept | FIXED_VARIABLES | dict.fromkeys(DIRECTORY_VARIABLES, directory)
 
 
 class PendingRequest(NamedTuple):
-    """The request that is being answered."""
+    """The request that is in progress."""
 
     id: int
-    began: Seconds
+    started: Seconds
     at: Instant
 
 
 class Child:
-    """The two threads' common ground."""
+    """The state that both threads share."""
 
     def __init__(self, requests: int, answers: int, directory: Path, within: Seconds) -> None:
         self._requests = requests
@@ -100,74 +100,74 @@ class Child:
         self._directory = directory
         self._within = within
         self._parent = os.getppid()
-        self._asked: queue.SimpleQueue[AnyRequest] = queue.SimpleQueue()
-        self._open: PendingRequest | None = None
-        self._telling = threading.Lock()
-        self._sidecar: int | None = None
+        self._queue: queue.SimpleQueue[AnyRequest] = queue.SimpleQueue()
+        self._pending: PendingRequest | None = None
+        self._lock = threading.Lock()
+        self._core_pid: int | None = None
         self._sdk: Sdk | None = None
 
     def serve(self) -> NoReturn:
-        """Answer what is asked, one after the other; the main thread's work."""
+        """Answer the requests in turn, on the main thread."""
         try:
             while True:
-                asked = self._next()
-                opened = PendingRequest(asked.id, time.monotonic(), time.time())
-                with self._telling:
-                    self._open = opened
-                told, is_over = self._answer(asked, opened)
-                self._close(opened, told)
+                request = self._next_request()
+                pending = PendingRequest(request.id, time.monotonic(), time.time())
+                with self._lock:
+                    self._pending = pending
+                answer, is_last = self._answer(request, pending)
+                self._complete(pending, answer)
                 keep_small(self._directory)
-                if is_over:
+                if is_last:
                     break
         finally:
             self.end(1)
 
-    def _next(self) -> AnyRequest:
-        """What is asked next. A signal that comes just before the waiting begins is heard at the end of its turn."""
+    def _next_request(self) -> AnyRequest:
+        """The next request. The timeout lets a signal that comes just before the wait be handled."""
         while True:
             with contextlib.suppress(queue.Empty):
-                return self._asked.get(timeout=LOOK_EVERY)
+                return self._queue.get(timeout=CHECK_EVERY)
 
-    def _answer(self, asked: AnyRequest, opened: PendingRequest) -> tuple[bytes, bool]:
-        """The line to tell, and whether it is the last."""
+    def _answer(self, request: AnyRequest, pending: PendingRequest) -> tuple[bytes, bool]:
+        """The answer's line, and whether the child must end after it."""
         try:
-            return encode(self._ready().answer(asked)), False
-        except Exception as error:  # whatever the SDK raises is an answer
-            answer = self._failed(opened, error)
+            return encode(self._started_sdk().answer(request)), False
+        except Exception as error:  # every error of the SDK becomes an answer
+            answer = self._failed(pending, error)
             if answer.kind in ("key", "unauthorized", "forbidden") and self._sdk is not None:
                 self._sdk.forget()
             return encode(answer), is_fatal(error)
 
-    def _failed(self, opened: PendingRequest, error: Exception) -> RequestFailed:
-        """Its words; where it only says that no answer came, wandb-core may know what the server answered."""
+    def _failed(self, pending: PendingRequest, error: Exception) -> RequestFailed:
+        """The error as an answer; for a timeout, the log of wandb-core may have the server's status."""
         key = os.environ.get("WANDB_API_KEY") or (self._sdk.key if self._sdk is not None else None)
-        answer = failed(opened.id, error, key=key)
+        answer = failed(pending.id, error, key=key)
         if answer.kind != "slow":
             return answer
-        return failed(opened.id, error, key=key, status=last_status(self._directory, opened.at))
+        return failed(pending.id, error, key=key, status=last_status(self._directory, pending.at))
 
-    def _ready(self) -> Sdk:
-        """The SDK, imported and started with the first request; its process is told of before it may hang."""
+    def _started_sdk(self) -> Sdk:
+        """The SDK, imported with the first request. Its process is reported first, because the SDK may hang."""
         if self._sdk is None:
             from collectors.wandb.child import sdk as wandb_sdk
 
-            self._sidecar = wandb_sdk.sidecar()
-            if self._sidecar is not None:
-                self.tell(CoreStarted(pid=self._sidecar))
-            self._sdk = wandb_sdk.Sdk(self._directory, self._within * SDK_WITHIN)
+            self._core_pid = wandb_sdk.sidecar()
+            if self._core_pid is not None:
+                self.send(CoreStarted(pid=self._core_pid))
+            self._sdk = wandb_sdk.Sdk(self._directory, self._within * SDK_TIMEOUT_SHARE)
         return self._sdk
 
-    def tell(self, said: AnyAnswer) -> None:
-        with self._telling:
-            self._write(encode(said))
+    def send(self, answer: AnyAnswer) -> None:
+        with self._lock:
+            self._write(encode(answer))
 
-    def _close(self, opened: PendingRequest, told: bytes) -> bool:
-        """Give the answer, unless one was given already; whether this one was."""
-        with self._telling:
-            if self._open is not opened:
+    def _complete(self, pending: PendingRequest, answer: bytes) -> bool:
+        """Write the answer unless the request was already answered. Returns whether it was written."""
+        with self._lock:
+            if self._pending is not pending:
                 return False
-            self._open = None
-            self._write(told)
+            self._pending = None
+            self._write(answer)
             return True
 
     def _write(self, data: bytes) -> None:
@@ -175,54 +175,51 @@ class Child:
             while data:
                 data = data[os.write(self._answers, data) :]
         except OSError:
-            self.end(0)  # nobody listens any more
+            self.end(0)  # the parent has ended
 
     def watch(self) -> NoReturn:
-        """Read the requests; the other thread's work."""
+        """Read the requests and check the deadline, on the second thread."""
         rest = b""
         try:
             while os.getppid() == self._parent:
-                if self._is_readable():
+                if select.select([self._requests], [], [], CHECK_EVERY)[0]:
                     data = os.read(self._requests, 1 << 16)
                     if not data:
                         break
                     *lines, rest = (rest + data).split(b"\n")
                     for one in lines:
-                        self._take(one)
-                self._look_at_the_time()
+                        self._queue_request(one)
+                self._check_deadline()
         except Exception:
             traceback.print_exc()
             self.end(1)
         self.end(0)
 
-    def _is_readable(self) -> bool:
-        return bool(select.select([self._requests], [], [], LOOK_EVERY)[0])
-
-    def _take(self, asked: bytes) -> None:
+    def _queue_request(self, request: bytes) -> None:
         try:
-            self._asked.put(decode_request(asked))
+            self._queue.put(decode_request(request))
         except msgspec.DecodeError as error:
-            self.tell(RequestFailed(kind="sdk", words=f"a request that cannot be read: {error}"))
+            self.send(RequestFailed(kind="sdk", words=f"cannot read the request: {error}"))
 
-    def _look_at_the_time(self) -> None:
-        with self._telling:
-            opened = self._open
-        if opened is not None and time.monotonic() - opened.began >= self._within:
-            overdue = self._failed(opened, TimeoutError("no answer in time: timeout"))
-            if self._close(opened, encode(overdue)):
+    def _check_deadline(self) -> None:
+        with self._lock:
+            pending = self._pending
+        if pending is not None and time.monotonic() - pending.started >= self._within:
+            overdue = self._failed(pending, TimeoutError("no answer in time: timeout"))
+            if self._complete(pending, encode(overdue)):
                 self.end(1)
 
     def end(self, status: int) -> NoReturn:
-        """Take wandb-core and the directory along. Python's own way out would wait for the SDK."""
-        if self._sidecar is not None:
+        """Kill wandb-core and remove the directory. Python's normal exit would wait for the SDK."""
+        if self._core_pid is not None:
             with contextlib.suppress(OSError):
-                os.killpg(self._sidecar, signal.SIGKILL)
+                os.killpg(self._core_pid, signal.SIGKILL)
         shutil.rmtree(self._directory, ignore_errors=True)
         os._exit(status)
 
 
 def _own_pipes() -> tuple[int, int]:
-    """Our two pipes under numbers that nobody else knows: what the SDK reads is empty, what it prints is an error."""
+    """Move our pipes to new descriptors: the SDK's standard input is empty, and its prints go to standard error."""
     requests, answers = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -232,9 +229,9 @@ def _own_pipes() -> tuple[int, int]:
 
 
 def _private_directory() -> str:
-    """A new one where the name of a socket below it is short enough for the system."""
+    """A new directory whose path is short enough for a socket in it."""
     usual = tempfile.gettempdir()
-    return tempfile.mkdtemp(prefix="trainmon-", dir=usual if len(usual) <= SHORT else "/tmp")
+    return tempfile.mkdtemp(prefix="trainmon-", dir=usual if len(usual) <= MAX_DIRECTORY_LENGTH else "/tmp")
 
 
 def main() -> NoReturn:
@@ -244,12 +241,12 @@ def main() -> NoReturn:
     os.environ.clear()
     os.environ.update(kept)
     tempfile.tempdir = directory
-    within = float(sys.argv[1]) if len(sys.argv) > 1 else ANSWER_WITHIN
+    within = float(sys.argv[1]) if len(sys.argv) > 1 else ANSWER_TIMEOUT
     child = Child(requests, answers, Path(directory), within)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a ctrl-C on the terminal is for our parent, who ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C on the terminal is for the parent, which ends the child
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: child.end(0))
-    child.tell(ChildStarted(pid=os.getpid(), directory=directory))
+    child.send(ChildStarted(pid=os.getpid(), directory=directory))
     threading.Thread(target=child.watch, name="watch", daemon=True).start()
     child.serve()
 

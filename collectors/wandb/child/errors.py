@@ -1,7 +1,7 @@
-"""What the SDK raises → what is wrong, in a sentence with what to do. Pure; the API key is in no error's words.
+"""Errors of the SDK as RequestFailed with a message and a hint. Pure; no message contains the API key.
 
-Where the SDK tells the server's HTTP status, that decides; it tells none of a request that it has tried twice, and
-none of a connection that failed, so that there its words must be read.
+The server's HTTP status decides where the SDK passes it on. It does not for retried requests and failed connections:
+there the message decides.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ KEYLESS = re.compile(
 )
 GONE = "the service process is not running"
 FATAL = {"MailboxClosedError", "HandleAbandonedError", "BrokenPipeError", "ConnectionResetError"}
-"""How the SDK says that wandb-core has ended: by its words, by an error of its own without any, or by the socket's.
-It starts no other."""
+"""Signs that wandb-core has ended: a message, an error without one, or a socket error. The SDK does not restart it."""
 
 LOGIN = "log in with `wandb login`, or set WANDB_API_KEY"
 HINTS: dict[FailureKind, str] = {
@@ -46,15 +45,15 @@ HINTS: dict[FailureKind, str] = {
 
 
 class NotFound(TrainmonError):
-    """A project, a run or a file that is not there."""
+    """A project, a run or a file does not exist."""
 
 
 class UnusableAnswer(TrainmonError):
-    """An answer that cannot be used."""
+    """An answer cannot be used."""
 
 
 def failed(number: int, error: BaseException, *, key: str | None = None, status: int | None = None) -> RequestFailed:
-    """What the error of the request with this id is to the operator. `status`: what the server is known to answer."""
+    """The error of the request with this id. `status`: the server's status, if it is known from elsewhere."""
     words, status = _words(error), _status(error) or status or 0
     if is_fatal(error):
         return RequestFailed(id=number, kind="sdk", words="wandb-core, which asks W&B for the SDK, has ended")
@@ -62,11 +61,13 @@ def failed(number: int, error: BaseException, *, key: str | None = None, status:
     if key and key.strip():
         words = words.replace(key, MASK)
     hint = getattr(error, "hint", None) or HINTS.get(kind)
-    return RequestFailed(id=number, kind=kind, words=_sentence(kind, status, _short(words)), hint=hint)
+    code = f" ({status})" if status else ""
+    sentence = SENTENCES.get(kind, "{message}").format(code=code, message=_short(words))
+    return RequestFailed(id=number, kind=kind, words=sentence, hint=hint)
 
 
 def is_fatal(error: BaseException) -> bool:
-    """Whether the SDK is of no use any more."""
+    """Whether the SDK cannot be used any more."""
     return any(GONE in str(one) or type(one).__name__ in FATAL for one in _chain(error))
 
 
@@ -74,7 +75,7 @@ def _kind(error: BaseException, words: str, status: int) -> FailureKind:
     if isinstance(error, NotFound):
         return "absent"
     if isinstance(error, UnusableAnswer) or (isinstance(error, OSError) and not isinstance(error, TimeoutError)):
-        return "sdk"  # a directory that we may not write to is none of W&B's refusals
+        return "sdk"  # for example, no permission to write to a directory
     if status:
         return _kind_of_status(status)
     for kind, pattern in _READ:
@@ -84,15 +85,10 @@ def _kind(error: BaseException, words: str, status: int) -> FailureKind:
 
 
 def _kind_of_status(status: int) -> FailureKind:
-    if status in (401, 403):
-        return "unauthorized" if status == 401 else "forbidden"
-    if status == 404:
-        return "absent"
-    if status in (408, 504):
-        return "slow"
-    if status == 429:
-        return "busy"
-    return "server" if status >= 500 else "sdk"
+    kinds: dict[int, FailureKind] = {
+        401: "unauthorized", 403: "forbidden", 404: "absent", 408: "slow", 429: "busy", 504: "slow",
+    }  # fmt: skip
+    return kinds.get(status, "server" if status >= 500 else "sdk")
 
 
 _READ: tuple[tuple[FailureKind, re.Pattern[str]], ...] = (
@@ -106,7 +102,7 @@ _READ: tuple[tuple[FailureKind, re.Pattern[str]], ...] = (
 
 
 def _status(error: BaseException) -> int:
-    """The server's status: of the first answer, or of that which was tried again."""
+    """The server's status: of the first answer, or of the retried one."""
     for one in _chain(error):
         told = getattr(getattr(one, "response", None), "http_status", 0)
         if isinstance(told, int) and told:
@@ -118,7 +114,7 @@ def _status(error: BaseException) -> int:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it came from; the SDK keeps that in `exc` where it raises from nothing."""
+    """The error and its causes; the SDK keeps some in `exc`."""
     one: BaseException | None = error
     for _ in range(CAUSES_AT_MOST):
         if one is None:
@@ -129,31 +125,24 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _words(error: BaseException) -> str:
-    """The server's own, where it said some: the SDK wraps them in what it meant to do."""
+    """The server's own message if there is one: the SDK wraps it in a longer one."""
     told = (getattr(getattr(one, "response", None), "message", "") for one in _chain(error))
     return next((words for words in told if isinstance(words, str) and words), str(error) or type(error).__name__)
 
 
 def _short(words: str) -> str:
-    """In one line, without the SDK's own story of how often it tried."""
+    """On one line, without the SDK's count of retries."""
     line = words.rsplit("while retrying: ", 1)[-1]
     return scrub(clean(last_state(line.replace("\n", " ")), WORDS_LENGTH)).strip()
 
 
-def _sentence(kind: FailureKind, status: int, words: str) -> str:
-    code = f" ({status})" if status else ""
-    if kind == "busy":
-        return f"W&B asks for fewer requests{code}"
-    if kind == "server":
-        return f"W&B's server fails{code}"
-    if kind == "slow":
-        return f"W&B does not answer in time{code}"
-    if kind == "unreachable":
-        return f"W&B cannot be reached: {words}"
-    if kind == "unauthorized":
-        return f"W&B refuses the key{code}: {words}"
-    if kind == "forbidden":
-        return f"W&B does not let this account see it{code}: {words}"
-    if kind == "key":
-        return f"no key for W&B: {words}"
-    return words
+SENTENCES: dict[FailureKind, str] = {
+    "busy": "W&B asks for fewer requests{code}",
+    "server": "W&B's server fails{code}",
+    "slow": "W&B does not answer in time{code}",
+    "unreachable": "W&B cannot be reached: {message}",
+    "unauthorized": "W&B refuses the key{code}: {message}",
+    "forbidden": "W&B does not let this account see it{code}: {message}",
+    "key": "no key for W&B: {message}",
+}
+"""The other kinds have the message alone."""

@@ -131,7 +131,7 @@ def test_what_failed_has_its_words(tmp_path: Path) -> None:
 def test_a_child_that_hangs_is_killed_with_its_sidecar_and_another_serves(tmp_path: Path) -> None:
     with scripted(tmp_path, within=0.5) as made:
         error = made.fails("hang")
-        assert (error.kind, error.message) == ("slow", "W&B's client gave no answer in 0.5 s, and was killed")
+        assert (error.kind, error.message) == ("slow", "the W&B client gave no answer in 0.5 s and was killed")
         soon(None, made.is_gone)
         assert made.ask("again").path == "again"
         assert len(made.pids) == 4
@@ -140,7 +140,7 @@ def test_a_child_that_hangs_is_killed_with_its_sidecar_and_another_serves(tmp_pa
 def test_a_child_that_dies_says_why_and_another_serves(tmp_path: Path) -> None:
     with scripted(tmp_path) as made:
         error = made.fails("die")
-        assert (error.kind, error.message) == ("gone", "W&B's client has ended: Traceback: it fell over")
+        assert (error.kind, error.message) == ("gone", "the W&B client has ended: Traceback: it fell over")
         soon(None, made.is_gone)
         assert made.ask("again").path == "again"
 
@@ -165,16 +165,16 @@ def test_the_end_waits_for_no_answer(tmp_path: Path, how: str) -> None:
         failed: list[WandbError] = []
         asking = threading.Thread(target=lambda: failed.append(made.fails(how)))
         asking.start()
-        soon(None, lambda: made.client._asked == 2)
+        soon(None, lambda: made.client._last_id == 2)
         made.client.close()
         asking.join(5)
         assert not asking.is_alive()
         assert failed[0].kind == "gone"
-        assert made.fails("more").message == "W&B is asked no more"
+        assert made.fails("more").message == "the W&B client is closed"
 
 
 def test_a_program_that_is_not_there_is_told() -> None:
     client = ChildClient({}, ["/no/such/python"])
-    with pytest.raises(WandbError, match=r"W&B's child cannot be started: .*No such file"):
+    with pytest.raises(WandbError, match=r"the W&B child cannot be started: .*No such file"):
         client.ask(ReadMetadata(id=0, path="x"), RunMetadata)
     client.close()

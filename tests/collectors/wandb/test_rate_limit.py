@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collectors.wandb.rate_limit import LONGEST, REFRESH, RateLimit
+from collectors.wandb.rate_limit import MAX_PAUSE, REFRESH, RateLimit
 
 
 def test_a_round_is_due_at_once_and_then_once_a_period() -> None:
@@ -28,10 +28,10 @@ def test_failures_double_the_time_up_to_ten_minutes_and_an_answer_ends_that() ->
         waits.append(pace.due_in(now))
         now += waits[-1]
     assert waits[:5] == [120, 240, 480, 600, 600]
-    assert (set(waits[3:]), pace.is_well) == ({LONGEST}, False)
+    assert (set(waits[3:]), pace.is_healthy) == ({MAX_PAUSE}, False)
     pace.begin(now)
     pace.answered(now)
-    assert (pace.due_in(now), pace.is_well) == (60, True)
+    assert (pace.due_in(now), pace.is_healthy) == (60, True)
 
 
 def test_a_period_of_more_than_ten_minutes_is_kept() -> None:
@@ -52,9 +52,9 @@ def test_a_person_waits_five_seconds_at_most() -> None:
 
 def test_errands_are_a_second_apart_and_come_after_a_round() -> None:
     pace = RateLimit(60.0)
-    assert pace.errand_in(0) == 0
+    assert pace.background_due_in(0) == 0
     pace.begin(0)
     pace.answered(3)
-    assert pace.errand_in(3) == 1
-    pace.ran_errand(4)
-    assert pace.errand_in(4.5) == 0.5
+    assert pace.background_due_in(3) == 1
+    pace.background_done(4)
+    assert pace.background_due_in(4.5) == 0.5

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from collectors.wandb.child_process import ANSWER_AT_MOST, ChildClient
+from collectors.wandb.child_process import ANSWER_TIMEOUT, ChildClient
 from collectors.wandb.collector import WandbCollector
 from collectors.wandb.login import find_credentials
 from tests.end_to_end.product import QUICK
@@ -168,7 +168,7 @@ def test_a_client_that_hangs_is_killed_and_started_anew_and_never_holds_up_the_e
         soon(lambda: server.count("Runs") > asked + 1)
         server.hang()
         made.until(lambda: made.fails("gave no answer in 1.5 s"))
-        made.client.within = ANSWER_AT_MOST
+        made.client.within = ANSWER_TIMEOUT
         soon(lambda: not set(before) & set(processes(environ)))
         server.well()
         made.until(made.is_well)
