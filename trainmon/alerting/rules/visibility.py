@@ -1,28 +1,29 @@
-"""What of the nodes and GPUs can be seen now, whose they are, and why something of them cannot be seen. Pure."""
+"""What rules about nodes and GPUs share: what is seen now, the run on a node, and how a finding is made. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
-from trainmon.alerting.rules.base import ago, is_seen, unseen
+from trainmon.alerting.rules.base import Rule, ago, is_seen, unseen
 from trainmon.analysis.gpus import FRESH
 from trainmon.lib import Instant, Seconds
-from trainmon.model import LATE_AFTER, Alert, Gpu, Node, Run, Severity, Source, State
+from trainmon.model import LATE_AFTER, Alert, Finding, Gpu, Node, Run, Severity, Source, State
 
 EXCLUDE = "press X on the node: the run's waiting jobs then leave it out"
-"""What a person can do about a bad node without being an administrator."""
+"""The advice for users who are not administrators."""
 
 AWAY = frozenset({"stopped", "finished"})
-"""Runs that suffer from no node."""
+"""Verdicts of runs that no node can harm."""
 
-PLACES = {"dead": 2, "queued": 1, "stopped": 0, "finished": 0}
-"""Of several runs on a node the one that lives. One that died or waits anew still suffers from what is found now: it is
-what ended it."""
+PRIORITY = {"dead": 2, "queued": 1, "stopped": 0, "finished": 0}
+"""Of several runs on a node, the living one counts. A dead or queued run counts too: what is found now may have ended
+it."""
 
 
 class Whose:
-    """Which run is on a node, made when it is first asked: of a well cluster nobody asks."""
+    """Which run is on which node. It is computed at the first question: without findings nothing asks."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -30,35 +31,35 @@ class Whose:
     @cached_property
     def _runs(self) -> dict[str, Run]:
         runs: dict[str, Run] = {}
-        for run in sorted(self._state.runs.values(), key=lambda run: PLACES.get(run.verdict, 3)):
+        for run in sorted(self._state.runs.values(), key=lambda run: PRIORITY.get(run.verdict, 3)):
             runs.update(dict.fromkeys(run.spec.nodes, run))
         return runs
 
     def run(self, node: str) -> Run | None:
-        """The run that is on it."""
+        """The run on a node."""
         return self._runs.get(node)
 
     def name(self, node: str) -> str | None:
-        """The run that suffers from what is wrong with a node."""
+        """The name of the run that a problem of a node harms."""
         run = self._runs.get(node)
         return None if run is None or run.verdict in AWAY else run.name
 
     def last(self, node: str) -> str | None:
-        """The run that is on it or was there last: what a person stopped explains what follows from it."""
+        """The name of the run that is or was on a node, even if it was stopped."""
         run = self._runs.get(node)
         return None if run is None else run.name
 
     def holds(self, node: str) -> bool:
-        """Whether a run is on it, or was until it died."""
+        """Whether a run is on a node, or was until it died."""
         run = self._runs.get(node)
         return run is not None and run.verdict != "queued" and run.verdict not in AWAY
 
     def worst(self, node: str) -> Severity:
-        """How bad a broken GPU is: nobody need get up for a node on which Slurm has no job."""
-        told = self._state.scheduler_nodes.get(node)
-        if told is None or told.state not in ("IDLE", "DOWN") or self.holds(node):
+        """The severity of a broken GPU: a warning if Slurm has no job on the node."""
+        slurm = self._state.scheduler_nodes.get(node)
+        if slurm is None or slurm.state not in ("IDLE", "DOWN") or self.holds(node):
             return "critical"
-        return "warning" if is_seen(self._state.sources.get(f"slurm:{told.cluster}")) else "critical"
+        return "warning" if is_seen(self._state.sources.get(f"slurm:{slurm.cluster}")) else "critical"
 
 
 def nodes_seen(state: State) -> Iterator[Node]:
@@ -70,14 +71,14 @@ def nodes_seen(state: State) -> Iterator[Node]:
 
 
 def gpus_seen(state: State, now: Instant) -> Iterator[Node]:
-    """The nodes whose GPUs are read now."""
+    """The nodes with current GPU samples."""
     for node in nodes_seen(state):
         if node.gpus and is_fresh(node.gpus_at, state, node.name, now):
             yield node
 
 
 def is_fresh(at: Instant | None, state: State, node: str, now: Instant) -> bool:
-    """Whether numbers of a node are true now: younger than a minute, or than three of its periods."""
+    """Whether numbers of a node are current: younger than a minute, or than three of its periods."""
     if at is None:
         return False
     age = now - at
@@ -98,15 +99,18 @@ def place(subject: str) -> tuple[str, int | None]:
 
 
 def node_unseen(state: State, alert: Alert) -> str | None:
-    """Why a node of an alert cannot be seen: its source is silent, or it is not watched."""
+    """Why the node of an alert cannot be seen: its source does not answer, or it is not watched."""
     name, _ = place(alert.subject)
     if name not in state.nodes:
         return f"{name} is no longer watched"
     return unseen(state, alert)
 
 
-def gpu_unseen(state: State, alert: Alert, now: Instant, lacks: Callable[[Gpu], str | None]) -> str | None:
-    """Why a GPU of an alert cannot be seen: with its node, by itself, or in the number that counts, as `lacks` says."""
+def gpu_unseen(
+    state: State, alert: Alert, now: Instant, what: str = "", *fields: str, may_fail: bool = False
+) -> str | None:
+    """Why the GPU of an alert cannot be seen: its node, the GPU itself, or all of these fields, called `what`, are
+    missing. With `may_fail`, a GPU that reports only an error counts as seen."""
     why = node_unseen(state, alert)
     if why is not None:
         return why
@@ -118,25 +122,46 @@ def gpu_unseen(state: State, alert: Alert, now: Instant, lacks: Callable[[Gpu], 
     gpu = next((gpu for gpu in node.gpus if gpu.index == index), None)
     if gpu is None:
         return f"{name} no longer lists its GPU {index}"
-    return lacks(gpu)
+    if gpu.state != "ok":
+        return None if may_fail else f"GPU {gpu.index} does not answer: {gpu.error or gpu.state}"
+    is_missing = bool(fields) and all(getattr(gpu, field) is None for field in fields)
+    return f"GPU {gpu.index} does not report its {what}" if is_missing else None
 
 
-def not_ok(gpu: Gpu) -> str | None:
-    """Why a GPU has no numbers."""
-    return None if gpu.state == "ok" else f"GPU {gpu.index} does not answer: {gpu.error or gpu.state}"
+def node_finding(rule: Rule, node: Node, whose: Whose, severity: Severity, summary: str, **more: Any) -> Finding:
+    """A finding about a node. `more` has further fields, or others than these."""
+    known: dict[str, Any] = {
+        "rule": rule.name,
+        "subject": f"node:{node.name}",
+        "severity": severity,
+        "summary": summary,
+        "cluster": node.cluster,
+        "run": whose.name(node.name),
+        "node": node.name,
+        "sources": (f"node:{node.name}",),
+    }
+    return Finding(**known | more)
+
+
+def gpu_finding(
+    rule: Rule, node: Node, gpu: Gpu, whose: Whose, severity: Severity, summary: str, **more: Any
+) -> Finding:
+    """A finding about a GPU; its summary begins with the GPU's name."""
+    summary = f"GPU {gpu.index} of {node.name} {summary}"
+    return node_finding(rule, node, whose, severity, summary, subject=f"gpu:{node.name}/{gpu.index}", **more)
 
 
 def silence(source: Source, state: State, now: Instant) -> Seconds | None:
-    """For how long a source has said nothing; None if it never spoke."""
+    """How long a source has sent nothing; None if it never answered."""
     return None if source.seen_at is None else lasted(source.seen_at, state, now)
 
 
 def lasted(since: Instant, state: State, now: Instant) -> Seconds:
-    """How long something has been so while this program looked: what it slept does not count."""
+    """How long a condition has lasted while this program watched, without the time that it was suspended."""
     return now - max(since, state.woke_at or 0.0)
 
 
 def has_slurm(state: State, cluster: str) -> bool:
-    """Whether a scheduler tells of a cluster's nodes."""
+    """Whether Slurm reports the nodes of a cluster."""
     source = state.sources.get(f"slurm:{cluster}")
     return source is not None and source.seen_at is not None

@@ -1,4 +1,4 @@
-"""GPUs with a fault: memory errors, rows to be remapped, and those that are lost or were never listed."""
+"""Rules about GPU faults: memory errors, row remapping, lost and missing GPUs."""
 
 from __future__ import annotations
 
@@ -10,33 +10,22 @@ from trainmon.alerting.rules.gpus.unlisted import MISMATCH, how_bad, none_listed
 from trainmon.alerting.rules.visibility import (
     EXCLUDE,
     Whose,
+    gpu_finding,
     gpu_unseen,
     gpus_seen,
     has_slurm,
     node_unseen,
     nodes_seen,
-    not_ok,
 )
 from trainmon.lib import Instant, counted
 from trainmon.model import Alert, Counter, Finding, Gpu, Node, NodeHistory, SchedulerNode, Severity, State, gpus_missing
 
 NEW = NodeHistory()
 LISTED = re.compile(r"of its (\d+) GPUs")
-"""In our own summary."""
+"""Reads the summary of an open alert."""
 
 NEW_ONES = "of them new"
-"""The same, of memory errors."""
-
-
-def _of_gpu(rule: Rule, node: Node, gpu: Gpu, whose: Whose) -> dict[str, object]:
-    return {
-        "rule": rule.name,
-        "subject": f"gpu:{node.name}/{gpu.index}",
-        "cluster": node.cluster,
-        "run": whose.name(node.name),
-        "node": node.name,
-        "sources": (f"node:{node.name}",),
-    }
+"""Part of the summary of an alert about new memory errors."""
 
 
 class EccUncorrected(Rule, frozen=True, kw_only=True):
@@ -59,7 +48,7 @@ class EccUncorrected(Rule, frozen=True, kw_only=True):
                     yield self._found(node, gpu, counter, self._told(node, gpu, state, now), whose, now)
 
     def _told(self, node: Node, gpu: Gpu, state: State, now: Instant) -> Instant | None:
-        """When new ones came before this program began, by the alert that it told of them."""
+        """When new errors came before this program started, by the open alert of them."""
         key = (self.name, f"gpu:{node.name}/{gpu.index}")
         known = (alert for alert in state.alerts.values() if alert.is_open and alert.key == key)
         return next((one.since for one in known if NEW_ONES in one.summary and now - one.since <= self.recent), None)
@@ -70,30 +59,24 @@ class EccUncorrected(Rule, frozen=True, kw_only=True):
         grown_lately = counter.grown[-5:] if counter is not None else ()
         grown = grown_lately[-1] if grown_lately else None
         is_new = told is not None or (grown is not None and now - grown.last <= self.recent)
-        words = f"GPU {gpu.index} of {node.name} has {counted(gpu.ecc_uncorrected or 0, 'uncorrected ECC error')}"
+        words = f"has {counted(gpu.ecc_uncorrected or 0, 'uncorrected ECC error')}"
         if grown is not None and counter is not None:
             words += f", {counter.since(now - self.recent):,} {NEW_ONES}, the last {ago(now - grown.last)} ago"
         elif told is not None:
-            words += f", some {NEW_ONES}, which came {ago(now - told)} ago"
+            words += f", some {NEW_ONES}, the first {ago(now - told)} ago"
         else:
-            words += " since its driver was loaded; none has come while it was watched"
-        return Finding(
-            **_of_gpu(self, node, gpu, whose),  # type: ignore[arg-type]
+            words += " since its driver was loaded; none is new"
+        return gpu_finding(
+            self, node, gpu, whose,
             severity=whose.worst(node.name) if is_new else "warning",
             summary=words,
             evidence=tuple(f"{growth.by} more, {ago(now - growth.last)} ago" for growth in grown_lately),
-            advice=f"drain the node and reset the GPU; {EXCLUDE}; if errors come again, have it replaced",
+            advice=f"drain the node and reset the GPU; {EXCLUDE}; if errors come again, replace the GPU",
             since=grown.last if grown is not None else None,
-        )
+        )  # fmt: skip
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        return gpu_unseen(state, alert, now, _tells_no_ecc)
-
-
-def _tells_no_ecc(gpu: Gpu) -> str | None:
-    if gpu.state == "ok" and gpu.ecc_uncorrected is None:
-        return f"GPU {gpu.index} does not tell its ECC errors"
-    return not_ok(gpu)
+        return gpu_unseen(state, alert, now, "ECC errors", "ecc_uncorrected")
 
 
 class RowRemap(Rule, frozen=True, kw_only=True):
@@ -107,35 +90,25 @@ class RowRemap(Rule, frozen=True, kw_only=True):
         whose = Whose(state)
         for node in gpus_seen(state, now):
             for gpu in node.gpus:
-                if gpu.remap_failed or gpu.remap_pending:
-                    yield self._found(node, gpu, whose)
-
-    def _found(self, node: Node, gpu: Gpu, whose: Whose) -> Finding:
-        common = _of_gpu(self, node, gpu, whose)
-        if gpu.remap_failed:
-            return Finding(
-                **common,  # type: ignore[arg-type]
-                severity=whose.worst(node.name),
-                summary=f"GPU {gpu.index} of {node.name} could not remap bad rows of its memory: no spare is left",
-                evidence=("row remap: failed",),
-                advice=f"have it replaced: NVIDIA takes it back for this; {EXCLUDE}",
-            )
-        return Finding(
-            **common,  # type: ignore[arg-type]
-            severity="warning",
-            summary=f"GPU {gpu.index} of {node.name} has bad rows of memory that wait for a reset to be remapped",
-            evidence=("row remap: pending",),
-            advice="let the job go on; reset the GPU or reboot the node before the next one",
-        )
+                if gpu.remap_failed:
+                    yield gpu_finding(
+                        self, node, gpu, whose,
+                        severity=whose.worst(node.name),
+                        summary="could not remap bad rows of its memory: no spare row is left",
+                        evidence=("row remap: failed",),
+                        advice=f"replace the GPU: NVIDIA accepts this as a reason; {EXCLUDE}",
+                    )  # fmt: skip
+                elif gpu.remap_pending:
+                    yield gpu_finding(
+                        self, node, gpu, whose,
+                        severity="warning",
+                        summary="has bad rows of memory that a reset will remap",
+                        evidence=("row remap: pending",),
+                        advice="let the job go on; reset the GPU or reboot the node before the next one",
+                    )  # fmt: skip
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        return gpu_unseen(state, alert, now, _tells_no_rows)
-
-
-def _tells_no_rows(gpu: Gpu) -> str | None:
-    if gpu.state == "ok" and gpu.remap_pending is None and gpu.remap_failed is None:
-        return f"GPU {gpu.index} does not tell its remapped rows"
-    return not_ok(gpu)
+        return gpu_unseen(state, alert, now, "remapped rows", "remap_pending", "remap_failed")
 
 
 class GpuLost(Rule, frozen=True, kw_only=True):
@@ -154,28 +127,29 @@ class GpuLost(Rule, frozen=True, kw_only=True):
         for node in gpus_seen(state, now):
             for gpu in node.gpus:
                 if gpu.state != "ok":
-                    yield self._found(state, node, gpu, whose, now)
+                    yield self._found(node, gpu, whose, now)
 
-    def _found(self, state: State, node: Node, gpu: Gpu, whose: Whose, now: Instant) -> Finding:
+    def _found(self, node: Node, gpu: Gpu, whose: Whose, now: Instant) -> Finding:
         error = gpu.error or gpu.state
         others = sum(other.state == "ok" for other in node.gpus)
-        words = "is lost" if gpu.state == "lost" else "does not answer"
         is_mild = MISMATCH in error and gpu.state != "lost"
-        return Finding(
-            **_of_gpu(self, node, gpu, whose),  # type: ignore[arg-type]
+        evidence = (gpu.error,) if gpu.error else ()
+        if gpu.last_xid is not None and gpu.last_xid_at is not None:
+            evidence = (f"Xid {gpu.last_xid}, {ago(now - gpu.last_xid_at)} ago", *evidence)
+        return gpu_finding(
+            self, node, gpu, whose,
             severity="warning" if is_mild else whose.worst(node.name),
-            summary=f"GPU {gpu.index} of {node.name} {words}: {error}; {others} of {len(node.gpus)} GPUs answer",
-            evidence=_trace(gpu, now),
-            advice=(
-                "what runs may go on; the node must be rebooted before anything new starts there"
-                if is_mild
-                else f"the job on it will hang or die: {EXCLUDE}; the node must be drained and rebooted"
-            ),
+            summary=f"{'is lost' if gpu.state == 'lost' else 'does not answer'}: {error}; "
+            f"{others} of {len(node.gpus)} GPUs answer",
+            evidence=evidence,
+            advice="running programs may go on; reboot the node before anything new starts there"
+            if is_mild
+            else f"the job on it will hang or die: {EXCLUDE}; drain and reboot the node",
             fires_at_once=gpu.state == "lost",
-        )
+        )  # fmt: skip
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        why = gpu_unseen(state, alert, now, lambda gpu: None)
+        why = gpu_unseen(state, alert, now, may_fail=True)
         if why is not None or alert.node is None:
             return why
         node = state.nodes[alert.node]
@@ -183,16 +157,9 @@ class GpuLost(Rule, frozen=True, kw_only=True):
         return f"{node.name} lists {len(node.gpus)} of its {known} GPUs" if len(node.gpus) < known else None
 
 
-def _trace(gpu: Gpu, now: Instant) -> tuple[str, ...]:
-    said = (gpu.error,) if gpu.error else ()
-    if gpu.last_xid is None or gpu.last_xid_at is None:
-        return said
-    return (f"Xid {gpu.last_xid}, {ago(now - gpu.last_xid_at)} ago", *said)
-
-
 def _expected(node: Node, state: State) -> int:
-    """How many GPUs a node should list. In a cluster with a scheduler a job may be shown its own alone: what was
-    listed once is then no measure."""
+    """How many GPUs a node should list. With Slurm, a job may see only its own GPUs, so what was listed before does not
+    count."""
     known = node.gpus_expected or 0
     return known if has_slurm(state, node.cluster) else max(known, state.node_histories.get(node.name, NEW).gpus_most)
 
@@ -210,20 +177,26 @@ class GpuMissing(Rule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose = Whose(state)
-        told = _by_slurm(state)
-        for node in nodes_seen(state):
-            none = none_listed(node, state)
-            words = none or _missing(node, state)
+        told = {
+            name: slurm
+            for name, slurm in state.scheduler_nodes.items()
+            if slurm.reason is not None and gpus_missing(slurm.reason) is not None
+        }
+        for seen in nodes_seen(state):
+            none = none_listed(seen, state)
+            words = none or _missing(seen, state)
             if words is not None:
-                severity = whose.worst(node.name) if none is None else how_bad(node, state, whose)
-                said = told.pop(node.name, None)
-                yield self._found(node.name, node.cluster, words, severity, node, said, whose)
+                severity = whose.worst(seen.name) if none is None else how_bad(seen, state, whose)
+                said = told.pop(seen.name, None)
+                yield self._found(seen.name, seen.cluster, words, severity, seen, said, whose)
         for name, said in told.items():
-            if _tells_it_itself(state.nodes.get(name), said):
-                continue
-            if name in state.nodes or whose.name(name) is not None:
-                words = f"{counted(said.lost_gpus or 1, 'GPU')} of {name} missing, as Slurm found"
-                yield self._found(name, said.cluster, words, whose.worst(name), state.nodes.get(name), said, whose)
+            node = state.nodes.get(name)
+            failed = 0 if node is None else sum(gpu.state != "ok" for gpu in node.gpus)
+            if node is not None and failed >= (said.lost_gpus or 1):
+                continue  # each failed GPU has an alert of its own
+            if node is not None or whose.name(name) is not None:
+                words = f"{counted(said.lost_gpus or 1, 'GPU')} of {name} missing, according to Slurm"
+                yield self._found(name, said.cluster, words, whose.worst(name), node, said, whose)
 
     def _found(
         self,
@@ -246,7 +219,7 @@ class GpuMissing(Rule, frozen=True, kw_only=True):
             severity=severity,
             summary=words,
             evidence=tuple(evidence),
-            advice=f"a reboot may bring them back; else the hardware is at fault: tell its administrators; {EXCLUDE}",
+            advice=f"reboot the node; if that does not help, tell its administrators; {EXCLUDE}",
             cluster=cluster,
             run=whose.name(name),
             node=name,
@@ -258,15 +231,15 @@ class GpuMissing(Rule, frozen=True, kw_only=True):
         if alert.node is not None and f"node:{alert.node}" not in alert.sources:
             told = state.scheduler_nodes.get(alert.node)
             if told is None:
-                return f"Slurm no longer tells of {alert.node}"
+                return f"Slurm no longer lists {alert.node}"
             if told.lost_gpus is not None:
-                return f"Slurm still finds fewer GPUs in {alert.node} than it should have"
+                return f"Slurm still finds fewer GPUs in {alert.node} than configured"
             return super().blind(state, alert, now)
         return node_unseen(state, alert) or _still_missing(state, alert)
 
 
 def _still_missing(state: State, alert: Alert) -> str | None:
-    """Why it is not over that a node lists what it should: that counted more before a reboot, or a restart of ours."""
+    """Why GPUs are still missing although the node lists as many as expected: more were expected before a restart."""
     node, found = state.nodes[alert.node or ""], LISTED.search(alert.summary)
     if found is None:
         return still_none(node, state)
@@ -275,24 +248,8 @@ def _still_missing(state: State, alert: Alert) -> str | None:
     return f"{node.name} lists {len(node.gpus)} GPUs, and had {found[1]}"
 
 
-def _by_slurm(state: State) -> dict[str, SchedulerNode]:
-    """The nodes that Slurm found with fewer GPUs than are configured."""
-    return {
-        name: told
-        for name, told in state.scheduler_nodes.items()
-        if told.reason is not None and gpus_missing(told.reason) is not None
-    }
-
-
-def _tells_it_itself(node: Node | None, told: SchedulerNode) -> bool:
-    """Whether its own rows show the GPUs that Slurm misses, each with an alert of its own."""
-    if node is None:
-        return False
-    return sum(gpu.state != "ok" for gpu in node.gpus) >= (told.lost_gpus or 1)
-
-
 def _missing(node: Node, state: State) -> str | None:
-    """In words how many GPUs a node lacks that lists some; None where it has all."""
+    """How many GPUs a node lacks that lists some, in words; None if it has all."""
     known = _expected(node, state)
     if not node.gpus or len(node.gpus) >= known:
         return None

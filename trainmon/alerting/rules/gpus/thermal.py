@@ -1,16 +1,16 @@
-"""GPUs that slow themselves down: by heat, by their hardware, or because power is cut."""
+"""Rules about GPUs that slow down: because of heat, their hardware, or a power brake."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, Rule, ago
-from trainmon.alerting.rules.visibility import EXCLUDE, Whose, gpu_unseen, gpus_seen, lasted, not_ok
-from trainmon.lib import Instant, Seconds
+from trainmon.alerting.rules.visibility import EXCLUDE, Whose, gpu_finding, gpu_unseen, gpus_seen, lasted
+from trainmon.lib import Instant
 from trainmon.model import Alert, Finding, Gpu, Node, NodeHistory, State
 
 COOL_C = 60
-"""No GPU that is cooler than this is near its limit: such a margin is a slip of the driver (some H100s tell 0)."""
+"""A GPU that is cooler than this is not near its limit: some H100 drivers sometimes report a margin of 0."""
 
 NEW = NodeHistory()
 
@@ -52,10 +52,10 @@ class GpuHot(Rule, frozen=True, kw_only=True):
                         yield finding
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        return gpu_unseen(state, alert, now, _tells_no_heat)
+        return gpu_unseen(state, alert, now, "temperature", "temperature_margin_c", "temperature_c")
 
     def _may_be_hot(self, gpu: Gpu) -> bool:
-        """Cheap, and never wrong about one that is hot."""
+        """A cheap test that never misses a hot GPU."""
         margin = gpu.temperature_margin_c
         if margin is not None and margin <= self.margin_c:
             return gpu.state == "ok"
@@ -80,23 +80,25 @@ class GpuHot(Rule, frozen=True, kw_only=True):
             is_critical = is_critical or (gpu.temperature_c or 0) >= self.critical_temperature_c
         elif since is None and slowed_at is None:
             return None
-        return Finding(
-            rule=self.name,
-            subject=f"gpu:{node.name}/{gpu.index}",
+        values = [] if gpu.temperature_c is None else [f"{gpu.temperature_c} °C"]
+        if (left := gpu.temperature_margin_c) is not None:
+            values.append(f"{left} °C below its slowdown temperature" if left > 0 else f"a margin of {left} °C")
+        elif gpu.memory_temperature_c is not None:
+            values.append(f"memory {gpu.memory_temperature_c} °C")
+        slowed = "" if slowed_at is None else f"; heat has slowed it down for {ago(now - slowed_at)}"
+        margins = past.margins.get(gpu.index, ())[-4:]
+        return gpu_finding(
+            self, node, gpu, whose,
             severity="critical" if is_critical else "warning",
-            summary=_hot(node, gpu, slowed_at, now),
-            evidence=_heat(gpu, past.margins.get(gpu.index, ()), now),
-            advice=f"look at its fans, its air and its neighbours' heat; {EXCLUDE}",
-            cluster=node.cluster,
-            run=whose.name(node.name),
-            node=node.name,
-            sources=(f"node:{node.name}",),
-            since=_first(since, slowed_at),
+            summary=f"is hot: {', '.join(values) or 'by its throttle reasons'}{slowed}",
+            evidence=(*(f"margin {margin} °C {ago(now - at)} ago" for at, margin in margins), _values(gpu)),
+            advice=f"check its fans, its airflow and the temperature of its neighbours; {EXCLUDE}",
+            since=min((at for at in (since, slowed_at) if at is not None), default=None),
             fires_at_once=worse is not None and lasted(worse, state, now) >= self.critical_for,
-        )
+        )  # fmt: skip
 
     def _since(self, gpu: Gpu, past: NodeHistory, most: int) -> Instant | None:
-        """Since when its margin is that small; None if it is not, or only one cool reading says so."""
+        """Since when its margin is at most `most`; None if it is larger, or in only one reading of a cool GPU."""
         if gpu.temperature_margin_c is None or gpu.temperature_margin_c > most:
             return None
         low: list[Instant] = []
@@ -112,34 +114,8 @@ class GpuHot(Rule, frozen=True, kw_only=True):
         return low[-1] if len(low) > 1 and not is_cool else None
 
 
-def _first(*known: Instant | None) -> Instant | None:
-    return min((at for at in known if at is not None), default=None)
-
-
-def _tells_no_heat(gpu: Gpu) -> str | None:
-    if gpu.state == "ok" and gpu.temperature_margin_c is None and gpu.temperature_c is None:
-        return f"GPU {gpu.index} does not tell its temperature"
-    return not_ok(gpu)
-
-
-def _hot(node: Node, gpu: Gpu, slowed_at: Instant | None, now: Instant) -> str:
-    known = [] if gpu.temperature_c is None else [f"{gpu.temperature_c} °C"]
-    if gpu.temperature_margin_c is not None:
-        left = gpu.temperature_margin_c
-        known.append(f"{left} °C below the heat at which it slows down" if left > 0 else f"a margin of {left} °C")
-    elif gpu.memory_temperature_c is not None:
-        known.append(f"its memory {gpu.memory_temperature_c} °C")
-    words = f"GPU {gpu.index} of {node.name} is hot: {', '.join(known) or 'by its throttle bits'}"
-    return words if slowed_at is None else f"{words}; heat has slowed it down for {ago(now - slowed_at)}"
-
-
-def _heat(gpu: Gpu, margins: tuple[tuple[Instant, int], ...], now: Instant) -> tuple[str, ...]:
-    before = [f"margin {margin} °C {ago(now - at)} ago" for at, margin in margins[-4:]]
-    return (*before, _values(gpu))
-
-
 def _values(gpu: Gpu) -> str:
-    """The numbers that tell a sick GPU from a well one, on one line."""
+    """The numbers that distinguish a sick GPU from a well one, on one line."""
     parts = [
         f"{gpu.temperature_c} °C" if gpu.temperature_c is not None else "",
         f"{gpu.sm_clock_mhz} MHz" if gpu.sm_clock_mhz is not None else "",
@@ -147,14 +123,14 @@ def _values(gpu: Gpu) -> str:
         if gpu.power_w is not None
         else "",
         f"{gpu.utilization_pct} % busy" if gpu.utilization_pct is not None else "",
-        f"slowed by {', '.join(gpu.throttle)}" if gpu.throttle else "",
+        f"throttle: {', '.join(gpu.throttle)}" if gpu.throttle else "",
         f"{gpu.ecc_uncorrected} uncorrected ECC errors" if gpu.ecc_uncorrected is not None else "",
     ]
     return ", ".join(part for part in parts if part)
 
 
 class Slowed(Rule, frozen=True, kw_only=True):
-    """What both kinds of a slowdown without heat have in common."""
+    """The base of both slowdown rules that are not about heat."""
 
     needs_for = True
 
@@ -166,37 +142,29 @@ class Slowed(Rule, frozen=True, kw_only=True):
     """How long the clock must be so low, or `for` if that is shorter."""
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        return gpu_unseen(state, alert, now, not_ok)
+        return gpu_unseen(state, alert, now)
 
-    def found(self, state: State, now: Instant, bit: str, but: tuple[str, ...], words: str) -> Iterator[Finding]:
-        """Those that are slowed down for one reason and for none of others."""
+    def found(self, state: State, now: Instant, bit: str, but: tuple[str, ...], text: str) -> Iterator[Finding]:
+        """The GPUs with the throttle reason `bit` and with none of `but`."""
         whose = Whose(state)
         for node in gpus_seen(state, now):
             for gpu in node.gpus:
                 if not gpu.throttle or bit not in gpu.throttle or any(other in gpu.throttle for other in but):
                     continue
-                slowed: Mapping[tuple[int, str], Instant] = state.node_histories.get(node.name, NEW).slowed
-                since = slowed.get((gpu.index, bit))
+                since = state.node_histories.get(node.name, NEW).slowed.get((gpu.index, bit))
                 crawls = gpu.sm_clock_mhz is not None and gpu.sm_clock_mhz < self.crawl_mhz
                 crawls = crawls and "idle" not in gpu.throttle
-                yield Finding(
-                    rule=self.name,
-                    subject=f"gpu:{node.name}/{gpu.index}",
+                lasts = "" if since is None or now - since < 1.0 else f" for {ago(now - since)}"
+                yield gpu_finding(
+                    self, node, gpu, whose,
                     severity="critical" if crawls else "warning",
-                    summary=f"GPU {gpu.index} of {node.name} {words}{_lasts(since, now)}: {_values(gpu)}",
+                    summary=f"{text}{lasts}: {_values(gpu)}",
                     evidence=(_values(gpu),),
-                    advice=f"the node's power or board is at fault, not the job: tell its administrators; {EXCLUDE}",
-                    cluster=node.cluster,
-                    run=whose.name(node.name),
-                    node=node.name,
-                    sources=(f"node:{node.name}",),
+                    advice=f"the power or the board of the node is at fault, not the job: tell its administrators; "
+                    f"{EXCLUDE}",
                     since=since,
                     fires_at_once=crawls and since is not None and lasted(since, state, now) >= self.critical_for,
-                )
-
-
-def _lasts(since: Seconds | None, now: Instant) -> str:
-    return "" if since is None or now - since < 1.0 else f" for {ago(now - since)}"
+                )  # fmt: skip
 
 
 class GpuSlowdown(Slowed, frozen=True, kw_only=True):

@@ -1,11 +1,11 @@
-"""GPUs that are used too much, too little, or by nobody who should: full memory, idle in a job, left-overs."""
+"""Rules about the use of GPUs: memory nearly full, idle in a job, left over from an ended job."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, Rule, Share, is_seen
-from trainmon.alerting.rules.visibility import Whose, gpu_unseen, gpus_seen, has_slurm, is_fresh, not_ok, place
+from trainmon.alerting.rules.visibility import Whose, gpu_finding, gpu_unseen, gpus_seen, has_slurm, is_fresh, place
 from trainmon.analysis.gpus import EMPTY_MIB
 from trainmon.analysis.runs import holds_nodes, is_running
 from trainmon.lib import Instant
@@ -14,14 +14,14 @@ from trainmon.model import Alert, Finding, Gpu, Job, Node, NodeHistory, Run, Sta
 NEW = NodeHistory()
 
 TRAINS = frozenset({"healthy", "diverged"})
-"""Runs that step: their GPUs have work. Of one that hangs or starves its own alert tells."""
+"""Verdicts of runs that train: their GPUs have work. Hung and starved runs have alerts of their own."""
 
 PAUSES = frozenset({"starting", "saving", "evaluating", "unknown", "stalled", "hung", "data-stall"})
-"""Runs whose GPUs may be idle for a reason, or of which it is not known: nothing is over by that."""
+"""Verdicts of runs whose GPUs may be idle for a reason: an alert stays open meanwhile."""
 
 STEPS_AGO = 60.0
 CADENCES = 3.0
-"""A run steps while its last step is not older than a minute, or three times its usual interval."""
+"""A run trains while its last step is younger than a minute, or than three of its usual intervals."""
 
 
 class GpuMemoryFull(Rule, frozen=True, kw_only=True):
@@ -40,39 +40,24 @@ class GpuMemoryFull(Rule, frozen=True, kw_only=True):
     """The share from which on it is a warning."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        whose: Whose | None = None
+        whose = Whose(state)
         least = min(self.full, self.warning)
         for node in gpus_seen(state, now):
             for gpu in node.gpus:
                 used, total = gpu.memory_used_mib, gpu.memory_total_mib
                 if used is None or not total or used < least * total:
                     continue
-                whose = whose or Whose(state)
-                yield self._found(node, gpu, used, total, whose)
-
-    def _found(self, node: Node, gpu: Gpu, used: int, total: int, whose: Whose) -> Finding:
-        holders = sorted(gpu.processes, key=lambda process: -(process.memory_mib or 0))
-        return Finding(
-            rule=self.name,
-            subject=f"gpu:{node.name}/{gpu.index}",
-            severity="warning" if used >= self.warning * total else "info",
-            summary=f"GPU {gpu.index} of {node.name} has {total - used:,} MiB of {total:,} MiB left",
-            evidence=tuple(f"{p.command or p.pid}: {p.memory_mib or 0:,} MiB" for p in holders[:4]),
-            advice="a smaller batch, activation checkpointing or more sharding makes room",
-            cluster=node.cluster,
-            run=whose.name(node.name),
-            node=node.name,
-            sources=(f"node:{node.name}",),
-        )
+                holders = sorted(gpu.processes, key=lambda process: -(process.memory_mib or 0))
+                yield gpu_finding(
+                    self, node, gpu, whose,
+                    severity="warning" if used >= self.warning * total else "info",
+                    summary=f"has {total - used:,} MiB of {total:,} MiB left",
+                    evidence=tuple(f"{p.command or p.pid}: {p.memory_mib or 0:,} MiB" for p in holders[:4]),
+                    advice="use a smaller batch, activation checkpointing or more sharding",
+                )  # fmt: skip
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        return gpu_unseen(state, alert, now, _tells_no_memory)
-
-
-def _tells_no_memory(gpu: Gpu) -> str | None:
-    if gpu.state == "ok" and gpu.memory_used_mib is None:
-        return f"GPU {gpu.index} does not tell its memory"
-    return not_ok(gpu)
+        return gpu_unseen(state, alert, now, "memory", "memory_used_mib")
 
 
 class GpuIdle(Rule, frozen=True, kw_only=True):
@@ -106,27 +91,22 @@ class GpuIdle(Rule, frozen=True, kw_only=True):
                     if gpu.utilization_pct is None or gpu.utilization_pct > self.busy_pct or gpu.state != "ok":
                         continue
                     past = state.node_histories.get(name, NEW)
-                    if (has_all and not _is_others(gpu, user)) or _is_its_own(gpu, past, user, began):
-                        yield self._found(run, node, gpu, was_used=past.emptied.get(gpu.index, -1.0) >= began)
+                    if (has_all and not _is_of_another_user(gpu, user)) or _is_used_by_job(gpu, past, user, began):
+                        yield self._found(run, node, gpu, state, was_used=past.emptied.get(gpu.index, -1.0) >= began)
 
-    def _found(self, run: Run, node: Node, gpu: Gpu, *, was_used: bool) -> Finding:
+    def _found(self, run: Run, node: Node, gpu: Gpu, state: State, *, was_used: bool) -> Finding:
         used = gpu.memory_used_mib or 0
-        empty = "has let go of its memory" if was_used else "is the job's, and holds nothing"
+        empty = "has released its memory" if was_used else "is allocated to the job and holds no memory"
         held = f"holds {used:,} MiB" if used >= EMPTY_MIB else empty
         power = "" if gpu.power_w is None else f", {gpu.power_w:.0f} W"
-        return Finding(
-            rule=self.name,
-            subject=f"gpu:{node.name}/{gpu.index}",
+        return gpu_finding(
+            self, node, gpu, Whose(state),
             severity="warning",
-            summary=f"GPU {gpu.index} of {node.name} is idle ({gpu.utilization_pct} %{power}) while {run.name} trains;"
-            f" it {held}",
+            summary=f"is idle ({gpu.utilization_pct} %{power}) while {run.name} trains; it {held}",
             evidence=(f"{run.name}: {run.why}", *(f"pid {p.pid}: {p.command}" for p in gpu.processes[:3])),
             advice="see whether its rank died or waits: py-spy dump on its process, the log of its rank (press l)",
-            cluster=node.cluster,
             run=run.name,
-            node=node.name,
-            sources=(f"node:{node.name}",),
-        )
+        )  # fmt: skip
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
         run = state.runs.get(alert.run or "")
@@ -137,34 +117,31 @@ class GpuIdle(Rule, frozen=True, kw_only=True):
             return None
         if run.verdict in PAUSES or (run.verdict in TRAINS and not _steps(run, now)):
             return f"{run.name}: {run.why}"
-        return gpu_unseen(state, alert, now, _tells_no_use) or self._still_idle(state, alert, run)
+        return gpu_unseen(state, alert, now, "utilization", "utilization_pct") or self._still_idle(state, alert, run)
 
     def _still_idle(self, state: State, alert: Alert, run: Run) -> str | None:
-        """After a start of this program: a GPU that was let go of before is idle still, and nobody says whose it is."""
+        """After a restart of this program, it is not known to which job a GPU without memory belongs. The alert stays
+        open while the GPU is idle."""
         if alert.found_at >= state.started_at or run.verdict not in TRAINS:
             return None
         name, index = place(alert.subject)
         gpu = next(gpu for gpu in state.nodes[name].gpus if gpu.index == index)
         job = state.jobs.get(run.job or "")
-        if (gpu.utilization_pct or 0) > self.busy_pct or _is_others(gpu, None if job is None else job.user or None):
+        if (gpu.utilization_pct or 0) > self.busy_pct or _is_of_another_user(
+            gpu, None if job is None else job.user or None
+        ):
             return None
-        return f"GPU {index} is idle still, and was let go of before this program began to watch"
-
-
-def _tells_no_use(gpu: Gpu) -> str | None:
-    if gpu.state == "ok" and gpu.utilization_pct is None:
-        return f"GPU {gpu.index} does not tell its utilisation"
-    return not_ok(gpu)
+        return f"GPU {index} is still idle; it released its memory before this program started"
 
 
 def _steps(run: Run, now: Instant) -> bool:
-    """Whether it steps now, and is not between steps: an evaluation that its log does not name makes GPUs idle."""
+    """Whether a run makes steps now. An evaluation that its log does not name makes GPUs idle."""
     at = run.progress.at
     return at is not None and now - at <= max(STEPS_AGO, CADENCES * (run.progress.cadence_s or 0.0))
 
 
 def _has_all(job: Job | None, state: State) -> bool:
-    """Whether Slurm gave a job all GPUs of its nodes; of nodes that are not watched, as many as the largest has."""
+    """Whether Slurm allocated all GPUs of its nodes to a job. A node that is not watched counts as the largest one."""
     if job is None or job.gpus is None or not job.nodes:
         return False
     known = [len(state.nodes[name].gpus) for name in job.nodes if name in state.nodes]
@@ -172,14 +149,14 @@ def _has_all(job: Job | None, state: State) -> bool:
     return bool(known) and job.gpus >= sum(known) + unknown * max(known)
 
 
-def _is_others(gpu: Gpu, user: str | None) -> bool:
+def _is_of_another_user(gpu: Gpu, user: str | None) -> bool:
     users = {process.user for process in gpu.processes}
     return user is not None and bool(users) and not users & {user, None}
 
 
-def _is_its_own(gpu: Gpu, past: NodeHistory, user: str | None, began: Instant) -> bool:
-    """Whether the job uses this GPU, or has: it holds memory, has a process, or was let go since the job began."""
-    if _is_others(gpu, user):
+def _is_used_by_job(gpu: Gpu, past: NodeHistory, user: str | None, began: Instant) -> bool:
+    """Whether the job uses or used this GPU: it has memory or a process, or released its memory since the job began."""
+    if _is_of_another_user(gpu, user):
         return False
     if gpu.processes or (gpu.memory_used_mib or 0) >= EMPTY_MIB:
         return True
@@ -205,8 +182,8 @@ class GpuLeftover(Rule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for node in gpus_seen(state, now):
-            told = state.scheduler_nodes.get(node.name)
-            if (told is not None and told.state != "IDLE") or not any(self._is_left(gpu) for gpu in node.gpus):
+            slurm = state.scheduler_nodes.get(node.name)
+            if (slurm is not None and slurm.state != "IDLE") or not any(self._is_left(gpu) for gpu in node.gpus):
                 continue
             why = _without_a_job(node, state)
             if why is not None:
@@ -220,34 +197,32 @@ class GpuLeftover(Rule, frozen=True, kw_only=True):
     def _found(self, node: Node, gpu: Gpu, why: str, state: State) -> Finding:
         slurm = (f"slurm:{node.cluster}",) if has_slurm(state, node.cluster) else ()
         held = [f"pid {p.pid} of {p.user or '?'}: {p.memory_mib or 0:,} MiB, {p.command or '?'}" for p in gpu.processes]
-        return Finding(
-            rule=self.name,
-            subject=f"gpu:{node.name}/{gpu.index}",
+        processes = f"{len(gpu.processes) or 'no'} process{'' if len(gpu.processes) <= 1 else 'es'}"
+        return gpu_finding(
+            self, node, gpu, Whose(state),
             severity="warning",
-            summary=f"GPU {gpu.index} of {node.name} holds {gpu.memory_used_mib or 0:,} MiB,"
-            f" by {len(gpu.processes) or 'no'} process{'' if len(gpu.processes) == 1 else 'es'}, though {why}",
-            evidence=tuple(held[:8]) or ("no process is seen that holds it",),
-            advice="end what is left over (kill the pid, or ask its owner); with no process the GPU needs a reset",
-            cluster=node.cluster,
-            node=node.name,
+            summary=f"holds {gpu.memory_used_mib or 0:,} MiB, by {processes}, although {why}",
+            evidence=tuple(held[:8]) or ("no process holds it visibly",),
+            advice="end the leftover processes (kill the pid, or ask its owner); without a process, reset the GPU",
+            run=None,
             sources=(f"node:{node.name}", *slurm),
-        )
+        )  # fmt: skip
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        return gpu_unseen(state, alert, now, _tells_no_memory)
+        return gpu_unseen(state, alert, now, "memory", "memory_used_mib")
 
 
 def _without_a_job(node: Node, state: State) -> str | None:
-    """In words why no job is on a node; None where one is, or nobody says."""
+    """Why no job is on a node, in words; None if there is one, or if it is not known."""
     own = [run for run in state.runs.values() if node.name in run.spec.nodes]
     if has_slurm(state, node.cluster):
-        told = state.scheduler_nodes.get(node.name)
-        if told is None or told.state != "IDLE" or not is_seen(state.sources.get(f"slurm:{node.cluster}")):
+        slurm = state.scheduler_nodes.get(node.name)
+        if slurm is None or slurm.state != "IDLE" or not is_seen(state.sources.get(f"slurm:{node.cluster}")):
             return None
-        if {"NOT_RESPONDING", "COMPLETING", "POWERING_UP"} & set(told.flags):
+        if {"NOT_RESPONDING", "COMPLETING", "POWERING_UP"} & set(slurm.flags):
             return None
         is_held = any(node.name in job.nodes and holds_nodes(job) for job in state.jobs.values())
-        lives = any(run.verdict in TRAINS | PAUSES for run in own)  # by hand, beside the scheduler
+        lives = any(run.verdict in TRAINS | PAUSES for run in own)  # started by hand, without the scheduler
         return None if is_held or lives else "Slurm has no job there"
     if not own or any(run.verdict not in ("stopped", "finished") for run in own):
         return None

@@ -1,4 +1,4 @@
-"""Xids and SXids: the fault codes of GPUs and NVSwitches, by class."""
+"""The rule about Xids and SXids, the fault codes of GPUs and NVSwitches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainmon.lib import Instant
 from trainmon.model import Alert, Fault, Finding, NodeHistory, Severity, State
 
 NEWS = 600.0
-"""For how long a fault that is told once is news; nvidia_gpu_exporter looks back as far."""
+"""How long a fault that is notified once is reported; nvidia_gpu_exporter looks back as far."""
 
 
 class XidSeen(Rule, frozen=True, kw_only=True):
@@ -31,18 +31,16 @@ class XidSeen(Rule, frozen=True, kw_only=True):
     """Xids that are not reported here."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        whose: Whose | None = None
+        whose = Whose(state)
         for name, past in state.node_histories.items():
             if not past.faults:
                 continue
-            if whose is None:
-                whose = Whose(state)
             cluster = state.nodes[name].cluster if name in state.nodes else ""
             for fault, means in self._standing(past, now):
                 yield self._found(name, cluster, fault, means, whose, now)
 
     def _standing(self, past: NodeHistory, now: Instant) -> Iterator[tuple[Fault, XidMeaning]]:
-        """The faults that still mean something, of each GPU and code the newest."""
+        """The newest fault of each GPU and code that still matters."""
         seen = set()
         for fault in reversed(past.faults):
             key = (fault.code, fault.index, fault.is_switch)
@@ -70,7 +68,7 @@ class XidSeen(Rule, frozen=True, kw_only=True):
         where = f"node:{name}" if fault.index is None else f"gpu:{name}/{fault.index}"
         who = name if fault.index is None else f"GPU {fault.index} of {name}"
         times = f", {fault.count} times in {ago(fault.last_at - fault.first_at)}" if fault.count > 1 else ""
-        said = f"{word} {fault.code}: {fault.text}" if fault.text else f"{word} {fault.code}, told by NVML"
+        said = f"{word} {fault.code}: {fault.text}" if fault.text else f"{word} {fault.code}, reported by NVML"
         return Finding(
             rule=self.name,
             subject=f"{where} {word.lower()} {fault.code}",
@@ -87,13 +85,13 @@ class XidSeen(Rule, frozen=True, kw_only=True):
         )
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        """A fault that was told stays true while its node is silent, and over a restart of this program."""
+        """A fault stays open while its node does not answer, and over a restart of this program."""
         past = state.node_histories.get(alert.node or "")
         if past is None:
             return f"{alert.node} is no longer watched"
         was_before = alert.since < state.started_at and now - alert.since <= self.remember
         if was_before and (past.booted_at is None or past.booted_at <= alert.since):
-            return "it was told before this program began to watch, and the node has not rebooted since"
+            return "it was reported before this program started, and the node has not rebooted since"
         return super().blind(state, alert, now)
 
 
@@ -101,12 +99,12 @@ def _severity(means: XidMeaning, node: str, whose: Whose) -> Severity:
     if means.kind == "hardware":
         return whose.worst(node)
     if means.kind == "application" and whose.name(node) is None:
-        return "info"  # a program of somebody else
+        return "info"  # a program of another user
     return "warning"
 
 
 def _is_over(fault: Fault, past: NodeHistory) -> bool:
-    """Whether the node has rebooted since, or the driver says that nothing is to be done any more."""
+    """Whether the node rebooted after a fault, or the driver reports that no action is needed any more."""
     if past.booted_at is not None and past.booted_at > fault.last_at:
         return True
     return any(

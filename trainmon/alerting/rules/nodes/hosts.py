@@ -1,4 +1,4 @@
-"""Hosts that cannot be reached, came up anew, or whose clock is off."""
+"""Rules about hosts: unreachable, rebooted, or with a wrong clock."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from statistics import median
 
 from trainmon.alerting.rules.base import Duration, Rule, ago
-from trainmon.alerting.rules.visibility import EXCLUDE, Whose, node_unseen, nodes_seen, silence
+from trainmon.alerting.rules.visibility import EXCLUDE, Whose, node_finding, node_unseen, nodes_seen, silence
 from trainmon.lib import Instant, Seconds, clean
 from trainmon.model import Alert, Finding, Run, SchedulerNode, Source, State
 
 PLANNED = frozenset({"MAINTENANCE", "POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP", "REBOOT_REQUESTED",
                      "REBOOT_ISSUED"})  # fmt: skip
-"""Flags of what an administrator or a power saver does with a node: no fault."""
+"""Slurm's flags of planned work of an administrator or a power saver."""
 
 
 LATE_LOG: Seconds = 30.0
-"""A step that is seen so long after a node's last word was made after it, on whichever host its log is read."""
+"""A step that is seen this long after a node's last answer was made after it, on whichever host its log is read."""
 
 
 class NodeUnreachable(Rule, frozen=True, kw_only=True):
@@ -34,31 +34,32 @@ class NodeUnreachable(Rule, frozen=True, kw_only=True):
     """How long a node with an open connection may send nothing."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        whose: Whose | None = None
+        whose = Whose(state)
         for source in state.sources.values():
             if source.health in ("ok", "off") or source.kind != "node":
                 continue
             quiet = silence(source, state, now)
             if source.health == "late" and (quiet is None or quiet <= self.silent):
                 continue
-            whose = whose or Whose(state)
-            if not (_is_planned(source, state) and not whose.holds(source.name.removeprefix("node:"))):
+            node = source.name.removeprefix("node:")
+            if whose.holds(node) or not is_planned(state.scheduler_nodes.get(node)):
                 yield self._found(source, quiet, state, whose, now)
 
     def _found(self, source: Source, quiet: Seconds | None, state: State, whose: Whose, now: Instant) -> Finding:
         node = source.name.removeprefix("node:")
-        told = state.scheduler_nodes.get(node)
-        error = source.error or "it says nothing, though its connection stands"
-        since = "it has never answered" if source.seen_at is None else f"last heard {ago(now - source.seen_at)} ago"
-        asks = source.phase == "held"
+        slurm = state.scheduler_nodes.get(node)
+        error = source.error or "it sends nothing, although its connection is open"
+        since = "it has never answered" if source.seen_at is None else f"last answer {ago(now - source.seen_at)} ago"
+        needs_login = source.phase == "held"
+        problem = "needs an interactive login (2FA)" if needs_login else "does not answer"
         steps = _steps_on(whose.run(node), source, now)
         return Finding(
             rule=self.name,
             subject=f"node:{node}",
-            severity="critical" if whose.holds(node) and not asks and not steps else "warning",
-            summary=f"{node} {'waits for a person' if asks else 'does not answer'}: {error}; {since}{steps}",
-            evidence=tuple(part for part in (_by_slurm(told), clean(source.stderr or "")) if part),
-            advice=source.hint or f"try: ssh {node}; what trains there may still run: see the run's log; {EXCLUDE}",
+            severity="critical" if whose.holds(node) and not needs_login and not steps else "warning",
+            summary=f"{node} {problem}: {error}; {since}{steps}",
+            evidence=tuple(part for part in (_by_slurm(slurm), clean(source.stderr or "")) if part),
+            advice=source.hint or f"try: ssh {node}; the run may still train there: see its log; {EXCLUDE}",
             cluster=source.cluster,
             run=whose.last(node),
             node=node,
@@ -68,37 +69,36 @@ class NodeUnreachable(Rule, frozen=True, kw_only=True):
         )
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        """It is over when it answers, or is not wanted now; anything between is not known."""
+        """It is over when the node answers, or is not wanted now."""
         source = state.sources.get(f"node:{alert.node}")
         if source is None:
             return f"{alert.node} is no longer watched"
-        if source.health in ("ok", "off") or _is_planned(source, state):
+        if source.health in ("ok", "off") or is_planned(state.scheduler_nodes.get(alert.node or "")):
             return None
         return f"{alert.node} has not answered yet"
 
 
-def _is_planned(source: Source, state: State) -> bool:
-    """Whether Slurm has it switched off, in maintenance or booting."""
-    told = state.scheduler_nodes.get(source.name.removeprefix("node:"))
-    return told is not None and bool(PLANNED & set(told.flags))
-
-
 def _steps_on(run: Run | None, source: Source, now: Instant) -> str:
-    """That its run goes on, which it would not without the node: then only the way there is broken. A log on a shared
-    disk may come late by half a minute."""
+    """A text if the run of the node still makes steps: then only the connection is broken. A log on a shared disk may
+    be late by half a minute."""
     at = None if run is None else run.progress.at
     if run is None or at is None or source.seen_at is None or at - source.seen_at < LATE_LOG:
         return ""
     quiet = now - at
     if quiet > max(60.0, 3 * (run.progress.cadence_s or 0.0)):
         return ""
-    return f"; {run.name} goes on without a break, its last step was {ago(quiet)} ago"
+    return f"; {run.name} still trains, its last step was {ago(quiet)} ago"
 
 
-def _by_slurm(told: SchedulerNode | None) -> str:
-    if told is None:
+def is_planned(slurm: SchedulerNode | None) -> bool:
+    """Whether Slurm has switched a node off, has it in maintenance, or boots it."""
+    return slurm is not None and bool(PLANNED & set(slurm.flags))
+
+
+def _by_slurm(slurm: SchedulerNode | None) -> str:
+    if slurm is None:
         return ""
-    return f"Slurm: {'+'.join((told.state, *told.flags))}{', ' + told.reason if told.reason else ''}"
+    return f"Slurm: {'+'.join((slurm.state, *slurm.flags))}{', ' + slurm.reason if slurm.reason else ''}"
 
 
 class NodeRebooted(Rule, frozen=True, kw_only=True):
@@ -112,33 +112,24 @@ class NodeRebooted(Rule, frozen=True, kw_only=True):
     """How long it is reported."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        whose: Whose | None = None
+        whose = Whose(state)
         for name, past in state.node_histories.items():
             if past.rebooted_at is None or now - past.rebooted_at > self.news or name not in state.nodes:
                 continue
-            whose = whose or Whose(state)
-            yield self._found(name, past.rebooted_at, state, whose, now)
-
-    def _found(self, name: str, at: Instant, state: State, whose: Whose, now: Instant) -> Finding:
-        told = state.scheduler_nodes.get(name)
-        run = whose.name(name)
-        planned = told is not None and PLANNED & set(told.flags)
-        return Finding(
-            rule=self.name,
-            subject=f"node:{name}",
-            severity="info" if planned else "critical" if whose.holds(name) else "warning",
-            summary=f"{name} booted {ago(now - at)} ago" + (", as Slurm was asked" if planned else ""),
-            evidence=tuple(part for part in (_by_slurm(told),) if part),
-            advice="look for why: journalctl -b -1 -p err on it; its job is lost, see whether the next one runs"
-            if run is not None
-            else "look for why: journalctl -b -1 -p err on it",
-            cluster=state.nodes[name].cluster,
-            run=run,
-            node=name,
-            sources=(f"node:{name}",),
-            since=at,
-            event=True,
-        )
+            slurm = state.scheduler_nodes.get(name)
+            advice = "see why: journalctl -b -1 -p err on it"
+            if whose.name(name) is not None:
+                advice += "; its job is lost, see whether the next one runs"
+            planned = is_planned(slurm)
+            yield node_finding(
+                self, state.nodes[name], whose,
+                severity="info" if planned else "critical" if whose.holds(name) else "warning",
+                summary=f"{name} booted {ago(now - past.rebooted_at)} ago{', as planned' if planned else ''}",
+                evidence=tuple(part for part in (_by_slurm(slurm),) if part),
+                advice=advice,
+                since=past.rebooted_at,
+                event=True,
+            )  # fmt: skip
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
         return None
@@ -149,7 +140,7 @@ class ClockSkew(Rule, frozen=True, kw_only=True):
 
     name = "clock-skew"
     family = "nodes"
-    origin = "our choice: over SSH, node_exporter's limit of 0.05 s cannot be told from a slow packet"
+    origin = "our choice: over SSH, node_exporter's limit of 0.05 s cannot be slurm from a slow packet"
 
     for_: Duration = 60.0
     """How long the condition must hold before the alert fires."""
@@ -171,21 +162,15 @@ class ClockSkew(Rule, frozen=True, kw_only=True):
         if (len(alike) >= 3 and 2 * len(alike) > known) or (len(alike) == known and known > 1):
             yield self._ours(-middle, len(alike), known)
             off = {name: skew for name, skew in off.items() if name not in alike}
-        whose = Whose(state) if off else None
+        whose = Whose(state)
         for name, skew in off.items():
-            assert whose is not None
-            yield Finding(
-                rule=self.name,
-                subject=f"node:{name}",
+            yield node_finding(
+                self, state.nodes[name], whose,
                 severity="warning",
                 summary=f"the clock of {name} is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} ours",
                 evidence=(f"its clock minus ours: {skew:+.1f} s",),
-                advice="see chronyc tracking (or timedatectl) there: rendezvous, logs and Slurm go by clocks",
-                cluster=state.nodes[name].cluster,
-                run=whose.name(name),
-                node=name,
-                sources=(f"node:{name}",),
-            )
+                advice="see chronyc tracking (or timedatectl) there: rendezvous, logs and Slurm depend on clocks",
+            )  # fmt: skip
 
     def _ours(self, skew: Seconds, alike: int, known: int) -> Finding:
         return Finding(
@@ -195,10 +180,10 @@ class ClockSkew(Rule, frozen=True, kw_only=True):
             summary=f"the clock of this machine is {abs(skew):.1f} s {'ahead' if skew > 0 else 'behind'}:"
             f" {alike} of {known} nodes agree on it",
             evidence=(f"our clock minus theirs: {skew:+.1f} s",),
-            advice="set it right (chronyc tracking, timedatectl); ages and times are told by it",
+            advice="correct it (chronyc tracking, timedatectl): all ages and times depend on it",
         )
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
         if alert.subject != "self":
             return node_unseen(state, alert)
-        return None if any(True for _ in nodes_seen(state)) else "no node answers that could tell the time"
+        return None if any(True for _ in nodes_seen(state)) else "no node answers, so clocks cannot be compared"

@@ -1,4 +1,4 @@
-"""InfiniBand: ports that are down, that fall and come back, or whose errors pile up."""
+"""Rules about InfiniBand ports: down, going down and up again, or with many errors."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections import Counter as Count
 from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, Rule, ago
-from trainmon.alerting.rules.visibility import EXCLUDE, Whose, node_unseen, nodes_seen
+from trainmon.alerting.rules.visibility import EXCLUDE, Whose, node_finding, node_unseen, nodes_seen
 from trainmon.lib import Instant, counted
-from trainmon.model import Alert, Counter, Finding, Node, NodeHistory, State
+from trainmon.model import Alert, Finding, NodeHistory, Severity, State
 
 NEW = NodeHistory()
 UP = "ACTIVE"
 PEERS = 3
-"""So many other nodes of the cluster, and nine of ten of all, must have a port up for it to be missed where it never
-was: ports that no cable is in are no fault."""
+"""A port that was never up counts as down only if it is up on this many nodes, and on nine of ten nodes of the cluster:
+a port without a cable is not a fault."""
 
 
 class InfinibandDown(Rule, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ class InfinibandDown(Rule, frozen=True, kw_only=True):
     """How long the condition must hold before the alert fires."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        whose: Whose | None = None
+        whose = Whose(state)
         common: dict[str, set[str]] = {}
         for node in nodes_seen(state):
             links = state.node_histories.get(node.name, NEW).links
@@ -38,27 +38,20 @@ class InfinibandDown(Rule, frozen=True, kw_only=True):
                 continue
             if node.cluster not in common:
                 common[node.cluster] = _common(state, node.cluster)
-            whose = whose or Whose(state)
             states = {port.port: port.state for port in node.infiniband}
             for port in dict.fromkeys((*states, *links)):
                 word = states.get(port, "gone")
                 if word not in (UP, None) and (port in links or port in common[node.cluster]):
-                    yield self._found(node, port, word or "gone", whose)
-
-    def _found(self, node: Node, port: str, word: str, whose: Whose) -> Finding:
-        up = sum(other.state == UP for other in node.infiniband)
-        return Finding(
-            rule=self.name,
-            subject=f"node:{node.name} {port}",
-            severity="critical" if whose.holds(node.name) else "warning",
-            summary=f"InfiniBand port {port} of {node.name} is {word}; {up} of {len(node.infiniband)} ports are {UP}",
-            evidence=tuple(f"{other.port}: {other.state or 'unknown'}" for other in node.infiniband[:9]),
-            advice=f"its cable, its switch port or its adapter is at fault: tell the administrators; {EXCLUDE}",
-            cluster=node.cluster,
-            run=whose.name(node.name),
-            node=node.name,
-            sources=(f"node:{node.name}",),
-        )
+                    up = sum(other.state == UP for other in node.infiniband)
+                    total = len(node.infiniband)
+                    yield node_finding(
+                        self, node, whose,
+                        subject=f"node:{node.name} {port}",
+                        severity="critical" if whose.holds(node.name) else "warning",
+                        summary=f"InfiniBand port {port} of {node.name} is {word}; {up} of {total} ports are {UP}",
+                        evidence=tuple(f"{other.port}: {other.state or 'unknown'}" for other in node.infiniband[:9]),
+                        advice=f"its cable, switch port or adapter is at fault: tell the administrators; {EXCLUDE}",
+                    )  # fmt: skip
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
         why = node_unseen(state, alert)
@@ -68,8 +61,8 @@ class InfinibandDown(Rule, frozen=True, kw_only=True):
         known = {other.port: other.state for other in state.nodes[alert.node].infiniband}
         state_now = known.get(port)
         if state_now is None:
-            return f"{alert.node} does not tell of its port {port}"
-        return None if state_now == UP else f"{port} is {state_now}; this program has not seen it {UP}"
+            return f"{alert.node} does not report its port {port}"
+        return None if state_now == UP else f"{port} is {state_now}; this program has never seen it {UP}"
 
 
 def _common(state: State, cluster: str) -> set[str]:
@@ -103,7 +96,7 @@ class InfinibandFlapping(Rule, frozen=True, kw_only=True):
     """This many errors (symbols, receive errors, recoveries, integrity) within `sticky` are a warning."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        whose: Whose | None = None
+        whose = Whose(state)
         for name, past in state.node_histories.items():
             for key, counter in past.counters.items():
                 if not counter.grown or now - counter.grown[-1].last > self.sticky:
@@ -114,40 +107,25 @@ class InfinibandFlapping(Rule, frozen=True, kw_only=True):
                     continue
                 if kind == "errors" and counter.since(now - self.sticky) < self.errors:
                     continue
-                whose = whose or Whose(state)
+                port_name = f"InfiniBand port {port} of {node.name}"
+                errors = counter.since(now - self.sticky)
+                severity: Severity = "warning"
+                summary = f"{port_name} had {errors:,} errors in {ago(self.sticky)}"
                 if kind == "link_downed":
-                    yield self._fell(node, port, counter, whose, now)
-                elif not _fell_lately(past, port, now - self.sticky):
-                    yield self._erred(node, port, counter, whose, now)
-
-    def _fell(self, node: Node, port: str, counter: Counter, whose: Whose, now: Instant) -> Finding:
-        falls = counter.since(now - self.within)
-        lately = counter.since(now - self.sticky)
-        words = f"InfiniBand port {port} of {node.name} fell {counted(lately, 'time')} in {ago(self.sticky)}"
-        return self._finding(
-            node, port, counter, now,
-            severity="critical" if whose.holds(node.name) and falls >= self.falls else "warning",
-            summary=f"{words}, the last {ago(now - counter.grown[-1].last)} ago", run=whose.name(node.name),
-        )  # fmt: skip
-
-    def _erred(self, node: Node, port: str, counter: Counter, whose: Whose, now: Instant) -> Finding:
-        errors = counter.since(now - self.sticky)
-        return self._finding(
-            node, port, counter, now, severity="warning", run=whose.name(node.name),
-            summary=f"InfiniBand port {port} of {node.name} had {errors:,} errors in {ago(self.sticky)}",
-        )  # fmt: skip
-
-    def _finding(self, node: Node, port: str, counter: Counter, now: Instant, **more: object) -> Finding:
-        return Finding(
-            rule=self.name,
-            subject=f"node:{node.name} {port}",
-            evidence=tuple(f"{growth.by:,} more, {ago(now - growth.last)} ago" for growth in counter.grown[-6:]),
-            advice=f"its cable or switch port wears out: tell the administrators; {EXCLUDE} if the run slows down",
-            cluster=node.cluster,
-            node=node.name,
-            sources=(f"node:{node.name}",),
-            **more,  # type: ignore[arg-type]
-        )
+                    last = ago(now - counter.grown[-1].last)
+                    summary = (
+                        f"{port_name} went down {counted(errors, 'time')} in {ago(self.sticky)}, the last {last} ago"
+                    )
+                    if whose.holds(node.name) and counter.since(now - self.within) >= self.falls:
+                        severity = "critical"
+                elif _fell_lately(past, port, now - self.sticky):
+                    continue
+                yield node_finding(
+                    self, node, whose, severity, summary,
+                    subject=f"node:{node.name} {port}",
+                    evidence=tuple(f"{one.by:,} more, {ago(now - one.last)} ago" for one in counter.grown[-6:]),
+                    advice=f"its cable or switch port fails: tell the administrators; {EXCLUDE} if the run slows down",
+                )  # fmt: skip
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
         why = node_unseen(state, alert)
@@ -155,9 +133,9 @@ class InfinibandFlapping(Rule, frozen=True, kw_only=True):
             return why
         port = alert.subject.partition(" ")[2]
         if not any(other.port == port for other in state.nodes[alert.node].infiniband):
-            return f"{alert.node} does not tell of its port {port}"
+            return f"{alert.node} does not report its port {port}"
         was_before = alert.found_at < state.started_at and now - alert.found_at <= self.sticky
-        return "it fell before this program began to watch" if was_before else None
+        return "it went down before this program started" if was_before else None
 
 
 def _fell_lately(past: NodeHistory, port: str, since: Instant) -> bool:

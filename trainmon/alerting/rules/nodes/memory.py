@@ -1,14 +1,14 @@
-"""Hosts whose memory is nearly full, leaks away, or ran out."""
+"""Rules about the memory of hosts: nearly full, leaking, exhausted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, Rule, Share, ago
-from trainmon.alerting.rules.visibility import Whose, is_fresh, node_unseen, nodes_seen
-from trainmon.analysis.nodes import BUCKETS, Leak, leak
+from trainmon.alerting.rules.visibility import Whose, is_fresh, node_finding, node_unseen, nodes_seen
+from trainmon.analysis.nodes import BUCKETS, leak
 from trainmon.lib import Instant, counted
-from trainmon.model import FAULT_GAP, Alert, Counter, Finding, Node, NodeHistory, State
+from trainmon.model import FAULT_GAP, Alert, Finding, NodeHistory, State
 
 NEW = NodeHistory()
 
@@ -30,26 +30,21 @@ class MemoryFull(Rule, frozen=True, kw_only=True):
     """The share from which on it is critical."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        whose: Whose | None = None
+        whose = Whose(state)
         least = min(self.full, self.critical)
         for node in nodes_seen(state):
             used, total = node.memory_used_mib, node.memory_total_mib
             if used is None or not total or used < least * total or not is_fresh(node.host_at, state, node.name, now):
                 continue
-            whose = whose or Whose(state)
-            yield Finding(
-                rule=self.name,
-                subject=f"node:{node.name}",
+            commands = dict.fromkeys(p.command for gpu in node.gpus for p in gpu.processes if p.command)
+            yield node_finding(
+                self, node, whose,
                 severity="critical" if used >= self.critical * total else "warning",
                 summary=f"{node.name} has {_gib(total - used)} of {_gib(total)} memory left,"
                 f" {100 * used / total:.1f} % is used",
-                evidence=_holders(node),
-                advice="fewer or smaller dataloader workers, less pinned memory; look: ps aux --sort=-rss | head",
-                cluster=node.cluster,
-                run=whose.name(node.name),
-                node=node.name,
-                sources=(f"node:{node.name}",),
-            )
+                evidence=tuple(f"on its GPUs: {command}" for command in list(commands)[:3]),
+                advice="use fewer dataloader workers or less pinned memory; see: ps aux --sort=-rss | head",
+            )  # fmt: skip
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
         return _memory_unseen(state, alert, now)
@@ -73,7 +68,7 @@ class MemoryLeak(Rule, frozen=True, kw_only=True):
     """A host with less than this share in use is ignored."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        whose: Whose | None = None
+        whose = Whose(state)
         for node in nodes_seen(state):
             used, total = node.memory_used_mib, node.memory_total_mib
             if (
@@ -85,30 +80,18 @@ class MemoryLeak(Rule, frozen=True, kw_only=True):
                 continue
             floors = state.node_histories.get(node.name, NEW).floors
             found = leak(floors, total, now)
-            if found is not None and found.full_at - now <= self.within:
-                whose = whose or Whose(state)
-                yield self._found(node, floors, found, whose, now)
-
-    def _found(
-        self, node: Node, floors: tuple[tuple[Instant, int], ...], found: Leak, whose: Whose, now: Instant
-    ) -> Finding:
-        left = found.full_at - now
-        used = node.memory_used_mib or 0
-        return Finding(
-            rule=self.name,
-            subject=f"node:{node.name}",
-            severity="critical" if left <= self.critical else "warning",
-            summary=f"the memory of {node.name} grows by {_gib(round(found.mib_per_hour))} an hour for"
-            f" {ago(now - found.since)}: nothing is left in {ago(left)} ({_gib(used)} of"
-            f" {_gib(node.memory_total_mib or 0)} in use)",
-            evidence=tuple(f"{ago(now - at)} ago: {_gib(floor)}" for at, floor in floors[-7:]),
-            advice="save (S) and restart before it is full; then look for what the dataloader or the logger keeps",
-            cluster=node.cluster,
-            run=whose.name(node.name),
-            node=node.name,
-            sources=(f"node:{node.name}",),
-            since=found.since,
-        )
+            if found is None or found.full_at - now > self.within:
+                continue
+            left = found.full_at - now
+            yield node_finding(
+                self, node, whose,
+                severity="critical" if left <= self.critical else "warning",
+                summary=f"the memory of {node.name} grows by {_gib(round(found.mib_per_hour))} an hour for"
+                f" {ago(now - found.since)}: nothing is left in {ago(left)} ({_gib(used)} of {_gib(total)} in use)",
+                evidence=tuple(f"{ago(now - at)} ago: {_gib(floor)}" for at, floor in floors[-7:]),
+                advice="save (S) and restart before it is full; then see what the dataloader or the logger keeps",
+                since=found.since,
+            )  # fmt: skip
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
         why = _memory_unseen(state, alert, now)
@@ -127,14 +110,8 @@ def _memory_unseen(state: State, alert: Alert, now: Instant) -> str | None:
         return why
     node = state.nodes[alert.node]
     if node.memory_used_mib is None or not is_fresh(node.host_at, state, alert.node, now):
-        return f"{alert.node} does not tell its memory"
+        return f"{alert.node} does not report its memory"
     return None
-
-
-def _holders(node: Node) -> tuple[str, ...]:
-    """Who trains there; the probe does not ask each process for its memory."""
-    commands = dict.fromkeys(p.command for gpu in node.gpus for p in gpu.processes if p.command)
-    return tuple(f"on its GPUs: {command}" for command in list(commands)[:3])
 
 
 def _gib(mib: int) -> str:
@@ -152,37 +129,29 @@ class OomKill(Rule, frozen=True, kw_only=True):
     """How long the last kill is reported."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        whose: Whose | None = None
+        whose = Whose(state)
         for name, past in state.node_histories.items():
             counter = past.counters.get("oom_kills")
             if counter is None or not counter.grown or now - counter.grown[-1].last > self.news:
                 continue
-            if name in state.nodes:
-                whose = whose or Whose(state)
-                yield self._found(name, state.nodes[name].cluster, counter, whose, now)
-
-    def _found(self, name: str, cluster: str, counter: Counter, whose: Whose, now: Instant) -> Finding:
-        burst = [counter.grown[-1]]
-        for growth in reversed(counter.grown[:-1]):
-            if burst[0].first - growth.last > FAULT_GAP:
-                break
-            burst.insert(0, growth)
-        count = sum(growth.by for growth in burst)
-        return Finding(
-            rule=self.name,
-            subject=f"node:{name}",
-            severity="critical" if whose.holds(name) else "warning",
-            summary=f"the kernel ended {count} process{'' if count == 1 else 'es'} on {name} for want of memory,"
-            f" the last {ago(now - burst[-1].last)} ago",
-            evidence=tuple(f"{counted(growth.by, 'kill')} {ago(now - growth.last)} ago" for growth in burst[-6:]),
-            advice="journalctl -k | grep -i oom names them; a dead dataloader worker hangs its rank: watch the run",
-            cluster=cluster,
-            run=whose.name(name),
-            node=name,
-            sources=(f"node:{name}",),
-            since=burst[0].first,
-            event=True,
-        )
+            if name not in state.nodes:
+                continue
+            burst = [counter.grown[-1]]
+            for growth in reversed(counter.grown[:-1]):
+                if burst[0].first - growth.last > FAULT_GAP:
+                    break
+                burst.insert(0, growth)
+            count = sum(growth.by for growth in burst)
+            yield node_finding(
+                self, state.nodes[name], whose,
+                severity="critical" if whose.holds(name) else "warning",
+                summary=f"the kernel killed {count} process{'' if count == 1 else 'es'} on {name} because memory ran"
+                f" out, the last {ago(now - burst[-1].last)} ago",
+                evidence=tuple(f"{counted(growth.by, 'kill')} {ago(now - growth.last)} ago" for growth in burst[-6:]),
+                advice="journalctl -k | grep -i oom names them; a dead dataloader worker hangs its rank: watch the run",
+                since=burst[0].first,
+                event=True,
+            )  # fmt: skip
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
         return None

@@ -55,9 +55,7 @@ def test_errors_that_were_there_before_are_a_warning() -> None:
     scene.state = replace(scene.state, node_histories={})
     finding = only(scene.say("n1", facts(NOW, ecc_uncorrected=2)).found(ECC))
     assert (finding.severity, finding.since) == ("warning", None)
-    assert finding.summary == (
-        "GPU 3 of n1 has 2 uncorrected ECC errors since its driver was loaded; none has come while it was watched"
-    )
+    assert finding.summary == ("GPU 3 of n1 has 2 uncorrected ECC errors since its driver was loaded; none is new")
 
 
 def test_errors_that_come_while_it_is_watched_are_critical_for_a_day() -> None:
@@ -76,7 +74,7 @@ def test_errors_that_are_no_longer_told_are_not_resolved() -> None:
     finding = only(scene.found(ECC))
     scene.say("n1", facts(NOW, ecc_uncorrected=None))
     assert scene.found(ECC) == {}
-    assert scene.blind(ECC, finding) == "GPU 3 does not tell its ECC errors"
+    assert scene.blind(ECC, finding) == "GPU 3 does not report its ECC errors"
     scene.say("n1", facts(NOW, ecc_uncorrected=0))
     assert scene.blind(ECC, finding) is None
 
@@ -90,7 +88,7 @@ def test_a_restart_of_this_program_does_not_make_new_errors_old() -> None:
     anew.state = replace(anew.state, alerts={told.id: told})
     finding = only(anew.found(ECC))
     assert finding.severity == "critical"
-    assert finding.summary == "GPU 3 of n1 has 2 uncorrected ECC errors, some of them new, which came 1h ago"
+    assert finding.summary == "GPU 3 of n1 has 2 uncorrected ECC errors, some of them new, the first 1h ago"
     later = replace(told, summary=finding.summary, since=anew.now - 90_000)
     anew.state = replace(anew.state, alerts={told.id: later})
     assert only(anew.found(ECC)).severity == "warning", "a day later they are old"
@@ -105,7 +103,7 @@ def test_rows_that_could_not_be_remapped_are_critical_and_pending_ones_a_warning
     assert only(scene.found(REMAP)).severity == "critical"
     scene.say("n1", facts(NOW, remap_pending=None, remap_failed=None))
     assert scene.found(REMAP) == {}
-    assert scene.blind(REMAP, pending) == "GPU 3 does not tell its remapped rows"
+    assert scene.blind(REMAP, pending) == "GPU 3 does not report its remapped rows"
     scene.say("n1", facts(NOW))
     assert scene.blind(REMAP, pending) is None
 
@@ -132,7 +130,7 @@ def test_a_driver_that_was_updated_under_a_job_is_a_warning() -> None:
     words = "NVML: Driver/library version mismatch: the driver was updated, and the node has not been restarted since"
     finding = only(failing(words).found(LOST))
     assert finding.severity == "warning"
-    assert "what runs may go on" in finding.advice
+    assert "running programs may go on" in finding.advice
 
 
 def test_a_gpu_that_answers_again_is_over() -> None:
@@ -208,15 +206,15 @@ def test_slurms_word_on_a_lost_gpu_is_taken() -> None:
     other = slurm("far", "IDLE", "DRAIN", reason=reason)
     scene = Scene().runs().scheduler(drained, slurm("n2"), other)
     finding = only(scene.found(MISSING), "node:n1")
-    assert finding.summary == "1 GPU of n1 missing, as Slurm found"
+    assert finding.summary == "1 GPU of n1 missing, according to Slurm"
     assert finding.evidence == (f"Slurm: {reason}",)
     assert (finding.sources, finding.since, finding.run) == (("slurm:prod",), NOW - 60, "llm")
     scene.say("n1", GpuSamples(1, NOW, (GpuSample(3, "GPU is lost", lost=True),)))
     assert scene.found(MISSING) == {}, "its own row tells it"
-    assert scene.blind(MISSING, finding) == "Slurm still finds fewer GPUs in n1 than it should have"
+    assert scene.blind(MISSING, finding) == "Slurm still finds fewer GPUs in n1 than configured"
     scene.scheduler(slurm("n2"))
     assert scene.found(MISSING) == {}
-    assert scene.blind(MISSING, finding) == "Slurm no longer tells of n1"
+    assert scene.blind(MISSING, finding) == "Slurm no longer lists n1"
     scene.scheduler(slurm("n1", "IDLE"), slurm("n2"))
     assert scene.blind(MISSING, finding) is None
 

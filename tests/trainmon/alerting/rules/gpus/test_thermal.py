@@ -44,7 +44,7 @@ def test_a_well_gpu_says_nothing() -> None:
 def test_two_small_margins_are_hot() -> None:
     finding = only(heated((4, 3)).found(HOT))
     assert (finding.severity, finding.since, finding.node) == ("warning", NOW + 30, "n1")
-    assert finding.summary == "GPU 3 of n1 is hot: 84 °C, 3 °C below the heat at which it slows down"
+    assert finding.summary == "GPU 3 of n1 is hot: 84 °C, 3 °C below its slowdown temperature"
     assert finding.sources == ("node:n1",)
     assert not finding.fires_at_once
 
@@ -97,7 +97,7 @@ def test_degrees_count_only_where_no_margin_is_told(degrees: int, severity: str 
 
 def test_hot_memory_counts_where_no_margin_is_told() -> None:
     scene = Scene().say("n1", facts(NOW, temperature_margin_c=None), samples(NOW, memory_temperature_c=95))
-    assert "its memory 95 °C" in only(scene.found(HOT)).summary
+    assert "memory 95 °C" in only(scene.found(HOT)).summary
     scene.say("n1", samples(NOW, memory_temperature_c=94))
     assert scene.found(HOT) == {}
 
@@ -133,7 +133,7 @@ def test_a_gpu_that_no_longer_tells_its_heat_is_not_resolved() -> None:
     finding = only(scene.found(HOT))
     scene.say("n1", facts(scene.now, temperature_margin_c=None), samples(scene.now, temperature_c=None))
     assert scene.found(HOT) == {}
-    assert scene.blind(HOT, finding) == "GPU 3 does not tell its temperature"
+    assert scene.blind(HOT, finding) == "GPU 3 does not report its temperature"
 
 
 def test_eight_cool_gpus_that_crawl_under_a_power_brake_are_critical() -> None:

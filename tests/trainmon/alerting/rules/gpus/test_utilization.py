@@ -65,7 +65,7 @@ def test_full_memory_names_who_holds_it() -> None:
     assert finding.summary == "GPU 3 of n1 has 259 MiB of 81,559 MiB left"
     assert finding.evidence == ("python train.py: 70,000 MiB",)
     scene.say("n1", samples(NOW, memory_used_mib=None))
-    assert scene.blind(FULL, finding) == "GPU 3 does not tell its memory"
+    assert scene.blind(FULL, finding) == "GPU 3 does not report its memory"
     scene.say("n1", samples(NOW))
     assert scene.blind(FULL, finding) is None
 
@@ -93,7 +93,7 @@ def test_an_idle_gpu_inside_a_run_that_trains_is_told() -> None:
 
 def test_a_gpu_that_was_let_go_in_this_job_is_told_too() -> None:
     scene = idle(**IDLE).say("n1", facts(NOW + 4, processes=()))
-    assert "it has let go of its memory" in only(scene.found(UNUSED)).summary
+    assert "it has released its memory" in only(scene.found(UNUSED)).summary
 
 
 def test_a_gpu_that_the_job_never_used_is_not_its_own() -> None:
@@ -117,7 +117,7 @@ def test_where_the_job_has_not_all_gpus_of_its_nodes_one_that_was_never_used_may
 
 def test_a_rank_that_died_at_its_start_is_told_where_the_job_has_all_gpus_of_its_nodes() -> None:
     finding = only(never_used(16).found(UNUSED))
-    assert finding.summary.endswith("while llm trains; it is the job's, and holds nothing")
+    assert finding.summary.endswith("while llm trains; it is allocated to the job and holds no memory")
     other = Process(pid=9, user="lea", memory_mib=70_000, command="sleep")
     assert never_used(16).say("n1", facts(NOW + 90.0, processes=(other,))).found(UNUSED) == {}
 
@@ -128,7 +128,7 @@ def test_a_restart_of_this_program_does_not_resolve_a_gpu_that_was_let_go_of_bef
     anew.state = State(started_at=NOW + 100.0)
     anew.well("n2").say("n1", samples(NOW, **IDLE), facts(NOW, processes=())).runs()
     assert anew.found(UNUSED) == {}
-    words = "GPU 3 is idle still, and was let go of before this program began to watch"
+    words = "GPU 3 is still idle; it released its memory before this program started"
     assert anew.blind(UNUSED, finding) == words
     assert anew.say("n1", samples(anew.now)).blind(UNUSED, finding) is None
 
@@ -175,7 +175,7 @@ def test_a_gpu_that_works_again_is_over() -> None:
     assert scene.found(UNUSED) == {}
     assert scene.blind(UNUSED, finding) is None
     scene.say("n1", samples(scene.now, utilization_pct=None))
-    assert scene.blind(UNUSED, finding) == "GPU 3 does not tell its utilisation"
+    assert scene.blind(UNUSED, finding) == "GPU 3 does not report its utilization"
 
 
 # ---- left over -------------------------------------------------------------------------------------------------------
@@ -193,13 +193,13 @@ def left(state: str = "IDLE", *flags: str, memory: int = 40_000, processes: tupl
 def test_what_an_ended_job_left_on_an_idle_node_is_told_with_its_owner() -> None:
     finding = only(left().found(LEFT))
     assert (finding.severity, finding.sources) == ("warning", ("node:n1", "slurm:prod"))
-    assert finding.summary == "GPU 3 of n1 holds 40,000 MiB, by 1 process, though Slurm has no job there"
+    assert finding.summary == "GPU 3 of n1 holds 40,000 MiB, by 1 process, although Slurm has no job there"
     assert finding.evidence == ("pid 7 of ana: 70,000 MiB, python train.py",)
 
 
 def test_memory_that_no_process_holds_is_left_over_too() -> None:
     finding = only(left(processes=()).found(LEFT))
-    assert finding.evidence == ("no process is seen that holds it",)
+    assert finding.evidence == ("no process holds it visibly",)
 
 
 def test_what_the_driver_and_monitors_keep_is_not_left_over() -> None:

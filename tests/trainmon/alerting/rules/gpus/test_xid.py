@@ -37,7 +37,7 @@ def test_an_xid_of_the_hardware_is_critical_and_names_the_code() -> None:
 @pytest.mark.parametrize("code", [13, 31, 94])
 def test_an_xid_of_a_program_is_told_once_as_evidence(code: int) -> None:
     finding = only(told(code).found(RULE))
-    assert (finding.severity, finding.event, finding.evidence) == ("warning", True, (f"Xid {code}, told by NVML",))
+    assert (finding.severity, finding.event, finding.evidence) == ("warning", True, (f"Xid {code}, reported by NVML",))
 
 
 def test_an_xid_of_somebody_elses_program_is_an_information() -> None:
@@ -101,7 +101,7 @@ def test_a_restart_of_this_program_does_not_resolve_a_fault() -> None:
     scene = told(79)
     finding = only(scene.found(RULE))
     assert restarted(scene).found(RULE) == {}
-    assert "before this program began" in (scene.blind(RULE, finding) or "")
+    assert "before this program started" in (scene.blind(RULE, finding) or "")
     scene.after(300.0).say("n1", Hello(1, scene.now, "n1", probe="nvml", boot_time=scene.now - 100))
     assert scene.blind(RULE, finding) is None
     scene = told(79)

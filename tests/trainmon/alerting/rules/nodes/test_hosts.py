@@ -31,7 +31,7 @@ def test_a_node_that_does_not_answer_is_critical_under_a_run() -> None:
     scene = Scene().runs().silent(90.0).lost()
     finding = only(scene.found(AWAY))
     assert (finding.severity, finding.run, finding.since, finding.fires_at_once) == ("critical", "llm", NOW, True)
-    assert finding.summary == "n1 does not answer: no answer in 10 s; last heard 1m ago"
+    assert finding.summary == "n1 does not answer: no answer in 10 s; last answer 1m ago"
     assert "ssh n1" in finding.advice
     assert finding.evidence == ("Slurm: ALLOCATED",)
 
@@ -40,7 +40,7 @@ def test_a_way_to_a_node_that_is_broken_while_its_run_steps_on_is_no_code_red_un
     scene = Scene().runs().silent(90.0).lost().steps()
     finding = only(scene.found(AWAY))
     assert finding.severity == "warning"
-    assert finding.summary.endswith("last heard 1m ago; llm goes on without a break, its last step was 0s ago")
+    assert finding.summary.endswith("last answer 1m ago; llm still trains, its last step was 0s ago")
     assert only(scene.silent(300.0).found(AWAY)).severity == "critical", "no step since"
 
 
@@ -65,7 +65,7 @@ def test_a_login_that_waits_for_a_person_is_no_dead_node() -> None:
     scene = Scene().runs().silent(90.0).lost("a passphrase is wanted", phase="held", hint="press L to log in again")
     finding = only(scene.found(AWAY))
     assert (finding.severity, finding.advice) == ("warning", "press L to log in again")
-    assert finding.summary.startswith("n1 waits for a person: a passphrase is wanted")
+    assert finding.summary.startswith("n1 needs an interactive login (2FA): a passphrase is wanted")
 
 
 def test_a_node_that_is_not_wanted_now_is_no_fault() -> None:
@@ -82,7 +82,7 @@ def test_a_connection_that_stands_and_says_nothing_is_told_after_two_minutes() -
     assert scene.state.sources["node:n1"].health == "late"
     assert scene.found(AWAY) == {}
     finding = only(scene.silent(70.0).found(AWAY))
-    assert "it says nothing, though its connection stands; last heard 2m ago" in finding.summary
+    assert "it sends nothing, although its connection is open; last answer 2m ago" in finding.summary
 
 
 def test_what_this_program_slept_is_not_its_silence() -> None:
@@ -192,7 +192,7 @@ def test_when_most_clocks_are_off_alike_it_is_ours() -> None:
     assert scene.blind(SKEW, finding) is None
     for name in scene.nodes:
         scene.reduce(SourceRemoved(f"node:{name}"))
-    assert scene.blind(SKEW, finding) == "no node answers that could tell the time"
+    assert scene.blind(SKEW, finding) == "no node answers, so clocks cannot be compared"
 
 
 def test_two_of_three_nodes_do_not_outvote_us_and_two_that_are_all_do() -> None:

@@ -57,7 +57,7 @@ def test_an_adapter_that_is_gone_is_told_and_over_only_when_it_is_back() -> None
     assert "is gone" in finding.summary
     scene.say("n1", host(NOW, infiniband=()))  # a probe that starts anew has not looked yet
     assert scene.found(DOWN) == {}
-    assert scene.blind(DOWN, finding) == "n1 does not tell of its port mlx5_1/1"
+    assert scene.blind(DOWN, finding) == "n1 does not report its port mlx5_1/1"
     scene.say("n1", host(NOW))
     assert scene.blind(DOWN, finding) is None
 
@@ -68,7 +68,7 @@ def test_a_restart_of_this_program_does_not_bring_a_port_up() -> None:
     scene.state = State()
     scene.well("n2").say("n1", host(NOW, **port(state="DOWN")))
     assert scene.found(DOWN) == {}, "it does not know yet that it was up"
-    assert scene.blind(DOWN, finding) == "mlx5_1/1 is DOWN; this program has not seen it ACTIVE"
+    assert scene.blind(DOWN, finding) == "mlx5_1/1 is DOWN; this program has never seen it ACTIVE"
     scene.say("n1", host(NOW))
     assert scene.blind(DOWN, finding) is None
 
@@ -78,7 +78,7 @@ def test_a_port_whose_state_cannot_be_read_is_not_known() -> None:
     finding = only(scene.found(DOWN))
     scene.say("n1", host(NOW, **port(state=None)))
     assert scene.found(DOWN) == {}
-    assert scene.blind(DOWN, finding) == "n1 does not tell of its port mlx5_1/1"
+    assert scene.blind(DOWN, finding) == "n1 does not report its port mlx5_1/1"
 
 
 def fell(scene: Scene, times: int, errors: int = 0) -> Scene:
@@ -89,7 +89,7 @@ def test_a_link_that_fell_once_is_a_warning_and_twice_in_five_minutes_critical()
     scene = fell(Scene().runs().after(60.0), 1)
     finding = only(scene.found(FLAPPING))
     assert (finding.severity, finding.run) == ("warning", "llm")
-    assert finding.summary == "InfiniBand port mlx5_1/1 of n1 fell 1 time in 10m, the last 0s ago"
+    assert finding.summary == "InfiniBand port mlx5_1/1 of n1 went down 1 time in 10m, the last 0s ago"
     finding = only(fell(scene.after(120.0), 2).found(FLAPPING))
     assert finding.severity == "critical"
     assert finding.evidence == ("1 more, 2m ago", "1 more, 0s ago")
@@ -118,7 +118,7 @@ def test_a_restart_of_this_program_does_not_make_a_link_sound() -> None:
     fell(scene, 1)
     assert scene.found(FLAPPING) == {}
     known = alert(finding, scene.now - 60)
-    assert FLAPPING.blind(scene.state, known, scene.now) == "it fell before this program began to watch"
+    assert FLAPPING.blind(scene.state, known, scene.now) == "it went down before this program started"
     fell(scene.after(600.0), 1)
     assert FLAPPING.blind(scene.state, known, scene.now) is None
 
@@ -129,7 +129,7 @@ def test_a_driver_that_is_loaded_again_counts_from_nothing() -> None:
     fell(scene, 40, errors=900_000)
     fell(scene.after(60.0), 0, errors=0)
     assert scene.found(FLAPPING) == {}
-    assert "fell 1 time" in only(fell(scene.after(60.0), 1).found(FLAPPING)).summary
+    assert "went down 1 time" in only(fell(scene.after(60.0), 1).found(FLAPPING)).summary
 
 
 def test_some_errors_are_usual_and_many_a_warning() -> None:
@@ -152,4 +152,4 @@ def test_a_port_that_is_no_longer_told_is_not_resolved() -> None:
     finding = only(scene.found(FLAPPING))
     scene.after(900.0).say("n1", host(scene.now, infiniband=()))
     assert scene.found(FLAPPING) == {}
-    assert scene.blind(FLAPPING, finding) == "n1 does not tell of its port mlx5_1/1"
+    assert scene.blind(FLAPPING, finding) == "n1 does not report its port mlx5_1/1"

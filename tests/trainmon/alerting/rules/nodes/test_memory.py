@@ -63,7 +63,7 @@ def test_full_memory_says_how_much_is_left_and_is_over_only_when_that_is_seen() 
     assert (finding.run, finding.evidence) == ("llm", ("on its GPUs: python train.py",))
     scene.after(120.0).say("n1", samples(scene.now))
     assert scene.found(FULL) == {}
-    assert scene.blind(FULL, finding) == "n1 does not tell its memory"
+    assert scene.blind(FULL, finding) == "n1 does not report its memory"
     scene.say("n1", host(scene.now))
     assert scene.blind(FULL, finding) is None
 
@@ -133,7 +133,7 @@ def test_a_process_that_the_kernel_ended_is_told_once() -> None:
     killed(scene.after(30.0), 3)
     finding = only(scene.found(OOM))
     assert (finding.severity, finding.event, finding.since) == ("critical", True, NOW + 60)
-    assert finding.summary == "the kernel ended 3 processes on n1 for want of memory, the last 0s ago"
+    assert finding.summary == "the kernel killed 3 processes on n1 because memory ran out, the last 0s ago"
     assert only(scene.silent(600.0).found(OOM)).since == NOW + 60
     assert scene.silent(1_900.0).found(OOM) == {}
 
@@ -143,7 +143,7 @@ def test_a_later_kill_is_another_episode() -> None:
     killed(scene.after(1_200.0), 2)
     finding = only(scene.found(OOM))
     assert (finding.severity, finding.since) == ("warning", NOW + 1_260)
-    assert "ended 1 process on n1" in finding.summary
+    assert "killed 1 process on n1" in finding.summary
 
 
 def test_kills_of_before_and_a_counter_that_begins_anew_are_none() -> None:
@@ -151,4 +151,4 @@ def test_kills_of_before_and_a_counter_that_begins_anew_are_none() -> None:
     scene.state = type(scene.state)()
     assert killed(scene, 17).found(OOM) == {}
     assert killed(scene.after(60.0), 0).found(OOM) == {}
-    assert "ended 1 process" in only(killed(scene.after(60.0), 1).found(OOM)).summary
+    assert "killed 1 process" in only(killed(scene.after(60.0), 1).found(OOM)).summary

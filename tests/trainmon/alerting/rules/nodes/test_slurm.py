@@ -56,7 +56,7 @@ def test_a_drained_node_of_a_run_is_a_warning_with_its_reason() -> None:
     finding = only(told(node).found(DRAINED))
     assert (finding.severity, finding.run, finding.sources) == ("warning", "llm", ("slurm:prod",))
     assert finding.summary == f"Slurm drains n1, since 10m: {reason} (by slurm)"
-    assert "queue another (N)" in finding.advice
+    assert "queue another job (N)" in finding.advice
     assert finding.evidence == (f"ALLOCATED+DRAIN {reason}",)
 
 
@@ -105,7 +105,7 @@ def test_a_scheduler_that_is_silent_resolves_nothing() -> None:
     assert scene.found(DRAINED) == {}
     assert scene.blind(DRAINED, finding) == "slurm:prod: no answer from slurmctld"
     scene.scheduler(slurm("n2"))
-    assert scene.blind(DRAINED, finding) == "Slurm no longer tells of n1"
+    assert scene.blind(DRAINED, finding) == "Slurm no longer lists n1"
     scene.scheduler(slurm("n1"), slurm("n2"))
     assert scene.blind(DRAINED, finding) is None
 
@@ -122,7 +122,7 @@ def test_what_a_real_slurm_says_of_sick_nodes(file: str) -> None:
     assert words["node:gpu-1"].endswith("GPU 3 has 12 pending page retirements; ask <ops> [red] (by root)")
     assert not down or words["node:gpu-3"].startswith("Slurm has gpu-3 down")
     missing = scene.found(GpuMissing())
-    assert [finding.summary for finding in missing.values()] == ["1 GPU of gpu-4 missing, as Slurm found"]
+    assert [finding.summary for finding in missing.values()] == ["1 GPU of gpu-4 missing, according to Slurm"]
 
 
 # ---- spares ----------------------------------------------------------------------------------------------------------
@@ -162,5 +162,5 @@ def test_spares_that_are_not_told_are_not_enough() -> None:
     assert scene.found(SPARES) == {}
     assert scene.blind(SPARES, finding) == "slurm:prod: no answer from slurmctld"
     scene.scheduler(spares=2)
-    assert scene.blind(SPARES, finding) == "Slurm does not tell of idle nodes of prod"
+    assert scene.blind(SPARES, finding) == "Slurm does not report the idle nodes of prod"
     assert with_spares("n3", "n4").blind(SPARES, finding) is None
