@@ -1,4 +1,4 @@
-"""trainmon.analysis.checkpoints."""
+"""Checkpoints: layouts, states, and what a trainer resumes from. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A listing of a checkpoint directory → each checkpoint's state, what would be resumed, and what was learnt. Pure."""
+"""A listing of a checkpoint directory → the state of each checkpoint, the one to resume from, save statistics. Pure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SLOW = 5.0
 
 
 class SaveStatistics(NamedTuple):
-    """What those that are whole say of saving."""
+    """How long, how often and how large saves are."""
 
     save_s: Seconds | None = None
     every_s: Seconds | None = None
@@ -77,13 +77,16 @@ def read(
     folder = Folder(listing.entries, listing.t, _steady(listing, at, is_running, before))
     everything = [one for contents in folder.contents.values() if (one := recognised(contents, folder)) is not None]
     unclear = [one for one in everything if one.is_unclear]
-    compared = _compared([one for one in everything if not one.is_unclear], folder)
+    clear = [one for one in everything if not one.is_unclear]
+    short = _short(sorted((one for one in clear if one.shards), key=lambda one: (one.step or 0, one.newest)))
+    lacks = {**_small(clear, folder), **short}
+    compared = [one if one.lacks else replace(one, lacks=lacks.get(one.name, "")) for one in clear]
     ordered = _ordered([one for one in compared if not _is_leaving(one, compared, folder)])
-    learnt = _learnt([one for one in ordered if not one.lacks])
+    statistics = _statistics([one for one in ordered if not one.lacks])
     layout = max(ordered, key=lambda one: one.newest).layout if ordered else None
     taken = resumption(layout, ordered, folder)
     newest = _committed(ordered, taken, folder)
-    states = (_state(one, ordered, newest, learnt.save_s, is_running, folder.t) for one in ordered)
+    states = (_state(one, ordered, newest, statistics.save_s, is_running, folder.t) for one in ordered)
     known = {one.name: _checkpoint(one, path, state, skew, now) for one, state in zip(ordered, states, strict=True)}
     others = [name for name in folder.contents if name not in {one.name for one in everything}]
     moved_at = max((one.newest for one in ordered), default=0.0)
@@ -97,7 +100,7 @@ def read(
         list=tuple(known.values()),
         resumes=None if taken.name is None else _below(path, taken.name),
         problem=None if wrong is None else clean(wrong),
-        **learnt._asdict(),
+        **statistics._asdict(),
     )
 
 
@@ -124,13 +127,6 @@ def _steady(
     return frozenset(
         entry.name for entry, one in sizes if one and (one.is_whole if is_same else one.bytes == entry.bytes)
     )
-
-
-def _compared(all_found: Sequence[FoundCheckpoint], folder: Folder) -> list[FoundCheckpoint]:
-    """What shows only beside the others: fewer shards than the one before, or a file much smaller than its like."""
-    short = _short(sorted((one for one in all_found if one.shards), key=lambda one: (one.step or 0, one.newest)))
-    words = {**_small(all_found, folder), **short}
-    return [one if one.lacks else replace(one, lacks=words.get(one.name, "")) for one in all_found]
 
 
 def _small(all_found: Sequence[FoundCheckpoint], folder: Folder) -> dict[str, str]:
@@ -229,7 +225,7 @@ def _below(path: str, name: str) -> str:
     return clean(f"{path.rstrip('/')}/{name}")
 
 
-def _learnt(whole: Sequence[FoundCheckpoint]) -> SaveStatistics:
+def _statistics(whole: Sequence[FoundCheckpoint]) -> SaveStatistics:
     recent = whole[:RECENT]
     saves = [one.committed_at - one.began for one in recent if one.began is not None]
     saves = [seconds for seconds in saves if 0 <= seconds < LONGEST_SAVE]

@@ -1,4 +1,4 @@
-"""trainmon.analysis.disks."""
+"""Disks: capacity, quotas and forecasts. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""trainmon.analysis.gpus."""
+"""GPUs: what their activity shows of a run, and what Xids mean. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""trainmon.analysis.log_formats."""
+"""Log formats: step lines of each trainer, merged into progress. Pure."""
 
 from __future__ import annotations
 

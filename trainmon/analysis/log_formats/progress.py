@@ -29,12 +29,11 @@ DURATIONS = 5
 
 
 def advance(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress:
-    """Take in a line that the format `name` has read at `at`. A field that the line does not say keeps its value."""
-    return _learnt(progress, _advanced(progress, name, line, at), at)
+    """Take in a line that format `name` parsed at `at`. Fields that the line lacks keep their values.
 
-
-def _learnt(before: Progress, after: Progress, at: Instant) -> Progress:
-    """How long an evaluation or a save took, when it has ended."""
+    An evaluation or save that ends with this line adds its duration.
+    """
+    before, after = progress, _advanced(progress, name, line, at)
     if before.doing == after.doing:
         return after
     since = at if after.doing != "train" else None
@@ -84,6 +83,8 @@ def _counted(progress: Progress, name: str, line: StepLine, at: Instant) -> Prog
     if before == step and name == progress.format:
         return _filled(progress, line)
     said = _said(line)
+    # Megatron leaves the loss out of a line that only skips. DeepSpeed counts skips from the start.
+    only_skips = name.startswith("megatron") and bool(line.skipped) and line.loss is None
     if before is None or step < before or name != progress.format:
         intervals, together = (), 0
     else:
@@ -99,18 +100,11 @@ def _counted(progress: Progress, name: str, line: StepLine, at: Instant) -> Prog
         intervals=intervals,
         together=together,
         cadence_s=median(intervals) if intervals else None,
-        skipping_since=_skipping(progress, name, line, at),
+        skipping_since=(progress.skipping_since or at) if only_skips else None,
         skipped_in_row=_skipped(progress, name, line, step - (before or 0)),
         said=tuple(said),
         bar=progress.bar if line.kind == "bar" or name == progress.format else None,
     )
-
-
-def _skipping(progress: Progress, name: str, line: StepLine, at: Instant) -> Instant | None:
-    """Since when lines come that only skip: Megatron then leaves the loss out. DeepSpeed counts from the start."""
-    if not name.startswith("megatron") or not line.skipped or line.loss is not None:
-        return None
-    return at if progress.skipping_since is None else progress.skipping_since
 
 
 def _skipped(progress: Progress, name: str, line: StepLine, gained: int) -> int:

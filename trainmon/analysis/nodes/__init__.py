@@ -1,4 +1,4 @@
-"""trainmon.analysis.nodes."""
+"""Nodes: memory leaks and spare nodes. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many healthy idle nodes a cluster has, against how many are wanted. Pure."""
+"""Spare nodes: how many healthy idle nodes a cluster has, and how many are wanted. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainmon.model import Node, SchedulerNode, Source, State
 
 
 class Spares(NamedTuple):
-    """Of one cluster. None is not known: its scheduler has not said."""
+    """Spare nodes of one cluster. `None` means that the scheduler has not reported them."""
 
     cluster: str
     wanted: int
@@ -31,29 +31,20 @@ def _of(state: State, cluster: str) -> Spares:
     nodes = [node for node in state.scheduler_nodes.values() if node.cluster == cluster]
     if not nodes or not wanted:  # where none is wanted, only the nodes of the jobs are asked for
         return Spares(cluster, wanted, None, sum(node.is_drained for node in nodes) if nodes else None)
-    of_use = _partitions(state, cluster)
+    jobs = (state.jobs[key] for run in state.runs.values() for key in run.jobs if key in state.jobs)
+    live = [job for job in jobs if job.cluster == cluster and job.gone_at is None and job.stage != "ended"]
+    # An idle node in a partition that no run uses cannot replace one of their nodes.
+    of_use = {name for job in live for name in (job.partition or "").split(",") if name}
     nodes = [node for node in nodes if not of_use or not node.partitions or of_use & set(node.partitions)]
     idle = sum(_is_spare(node, state.nodes, state.sources) for node in nodes)
     return Spares(cluster, wanted, idle, sum(node.is_drained for node in nodes))
 
 
-def _partitions(state: State, cluster: str) -> set[str]:
-    """Where the runs train or wait: an idle node of another partition replaces none of theirs."""
-    jobs = (state.jobs[key] for run in state.runs.values() for key in run.jobs if key in state.jobs)
-    return {
-        name
-        for job in jobs
-        if job.cluster == cluster and job.gone_at is None and job.stage != "ended"
-        for name in (job.partition or "").split(",")
-        if name
-    }
-
-
-def _is_spare(told: SchedulerNode, nodes: Mapping[str, Node], sources: Mapping[str, Source]) -> bool:
-    """Idle for the scheduler, and nothing that we see of it speaks against it."""
-    if told.state != "IDLE" or not told.is_usable:
+def _is_spare(listed: SchedulerNode, nodes: Mapping[str, Node], sources: Mapping[str, Source]) -> bool:
+    """Whether the scheduler says idle, and our own data shows no fault."""
+    if listed.state != "IDLE" or not listed.is_usable:
         return False
-    node, source = nodes.get(told.name), sources.get(f"node:{told.name}")
+    node, source = nodes.get(listed.name), sources.get(f"node:{listed.name}")
     if source is not None and source.health == "down":
         return False
     return node is None or all(gpu.state == "ok" for gpu in node.gpus)

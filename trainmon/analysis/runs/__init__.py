@@ -1,4 +1,4 @@
-"""trainmon.analysis.runs."""
+"""Runs: verdicts, job matching, loss and throughput. Pure."""
 
 from __future__ import annotations
 

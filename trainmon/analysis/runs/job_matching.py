@@ -1,4 +1,4 @@
-"""Which jobs are a run's, and which runs there are: those of the config, and our own jobs that are in none. Pure."""
+"""Matches jobs to runs, and finds runs: those in the config, and our own jobs that no config names. Pure."""
 
 from __future__ import annotations
 
@@ -25,19 +25,24 @@ _ORDER = {"running": 0, "unknown": 0, "waiting": 1, "ended": 2}
 
 
 def jobs_of(spec: RunSpec, jobs: Iterable[Job]) -> tuple[Job, ...]:
-    """The jobs of a run by cluster, job name and user: those that run, those that wait in order, those that ended."""
+    """The jobs of a run by cluster, job name and user: running, then waiting, then ended."""
     name = spec.job or spec.name
     own = [
         job
         for job in jobs
-        if job.name == name and job.cluster == spec.cluster and spec.user in (None, job.user) and _is_meant(job, spec)
+        if job.name == name
+        and job.cluster == spec.cluster
+        and spec.user in (None, job.user)
+        and (job.id not in spec.without if spec.only is None else job.id == spec.only)
     ]
-    return tuple(sorted(own, key=_place))
+    return tuple(sorted(own, key=_order))
 
 
 def owner_of(spec: RunSpec, users: Collection[str], me: str | None) -> str | None:
-    """Whose jobs a run of the config has: its own user's, else ours if our jobs are watched. Null: any watched user's,
-    as nobody has said more."""
+    """The user whose jobs belong to a configured run.
+
+    Its own `user`, else us if our jobs are watched, else None for any watched user.
+    """
     if spec.user not in (None, ME):
         return spec.user
     is_mine = spec.user == ME or not users or ME in users or me in users
@@ -54,8 +59,8 @@ def rivals(jobs: Sequence[Job]) -> tuple[Job, ...]:
     return there if len({job.user for job in there}) > 1 else ()
 
 
-def _told_apart(spec: RunSpec, jobs: Iterable[Job]) -> RunSpec:
-    """A run of the config without the jobs that train under its name, but elsewhere than its log or nodes say."""
+def _without_rivals(spec: RunSpec, jobs: Iterable[Job]) -> RunSpec:
+    """A configured run without the jobs of its name that have another log or other nodes."""
     training = [job for job in jobs_of(spec, jobs) if holds_nodes(job)]
     by_log = [job for job in training if spec.log and job.stdout and fnmatchcase(job.stdout, spec.log)]
     by_nodes = [job for job in training if set(spec.nodes) & set(job.nodes)]
@@ -65,25 +70,20 @@ def _told_apart(spec: RunSpec, jobs: Iterable[Job]) -> RunSpec:
     return spec
 
 
-def _is_meant(job: Job, spec: RunSpec) -> bool:
-    """Whether it is this of the runs that have its name."""
-    return job.id not in spec.without if spec.only is None else job.id == spec.only
-
-
-def _place(job: Job) -> tuple[int, float, int]:
-    """Of those that run the latest start first; of those that wait the first; of those that ended the last."""
+def _order(job: Job) -> tuple[int, float, int]:
+    """Running jobs first, the latest start first; then waiting jobs in order; then ended jobs, the latest first."""
     order = 2 if job.gone_at is not None else _ORDER[job.stage]
     at = job.started_at if order == 0 else job.submitted_at if order == 1 else job.ends_at or job.gone_at
     return order, (at or 0.0) if order == 1 else -(at or 0.0), job.number if order == 1 else -job.number
 
 
 def present(jobs: Sequence[Job]) -> Job | None:
-    """Of one run's jobs in order: the one that runs now."""
+    """The running job, given one run's jobs in order."""
     return jobs[0] if jobs and jobs[0].gone_at is None and jobs[0].stage in ("running", "unknown") else None
 
 
 def holds_nodes(job: Job) -> bool:
-    """Whether its processes are on its nodes, and people let in there for it."""
+    """Whether its processes are on its nodes, and pam_slurm_adopt lets its user log in there."""
     return job.gone_at is None and job.stage == "running" and job.state not in _WITHOUT_PROCESSES
 
 
@@ -103,7 +103,7 @@ def watched_runs(
     named: dict[tuple[str, str], list[Job]] = defaultdict(list)
     for job in jobs:
         named[job.cluster, job.name].append(job)
-    specs = [_told_apart(spec, named[_jobs_name(spec)]) for spec in configured]
+    specs = [_without_rivals(spec, named[_jobs_name(spec)]) for spec in configured]
     names = {spec.name for spec in configured}
     taken = {(*_jobs_name(spec), spec.user) for spec in configured}
     found = (
@@ -112,8 +112,11 @@ def watched_runs(
         if not taken & {(*_jobs_name(spec), spec.user), (*_jobs_name(spec), None)}
     )
     for spec in islice(found, FOUND_AT_MOST):
-        specs.append(replace(spec, name=_free(spec, names)))
-        names.add(specs[-1].name)
+        name = spec.name
+        while name in names:  # a run of the config or of another cluster has this name
+            name = f"{name}@{spec.cluster}"
+        specs.append(replace(spec, name=name))
+        names.add(name)
     return tuple(
         _filled(spec, known.get((spec.name, _jobs_name(spec))), jobs_of(spec, named[_jobs_name(spec)]))
         for spec in specs
@@ -123,14 +126,6 @@ def watched_runs(
 def _jobs_name(spec: RunSpec) -> tuple[str, str]:
     """By what its jobs are known: their cluster and name."""
     return spec.cluster, spec.job or spec.name
-
-
-def _free(spec: RunSpec, names: set[str]) -> str:
-    """Its name, or another where a run of the config or of another cluster is called so."""
-    name = spec.name
-    while name in names:
-        name = f"{name}@{spec.cluster}"
-    return name
 
 
 def _found(
@@ -183,7 +178,7 @@ def _sharing(kept: Sequence[RunSpec], running: Sequence[Job]) -> Iterator[RunSpe
 
 
 def _filled(spec: RunSpec, before: RunSpec | None, jobs: Sequence[Job]) -> RunSpec:
-    """What its job says where one runs now: the config's nodes are those without a job, its log goes before all."""
+    """The run with the log and nodes of its running job. A log in the config wins over the job's."""
     job = present(jobs)
     log = spec.log or (job.stdout if job is not None else None) or (before.log if before is not None else None)
     if spec.wandb is not None and spec.wandb.console:

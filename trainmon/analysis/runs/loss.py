@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import median
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -66,9 +67,9 @@ def band(recent: Sequence[float]) -> Band | None:
     known = sorted(value for value in recent[-WINDOW:] if math.isfinite(value))
     if len(known) < ENOUGH:
         return None
-    middle = _median(known)
+    middle = median(known)
     off = sorted(abs(value - middle) for value in known)
-    sigma = MAD_TO_SIGMA * _median(off) or MEAN_TO_SIGMA * sum(off) / len(off)
+    sigma = MAD_TO_SIGMA * median(off) or MEAN_TO_SIGMA * sum(off) / len(off)
     width = max(SIGMAS * sigma, AT_LEAST * abs(middle))
     if not width:
         return None
@@ -86,11 +87,6 @@ def judge(recent: Sequence[float], value: float) -> JudgedLoss:
     return JudgedLoss("spike" if value > usual.limit else "fine", usual.low, usual.high)
 
 
-def _median(ordered: Sequence[float]) -> float:
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
-
-
 def follow(
     before: LossTrouble | None, recent: Sequence[float], key: str, points: Points, at: Instant
 ) -> LossTrouble | None:
@@ -103,7 +99,9 @@ def follow(
         judged = judge(known[: len(known) - back], value)
         trouble = _next(trouble, judged, key, value, step, at)
     if trouble is not None and trouble.state == "nan" and trouble is not before:
-        first = _first_of_the_last_that_are_none(points.values)
+        first = len(points.values)
+        while first and not math.isfinite(points.values[first - 1]):
+            first -= 1
         trouble = replace(trouble, step=points.steps[first], value=points.values[first])
     return passed(trouble, at)
 
@@ -139,11 +137,3 @@ def _next(
         is_higher = state == "spike" and value > before.value
         return replace(before, value=value, step=step) if is_higher else before
     return LossTrouble(state=judged.state, key=key, value=value, step=step, at=at, low=judged.low, high=judged.high)
-
-
-def _first_of_the_last_that_are_none(values: Sequence[float]) -> int:
-    """The place at which the values at the end that are no numbers begin."""
-    place = len(values)
-    while place and not math.isfinite(values[place - 1]):
-        place -= 1
-    return place

@@ -1,4 +1,4 @@
-"""trainmon.analysis.wandb."""
+"""W&B: which run is active, its progress, and the names of metrics. Pure."""
 
 from __future__ import annotations
 

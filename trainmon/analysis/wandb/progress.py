@@ -29,13 +29,13 @@ def stepped_at(before: Wandb | None, run: WandbRun, at: Instant) -> Instant | No
     step, old = metric_names.step_of(run), None if before is None else before.current
     if step is None:
         return None
-    told = run.logged_at
+    logged = run.logged_at
     if before is None or old is None or old.path != run.path:
-        return min(at, told or run.heartbeat_at or run.created_at or at)
+        return min(at, logged or run.heartbeat_at or run.created_at or at)
     known = metric_names.step_of(old)
     if known is not None and step <= known:
         return before.stepped_at
-    return at if told is None else max(min(told, at), before.looked_at or told)
+    return at if logged is None else max(min(logged, at), before.looked_at or logged)
 
 
 def seen(progress: Progress, before: Wandb | None, wandb: Wandb, at: Instant) -> Progress:
@@ -46,7 +46,8 @@ def seen(progress: Progress, before: Wandb | None, wandb: Wandb, at: Instant) ->
     step, old = metric_names.step_of(run), None if before is None else before.current
     is_other = old is not None and old.path != run.path
     if is_other:
-        progress = _given_back(progress)
+        # The values of an earlier attempt end with it: its NaN is not a NaN of the next one.
+        progress = replace(progress, **dict.fromkeys(progress.borrowed), borrowed=())
     if step is not None and _counts(progress, step, wandb.stepped_at, at):
         is_anew = progress.format != WANDB or step < (progress.step or 0) or is_other
         progress = replace(
@@ -74,29 +75,24 @@ def _counts(progress: Progress, step: int, stepped: Instant | None, at: Instant)
 def _filled(progress: Progress, run: WandbRun, keys: Sequence[str]) -> Progress:
     """The values that no log has told."""
     loss = run.summary.get(metric_names.loss_of(keys) or "")
-    told = {
+    values = {
         "loss": loss if isinstance(loss, (int, float)) else metric_names.value_of(run, "loss"),
         "grad_norm": metric_names.value_of(run, "grad_norm"),
         "tokens_per_s": metric_names.value_of(run, "throughput"),
         "learning_rate": metric_names.value_of(run, "learning_rate"),
     }
-    return _borrowing(progress, told)
+    return _borrowing(progress, values)
 
 
-def _borrowing(progress: Progress, told: dict[str, float | None]) -> Progress:
+def _borrowing(progress: Progress, values: dict[str, float | None]) -> Progress:
     new = {
         name: value
-        for name, value in told.items()
+        for name, value in values.items()
         if value is not None
         and (progress.format == WANDB or name in progress.borrowed or getattr(progress, name) is None)
     }
     borrowed = tuple(dict.fromkeys((*progress.borrowed, *new)))
     return replace(progress, **new, borrowed=borrowed) if new else progress
-
-
-def _given_back(progress: Progress) -> Progress:
-    """The progress without what an earlier attempt told: its NaN is not that of the next."""
-    return replace(progress, **dict.fromkeys(progress.borrowed), borrowed=()) if progress.borrowed else progress
 
 
 def grew(progress: Progress, run: WandbRun, points: Points, stepped: Instant | None, *, first: bool) -> Progress:

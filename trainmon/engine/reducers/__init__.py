@@ -1,4 +1,4 @@
-"""trainmon.engine.reducers."""
+"""Reducers: State + event → State. Pure."""
 
 from __future__ import annotations
 

@@ -29,31 +29,22 @@ class DeepSpeed:
     def parse(self, line: str) -> StepLine | None:
         if ", skipped=" in line:
             found = LOG_DIST.match(stripped(line))
-            return None if found is None else _logged(found)
-        if "SamplesPerSec=" in line:
+            if found is not None:
+                return StepLine(step=int(found[1]), skipped=int(found[2]), learning_rate=number(found[3]))
+        elif "SamplesPerSec=" in line:
             found = TIMER.match(stripped(line))
-            return None if found is None else _timed(found)
-        if " iter time (s): " in line:
+            if found is not None:
+                return StepLine(step=int(found[1]), samples_per_s=positive(number(found[3])))
+        elif " iter time (s): " in line:
             found = PIPE.match(stripped(line))
-            return None if found is None else _piped(found)
-        if "Checkpoint " in line:
+            if found is not None:
+                return StepLine(
+                    step=int(found[1]),
+                    loss=number(found[2]),
+                    step_time_s=positive(number(found[3])),
+                    samples_per_s=positive(number(found[4])),
+                )
+        elif "Checkpoint " in line:
             body = stripped(line)
             return StepLine(kind="save") if SAVING.match(body) else StepLine(kind="note") if SAVED.match(body) else None
         return None
-
-
-def _logged(found: re.Match[str]) -> StepLine:
-    return StepLine(step=int(found[1]), skipped=int(found[2]), learning_rate=number(found[3]))
-
-
-def _timed(found: re.Match[str]) -> StepLine:
-    return StepLine(step=int(found[1]), samples_per_s=positive(number(found[3])))
-
-
-def _piped(found: re.Match[str]) -> StepLine:
-    return StepLine(
-        step=int(found[1]),
-        loss=number(found[2]),
-        step_time_s=positive(number(found[3])),
-        samples_per_s=positive(number(found[4])),
-    )
