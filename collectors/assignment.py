@@ -13,7 +13,17 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.lib import Seconds
-from trainmon.model import AnyReading, CheckpointListing, DiskSamples, LogChunk, LogSpec, RunSpec, Spec, SwitchSamples
+from trainmon.model import (
+    AnyReading,
+    CheckpointListing,
+    DiskSample,
+    DiskSamples,
+    LogChunk,
+    LogSpec,
+    RunSpec,
+    Spec,
+    SwitchSamples,
+)
 
 
 class WatchPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,3 +154,21 @@ def _directory(path: str) -> str:
     while any(mark in directory for mark in "*?["):
         directory = dirname(directory)
     return directory or "/"
+
+
+def by_mount(reading: DiskSamples, implied: frozenset[str], spec: Spec | None) -> DiskSamples:
+    """Name the disks under the runs' own paths by their mounts; leave out those that are watched by name."""
+    named = {path for path in (spec.disks if spec is not None else ()) if path not in implied}
+    samples: dict[str, msgspec.Struct] = {}
+    for sample in reading.d:
+        name = name_of(sample, implied)
+        if sample.path not in implied or sample.mount is None:
+            samples[name] = sample
+        elif name not in named:
+            samples.setdefault(name, replace(sample, path=name))
+    return replace(reading, d=tuple(samples.values()))
+
+
+def name_of(sample: DiskSample, implied: frozenset[str]) -> str:
+    """A disk's name: its mount, if only a run's own path names it."""
+    return sample.mount if sample.path in implied and sample.mount is not None else sample.path

@@ -115,7 +115,7 @@ class Supervisor:
         if now - self._refreshed_at >= REFRESH_EVERY:
             self._refreshed_at = now
             for watch in self._watches.values():
-                watch.hurry()
+                watch.refresh()
             self._queues.refresh()
             self._quotas.refresh()
             self._wake.set()
@@ -154,7 +154,7 @@ class Supervisor:
         elif kind == "quota":
             self._quotas.hurry(source)
         elif kind == "node" and watch is not None:
-            watch.hurry()
+            watch.refresh()
             self._wake.set()
 
     def look_at_job(self, key: str) -> None:
@@ -246,8 +246,8 @@ class Supervisor:
                 self._plan()
         for watch in self._watches.values():
             if watch.cluster == cluster:
-                watch.queue_spoke()
-                if watch.losses.may_be_let_in():
+                watch.queue_polled()
+                if watch.backoff.may_log_in_again():
                     watch.login()
         self._wake.set()
 
@@ -264,11 +264,11 @@ class Supervisor:
                 if host not in watches:  # it may be the other cluster's too
                     watches[host] = self._watch(cluster, host, host in watched.nodes)
                 elif host in self._left:
-                    watches[host].recall()
+                    watches[host].resume()
         wanted = {host for watched in plans for host in watched.hosts}
         now = self._clock.monotonic()
         for host in watches.keys() - wanted - self._left.keys():
-            watches[host].rest(JOB_ENDED)
+            watches[host].release(JOB_ENDED)
         self._left = {host: self._left.get(host, now) for host in watches.keys() - wanted}
         self._watches, self._plans = watches, plans
 
@@ -280,8 +280,8 @@ class Supervisor:
         watch.is_dialled = not local
         watch.wake = self._wake.set
         if is_node and host != cluster.login and not local:
-            watch.losses.is_ours = partial(self._following.is_ours, cluster.name, host)
-            watch.losses.ask_queue = partial(self._ask_queue, cluster.name)
+            watch.backoff.is_ours = partial(self._following.is_ours, cluster.name, host)
+            watch.backoff.ask_queue = partial(self._ask_queue, cluster.name)
         return watch
 
     def _ask_queue(self, cluster: str) -> None:

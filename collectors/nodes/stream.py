@@ -12,47 +12,47 @@ from trainmon.model import DECODER, AnyReading, Bye
 from trainmon.transport.shell import Stream
 
 LONGEST_LINE = 1 << 20
-"""Bytes of one line; 56 MIG devices have made lines of more than 64 KiB elsewhere."""
+"""Bytes of one line; 56 MIG devices have made lines of more than 64 KiB."""
 
 
-class Listener(Protocol):
-    """Who looks after a host: told of what its probe says, on the event loop's thread."""
+class ProbeListener(Protocol):
+    """Receives a probe's output, on the event loop's thread. NodeCollector implements it."""
 
     name: str
 
     def monotonic(self) -> Seconds: ...
 
-    def greeted(self, feed: ProbeStream) -> None: ...
+    def on_greeting(self, stream: ProbeStream) -> None: ...
 
-    def heard(self, feed: ProbeStream, reading: AnyReading) -> None: ...
+    def on_reading(self, stream: ProbeStream, reading: AnyReading) -> None: ...
 
-    def ended(self, feed: ProbeStream, error: TrainmonError, *, said_nothing: bool) -> None: ...
+    def on_end(self, stream: ProbeStream, error: TrainmonError, *, was_silent: bool) -> None: ...
 
 
 class ProbeStream:
-    """The Sink of one running probe: bytes to lines to readings. A line that is not understood is counted."""
+    """The Sink of one running probe: bytes to lines to readings. A line that cannot be decoded is counted."""
 
-    def __init__(self, watch: Listener) -> None:
-        self.stream: Stream | None = None
-        self.heard_at = watch.monotonic()
+    def __init__(self, listener: ProbeListener) -> None:
+        self.command: Stream | None = None
+        self.received_at = listener.monotonic()
         self.greeting: bytes | None = None
         self.is_served = False
-        """Whether its code and its first spec are on their way."""
+        """Whether its code and its first spec were sent."""
         self.bad_lines = 0
         self.stderr: str | None = None
-        self.told: tuple[int, str | None] = (0, None)
-        self._watch = watch
+        self.reported: tuple[int, str | None] = (0, None)
+        self._listener = listener
         self._rest = b""
         self._skipping = False
-        self._bye: str | None = None
-        self._spoke = False
+        self._exit_reason: str | None = None
+        self._has_output = False
 
     def write(self, data: bytes) -> None:
-        if self.stream is not None:
-            self.stream.write(data)
+        if self.command is not None:
+            self.command.write(data)
 
     def received(self, data: bytes) -> None:
-        self.heard_at = self._watch.monotonic()
+        self.received_at = self._listener.monotonic()
         *lines, rest = (self._rest + data).split(b"\n")
         if len(rest) > LONGEST_LINE:
             rest, self._skipping = b"", True
@@ -67,17 +67,17 @@ class ProbeStream:
     def _read(self, line: bytes) -> None:
         if self.greeting is None and line.startswith(bundle.GREETING):
             self.greeting = line
-            self._watch.greeted(self)
+            self._listener.on_greeting(self)
             return
         try:
             reading = DECODER.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self.bad_lines += 1
             return
-        self._spoke = True
+        self._has_output = True
         if isinstance(reading, Bye):
-            self._bye = clean(reading.why)
-        self._watch.heard(self, reading)
+            self._exit_reason = clean(reading.why)
+        self._listener.on_reading(self, reading)
 
     def stderr_received(self, data: bytes) -> None:
         lines = data.decode("utf-8", "replace").strip().splitlines()
@@ -85,11 +85,11 @@ class ProbeStream:
             self.stderr = scrub(clean(lines[-1], 300))
 
     def ended(self, status: int | None, error: TrainmonError | None) -> None:
-        # Above 127 a signal ended it, which says nothing of the interpreter.
-        said_nothing = error is None and status is not None and 0 < status < 128 and not self._spoke
-        self._watch.ended(self, error or self._why(status), said_nothing=said_nothing)
+        # Above 127 a signal ended it: the interpreter may be fine.
+        was_silent = error is None and status is not None and 0 < status < 128 and not self._has_output
+        self._listener.on_end(self, error or self._failure(status), was_silent=was_silent)
 
-    def _why(self, status: int | None) -> TrainmonError:
-        said = self._bye or self.stderr
-        told = f": {said}" if said else ""
-        return HostUnreachable(self._watch.name, f"its probe ended with status {status}{told}")
+    def _failure(self, status: int | None) -> TrainmonError:
+        reason = self._exit_reason or self.stderr
+        detail = f": {reason}" if reason else ""
+        return HostUnreachable(self._listener.name, f"its probe ended with status {status}{detail}")

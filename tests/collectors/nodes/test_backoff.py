@@ -22,8 +22,8 @@ class Node(Host):
         super().__init__(*answers)
         self.ours = ours
         self.asked = 0
-        self.watch.losses.is_ours = lambda: self.ours
-        self.watch.losses.ask_queue = self.ask
+        self.watch.backoff.is_ours = lambda: self.ours
+        self.watch.backoff.ask_queue = self.ask
 
     def ask(self) -> None:
         self.asked += 1
@@ -41,7 +41,7 @@ class Node(Host):
         """The queue speaks some seconds later."""
         self.clock.at += after
         self.ours = ours
-        self.watch.queue_spoke()
+        self.watch.queue_polled()
 
 
 def test_a_node_without_a_job_of_ours_is_off_and_says_what_it_needs() -> None:
@@ -63,7 +63,7 @@ def test_it_is_dialled_again_when_a_job_of_ours_begins_there() -> None:
     assert host.watch.shell is shell
 
 
-@pytest.mark.parametrize("ask", ["hurry", "login"])
+@pytest.mark.parametrize("ask", ["refresh", "login"])
 def test_a_person_may_have_it_tried_before_the_queue_speaks(ask: str) -> None:
     shell = FakeShell()
     host = Node(HostUnreachable("n1", PAM), shell, ours=None)
@@ -80,8 +80,8 @@ def test_a_refusal_under_a_running_job_is_an_error_in_words() -> None:
     assert host.asked == 1
     host.says(True, after=3)
     told = host.source("retrying")
-    assert told.error == f"{NEEDS_A_JOB}, and does not know that one of yours is"
-    assert told.hint == "its job may only be beginning there; try: ssh n1"
+    assert told.error == f"{NEEDS_A_JOB}, and has not noticed yours"
+    assert told.hint == "its job may be starting; try: ssh n1"
 
 
 def test_a_loss_under_a_job_is_no_fault_until_its_queue_has_spoken() -> None:
@@ -90,7 +90,7 @@ def test_a_loss_under_a_job_is_no_fault_until_its_queue_has_spoken() -> None:
     host.up(shell)
     told = host.lost(shell)
     assert (told.error, host.asked) == (None, 1)
-    assert told.hint == f"{CUT.message}; the queue is asked whether your job there has ended"
+    assert told.hint == f"{CUT.message}; checking the queue: your job there may have ended"
     host.says(True, after=1)
     assert host.events.empty()
     host.says(True, after=3)
@@ -143,7 +143,7 @@ def test_a_plain_refusal_after_our_job_is_off_with_both_reasons() -> None:
     host.ticked(60)
     off = host.source("off")
     assert off.error is None
-    assert off.hint == "n1 refuses ana: tried id_ed25519; without a running job of yours there, this may be its rule"
+    assert off.hint == "n1 refuses ana: tried id_ed25519; perhaps it requires a running job there"
 
 
 @pytest.mark.parametrize("ours", [False, None])
@@ -153,9 +153,9 @@ def test_a_key_that_no_node_ever_took_is_a_fault_whatever_the_queue_says(ours: b
     assert host.source("held").error == "n1 refuses ana: tried id_ed25519"
     host.says(False, after=1)
     assert not host.watch.is_off
-    assert not host.watch.losses.may_be_let_in()
+    assert not host.watch.backoff.may_log_in_again()
     host.says(True, after=30)
-    assert [host.watch.losses.may_be_let_in() for _ in range(2)] == [True, False]  # one more try, by itself
+    assert [host.watch.backoff.may_log_in_again() for _ in range(2)] == [True, False]  # one more try, by itself
 
 
 def test_a_plain_refusal_under_a_job_waits_for_a_person() -> None:
@@ -180,16 +180,16 @@ def test_a_host_that_is_not_wanted_is_let_go_and_not_dialled() -> None:
     shell, again = FakeShell(), FakeShell()
     host = Node(shell, again, ours=True)
     host.up(shell)
-    host.watch.rest("its job ended")
+    host.watch.release("its job ended")
     off = host.source("off")
     assert (off.error, off.hint, shell.closed) == (None, "its job ended", True)
-    host.watch.hurry()
+    host.watch.refresh()
     host.watch.login()
     host.ticked(100)
     assert host.dials == 1
     with pytest.raises(HostUnreachable, match="n1 is not connected \\(its job ended\\)"):
         _ = host.watch.shell
-    host.watch.recall()
+    host.watch.resume()
     host.up(again)
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from collectors.nodes.collector import NodeCollector, by_mount, pause_before
+from collectors.assignment import by_mount
+from collectors.nodes.collector import NodeCollector, pause_before
 from collectors.nodes.stream import LONGEST_LINE, ProbeStream
 from collectors.probe import bundle
 from trainmon.lib import HostUnreachable, LoginNeeded, Seconds, TrainmonError
@@ -174,7 +175,7 @@ def test_a_refresh_ends_the_pause() -> None:
     host = Host(HostUnreachable("n1", "no"), FakeShell())
     host.watch.tick()
     host.source("retrying")
-    host.watch.hurry()
+    host.watch.refresh()
     host.ticked(0.0)
     until(lambda: host.dials == 2)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from collectors.nodes.backoff import NEEDS_A_JOB, is_for_want_of_a_job
+from collectors.nodes.backoff import NEEDS_A_JOB, requires_job
 from collectors.quota.command import QuotaQuery
 from trainmon.cli.check.files import Tested, look_at_files
 from trainmon.cli.check.probe import Round, one_round
@@ -117,7 +117,7 @@ def _looked_up(host: str, settings: HostSettings) -> Row:
 
 def _not_connected(host: str, error: TrainmonError) -> Iterator[Row]:
     step = "connection"
-    if is_for_want_of_a_job(error):
+    if requires_job(error):
         yield Row("ok", host, "connection", "answers")
         yield Row("note", host, "login", f"{NEEDS_A_JOB}: it is watched while one of yours does")
         return

@@ -72,7 +72,7 @@ def test_a_node_that_is_not_wanted_now_is_no_fault() -> None:
     """It lets people in for a job alone, and the job has ended."""
     scene = Scene().silent(90.0).lost()
     finding = only(scene.found(AWAY))
-    scene.lost(None, phase="off", hint="it lets in only users with a running job there")
+    scene.lost(None, phase="off", hint="it accepts only users with a running job there")
     assert scene.found(AWAY) == {}
     assert scene.blind(AWAY, finding) is None
 
