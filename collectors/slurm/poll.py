@@ -78,7 +78,7 @@ class PolledQueue:
         took = self._clock.monotonic() - began
         jobs = texts.read_queue(text, self._watched.cluster)
         if not jobs and text.strip():
-            raise SlurmFailed(f"squeue on {client.shell.host} says what is not understood", kind="refused")
+            raise SlurmFailed(f"squeue on {client.shell.host} printed an unknown format", kind="refused")
         changed = self._take(jobs, self._clock.now())
         self._and_then(client, thoroughly=thoroughly)
         return took, changed

@@ -122,7 +122,7 @@ def test_of_two_jobs_that_train_under_the_name_of_a_run_none_is_chosen(
         slurm.wait_for_state(job_id, "RUNNING")
     product.watch(run.config())
     said = product.refused("requeue", run.name)
-    assert f"2 jobs may be meant by {run.name}" in said
+    assert f"{run.name} may mean any of 2 jobs" in said
     assert all(f"{job_id} (root, RUNNING)" in said for job_id in jobs)
     assert [slurm.job(job_id)["Restarts"] for job_id in jobs] == ["0", "0"]
 

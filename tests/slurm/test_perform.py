@@ -128,7 +128,7 @@ def test_an_element_that_runs_is_requeued_alone(slurm: Slurm, acting: Acting) ->
     acting.watch.until(lambda: marks(acting.watch.state.actions[record.action.id])[0][1], "it waits again")
     slurm.wait_for_state(f"{job_id}_2", "RUNNING")
     assert slurm.job(f"{job_id}_1")["Restarts"] == "1"
-    assert acting.plan("requeue", f"lab/{job_id}_1").refusals[0].why.startswith(f"job {job_id}_1 waits already: ")
+    assert acting.plan("requeue", f"lab/{job_id}_1").refusals[0].why.startswith(f"job {job_id}_1 is already waiting: ")
 
 
 def test_another_is_queued_behind_the_whole_array(slurm: Slurm, acting: Acting) -> None:
@@ -147,11 +147,11 @@ def test_a_signal_to_an_element_finds_its_steps(slurm: Slurm, acting: Acting) ->
     job_id = slurm.submit("srun sleep 600", "--array=1-2%1", "-J", "arr", "-N2", GPUS)
     until(lambda: f"{job_id}_1.0" in slurm.squeue("--steps", "-h", "-o", "%i"), "its step runs")
     plan = acting.plan("signal", "arr")
-    assert dict(plan.actions[0].facts)["who gets it"] == "its step 0, and not the batch shell"
+    assert dict(plan.actions[0].facts)["who gets it"] == "its step 0, not the batch shell"
     alone = slurm.submit("sleep 600", "-J", "plain", GPUS)
     slurm.wait_for_state(alone, "RUNNING")
     plan = acting.plan("signal", f"lab/{alone}")
-    assert dict(plan.actions[0].facts)["who gets it"] == "the batch shell alone, as it runs no steps (no srun)"
+    assert dict(plan.actions[0].facts)["who gets it"] == "only the batch shell: the job has no steps (no srun)"
 
 
 def test_an_array_that_moved_on_since_its_plan_is_left_alone(slurm: Slurm, acting: Acting) -> None:
@@ -188,7 +188,7 @@ def test_a_heterogeneous_job_is_signalled_requeued_and_cancelled_as_a_whole(slur
     assert len([key for key, one in acting.watch.state.jobs.items() if one.stage == "running"]) == 1
 
     plan = acting.plan("signal", "arr")
-    assert dict(plan.actions[0].facts)["who gets it"] == "its step 0, and not the batch shell"
+    assert dict(plan.actions[0].facts)["who gets it"] == "its step 0, not the batch shell"
     assert acting.do("signal", "arr").status == "done"
     until(lambda: "caught" in slurm.log(job_id).read_text(), "the trainer of the second component has caught it")
 
@@ -213,7 +213,7 @@ def test_a_heterogeneous_job_that_waits_is_held_kept_off_a_node_and_followed_by_
     assert "0" not in [slurm.job(part)["Priority"] for part in parts]
 
     kept = acting.settled(acting.do("exclude", "gpu-3", run="arr"))
-    assert dict(kept.action.facts)["kept off already"] == "gpu-3"
+    assert dict(kept.action.facts)["excluded already"] == "gpu-3"
     assert marks(kept) == [("it keeps off the node", True)]
     assert [slurm.job(part)["ExcNodeList"] for part in parts] == ["gpu-3", "gpu-3"]
 

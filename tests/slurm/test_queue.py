@@ -45,7 +45,7 @@ def test_elements_of_an_array_run_one_after_another_and_the_rest_is_one_row(slur
     first, rest = watch.job(f"{job_id}_1"), watch.state.jobs[f"lab/{job_id}_[]"]
     assert first.stdout == f"{slurm.directory}/log/{job_id}_1.log"
     assert (rest.id, rest.elements, rest.stage) == (f"{job_id}_[2-4%1]", 3, "waiting")
-    assert jobs.waits(rest, watch.clock.now()) == "waits for the element of its array before it"
+    assert jobs.waits(rest, watch.clock.now()) == "waits for the previous array task"
     assert watch.state.runs["arr"].jobs[0] == first.key
     assert watch.state.runs["arr"].queued_behind == 3
 

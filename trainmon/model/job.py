@@ -28,7 +28,7 @@ ENDED = frozenset({
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One Slurm job, one element of an array, or all elements of an array that still wait (one record)."""
+    """One Slurm job, one array task, or all array tasks that still wait (one record)."""
 
     cluster: str
     id: str

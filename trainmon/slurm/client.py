@@ -28,7 +28,7 @@ they stay."""
 
 SET = ("LC_ALL=C", "TZ=UTC", "SLURM_TIME_FORMAT=standard", "SQUEUE_ARRAY_UNIQUE=1", "SLURM_BITSTR_LEN=0")
 """The last two: an element that was requeued keeps a row of its own (else it vanishes into that of the elements which
-never ran), and the elements of an array are written out, and not cut after 64 characters."""
+never ran), and the array tasks are written out, and not cut after 64 characters."""
 
 ENVIRONMENT = ("env", *(part for name in CLEARED for part in ("-u", name)), *SET)
 
@@ -121,7 +121,7 @@ class Client:
         words = errors.words(stderr) or f"{argv[0]} ended with status {done.status}"
         if kind == "absent":
             words = f"there is no {argv[0]} on {self.shell.host}"
-        hint = "what is shown is the last that was known" if kind == "silent" else ""
+        hint = "the last known data is shown" if kind == "silent" else ""
         return SlurmFailed(
             f"{self.shell.host}: {words}" if kind != "absent" else words, hint=hint, kind=kind, stderr=stderr
         )

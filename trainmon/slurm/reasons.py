@@ -8,54 +8,54 @@ from trainmon.lib import Instant, duration
 from trainmon.model import Job
 
 REASONS: dict[str, str] = {
-    "AccountNotAllowed": "its partition does not take its account",
-    "AccountingPolicy": "accounting does not let it start",
+    "AccountNotAllowed": "its partition does not accept its account",
+    "AccountingPolicy": "an accounting limit prevents its start",
     "BadConstraints": "no node can ever meet its constraints",
     "BeginTime": "waits for its begin time",
     "BurstBufferOperation": "held: its burst buffer failed",
-    "BurstBufferResources": "waits for room in the burst buffer",
+    "BurstBufferResources": "waits for space in the burst buffer",
     "BurstBufferStageIn": "its burst buffer is being filled",
-    "Cleaning": "its last attempt is still cleaned up",
+    "Cleaning": "its previous attempt is still being cleaned up",
     "Constraints": "no free node meets its constraints now",
     "DeadLine": "it cannot end before its deadline",
     "Dependency": "waits for another job",
-    "DependencyNeverSatisfied": "waits for a job that can no longer end as it needs: it will never start",
+    "DependencyNeverSatisfied": "waits for a job that can no longer end as required: it will never start",
     "FedJobLock": "waits for the other clusters of its federation",
     "FrontEndDown": "the front end that it needs is down",
     "InvalidAccount": "its account is invalid",
     "InvalidQOS": "its QOS is invalid",
-    "JobArrayTaskLimit": "waits for the element of its array before it",
-    "JobHeldAdmin": "held by an administrator, who alone can release it",
+    "JobArrayTaskLimit": "waits for the previous array task",
+    "JobHeldAdmin": "held by an administrator; only an administrator can release it",
     "JobHeldUser": "held",
     "JobHoldMaxRequeue": "held: it was requeued too often",
     "JobLaunchFailure": "it could not be launched",
     "Licenses": "waits for a license",
-    "MaxMemPerLimit": "it wants more memory than its partition gives",
+    "MaxMemPerLimit": "it requests more memory than its partition allows",
     "MaxPoweredUpNodes": "waits until nodes may be powered up",
     "NodeDown": "a node that it needs is down",
-    "PartitionConfig": "it asks for what its partition does not give",
+    "PartitionConfig": "it requests something that its partition does not offer",
     "PartitionDown": "its partition is down",
     "PartitionInactive": "its partition is inactive",
-    "PartitionNodeLimit": "it wants more nodes than its partition gives",
-    "PartitionTimeLimit": "its time limit is above its partition's: it will not start",
+    "PartitionNodeLimit": "it requests more nodes than its partition allows",
+    "PartitionTimeLimit": "its time limit exceeds its partition's: it will not start",
     "PowerNotAvail": "waits for power",
     "PowerReserved": "waits for power that is reserved for others",
     "Priority": "waits behind jobs of higher priority",
     "Prolog": "its prolog still runs",
-    "QOSNotAllowed": "its partition or account does not take its QOS",
-    "QOSUsageThreshold": "its account's fair share is below what its QOS demands",
+    "QOSNotAllowed": "its partition or account does not accept its QOS",
+    "QOSUsageThreshold": "its account's fair share is below what its QOS requires",
     "ReqNodeNotAvail": "nodes that it needs are not available",
     "Reservation": "waits for its reservation",
     "ReservationDeleted": "its reservation was deleted",
     "ReservationInvalid": "its reservation is invalid",
     "Resources": "waits for free nodes",
-    "SchedDefer": "was just submitted: it is looked at in the next round",
-    "SystemFailure": "something of Slurm's own, or a file system, failed",
+    "SchedDefer": "just submitted: the scheduler considers it in its next cycle",
+    "SystemFailure": "Slurm or a file system failed",
     "WaitingForScheduling": "waits",
-    "job requeued in held state": "held: it was requeued so",
+    "job requeued in held state": "held: it was requeued in held state",
     "launch failed requeued held": "held: it failed to launch",
     "launch failure limit exceeded requeued held": "held: it failed to launch too often",
-    "user env retrieval failed requeued held": "held: the environment of its user could not be read",
+    "user env retrieval failed requeued held": "held: its user's environment could not be read",
 }
 """Slurm's reasons (squeue(1), JOB REASON CODES; job_state_reason.c); of limits see LIMIT; others stay as they are."""
 
@@ -87,7 +87,7 @@ KINDS = {
     "afterany": "end of",
     "afterok": "success of",
     "afternotok": "failure of",
-    "aftercorr": "success, element by element, of",
+    "aftercorr": "success, task by task, of",
     "afterburstbuffer": "stage-out of",
 }
 
@@ -97,7 +97,7 @@ def waits(job: Job, now: Instant) -> str:
     reason = job.reason or ""
     if reason == "BeginTime" and job.starts_at is not None:
         begins = job.starts_at - now
-        return f"starts in {duration(begins)}" if begins > 0 else "may start any moment"
+        return f"starts in {duration(begins)}" if begins > 0 else "may start at any moment"
     if reason == "Dependency" and job.dependency:
         return depends(job.dependency) or REASONS[reason]
     words = REASONS.get(reason)
@@ -118,9 +118,9 @@ def _limit(reason: str) -> str:
         return reason
     whose = "QOS" if found["whose"] == "QOS" else "account"
     if reason.startswith("QOSMin"):
-        return f"it asks for less than its {whose} demands ({reason})"
+        return f"it requests less than its {whose} requires ({reason})"
     if BEYOND.fullmatch(reason):
-        return f"it asks for more than its {whose} allows one job ({reason})"
+        return f"it requests more than its {whose} allows one job ({reason})"
     return f"a limit of its {whose} is reached ({reason})"
 
 
@@ -130,9 +130,9 @@ def depends(dependency: str) -> str:
     for found in DEPENDENCY.finditer(dependency):
         kind, jobs = found["kind"], (found["jobs"] or "").replace("_*", "").replace(":", " and ")
         if kind == "singleton":
-            parts.append("its namesakes to end")
+            parts.append("the end of all jobs of its name")
         elif found["state"] == "failed":
-            parts.append(f"the {KINDS.get(kind, kind)} {jobs}, which can no longer come")
+            parts.append(f"the {KINDS.get(kind, kind)} {jobs}, which can no longer happen")
         else:
             parts.append(f"the {KINDS.get(kind, kind)} {jobs}")
     return "waits for " + (" or " if "?" in dependency else ", ").join(parts) if parts else ""
@@ -144,10 +144,10 @@ ENDS: dict[str, str] = {
     "DEADLINE": "ended by its deadline",
     "FAILED": "its script failed",
     "LAUNCH_FAILED": "it could not be launched",
-    "NODE_FAIL": "a node of it failed",
-    "OUT_OF_MEMORY": "the kernel ended it: out of memory",
+    "NODE_FAIL": "one of its nodes failed",
+    "OUT_OF_MEMORY": "out of memory: the kernel killed it",
     "PREEMPTED": "preempted by another job",
-    "TIMEOUT": "its time limit ended it",
+    "TIMEOUT": "it reached its time limit",
 }
 
 

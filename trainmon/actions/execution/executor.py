@@ -103,7 +103,7 @@ class Executor:
         pending = PendingReads(reads, lambda readback: self._reply(request, readback, reply))
         for host in pending.hosts:
             if not self._worker(host).submit(partial(self._preflight, host, request, state, pending)):
-                pending.received(host, f"{host} is busy: too much waits for it")
+                pending.received(host, f"{host} is busy: its queue is full")
         pending.start(self._plan_timeout if pending.hosts else 0.0)
 
     def _reply(self, request: ActionRequest, readback: Readback, reply: Callable[[Plan], None]) -> None:
@@ -146,7 +146,7 @@ class Executor:
                 continue
             self._report(record)
             if not self._worker(action.host).submit(partial(self._run, record)):
-                why = f"{action.host} is busy: too much waits for it; nothing was done"
+                why = f"{action.host} is busy: its queue is full; nothing was done"
                 self._report(_refused(record, why, self._clock.now()))
 
     def _run(self, record: Record) -> None:
@@ -165,7 +165,7 @@ class Executor:
             record = self._run_on(shell, record)
         except Exception as error:
             log.exception("%s failed", record.action.title)
-            why = f"it broke off ({type(error).__name__}: {error}): whether it was done is not known"
+            why = f"it was interrupted ({type(error).__name__}: {error}): it is not known whether it was done"
             record = replace(record, status="unknown", outcome=why, done_at=self._clock.now())
         self._report(record)
         if record.status in ("done", "unknown"):
@@ -213,12 +213,12 @@ class Executor:
         """Copy the end of a log to the ledger; returns what went wrong."""
         host, path = split_location(file)
         if self._ledger is None:
-            return "the log's end was not kept: there is no ledger"
+            return "the end of the log was not kept: there is no ledger"
         try:
             text = log_tail(self._shell_of(host), path)
             self._ledger.write_text(action.id, "log", host, path, text)
         except TrainmonError as error:
-            return f"the log's end was not kept: {error}"
+            return f"the end of the log was not kept: {error}"
         return None
 
     def _report(self, record: Record) -> None:

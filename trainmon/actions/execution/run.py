@@ -64,7 +64,7 @@ def execute(action: Action, shell: Shell, slurm: Client) -> Outcome:
         why = error.message
     else:
         return Outcome("done" if result.done else "failed", result.message)
-    return Outcome("unknown", f"whether it was done is not known: {why}")
+    return Outcome("unknown", f"it is not known whether it was done: {why}")
 
 
 def _run_command(action: Action, command: Execute, slurm: Client) -> Outcome:
@@ -73,7 +73,7 @@ def _run_command(action: Action, command: Execute, slurm: Client) -> Outcome:
         output = slurm.run(command.argv, timeout, login_shell=command.login_shell)
     except SlurmFailed as failure:
         if failure.kind == "silent" and not NOT_STARTED.search(f"{failure.message} {failure.stderr}"):
-            return Outcome("unknown", f"whether it was done is not known: {failure.message}")
+            return Outcome("unknown", f"it is not known whether it was done: {failure.message}")
         return Outcome("failed", f"nothing was done: {failure.message}")
     submitted = SUBMITTED.search(output) if action.verb == "queue" else None
     if submitted is not None:
@@ -86,7 +86,9 @@ def _run_command(action: Action, command: Execute, slurm: Client) -> Outcome:
             text = ""
         detail = next((job for job in read_job(text, action.cluster) if job.key == action.job), None)
     last = clean(output.strip().rpartition("\n")[2], 300)
-    return Outcome("done", scrub(last) or f"{shlex.join(command.argv[:2])} ended without a complaint", detail=detail)
+    return Outcome(
+        "done", scrub(last) or f"{shlex.join(command.argv[:2])} ended without an error message", detail=detail
+    )
 
 
 def log_tail(shell: Shell, path: str) -> str:

@@ -109,7 +109,7 @@ def create_result(path: str, answer: Completed) -> Result:
     if answer.status == 0:
         return Result(True, f"{name} is there")
     if answer.status == EXISTS:
-        return Result(False, f"{name} exists already{_signature(path, answer)}: it was left as it is")
+        return Result(False, f"{name} exists already{_signature(path, answer)}: it was not changed")
     if answer.status == TOO_LATE:
         why = f"its filesystem took longer than {LATEST_CREATE_S} s to answer"
         return Result(False, f"{name} was not created: {why}")
@@ -124,8 +124,8 @@ def remove_result(path: str, answer: Completed) -> Result:
     if answer.status == ABSENT:
         return Result(True, f"{name} was gone already")
     if answer.status == CHANGED:
-        which = f"another file than the one that was seen{_signature(path, answer)}"
-        return Result(False, f"{name} is {which}: it was left")
+        which = f"no longer the file that was shown{_signature(path, answer)}"
+        return Result(False, f"{name} is {which}: it was not removed")
     return Result(False, f"{name} was not removed: {failure(path, answer)}")
 
 
@@ -140,7 +140,7 @@ CAUSES: dict[str, str] = {
     "No such file or directory": "its directory is missing",
     "Directory nonexistent": "its directory is missing",
     "nonexistent directory": "its directory is missing",
-    "Not a directory": "what should be its directory is none",
+    "Not a directory": "its parent is not a directory",
     "Permission denied": "no permission in its directory",
     "Operation not permitted": "it is not permitted (another's file in a directory with the sticky bit, or immutable)",
     "Read-only file system": "its filesystem is read-only",
@@ -153,8 +153,8 @@ CAUSES: dict[str, str] = {
     "Host is down": "the server of its filesystem is down",
     "Connection timed out": "the server of its filesystem does not answer",
     "File name too long": "its name is too long for its filesystem",
-    "Too many levels of symbolic links": "its path runs in circles of symbolic links",
-    "File too large": "its filesystem takes no file of that size here (a limit of the session)",
+    "Too many levels of symbolic links": "its path is a loop of symbolic links",
+    "File too large": "the session's limit allows no file of that size",
     "Is a directory": "it is a directory",
 }
 """The end of strerror's line in the C locale, and the cause in plain words. dash has its own words for some."""

@@ -115,7 +115,7 @@ def lost_steps(context: PlanContext) -> str:
     run, found = context.run, context.checkpoints
     risk = None if run is None or found is None else found.at_risk(run.progress.step)
     if risk is None or found is None or run is None:
-        return "What was trained since the last checkpoint is lost; how much is not known."
+        return "The training since the last checkpoint is lost. It is not known how much that is."
     if found.committed is None:
         return f"No committed checkpoint was found: all {risk:,} steps are lost."
     time = run.progress.step_time_s

@@ -30,7 +30,7 @@ SwitchKind = Literal["kill", "save"]
 JOB_VERBS = frozenset({"requeue", "cancel", "hold", "release", "signal", "queue"})
 """Verbs whose operation depends on which job of a run is meant."""
 
-NO_ANSWER_HINT = "nothing is known of its jobs until Slurm answers: nothing is done to them"
+NO_ANSWER_HINT = "its jobs are unknown until Slurm answers: nothing is done to them"
 
 
 class FileStat(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,7 +196,7 @@ class PlanContext:
     @property
     def kill_switch_warnings(self) -> tuple[str, ...]:
         error = self.kill_switch_error
-        return () if error is None else (f"Whether its kill switch is armed cannot be told: {error}.",)
+        return () if error is None else (f"It is not known whether its kill switch is armed: {error}.",)
 
     @property
     def host(self) -> str | None:
@@ -216,7 +216,7 @@ class PlanContext:
     def other_owner_warning(self, job: Job) -> tuple[str, ...]:
         if self.cluster_info is None or self.cluster_info.may_operate or job.user in ("", self.cluster_info.me):
             return ()
-        return (f"It is {job.user}'s: Slurm refuses this to all but {job.user} and its operators.",)
+        return (f"It is {job.user}'s: only {job.user} and Slurm operators may do this.",)
 
     def expected(self, job: Job, *, unarmed: bool = False, needs_slurm: bool = True) -> Expected:
         """What must still hold of a job when the action runs; with `unarmed`, also that no kill switch is armed."""
@@ -263,7 +263,7 @@ def context_of(
             named = " and ".join(f"{job.id} ({job.user or 'unknown'}, {job.state})" for job in several[:8])
             return Refusal(
                 subject=run.name,
-                why=f"{len(several)} jobs may be meant by {run.name}: {named}",
+                why=f"{run.name} may mean any of {len(several)} jobs: {named}",
                 hint="name one by its id; log, nodes or user in the [[run]] tell them apart",
             )
         return PlanContext(request, state, readback, actor, now, subject, run.spec.cluster, run, own)
@@ -281,7 +281,7 @@ def context_of(
         elif subject in state.jobs:
             why = f"Slurm no longer knows job {number}: it has ended"
         else:
-            why = f"Slurm knows no job {number}: it ended long ago, or never was"
+            why = f"Slurm knows no job {number}: it ended long ago or never existed"
     else:
-        why = readback.errors.get(subject) or f"no run and no job is called {clean(subject, 100)}"
+        why = readback.errors.get(subject) or f"no run or job is called {clean(subject, 100)}"
     return Refusal(subject=subject, why=why, hint=hint)

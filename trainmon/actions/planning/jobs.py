@@ -12,7 +12,7 @@ from trainmon.slurm.reasons import REASONS, ended, waits
 
 ADMIN_HELD = "JobHeldAdmin"
 
-ENDS_NOW = "Slurm ends it now: SIGTERM, and SIGKILL to what is left 30 s later. Nothing is saved first (S would)."
+ENDS_NOW = "Slurm ends it now: SIGTERM, then SIGKILL after 30 s. It saves nothing first (S would)."
 
 
 def requeue(context: PlanContext) -> RowPlan:
@@ -28,19 +28,19 @@ def requeue(context: PlanContext) -> RowPlan:
         return context.refused(f"{kill.description(context.now)}: the next attempt would end at once", way)
     if job.stage == "waiting":
         held = "H releases it" if is_held(job) else ""
-        return context.refused(f"job {job.id} waits already: {waits(job, context.now)}", held)
+        return context.refused(f"job {job.id} is already waiting: {waits(job, context.now)}", held)
     another = f"queue another: N, or trainmon-tui queue {context.name}"
     if job.stage == "ended":
-        why = f"job {job.id} has ended ({ended(job)}): Slurm requeues nothing that has ended"
+        why = f"job {job.id} has ended ({ended(job)}): Slurm does not requeue ended jobs"
         return context.refused(why, another)
     if job.requeue is False:
-        return context.refused(f"job {job.id} may not be requeued (it was submitted so: --no-requeue)", another)
+        return context.refused(f"job {job.id} cannot be requeued: it was submitted with --no-requeue", another)
     if job.batch is False:
-        return context.refused(f"job {job.id} is no batch job (salloc or srun): Slurm cannot start it anew")
+        return context.refused(f"job {job.id} is not a batch job (salloc or srun): Slurm cannot restart it")
     log, errors = _log_files(context, job)
     paths = [clean(split_location(file)[1]) for file in (log, errors) if file is not None]
     which = f"The end of {paths[0]} is" if len(paths) == 1 else f"The ends of {' and '.join(paths)} are"
-    copied = f"{which} copied first: a new attempt may begin {'it' if len(paths) == 1 else 'them'} anew."
+    copied = f"{which} copied first: a new attempt may overwrite {'it' if len(paths) == 1 else 'them'}."
     made = action(
         context,
         Execute(commands.requeue(job.target)),
@@ -50,7 +50,7 @@ def requeue(context: PlanContext) -> RowPlan:
         consequences=(
             ENDS_NOW,
             lost_steps(context),
-            "The same job id waits again: its begin time (BeginTime) holds it for 2 min, then it waits for its nodes.",
+            "The same job id waits again: 2 min for its begin time (BeginTime), then for its nodes.",
             *_overtaken(context, job),
             _resumes(context),
             *((copied,) if paths else ()),
@@ -69,18 +69,18 @@ def _overtaken(context: PlanContext, job: Job) -> tuple[str, ...]:
     rest = next(waiting, None)
     if job.array is None or rest is None or rest.cluster != job.cluster or rest.gone_at is not None:
         return ()
-    return (f"The elements that wait ({rest.id}) take its place meanwhile: it goes to the end of its array.",)
+    return (f"The waiting array tasks ({rest.id}) run first: it goes to the end of its array.",)
 
 
 def _resumes(context: PlanContext) -> str:
     found = context.checkpoints
     if found is None or found.error is not None:
-        return "From which checkpoint it resumes is not known."
+        return "It is not known from which checkpoint it resumes."
     if found.problem is not None:
         return f"What it would resume from: {found.problem}."
     last = found.committed
     step = "" if last is None or last.step is None else f" of step {last.step:,}"
-    return f"It resumes from the checkpoint{step}, if its trainer takes the last one."
+    return f"It resumes from the checkpoint{step}, if its trainer loads the last one."
 
 
 def _log_files(context: PlanContext, job: Job) -> tuple[str | None, str | None]:
@@ -113,14 +113,14 @@ def cancel(context: PlanContext) -> RowPlan:
     nodes, because = job.node_count or len(job.nodes), ""
     log = errors = None
     if job.stage == "waiting":
-        leaves = f"All {job.elements} elements that wait leave the queue."
+        leaves = f"All {job.elements} waiting array tasks leave the queue."
         consequences: tuple[str, ...] = (leaves if job.elements > 1 else "It leaves the queue.",)
     else:
         log, errors = _log_files(context, job)
         consequences = (ENDS_NOW, lost_steps(context), *_jobs_behind(context, job))
         because = f"job {job.id} holds {nodes} nodes" if nodes > 1 else ""
     if job.elements > 1:
-        because = f"job {job.id} stands for {job.elements} elements of an array"
+        because = f"job {job.id} stands for {job.elements} array tasks"
     made = action(
         context,
         Execute(commands.cancel(job.target)),

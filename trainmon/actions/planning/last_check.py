@@ -21,7 +21,7 @@ def reads_before(action: Action) -> ReadRequest:
 
 def recheck(action: Action, readback: Readback) -> Refusal | None:
     """Why an action is not done after all: what its plan showed has changed, or cannot be read."""
-    expected, hint = action.expected, "nothing was done; look at it again"
+    expected, hint = action.expected, "nothing was done; check it and try again"
     location = f"{action.host}:{expected.switch_absent}"
     stat = readback.switches.get(location)
     why: str | None = None
@@ -29,8 +29,8 @@ def recheck(action: Action, readback: Readback) -> Refusal | None:
         why = "the kill switch has been armed meanwhile" + (f" by {stat.by}" if stat.by else "")
         hint = "take it back first: U"
     elif expected.switch_absent is not None and (stat is None or stat.exists is None):
-        error = readback.errors.get(location, "it was not looked at")
-        why = f"whether the kill switch is armed cannot be told any more: {error}"
+        error = readback.errors.get(location, "it was not read")
+        why = f"it is no longer known whether the kill switch is armed: {error}"
     why = why or _drained(action, readback) or _queued(action, readback)
     if why is None and expected.id is not None and action.job is not None:
         job = readback.jobs.get(action.job)
@@ -41,7 +41,7 @@ def recheck(action: Action, readback: Readback) -> Refusal | None:
         elif expected.needs_slurm:
             unread = readback.errors.get(action.job) or readback.errors.get(action.cluster)
             why = unread or f"job {expected.id} is no longer as it was"
-            hint = "nothing was done; look at the queue, and ask again"
+            hint = "nothing was done; check the queue and try again"
     return None if why is None else Refusal(subject=action.subject, why=why, hint=hint)
 
 
@@ -50,7 +50,7 @@ def unchecked(action: Action, readback: Readback) -> str | None:
     if action.expected.needs_slurm or action.job is None or action.job in readback.jobs:
         return None
     why = readback.errors.get(action.job) or readback.errors.get(action.cluster)
-    return None if why is None else f"whether job {action.expected.id} still runs could not be checked: {why}"
+    return None if why is None else f"could not check whether job {action.expected.id} still runs: {why}"
 
 
 def _drained(action: Action, readback: Readback) -> str | None:
@@ -73,7 +73,7 @@ def _queued(action: Action, readback: Readback) -> str | None:
         is_of_it = job.cluster == action.cluster and job.name == chain.name and chain.user in (None, job.user)
         if is_of_it and job.stage != "ended" and str(job.array or job.number) not in chain.numbers:
             by = f" by {job.user}" if job.user else ""
-            return f"job {job.id} of it has been queued meanwhile{by}: both would run at once"
+            return f"job {job.id} of the run has been queued meanwhile{by}: both would run at once"
     return None
 
 
@@ -87,10 +87,10 @@ def _changed(job: Job, expected: Expected) -> str | None:
     if None not in (expected.submitted_at, job.submitted_at) and job.submitted_at != expected.submitted_at:
         if job.restarts and job.restarts != expected.restarts:
             return f"job {job.id} was requeued meanwhile (restart {job.restarts})"
-        return f"job {job.id} is another job now: its number has been used again"
+        return f"job {job.id} is another job now: its number was reused"
     excluded = (*job.excluded, *job.excluded_in_part)
     if expected.excluded is not None and excluded != expected.excluded:
-        return f"job {job.id} keeps off {', '.join(excluded) or 'no node'} now: its list has been changed meanwhile"
+        return f"job {job.id} excludes {', '.join(excluded) or 'no node'} now: somebody changed its list meanwhile"
     if expected.restarts is not None and job.restarts is not None and job.restarts != expected.restarts:
         return f"job {job.id} was requeued meanwhile (restart {job.restarts})"
     return None

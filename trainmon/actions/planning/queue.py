@@ -30,26 +30,26 @@ def queue(context: PlanContext) -> RowPlan:
     count, kill = context.request.count, armed(context, "kill")
     run, cluster, name = context.run, context.cluster_info, context.name
     if run is None:
-        return context.refused("it belongs to no run, and only a run's script can be queued", "use sbatch")
+        return context.refused("it belongs to no run; only a run's script can be queued", "use sbatch")
     if not 1 <= count <= LARGEST_ARRAY:
-        return context.refused(f"{count} is no count: 1 to {LARGEST_ARRAY}")
+        return context.refused(f"{count} is out of range: 1 to {LARGEST_ARRAY}")
     if run.spec.script is None:
         command = context.job.command if context.job is not None else None
-        made_from = f"; its job was made from {clean(command, 200)}" if command else ""
+        made_from = f"; its job was submitted from {clean(command, 200)}" if command else ""
         return context.refused(f"no script is configured for {name}", f"set script in the [[run]] of {name}{made_from}")
     if cluster is not None and run.spec.user not in (None, cluster.me):
-        why = f"the jobs of {name} are {run.spec.user}'s: what is queued from here would be yours, and none of them"
+        why = f"the jobs of {name} are {run.spec.user}'s: a job queued from here would be yours, not the run's"
         return context.refused(why, f"submit it as {run.spec.user}, or set user in the [[run]] of {name}")
     if kill is not None:
         way = f"first take it back: U, or trainmon-tui unkill {name}"
-        why = f"{kill.description(context.now)}: what is queued would end as soon as it starts"
+        why = f"{kill.description(context.now)}: the queued job would end as soon as it starts"
         return context.refused(why, way)
     is_there = any(job.gone_at is None for job in context.jobs)  # nothing needs to wait for a job that left the queue
     refusal = context.unknown_to_slurm(context.job) if is_there else _no_queue(context)
     if refusal is not None:
         return refusal
     if count > 1 and any(job.components for job in context.jobs):
-        why = f"the jobs of {name} are heterogeneous, and Slurm makes no array of those"
+        why = f"the jobs of {name} are heterogeneous: Slurm makes no array of them"
         return context.refused(why, "queue one at a time")
     return RowPlan(actions=(_submission(context, run.spec.script, count),))
 
@@ -64,7 +64,7 @@ def _submission(context: PlanContext, script: str, count: int) -> Action:
     workdir = known or dirname(script) or None
     is_heterogeneous = any(job.components for job in context.jobs)
     argv = commands.submit(None if is_heterogeneous else count, after, workdir, script)
-    many = "It is" if count == 1 else f"They are {count} elements of one array, one after another,"
+    many = "It is" if count == 1 else f"{count} tasks of one array, one after another, are"
     first = "It" if count == 1 else "The first"
     when = "as soon as its nodes are free" if last is None else f"when job {last.id} has ended"
     warnings, me = context.kill_switch_warnings, cluster.me if cluster is not None else None
@@ -176,7 +176,7 @@ def _exclusion(context: PlanContext, names: list[str]) -> RowPlan:
         nodes = {**context.state.scheduler_nodes, **context.readback.nodes}
         actions += [_drain(context, name) for name in names if name not in nodes or not nodes[name].is_drained]
     if not actions and not refusals:
-        why = "every waiting job keeps off it already" if jobs else "no waiting job of yours could get it"
+        why = "every waiting job excludes it already" if jobs else "none of your waiting jobs could run on it"
         return context.refused(why, "only an operator may drain it: tell your administrators what is wrong with it")
     return RowPlan(actions=tuple(actions), refusals=refusals)
 
@@ -191,8 +191,8 @@ def _keep_off(context: PlanContext, job: Job, names: list[str]) -> Action:
         Execute(commands.exclude(job.target, tuple(dict.fromkeys((*already, *missing))))),
         f"Keep job {job.id}{context.of_run} off {', '.join(missing)}",
         job=job,
-        facts=(("kept off already", ", ".join(already) or "none"),),
-        consequences=("It waits for other nodes, which may take longer. What runs on the node goes on.",),
+        facts=(("excluded already", ", ".join(already) or "none"),),
+        consequences=("It waits for other nodes, which may take longer. Jobs that run on the node continue.",),
         warnings=context.other_owner_warning(job),
         expected=msgspec.structs.replace(context.expected(job), excluded=already),
     )
@@ -204,7 +204,7 @@ def _drain(context: PlanContext, name: str) -> Action:
         replace(context, subject=name),
         Execute(commands.drain(name, reason)),
         f"Drain {name}",
-        consequences=("No job of anybody starts there until an operator resumes it. What runs there goes on.",),
-        warnings=("This holds for everybody, not for your runs alone.",),
+        consequences=("No job of any user starts there until an operator resumes it. Running jobs continue.",),
+        warnings=("This affects all users, not only your runs.",),
         expected=Expected(undrained=name),
     )

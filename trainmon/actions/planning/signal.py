@@ -14,11 +14,9 @@ NUMBERS = {"HUP": 1, "INT": 2, "QUIT": 3, "USR1": 10, "USR2": 12, "TERM": 15}
 NO_STEPS = ("batch", "extern", "interactive")
 
 TRAP_NEEDED = (
-    "The script must trap {name} and hand it on. A trap runs only after the command in the foreground has ended."
+    "The script must trap {name} and forward it. A trap runs only after the command in the foreground has ended."
 )
-TRAP_UNKNOWN = (
-    "Whether the batch script traps {name} is not known: a shell without a trap is ended, and its job with it."
-)
+TRAP_UNKNOWN = "It is not known whether the batch script traps {name}: without a trap, the shell and its job end."
 
 
 def signal(context: PlanContext) -> RowPlan:
@@ -26,7 +24,7 @@ def signal(context: PlanContext) -> RowPlan:
     job, name = context.job, context.request.signal.upper().removeprefix("SIG")
     if name not in NUMBERS:
         return context.refused(
-            f"{clean(context.request.signal, 20)} is no signal that a trainer can catch",
+            f"{clean(context.request.signal, 20)} is not a signal that a trainer can catch",
             f"one of {', '.join(NUMBERS)}; C cancels the job",
         )
     refusal = context.unknown_to_slurm(job)
@@ -34,7 +32,7 @@ def signal(context: PlanContext) -> RowPlan:
         return refusal
     assert job is not None
     if job.stage == "waiting":
-        return context.refused(f"job {job.id} waits: nothing of it runs that could get a signal", "C takes it away")
+        return context.refused(f"job {job.id} waits: none of its processes runs", "C cancels it")
     if job.stage == "ended":
         return context.refused(f"job {job.id} has ended: {ended(job)}")
     if job.key in context.readback.errors:
@@ -53,27 +51,27 @@ def _planned(context: PlanContext, job: Job, name: str) -> RowPlan:
         uncaught = f"{len(known) - catch} of {len(known)} GPU processes"
     else:
         uncaught = f"all {len(known)} GPU processes" if len(known) > 1 else "the GPU process"
-    receivers = "the batch shell alone, as it runs no steps (no srun)"
+    receivers = "only the batch shell: the job has no steps (no srun)"
     if steps:
         named = ", ".join(steps[:4]) + (" …" if len(steps) > 4 else "")
-        receivers = f"its {'step' if len(steps) == 1 else 'steps'} {named}, and not the batch shell"
+        receivers = f"its {'step' if len(steps) == 1 else 'steps'} {named}, not the batch shell"
     caught = f"not known: no GPU process of the job shows whether it catches {name}"
     consequences: tuple[str, ...] = (
         f"A trainer that catches {name} writes an emergency checkpoint at its next iteration"
         f"{context.usual_save_time('a save takes ')}; many then exit.",
-        "Then it is watched for: a new checkpoint is committed.",
+        "Then trainmon-tui watches for a new committed checkpoint.",
     )
     if known:
-        caught = f"by {catch} of {len(known)} GPU processes{', which the shell must hand it on to' if batch else ''}"
+        caught = f"by {catch} of {len(known)} GPU processes{', if the shell forwards it' if batch else ''}"
         if not catch:
-            consequences = (f"Nobody catches {name}: it kills. Nothing is saved.", lost_steps(context))
+            consequences = (f"No process catches {name}: it kills them. Nothing is saved.", lost_steps(context))
     warnings: tuple[str, ...] = ()
     if not known:
-        warnings = (f"Whether anybody catches {name} is not known: a signal that nobody catches kills.",)
+        warnings = (f"It is not known whether a process catches {name}: an uncaught signal kills.",)
     elif catch < len(known):
         warnings = (f"{name} ends {uncaught}: they do not catch it.",)
     elif len(masks) > len(known):
-        warnings = (f"Of {len(masks) - len(known)} more GPU processes it is not known.",)
+        warnings = (f"It is not known of {len(masks) - len(known)} more GPU processes.",)
     if batch:  # nobody reads the mask of the batch shell: it holds no GPU
         consequences += (TRAP_NEEDED.format(name=name),)
         warnings = (TRAP_UNKNOWN.format(name=name), *warnings)

@@ -53,11 +53,11 @@ def save(context: PlanContext) -> RowPlan:
         f"Save a checkpoint of {context.name} now",
         job=context.running_job,
         consequences=(
-            "The next trainer that starts removes the file and saves: what it has just loaded."
+            "The next trainer that starts removes the file and saves what it has just loaded."
             if _has_no_reader(context)
             else f"The trainer removes the file{_next(context)} and saves{context.usual_save_time()};"
             " training goes on.",
-            "Then it is watched: the file appears, is taken, a new checkpoint is committed.",
+            "Then trainmon-tui watches: the file appears, is consumed, a new checkpoint is committed.",
         ),
         warnings=(
             *_unread(context),
@@ -77,8 +77,8 @@ def kill(context: PlanContext) -> RowPlan:
     behind = sum(job.elements for job in context.waiting)
     if behind:
         ids = ", ".join(job.id for job in context.waiting[:4]) + (" …" if len(context.waiting) > 4 else "")
-        jobs = "1 job that waits" if behind == 1 else f"{behind} jobs and array elements that wait"
-        burns = f"While it is armed it burns the {jobs} ({ids}): each starts, reads the file and exits at once."
+        jobs = "1 waiting job" if behind == 1 else f"{behind} waiting jobs and array tasks"
+        burns = f"While it is armed, it also ends the {jobs} ({ids}): each starts, reads the file and exits at once."
     else:
         burns = "While it is armed, every job of the run that starts exits at once."
     made = action(
@@ -103,7 +103,7 @@ def undo(context: PlanContext) -> RowPlan:
     """Remove a switch: the chosen one, or the only one that is there."""
     run, request = context.run, context.request
     if run is None:
-        return context.refused("it belongs to no run, and only runs have switches")
+        return context.refused("it belongs to no run; only runs have switches")
     found = [one for one in (armed(context, "kill"), armed(context, "save")) if one is not None]
     paths = (run.spec.kill_switch, run.spec.save_switch)
     switches = (context.switch("kill"), context.switch("save"))
@@ -127,7 +127,7 @@ def undo(context: PlanContext) -> RowPlan:
     one, job = found[0], context.running_job
     stat = context.readback.switches.get(f"{context.host}:{one.switch.path}")
     armed_at, mark = (one.switch.armed_at, "") if stat is None else (stat.armed_at, stat.mark)
-    consequences = ["No checkpoint is saved for it, unless the trainer takes it at this very moment."]
+    consequences = ["No checkpoint is saved for it, unless the trainer is consuming it right now."]
     if one.kind == "kill":
         consequences = ["Jobs of the run train again when they start."]
         if job is not None:
@@ -148,13 +148,13 @@ def _path(context: PlanContext, kind: SwitchKind) -> tuple[str, RowPlan | None]:
     """The path of a run's switch, or why it cannot be created."""
     if context.run is None:
         hint = "name the run in the config"
-        return "", context.refused("it belongs to no run, and only runs have switches", hint)
+        return "", context.refused("it belongs to no run; only runs have switches", hint)
     path = context.run.spec.kill_switch if kind == "kill" else context.run.spec.save_switch
     if path is None:
         hint = f"set {kind}_switch in the [[run]] of {context.name}, as its trainer has it"
         return "", context.refused(f"no {kind} switch is configured for {context.name}", hint)
     if context.host is None:
-        return "", context.refused(f"no host is known that sees {clean(path)}")
+        return "", context.refused(f"no known host sees {clean(path)}")
     switch = context.switch(kind)
     error = context.read_error(path) or (switch.error if switch is not None else None)
     if error is not None:
@@ -163,8 +163,8 @@ def _path(context: PlanContext, kind: SwitchKind) -> tuple[str, RowPlan | None]:
         by = f" by {switch.by}" if switch.by else ""
         text = f" (“{switch.why}”)" if switch.why else ""
         since = context.ago(switch.armed_at) or "an unknown time"
-        pending = ", and the trainer has not taken it yet" if kind == "save" else ""
-        why = f"{clean(switch.path)} is armed already, since {since}{by}{text}{pending}"
+        pending = "; the trainer has not consumed it yet" if kind == "save" else ""
+        why = f"{clean(switch.path)} is already armed, since {since}{by}{text}{pending}"
         return "", context.refused(why, "U takes it back")
     return path, None
 
@@ -179,7 +179,7 @@ def _unread(context: PlanContext) -> tuple[str, ...]:
     run, interval = context.run, context.step_interval_s
     assert run is not None
     if _has_no_reader(context):
-        return ("No job of it runs now: the next that starts reads the file first.",)
+        return ("None of its jobs runs now: the next job reads the file first.",)
     silent = None if run.progress.at is None else max(0.0, context.now - run.progress.at)
     is_slow = silent is not None and interval is not None and silent > max(QUICK, HANG * interval)
     if run.verdict not in ("saving", "evaluating") and (is_slow or run.verdict in SILENT_VERDICTS):
@@ -210,4 +210,4 @@ def _shared(context: PlanContext, path: str) -> tuple[str, ...]:
         for name, spec in specs.items()
         if spec.cluster == context.cluster and path in (spec.kill_switch, spec.save_switch)
     ]
-    return (f"The same file is a switch of {', '.join(others)}, too.",) if others else ()
+    return (f"The same file is also a switch of {', '.join(others)}.",) if others else ()

@@ -32,7 +32,7 @@ def requeue(observed: Observation) -> Progress:
     again = was_requeued(observed, job) or (job.stage == "waiting" and observed.polls() > 0)
     missed = None
     if job.stage == "ended" and observed.polls() >= 2:
-        missed = f"nothing happened: Slurm requeues no job that has ended ({ended(job)})"
+        missed = f"nothing happened: Slurm does not requeue ended jobs ({ended(job)})"
     elif job.stage == "running" and observed.is_past(KILL_WAIT) and observed.polls() >= 2:
         missed = "it runs as before: Slurm has not requeued it"
     waits = observed.milestone(WAITS, observed.now if again else None, missed)

@@ -74,7 +74,7 @@ def _resolve(observed: Observation) -> Record:
     if record.status == "asked" and begun >= observed.state.started_at and observed.now - begun < RESULT_TIMEOUT:
         return record  # it runs now
     if _is_observed(observed):
-        words = "what it was for is seen: it was done"
+        words = "its effect is observed: it was done"
         outcome = f"{record.outcome}; {words}" if record.outcome else words
         number = submitted_job(observed) if record.made is None else record.made
         return replace(record, status="done", outcome=outcome, done_at=record.done_at or begun, made=number)
@@ -84,9 +84,7 @@ def _resolve(observed: Observation) -> Record:
     is_final = observed.now - begun >= RESULT_TIMEOUT and observed.action.verb in QUEUE_VERBS and was_polled
     if not is_final and observed.now - max(begun, observed.state.started_at) < RESULT_TIMEOUT:
         return record
-    words = (
-        record.outcome or "it was broken off in the middle: whether it was done is not known, and it is not repeated"
-    )
+    words = record.outcome or "it was interrupted: it is not known whether it was done, and it is not repeated"
     return replace(record, status="unknown", outcome=words, settled_at=observed.now)
 
 

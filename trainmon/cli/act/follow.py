@@ -125,7 +125,7 @@ def _left(records: Mapping[str, Record], actions: Sequence[Action], wait: Second
     for action in actions:
         record = records.get(action.id)
         if record is None or record.status == "asked":
-            yield line(None, action, "not known to be done; `trainmon-tui actions` tells what is written down of it")
+            yield line(None, action, "its result is unknown; see `trainmon-tui actions`")
         elif wait is not None and record.is_open and record.status == "done":
             out = [mark.name for mark in record.marks if mark.at is None and mark.missed is None]
             if out:

@@ -29,7 +29,7 @@ TWICE = re.compile(rf"[{''.join(KEYS)}], or (?=trainmon-tui )")
 def lines(plan: Plan) -> Iterator[str]:
     """The whole plan: what would be done, then what is refused."""
     if plan.choices:
-        yield "Several are armed; name one of them by --switch:"
+        yield "Several switches are armed; choose one with --switch:"
         for path, words in plan.choices:
             yield _safe(f"  --switch {path}   {words}")
     for number, action in enumerate(plan.actions):

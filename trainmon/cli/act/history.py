@@ -70,7 +70,7 @@ def print_log(directory: Path, records: Sequence[Record]) -> int:
             click.echo(plain(f"{kept.host}:{kept.path} before: {record.action.title}, {at}"), err=True)
             click.echo(plain(kept.text))
             return 0
-    click.echo("no log was kept for any of them", err=True)
+    click.echo("no log was kept for these actions", err=True)
     return 3
 
 

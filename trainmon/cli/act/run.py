@@ -159,7 +159,7 @@ def _plan(parts: Parts, ask: ActionRequest) -> Plan | None:
     try:
         return answers.get(timeout=PLAN)
     except queue.Empty:
-        complain(f"no plan came within {PLAN:g} s: the hosts do not answer, and nothing was done")
+        complain(f"no plan within {PLAN:g} s: the hosts do not answer; nothing was done")
         return None
 
 
@@ -171,7 +171,7 @@ def agreed(plan: Plan, options: Options) -> str | None:
     is_typed = plan.typed is None or options.typed == plan.typed
     if not is_person_there:
         if not options.yes:
-            return "nothing was done: nobody is at a terminal to agree; --yes goes on without asking"
+            return "nothing was done: there is no terminal to confirm on; --yes skips the question"
         return (
             None
             if is_typed

@@ -63,7 +63,7 @@ def _run_or_job(verb: Verb, word: str, state: State) -> str:
         return job
     run = next((run.name for run in state.runs.values() if job in run.jobs), None)
     if run is None:
-        raise NotFound(f"job {word} is of no run, and {verb} is for runs", hint=_runs(state))
+        raise NotFound(f"job {word} belongs to no run; {verb} needs a run", hint=_runs(state))
     return run
 
 
@@ -104,7 +104,7 @@ def _job(cluster: str | None, number: str, word: str, state: State) -> str:
     places = [cluster] if cluster is not None else [name for name in state.clusters if f"slurm:{name}" in state.sources]
     if len(places) == 1:
         return f"{places[0]}/{number}"
-    raise NotFound(f"no job {word} is in any queue", hint=f"with its cluster it is asked for: CLUSTER/{number}")
+    raise NotFound(f"no job {word} is in any queue", hint=f"name it with its cluster: CLUSTER/{number}")
 
 
 def _still_there(jobs: list[Job]) -> list[Job]:

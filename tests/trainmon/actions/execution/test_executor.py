@@ -197,7 +197,7 @@ def test_u_reads_what_is_armed_and_removes_just_that(world: World, tmp_path: Pat
     assert dict(action.facts)["armed"].endswith(": “by ben”")
     (tmp_path / "kill").write_text("another by ben\n")
     record = world.act(action)
-    assert (record.status, "another file than the one that was seen" in record.outcome) == ("failed", True)
+    assert (record.status, "no longer the file that was shown" in record.outcome) == ("failed", True)
     record = world.act(only(world.plan("unkill")))
     assert (record.status, (tmp_path / "kill").exists()) == ("done", False)
 
@@ -213,7 +213,7 @@ def test_a_requeue_reads_checks_keeps_the_log_and_acts(world: World, tmp_path: P
     assert world.host.ran == [commands.queue(), commands.show_job("88_3")]
     record = world.act(action)
     assert world.host.ran[2:] == [commands.show_job("88_3"), ("scontrol", "requeue", "Incomplete", "88_3")]
-    assert (record.status, record.outcome) == ("done", "scontrol requeue ended without a complaint")
+    assert (record.status, record.outcome) == ("done", "scontrol requeue ended without an error message")
     ((id_, kind, host, path, text),) = world.book.texts
     assert (id_, kind, host, path) == (action.id, "log", "login", f"{tmp_path}/llm.out")
     assert text == "step 1\nHF_TOKEN=***\nTraceback: boom\n"
@@ -235,7 +235,7 @@ def test_a_log_that_cannot_be_read_is_a_note_and_no_hindrance(world: World, tmp_
     (tmp_path / "llm.out").unlink()
     record = world.act(action)
     assert record.status == "done"
-    assert record.note == f"the log's end was not kept: {tmp_path}/llm.out: No such file or directory"
+    assert record.note == f"the end of the log was not kept: {tmp_path}/llm.out: No such file or directory"
 
 
 def test_the_log_s_end_is_on_the_disk_before_the_requeue(world: World) -> None:
@@ -267,7 +267,7 @@ def test_a_log_that_the_ledger_does_not_take_is_a_note(world: World) -> None:
 
     world.book.write_text = stuck
     record = world.act(only(world.plan("requeue")))
-    assert (record.status, record.note) == ("done", "the log's end was not kept: the ledger did not answer in 5 s")
+    assert (record.status, record.note) == ("done", "the end of the log was not kept: the ledger did not answer in 5 s")
 
 
 def test_a_host_may_be_an_address_with_colons() -> None:
@@ -280,7 +280,7 @@ def test_a_kill_switch_whose_job_ended_meanwhile_is_not_dropped(world: World, tm
     world.host.answers[commands.show_job("88_3")] = Completed(0, job(word="COMPLETED"), b"")
     record = world.act(action)
     assert (record.status, record.outcome) == (
-        "refused", "job 88_3 is COMPLETED now, no longer running (nothing was done; look at it again)",
+        "refused", "job 88_3 is COMPLETED now, no longer running (nothing was done; check it and try again)",
     )  # fmt: skip
     assert not (tmp_path / "kill").exists()
 
@@ -293,7 +293,7 @@ def test_a_kill_switch_is_dropped_while_slurm_is_silent_and_says_so(world: World
     record = world.act(action)
     assert (record.status, (tmp_path / "kill").exists()) == ("done", True)
     assert record.note == (
-        "whether job 88_3 still runs could not be checked: login: Unable to contact slurm controller (connect failure)"
+        "could not check whether job 88_3 still runs: login: Unable to contact slurm controller (connect failure)"
     )
 
 
@@ -319,7 +319,7 @@ def test_a_job_that_changed_meanwhile_is_left_alone(world: World) -> None:
     world.host.answers[commands.show_job("88_3")] = Completed(0, job(restarts=1), b"")
     record = world.act(action)
     assert record.status == "refused"
-    assert record.outcome == "job 88_3 was requeued meanwhile (restart 1) (nothing was done; look at it again)"
+    assert record.outcome == "job 88_3 was requeued meanwhile (restart 1) (nothing was done; check it and try again)"
     assert action.operation not in world.host.ran
     assert not any(word[:2] == ("scontrol", "requeue") for word in world.host.ran)
 
@@ -339,7 +339,7 @@ def test_a_kill_switch_that_was_armed_meanwhile_aborts_a_requeue(world: World, t
         (Completed(1, b"", b"slurm_requeue error: Unable to contact slurm controller (connect failure)\n"), "failed",
          "nothing was done: login: Unable to contact slurm controller (connect failure)"),
         (Completed(1, b"", b"Socket timed out on send/recv operation\n"), "unknown",
-         "whether it was done is not known: login: Socket timed out on send/recv operation"),
+         "it is not known whether it was done: login: Socket timed out on send/recv operation"),
         (Completed(1, b"", b"\x1b[2Jevil\x07\n"), "failed", "nothing was done: login: evil"),
     ],
 )  # fmt: skip
@@ -358,7 +358,7 @@ def test_a_command_that_does_not_answer_leaves_it_unknown(world: World) -> None:
     world.host.answers["scancel", "88_3"] = silent
     record = world.act(action)
     assert (record.status, record.is_open) == ("unknown", True)
-    assert record.outcome.startswith("whether it was done is not known: login: scancel did not ")
+    assert record.outcome.startswith("it is not known whether it was done: login: scancel did not ")
 
 
 def test_a_connection_that_is_gone_is_nothing_done(world: World) -> None:
@@ -390,7 +390,7 @@ def test_a_job_that_slurm_never_knew_is_not_said_to_have_ended(world: World) -> 
         1, b"", b"slurm_load_jobs error: Invalid job id specified\n"
     )
     assert world.plan("cancel", "prod/99999").refusals[0].why == (
-        "Slurm knows no job 99999: it ended long ago, or never was"
+        "Slurm knows no job 99999: it ended long ago or never existed"
     )
 
 
@@ -495,7 +495,7 @@ def test_what_waits_for_a_host_is_bounded(world: World) -> None:
     release.set()
     refused = [record for record in told if record.status == "refused"]
     assert 10 <= len(refused) <= 16
-    assert refused[0].outcome == "login is busy: too much waits for it; nothing was done"
+    assert refused[0].outcome == "login is busy: its queue is full; nothing was done"
     world.performer.stop()
 
 
@@ -515,7 +515,7 @@ def test_a_bug_in_the_middle_is_unknown_and_told(world: World) -> None:
     world.host.answers["scancel", "88_3"] = broken
     record = world.act(action)
     assert record.status == "unknown"
-    assert record.outcome == "it broke off (ZeroDivisionError: boom): whether it was done is not known"
+    assert record.outcome == "it was interrupted (ZeroDivisionError: boom): it is not known whether it was done"
 
 
 def test_a_plan_that_cannot_be_made_is_a_refusal(world: World) -> None:
@@ -542,4 +542,4 @@ def test_a_filesystem_that_hangs_is_unknown(world: World) -> None:
     assert (record.status, record.is_open) == ("unknown", True)
     assert isinstance(action.operation, CreateFile)
     words = f"login: sh did not end in 10 s: the filesystem of {action.operation.path} may hang"
-    assert record.outcome == f"whether it was done is not known: {words}"
+    assert record.outcome == f"it is not known whether it was done: {words}"

@@ -147,7 +147,7 @@ def test_one_that_is_there_is_left_as_it_is(local: LocalShell, tmp_path: Path) -
     answer = create(local, str(path))
     assert not answer.done
     assert answer.message.startswith(f"{path} exists already, by ")
-    assert answer.message.endswith(": “by ben”: it was left as it is")
+    assert answer.message.endswith(": “by ben”: it was not changed")
     assert path.read_text() == "by ben\n"
     assert names(tmp_path) == ["kill"]
 
@@ -186,7 +186,7 @@ def test_another_file_than_the_one_seen_is_left(local: LocalShell, tmp_path: Pat
     path.write_text("of somebody else\n")
     answer = remove(local, str(path), mark)
     assert not answer.done
-    assert "is another file than the one that was seen" in answer.message
+    assert "is no longer the file that was shown" in answer.message
     assert path.exists()
 
 
@@ -204,7 +204,7 @@ def test_a_missing_directory_is_a_sentence(local: LocalShell, tmp_path: Path) ->
 def test_a_directory_that_is_a_file_is_a_sentence(local: LocalShell, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     path = f"{tmp_path}/file/kill"
-    assert create(local, path).message == f"{path} was not created: what should be its directory is none"
+    assert create(local, path).message == f"{path} was not created: its parent is not a directory"
 
 
 def test_a_switch_that_is_a_directory_is_a_sentence(local: LocalShell, tmp_path: Path) -> None:

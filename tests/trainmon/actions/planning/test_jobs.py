@@ -34,12 +34,12 @@ def test_a_requeue_shows_what_it_costs_and_what_follows() -> None:
     assert ("command", "scontrol requeue Incomplete 88_3") in action.facts
     assert ("restarts so far", "0") in action.facts
     assert action.consequences == (
-        "Slurm ends it now: SIGTERM, and SIGKILL to what is left 30 s later. Nothing is saved first (S would).",
+        "Slurm ends it now: SIGTERM, then SIGKILL after 30 s. It saves nothing first (S would).",
         "880 steps (59m of training) since the last checkpoint are lost.",
-        "The same job id waits again: its begin time (BeginTime) holds it for 2 min, then it waits for its nodes.",
-        "The elements that wait (88_[4-10%1]) take its place meanwhile: it goes to the end of its array.",
-        "It resumes from the checkpoint of step 12,000, if its trainer takes the last one.",
-        "The end of /fsx/llm.out is copied first: a new attempt may begin it anew.",
+        "The same job id waits again: 2 min for its begin time (BeginTime), then for its nodes.",
+        "The waiting array tasks (88_[4-10%1]) run first: it goes to the end of its array.",
+        "It resumes from the checkpoint of step 12,000, if its trainer loads the last one.",
+        "The end of /fsx/llm.out is copied first: a new attempt may overwrite it.",
     )
     assert action.keep_log == "login:/fsx/llm.out"
     assert action.expected == Expected(
@@ -58,7 +58,7 @@ def test_errors_in_a_file_of_their_own_are_kept_before_a_requeue() -> None:
     action = only(planned("requeue", of=state(apart), seen=readback(apart)))
     assert (action.keep_log, action.keep_errors) == ("login:/fsx/llm.out", "login:/fsx/llm.err")
     assert action.consequences[-1] == (
-        "The ends of /fsx/llm.out and /fsx/llm.err are copied first: a new attempt may begin them anew."
+        "The ends of /fsx/llm.out and /fsx/llm.err are copied first: a new attempt may overwrite them."
     )
 
 
@@ -74,25 +74,25 @@ def test_a_requeue_is_refused_while_the_kill_switch_is_armed_and_the_way_out_is_
 def test_a_kill_switch_that_cannot_be_seen_is_a_warning() -> None:
     run = replace(RUN, kill=Switch(path=KILL, error="no permission in its directory"))
     action = only(planned("requeue", of=state(run=run)))
-    assert action.warnings == ("Whether its kill switch is armed cannot be told: no permission in its directory.",)
+    assert action.warnings == ("It is not known whether its kill switch is armed: no permission in its directory.",)
     assert action.expected.switch_absent is None, "what a person was told of does not abort it afterwards"
     unread = readback(RUNNING, errors={f"login:{KILL}": "login: sh did not end in 8 s"})
     action = only(planned("requeue", seen=unread))
-    assert action.warnings == ("Whether its kill switch is armed cannot be told: login: sh did not end in 8 s.",)
+    assert action.warnings == ("It is not known whether its kill switch is armed: login: sh did not end in 8 s.",)
 
 
 @pytest.mark.parametrize(
     ("job", "why", "hint"),
     [
         (replace(WAITING, id="88_3", tasks="3", state="PENDING", reason="BeginTime", starts_at=NOW + 60),
-         "job 88_3 waits already: starts in 60s", ""),
-        (HELD, "job 88_[4-10%1] waits already: held", "H releases it"),
-        (WAITING, "job 88_[4-10%1] waits already: waits for the element of its array before it", ""),
-        (DONE, "job 80 has ended (its script failed (exit 1)): Slurm requeues nothing that has ended",
+         "job 88_3 is already waiting: starts in 60s", ""),
+        (HELD, "job 88_[4-10%1] is already waiting: held", "H releases it"),
+        (WAITING, "job 88_[4-10%1] is already waiting: waits for the previous array task", ""),
+        (DONE, "job 80 has ended (its script failed (exit 1)): Slurm does not requeue ended jobs",
          "queue another: N, or trainmon-tui queue llm"),
-        (replace(RUNNING, requeue=False), "job 88_3 may not be requeued (it was submitted so: --no-requeue)",
+        (replace(RUNNING, requeue=False), "job 88_3 cannot be requeued: it was submitted with --no-requeue",
          "queue another: N, or trainmon-tui queue llm"),
-        (replace(RUNNING, batch=False), "job 88_3 is no batch job (salloc or srun): Slurm cannot start it anew", ""),
+        (replace(RUNNING, batch=False), "job 88_3 is not a batch job (salloc or srun): Slurm cannot restart it", ""),
     ],
 )  # fmt: skip
 def test_what_cannot_be_requeued_is_refused_in_words(job: object, why: str, hint: str) -> None:
@@ -108,7 +108,7 @@ def test_no_committed_checkpoint_is_said_in_full() -> None:
     assert action.consequences[4] == "What it would resume from: no committed checkpoint."
     assert ("last checkpoint", "none is committed") in action.facts
     blind = only(planned("requeue", of=state(run=replace(RUN, checkpoints=None))))
-    assert blind.consequences[1].startswith("What was trained since the last checkpoint is lost")
+    assert blind.consequences[1].startswith("The training since the last checkpoint is lost")
 
 
 def test_a_job_with_several_nodes_is_cancelled_by_its_id() -> None:
@@ -130,7 +130,7 @@ def test_a_job_of_one_node_needs_no_typing() -> None:
 def test_another_s_job_is_cancelled_by_its_id_and_slurm_may_refuse() -> None:
     plan = planned("cancel", of=state(replace(RUNNING, user="ben", node_count=1)))
     assert (plan.typed, plan.because) == ("88_3", "job 88_3 is ben's")
-    assert only(plan).warnings == ("It is ben's: Slurm refuses this to all but ben and its operators.",)
+    assert only(plan).warnings == ("It is ben's: only ben and Slurm operators may do this.",)
     operator = {"prod": replace(CLUSTER, may_operate=True)}
     plan = planned("cancel", of=state(replace(RUNNING, user="ben", node_count=1), clusters=operator))
     assert (plan.typed, only(plan).warnings) == ("88_3", ())
@@ -140,7 +140,7 @@ def test_the_waiting_elements_of_an_array_are_cancelled_without_those_that_run()
     plan = planned("cancel", "prod/88_[]")
     action = only(plan)
     assert action.operation == Execute(("scancel", "88_[4-10]"))
-    assert action.consequences == ("All 7 elements that wait leave the queue.",)
+    assert action.consequences == ("All 7 waiting array tasks leave the queue.",)
     assert (plan.typed, action.job, action.keep_log) == ("88_[4-10%1]", "prod/88_[]", None)
 
 
@@ -184,7 +184,7 @@ def test_what_is_held_is_released_and_not_held_again() -> None:
 def test_what_an_administrator_holds_only_an_operator_releases() -> None:
     held = replace(HELD, reason="JobHeldAdmin")
     one = refused(planned("release", of=state(held)))
-    assert one.why == "job 88_[4-10%1] is held by an administrator, who alone can release it"
+    assert one.why == "job 88_[4-10%1] is held by an administrator; only an administrator can release it"
     operator = {"prod": replace(CLUSTER, may_operate=True)}
     assert only(planned("release", of=state(held, clusters=operator))).verb == "release"
 
@@ -201,7 +201,7 @@ def test_while_slurm_is_silent_nothing_is_done_to_jobs() -> None:
     for verb in JOB_VERBS:
         one = refused(planned(verb, of=state(sources=down)))
         assert one.why == "login: Unable to contact slurm controller"
-        assert one.hint == "nothing is known of its jobs until Slurm answers: nothing is done to them"
+        assert one.hint == "its jobs are unknown until Slurm answers: nothing is done to them"
 
 
 def test_a_job_that_could_not_be_read_just_now_is_not_acted_upon() -> None:
@@ -230,8 +230,8 @@ def test_a_cluster_without_slurm_says_so() -> None:
 
 
 def test_a_name_that_nobody_has_is_refused() -> None:
-    assert refused(planned("cancel", "prod/4711")).why == "no run and no job is called prod/4711"
-    assert refused(planned("cancel", "x\x1b[2Jy")).why == "no run and no job is called xy"
+    assert refused(planned("cancel", "prod/4711")).why == "no run or job is called prod/4711"
+    assert refused(planned("cancel", "x\x1b[2Jy")).why == "no run or job is called xy"
 
 
 def test_a_number_that_is_a_part_of_another_job_is_not_called_unknown() -> None:
@@ -270,7 +270,7 @@ def test_whatever_is_done_to_another_users_job_wants_its_id_typed(verb: Verb, jo
 def test_of_several_jobs_that_train_under_the_name_of_a_run_none_is_chosen(verb: Verb) -> None:
     other = replace(PLAIN, id="90", number=90, started_at=NOW - 60)
     one = refused(planned(verb, of=state(PLAIN, other)))
-    assert one.why == "2 jobs may be meant by llm: 90 (ana, RUNNING) and 88 (ana, RUNNING)"
+    assert one.why == "llm may mean any of 2 jobs: 90 (ana, RUNNING) and 88 (ana, RUNNING)"
     assert one.hint == "name one by its id; log, nodes or user in the [[run]] tell them apart"
     if verb in ("requeue", "cancel", "hold", "signal"):
         assert only(planned(verb, "prod/88", of=state(PLAIN, other))).job == "prod/88"

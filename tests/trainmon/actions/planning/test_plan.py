@@ -101,12 +101,12 @@ def test_what_is_as_it_was_shown_is_done() -> None:
         ),
         (
             readback(replace(RUNNING, submitted_at=NOW - 5), switches=UNARMED),
-            "job 88_3 is another job now: its number has been used again",
+            "job 88_3 is another job now: its number was reused",
         ),
-        (readback(RUNNING), "whether the kill switch is armed cannot be told any more: it was not looked at"),
+        (readback(RUNNING), "it is no longer known whether the kill switch is armed: it was not read"),
         (
             readback(RUNNING, switches=stat(KILL, error="no permission"), errors={f"login:{KILL}": "no permission"}),
-            "whether the kill switch is armed cannot be told any more: no permission",
+            "it is no longer known whether the kill switch is armed: no permission",
         ),
         (
             readback(RUNNING, switches=stat(KILL, exists=True, by="ben")),
@@ -152,7 +152,7 @@ def test_a_switch_file_needs_no_slurm_and_says_what_could_not_be_checked() -> No
     assert actions.reads_before(action) == ReadRequest("login", "prod", jobs=(("prod/88_3", "88_3"),))
     assert actions.recheck(action, silent) is None
     assert actions.unchecked(action, silent) == (
-        "whether job 88_3 still runs could not be checked: login: squeue did not answer"
+        "could not check whether job 88_3 still runs: login: squeue did not answer"
     )
     assert actions.unchecked(action, readback(RUNNING)) is None
     assert actions.recheck(only(planned("kill", of=state(WAITING))), readback()) is None
@@ -163,7 +163,7 @@ def test_a_list_of_nodes_that_another_has_changed_is_not_written_over() -> None:
     assert actions.recheck(action, readback(WAITING)) is None
     refusal = actions.recheck(action, readback(replace(WAITING, excluded=("n7",))))
     assert refusal is not None
-    assert refusal.why == "job 88_[4-10%1] keeps off n7 now: its list has been changed meanwhile"
+    assert refusal.why == "job 88_[4-10%1] excludes n7 now: somebody changed its list meanwhile"
 
 
 def test_a_node_that_another_has_drained_keeps_its_reason() -> None:
@@ -191,7 +191,10 @@ def test_another_is_not_queued_twice_nor_under_a_kill_switch() -> None:
     assert actions.recheck(action, readback(started, moved, DONE, switches=UNARMED)) is None
     theirs = replace(WAITING, id="99", number=99, array=None, tasks=None, user="ben")
     for seen, why in (
-        (readback(theirs, switches=UNARMED), "job 99 of it has been queued meanwhile by ben: both would run at once"),
+        (
+            readback(theirs, switches=UNARMED),
+            "job 99 of the run has been queued meanwhile by ben: both would run at once",
+        ),
         (readback(switches=stat(KILL, exists=True, by="ben")), "the kill switch has been armed meanwhile by ben"),
         (readback(switches=UNARMED, errors={"prod": "login: no answer"}), "login: no answer"),
     ):

@@ -79,19 +79,19 @@ def test_without_a_script_the_way_out_is_told() -> None:
     bare = replace(RUN, spec=replace(SPEC, script=None))
     one = refused(planned("queue", of=state(replace(RUNNING, command="/fsx/my job.slurm"), run=bare)))
     assert one.why == "no script is configured for llm"
-    assert one.hint == "set script in the [[run]] of llm; its job was made from /fsx/my job.slurm"
+    assert one.hint == "set script in the [[run]] of llm; its job was submitted from /fsx/my job.slurm"
 
 
 def test_under_an_armed_kill_switch_nothing_is_queued() -> None:
     run = replace(RUN, kill=Switch(path=KILL, exists=True, armed_at=NOW - 240, by="ben"))
     one = refused(planned("queue", of=state(run=run)))
-    assert one.why == "kill switch, armed 4m ago by ben: what is queued would end as soon as it starts"
+    assert one.why == "kill switch, armed 4m ago by ben: the queued job would end as soon as it starts"
     assert one.hint == "first take it back: U, or trainmon-tui unkill llm"
 
 
 def test_a_count_that_is_none_is_refused() -> None:
     for count in (0, -1, 1001):
-        assert refused(planned("queue", count=count)).why == f"{count} is no count: 1 to 1000"
+        assert refused(planned("queue", count=count)).why == f"{count} is out of range: 1 to 1000"
 
 
 def test_the_queue_must_be_known() -> None:
@@ -113,7 +113,7 @@ def test_a_node_is_kept_from_the_waiting_jobs_of_the_run_that_used_it() -> None:
     action = only(planned("exclude", "n1", of=state(RUNNING, kept, other)))
     assert action.operation == Execute(("scontrol", "update", "JobId=88_[4-10]", "ExcNodeList=n7,n1"))
     assert action.title == "Keep job 88_[4-10%1] of llm off n1"
-    assert ("kept off already", "n7") in action.facts
+    assert ("excluded already", "n7") in action.facts
     assert (action.job, action.run, action.subject) == ("prod/88_[]", "llm", "n1")
 
 
@@ -142,14 +142,14 @@ def test_an_operator_drains_as_well() -> None:
         ("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=loss spike (ana, trainmon-tui)")
     )
     assert (drain.title, drain.job) == ("Drain n1", None)
-    assert drain.warnings == ("This holds for everybody, not for your runs alone.",)
+    assert drain.warnings == ("This affects all users, not only your runs.",)
 
 
 def test_a_node_that_is_excluded_already_or_waited_for_by_nobody_is_refused() -> None:
     kept = replace(WAITING, excluded=("n1",))
-    assert refused(planned("exclude", "n1", of=state(RUNNING, kept))).why == "every waiting job keeps off it already"
+    assert refused(planned("exclude", "n1", of=state(RUNNING, kept))).why == "every waiting job excludes it already"
     one = refused(planned("exclude", "n1", of=state(RUNNING)))
-    assert one.why == "no waiting job of yours could get it"
+    assert one.why == "none of your waiting jobs could run on it"
     assert one.hint == "only an operator may drain it: tell your administrators what is wrong with it"
 
 
@@ -187,22 +187,22 @@ def test_a_heterogeneous_job_is_queued_without_an_array() -> None:
     assert isinstance(operation, Execute)
     assert operation.argv == ("sbatch", "--dependency=afterany:88", "--chdir=/fsx/work", "/fsx/train.slurm")
     one = refused(planned("queue", of=state(HETEROGENEOUS), count=2))
-    assert one.why == "the jobs of llm are heterogeneous, and Slurm makes no array of those"
+    assert one.why == "the jobs of llm are heterogeneous: Slurm makes no array of them"
 
 
 def test_what_one_component_keeps_off_holds_for_all_afterwards() -> None:
     waits = replace(HETEROGENEOUS, state="PENDING", excluded=("n8",), excluded_in_part=("n9",))
     action = only(planned("exclude", "n9", of=state(waits), run="llm"))
     assert action.operation == Execute(("scontrol", "update", "JobId=88", "ExcNodeList=n8,n9"))
-    assert ("kept off already", "n8, n9") in action.facts
+    assert ("excluded already", "n8, n9") in action.facts
     assert actions.recheck(action, readback(waits)) is None
     other = replace(waits, excluded_in_part=())
-    assert "keeps off n8 now" in str(actions.recheck(action, readback(other)))
+    assert "excludes n8 now" in str(actions.recheck(action, readback(other)))
 
 
 def test_nothing_is_queued_for_a_run_whose_jobs_are_another_users() -> None:
     bens = replace(RUN, spec=replace(SPEC, user="ben"))
     one = refused(planned("queue", of=state(replace(PLAIN, user="ben"), run=bens)))
-    assert one.why == "the jobs of llm are ben's: what is queued from here would be yours, and none of them"
+    assert one.why == "the jobs of llm are ben's: a job queued from here would be yours, not the run's"
     ours = replace(RUN, spec=replace(SPEC, user="ana"))
     assert only(planned("queue", of=state(PLAIN, run=ours))).verb == "queue"

@@ -25,13 +25,13 @@ def test_a_job_with_steps_gets_it_in_its_steps() -> None:
     plan = signalled()
     action = only(plan)
     assert action.operation == Execute(("scancel", "--signal=USR1", "88_3"))
-    assert ("who gets it", "its step 0, and not the batch shell") in action.facts
+    assert ("who gets it", "its step 0, not the batch shell") in action.facts
     assert ("caught", "by 16 of 16 GPU processes") in action.facts
     assert (plan.typed, action.warnings) == (None, ())
     assert action.consequences == (
         "A trainer that catches USR1 writes an emergency checkpoint at its next iteration "
         "(a save takes about 90s, as usual); many then exit.",
-        "Then it is watched for: a new checkpoint is committed.",
+        "Then trainmon-tui watches for a new committed checkpoint.",
     )
 
 
@@ -39,11 +39,11 @@ def test_a_job_without_steps_gets_it_in_its_batch_shell() -> None:
     for steps in ({}, {"prod/88_3": ("batch", "extern")}):
         action = only(signalled(steps=steps))
         assert action.operation == Execute(("scancel", "--signal=USR1", "--batch", "88_3"))
-        assert ("who gets it", "the batch shell alone, as it runs no steps (no srun)") in action.facts
-        assert "must trap USR1 and hand it on" in action.consequences[-1]
-        assert ("caught", "by 16 of 16 GPU processes, which the shell must hand it on to") in action.facts
+        assert ("who gets it", "only the batch shell: the job has no steps (no srun)") in action.facts
+        assert "must trap USR1 and forward it" in action.consequences[-1]
+        assert ("caught", "by 16 of 16 GPU processes, if the shell forwards it") in action.facts
         assert action.warnings == (
-            "Whether the batch script traps USR1 is not known: a shell without a trap is ended, and its job with it.",
+            "It is not known whether the batch script traps USR1: without a trap, the shell and its job end.",
         )
 
 
@@ -51,7 +51,7 @@ def test_a_signal_that_nobody_catches_kills_and_must_be_typed() -> None:
     plan = signalled(of=with_masks(0, 0))
     assert (plan.typed, plan.because) == ("88_3", "USR1 ends all 16 GPU processes of job 88_3")
     assert only(plan).consequences[:2] == (
-        "Nobody catches USR1: it kills. Nothing is saved.",
+        "No process catches USR1: it kills them. Nothing is saved.",
         "880 steps (59m of training) since the last checkpoint are lost.",
     )
 
@@ -66,10 +66,8 @@ def test_masks_that_are_not_known_are_said_to_be_unknown() -> None:
     for of in (with_masks(None, None), state(nodes={})):
         plan = signalled(of=of)
         assert plan.typed is None
-        assert only(plan).warnings == (
-            "Whether anybody catches USR1 is not known: a signal that nobody catches kills.",
-        )
-    assert only(signalled(of=with_masks(USR1, None))).warnings == ("Of 8 more GPU processes it is not known.",)
+        assert only(plan).warnings == ("It is not known whether a process catches USR1: an uncaught signal kills.",)
+    assert only(signalled(of=with_masks(USR1, None))).warnings == ("It is not known of 8 more GPU processes.",)
 
 
 def test_processes_of_others_on_the_same_gpus_do_not_count() -> None:
@@ -87,12 +85,14 @@ def test_the_bit_of_the_signal_counts(name: str, mask: int) -> None:
 @pytest.mark.parametrize("name", ["KILL", "STOP", "USR3", "9", "", "--batch"])
 def test_a_signal_that_no_trainer_catches_is_refused(name: str) -> None:
     one = refused(signalled(signal=name))
-    assert one.why == f"{name} is no signal that a trainer can catch"
+    assert one.why == f"{name} is not a signal that a trainer can catch"
     assert one.hint == "one of HUP, INT, QUIT, USR1, USR2, TERM; C cancels the job"
 
 
 def test_only_a_running_job_gets_a_signal() -> None:
-    assert refused(planned("signal", of=state(WAITING))).why.startswith("job 88_[4-10%1] waits: nothing of it runs")
+    assert refused(planned("signal", of=state(WAITING))).why.startswith(
+        "job 88_[4-10%1] waits: none of its processes runs"
+    )
     assert refused(planned("signal", of=state(DONE))).why == "job 80 has ended: its script failed (exit 1)"
 
 

@@ -42,7 +42,7 @@ def test_a_save_shows_everything_before_it_is_done() -> None:
     assert action.consequences == (
         "The trainer removes the file at its next iteration (about 4s) and saves (about 90s, as usual); "
         "training goes on.",
-        "Then it is watched: the file appears, is taken, a new checkpoint is committed.",
+        "Then trainmon-tui watches: the file appears, is consumed, a new checkpoint is committed.",
     )
     assert (action.warnings, action.host, action.step, action.checkpoint) == ((), "login", 12_880, 12_000)
 
@@ -74,7 +74,7 @@ def test_a_kill_says_that_it_stays_and_what_it_burns() -> None:
     assert action.consequences == (
         "The trainer saves (about 90s, as usual) and exits at its next iteration (about 4s).",
         "The file stays until somebody removes it (U); until then a requeue (R) is refused.",
-        "While it is armed it burns the 7 jobs and array elements that wait (88_[4-10%1]): "
+        "While it is armed, it also ends the 7 waiting jobs and array tasks (88_[4-10%1]): "
         "each starts, reads the file and exits at once.",
     )
 
@@ -105,22 +105,22 @@ def test_what_the_verdict_knows_is_said_as_well() -> None:
 
 def test_a_run_without_a_running_job_leaves_it_to_the_next() -> None:
     action = only(planned("kill", of=state(WAITING, DONE)))
-    assert action.warnings == ("No job of it runs now: the next that starts reads the file first.",)
+    assert action.warnings == ("None of its jobs runs now: the next job reads the file first.",)
     assert action.job is None
 
 
 def test_one_that_is_armed_is_refused_with_who_and_since() -> None:
     run = replace(RUN, kill=ARMED, save=Switch(path=SAVE, exists=True, armed_at=NOW - 60, by="ana"))
     one = refused(planned("kill", of=state(run=run)))
-    assert one.why == f"{KILL} is armed already, since 4m ago by ben (“trainmon-tui kill by ben (aaaaaaaaaaaa)”)"
+    assert one.why == f"{KILL} is already armed, since 4m ago by ben (“trainmon-tui kill by ben (aaaaaaaaaaaa)”)"
     assert one.hint == "U takes it back"
     two = refused(planned("save", of=state(run=run)))
-    assert two.why == f"{SAVE} is armed already, since 60s ago by ana, and the trainer has not taken it yet"
+    assert two.why == f"{SAVE} is already armed, since 60s ago by ana; the trainer has not consumed it yet"
 
 
 def test_what_was_read_just_now_counts_more_than_the_last_look() -> None:
     seen = readback(switches=stat(KILL, exists=True, armed_at=NOW - 30, by="ben", text="mine"))
-    assert refused(planned("kill", seen=seen)).why == f"{KILL} is armed already, since 30s ago by ben (“mine”)"
+    assert refused(planned("kill", seen=seen)).why == f"{KILL} is already armed, since 30s ago by ben (“mine”)"
     gone = readback(switches=stat(KILL, exists=False))
     assert only(planned("kill", of=state(run=replace(RUN, kill=ARMED)), seen=gone)).operation == CreateFile(
         KILL,
@@ -156,7 +156,7 @@ def test_a_job_s_row_means_its_run() -> None:
     assert (action.run, action.subject) == ("llm", "prod/88_3")
     stranger = replace(RUNNING, id="99", number=99, array=None, tasks=None, name="other")
     one = refused(planned("save", "prod/99", of=state(stranger)))
-    assert one.why == "it belongs to no run, and only runs have switches"
+    assert one.why == "it belongs to no run; only runs have switches"
 
 
 def test_a_run_and_its_job_marked_together_are_one_action() -> None:
@@ -168,7 +168,7 @@ def test_two_runs_are_two_actions_and_a_shared_file_is_said() -> None:
     both = state(runs={"llm": RUN, "vlm": other})
     plan = planned("save", "llm", "vlm", of=both)
     assert [action.run for action in plan.actions] == ["llm", "vlm"]
-    assert only(planned("kill", of=both)).warnings[-1] == "The same file is a switch of vlm, too."
+    assert only(planned("kill", of=both)).warnings[-1] == "The same file is also a switch of vlm."
 
 
 def test_a_save_of_a_run_that_is_about_to_end_says_so() -> None:
@@ -236,4 +236,4 @@ def test_files_are_touched_where_somebody_answers() -> None:
     assert only(planned("save", of=state(sources=down))).host == "login"
     nowhere = replace(RUN, spec=replace(SPEC, nodes=()), log=None)
     one = refused(planned("save", of=state(run=nowhere, clusters={})))
-    assert one.why == f"no host is known that sees {SAVE}"
+    assert one.why == f"no known host sees {SAVE}"

@@ -261,7 +261,7 @@ def test_a_requeue_of_a_job_that_had_ended_did_nothing() -> None:
     assert after(done(REQUEUE), 5, jobs=(ended,)).is_open
     record = after(done(REQUEUE), 45, jobs=(ended,))
     assert told(record)["it waits again"] == (
-        "nothing happened: Slurm requeues no job that has ended (its script ended with status 0)"
+        "nothing happened: Slurm does not requeue ended jobs (its script ended with status 0)"
     )
     assert not record.is_open
 
@@ -368,7 +368,7 @@ def test_an_act_that_was_broken_off_is_done_where_what_it_was_for_is_seen(verb: 
     subjects = ("n1",) if verb == "exclude" else ()
     record = restarted(broken(only(planned(verb, *subjects))), 10, **changes)
     assert record.status == "done"
-    assert record.outcome == "what it was for is seen: it was done"
+    assert record.outcome == "its effect is observed: it was done"
 
 
 @pytest.mark.parametrize("verb", ["save", "kill", "requeue", "cancel", "hold", "signal", "queue"])
@@ -377,9 +377,7 @@ def test_an_act_that_was_broken_off_and_left_no_trace_is_unknown_and_not_repeate
     assert restarted(record, 10) is record, "the sources may not have told yet"
     record = restarted(record, 200)
     assert (record.status, record.settled_at) == ("unknown", NOW + 200)
-    assert record.outcome == (
-        "it was broken off in the middle: whether it was done is not known, and it is not repeated"
-    )
+    assert record.outcome == ("it was interrupted: it is not known whether it was done, and it is not repeated")
 
 
 def test_a_job_that_was_queued_before_the_program_died_is_found_by_its_name_and_its_time() -> None:
@@ -389,7 +387,7 @@ def test_a_job_that_was_queued_before_the_program_died_is_found_by_its_name_and_
     new = replace(WAITING, id="99", number=99, array=None, name=chain.name, submitted_at=NOW - 58)
 
     found = restarted(record, 1, jobs=(RUNNING, new))
-    assert (found.status, found.made, found.outcome) == ("done", "99", "what it was for is seen: it was done")
+    assert (found.status, found.made, found.outcome) == ("done", "99", "its effect is observed: it was done")
     for other in (
         replace(new, submitted_at=NOW - 70), replace(new, name="another"), replace(new, submitted_at=NOW + 300),
     ):  # fmt: skip
@@ -410,10 +408,10 @@ def test_a_switch_of_somebody_else_does_not_make_it_done() -> None:
 
 
 def test_an_act_whose_command_did_not_answer_is_judged_too() -> None:
-    record = done(REQUEUE, status="unknown", outcome="whether it was done is not known: no answer")
+    record = done(REQUEUE, status="unknown", outcome="it is not known whether it was done: no answer")
     record = after(record, 40, jobs=(AGAIN,))
     assert (record.status, told(record)["it waits again"]) == ("done", 40)
-    assert record.outcome.endswith("no answer; what it was for is seen: it was done")
+    assert record.outcome.endswith("no answer; its effect is observed: it was done")
 
 
 # ---- in the State --------------------------------------------------------------------------------------------------

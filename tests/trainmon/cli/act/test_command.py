@@ -20,7 +20,7 @@ ASK = ActionRequest(verb="requeue", subjects=("video-2b",), asked_at=1000.0)
 REFUSED = Refusal(subject="sweep", why="its kill switch is armed", hint="take it back first: U")
 REQUEUE = action(
     facts=(("run", "video-2b"), ("command", "scontrol requeue Incomplete 88")),
-    consequences=("It ends.", "C takes it away for good."),
+    consequences=("It ends.", "C cancels it for good."),
     warnings=("12 steps are lost.",),
     keep_log="login1:/fsx/log",
 )
@@ -46,7 +46,7 @@ def test_a_plan_reads_as_a_person_needs_it() -> None:
         "  command  scontrol requeue Incomplete 88",
         "  first    the end of login1:/fsx/log is copied to the ledger",
         "  then     It ends.",
-        "           `cancel` takes it away for good.",
+        "           `cancel` cancels it for good.",
         "✗ refused: sweep: its kill switch is armed",
         "    → take it back first: `unkill`",
     ]
@@ -108,7 +108,7 @@ def test_nobody_at_a_terminal_and_no_yes_is_refused(capsys: pytest.CaptureFixtur
     told = capsys.readouterr()
     assert told.out.startswith("Requeue job 88 of video-2b\n")
     assert told.err == (
-        "trainmon-tui: nothing was done: nobody is at a terminal to agree; --yes goes on without asking\n"
+        "trainmon-tui: nothing was done: there is no terminal to confirm on; --yes skips the question\n"
     )
 
 

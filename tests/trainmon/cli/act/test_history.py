@@ -60,7 +60,7 @@ def test_the_log_that_was_kept_can_be_read(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "step 1\nCUDA out of memory\n")
     assert done.stderr.startswith("login1:/fsx/log before: Requeue job 88 of video-2b, ")
     done = told(tmp_path, "other", "--log")
-    assert (done.returncode, done.stderr) == (3, "no log was kept for any of them\n")
+    assert (done.returncode, done.stderr) == (3, "no log was kept for these actions\n")
 
 
 def test_a_row_has_every_field_in_plain_values() -> None:

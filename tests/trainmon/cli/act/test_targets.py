@@ -38,7 +38,7 @@ def test_runs_jobs_and_nodes_are_found(verb: Verb, word: str, expected: str) -> 
     ("verb", "word", "sentence"),
     [
         ("save", "vidoe-2b", 'no run "vidoe-2b"; did you mean "video-2b"? (runs: "video-2b")'),
-        ("kill", "91_3", 'job 91_3 is of no run, and kill is for runs (runs: "video-2b")'),
+        ("kill", "91_3", 'job 91_3 belongs to no run; kill needs a run (runs: "video-2b")'),
         ("cancel", "91", "91 is an array: name one of prod/91_3, prod/91_[]"),
         ("cancel", "prdo/88", 'job prdo/88: no cluster "prdo"; did you mean "prod"?'),
         ("exclude", "gpu 003", 'no node "gpu 003" is watched or known to Slurm; did you mean "gpu-002"?'),

@@ -102,7 +102,7 @@ def test_an_action_that_was_broken_off_is_looked_at_again_and_not_repeated(folde
     assert done.returncode == 0, done.stderr
     first, second = json.loads(trainmon("actions", "--json", cwd=folder, **environ).stdout)
     assert (first["id"], first["status"], first["outcome"]) == (
-        "0123456789ab", "done", "what it was for is seen: it was done",
+        "0123456789ab", "done", "its effect is observed: it was done",
     )  # fmt: skip
     assert (second["verb"], second["status"]) == ("save", "done")
     assert (folder / "kill it").stat().st_mtime_ns == before

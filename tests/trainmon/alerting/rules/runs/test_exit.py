@@ -57,7 +57,7 @@ def test_a_dead_run_is_critical_at_once_when_slurm_says_how_it_ended() -> None:
     assert finding.since == NOW - 720
     assert finding.fires_at_once, "its hold is not waited for"
     assert finding.evidence == LOG.lines
-    assert finding.advice == "N queues another: trainmon-tui queue llm", "Slurm requeues nothing that has ended"
+    assert finding.advice == "N queues another: trainmon-tui queue llm", "Slurm does not requeue ended jobs"
 
 
 def test_a_job_that_is_gone_and_of_which_nobody_says_how_it_ended_waits_for_accounting() -> None:
@@ -98,7 +98,7 @@ def test_a_job_that_slurm_has_requeued_and_that_waits_is_a_warning_after_a_quart
         "llm does not train: Slurm has requeued its job, for the 1st time; job 88 waits for free nodes; "
         "its last step was 20m ago, step 12,880"
     )
-    assert found(RunDead(), judged(waiting)) is None, "it may start any moment"
+    assert found(RunDead(), judged(waiting)) is None, "it may start at any moment"
     for fine in (replace(waiting, restarts=0), replace(waiting, priority=0)):
         assert found(RunDead(), judged(fine, progress=quiet)) is None, "it is its first wait, or a person holds it"
     action = Action(id="a1", verb="requeue", subject="llm", cluster="prod", host="login", title="Requeue job 88",

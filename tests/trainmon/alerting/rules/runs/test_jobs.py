@@ -54,7 +54,7 @@ def test_a_job_that_will_never_start_is_not_scheduled_unless_a_person_holds_it()
         89, state="PENDING", reason="DependencyNeverSatisfied", started_at=None, dependency="afterok:88(failed)"
     )
     assert said(NotScheduled(), state(never, verdict="queued")) == (
-        "llm is not scheduled: job 89 will not start by itself: waits for a job that can no longer end as it needs: "
+        "llm is not scheduled: job 89 will not start by itself: waits for a job that can no longer end as required: "
         "it will never start"
     )
     for reason in ("JobHeldUser", "Resources", "Priority", None):
@@ -150,5 +150,5 @@ def test_a_time_limit_is_not_over_because_slurm_is_silent() -> None:
     assert blind(TimeLimitNear(), SOON, without(SOON, SLURM)) == f"{SLURM}: no answer in 10 s"
     finding = found(TimeLimitNear(), SOON)
     assert finding is not None
-    over = state(ended("TIMEOUT"), verdict="dead", why="its time limit ended it")
+    over = state(ended("TIMEOUT"), verdict="dead", why="it reached its time limit")
     assert TimeLimitNear().blind(over, alert(finding), NOW) is None
