@@ -1,4 +1,4 @@
-"""The generated parts of docs/, made from the code: `python -m tests.docs --check` or `--write`."""
+"""Generates parts of docs/ from the code: `python -m tests.docs --check` or `--write`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
+from tests.end_to_end.contract import SNAPSHOT
 from trainmon.cli import main as cli
 from trainmon.cli.act.command import COMMON, EXITS
 from trainmon.cli.alerts.reference import cell, channels, default_of, grid, rules
@@ -22,21 +24,22 @@ ELSEWHERE = {
     "rule": "See [alerts and rules](alerts-and-rules.md#rules) for the settings of each rule.",
     "notify": "See [alerts and rules](alerts-and-rules.md#channel-settings) for the settings of each channel type.",
 }
-"""Tables of several kinds, each of which has settings of its own."""
+"""Tables whose settings depend on their type."""
 
 
 def parts() -> dict[str, dict[str, Callable[[], str]]]:
-    """Every generated part, by the page it is on and the name in its markers."""
+    """The generated parts, by page and by the name in their markers."""
     return {
         "alerts-and-rules.md": {"rules": rules, "channels": channels},
         "commands.md": {"commands": commands},
         "configuration.md": {"config": config, "formats": formats},
         "keys.md": {"keys": keys},
+        "snapshot-json.md": {"fields": snapshot_fields},
     }
 
 
 def renewed(page: str, text: str) -> str:
-    """A page with its generated parts made anew. A part without its markers is an error."""
+    """A page with its generated parts renewed. A missing marker is an error."""
     for name, make in parts()[page].items():
         part = make().strip()
         marked = re.compile(rf"(<!-- {name}: made by tests.docs -->\n).*?(<!-- /{name} -->)", re.DOTALL)
@@ -50,7 +53,7 @@ def renewed(page: str, text: str) -> str:
 
 
 def commands() -> str:
-    """Every command: how it is called, what it does, and its options."""
+    """Every command: its usage, help and options."""
     sections = [_section(cli.command(name), name) for name in cli.COMMANDS if name not in cli.VERBS]
     acting = [cli.command(name) for name in cli.VERBS]
     shared = acting[0].params[-len(COMMON) :]
@@ -125,11 +128,41 @@ def formats() -> str:
     )
 
 
+# ---- the JSON of snapshot --------------------------------------------------------------------------------------------
+
+TYPE_NAMES = {str: "text", int: "whole number", float: "number", bool: "true or false", dict: "object", type(None): "null"}
+
+
+def snapshot_fields() -> str:
+    """Every field of `snapshot --json`: a section for each object."""
+    return "\n\n".join(_object(SNAPSHOT, ""))
+
+
+def _object(fields: dict[str, Any], path: str) -> Iterator[str]:
+    rows = [f"| `{name}` | {cell(_json_type(wanted))} |" for name, wanted in fields.items()]
+    title = f"`{path}`" if path else "The top level"
+    yield "\n".join([f"### {title}", "", "| field | type |", "|---|---|", *rows])
+    for name, wanted in fields.items():
+        inner = wanted[0] if isinstance(wanted, list) else wanted
+        if isinstance(inner, dict) and inner:
+            yield from _object(inner, f"{path}.{name}".removeprefix(".") + ("[]" if isinstance(wanted, list) else ""))
+
+
+def _json_type(wanted: Any) -> str:
+    if isinstance(wanted, dict):
+        return "object"
+    if isinstance(wanted, list):
+        return "list of objects" if isinstance(wanted[0], dict) else "list of texts"
+    if isinstance(wanted, set):
+        return " or ".join(f'`"{text}"`' for text in sorted(wanted))
+    return " or ".join(TYPE_NAMES[kind] for kind in wanted if kind is not int or float not in wanted)
+
+
 # ---- the config -----------------------------------------------------------------------------------------------------
 
 
 def config() -> str:
-    """Every table of the config; those that are only read and checked come last, in short."""
+    """Every table of the config. Tables that are not used yet come last, without their settings."""
     used: list[str] = []
     idle: list[str] = []
     top: list[str] = []
@@ -172,10 +205,10 @@ def _names(table: type[Table]) -> list[str]:
 
 
 @click.command()
-@click.option("--write", is_flag=True, help="Write the generated parts anew.")
+@click.option("--write", is_flag=True, help="Write the generated parts.")
 @click.option("--check", is_flag=True, help="Exit with 1 if they differ.")
 def main(write: bool, check: bool) -> None:
-    """Make the generated parts of docs/ from the code."""
+    """Generate parts of docs/ from the code."""
     stale = False
     for page in parts():
         file = FOLDER / page
