@@ -130,7 +130,9 @@ def formats() -> str:
 
 # ---- the JSON of snapshot --------------------------------------------------------------------------------------------
 
-TYPE_NAMES = {str: "text", int: "whole number", float: "number", bool: "true or false", dict: "object", type(None): "null"}
+JSON_TYPES = {
+    str: "text", int: "whole number", float: "number", bool: "true or false", dict: "object", type(None): "null",
+}  # fmt: skip
 
 
 def snapshot_fields() -> str:
@@ -155,7 +157,7 @@ def _json_type(wanted: Any) -> str:
         return "list of objects" if isinstance(wanted[0], dict) else "list of texts"
     if isinstance(wanted, set):
         return " or ".join(f'`"{text}"`' for text in sorted(wanted))
-    return " or ".join(TYPE_NAMES[kind] for kind in wanted if kind is not int or float not in wanted)
+    return " or ".join(JSON_TYPES[kind] for kind in wanted if kind is not int or float not in wanted)
 
 
 # ---- the config -----------------------------------------------------------------------------------------------------
