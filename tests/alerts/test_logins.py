@@ -38,14 +38,14 @@ def test_an_agent_of_the_session_and_a_key_that_prompts_are_not_counted_on(
                 break
         assert done.returncode == 0, done.stderr
         with_agent = daemon.run("check", f"--config={daemon.config}", f"--ssh-config={daemon.ssh_config}")
-        assert "✓ n0           login        nobody was asked anything" in with_agent.stdout
+        assert "✓ n0           login        no prompt" in with_agent.stdout
 
         alone = daemon.run("check", "--headless", f"--config={daemon.config}", f"--ssh-config={daemon.ssh_config}")
         assert alone.returncode == 3
         assert "the agent of this login session was not used" in alone.stdout
         assert f"n0 needs a passphrase for {locked}, and nobody can be asked" in alone.stdout
         assert "→ set up a key without a passphrase (IdentityFile)" in alone.stdout
-        assert "✓ n1           login        nobody was asked anything" in alone.stdout
+        assert "✓ n1           login        no prompt" in alone.stdout
 
         daemon.start()
         assert daemon.until("agent")["words"].startswith("SSH_AUTH_SOCK is not used")

@@ -1,1 +1,1 @@
-"""`trainmon-tui check`: the config, SSH, every collector and every channel."""
+"""`trainmon-tui check`: tests the config, SSH, every collector and every channel."""

@@ -1,4 +1,4 @@
-"""What `check` says of the channels: whether each can work, what came back of a test, and what may go unnoticed."""
+"""Checks the channels: whether each can work, the result of a test, and what may go unnoticed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from trainmon.runtime.alert_service import caveats
 from trainmon.runtime.channels import senders, unfit
 
 TIMEOUT: Seconds = 20.0
-"""For one channel; they are asked side by side."""
+"""For one channel; channels are checked in parallel."""
 
 MORE: Seconds = 10.0
-"""Beyond that a channel that does not keep to it is left behind."""
+"""After this additional time a channel counts as not answering."""
 
-RECEIVED = "a channel that takes a message may still deliver nothing: look whether it has come"
+RECEIVED = "an accepted message may still not be delivered: check that it arrived"
 
 
 def check_channels(settings: Settings, *, test: bool) -> Iterator[Row]:
@@ -33,9 +33,9 @@ def check_channels(settings: Settings, *, test: bool) -> Iterator[Row]:
         made = senders(settings.notify, state_directory=find_state_directory(os.environ).path)
     except ConfigError as error:
         for problem in error.problems:
-            yield Row("bad", "channel", "", problem, "mend the config, or set what it names for this program")
-        made = tuple(_that_can_be(settings))
-    yield from _side_by_side(made, test=test)
+            yield Row("bad", "channel", "", problem, "fix the config, or set the variable or file that it names")
+        made = tuple(_usable(settings))
+    yield from _in_parallel(made, test=test)
     yield from _switch(settings, test=test)
     for words in caveats(settings):
         yield Row("note", "alerts", "", words)
@@ -43,14 +43,14 @@ def check_channels(settings: Settings, *, test: bool) -> Iterator[Row]:
         yield Row("note", "alerts", "", RECEIVED)
 
 
-def _that_can_be(settings: Settings) -> Iterator[Sender]:
-    """The channels with which nothing is wrong, where something is with others."""
+def _usable(settings: Settings) -> Iterator[Sender]:
+    """The channels without a mistake, when others have one."""
     for entry in settings.notify:
-        with contextlib.suppress(ConfigError):  # it is told with all that is wrong
+        with contextlib.suppress(ConfigError):  # already reported
             yield from senders((entry,), state_directory=find_state_directory(os.environ).path)
 
 
-def _side_by_side(made: Sequence[Sender], *, test: bool) -> Iterator[Row]:
+def _in_parallel(made: Sequence[Sender], *, test: bool) -> Iterator[Row]:
     found: list[list[Row]] = [[] for _ in made]
 
     def look(sender: Sender, rows: list[Row]) -> None:
@@ -65,7 +65,7 @@ def _side_by_side(made: Sequence[Sender], *, test: bool) -> Iterator[Row]:
     until = time.monotonic() + 2 * TIMEOUT + MORE
     for thread, sender, rows in zip(threads, made, found, strict=True):
         thread.join(max(0.0, until - time.monotonic()))
-        yield from rows or [Row("bad", "channel", sender.health.name, "did not answer in time")]
+        yield from rows or [Row("bad", "channel", sender.health.name, "no answer in time")]
 
 
 def _channel(sender: Sender, *, test: bool) -> Iterator[Row]:
@@ -74,16 +74,20 @@ def _channel(sender: Sender, *, test: bool) -> Iterator[Row]:
     try:
         wrong = unfit(sender, TIMEOUT)
         if wrong:
-            yield Row("bad", "channel", health.name, f"{about}: {wrong}", "mend its [[notify]] in the config")
+            yield Row("bad", "channel", health.name, f"{about}: {wrong}", "fix its [[notify]] in the config")
             return
         if test:
             words = sender.send(render([test_notice(health.name, time.time())], time.time()), TIMEOUT).words
-            yield Row("ok", "channel", health.name, f"{about}: took the test{f' ({words})' if words else ''}")
+            yield Row("ok", "channel", health.name, f"{about}: accepted the test{f' ({words})' if words else ''}")
         else:
             yield Row("ok", "channel", health.name, about)
     except TrainmonError as error:
-        mend = "mend its [[notify]] in the config" if isinstance(error, Broken) else "try again; it may pass"
-        yield Row("bad", "channel", health.name, f"{about}: {error.message}", mend)
+        fix = (
+            "fix its [[notify]] in the config"
+            if isinstance(error, Broken)
+            else "try again; the failure may be temporary"
+        )
+        yield Row("bad", "channel", health.name, f"{about}: {error.message}", fix)
     finally:
         sender.close()
     if note := sender.health.note:  # of apprise's, what it said when it was asked
@@ -95,7 +99,7 @@ def test_notice(channel: str, now: Instant) -> Notice:
     return Notice(
         key=f"check {now:.3f}",
         kind="test",
-        reason="asked for by check --notify",
+        reason="requested by check --notify",
         severity="info",
         at=now,
         channels=(channel,),
@@ -105,20 +109,20 @@ def test_notice(channel: str, now: Instant) -> Notice:
 
 
 def _switch(settings: Settings, *, test: bool) -> Iterator[Row]:
-    """The dead-man's switch; its log is written into, so that it does not count as a sign of life."""
+    """The dead-man's switch. The test goes to its log, so that it does not count as a ping."""
     if settings.heartbeat.ping is None:
         return
     try:
         ping = Ping("ping", resolve_secret(settings.heartbeat.ping, os.environ))
     except InvalidValue as wrong:
-        mend = "mend the config, or set what it names for this program"
-        yield Row("bad", "heartbeat", "ping", f'"ping" {wrong}', mend)
+        fix = "fix the config, or set the variable or file that it names"
+        yield Row("bad", "heartbeat", "ping", f'"ping" {wrong}', fix)
         return
     if not test:
-        yield Row("ok", "heartbeat", "ping", "an address is set; --notify asks it")
+        yield Row("ok", "heartbeat", "ping", "an address is set; --notify tests it")
         return
     try:
         ping("log", "a test by trainmon-tui check --notify", TIMEOUT)
-        yield Row("ok", "heartbeat", "ping", "took the test")
+        yield Row("ok", "heartbeat", "ping", "accepted the test")
     except TrainmonError as error:
-        yield Row("bad", "heartbeat", "ping", error.message, "mend [heartbeat] ping in the config")
+        yield Row("bad", "heartbeat", "ping", error.message, "fix [heartbeat] ping in the config")

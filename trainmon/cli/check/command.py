@@ -1,4 +1,4 @@
-"""trainmon-tui check: is the config right, and can everything it names be reached? ✓ and ✗, each ✗ with what to do."""
+"""trainmon-tui check: tests the config and everything that it names. Each ✗ comes with a fix."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     """
     from trainmon.cli.check.channels import check_channels
     from trainmon.cli.check.daemon import check_daemon
-    from trainmon.cli.check.hosts import look_at_all
+    from trainmon.cli.check.hosts import check_hosts
     from trainmon.cli.check.row import Row
     from trainmon.cli.check.wandb import check_wandb
     from trainmon.config import load_settings, run_specs
@@ -41,30 +41,30 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     try:
         settings, file = load_settings(config, hosts)
     except ConfigError as error:
-        tell([Row("bad", "config", "", problem) for problem in error.problems])
+        print_rows([Row("bad", "config", "", problem) for problem in error.problems])
         if error.hint:
-            tell_mend(error.hint)
+            print_fix(error.hint)
         return 2
-    tell(about_config(settings, file))
+    print_rows(config_rows(settings, file))
     if headless and os.environ.pop("SSH_AUTH_SOCK", ""):
-        words = "the agent of this login session was not used: a service started without you has none"
-        mend = "give it a key file of its own, without a passphrase: IdentityFile in ~/.ssh/config"
-        tell([Row("note", "agent", "", words, mend)])
+        words = "the SSH agent of this login session was not used: a service has none"
+        fix = "give the service its own key file without a passphrase: IdentityFile in ~/.ssh/config"
+        print_rows([Row("note", "agent", "", words, fix)])
     bad = 0
     is_person_there = not headless and sys.stdin.isatty()
-    for rows in look_at_all(settings, is_person_there=is_person_there, progress=progress, ssh_config=ssh_config):
+    for rows in check_hosts(settings, is_person_there=is_person_there, progress=progress, ssh_config=ssh_config):
         bad += sum(row.mark == "bad" for row in rows)
-        tell(rows)
+        print_rows(rows)
     daemon = [*check_daemon(settings, ssh_config, is_person_there=is_person_there)]
     for rows in ([*check_wandb(run_specs(settings))], [*check_channels(settings, test=notify)], daemon):
         bad += sum(row.mark == "bad" for row in rows)
-        tell(rows)
-    tell_total(bad)
+        print_rows(rows)
+    print_total(bad)
     return 3 if bad else 0
 
 
-def about_config(settings: Settings, file: Path | None) -> list[Row]:
-    """What the config says in short, and what of it this version does not use yet."""
+def config_rows(settings: Settings, file: Path | None) -> list[Row]:
+    """The config in short, and its settings that this version does not use yet."""
     import shutil
 
     from trainmon.cli.check.row import Row
@@ -75,10 +75,10 @@ def about_config(settings: Settings, file: Path | None) -> list[Row]:
     said = f"{clusters} cluster{'s' * (clusters != 1)}, {runs} run{'s' * (runs != 1)}"
     rows = [Row("ok", "config", "", f"{file}: {said}" if file else f"no file: {said}")]
     idle = [name for name in settings.__struct_fields__ if name in NOT_USED_YET and getattr(settings, name)]
-    rows += [Row("note", "config", f"[{NOT_USED_YET[name]}]", "read, and not used by this version") for name in idle]
+    rows += [Row("note", "config", f"[{NOT_USED_YET[name]}]", "read, but not used by this version") for name in idle]
     if settings.ledger is not None and settings.ledger.copy_to is not None:
-        rows.append(Row("note", "config", "[ledger]", "copy_to is read, and not used by this version"))
-    rows += [Row("note", "config", where, "read, and not used by this version") for where in _unused_settings(settings)]
+        rows.append(Row("note", "config", "[ledger]", "copy_to is read, but not used by this version"))
+    rows += [Row("note", "config", where, "read, but not used by this version") for where in _unused_settings(settings)]
     kept = find_state_directory(os.environ)
     rows.append(Row("note" if kept.warning else "ok", "ledger", "", kept.warning or f"kept in {kept.path}"))
     if shutil.which("ssh") is None:
@@ -94,13 +94,13 @@ def _unused_settings(settings: Settings) -> Iterator[str]:
 
 
 NOT_USED_YET = {"retry": "retry", "evals": "eval"}
-"""Tables of Settings that are read and checked only, and what they are called in the file."""
+"""Tables of Settings that are only read and checked, with their names in the file."""
 
 COLOURS = {"ok": "green", "bad": "red", "note": "yellow"}
 
 
-def tell(rows: Iterable[Row]) -> None:
-    """Print rows, one line each, and under it what to do."""
+def print_rows(rows: Iterable[Row]) -> None:
+    """Print one line per row, and below it the fix."""
     from trainmon.cli.table import plain
     from trainmon.lib import clean, shorten
     from tui.style import DEAD, DONE, WARN
@@ -109,20 +109,20 @@ def tell(rows: Iterable[Row]) -> None:
     for row in rows:
         mark = click.style(plain(marks[row.mark]), fg=COLOURS[row.mark])
         name = f"{clean(row.subject):<12} {shorten(clean(row.what), 40):<12} " if row.what else f"{row.subject:<12} "
-        click.echo(f"{mark} {plain(name)}{plain(clean(row.said))}", color=_colour())
-        if row.mend:
-            tell_mend(row.mend)
+        click.echo(f"{mark} {plain(name)}{plain(clean(row.text))}", color=_colour())
+        if row.fix:
+            print_fix(row.fix)
 
 
-def tell_mend(mend: str) -> None:
+def print_fix(fix: str) -> None:
     from trainmon.cli.table import plain
     from trainmon.lib import clean
 
-    click.echo(plain(f"    → {clean(mend)}"), color=_colour())
+    click.echo(plain(f"    → {clean(fix)}"), color=_colour())
 
 
-def tell_total(bad: int) -> None:
-    words = f"{bad} thing{'s' * (bad != 1)} to mend" if bad else "all is well"
+def print_total(bad: int) -> None:
+    words = f"{bad} problem{'s' * (bad != 1)} to fix" if bad else "all is well"
     click.echo(click.style(words, bold=True), color=_colour())
 
 

@@ -1,4 +1,4 @@
-"""What `check` says of `[daemon] host`: whether it is reached, the program is found there, and somebody watches."""
+"""Checks `[daemon] host`: whether it is reachable, trainmon-tui is installed and a daemon runs there."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from trainmon.config import Settings
 from trainmon.lib import Clock, SystemClock, TrainmonError, counted, duration
 from trainmon.transport.shell import Shell
 
-START = "start it there: trainmon-tui service systemd|cron|slurm|tmux prints how"
-NOT_TOLD = "nobody is told by that machine: this dashboard tells, while it runs"
+START = "start it there; trainmon-tui service systemd|cron|slurm|tmux shows how"
+NO_DAEMON = "that machine sends no notifications: this dashboard sends them while it runs"
 
 
 def check_daemon(settings: Settings, ssh_config: Path | None, *, is_person_there: bool) -> Iterator[Row]:
-    """Nothing where no daemon is named."""
+    """The rows of the daemon's host; none when the config names no host."""
     host = settings.daemon.host
     if host is None:
         return
     if host in (local_hostname(), "localhost"):
-        yield Row("note", "daemon", host, "is this machine: a daemon here is found by the ledger, without [daemon]")
+        yield Row("note", "daemon", host, "is this machine: the ledger finds a daemon here; [daemon] is not needed")
         return
     line = DaemonConnection(host, lambda _: None, ask_on_terminal if is_person_there else None, ssh_config)
     try:
@@ -34,7 +34,7 @@ def check_daemon(settings: Settings, ssh_config: Path | None, *, is_person_there
 
 
 def ask(settings: Settings, host: str, dial: Callable[[], Shell], clock: Clock) -> Iterator[Row]:
-    """What it answers, as the dashboard asks it."""
+    """The daemon's status, read as the dashboard reads it."""
     watch = DaemonCollector(
         host, settings.daemon.command, settings.daemon.every, dial, lambda _: None, clock,
         takes=lambda _: None, gives=lambda _: None,
@@ -48,7 +48,7 @@ def ask(settings: Settings, host: str, dial: Callable[[], Shell], clock: Clock) 
     finally:
         watch.stop()
     if not is_watched:
-        yield Row("bad", "daemon", host, status.duty.words or NOT_TOLD, START)
+        yield Row("bad", "daemon", host, status.duty.words or NO_DAEMON, START)
         return
     last = status.duty.last_tick_at
     seen = "" if last is None else f", looked {duration(max(0.0, status.at - last))} ago"
@@ -57,4 +57,4 @@ def ask(settings: Settings, host: str, dial: Callable[[], Shell], clock: Clock) 
     if status.duty.words:
         yield Row("note", "daemon", host, status.duty.words)
     if not status.channels:
-        yield Row("note", "daemon", host, "nobody is told of anything by it", "put [[notify]] into the config there")
+        yield Row("note", "daemon", host, "it notifies nobody", "add [[notify]] to the config there")

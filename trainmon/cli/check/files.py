@@ -1,4 +1,4 @@
-"""What `check` asks of the files that the config names, by test(1) on the host that reads them."""
+"""Checks the files that the config names, by test(1) on the host that reads them."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ PATH_TIMEOUT: Seconds = 5.0
 
 
 class Tested(NamedTuple):
-    """A path, the flag of test(1) that it must pass, and what is said of it."""
+    """A path, the flag of test(1) that it must pass, and the texts of both results."""
 
     path: str
     flag: str
     good: str
     bad: str
-    mend: str
+    fix: str
 
 
 def files_of(runs: Sequence[RunSpec], shared: Sequence[str]) -> Iterator[Tested]:
-    """What is read and written of the runs' files, and the paths whose disks are watched."""
+    """The checks of the runs' files, and of the paths whose disks are watched."""
     for path in shared:
-        yield Tested(path, "-r", "readable", "not there, or not readable", "make it, or ask for read permission")
+        yield Tested(path, "-r", "readable", "missing or not readable", "create it, or ask for read permission")
     for run in runs:
         if run.script is not None:
-            yield Tested(run.script, "-r", "readable", "not there, or not readable", f"mend `script` of run {run.name}")
+            yield Tested(run.script, "-r", "readable", "missing or not readable", f"fix `script` of run {run.name}")
         if run.checkpoints is not None:
-            mend = "make it, or ask for the permission to read and search it"
-            yield Tested(run.checkpoints, "-d", "a directory", "not there, or no directory", mend)
-            yield Tested(run.checkpoints, "-r", "can be listed", "may not be read", mend)
-            yield Tested(run.checkpoints, "-x", "can be searched", "may not be searched", mend)
+            fix = "create it, or ask for permission to list and enter it"
+            yield Tested(run.checkpoints, "-d", "a directory", "missing or not a directory", fix)
+            yield Tested(run.checkpoints, "-r", "can be listed", "is not readable", fix)
+            yield Tested(run.checkpoints, "-x", "can be entered", "cannot be entered (no x permission)", fix)
     folders = [dirname(path) or "/" for run in runs for path in (run.kill_switch, run.save_switch) if path is not None]
     for folder in dict.fromkeys(folders):
-        mend = "make it, or ask for the permission to write there: the keys that save and kill need it"
-        yield Tested(folder, "-w", "switches can be made", "not there, or not writable", mend)
+        fix = "create it, or ask for write permission: save and kill need it"
+        yield Tested(folder, "-w", "switch files can be created", "missing or not writable", fix)
 
 
 def tested(host: str, shell: Shell, wanted: Tested) -> Row:
@@ -50,12 +50,12 @@ def tested(host: str, shell: Shell, wanted: Tested) -> Row:
     except TrainmonError as error:
         return Row("bad", host, path, error.message, error.hint)
     if done.status:
-        return Row("bad", host, path, wanted.bad, wanted.mend)
+        return Row("bad", host, path, wanted.bad, wanted.fix)
     return Row("ok", host, path, wanted.good)
 
 
-def look_at_files(host: str, shell: Shell, wanted: Sequence[Tested]) -> Iterator[Row]:
-    """All of them; of one path the first that fails, else the last."""
+def check_files(host: str, shell: Shell, wanted: Sequence[Tested]) -> Iterator[Row]:
+    """One row per path: the first check that fails, or the last one."""
     paths: dict[str, list[Tested]] = {}
     for one in wanted:
         paths.setdefault(one.path, []).append(one)

@@ -1,4 +1,4 @@
-"""All hosts of the settings, looked at side by side, and told in the order of the config."""
+"""Checks all hosts in parallel and yields their rows in the order of the config."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from trainmon.transport.shell import Shell
 log = logging.getLogger(__name__)
 
 HOST_AT_MOST: Seconds = 600.0
-"""Every step to a host has its own limit; this one ends the wait if a step has none after all."""
+"""Each step has its own timeout. This one ends the wait if a step hangs nevertheless."""
 
 Told = Callable[[int, Sequence[str]], None]
 Job = tuple[Wanted, Callable[[], Shell], bool]
 
 
-def look_at_all(
+def check_hosts(
     settings: Settings, *, is_person_there: bool, progress: Told, ssh_config: Path | None = None
 ) -> Iterator[list[Row]]:
     """The rows of each host, in the order of the config; after them those of the nodes that the runs' jobs are on."""
@@ -50,11 +50,11 @@ def look_at_all(
             dials.append(dialling)
             asked = _slurm(settings, cluster)
             tour = Tour(settings, cluster, dialling, loop, ssh_config)
-            rows = _side_by_side(list(tour.jobs(asked)), cluster.connect.at_once, progress)
+            rows = _in_parallel(list(tour.jobs(asked)), cluster.connect.at_once, progress)
             yield from filter(None, rows)  # a machine that is asked for its Slurm alone, and has none, says nothing
             if cluster.nodes is None and asked is not None and asked.nodes:
                 nodes = tuple(dict.fromkeys(asked.nodes))
-                yield from _side_by_side(list(tour.followed(nodes)), cluster.connect.at_once, progress)
+                yield from _in_parallel(list(tour.followed(nodes)), cluster.connect.at_once, progress)
     finally:
         for dialling in dials:
             dialling.close()
@@ -62,7 +62,7 @@ def look_at_all(
 
 
 class Tour(NamedTuple):
-    """One cluster to be looked at."""
+    """One cluster to check."""
 
     settings: Settings
     cluster: ClusterSettings
@@ -92,7 +92,7 @@ class Tour(NamedTuple):
                 yield self.job(host, specs[host], (), None)
 
     def job(self, host: str, spec: Spec | None, files: tuple[Tested, ...], slurm: Slurm | None) -> Job:
-        """One host: what is asked of it, and how it is reached."""
+        """One host: its checks, and how to connect to it."""
         local = is_local(self.cluster, host)
         python = sys.executable if local else self.cluster.python
         asked = (quota_query(disk, self.cluster) for disk in self.settings.disks if spec and disk.path in spec.disks)
@@ -103,7 +103,7 @@ class Tour(NamedTuple):
 
 
 def _slurm(settings: Settings, cluster: ClusterSettings) -> Slurm | None:
-    """What its Slurm is asked; None where none is."""
+    """The checks of its Slurm; None when the config does not use it."""
     watched = next((watched for watched, one in with_a_queue(settings) if one is cluster), None)
     if watched is None:
         return None
@@ -111,8 +111,8 @@ def _slurm(settings: Settings, cluster: ClusterSettings) -> Slurm | None:
     return Slurm(cluster.name, watched.users, watched.spares, runs, watched.required, [])
 
 
-def _side_by_side(jobs: Sequence[Job], at_once: int, progress: Told) -> Iterator[list[Row]]:
-    """Run the jobs on a few threads, which are daemonic: one that hangs does not hold up the end."""
+def _in_parallel(jobs: Sequence[Job], at_once: int, progress: Told) -> Iterator[list[Row]]:
+    """Run the jobs on a few daemon threads, so that a hanging one does not delay the end."""
     todo: queue.SimpleQueue[int] = queue.SimpleQueue()
     done: queue.SimpleQueue[tuple[int, list[Row]]] = queue.SimpleQueue()
     for number in range(len(jobs)):
@@ -150,5 +150,5 @@ def _work(jobs: Sequence[Job], todo: queue.SimpleQueue[int], done: queue.SimpleQ
         except Exception as error:  # a fault of ours is one row: the other hosts are still told
             log.exception("checking %s failed", wanted.host)
             why = f"{type(error).__name__}: {error}"
-            rows.append(Row("bad", wanted.host, "check", why, "a fault of trainmon-tui: its log says more"))
+            rows.append(Row("bad", wanted.host, "check", why, "a bug in trainmon-tui; see its log"))
         done.put((number, rows))

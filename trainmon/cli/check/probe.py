@@ -1,4 +1,4 @@
-"""One short round of the probe on one host: start it, read until everything asked for has been told, end it."""
+"""Runs the probe once on one host: starts it, reads until everything requested has arrived, and ends it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from trainmon.transport.shell import Shell
 LONGEST_LINE = 1 << 20
 
 WITHOUT_GPUS = ("none", "sh")
-"""Probes that never say anything of GPUs; without Python there are no logs and switches either."""
+"""Probes that report no GPUs. Without Python they report no logs and switches, either."""
 
 
-class Round:
-    """The Sink of one probe, and what it has said so far."""
+class ProbeOutput:
+    """Collects the output of one probe."""
 
     def __init__(self, spec: Spec) -> None:
         self.hello: Hello | None = None
@@ -46,7 +46,7 @@ class Round:
         self.stderr = ""
         self.end: str | None = None
         self.greeting = b""
-        self.greeted = threading.Event()
+        self.has_started = threading.Event()
         self.over = threading.Event()
         self._spec = spec
         self._rest = b""
@@ -67,12 +67,12 @@ class Round:
     def ended(self, status: int | None, error: TrainmonError | None) -> None:
         self.end = str(error) if error else f"it ended with status {status}"
         self.over.set()
-        self.greeted.set()
+        self.has_started.set()
 
     def _read(self, line: bytes) -> None:
         if not self.greeting and line.startswith(bundle.GREETING):
             self.greeting = line
-            self.greeted.set()
+            self.has_started.set()
             return
         try:
             reading = DECODER.decode(line)
@@ -110,24 +110,24 @@ class Round:
         )
 
 
-def one_round(shell: Shell, spec: Spec, python: str, timeout: Seconds) -> Round:
-    """Run the probe until it has told everything in the spec, or ended, or the time is over.
+def run_probe(shell: Shell, spec: Spec, python: str, timeout: Seconds) -> ProbeOutput:
+    """Run the probe until it has reported everything in the spec, has ended, or the timeout is over.
 
-    Where the interpreter ends without a word, the shell's fallback stands in, as it does in the dashboard.
+    When Python ends without output, the shell probe replaces it, as in the dashboard.
     """
-    heard = _round(shell, spec, python, timeout)
-    if heard.hello is None and heard.end is not None and python != bundle.NO_PYTHON:
-        instead = _round(shell, spec, bundle.NO_PYTHON, timeout)
-        return instead if instead.hello is not None else heard
-    return heard
+    output = _run_once(shell, spec, python, timeout)
+    if output.hello is None and output.end is not None and python != bundle.NO_PYTHON:
+        instead = _run_once(shell, spec, bundle.NO_PYTHON, timeout)
+        return instead if instead.hello is not None else output
+    return output
 
 
-def _round(shell: Shell, spec: Spec, python: str, timeout: Seconds) -> Round:
-    heard = Round(spec)
-    stream = shell.stream(bundle.command(python), heard)
+def _run_once(shell: Shell, spec: Spec, python: str, timeout: Seconds) -> ProbeOutput:
+    output = ProbeOutput(spec)
+    stream = shell.stream(bundle.command(python), output)
     until = time.monotonic() + timeout
-    if heard.greeted.wait(timeout) and not heard.over.is_set():
-        stream.write(bundle.payload(heard.greeting) + bundle.spec_line(spec))
-        heard.over.wait(max(0.0, until - time.monotonic()))
+    if output.has_started.wait(timeout) and not output.over.is_set():
+        stream.write(bundle.payload(output.greeting) + bundle.spec_line(spec))
+        output.over.wait(max(0.0, until - time.monotonic()))
     stream.close()
-    return heard
+    return output

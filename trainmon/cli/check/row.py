@@ -1,4 +1,4 @@
-"""One line of what `check` tells."""
+"""One line of the output of `check`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Literal, NamedTuple
 
 
 class Row(NamedTuple):
-    """What was looked at, what was found, and for ✗ what to do."""
+    """What was checked, the result, and for ✗ how to fix it."""
 
     mark: Literal["ok", "bad", "note"]
     subject: str
     what: str
-    said: str
-    mend: str = ""
+    text: str
+    fix: str = ""

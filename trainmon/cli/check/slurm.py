@@ -1,5 +1,4 @@
-"""What `check` asks a cluster's Slurm: does it answer, who are we there, and are the runs' jobs, scripts and files as
-the config says?"""
+"""Checks a cluster's Slurm: whether it answers, the user there, and the runs' jobs, scripts and files."""
 
 from __future__ import annotations
 
@@ -18,29 +17,29 @@ from trainmon.slurm import parse_jobs as texts
 from trainmon.slurm.client import Client, SlurmFailed
 from trainmon.transport.shell import Shell
 
-MENDS = {
-    "munge": "is munge running there, and its clock right? munge -n | unmunge tells",
-    "configuration": "set SLURM_CONF in the profile of that login, or name the right `login`",
-    "silent": "scontrol ping there tells whether its controller answers",
-    "absent": "name a `login` that has Slurm's commands, or leave `users`, `spares`, `job` and `script` out",
+FIXES = {
+    "munge": "check there that munge runs and the clock is right: munge -n | unmunge",
+    "configuration": "set SLURM_CONF in the profile of that login, or correct `login`",
+    "silent": "run scontrol ping there to see whether its controller answers",
+    "absent": "name a `login` that has Slurm's commands, or remove `users`, `spares`, `job` and `script`",
 }
 
 
 class Slurm(NamedTuple):
-    """What is to be asked of one cluster."""
+    """The checks of one cluster's Slurm."""
 
     cluster: str
     users: tuple[str, ...]
     spares: int
     runs: tuple[RunSpec, ...]
     required: bool
-    """Whether the config counts on Slurm."""
+    """Whether the config needs Slurm."""
     nodes: list[str]
-    """Filled with the nodes that the runs' jobs are on."""
+    """Filled with the nodes of the runs' jobs."""
 
 
 def check_slurm(host: str, wanted: Slurm, shell: Shell) -> Iterator[Row]:
-    """The rows of one Slurm, and of the runs by its word."""
+    """The rows of one Slurm and of the runs' jobs."""
     client = Client(shell)
     try:
         me = client.me()
@@ -59,13 +58,13 @@ def check_slurm(host: str, wanted: Slurm, shell: Shell) -> Iterator[Row]:
 
 
 def _owned(wanted: Slurm, me: str) -> Slurm:
-    """The same, once we know who we are there."""
+    """The same checks for the user that runs the Slurm commands there."""
     runs = tuple(replace(run, user=owner_of(run, wanted.users, me)) for run in wanted.runs)
     return wanted._replace(users=by_name(wanted.users, me), runs=runs)
 
 
 def _silent(host: str, wanted: Slurm, failure: SlurmFailed) -> Iterator[Row]:
-    """No answer. Where nothing counts on it, a host without a Slurm is as well as any other."""
+    """The row of a Slurm without an answer. A host without Slurm is no problem when the config does not need it."""
     nowhere = failure.kind == "absent" or errors.is_without_configuration(failure.stderr)
     if nowhere and not wanted.required:
         return
@@ -74,7 +73,7 @@ def _silent(host: str, wanted: Slurm, failure: SlurmFailed) -> Iterator[Row]:
         kind = "configuration"
     elif "munge" in failure.stderr.lower():
         kind = "munge"
-    yield Row("bad", host, "Slurm", failure.message, MENDS.get(kind, failure.hint or f"try: squeue --me on {host}"))
+    yield Row("bad", host, "Slurm", failure.message, FIXES.get(kind, failure.hint or f"try: squeue --me on {host}"))
 
 
 def _about(host: str, wanted: Slurm, client: Client, me: str, jobs: Sequence[Job]) -> Iterator[Row]:
@@ -84,14 +83,14 @@ def _about(host: str, wanted: Slurm, client: Client, me: str, jobs: Sequence[Job
     try:
         found = texts.read_configuration(client.run(commands.configuration()))
     except SlurmFailed as failure:
-        yield Row("bad", host, "Slurm", failure.message, MENDS["silent"])
+        yield Row("bad", host, "Slurm", failure.message, FIXES["silent"])
         return
-    yield Row("ok", host, "Slurm", f"{found.version or 'its version is not known'}, answers as {me}")
+    yield Row("ok", host, "Slurm", f"{found.version or 'unknown version'}, answers as {me}")
     yield Row("ok", host, "queue", f"{going} running, {waiting} waiting ({users})")
     if found.accounting:
-        yield Row("ok", host, "accounting", "on: sacct tells how jobs ended")
+        yield Row("ok", host, "accounting", "on: sacct shows how jobs ended")
     else:
-        yield Row("ok", host, "accounting", "off: how a job ended is told for some minutes after it alone")
+        yield Row("ok", host, "accounting", "off: Slurm shows how a job ended for a few minutes only")
     if wanted.spares:
         yield _spares(host, wanted, client)
 
@@ -107,11 +106,11 @@ def _spares(host: str, wanted: Slurm, client: Client) -> Row:
 
 
 def _found(host: str, wanted: Slurm, me: str, jobs: Sequence[Job]) -> Iterator[Row]:
-    """Our own jobs that are in no table of the config."""
+    """The user's own running jobs without a [[run]] table."""
     known = {run.job or run.name for run in wanted.runs if run.user in (None, me)}
     names = dict.fromkeys(job.name for job in jobs if job.user == me and holds_nodes(job) and job.name not in known)
     if names:
-        yield Row("ok", host, "runs", f"{len(names)} by themselves, from your running jobs: {', '.join(names)}")
+        yield Row("ok", host, "runs", f"{len(names)} found from your running jobs: {', '.join(names)}")
 
 
 def _run(host: str, run: RunSpec, client: Client, jobs: Sequence[Job]) -> Iterator[Row]:
@@ -129,11 +128,11 @@ def _run(host: str, run: RunSpec, client: Client, jobs: Sequence[Job]) -> Iterat
         name = run.job or run.name
         others = sorted({job.user for job in jobs if job.name == name and job.user != run.user})
         whose = f" is {run.user}'s, only {', '.join(others)}'s: set its `user`" if others else " is in the queue"
-        yield Row("note", host, what, f"no job called {name}{whose}", "start it, or mend its `job`")
+        yield Row("note", host, what, f"no job named {name}{whose}", "start it, or fix its `job`")
 
 
 def _output(host: str, client: Client, job: Job) -> Iterator[Row]:
-    """The log that is followed where the config names none: what its job prints."""
+    """The log that is followed when the config names none: the output file of the job."""
     try:
         told = texts.read_job(client.run(commands.show_job(str(job.number))), job.cluster)
     except SlurmFailed as failure:
@@ -143,7 +142,7 @@ def _output(host: str, client: Client, job: Job) -> Iterator[Row]:
     if path is None:
         yield Row("note", host, "log", f"job {job.id} writes none", "name the run's `log`")
     else:
-        mend = f"its output must be on a disk that {host} sees; or name the run's `log`"
+        fix = f"its output must be on a disk that {host} sees; or name the run's `log`"
         yield tested(
-            host, client.shell, Tested(path, "-r", f"followed: what job {job.id} prints", "cannot be read", mend)
+            host, client.shell, Tested(path, "-r", f"followed: what job {job.id} prints", "cannot be read", fix)
         )

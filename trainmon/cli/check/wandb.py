@@ -1,5 +1,4 @@
-"""What `check` asks W&B: is there a key, whose is it, and are the projects and the runs' own runs there as the config
-says?"""
+"""Checks W&B: the key and its user, and whether the projects and W&B runs of the config exist."""
 
 from __future__ import annotations
 
@@ -18,13 +17,13 @@ from trainmon.lib import duration
 from trainmon.model import RunSpec, WandbRun, WandbSpec
 
 SHOWN = 5
-"""Runs and teams that are named."""
+"""Runs and teams that are listed by name."""
 
 COMMON = ("key", "unauthorized", "busy", "server", "unreachable", "slow", "gone")
-"""Troubles that the next question would meet as well."""
+"""Failures that the next request would meet, too."""
 
 TRY = "try: curl -I {url}; is WANDB_BASE_URL right?"
-"""Where the trouble itself says nothing better."""
+"""The fix when the failure has none."""
 
 
 def check_wandb(
@@ -32,7 +31,7 @@ def check_wandb(
     login: Callable[[], Credentials] = find_credentials,
     client: Callable[[], WandbClient] = ChildClient,
 ) -> list[Row]:
-    """The rows of W&B; none where no run names a project, and nothing is started then."""
+    """The rows of W&B; none when no run names a project. Nothing is started then."""
     wanted = [(run, run.wandb) for run in runs if run.wandb is not None]
     if not wanted:
         return []
@@ -74,15 +73,15 @@ def _viewer(told: Viewer, login: Credentials) -> Row:
 
 
 def _run(run: RunSpec, spec: WandbSpec, runs: tuple[WandbRun, ...], now: float) -> Row:
-    """What is found of one of our runs, judged as the dashboard will."""
+    """The row of one run, judged as in the dashboard."""
     what = f"run {run.name}"
     group = wandb_group.read(spec, runs, None, now, stopped=False)
     if not runs:
-        mend = "it is found by itself when it begins; if it has, mend group, run, display or tags"
-        return Row("note", "W&B", what, f"{spec.project} is there; {group.why}", mend)
+        fix = "it is found when it starts; if it has started, fix group, run, display or tags"
+        return Row("note", "W&B", what, f"{spec.project} exists; {group.why}", fix)
     active = [one for one in runs if one.id in group.active]
     if len(active) > 1:
-        return Row("note", "W&B", what, group.why, "end all but one, or give each a run of its own in the config")
+        return Row("note", "W&B", what, group.why, "end all but one, or give each its own [[run]]")
     if active:
         beat = active[0].heartbeat_at
         heard = f", heartbeat {duration(max(0.0, now - beat))} ago" if beat is not None else ""

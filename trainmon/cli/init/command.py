@@ -151,5 +151,5 @@ def _warn(file: Path) -> None:
 
     distrust = why_not_trusted(file, os.getuid()) if file.name == FILE_NAME else None
     if distrust:
-        why, mend = distrust
-        click.echo(f"trainmon-tui will not read it by itself here: {why}; {mend}, or name it with --config", err=True)
+        why, fix = distrust
+        click.echo(f"trainmon-tui will not read it by itself here: {why}; {fix}, or name it with --config", err=True)

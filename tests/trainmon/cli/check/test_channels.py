@@ -47,7 +47,7 @@ def phone(ntfy: NtfyServer, topic: str = "env:TOPIC") -> str:
 
 
 def said(rows: list[Row]) -> list[tuple[str, str, str]]:
-    return [(row.mark, row.what, row.said) for row in rows]
+    return [(row.mark, row.what, row.text) for row in rows]
 
 
 def test_with_nothing_configured_it_is_said_who_is_told_nothing() -> None:
@@ -71,9 +71,9 @@ def test_each_channel_gets_a_test_and_says_what_came_back(tmp_path: Path, ntfy: 
     (message,) = ntfy.messages
     assert message.title.endswith("a test of trainmon-tui")
     assert "That you read this shows that the channel phone reaches you." in message.message
-    assert ("ok", "phone", f"ntfy, 127.0.0.1:{ntfy.port}/***: took the test ({message.id})") in rows
+    assert ("ok", "phone", f"ntfy, 127.0.0.1:{ntfy.port}/***: accepted the test ({message.id})") in rows
     assert [row[0] for row in rows if row[1] == "webhook"] == ["ok"]
-    assert ("ok", "ping", "took the test") in rows
+    assert ("ok", "ping", "accepted the test") in rows
     assert {request.path for request in other.taken} == {"/hook", "/switch/log"}
     assert not [row for row in rows if "dead-man" in row[2] or "one channel" in row[2]]
     assert rows[-1][2].startswith("a channel that takes a message may still deliver nothing")
@@ -89,8 +89,8 @@ def test_one_that_refuses_or_dies_says_so_and_the_others_are_told(
     marks = {row.what: row.mark for row in rows if row.subject == "channel"}
     assert marks == {"phone": "bad", "webhook": "bad", "command": "ok"}
     refused = next(row for row in rows if row.what == "phone")
-    assert "forbidden" in refused.said
-    assert refused.mend == "mend its [[notify]] in the config"
+    assert "forbidden" in refused.text
+    assert refused.fix == "fix its [[notify]] in the config"
     assert "hunter2" not in repr(rows)
     assert "a-topic-of-chance" not in repr(rows)
 

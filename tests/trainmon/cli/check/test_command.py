@@ -9,7 +9,7 @@ import pytest
 
 from tests.lab.sshd import Sshd, keygen
 from tests.trainmon.cli.test_main import trainmon
-from trainmon.cli.check.hosts import look_at_all
+from trainmon.cli.check.hosts import check_hosts
 from trainmon.cli.check.row import Row
 from trainmon.config import ClusterSettings, ConnectSettings, DiskSettings, QuotaSettings, RunSettings, Settings
 
@@ -19,7 +19,7 @@ HERE = Settings(disks=(DiskSettings(path="/"),))
 def look(settings: Settings, ssh_config: Path | None = None) -> list[list[Row]]:
     told: list[int] = []
     rows = list(
-        look_at_all(settings, is_person_there=False, progress=lambda done, _: told.append(done), ssh_config=ssh_config)
+        check_hosts(settings, is_person_there=False, progress=lambda done, _: told.append(done), ssh_config=ssh_config)
     )
     assert told == list(range(1, len(told) + 1))
     return rows
@@ -66,7 +66,7 @@ def test_an_unknown_host_key_stops_there_and_says_how_to_add_it(sshd: Sshd, tmp_
     extra = f"Host n0\n  UserKnownHostsFile {tmp_path}/none\n"
     bad, good = look(Settings(clusters=(cluster("n0", "n1"),)), sshd.ssh_config(2, extra=extra))
     assert of(bad) == [("ok", "name"), ("ok", "connection"), ("bad", "host key")]
-    assert "SHA256:" in bad[-1].said + bad[-1].mend
+    assert "SHA256:" in bad[-1].text + bad[-1].fix
     assert ("ok", "probe") in of(good)
 
 
@@ -77,15 +77,15 @@ def test_a_refused_login_says_what_to_do(sshd: Sshd, tmp_path: Path) -> None:
     config.write_text(config.read_text().replace(f"IdentityFile {sshd.key}", ""))
     (rows,) = look(Settings(clusters=(cluster("n0"),)), config)
     assert of(rows) == [("ok", "name"), ("ok", "connection"), ("ok", "host key"), ("bad", "login")]
-    assert rows[-1].mend
+    assert rows[-1].fix
 
 
 def test_a_name_without_an_address_and_a_closed_port_are_told_apart(sshd: Sshd, tmp_path: Path) -> None:
     extra = "Host n0\n  HostName no-such-host.invalid\nHost n1\n  Port 1\n"
     nameless, closed = look(Settings(clusters=(cluster("n0", "n1"),)), sshd.ssh_config(2, extra=extra))
     assert of(nameless) == [("bad", "name")]
-    assert nameless[0].said.startswith("no-such-host.invalid has no address: ")
-    assert nameless[0].mend == "set HostName for n0 in ~/.ssh/config, or mend the name in the config"
+    assert nameless[0].text.startswith("no-such-host.invalid has no address: ")
+    assert nameless[0].fix == "set HostName for n0 in ~/.ssh/config, or fix the name in the config"
     assert of(closed) == [("ok", "name"), ("bad", "connection")]
 
 
@@ -103,15 +103,15 @@ def test_every_path_of_a_run_is_looked_at_where_it_is_read(sshd: Sshd, tmp_path:
     bad = RunSettings(name="bad", log=f"{tmp_path}/none/*.out", checkpoints=f"{tmp_path}/nowhere")
     lab = ClusterSettings(name="lab", login="n0", nodes=("n1",))
     reader, other = look(Settings(clusters=(lab,), runs=(good, bad)), sshd.ssh_config(2))
-    said = {(row.mark, row.what, row.said) for row in reader}
+    said = {(row.mark, row.what, row.text) for row in reader}
     assert ("ok", f"{tmp_path}/logs/*.out", f"followed: {tmp_path}/logs/1.out") in said
-    assert ("ok", str(tmp_path / "logs"), "can be searched") in said
-    assert ("ok", str(tmp_path), "switches can be made") in said
+    assert ("ok", str(tmp_path / "logs"), "can be entered") in said
+    assert ("ok", str(tmp_path), "switch files can be created") in said
     assert ("ok", str(tmp_path / "kill"), "armed") in said
     assert ("ok", str(tmp_path / "save"), "not armed") in said
-    assert ("bad", f"{tmp_path}/nowhere", "not there, or no directory") in said
+    assert ("bad", f"{tmp_path}/nowhere", "missing or not a directory") in said
     (lost,) = [row for row in reader if row.mark == "bad" and row.what == f"{tmp_path}/none/*.out"]
-    assert lost.mend == "start the run bad, or mend its `log` in the config"
+    assert lost.fix == "start the run bad, or fix its `log` in the config"
     assert not [row for row in other if row.what.startswith(str(tmp_path))]
 
 
@@ -147,8 +147,8 @@ def test_this_machine_is_well_and_plain_ascii_where_it_must_be(tmp_path: Path) -
 def test_headless_does_not_count_on_an_agent(tmp_path: Path) -> None:
     environ = {"TRAINMON_CONFIG": "", "HOME": str(tmp_path), "SSH_AUTH_SOCK": "/run/agent", "LC_ALL": "C.UTF-8"}
     done = trainmon("check", "--headless", cwd=tmp_path, **environ)
-    assert "the agent of this login session was not used: a service started without you has none" in done.stdout
-    assert "    → give it a key file of its own, without a passphrase: IdentityFile in ~/.ssh/config" in done.stdout
+    assert "the SSH agent of this login session was not used: a service has none" in done.stdout
+    assert "    → give the service its own key file without a passphrase: IdentityFile in ~/.ssh/config" in done.stdout
 
 
 def test_tables_and_settings_that_are_not_used_yet_are_told(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_tables_and_settings_that_are_not_used_yet_are_told(tmp_path: Path) -> N
         '[[run]]\nname = "r"\nmodel_family = "reasoning"\n'
     )
     done = trainmon("check", "--config", "c.toml", cwd=tmp_path, HOME=str(tmp_path), LC_ALL="C.UTF-8")
-    assert "◆ config       [[run]] #1 model_family read, and not used by this version" in done.stdout
+    assert "◆ config       [[run]] #1 model_family read, but not used by this version" in done.stdout
     assert done.stdout.count("not used by this version") == 1
     assert "hunter2" not in done.stdout + done.stderr
 
@@ -178,7 +178,7 @@ def test_a_quota_is_asked_and_told(tmp_path: Path) -> None:
     asked = QuotaSettings(command=(str(script), "quota", "-q", "-u", "me"), parser="lustre")
     (rows,) = look(Settings(disks=(DiskSettings(path=str(tmp_path), quota=asked),)))
     row = next(row for row in rows if row.what == f"quota {tmp_path}")
-    assert (row.mark, row.said) == ("ok", "user me: 5.0G of 6.0G, 12 files of 100")
+    assert (row.mark, row.text) == ("ok", "user me: 5.0G of 6.0G, 12 files of 100")
 
 
 def test_a_quota_command_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:
@@ -187,5 +187,5 @@ def test_a_quota_command_that_is_not_there_says_what_to_do(tmp_path: Path) -> No
     disks = (DiskSettings(path=str(tmp_path), quota=asked), DiskSettings(path="/", quota=counted))
     (rows,) = look(Settings(disks=disks))
     quotas = [row for row in rows if row.what.startswith("quota ")]
-    assert [(row.mark, row.mend) for row in quotas] == [("bad", "name it with its whole path"), ("note", "")]
-    assert quotas[1].said == "du walks through all of it: it is run every 6 h at most, and not by check"
+    assert [(row.mark, row.fix) for row in quotas] == [("bad", "name it with its whole path"), ("note", "")]
+    assert quotas[1].text == "check does not run du, because it reads the whole tree; it runs every 6 h at most"

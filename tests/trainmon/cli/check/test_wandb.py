@@ -71,18 +71,18 @@ def test_the_key_the_account_and_each_run_are_told(checked: Checked) -> None:
     assert key == Row("ok", "W&B", "key", f"in WANDB_API_KEY, for {host}")
     assert account == Row("ok", "W&B", "server", f"{host} answers tester")
     assert (llm.mark, llm.what) == ("ok", "run llm")
-    assert llm.said.startswith("tester/video, group final: ")
-    assert "is running, heartbeat" in llm.said
-    assert (two.mark, two.mend) == ("note", "end all but one, or give each a run of its own in the config")
-    assert "2 runs are active where one is expected" in two.said
-    assert (old.mark, "none is active" in old.said) == ("ok", True)
-    assert (new.mark, "W&B has no run of tester/video, group next" in new.said) == ("note", True)
-    assert (bad.mark, bad.what, bool(bad.mend)) == ("bad", "run bad", True)
+    assert llm.text.startswith("tester/video, group final: ")
+    assert "is running, heartbeat" in llm.text
+    assert (two.mark, two.fix) == ("note", "end all but one, or give each its own [[run]]")
+    assert "2 runs are active where one is expected" in two.text
+    assert (old.mark, "none is active" in old.text) == ("ok", True)
+    assert (new.mark, "W&B has no run of tester/video, group next" in new.text) == ("note", True)
+    assert (bad.mark, bad.what, bool(bad.fix)) == ("bad", "run bad", True)
 
 
 def test_a_server_that_does_not_answer_is_told_once(checked: Checked) -> None:
     checked.server.answer_with(401)
     key, server = checked.rows(a_run("llm"), a_run("two"))
     assert (key.mark, server.mark, server.what) == ("ok", "bad", "server")
-    assert "refuses the key" in server.said
-    assert server.mend
+    assert "refuses the key" in server.text
+    assert server.fix
