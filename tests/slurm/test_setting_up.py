@@ -43,7 +43,7 @@ def test_check_asks_slurm_and_looks_for_what_the_runs_need(
     assert "◆ run other no job named other is in the queue" in said
     assert f"✗ {nowhere} missing or not writable" in said
     assert f"✗ {nowhere}.sh missing or not readable" in said
-    assert said.count("✓ " + str(run.checkpoints) + " can be searched") == 1
+    assert said.count("✓ " + str(run.checkpoints) + " can be entered") == 1
     assert [line for line in done.stdout.splitlines() if line.startswith("    → fix `script` of run other")]
 
 
