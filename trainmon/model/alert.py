@@ -20,10 +20,10 @@ def is_worse(severity: Severity, than: Severity) -> bool:
 
 
 Phase = Literal["pending", "firing", "recovering", "resolved"]
-"""pending: found, and its hold is not over. firing. recovering: no longer found, and its keep is not over. resolved."""
+"""pending: found for less than `for`. recovering: no longer found for less than `keep_firing_for`."""
 
 Data = Literal["ok", "stale", "error"]
-"""Whether what the alert rests on can be seen now. Missing data never resolves anything."""
+"""Whether the data of the alert is available now. Missing data never resolves an alert."""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,32 +38,32 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     """One sentence with the numbers and their age."""
     evidence: tuple[str, ...] = ()
-    """The lines or values that it was found by, the last the newest; at most 10 are kept."""
+    """The lines or values that prove it, newest last; at most 10."""
     advice: str = ""
-    """What to do, with the key or the command that does it."""
+    """What to do, with the key or command for it."""
     cluster: str = ""
     run: str | None = None
-    """The run that suffers."""
+    """The affected run."""
     node: str | None = None
     sources: tuple[str, ...] = ()
-    """The names in State.sources that it rests on: while one of them is silent, its absence says nothing."""
+    """The names in State.sources that it depends on. While one of them is silent, the alert stays open."""
     event: bool = False
-    """Something that happened (restarted, finished) and not something that lasts: told once, never "resolved". It is
-    found for as long as it is new; another `since` is another episode."""
+    """Something that happened once (restarted, finished). It is notified once and never "resolved". Another `since` is
+    another episode."""
     person: bool = False
-    """Done by a person on purpose: an information, whatever is configured."""
+    """Done by a person on purpose. Its severity is always `info`."""
 
 
 class Finding(Problem, frozen=True, kw_only=True):
     """What a rule finds wrong with one subject at one time. Its identity is (rule, subject)."""
 
     since: Instant | None = None
-    """Since when it is so, where that is known from the facts; else the first time that it was found."""
+    """When it began, if the data shows that; else when it was first found."""
     fires_at_once: bool = False
     """Whether the alert fires without waiting for the rule's `for`: a run silent for an hour, a GPU off its bus."""
     by_age: bool = False
-    """Whether it was found by how much time has passed without a word or a change: when the clock has jumped, that
-    proves nothing before everyone had a minute to speak again."""
+    """Whether it was found by the age of data. After a clock jump it is ignored for a minute, until all sources have
+    reported again."""
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,16 +82,16 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Alert(Problem, frozen=True, kw_only=True):
-    """One episode of one finding, from when it was first found until it is over and a day more."""
+    """One episode of one finding, kept until a day after it is resolved."""
 
     id: str
-    """Eight characters, for people to type; the same for the whole episode, and for no other."""
+    """Eight characters that people can type; unique to the episode."""
     phase: Phase = "pending"
     data: Data = "ok"
     data_why: str | None = None
-    """Why it cannot be seen now, in a sentence."""
+    """Why the data is not available now, in a sentence."""
     since: Instant
-    """Since when it is so."""
+    """When it began."""
     found_at: Instant
     """When it was last found."""
     pending_since: Instant | None = None
@@ -105,7 +105,7 @@ class Alert(Problem, frozen=True, kw_only=True):
     acknowledged_by: str | None = None
     acknowledged_at: Instant | None = None
     acknowledged: Severity | None = None
-    """How bad it was then: one that gets worse is nobody's yet."""
+    """The severity when it was acknowledged. A worse severity needs a new acknowledgement."""
     muted_until: Instant | None = None
     muted_why: str | None = None
     inhibited_by: str | None = None

@@ -90,7 +90,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is the disk that is full then, or the quota used up."""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """What it assumes, in a few words."""
         if self.basis == "cycles":
             return f"after {self.cycles} deletions seen, what remains after each grows"

@@ -19,38 +19,38 @@ from trainmon.model.wandb import Points, Sample, WandbRun
 
 
 class NodeReading(msgspec.Struct, frozen=True):
-    """A probe said something. `received_at` is our clock."""
+    """One reading of a probe. `received_at` is our clock."""
 
     node: str
     cluster: str
     received_at: Instant
     reading: AnyReading
     is_stand_in: bool = False
-    """Whether it reads in the place of a host that does not answer. It may log in as another user, and see other
-    mounts: that a file is not there, or must not be read, is not for it to say."""
+    """Whether this host stands in for one that does not answer. It may have another user and other mounts, so a
+    missing or unreadable file proves nothing."""
 
 
 class StandInEnded(msgspec.Struct, frozen=True):
-    """A host no longer looks at these disks in the place of another."""
+    """A stand-in host stops reading these disks."""
 
     node: str
     disks: tuple[str, ...]
 
 
 class SourceChanged(msgspec.Struct, frozen=True):
-    """A collector says how one of its sources is doing."""
+    """The health of one source, from its collector."""
 
     source: Source
 
 
 class SourceRemoved(msgspec.Struct, frozen=True):
-    """A source is no longer watched at all (its node left the config)."""
+    """A source is no longer watched: its node left the config."""
 
     name: str
 
 
 class PromptsChanged(msgspec.Struct, frozen=True):
-    """The questions that wait for a person now."""
+    """The login prompts that are open now."""
 
     prompts: tuple[Prompt, ...]
 
@@ -69,13 +69,13 @@ class DisksChanged(msgspec.Struct, frozen=True):
 
 
 class ClustersChanged(msgspec.Struct, frozen=True):
-    """What is known of some clusters as a whole; others stay."""
+    """New facts about some clusters. The other clusters stay as they are."""
 
     clusters: tuple[Cluster, ...]
 
 
 class JobsListed(msgspec.Struct, frozen=True):
-    """One look at a cluster's queue: all watched jobs that it lists. `at` is our clock."""
+    """One poll of a cluster's queue: all watched jobs in it. `at` is our clock."""
 
     cluster: str
     at: Instant
@@ -83,13 +83,13 @@ class JobsListed(msgspec.Struct, frozen=True):
 
 
 class JobChanged(msgspec.Struct, frozen=True):
-    """More is known of one job: its details, or from accounting how it ended."""
+    """New details of one job, or how it ended, from accounting."""
 
     job: Job
 
 
 class SchedulerNodesListed(msgspec.Struct, frozen=True):
-    """One look at a cluster's nodes."""
+    """One poll of a cluster's nodes."""
 
     cluster: str
     at: Instant
@@ -103,9 +103,9 @@ class ActionChanged(msgspec.Struct, frozen=True):
 
 
 class LedgerTrouble(msgspec.Struct, frozen=True):
-    """The ledger does not work, in a sentence; null when it does again."""
+    """An error of the ledger, in a sentence; null when it works again."""
 
-    words: str | None
+    message: str | None
 
 
 class WandbPolled(msgspec.Struct, frozen=True):
@@ -138,7 +138,7 @@ class SampleFetched(msgspec.Struct, frozen=True):
 
 
 class ConsoleRead(msgspec.Struct, frozen=True):
-    """The newest lines of a run's console log in W&B, as a reader of its file would tell them."""
+    """The newest lines of a run's console log in W&B, in the form of a log file's chunk."""
 
     run: str
     received_at: Instant
@@ -179,13 +179,13 @@ class ChannelsChanged(msgspec.Struct, frozen=True):
 
 
 class LeadershipChanged(msgspec.Struct, frozen=True):
-    """Somebody else tells people of alerts from now on, or we do."""
+    """The leader that sends notifications has changed."""
 
     duty: Leadership
 
 
 class AlertsReported(msgspec.Struct, frozen=True):
-    """The alerts as the daemon on another machine sees them: shown here in place of our own."""
+    """The alerts of the daemon on another machine. They are shown here in place of our own."""
 
     alerts: tuple[Alert, ...]
     silences: tuple[Silence, ...]

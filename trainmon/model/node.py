@@ -17,22 +17,22 @@ SourceKind = Literal["node", "slurm", "wandb", "files", "daemon"]
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """One place that facts come from, such as `node:gpu-001`, with its health and age."""
+    """One data source, such as `node:gpu-001`, with its health and age."""
 
     name: str
     kind: SourceKind
     cluster: str
     health: Health = "late"
     seen_at: Instant | None = None
-    """When it last said something, by our clock."""
+    """When it last sent data, by our clock."""
     period: Seconds = 2.0
     phase: Literal["waiting", "connecting", "prompting", "up", "retrying", "held", "off"] = "waiting"
-    """What the collector is doing about it. held: not redialled until a person asks (login needed or refused)."""
+    """What the collector does. held: it does not reconnect until a person requests it (login needed or refused)."""
     retry_at: Instant | None = None
     error: str | None = None
     hint: str | None = None
     bad_lines: int = 0
-    """Lines that were not understood (not JSON, too long, another version) since the start."""
+    """Invalid lines since the start: not JSON, too long, or of another version."""
     stderr: str | None = None
     """The last line on the remote standard error."""
 
@@ -98,9 +98,9 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     probe: Probe = "none"
     note: str | None = None
     greeted_at: Instant | None = None
-    """When its probe last said what it is, by our clock: GPU numbers from before are of an earlier session."""
+    """When its probe last sent Hello, by our clock. Older GPU numbers are from an earlier session."""
     confined: bool = False
-    """Whether its probe may be shown some of its GPUs only: it is in a container, or in a job's cgroup."""
+    """Whether its probe may see only some GPUs, because it runs in a container or in a job's cgroup."""
     driver: str | None = None
     clock_skew_s: Seconds | None = None
     """Their clock minus ours; data does not become stale by it."""
@@ -118,7 +118,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """When the GPU numbers were last read, by our clock."""
     host_at: Instant | None = None
     troubles: Mapping[str, str] = {}
-    """Parts of its probe that fail now, by part: gpu, host, disk, log, switch, probe."""
+    """Current errors of its probe, by part: gpu, host, disk, log, switch, probe."""
     scheduler_state: str | None = None
     scheduler_reason: str | None = None
     paces: tuple[GpuAverage, ...] = ()
@@ -208,4 +208,4 @@ FLOORS = 37
 """Six hours, and the ten minutes that are not over."""
 
 LATE_AFTER = 3.0
-"""Periods without a word after which a source is late and its numbers are dimmed."""
+"""Periods without data after which a source is late and its numbers are dimmed."""

@@ -27,42 +27,42 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Mapping[str, Node] = {}
     """By name. Two clusters may not share a node name."""
     node_histories: Mapping[str, NodeHistory] = {}
-    """By the name of the node: what is remembered of it."""
+    """By node name."""
     disks: Mapping[str, Disk] = {}
     """By Disk.key."""
     handed_back: Mapping[str, Instant] = {}
-    """By Disk.key, when a host that had looked at it in the place of another no longer did."""
+    """By Disk.key: when a stand-in host stopped reading the disk."""
     runs: Mapping[str, Run] = {}
     usable: Mapping[str, float] = {}
-    """Of the disks whose path is a key, the share that may be used (0 to 1): there, that is the new 100 %."""
+    """By disk path: the share of the disk that may be used, 0 to 1. The disk counts as full at that share."""
     lags: Mapping[str, Seconds] = {}
-    """Of the disks whose path is a key, how old their statistics may be."""
+    """By disk path: how old the statistics of the filesystem may be."""
     quotas: Mapping[str, Quota] = {}
-    """By `host:path`, or by `cluster:path` where all hosts of a cluster share it."""
+    """By `host:path`, or by `cluster:path` if all hosts of the cluster share it."""
     prompts: tuple[Prompt, ...] = ()
     clusters: Mapping[str, Cluster] = {}
     jobs: Mapping[str, Job] = {}
     """By Job.key. One that the queue no longer lists stays for a day, with `gone_at`."""
     scheduler_nodes: Mapping[str, SchedulerNode] = {}
-    """By name: what the scheduler says of the nodes, watched or not."""
+    """By name: the scheduler's nodes, watched or not."""
     actions: Mapping[str, Record] = {}
-    """By the action's id, oldest first: those that are watched, and those of the last hour."""
+    """By action id, oldest first: open actions, and those of the last hour."""
     ledger: str | None = None
-    """What is wrong with the ledger, in a sentence."""
+    """The current error of the ledger, in a sentence."""
     alerts: Mapping[str, Alert] = {}
-    """By id: those that are open, and those that ended within a day."""
+    """By id: open alerts, and those that ended within a day."""
     silences: Mapping[str, Silence] = {}
-    """By id, those that have not ended."""
+    """By id: active and future silences."""
     channels: Mapping[str, Channel] = {}
     """By name."""
     duty: Leadership = Leadership()
-    """Who tells people."""
+    """Who sends notifications."""
     looked_at: Instant | None = None
-    """When the rules were last gone through."""
+    """When the rules were last evaluated."""
     woke_at: Instant | None = None
-    """When this program last found that it had slept, or that the clock had jumped: no age from before is believed."""
+    """When this program last noticed a sleep or a clock jump. Ages from before that time are not trusted."""
     woke_why: str | None = None
-    """What that was, in a sentence."""
+    """What happened then, in a sentence."""
 
 
 class Series(msgspec.Struct, frozen=True):

@@ -37,7 +37,7 @@ class WandbSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its console log is the run's log."""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """What is looked for, as a person says it: `team/project, group video-2b-final`."""
         how = (("group", self.group), ("run", self.run), ("display name", self.display), ("tags", ", ".join(self.tags)))
         return ", ".join((self.project, *(f"{word} {value}" for word, value in how if value)))

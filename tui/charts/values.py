@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from trainmon.analysis.wandb import active_run as wandb_group
+from trainmon.analysis.wandb import active_run
 from trainmon.lib import Instant, Seconds, cell_width, clean, shorten, shorten_start
 from trainmon.model import GroupPhase, Run, Source, Wandb, WandbRun
 from tui.charts.cache import Copy
@@ -167,7 +167,7 @@ def told(wandb: Wandb, now: Instant, look: str) -> Iterator[Span]:
 
 
 def heartbeat(wandb: Wandb, run: WandbRun, now: Instant) -> Span:
-    quiet = wandb_group.unheard(wandb, run, now)
+    quiet = active_run.silent_for(wandb, run, now)
     if quiet is None:
         return Span("no heartbeat yet", "dim")
     return Span(f"heartbeat {calm_age(quiet)} ago", "warn" if run.state == "running" and quiet > SILENT_AFTER else "")
@@ -226,7 +226,7 @@ def why_nothing(run: Run | None, wanted: str | None, problem: tuple[str, str] | 
         return []
     if problem is not None:
         return [(problem[0], "crit"), *([(problem[1], "")] if problem[1] else [])]
-    looked_for = clean(run.spec.wandb.words)
+    looked_for = clean(run.spec.wandb.description)
     if run.wandb is None or run.wandb.looked_at is None:
         return [(f"W&B has not answered yet: {looked_for}.", "dim")]
     if not run.wandb.runs:

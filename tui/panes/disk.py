@@ -114,7 +114,7 @@ def doubt(shown: ShownDisk, ends: Instant, now: Instant) -> str:
     if forecast is None or forecast.full_at != ends:
         return " at this pace"
     if not is_shared(shown.disk):
-        return f", {forecast.words}"
+        return f", {forecast.description}"
     first = "?" if forecast.earliest is None else age(forecast.earliest - now)
     last = "never" if forecast.latest is None else age(forecast.latest - now)
-    return f" ({first} to {last}, R² {forecast.fit:.2f}), {forecast.words}"
+    return f" ({first} to {last}, R² {forecast.fit:.2f}), {forecast.description}"

@@ -33,7 +33,9 @@ def wandb_lines(run: Run, state: State, width: int, *, few: bool) -> Iterator[Li
     if spec is None:
         return
     yield ()
-    yield Linked(Link("wandb", run.name), (*lead("W&B"), Span(shorten(safe(spec.words), width - LABEL), "accent")))
+    yield Linked(
+        Link("wandb", run.name), (*lead("W&B"), Span(shorten(safe(spec.description), width - LABEL), "accent"))
+    )
     problem = trouble(state.sources.get(f"wandb:{run.name}"))
     if problem is not None:
         yield from wrapped("error", safe(problem[0]), width, "crit")

@@ -1,5 +1,7 @@
-"""From the history of a disk to when nothing is left. Checkpoints are written and deleted again: a line through such a
-sawtooth says nonsense, so that the deletions are found first. Pure."""
+"""Forecasts when a disk is full, from its history. Pure.
+
+Checkpoints are written and deleted again. A line through that sawtooth is meaningless, so deletions are found first.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from trainmon.lib import Instant, Seconds
 from trainmon.model import Basis, Forecast
 
 SHORTEST = 600.0
-"""Seconds of history below which no trend is told: one checkpoint would look like a filling disk."""
+"""Seconds of history needed for a forecast: with less, one checkpoint looks like a filling disk."""
 
 POINTS = 48
 """Points the slope is taken from: 1,128 pairs cost about 0.2 ms."""
@@ -48,7 +50,7 @@ class Point(NamedTuple):
 
 
 class Trend(NamedTuple):
-    """Growth of what is used, a day, and when nothing is left at that pace; None where it cannot be told."""
+    """Growth per day, and when the disk is full at that rate; None if unknown."""
 
     per_day: float | None = None
     full_at: Instant | None = None
@@ -79,9 +81,11 @@ def trend(
     size: float | None = None,
     lag: Seconds = 0.0,
 ) -> Trend:
-    """What the history says, told from at least ten minutes of it. `left` is what may still be used (free bytes, or
-    less where only a share is usable), `size` that of the disk. With a `lag`, its numbers may be that old: no change is
-    judged that is finer."""
+    """The trend, from at least SHORTEST seconds of history.
+
+    `left`: what may still be used (free bytes, or less if only a share is usable). `size`: that of the disk. `lag`: how
+    old the numbers may be; shorter changes are ignored.
+    """
     step = 1 if size is None else _step(free, size)
     known = zip(offsets[::step], free[::step], strict=True)
     points = thinned([Point(at, -value) for at, value in known if value == value], lag)
@@ -108,7 +112,7 @@ def thinned(points: list[Point], lag: Seconds) -> list[Point]:
 
 
 def _least(points: Sequence[Point], size: float | None) -> float:
-    """How much must go at once to be a deletion."""
+    """How much must be freed at once to count as a deletion."""
     changes = median(abs(later.used - earlier.used) for earlier, later in pairwise(points))
     values = [point.used for point in points]
     whole = DROP * size if size else 0.05 * (max(values) - min(values))
@@ -150,7 +154,7 @@ def _undisturbed(points: Sequence[Point], now: Instant, left: float | None, leas
             slope, taken = fast, recent
     if _is_over(day, least):
         slope = Slope(0.0, 0.0, 0.0)
-    return _told(slope, taken, now, left, "nothing-deleted", 0, points)
+    return _trend(slope, taken, now, left, "nothing-deleted", 0, points)
 
 
 def _is_over(points: Sequence[Point], least: float) -> bool:
@@ -213,7 +217,7 @@ def _sawtooth(points: Sequence[Point], turns: Turns, now: Instant, left: float |
         slope = theil_sen(ramp)
         whole = (ramp[-1].used - ramp[0].used) / (ramp[-1].at - ramp[0].at)
         slope = Slope(max(slope.middle, whole), min(slope.low, whole), max(slope.high, whole))
-        return _told(slope, ramp, now, left, "stopped", len(lows), points)
+        return _trend(slope, ramp, now, left, "stopped", len(lows), points)
     if not is_known:
         few = Forecast(basis="cycles", span=points[-1].at - points[0].at, cycles=len(lows))
         return Trend(per_day=theil_sen(points).middle * DAY, forecast=few)
@@ -245,10 +249,10 @@ def _over_floors(
     rides = max(p.used - level - slope.middle * p.at for p in points if p.at >= floors[0].at)
     last = points[-1]
     remains = None if left is None else left + last.used - level - slope.middle * last.at - rides
-    return _told(slope, floors, now, remains, "cycles", len(lows), points)
+    return _trend(slope, floors, now, remains, "cycles", len(lows), points)
 
 
-def _told(
+def _trend(
     slope: Slope,
     taken: Sequence[Point],
     now: Instant,

@@ -91,7 +91,7 @@ def of_path(answer: Answer, path: str) -> Answer:
 # ---- GPFS: colons and a header ---------------------------------------------------------------------------------------
 
 
-def _gpfs(text: str, asked: QuotaQuery) -> Iterator[Allowance]:
+def _gpfs(text: str, query: QuotaQuery) -> Iterator[Allowance]:
     """`mmlsquota -Y`: the HEADER row names the columns, which differ from version to version. KiB."""
     columns: list[str] = []
     for line in text.splitlines():
@@ -137,9 +137,9 @@ def _kib(value: int | None) -> int | None:
 # ---- BeeGFS: by position ---------------------------------------------------------------------------------------------
 
 
-def _beegfs(text: str, asked: QuotaQuery) -> Iterator[Allowance]:
+def _beegfs(text: str, query: QuotaQuery) -> Iterator[Allowance]:
     """`beegfs-ctl --getquota`, with --csv or in its form for people; two columns are called `hard`."""
-    kind, pool = "group" if any(word.startswith("--gid") for word in asked.argv) else "user", ""
+    kind, pool = "group" if any(word.startswith("--gid") for word in query.argv) else "user", ""
     for line in text.splitlines():
         title = POOL.search(line)
         if title is not None:
@@ -172,18 +172,18 @@ def _size(word: str) -> int | None:
 # ---- du: where nothing else works ------------------------------------------------------------------------------------
 
 
-def _du(text: str, asked: QuotaQuery) -> Iterator[Allowance]:
+def _du(text: str, query: QuotaQuery) -> Iterator[Allowance]:
     """`du -s`: the last line; what may be used is for the config to say."""
     rows = [line.split(maxsplit=1) for line in text.splitlines()]
     sums = [(row[0], row[1]) for row in rows if len(row) == 2 and NUMBER.fullmatch(row[0]) and row[1].startswith("/")]
     if not sums:
         return
     word, path = sums[-1]
-    unit = _unit_of_du(asked.argv)
+    unit = _unit_of_du(query.argv)
     letter = word[-1:].upper()
     used = _size(word) if letter in UNITS else round(float(word) * unit)
     denied = "Permission denied" in text or "cannot " in text
-    yield Allowance(whose=clean(path), filesystem=None, used_bytes=used, hard_bytes=asked.limit, is_inexact=denied)
+    yield Allowance(whose=clean(path), filesystem=None, used_bytes=used, hard_bytes=query.limit, is_inexact=denied)
 
 
 def _unit_of_du(argv: Sequence[str]) -> int:

@@ -36,14 +36,14 @@ class Cell(NamedTuple):
     is_inexact: bool
 
 
-def lustre(text: str, asked: QuotaQuery) -> Iterator[Allowance]:
+def lustre(text: str, query: QuotaQuery) -> Iterator[Allowance]:
     """`lfs quota`: kbytes; a long path wraps to the next line."""
-    return _tables(text, _whose(asked.argv, (("-u", "user"), ("-g", "group"), ("-p", "project"))), asked.now)
+    return _tables(text, _whose(query.argv, (("-u", "user"), ("-g", "group"), ("-p", "project"))), query.now)
 
 
-def quota(text: str, asked: QuotaQuery) -> Iterator[Allowance]:
+def quota(text: str, query: QuotaQuery) -> Iterator[Allowance]:
     """`quota -w -p`: blocks of 1 KiB. Without -p a grace is left out where none runs, with it it is a time."""
-    return _tables(text, _whose(asked.argv, (("-u", "user"), ("-g", "group"))), asked.now)
+    return _tables(text, _whose(query.argv, (("-u", "user"), ("-g", "group"))), query.now)
 
 
 def _whose(argv: Sequence[str], options: Sequence[tuple[str, str]]) -> str:

@@ -63,7 +63,7 @@ class GpuActivity(NamedTuple):
         return median(gpu.utilization_pct or 0 for gpu in known) >= BUSY_PCT and median(shares) >= LOW_POWER
 
     @property
-    def unheard(self) -> str:
+    def silent_nodes(self) -> str:
         """`; 3 of its 4 nodes do not answer`, where some do."""
         silent = self.nodes - self.answering
         return f"; {silent} of its {self.nodes} nodes do not answer" if silent and self.answering else ""

@@ -113,7 +113,7 @@ def passed(trouble: LossTrouble | None, now: Instant) -> LossTrouble | None:
     return trouble
 
 
-def words(trouble: LossTrouble | None) -> str:
+def describe(trouble: LossTrouble | None) -> str:
     """`spike: 9.1 at step 1,200, usually 2.1 to 2.4`."""
     if trouble is None:
         return ""

@@ -78,11 +78,11 @@ def weighed(run: Run, context: RunContext, job: Job | None, what: str, now: Inst
         is_dark = bool(run.jobs or run.spec.job) and not does_answer(run, context)
         return Judgement("unknown" if is_dark and missing else "dead", why)
     if gpus.spin:
-        return Judgement("hung", f"{what}; {gpus.spin}: probably a stuck collective{gpus.unheard}{missing}")
+        return Judgement("hung", f"{what}; {gpus.spin}: probably a stuck collective{gpus.silent_nodes}{missing}")
     mean = gpus.mean_pct
     if mean is None:
         is_gone = bool(missing) and run.spec.job is not None and does_answer(run, context)
         return Judgement("dead" if is_gone else "stalled", what + missing)
     if mean <= IDLE_PCT:
-        return Judgement("data-stall", f"{what}; its GPUs are idle ({mean:.0f} %){gpus.unheard}{missing}")
-    return Judgement("stalled", f"{what}; its GPUs are at {mean:.0f} %{gpus.unheard}{missing}")
+        return Judgement("data-stall", f"{what}; its GPUs are idle ({mean:.0f} %){gpus.silent_nodes}{missing}")
+    return Judgement("stalled", f"{what}; its GPUs are at {mean:.0f} %{gpus.silent_nodes}{missing}")

@@ -83,7 +83,7 @@ def age(beat: Beat, now: Instant) -> Seconds:
     return max(0.0, seen if beat.moved else max(seen, now - beat.at))
 
 
-def unheard(wandb: Wandb, run: WandbRun, now: Instant) -> Seconds | None:
+def silent_for(wandb: Wandb, run: WandbRun, now: Instant) -> Seconds | None:
     """For how long nothing was heard of a run, to be shown: by its server's clock; by ours where the two plainly
     differ, as a heartbeat tells that was seen to come."""
     if run.heartbeat_at is None:
@@ -188,14 +188,14 @@ def _gone_at(last: WandbRun) -> Instant:
 def _why(look: _Look, phase: GroupPhase) -> str:
     active, last, spec = look.active, look.last, look.spec
     if last is None:
-        return f"W&B has no run of {spec.words}"
+        return f"W&B has no run of {spec.description}"
     match phase:
         case "active":
             return f"{label(active[0])} is running"
         case "several":
             named = ", ".join(label(run) for run in active[:NAMED_AT_MOST])
             more = f" and {len(active) - NAMED_AT_MOST} more" if len(active) > NAMED_AT_MOST else ""
-            return f"{len(active)} runs are active where one is expected: {named}{more} ({spec.words})"
+            return f"{len(active)} runs are active where one is expected: {named}{more} ({spec.description})"
         case "ended":
             return f"{label(last)} {how_it_ended(last)}" + ("" if last.state == "finished" else "; the run was stopped")
         case "overdue":

@@ -123,14 +123,14 @@ def counts(progress: Progress) -> bool:
     return progress.format == WANDB
 
 
-def told_by_its_log(progress: Progress, line: StepLine) -> Progress:
+def without_wandb_steps(progress: Progress, line: StepLine) -> Progress:
     """The progress as a line of the log finds it: where that has a step, what W&B has counted gives way."""
     if not counts(progress) or line.step is None:
         return progress
     return replace(progress, format=None, intervals=(), cadence_s=None)
 
 
-def own(progress: Progress) -> Progress:
+def without_own_borrowed(progress: Progress) -> Progress:
     """The progress once its log has told more: what it says itself is borrowed no more."""
     borrowed = tuple(name for name in progress.borrowed if name not in progress.said)
     return progress if borrowed == progress.borrowed else replace(progress, borrowed=borrowed)

@@ -11,7 +11,7 @@ from typing import Literal
 from collectors.wandb.child_process import ChildClient, WandbClient, WandbError
 from collectors.wandb.login import Credentials, find_credentials
 from collectors.wandb.wire import ListRuns, ReadViewer, RunList, Viewer
-from trainmon.analysis.wandb import active_run as wandb_group
+from trainmon.analysis.wandb import active_run
 from trainmon.cli.check.row import Row
 from trainmon.lib import duration
 from trainmon.model import RunSpec, WandbRun, WandbSpec
@@ -75,7 +75,7 @@ def _viewer(told: Viewer, login: Credentials) -> Row:
 def _run(run: RunSpec, spec: WandbSpec, runs: tuple[WandbRun, ...], now: float) -> Row:
     """The row of one run, judged as in the dashboard."""
     what = f"run {run.name}"
-    group = wandb_group.read(spec, runs, None, now, stopped=False)
+    group = active_run.read(spec, runs, None, now, stopped=False)
     if not runs:
         fix = "it is found when it starts; if it has started, fix group, run, display or tags"
         return Row("note", "W&B", what, f"{spec.project} exists; {group.why}", fix)
@@ -85,6 +85,6 @@ def _run(run: RunSpec, spec: WandbSpec, runs: tuple[WandbRun, ...], now: float) 
     if active:
         beat = active[0].heartbeat_at
         heard = f", heartbeat {duration(max(0.0, now - beat))} ago" if beat is not None else ""
-        return Row("ok", "W&B", what, f"{spec.words}: {group.why}{heard}")
+        return Row("ok", "W&B", what, f"{spec.description}: {group.why}{heard}")
     mark: Literal["ok", "note"] = "note" if group.phase == "overdue" else "ok"
-    return Row(mark, "W&B", what, f"{spec.words}: none is active; {group.why}")
+    return Row(mark, "W&B", what, f"{spec.description}: none is active; {group.why}")

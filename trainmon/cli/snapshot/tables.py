@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Iterator
 
-from trainmon.analysis.wandb import active_run as wandb_group
+from trainmon.analysis.wandb import active_run
 from trainmon.cli.snapshot import jobs as snapshot_jobs
 from trainmon.cli.snapshot import tables as snapshot_wandb
 from trainmon.cli.table import table
@@ -154,7 +154,7 @@ def _row(run: Run, state: State) -> tuple[str, ...]:
         run.name,
         "?" if current is None else current.name,
         "?" if current is None else current.state,
-        "?" if current is None else age(wandb_group.unheard(known, current, state.at)),
+        "?" if current is None else age(active_run.silent_for(known, current, state.at)),
         "?" if current is None else count(current.step),
         known.phase if run.wandb is not None else "?",
         "; ".join(text for text in says if text),

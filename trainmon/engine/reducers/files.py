@@ -218,7 +218,7 @@ def _progress(progress: Progress, chunk: LogChunk, at: Instant, formats: tuple[r
     for place, text in enumerate((*chunk.kept, *chunk.lines), start=-len(chunk.kept)):
         found = registry.parse_line(text, known, prefer=progress.format)
         if found is not None:
-            after = registry.advance(wandb_progress.told_by_its_log(progress, found[1]), *found, at)
+            after = registry.advance(wandb_progress.without_wandb_steps(progress, found[1]), *found, at)
             last = place if (after.step, after.epoch) != (progress.step, progress.epoch) else last
             progress = after
     if is_first and last is not None and last >= 0 and progress.at is not None:
@@ -226,8 +226,8 @@ def _progress(progress: Progress, chunk: LogChunk, at: Instant, formats: tuple[r
     # Half a line may show half a number; only a progress bar is whole before its line ends.
     bar = None if chunk.partial is None else registry.parse_line(chunk.partial, (*formats, *registry.BARS))
     if bar is not None:
-        progress = registry.advance(wandb_progress.told_by_its_log(progress, bar[1]), *bar, at)
-    return wandb_progress.own(progress)
+        progress = registry.advance(wandb_progress.without_wandb_steps(progress, bar[1]), *bar, at)
+    return wandb_progress.without_own_borrowed(progress)
 
 
 def _switched(batch: EventBatch, event: NodeReading, sample: SwitchSample, skew: float) -> None:

@@ -60,17 +60,17 @@ def job_changed(batch: EventBatch, event: JobChanged) -> None:
 def nodes_seen(batch: EventBatch, event: SchedulerNodesListed) -> None:
     """What the scheduler says of a cluster's nodes now; those that we watch get it, too."""
     others = {name: node for name, node in batch.current("scheduler_nodes").items() if node.cluster != event.cluster}
-    told = {node.name: node for node in event.nodes}
-    batch.maps["scheduler_nodes"] = others | told
-    for name in batch.current("nodes").keys() & told.keys():
+    listed = {node.name: node for node in event.nodes}
+    batch.maps["scheduler_nodes"] = others | listed
+    for name in batch.current("nodes").keys() & listed.keys():
         node = batch.current("nodes")[name]
-        if (node.scheduler_state, node.scheduler_reason) != (state_of(told[name]), told[name].reason):
-            batch.writable("nodes")[name] = with_scheduler(node, told[name])
+        if (node.scheduler_state, node.scheduler_reason) != (state_of(listed[name]), listed[name].reason):
+            batch.writable("nodes")[name] = with_scheduler(node, listed[name])
 
 
-def with_scheduler(node: Node, told: SchedulerNode | None) -> Node:
+def with_scheduler(node: Node, listed: SchedulerNode | None) -> Node:
     """The node with its scheduler's word on it."""
-    return node if told is None else replace(node, scheduler_state=state_of(told), scheduler_reason=told.reason)
+    return node if listed is None else replace(node, scheduler_state=state_of(listed), scheduler_reason=listed.reason)
 
 
 def state_of(node: SchedulerNode) -> str:

@@ -83,8 +83,8 @@ def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[F
                 wandb.kept(batch, event)
             case ConsoleRead():
                 wandb.console(batch, event)
-            case LedgerTrouble(words):
-                ledger = words
+            case LedgerTrouble(message):
+                ledger = message
     _pass_time(batch, now)
     return replace(state, at=now, prompts=prompts, ledger=ledger, **batch.maps)
 

@@ -150,4 +150,4 @@ def _by_summary(wandb: Wandb, current: WandbRun, at: Instant) -> LossTrouble | N
 
 def _troubled(wandb: Wandb, trouble: LossTrouble | None) -> Wandb:
     state = "fine" if trouble is None else trouble.state
-    return replace(wandb, trouble=trouble, loss_state=state, loss_why=loss.words(trouble))
+    return replace(wandb, trouble=trouble, loss_state=state, loss_why=loss.describe(trouble))

@@ -62,7 +62,7 @@ def test_a_steady_writer_fills_the_disk_when_it_says() -> None:
     assert said.full_at == pytest.approx(1000.0 + free[-1] / 1e6)
     assert said.forecast is not None
     assert said.forecast.basis == "nothing-deleted"
-    assert said.forecast.words == "assuming nothing is deleted"
+    assert said.forecast.description == "assuming nothing is deleted"
     assert said.forecast.fit == pytest.approx(1.0)
 
 
@@ -99,7 +99,7 @@ def test_of_a_sawtooth_the_growth_is_that_of_what_remains() -> None:
     said = told(BY_NAME["prune-12 + leak"], 40)
     assert said.forecast is not None
     assert (said.forecast.basis, said.forecast.cycles) == ("cycles", 6)
-    assert said.forecast.words == "after 6 deletions seen, what remains after each grows"
+    assert said.forecast.description == "after 6 deletions seen, what remains after each grows"
     assert said.per_day == pytest.approx(0.04 * TB * 24, rel=0.05)
     assert said.full_at == pytest.approx((78 - 40) * HOUR, rel=0.2)
 
@@ -114,7 +114,7 @@ def test_a_sawtooth_that_does_not_grow_is_never_full() -> None:
 def test_deletions_that_stop_are_told() -> None:
     said = told(BY_NAME["pruner dies"], 30 + 9.5)
     assert said.forecast is not None
-    assert (said.forecast.basis, said.forecast.words) == ("stopped", "deletions seem to have stopped")
+    assert (said.forecast.basis, said.forecast.description) == ("stopped", "deletions seem to have stopped")
     assert said.full_at == pytest.approx((96.6 - 39.5) * HOUR, rel=0.1)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from trainmon.analysis.wandb.active_run import read, unheard
+from trainmon.analysis.wandb.active_run import read, silent_for
 from trainmon.model import Wandb, WandbRun, WandbSpec
 
 SPEC = WandbSpec(project="team/project", group="video")
@@ -76,11 +76,11 @@ def test_a_clock_behind_the_servers_does_not_believe_for_ever() -> None:
 def test_a_heartbeat_is_shown_as_old_as_it_is_whatever_the_servers_clock_says(off: float) -> None:
     first = look(run("a", beat=T + off))
     then = look(run("a", beat=T + 60 + off), before=first, at=T + 65)
-    assert unheard(then, then.runs[0], T + 85) == 20
+    assert silent_for(then, then.runs[0], T + 85) == 20
     near = look(run("a", beat=T + 60), before=look(run("a")), at=T + 65)
-    assert unheard(near, near.runs[0], T + 85) == 25
-    assert unheard(near, run("b", "crashed", beat=T - 300), T + 100) == 400
-    assert unheard(near, run("b", beat=None), T) is None
+    assert silent_for(near, near.runs[0], T + 85) == 25
+    assert silent_for(near, run("b", "crashed", beat=T - 300), T + 100) == 400
+    assert silent_for(near, run("b", beat=None), T) is None
 
 
 def test_several_active_runs_are_named() -> None:

@@ -97,7 +97,7 @@ class DiskForecast(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             rule=self.name,
             subject=place.subject + what,
             severity=severity,
-            summary=f"{place.name} {ends} in {in_}{pace}, {forecast.words}; {age(disk, now)}",
+            summary=f"{place.name} {ends} in {in_}{pace}, {forecast.description}; {age(disk, now)}",
             evidence=(
                 f"{ago(forecast.span)} of history, R² {forecast.fit:.2f}, {width(forecast, now)}",
                 f"{size(disk.left_bytes or 0)} may still be written",
