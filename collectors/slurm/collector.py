@@ -1,6 +1,6 @@
-"""One poller a cluster: its scheduler's queue and nodes as events, on a thread of its own.
+"""One poller per cluster, on its own thread: it sends the scheduler's queue and nodes as events.
 
-No answer means that nothing is known: the jobs stay as they were last seen, the source tells the error and the age.
+Without an answer nothing is known: the jobs stay as last observed, and the source shows the error and the age.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Poller", "Watched"]
 log = logging.getLogger(__name__)
 
 PATIENCE: Seconds = 15.0
-"""Until then after the start, a host that is not connected yet is no error."""
+"""This long after the start, a host that is not connected yet is not an error."""
 
 
 class Poller:
@@ -64,22 +64,22 @@ class Poller:
         self._thread.start()
 
     def stop(self) -> None:
-        """Let go; a command that hangs is left to its own end."""
+        """Stop. A command that hangs is not waited for."""
         self._stopping.set()
         self._wake.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(0.3)
 
     def hurry(self) -> None:
-        """Something happens there: look sooner for a while."""
+        """Poll more often for a while: something happens there."""
         self._request("hurry")
 
     def refresh(self) -> None:
-        """A person wants to see it now; at most every 5 s."""
+        """Poll now, as a person asked for it; at most every 5 s."""
         self._request("refresh")
 
     def look_at(self, key: str) -> None:
-        """A person looks at this job: ask for its details; each at most every 5 s."""
+        """Read the details of a job that a person looks at; each job at most every 5 s."""
         self._request(f"job {key}")
 
     def step(self) -> Seconds:
@@ -126,7 +126,7 @@ class Poller:
                 self._silent_until = self._clock.monotonic() + FLOOR
 
     def _look(self) -> None:
-        """One look at everything, and what it means for the next."""
+        """Poll everything, and plan the next poll."""
         self._pace.begin(self._clock.monotonic())
         try:
             took, changed = self._queue.look(self._connected(), thoroughly=self._thoroughly)

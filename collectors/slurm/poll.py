@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from trainmon.lib import Clock, Instant, Seconds, TrainmonError
 from trainmon.model import Cluster, ClustersChanged, Event, Job, JobChanged, JobsListed, SchedulerNodesListed
-from trainmon.slurm import commands, errors
-from trainmon.slurm import parse_jobs as texts
+from trainmon.slurm import commands, errors, parse_jobs
 from trainmon.slurm.client import Client, SlurmFailed
 
 log = logging.getLogger(__name__)
@@ -76,7 +75,7 @@ class PolledQueue:
         began = self._clock.monotonic()
         text = client.run(commands.queue(self.cluster.queue_users))
         took = self._clock.monotonic() - began
-        jobs = texts.read_queue(text, self._watched.cluster)
+        jobs = parse_jobs.read_queue(text, self._watched.cluster)
         if not jobs and text.strip():
             raise SlurmFailed(f"squeue on {client.shell.host} printed an unknown format", kind="refused")
         changed = self._take(jobs, self._clock.now())
@@ -100,7 +99,9 @@ class PolledQueue:
             self._vanished.pop(key, None)
             old = before.get(key)
             if old is not None and old.detail_at is not None and old.submitted_at == job.submitted_at:
-                now[key] = replace(texts.detailed(job, old), detail_at=old.detail_at, cancelled_by=old.cancelled_by)
+                now[key] = replace(
+                    parse_jobs.detailed(job, old), detail_at=old.detail_at, cancelled_by=old.cancelled_by
+                )
         self._asked = {key: asked for key, asked in self._asked.items() if key in now}
         changed = self._has_looked and _is_news(before, now)
         self._has_looked = True
@@ -151,11 +152,11 @@ class PolledQueue:
             self._asked[job.key] = _likeness(job)  # it has just gone, or is not ours to see
             return False
         self._asked[job.key] = _likeness(job)
-        records = texts.read_job(text, self._watched.cluster)
+        records = parse_jobs.read_job(text, self._watched.cluster)
         detail = next((record for record in records if record.number == job.number), None)
         if detail is None:
             return False
-        job = replace(texts.detailed(job, detail), detail_at=self._clock.now())
+        job = replace(parse_jobs.detailed(job, detail), detail_at=self._clock.now())
         self._jobs[job.key] = job
         self._submit(JobChanged(job))
         return True
@@ -184,7 +185,7 @@ class PolledQueue:
             else:
                 self._give_up(asked)
             return
-        attempts = texts.read_accounting(text, self._watched.cluster)
+        attempts = parse_jobs.read_accounting(text, self._watched.cluster)
         for key, (job, _) in asked.items():
             own = [attempt for attempt in attempts if attempt.number == job.number or attempt.id == job.id]
             if own and own[-1].stage == "ended":
@@ -222,7 +223,7 @@ class PolledQueue:
             return
         text = client.run(commands.nodes(names, partitions))
         self._nodes_asked, self._nodes_at = (names, partitions), now
-        nodes = texts.read_nodes(text, self._watched.cluster)
+        nodes = parse_jobs.read_nodes(text, self._watched.cluster)
         self._submit(SchedulerNodesListed(self._watched.cluster, self._clock.now(), nodes))
 
     def _wanted_nodes(self) -> tuple[Sequence[str] | None, tuple[str, ...]]:
@@ -239,7 +240,7 @@ class PolledQueue:
         """Once: what this cluster is, and what we may do there."""
         if self._is_known:
             return
-        found = texts.read_configuration(client.run(commands.configuration()))
+        found = parse_jobs.read_configuration(client.run(commands.configuration()))
         me = self.cluster.me or ""
         may = True if me in ("root", found.administrator) else self._rank(client, me, accounting=found.accounting)
         accounting = self.cluster.accounting if found.accounting is None else found.accounting

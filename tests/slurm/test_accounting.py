@@ -9,7 +9,7 @@ import pytest
 from tests.lab.slurm import Slurm
 from tests.slurm.conftest import open_directory
 from tests.slurm.watch import Watch
-from trainmon.slurm import reasons as jobs
+from trainmon.slurm import reasons
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +48,8 @@ def test_accounting_tells_how_a_vanished_job_ended(slurm: Slurm, watch: Watch) -
 
     watch.until(lambda: watch.job(failed).stage == watch.job(cancelled).stage == "ended", "both have ended")
     assert watch.job(failed).gone_at is not None
-    assert jobs.ended(watch.job(failed)) == "its script failed (exit 7)"
-    assert jobs.ended(watch.job(cancelled)) == "cancelled by root"
+    assert reasons.end_reason(watch.job(failed)) == "its script failed (exit 7)"
+    assert reasons.end_reason(watch.job(cancelled)) == "cancelled by root"
 
 
 def test_accounting_tells_how_a_vanished_heterogeneous_job_ended(slurm: Slurm, watch: Watch) -> None:
@@ -62,7 +62,7 @@ def test_accounting_tells_how_a_vanished_heterogeneous_job_ended(slurm: Slurm, w
     slurm.wait_for(lambda: recorded(slurm, f"{job_id}+1", "FAILED"), what="the failure is in the accounts")
     forget(slurm)
     watch.until(lambda: watch.job(job_id).stage == "ended", "it has ended")
-    assert jobs.ended(watch.job(job_id)) == "its script failed (exit 7)"
+    assert reasons.end_reason(watch.job(job_id)) == "its script failed (exit 7)"
     assert len([job for job in watch.state.jobs.values() if job.id.partition("+")[0] == job_id]) == 1
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.lab.slurm import OTHER, Slurm
 from tests.slurm.watch import Watch
 from trainmon.model import RunSpec
-from trainmon.slurm import reasons as jobs
+from trainmon.slurm import reasons
 
 Watching = Callable[..., Watch]
 GPUS = "--gres=gpu:8"
@@ -45,7 +45,7 @@ def test_elements_of_an_array_run_one_after_another_and_the_rest_is_one_row(slur
     first, rest = watch.job(f"{job_id}_1"), watch.state.jobs[f"lab/{job_id}_[]"]
     assert first.stdout == f"{slurm.directory}/log/{job_id}_1.log"
     assert (rest.id, rest.elements, rest.stage) == (f"{job_id}_[2-4%1]", 3, "waiting")
-    assert jobs.waits(rest, watch.clock.now()) == "waits for the previous array task"
+    assert reasons.waiting_reason(rest, watch.clock.now()) == "waits for the previous array task"
     assert watch.state.runs["arr"].jobs[0] == first.key
     assert watch.state.runs["arr"].queued_behind == 3
 
@@ -82,7 +82,10 @@ def test_jobs_that_wait_say_for_what(slurm: Slurm, watch: Watch) -> None:
     never = slurm.submit("sleep 600", f"--dependency=afternotok:{fine}")
     watch.until(lambda: watch.job(never).reason == "DependencyNeverSatisfied", "it can never start")
     watch.until(lambda: watch.job(full).reason == "Resources", "it waits for nodes")
-    words = {job_id: jobs.waits(watch.job(job_id), watch.clock.now()) for job_id in (after, full, later, held, never)}
+    words = {
+        job_id: reasons.waiting_reason(watch.job(job_id), watch.clock.now())
+        for job_id in (after, full, later, held, never)
+    }
     assert words[after] == f"waits for the end of {running}"
     assert words[full].startswith("waits for free nodes")
     assert words[later] in ("starts in 60m", "starts in 59m", "starts in 1h")
@@ -98,14 +101,19 @@ def test_a_requeued_job_has_one_restart_and_starts_in_two_minutes(slurm: Slurm, 
     watch.until(lambda: watch.job(job_id).stage == "waiting", "it waits")
     job = watch.job(job_id)
     assert (job.restarts, job.reason) == (1, "BeginTime")
-    assert jobs.waits(job, watch.clock.now()) in ("starts in 2m", "starts in 2m01s", "starts in 1m59s", "starts in 1m")
+    assert reasons.waiting_reason(job, watch.clock.now()) in (
+        "starts in 2m",
+        "starts in 2m01s",
+        "starts in 1m59s",
+        "starts in 1m",
+    )
 
 
 def test_a_held_job_is_released(slurm: Slurm, watch: Watch) -> None:
     job_id = slurm.submit("sleep 600", "--hold")
     watch.look()
     assert watch.job(job_id).priority == 0
-    assert jobs.is_for_good(watch.job(job_id).reason)
+    assert reasons.is_permanent(watch.job(job_id).reason)
     slurm.scontrol("release", job_id)
     watch.until(lambda: watch.job(job_id).stage == "running", "it runs")
     assert watch.job(job_id).priority != 0
@@ -120,10 +128,10 @@ def test_ends_are_told_apart(slurm: Slurm, watch: Watch) -> None:
         slurm.wait_for_state(job_id, state)
     watch.look()
     assert {watch.job(job_id).stage for job_id in (running, fine, failed, killed)} == {"ended"}
-    assert jobs.ended(watch.job(running)).startswith("cancelled")
-    assert jobs.ended(watch.job(fine)) == "its script ended with status 0"
-    assert jobs.ended(watch.job(failed)) == "its script failed (exit 3)"
-    assert jobs.ended(watch.job(killed)) == "its script failed (signal 9)"
+    assert reasons.end_reason(watch.job(running)).startswith("cancelled")
+    assert reasons.end_reason(watch.job(fine)) == "its script ended with status 0"
+    assert reasons.end_reason(watch.job(failed)) == "its script failed (exit 3)"
+    assert reasons.end_reason(watch.job(killed)) == "its script failed (signal 9)"
 
 
 def test_another_persons_jobs_are_seen_where_they_are_watched(slurm: Slurm, watch: Watch, watching: Watching) -> None:

@@ -1,4 +1,4 @@
-"""Puts commands to Slurm over a Shell: the same language, times and formats whatever the login's own settings are."""
+"""Runs Slurm's commands over a Shell, with fixed language, time and output formats whatever the login sets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainmon.slurm import errors
 from trainmon.transport.shell import Completed, Shell
 
 TIMEOUT: Seconds = 25.0
-"""A controller that limits its callers makes a command sleep and try again: seconds are normal, minutes are not."""
+"""A controller with a rate limit makes a command sleep and retry: seconds are normal, minutes are not."""
 
 CLEARED = (
     "SQUEUE_ACCOUNT", "SQUEUE_ALL", "SQUEUE_ARRAY", "SQUEUE_FEDERATION", "SQUEUE_FORMAT", "SQUEUE_FORMAT2",
@@ -23,8 +23,8 @@ CLEARED = (
     "SCANCEL_WCKEY",
     "SLURM_DEBUG_FLAGS",
 )  # fmt: skip
-"""Each of these changes what a command answers, or what scancel does. SLURM_CONF and SLURM_CLUSTERS say where to ask:
-they stay."""
+"""Each of these changes a command's output, or what scancel does. SLURM_CONF and SLURM_CLUSTERS stay: they name the
+controller."""
 
 SET = ("LC_ALL=C", "TZ=UTC", "SLURM_TIME_FORMAT=standard", "SQUEUE_ARRAY_UNIQUE=1", "SLURM_BITSTR_LEN=0")
 """The last two: an element that was requeued keeps a row of its own (else it vanishes into that of the elements which
@@ -36,7 +36,7 @@ LOOK_UP = 'printf "\\n%s\\n%s\\n" "$(command -v "$1")" "$SLURM_CONF"'
 
 
 class SlurmFailed(TrainmonError):
-    """A command of Slurm that did not do what was asked, or did not answer."""
+    """A Slurm command failed or did not answer."""
 
     def __init__(self, message: str, *, hint: str = "", kind: errors.Kind, stderr: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -45,7 +45,7 @@ class SlurmFailed(TrainmonError):
 
 
 class Client:
-    """Slurm's commands on one host."""
+    """The Slurm client of one host."""
 
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
@@ -55,8 +55,10 @@ class Client:
         self._names: dict[str, str] = {}
 
     def run(self, argv: Sequence[str], timeout: Seconds = TIMEOUT, *, login_shell: bool = False) -> str:
-        """What a command prints. Raises SlurmFailed. With `login_shell` it has the environment of a login, untouched:
-        sbatch hands that on to its job."""
+        """The output of a command. With `login_shell` it has the unchanged environment of a login, which sbatch passes
+        on to its job.
+
+        Raises: SlurmFailed: when the command fails or does not answer."""
         done = self._run(argv, timeout, login_shell=login_shell)
         if self._is_lost(done) and not login_shell and self._look_up(argv[0], timeout):
             done = self._run(argv, timeout)
@@ -65,7 +67,7 @@ class Client:
         return done.stdout.decode("utf-8", "replace")
 
     def me(self, timeout: Seconds = TIMEOUT) -> str:
-        """Who we are there."""
+        """Our user name there."""
         return _last_line(self.run(("id", "-un"), timeout))
 
     def user_name(self, number: str, timeout: Seconds = TIMEOUT) -> str:
@@ -94,12 +96,12 @@ class Client:
 
     @staticmethod
     def _is_lost(done: Completed) -> bool:
-        """Whether the login's own environment may know better: the command or its configuration was not found."""
+        """Whether the command or its configuration was not found: a login's environment may know them."""
         unset = done.status != 0 and errors.is_without_configuration(_said(done))
         return done.status == errors.NOT_FOUND or unset
 
     def _look_up(self, name: str, timeout: Seconds) -> bool:
-        """Ask a login shell, once, where the command is: a shell that is no login has not read the profile."""
+        """Find the command in a login shell, once: other shells have not read the profile."""
         if self._looked_up:
             return False
         try:
@@ -128,7 +130,7 @@ class Client:
 
 
 def _last_line(text: str) -> str:
-    """A login's own files may print a greeting before."""
+    """The last line: a login's profile may print a greeting first."""
     return clean(text.strip().rpartition("\n")[2], 100)
 
 

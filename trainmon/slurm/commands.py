@@ -1,4 +1,4 @@
-"""The commands that are put to Slurm, as argv. Their environment (formats, times, language) is the client's.
+"""Slurm's commands as argv. The client sets their environment (formats, times, language).
 
 Text, never --json: JSON changed its shape with nearly every version, needs a plugin that may be absent, and
 `squeue --json` ignores the filter and the format (1.26 MB in place of 200 B was measured on 23.11).
@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Sequence
 
 MARK = f"|{secrets.token_hex(3)}#"
-"""Before every field. Nobody can put it into a job's name, and so nobody can forge a row: it is another each start."""
+"""Before every field. It is random at each start, so no job name can contain it and forge a row."""
 
 QUEUE = ("A", "i", "F", "K", "T", "u", "P", "a", "q", "D", "Q", "V", "S", "e", "l", "N", "E", "r", "Z", "j")
 """squeue's letters, free text last. Never C: a format with it makes the controller send every job's details."""
@@ -26,7 +26,7 @@ ACCOUNTING = (
 
 
 def queue(users: Sequence[str] = ()) -> tuple[str, ...]:
-    """All jobs of some users, without any our own; also those that ended in the last MinJobAge (300 s).
+    """All jobs of some users, or our own where none is named; also jobs that ended in the last MinJobAge (300 s).
 
     The filter is a user and not a list of jobs: with one user the controller sends no other's jobs, with ids it
     sends all, and a single id that is gone is an error."""
@@ -55,7 +55,7 @@ def nodes(names: Sequence[str] | None = None, partitions: Sequence[str] = ()) ->
 
 
 def accounting(ids: Sequence[str]) -> tuple[str, ...]:
-    """What became of some jobs, earlier attempts of requeued ones included."""
+    """The final states of some jobs, with earlier attempts of requeued jobs."""
     return (
         "sacct", "--noheader", "--parsable2", "--noconvert", f"--delimiter={MARK}", "--allocations", "--duplicates",
         f"--jobs={','.join(ids)}", f"--format={','.join(ACCOUNTING)}",
@@ -76,7 +76,7 @@ def configuration() -> tuple[str, ...]:
 
 
 def may_operate(user: str) -> tuple[str, ...]:
-    """What accounting lets a user do: None, Operator or Administrator."""
+    """A user's admin level in accounting: None, Operator or Administrator."""
     return ("sacctmgr", "--noheader", "--parsable2", "show", "user", f"name={user}", "format=AdminLevel")
 
 
@@ -106,8 +106,8 @@ def signal(job: str, name: str, *, batch: bool) -> tuple[str, ...]:
 
 
 def submit(count: int | None, after: str | None, workdir: str | None, script: str) -> tuple[str, ...]:
-    """A batch script as an array whose elements run one after another, the first after a job's end; without a count
-    as a single job: Slurm makes no array of a heterogeneous one."""
+    """A batch script as an array whose tasks run one after another, the first after a job's end. Without a count it is
+    a single job: Slurm makes no array of a heterogeneous job."""
     array = () if count is None else (f"--array=1-{count}%1",)
     options = (f"--dependency=afterany:{after}",) if after is not None else ()
     where = (f"--chdir={workdir}",) if workdir is not None else ()

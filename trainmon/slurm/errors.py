@@ -1,4 +1,4 @@
-"""What a failed command of Slurm means. Silence of the controller is not knowing, never "the job is gone". Pure."""
+"""The meaning of a failed Slurm command. Without an answer nothing is known: the job is not gone. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Literal
 from trainmon.lib import clean, scrub
 
 Kind = Literal["silent", "gone", "denied", "absent", "refused"]
-"""silent: no answer from the controller, nothing is known. gone: it knows no such job. denied: not ours to do.
-absent: no such command there. refused: any other no."""
+"""silent: no answer from the controller. gone: no such job. denied: no permission. absent: no such command on the host.
+refused: any other failure."""
 
 SILENT = re.compile(
     r"unable to contact slurm|timed? ?out|zero bytes were transmitted|standby mode|authentication"
@@ -28,13 +28,13 @@ NO_ACCOUNTING = re.compile(r"accounting storage is disabled|accounting storage p
 NO_CONFIGURATION = re.compile(r"configuration (?:source|file)|ClusterName needs to be specified", re.I)
 COMPLAINT = re.compile(r"^squeue: (?:error|fatal): ", re.MULTILINE)
 NOT_FOUND = 127
-"""How env and every shell end when there is no such command."""
+"""The exit status of env and of every shell when there is no such command."""
 
 PREFIX = re.compile(r"^(?:[\w.\-]+: )*(?:\w+ )?(?:error|fatal): ")
 
 
 def kind(status: int, stderr: str) -> Kind:
-    """The class of a failure, from the exit status and what was complained."""
+    """The class of a failure, from the exit status and stderr."""
     if status == NOT_FOUND and "error:" not in stderr:  # scancel's own status may be 127
         return "absent"
     if SILENT.search(stderr):
@@ -45,8 +45,8 @@ def kind(status: int, stderr: str) -> Kind:
 
 
 def has_complained(stderr: str) -> bool:
-    """Whether a command that ended well has yet failed in part: squeue leaves out a user whom nobody knows, as it
-    does while the directory of users is down, and ends with status 0. His jobs are not gone."""
+    """Whether a command with exit status 0 failed in part. squeue leaves out a user whom it cannot look up, for example
+    while the user directory is down. The jobs of that user are not gone."""
     return COMPLAINT.search(stderr) is not None
 
 
@@ -56,12 +56,12 @@ def is_without_configuration(stderr: str) -> bool:
 
 
 def is_without_accounting(stderr: str) -> bool:
-    """Whether sacct says that this cluster keeps no accounts: a fact, and no error."""
+    """Whether sacct says that this cluster has no accounting, which is not an error."""
     return NO_ACCOUNTING.search(stderr) is not None
 
 
 def words(stderr: str) -> str:
-    """What it complained, as one line: the last one that says something, without the program's own name."""
+    """The last line of stderr that is not empty, without the program's name."""
     lines = [clean(line.strip(), 300) for line in stderr.splitlines()]
     said = [line for line in lines if line]
     return scrub(PREFIX.sub("", said[-1])) if said else ""

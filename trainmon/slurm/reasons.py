@@ -1,4 +1,4 @@
-"""Slurm's words as a person says them: why a job waits, on what it depends, how it ended. Pure."""
+"""Slurm's reasons and states in plain English: why a job waits, what it depends on, how it ended. Pure."""
 
 from __future__ import annotations
 
@@ -59,25 +59,25 @@ REASONS: dict[str, str] = {
 }
 """Slurm's reasons (squeue(1), JOB REASON CODES; job_state_reason.c); of limits see LIMIT; others stay as they are."""
 
-NEVER = frozenset({
+PERMANENT = frozenset({
     "AccountNotAllowed", "BadConstraints", "BurstBufferOperation", "DeadLine", "DependencyNeverSatisfied",
     "InvalidAccount", "InvalidQOS", "JobHeldAdmin", "JobHeldUser", "JobHoldMaxRequeue", "MaxMemPerLimit",
     "PartitionTimeLimit", "QOSNotAllowed", "ReservationDeleted", "ReservationInvalid",
     "job requeued in held state", "launch failed requeued held", "launch failure limit exceeded requeued held",
     "user env retrieval failed requeued held",
 })  # fmt: skip
-"""Reasons that no waiting cures; see is_for_good."""
+"""Reasons that do not pass by waiting; see is_permanent."""
 
 LIMIT = re.compile(r"(?P<whose>Assoc|QOS|Max\w+PerAccount)")
 """What a limit's reason begins with; there are some 150 (AssocGrpGRES, QOSMaxJobsPerUserLimit, MaxGRESPerAccount)."""
 
 BEYOND = re.compile(r"(?:Assoc|QOS)Max\w*Per(?:Job|Node)(?:Limit)?|QOSMin\w+")
-"""Limits that this one job does not keep, whatever else runs."""
+"""Limits that this one job exceeds, whatever else runs."""
 
 
-def is_for_good(reason: str | None) -> bool:
-    """Whether no waiting cures it: somebody must do something."""
-    return reason is not None and (reason in NEVER or BEYOND.fullmatch(reason) is not None)
+def is_permanent(reason: str | None) -> bool:
+    """Whether the reason does not pass by waiting: somebody must act."""
+    return reason is not None and (reason in PERMANENT or BEYOND.fullmatch(reason) is not None)
 
 
 DEPENDENCY = re.compile(r"(?P<kind>after\w*|singleton)(?::(?P<jobs>[^(,?]*))?(?:\((?P<state>\w+)\))?")
@@ -92,14 +92,14 @@ KINDS = {
 }
 
 
-def waits(job: Job, now: Instant) -> str:
+def waiting_reason(job: Job, now: Instant) -> str:
     """Why a waiting job waits: `starts in 2m (begin time)`, `waits for the end of 88`."""
     reason = job.reason or ""
     if reason == "BeginTime" and job.starts_at is not None:
         begins = job.starts_at - now
         return f"starts in {duration(begins)}" if begins > 0 else "may start at any moment"
     if reason == "Dependency" and job.dependency:
-        return depends(job.dependency) or REASONS[reason]
+        return dependency_text(job.dependency) or REASONS[reason]
     words = REASONS.get(reason)
     if words is None:
         name, _, rest = reason.partition(",")
@@ -110,7 +110,7 @@ def waits(job: Job, now: Instant) -> str:
 
 
 def _limit(reason: str) -> str:
-    """A limit in words: it is reached, which waiting may cure, or this one job is beyond it."""
+    """A limit in plain English: it is reached, which may pass, or this one job exceeds it."""
     if not reason:
         return "waits"
     found = LIMIT.match(reason)
@@ -124,7 +124,7 @@ def _limit(reason: str) -> str:
     return f"a limit of its {whose} is reached ({reason})"
 
 
-def depends(dependency: str) -> str:
+def dependency_text(dependency: str) -> str:
     """`afterany:88(unfulfilled),afterok:90` → `waits for the end of 88, the success of 90`."""
     parts = []
     for found in DEPENDENCY.finditer(dependency):
@@ -151,7 +151,7 @@ ENDS: dict[str, str] = {
 }
 
 
-def ended(job: Job) -> str:
+def end_reason(job: Job) -> str:
     """How a job ended: `its script failed (exit 1)`, `cancelled by ana`."""
     if job.state == "CANCELLED":
         return f"cancelled by {job.cancelled_by}" if job.cancelled_by else "cancelled"

@@ -11,7 +11,7 @@ from trainmon.analysis.nodes.spares import spares
 from trainmon.analysis.runs import needed_to_save
 from trainmon.lib import Instant, clean, duration
 from trainmon.model import Job, Source, State
-from trainmon.slurm import reasons as jobs
+from trainmon.slurm import reasons
 from tui.keys import bindings
 from tui.panes.base import Pane
 from tui.style import Span, calm_age, since, source_words
@@ -220,7 +220,7 @@ def job_story(job: Job, now: Instant) -> str:
 def state_words(job: Job, now: Instant) -> str:
     """What a job does, in words."""
     said = why(job, now).text
-    return f"runs {said}".strip() if job.state == "RUNNING" and not is_missing(job) else said or jobs.ended(job)
+    return f"runs {said}".strip() if job.state == "RUNNING" and not is_missing(job) else said or reasons.end_reason(job)
 
 
 def cluster_story(state: State, name: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainmon.model import Job, SchedulerNode, count_tasks, gpus_in, gpus_missing
-from trainmon.slurm.reasons import NEVER, REASONS, ended, is_for_good, waits
+from trainmon.slurm.reasons import PERMANENT, REASONS, end_reason, is_permanent, waiting_reason
 
 NOW = 100_000.0
 
@@ -59,13 +59,15 @@ def job(**changes: Any) -> Job:
     ],
 )  # fmt: skip
 def test_why_a_job_waits_is_said_in_words(changes: dict[str, Any], said: str) -> None:
-    assert waits(job(**changes), NOW) == said
+    assert waiting_reason(job(**changes), NOW) == said
 
 
 def test_what_no_waiting_cures_has_words_too_and_a_limit_of_one_job_is_such() -> None:
-    assert REASONS.keys() > NEVER
-    assert all(is_for_good(reason) for reason in (*NEVER, "QOSMaxGRESPerJob", "AssocMaxNodePerJobLimit", "QOSMinGRES"))
-    assert not any(is_for_good(reason) for reason in (None, "Priority", "QOSMaxJobsPerUserLimit", "AssocGrpGRES"))
+    assert REASONS.keys() > PERMANENT
+    assert all(
+        is_permanent(reason) for reason in (*PERMANENT, "QOSMaxGRESPerJob", "AssocMaxNodePerJobLimit", "QOSMinGRES")
+    )
+    assert not any(is_permanent(reason) for reason in (None, "Priority", "QOSMaxJobsPerUserLimit", "AssocGrpGRES"))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_what_no_waiting_cures_has_words_too_and_a_limit_of_one_job_is_such() ->
     ],
 )
 def test_how_a_job_ended_is_said_in_words(changes: dict[str, Any], said: str) -> None:
-    assert ended(job(**changes)) == said
+    assert end_reason(job(**changes)) == said
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from trainmon.actions.planning.switches import armed
 from trainmon.lib import clean
 from trainmon.model import Execute, Job
 from trainmon.slurm import commands
-from trainmon.slurm.reasons import REASONS, ended, waits
+from trainmon.slurm.reasons import REASONS, end_reason, waiting_reason
 
 ADMIN_HELD = "JobHeldAdmin"
 
@@ -28,10 +28,10 @@ def requeue(context: PlanContext) -> RowPlan:
         return context.refused(f"{kill.description(context.now)}: the next attempt would end at once", way)
     if job.stage == "waiting":
         held = "H releases it" if is_held(job) else ""
-        return context.refused(f"job {job.id} is already waiting: {waits(job, context.now)}", held)
+        return context.refused(f"job {job.id} is already waiting: {waiting_reason(job, context.now)}", held)
     another = f"queue another: N, or trainmon-tui queue {context.name}"
     if job.stage == "ended":
-        why = f"job {job.id} has ended ({ended(job)}): Slurm does not requeue ended jobs"
+        why = f"job {job.id} has ended ({end_reason(job)}): Slurm does not requeue ended jobs"
         return context.refused(why, another)
     if job.requeue is False:
         return context.refused(f"job {job.id} cannot be requeued: it was submitted with --no-requeue", another)
@@ -109,7 +109,7 @@ def cancel(context: PlanContext) -> RowPlan:
         return refusal
     assert job is not None
     if job.stage == "ended":
-        return context.refused(f"job {job.id} has ended already: {ended(job)}")
+        return context.refused(f"job {job.id} has ended already: {end_reason(job)}")
     nodes, because = job.node_count or len(job.nodes), ""
     log = errors = None
     if job.stage == "waiting":

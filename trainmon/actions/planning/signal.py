@@ -6,7 +6,7 @@ from trainmon.actions.planning.builder import action, lost_steps
 from trainmon.actions.planning.context import PlanContext, RowPlan
 from trainmon.lib import clean
 from trainmon.model import Execute, Job
-from trainmon.slurm import commands, ended
+from trainmon.slurm import commands, end_reason
 
 NUMBERS = {"HUP": 1, "INT": 2, "QUIT": 3, "USR1": 10, "USR2": 12, "TERM": 15}
 """The signals that a trainer can catch, by Linux's numbers: our own system may have others."""
@@ -34,7 +34,7 @@ def signal(context: PlanContext) -> RowPlan:
     if job.stage == "waiting":
         return context.refused(f"job {job.id} waits: none of its processes runs", "C cancels it")
     if job.stage == "ended":
-        return context.refused(f"job {job.id} has ended: {ended(job)}")
+        return context.refused(f"job {job.id} has ended: {end_reason(job)}")
     if job.key in context.readback.errors:
         return context.refused(f"its steps could not be read: {context.readback.errors[job.key]}")
     return _planned(context, job, name)

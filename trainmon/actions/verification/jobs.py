@@ -6,7 +6,7 @@ from trainmon.actions.planning import is_held
 from trainmon.actions.verification.observation import CLOCK_TOLERANCE, Observation, Progress
 from trainmon.lib import Seconds
 from trainmon.model import Job
-from trainmon.slurm import ended
+from trainmon.slurm import end_reason
 
 KILL_WAIT: Seconds = 180.0
 """Slurm gives processes 30 s between SIGTERM and SIGKILL, and polls are half a minute apart."""
@@ -32,7 +32,7 @@ def requeue(observed: Observation) -> Progress:
     again = was_requeued(observed, job) or (job.stage == "waiting" and observed.polls() > 0)
     missed = None
     if job.stage == "ended" and observed.polls() >= 2:
-        missed = f"nothing happened: Slurm does not requeue ended jobs ({ended(job)})"
+        missed = f"nothing happened: Slurm does not requeue ended jobs ({end_reason(job)})"
     elif job.stage == "running" and observed.is_past(KILL_WAIT) and observed.polls() >= 2:
         missed = "it runs as before: Slurm has not requeued it"
     waits = observed.milestone(WAITS, observed.now if again else None, missed)

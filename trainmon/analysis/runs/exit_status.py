@@ -10,7 +10,7 @@ from trainmon.analysis.gpus import is_read
 from trainmon.analysis.runs.context import Judgement, Queue, RunContext, target
 from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import Job, Record, Run
-from trainmon.slurm import reasons
+from trainmon.slurm import end_reason, waiting_reason
 
 OURS_BEFORE: Seconds = 900.0
 """An action of ours explains an end that follows within this time: a trainer may take minutes to save and exit."""
@@ -39,7 +39,7 @@ def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> 
             "; the kill switch is armed: the job will end at once" if run.kill is not None and run.kill.exists else ""
         )
         before = f"; before it, {how}" if how else ""
-        return Judgement("queued", f"job {waiting.id} {reasons.waits(waiting, now)}{armed}{before}")
+        return Judgement("queued", f"job {waiting.id} {waiting_reason(waiting, now)}{armed}{before}")
     if last is None:
         return None
     loss = run.progress.loss
@@ -66,7 +66,7 @@ def how_it_ended(job: Job, now: Instant) -> str:
     if job.stage != "ended":
         return f"job {job.id} is gone from the queue"
     ago = "" if job.ends_at is None or job.ends_at > now else f" {duration(now - job.ends_at)} ago"
-    return f"job {job.id}: {reasons.ended(job)}{ago}"
+    return f"job {job.id}: {end_reason(job)}{ago}"
 
 
 def who_stopped(run: Run, job: Job, actions: Mapping[str, Record], now: Instant) -> str | None:

@@ -12,8 +12,7 @@ from trainmon.cli.check.files import Tested, tested
 from trainmon.cli.check.row import Row
 from trainmon.lib import counted
 from trainmon.model import Job, RunSpec, by_name
-from trainmon.slurm import commands, errors
-from trainmon.slurm import parse_jobs as texts
+from trainmon.slurm import commands, errors, parse_jobs
 from trainmon.slurm.client import Client, SlurmFailed
 from trainmon.transport.shell import Shell
 
@@ -44,7 +43,7 @@ def check_slurm(host: str, wanted: Slurm, shell: Shell) -> Iterator[Row]:
     try:
         me = client.me()
         wanted = _owned(wanted, me)
-        jobs = texts.read_queue(client.run(commands.queue(wanted.users)), wanted.cluster)
+        jobs = parse_jobs.read_queue(client.run(commands.queue(wanted.users)), wanted.cluster)
     except SlurmFailed as failure:
         yield from _silent(host, wanted, failure)
         return
@@ -81,7 +80,7 @@ def _about(host: str, wanted: Slurm, client: Client, me: str, jobs: Sequence[Job
     going = sum(job.stage == "running" for job in jobs)
     waiting = sum(job.elements for job in jobs if job.stage == "waiting")
     try:
-        found = texts.read_configuration(client.run(commands.configuration()))
+        found = parse_jobs.read_configuration(client.run(commands.configuration()))
     except SlurmFailed as failure:
         yield Row("bad", host, "Slurm", failure.message, FIXES["silent"])
         return
@@ -97,7 +96,7 @@ def _about(host: str, wanted: Slurm, client: Client, me: str, jobs: Sequence[Job
 
 def _spares(host: str, wanted: Slurm, client: Client) -> Row:
     try:
-        nodes = texts.read_nodes(client.run(commands.nodes()), wanted.cluster)
+        nodes = parse_jobs.read_nodes(client.run(commands.nodes()), wanted.cluster)
     except SlurmFailed as failure:
         return Row("bad", host, "spares", failure.message, failure.hint)
     idle = sum(node.state == "IDLE" and node.is_usable for node in nodes)
@@ -134,7 +133,7 @@ def _run(host: str, run: RunSpec, client: Client, jobs: Sequence[Job]) -> Iterat
 def _output(host: str, client: Client, job: Job) -> Iterator[Row]:
     """The log that is followed when the config names none: the output file of the job."""
     try:
-        told = texts.read_job(client.run(commands.show_job(str(job.number))), job.cluster)
+        told = parse_jobs.read_job(client.run(commands.show_job(str(job.number))), job.cluster)
     except SlurmFailed as failure:
         yield Row("bad", host, "log", failure.message, failure.hint)
         return

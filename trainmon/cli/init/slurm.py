@@ -11,8 +11,7 @@ from collectors.connections import Connections, local_hostname
 from trainmon.config import ConnectSettings
 from trainmon.lib import TrainmonError, counted
 from trainmon.model import Job, SchedulerNode
-from trainmon.slurm import commands
-from trainmon.slurm import parse_jobs as texts
+from trainmon.slurm import commands, parse_jobs
 from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.local import LocalShell
@@ -58,9 +57,9 @@ def look(login: str | None, ssh_config: Path | None, ask: AskUser | None) -> Fou
 def read(client: Client) -> Found:
     """The same, with a client at hand."""
     me = client.me()
-    jobs = texts.read_queue(client.run(commands.queue()), "")
-    version = texts.read_configuration(client.run(commands.configuration())).version
-    nodes = texts.read_nodes(client.run(commands.nodes()), "")
+    jobs = parse_jobs.read_queue(client.run(commands.queue()), "")
+    version = parse_jobs.read_configuration(client.run(commands.configuration())).version
+    nodes = parse_jobs.read_nodes(client.run(commands.nodes()), "")
     running = sorted((job for job in jobs if job.stage == "running" and job.name), key=lambda job: -job.number)
     latest = {job.name: job for job in reversed(running)}
     told = [_told(client, job) for job in list(latest.values())[:RUNS_AT_MOST]]
@@ -70,11 +69,11 @@ def read(client: Client) -> Found:
 def _told(client: Client, job: Job) -> Job:
     """A job with what only scontrol says; as it is where that does not answer."""
     try:
-        records = texts.read_job(client.run(commands.show_job(str(job.number))), "")
+        records = parse_jobs.read_job(client.run(commands.show_job(str(job.number))), "")
     except TrainmonError:
         return job
     detail = next((record for record in records if record.number == job.number), None)
-    return job if detail is None else texts.detailed(job, detail)
+    return job if detail is None else parse_jobs.detailed(job, detail)
 
 
 def folded(nodes: Sequence[str]) -> str:

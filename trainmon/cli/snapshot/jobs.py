@@ -8,7 +8,7 @@ from trainmon.analysis.nodes.spares import spares
 from trainmon.engine.reducers import state_of
 from trainmon.lib import Instant
 from trainmon.model import Checkpoints, Job, Run, Source, State
-from trainmon.slurm import reasons as words
+from trainmon.slurm import reasons
 from tui.style import age, count, duration, since
 
 JOBS = ("JOB", "NAME", "USER", "STATE", "NODES", "LEFT", "RESTARTS", "WHY")
@@ -54,7 +54,13 @@ def _scheduler(source: Source, now: Instant) -> tuple[str, ...]:
 def _job(job: Job, now: Instant) -> tuple[str, ...]:
     running = job.stage == "running"
     left = "-" if not running or job.ends_at is None else duration(max(0.0, job.ends_at - now))
-    why = words.waits(job, now) if job.stage == "waiting" else words.ended(job) if job.stage == "ended" else ""
+    why = (
+        reasons.waiting_reason(job, now)
+        if job.stage == "waiting"
+        else reasons.end_reason(job)
+        if job.stage == "ended"
+        else ""
+    )
     restarts = "?" if job.restarts is None else str(job.restarts)
     return job.id, job.name, job.user, job.state, str(job.node_count or "?"), left, restarts, why
 

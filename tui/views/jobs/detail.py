@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from trainmon.analysis.runs import needed_to_save
 from trainmon.lib import Instant, cell_width, clean, duration, shorten
 from trainmon.model import Job, Run, State
-from trainmon.slurm import reasons as jobs
+from trainmon.slurm import reasons
 from tui.style import NOT_APPLICABLE, UNKNOWN, VERDICTS, Span, calm_age, count, since, whole
 from tui.views.facts import LABEL, lead, pair, safe, wrapped
 from tui.views.jobs.node_words import folded, node_state
@@ -151,7 +151,7 @@ def fields(job: Job, now: Instant, width: int) -> Iterator[Line]:
     if job.reason:
         yield pair("reason", clean(job.reason), width)
     if job.dependency:
-        words = jobs.depends(job.dependency)
+        words = reasons.dependency_text(job.dependency)
         yield from wrapped("dependency", clean(f"{job.dependency}" + (f": {words}" if words else "")), width)
     if job.excluded:
         yield from wrapped("excluded", clean(folded(job.excluded)), width)

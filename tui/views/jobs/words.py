@@ -6,7 +6,7 @@ import re
 
 from trainmon.lib import Instant, Seconds, clean
 from trainmon.model import Job
-from trainmon.slurm import reasons as jobs
+from trainmon.slurm import reasons
 from tui.style import CRIT, DEAD, DONE, OK, PAUSED, UNKNOWN, WAITING, WARN, Span, since, whole
 from tui.views.jobs.node_words import folded
 
@@ -57,7 +57,7 @@ def sign(job: Job) -> Span:
 
 def style_of_wait(job: Job) -> str:
     """How much a reason to wait needs a person."""
-    return NEVER_LOOKS.get(job.reason or "", "warn" if jobs.is_for_good(job.reason) else "dim")
+    return NEVER_LOOKS.get(job.reason or "", "warn" if reasons.is_permanent(job.reason) else "dim")
 
 
 def why(job: Job, now: Instant) -> Span:
@@ -66,10 +66,10 @@ def why(job: Job, now: Instant) -> Span:
         return Span(f"gone from the queue {since(job.gone_at, now)} ago; was {job.state}", "warn")
     if job.stage == "waiting":
         style = style_of_wait(job)
-        return Span(clean(jobs.waits(job, now)), "" if style == "dim" else style)
+        return Span(clean(reasons.waiting_reason(job, now)), "" if style == "dim" else style)
     if job.stage == "ended":
         ago = "" if job.ends_at is None else f" {since(job.ends_at, now)} ago"
-        return Span(clean(jobs.ended(job)) + ago, "crit" if job.state in FAILED else "dim")
+        return Span(clean(reasons.end_reason(job)) + ago, "crit" if job.state in FAILED else "dim")
     if job.stage == "unknown":
         return Span(clean(f"Slurm says {job.state}"), "warn")
     state = "" if job.state == "RUNNING" else job.state.lower().replace("_", " ")
@@ -87,7 +87,7 @@ def short_wait(job: Job, now: Instant) -> str:
     if job.reason == "Dependency":
         after = re.findall(r"(?<![\d_])\d+(?:_\d+)?", job.dependency or "")
         return f"after {after[0]}"[:16] if len(after) == 1 else "after others"
-    if jobs.is_for_good(job.reason):
+    if reasons.is_permanent(job.reason):
         return "will not start!"
     return {
         "Resources": "for free nodes", "Priority": "for its priority", "JobArrayTaskLimit": "for its array",

@@ -11,7 +11,7 @@ from trainmon.alerting.rules.runs.base import LIVING, UNKNOWN, RunRule, present_
 from trainmon.analysis.runs import needed_to_save, target, where
 from trainmon.lib import Instant, Seconds, counted, duration
 from trainmon.model import Finding, Job, Run, State
-from trainmon.slurm import is_for_good, waits
+from trainmon.slurm import is_permanent, waiting_reason
 
 
 class JobRule(RunRule, frozen=True, kw_only=True):
@@ -58,13 +58,13 @@ class NotScheduled(JobRule, frozen=True, kw_only=True):
         """Its job waits for what no waiting brings. One that a person holds is theirs."""
         queue = queue_in(state, run)
         job = None if queue is None else queue.waiting
-        if job is None or not is_for_good(job.reason) or job.reason == "JobHeldUser":
+        if job is None or not is_permanent(job.reason) or job.reason == "JobHeldUser":
             return
         yield self.found(
             state,
             run,
             "warning",
-            f"{run.name} is not scheduled: job {job.id} will not start by itself: {waits(job, now)}",
+            f"{run.name} is not scheduled: job {job.id} will not start by itself: {waiting_reason(job, now)}",
             evidence=(f"{job.state}, {job.reason}" + (f", {job.dependency}" if job.dependency else ""),),
             advice=f"C cancels it: trainmon-tui cancel {run.name}; {advice.queues(state, run)}",
         )
