@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmon.analysis.nodes.memory_leak import BUCKETS, Leak, leak
+from trainmon.analysis.nodes.memory_leak import BUCKETS, leak
 from trainmon.analysis.nodes.spares import Spares
 
-__all__ = ["BUCKETS", "Leak", "Spares", "leak"]
+__all__ = ["BUCKETS", "Spares", "leak"]
