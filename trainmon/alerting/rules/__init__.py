@@ -1,4 +1,4 @@
-"""trainmon.alerting.rules."""
+"""Alerting rules: each is a struct of settings and a pure function from a State to findings."""
 
 from __future__ import annotations
 

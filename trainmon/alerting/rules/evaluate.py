@@ -1,9 +1,9 @@
-"""All rules gone through once. A rule that raises is itself something that is found; the others go on. Pure."""
+"""One evaluation of all rules. A rule that raises becomes a finding; the others are evaluated. Pure."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from pathlib import PurePath
 
@@ -16,39 +16,35 @@ from trainmon.model import Finding, State
 RULE_RAISED = "rule-raised"
 
 EVIDENCE = 10
-"""The lines of evidence that are kept, the newest."""
+"""The newest lines of evidence that are kept."""
 
 
 def evaluate(rules: Iterable[Rule], state: State, now: Instant) -> tuple[Finding, ...]:
-    """Everything that is wrong, each (rule, subject) once: of two the first."""
+    """All findings, at most one per rule and subject: the first."""
     found: dict[tuple[str, str], Finding] = {}
     for rule in rules:
-        if rule.enabled:
-            for finding in _checked(rule, state, now):
-                found.setdefault((finding.rule, finding.subject), finding)
+        if not rule.enabled:
+            continue
+        try:
+            for finding in rule.check(state, now):
+                configured = _configured(rule, finding)
+                found.setdefault((configured.rule, configured.subject), configured)
+        except Exception as error:  # the fault of one rule stays its own, and is notified
+            found.setdefault((RULE_RAISED, f"rule:{rule.name}"), _raised(rule, error))
     return tuple(found.values())
 
 
 def raised(findings: Iterable[Finding]) -> Mapping[str, str]:
-    """The rules that could not be gone through, and why: what they found before still stands."""
+    """The rules that could not be evaluated, and why. Their open alerts stay open."""
     return {
         finding.subject.removeprefix("rule:"): finding.summary for finding in findings if finding.rule == RULE_RAISED
     }
 
 
-def _checked(rule: Rule, state: State, now: Instant) -> Iterator[Finding]:
-    try:
-        for finding in rule.check(state, now):
-            yield _told(rule, finding)
-    except Exception as error:  # whatever it is: one rule's fault is that rule's, and is told
-        yield _raised(rule, error)
-
-
-def _told(rule: Rule, finding: Finding) -> Finding:
-    """The finding as it is configured to be told, in words that are fit to show: from here on it is an alert, which
-    goes to screens, ledgers and phones."""
+def _configured(rule: Rule, finding: Finding) -> Finding:
+    """The finding with its configured severity and clean texts, which go to screens, ledgers and phones."""
     is_dated = finding.since is None or isfinite(finding.since)
-    told = replace(
+    configured = replace(
         finding,
         subject=clean(finding.subject),
         severity="info" if finding.person else rule.severity or finding.severity,
@@ -57,7 +53,7 @@ def _told(rule: Rule, finding: Finding) -> Finding:
         advice=clean(finding.advice),
         since=finding.since if is_dated else None,
     )
-    return finding if told == finding else told
+    return finding if configured == finding else configured
 
 
 def _raised(rule: Rule, error: Exception) -> Finding:
@@ -67,7 +63,7 @@ def _raised(rule: Rule, error: Exception) -> Finding:
         rule=RULE_RAISED,
         subject=f"rule:{rule.name}",
         severity="warning",
-        summary=f"the rule {rule.name} cannot be gone through: {what}",
+        summary=f"the rule {rule.name} cannot be evaluated: {what}",
         evidence=tuple(f"{PurePath(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames),
-        advice=f'a fault of this program: report it; [[rule]] type = "{rule.name}", enabled = false quiets it',
+        advice=f'a fault of this program: report it; [[rule]] type = "{rule.name}", enabled = false disables it',
     )

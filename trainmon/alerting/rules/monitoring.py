@@ -1,4 +1,4 @@
-"""Rules about ourselves: what watches is watched."""
+"""Rules about the monitor itself: its sources, channels, ledger, clock and rules."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ class MonitorBlind(Rule, frozen=True, kw_only=True):
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         wanted = [source for source in state.sources.values() if source.health != "off"]
         if not wanted or any(source.health == "ok" or source.phase == "prompting" for source in wanted):
-            return  # a person is being asked to log in
-        heard = max((source.seen_at for source in wanted if source.seen_at is not None), default=None)
-        last = "none has answered yet" if heard is None else f"the last word came {ago(now - heard)} ago"
+            return  # somebody is logging in just now
+        last_seen = max((source.seen_at for source in wanted if source.seen_at is not None), default=None)
+        last = "none has answered yet" if last_seen is None else f"the last answer came {ago(now - last_seen)} ago"
         yield Finding(
             rule=self.name,
             subject="self",
             severity="critical",
-            summary=f"nothing is seen: none of {counted(len(wanted), 'source')} answers; {last}",
+            summary=f"no data: none of {counted(len(wanted), 'source')} answers; {last}",
             evidence=tuple(_said(source) for source in wanted[:10]),
-            advice="look at this machine's network, VPN and SSH keys: trainmon-tui check",
-            since=heard,
+            advice="check the network, VPN and SSH keys of this machine: trainmon-tui check",
+            since=last_seen,
             by_age=True,
         )
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        """It is over when something answers; that nothing is known yet is no answer."""
+        """It is over when a source answers."""
         return None if any(source.health == "ok" for source in state.sources.values()) else "nothing has answered yet"
 
 
@@ -59,21 +59,21 @@ class ClusterUnreachable(Rule, frozen=True, kw_only=True):
             silent = [source for source in nodes if source.health != "ok"]
             if len(silent) < 2 or len(silent) <= self.share * len(nodes):
                 continue
-            heard = max((source.seen_at for source in silent if source.seen_at is not None), default=None)
+            last_seen = max((source.seen_at for source in silent if source.seen_at is not None), default=None)
             yield Finding(
                 rule=self.name,
                 subject=f"cluster:{cluster}",
                 severity="critical",
                 summary=f"{len(silent)} of {counted(len(nodes), 'node')} of {cluster} do not answer"
-                + ("" if heard is None else f", the last word came {ago(now - heard)} ago"),
+                + ("" if last_seen is None else f", the last answer came {ago(now - last_seen)} ago"),
                 evidence=tuple(_said(source) for source in silent[:10]),
-                advice="look at the way there (login node, VPN, site maintenance): trainmon-tui check",
+                advice="check the connection (login node, VPN, site maintenance): trainmon-tui check",
                 cluster=cluster,
                 by_age=True,
             )
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        """It is over when most answer; that none is known yet is no answer."""
+        """It is over when most nodes answer."""
         nodes = _nodes(state).get(alert.cluster)
         return None if nodes else f"no node of {alert.cluster} is known yet"
 
@@ -91,11 +91,11 @@ class SourceLate(Rule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for source in _not_nodes(state, "late"):
-            heard = "it has never answered" if source.seen_at is None else f"last heard {ago(now - source.seen_at)} ago"
-            yield _about(self.name, source, f"{source.name} is late: {heard}", now)
+            last = "it has never answered" if source.seen_at is None else f"last answer {ago(now - source.seen_at)} ago"
+            yield _about(self.name, source, f"{source.name} is late: {last}", now)
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        """It is over when it answers; a fault in its place is no answer."""
+        """It is over when the source answers; an error is no answer."""
         return _still_silent(state, alert)
 
 
@@ -111,12 +111,12 @@ class SourceDown(Rule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for source in _not_nodes(state, "down"):
-            waits = "waits for a person" if source.phase == "held" else "fails"
+            waits = "needs an interactive login (2FA)" if source.phase == "held" else "fails"
             error = clean(source.error or "no reason is known")
             yield _about(self.name, source, f"{source.name} {waits}: {error}", now)
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        """It is over when it answers; silence in place of a fault is no answer."""
+        """It is over when the source answers; silence is no answer."""
         return _still_silent(state, alert)
 
 
@@ -145,8 +145,8 @@ class ChannelFailing(Rule, frozen=True, kw_only=True):
                 subject=f"{CHANNEL}{channel.name}",
                 severity="critical" if everyone else "warning",
                 summary=f"the channel {channel.name} ({channel.type}) {how}: {words}{waiting}"
-                + (" — no other channel works" if everyone else ""),
-                advice="mend it, then: trainmon-tui check --notify",
+                + ("; no other channel works" if everyone else ""),
+                advice="fix it, then test it: trainmon-tui check --notify",
                 since=channel.since,
                 by_age=channel.state != "broken",
             )
@@ -157,9 +157,9 @@ class ChannelFailing(Rule, frozen=True, kw_only=True):
         return channel.state == "retrying" and channel.since is not None and now - channel.since >= self.patience
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        """It is over when it has taken something; one that was not tried since is not known to work."""
+        """It is over when the channel has accepted a message."""
         channel = state.channels.get(alert.subject.removeprefix(CHANNEL))
-        return None if channel is not None and channel.state == "ok" else "nothing was sent by it since"
+        return None if channel is not None and channel.state == "ok" else "nothing was sent on it since"
 
 
 class OutboxOld(Rule, frozen=True, kw_only=True):
@@ -205,8 +205,8 @@ class LedgerStuck(Rule, frozen=True, kw_only=True):
                 rule=self.name,
                 subject="self",
                 severity="warning",
-                summary=f"what is told is not written down: {clean(state.ledger)}",
-                advice="free or mend the disk that it is on; until then alerts are sent from memory",
+                summary=f"notifications are not recorded: {clean(state.ledger)}",
+                advice="free or repair its disk; until then notifications are sent from memory",
             )
 
 
@@ -221,7 +221,7 @@ class RuleRaised(Rule, frozen=True, kw_only=True):
     """How long the condition must hold before the alert fires."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        """Found while the rules are gone through; see trainmon.alerting.rules.evaluate."""
+        """Yields nothing: trainmon.alerting.rules.evaluate makes the findings."""
         yield from ()
 
 
@@ -241,8 +241,8 @@ class ClockJumped(Rule, frozen=True, kw_only=True):
                 rule=self.name,
                 subject="self",
                 severity="info",
-                summary=f"{state.woke_why or 'the clock jumped'}; what was seen before is not believed any more",
-                advice="if this machine sleeps: run trainmon-tui --alerts-only where nothing does",
+                summary=f"{state.woke_why or 'the clock jumped'}; data from before it is ignored",
+                advice="if this machine is suspended: run trainmon-tui --alerts-only on one that is not",
                 since=state.woke_at,
                 event=True,
             )
@@ -260,33 +260,33 @@ class UnansweredTest(Rule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for alert in state.alerts.values():
-            asked = alert.first_told_at
-            if alert.rule != TEST or not alert.is_open or asked is None or alert.acknowledged_by is not None:
+            sent_at = alert.first_told_at
+            if alert.rule != TEST or not alert.is_open or sent_at is None or alert.acknowledged_by is not None:
                 continue
-            if now - asked >= self.within:
+            if now - sent_at >= self.within:
                 yield Finding(
                     rule=self.name,
                     subject="self",
                     severity="warning",
-                    summary=f"nobody has acknowledged the test message of {ago(now - asked)} ago",
+                    summary=f"nobody acknowledged the test notification of {ago(now - sent_at)} ago",
                     evidence=tuple(f"{one.channel}: {one.state} {one.words or ''}".rstrip() for one in alert.delivery),
                     advice=f"see whether it arrived, then acknowledge it: trainmon-tui ack {alert.id}",
-                    since=asked,
+                    since=sent_at,
                     by_age=True,
                 )
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        """It is over when one is acknowledged; that another was sent is no answer."""
+        """It is over when a test is acknowledged, not when another one is sent."""
         open_ones = (one for one in state.alerts.values() if one.rule == TEST and one.is_open)
         is_waiting = any(one.acknowledged_by is None for one in open_ones)
-        return "nor was the newer one acknowledged yet" if is_waiting else None
+        return "the newer test is not acknowledged yet either" if is_waiting else None
 
 
 TEST = "test"
-"""The rule of the test message, which no rule finds: it is asked for, and ends when somebody acknowledges it."""
+"""The rule name of the test notification. No rule finds it; it ends when somebody acknowledges it."""
 
 CHANNEL = "channel:"
-"""With that the subject of an alert about a channel begins."""
+"""The begin of the subject of an alert about a channel."""
 
 
 def _said(source: Source) -> str:
@@ -294,7 +294,7 @@ def _said(source: Source) -> str:
 
 
 def _nodes(state: State) -> Mapping[str, list[Source]]:
-    """The nodes that are wanted now, by cluster."""
+    """The watched nodes, by cluster."""
     found: dict[str, list[Source]] = {}
     for source in state.sources.values():
         if source.kind == "node" and source.health != "off":
@@ -314,7 +314,7 @@ def _about(rule: str, source: Source, summary: str, now: Instant) -> Finding:
         severity="warning",
         summary=summary,
         evidence=(clean(source.stderr),) if source.stderr else (),
-        advice=source.hint or "trainmon-tui check says what is wrong with it",
+        advice=source.hint or "trainmon-tui check shows what is wrong with it",
         cluster=source.cluster,
         since=source.seen_at,
         by_age=True,

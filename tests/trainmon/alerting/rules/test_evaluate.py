@@ -79,6 +79,6 @@ def test_a_rule_that_raises_costs_itself_and_is_found() -> None:
     found = evaluate([Broken(), Hot()], State(), 0.0)
     assert [finding.rule for finding in found] == ["broken", "rule-raised", "hot", "hot"]
     fault = found[1]
-    assert fault.summary == "the rule broken cannot be gone through: ValueError: boom"
+    assert fault.summary == "the rule broken cannot be evaluated: ValueError: boom"
     assert fault.evidence[-1].startswith("test_evaluate.py:")
     assert raised(found) == {"broken": fault.summary}

@@ -64,7 +64,7 @@ def test_when_nothing_at_all_answers_that_is_the_one_thing_told() -> None:
             story.wrong("node-unreachable", name, sources=())
         story.at(1_000)
         notice = story.expect("fire", "self")
-        assert notice.alerts[0].summary.startswith("nothing is seen: none of 4 sources answers; the last word came")
+        assert notice.alerts[0].summary.startswith("no data: none of 4 sources answers; the last answer came")
         assert (unwell(story.state, story.clock.wall) or "").startswith("none of 4 sources has answered for")
         story.speak(*names).well().at(1_200).expect("resolve", "self")
 
@@ -220,7 +220,7 @@ def test_a_test_that_nobody_answers_within_a_day_is_told() -> None:
         asked = story.expect("test", "self").alerts[0]
         story.at(DAY + 60, tick=25)
         notice = story.expect("fire", "self", on=["mail"])
-        assert notice.alerts[0].summary == "nobody has acknowledged the test message of 1d ago"
+        assert notice.alerts[0].summary == "nobody acknowledged the test notification of 1d ago"
         story.order("ack", asked.id).at(DAY + 61)
         story.expect("acknowledged", "self")
         story.at(DAY + 200).expect("resolve", "self", on=["mail"])
@@ -256,5 +256,5 @@ def test_a_test_that_is_asked_anew_is_not_answered() -> None:
         story.at(10).order("test").at(12).expect("test")
         story.at(DAY + 60, tick=20).expect("fire", "self")
         story.at(7 * DAY + 600, tick=20).expect("test")
-        assert story.alert("test-unanswered").data_why == "nor was the newer one acknowledged yet"
+        assert story.alert("test-unanswered").data_why == "the newer test is not acknowledged yet either"
         story.order("ack", story.alert("test").id).at(story.elapsed + 120).expect("resolve", "self")

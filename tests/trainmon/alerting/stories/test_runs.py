@@ -234,7 +234,7 @@ def test_a_kill_switch_that_its_trainer_never_read_does_not_hide_that_the_run_di
         story.end("FAILED", exit_code="1:0").live(600 + 7_300)
         notice = story.expect("fire", "run:llm")
         assert (notice.severity, notice.alerts[0].rule) == ("critical", "run-dead")
-        assert notice.alerts[0].advice.startswith("U takes the kill switch back: trainmon-tui unkill llm; then ")
+        assert notice.alerts[0].advice.startswith("U removes the kill switch: trainmon-tui unkill llm; then ")
 
 
 def test_a_loss_that_rises_and_stays_is_not_told_to_be_over() -> None:

@@ -1,4 +1,4 @@
-"""trainmon.alerting.rules.disks."""
+"""Rules about disks: full, forecasts, quotas, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules about disks that do not answer, or cannot be written to any more."""
+"""Rules about disks that do not answer, return errors, or are read-only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from trainmon.alerting.rules.disks.shared import (
     Place,
     age,
     disks_of,
-    evidence,
     holders,
     places,
     runs_on,
@@ -23,10 +22,10 @@ from trainmon.lib import Instant, clean, counted
 from trainmon.model import Alert, Disk, Finding, Run, State
 
 MISSING = "does not exist"
-"""What a host says of a path that is not there."""
+"""Part of the error of a path that does not exist."""
 
 NAMED = 5
-"""Hosts that are named in the evidence."""
+"""Hosts that the evidence names."""
 
 
 class DiskHung(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,26 +55,24 @@ class DiskHung(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
         where = f" on {len(bad)} of {counted(len(place.disks), 'host')}" if len(place.disks) > 1 else ""
         run = next((run.name for run in state.runs.values() if _is_used(first, run)), None)
         listed = ", ".join(hosts[:NAMED]) + (f" and {len(hosts) - NAMED} more" if len(hosts) > NAMED else "")
-        return Finding(
-            rule=self.name,
-            subject=place.subject,
-            severity="warning" if run is None else "critical",
-            summary=f"{place.name} {does}{where}; last tried {ago(now - first.at)} ago",
+        return self.finding(
+            place, state, "warning" if run is None else "critical",
+            f"{place.name} {does}{where}; last tried {ago(now - first.at)} ago",
             evidence=(f"{listed}: {clean(first.error or first.state)}",),
             advice=_advice(first),
             cluster=first.cluster,
             run=run,
             node=first.host if len(bad) == 1 else None,
             sources=(f"node:{hosts[0]}",),
-        )
+        )  # fmt: skip
 
 
 def _advice(disk: Disk) -> str:
     if disk.state == "hung":
-        return f"its server may be down; there, df {quote(disk.path)} hangs, too: tell who runs the storage"
+        return f"its server may be down, and df {quote(disk.path)} hangs there too: tell the storage administrators"
     if _is_missing(disk):
-        return f"a mount that is gone, or a mistake in the config: findmnt -T {quote(disk.path)} on {disk.host} says"
-    return f"df {quote(disk.path)} on {disk.host} says the same; if it is a mount, tell who runs the storage"
+        return f"a mount is missing, or the config is wrong: see findmnt -T {quote(disk.path)} on {disk.host}"
+    return f"check df {quote(disk.path)} on {disk.host}; if it is a mount, tell the storage administrators"
 
 
 def _is_missing(disk: Disk) -> bool:
@@ -83,7 +80,7 @@ def _is_missing(disk: Disk) -> bool:
 
 
 def _is_awaited(disk: Disk, state: State) -> bool:
-    """Whether it is a directory of a run that was never there: it comes with the first checkpoint, or the first log."""
+    """Whether it is a directory that a run will create with its first checkpoint or log."""
     if not _is_missing(disk):
         return False
     runs = [run for run in state.runs.values() if disk.path in _directories(run)]
@@ -124,8 +121,8 @@ class DiskReadOnly(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 continue
             runs = runs_on(place, state)
             if place.disk.writable_at is None and not runs and place.subject not in known:
-                continue  # it always was, and nobody minds
-            yield self._finding(place, runs, now)
+                continue  # it was always read-only, and no run saves there
+            yield self._finding(place, runs, state, now)
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
         mine = disks_of(alert, state)
@@ -134,19 +131,11 @@ class DiskReadOnly(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             return f"{mine[0].path} does not answer"
         return why
 
-    def _finding(self, place: Place, runs: Sequence[Run], now: Instant) -> Finding:
+    def _finding(self, place: Place, runs: Sequence[Run], state: State, now: Instant) -> Finding:
         disk = place.disk
-        changed = "" if disk.writable_at is None else f": it could be written {ago(now - disk.writable_at)} ago"
+        changed = "" if disk.writable_at is None else f": it was writable {ago(now - disk.writable_at)} ago"
         saves = f"; {runs[0].name} saves its checkpoints there" if runs else ""
-        return Finding(
-            rule=self.name,
-            subject=place.subject,
-            severity="critical",
-            summary=f"{place.name} is mounted read-only{changed}{saves}; {age(disk, now)}",
-            evidence=evidence(place),
-            advice=f"dmesg on {disk.host} says why; it must be checked and mounted anew by who runs it",
-            cluster=disk.cluster,
-            run=runs[0].name if runs else None,
-            node=place.node,
-            sources=place.sources,
-        )
+        return self.finding(
+            place, state, "critical", f"{place.name} is mounted read-only{changed}{saves}; {age(disk, now)}",
+            advice=f"see dmesg on {disk.host}; its administrators must check and remount it",
+        )  # fmt: skip

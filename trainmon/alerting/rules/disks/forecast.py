@@ -1,4 +1,4 @@
-"""Rules about disks that fill: by their history, and by the checkpoints that come next."""
+"""Rules about disks that will be full: by their history, and by the next checkpoints."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ import datetime as dt
 from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, Share, ago
-from trainmon.alerting.rules.disks.shared import DiskRule, Place, age, run_on, well
+from trainmon.alerting.rules.disks.shared import DiskRule, Place, age, well
 from trainmon.analysis.disks import DAY, ENOUGH, Fit, Save, fit, is_shared, saved_on
 from trainmon.lib import Instant, counted, size
 from trainmon.model import Alert, Disk, Finding, Forecast, Run, Severity, State
 
 SOON = 4 * 3_600.0
-"""A forecast that ends later says that the saves until then fit."""
+"""If the forecast is later than this, the saves until then fit."""
 
 IMMINENT = 120.0
-"""Seconds before a save from which on nothing is waited for any more."""
+"""From this many seconds before a save on, the alert fires at once."""
 
 INODES = " inodes"
-"""The end of a subject that is about files and not bytes."""
+"""The end of a subject that is about inodes and not bytes."""
 
 SAVES = 24
-"""Saves without a deletion that are waited for, a day at most: a pruner that keeps a dozen comes after twelve."""
+"""The history must cover this many saves, or a day: the first deletion may come after many saves."""
 
 WIDE = 4.0
-"""Times the time that is left which the latest of a forecast may be away: a filesystem that others write to as well
-has no line."""
+"""On a shared filesystem, the latest possible time of a forecast may be this many times the time that is left."""
 
 
 class DiskForecast(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,8 +64,8 @@ class DiskForecast(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return None
 
     def _is_told(self, forecast: Forecast, disk: Disk, state: State) -> bool:
-        """Whether the history is long enough to say anything, be it that nothing grows. Where checkpoints are saved
-        the first deletion may be many saves away."""
+        """Whether the history is long enough for a forecast. With checkpoints, the first deletion may be many saves
+        away."""
         if forecast.basis == "cycles":
             return forecast.cycles > ENOUGH and forecast.span >= self.history
         rhythms = [
@@ -93,21 +92,16 @@ class DiskForecast(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         in_ = ago((forecast.full_at or now) - now)
         per_day = disk.inodes_per_day if what else disk.bytes_per_day
         pace = "" if per_day is None or forecast.of == "quota" else _pace(per_day, is_files=bool(what))
-        return Finding(
-            rule=self.name,
+        return self.finding(
+            place, state, severity,
+            f"{place.name} {ends} in {in_}{pace}, {forecast.description}; {age(disk, now)}",
             subject=place.subject + what,
-            severity=severity,
-            summary=f"{place.name} {ends} in {in_}{pace}, {forecast.description}; {age(disk, now)}",
             evidence=(
                 f"{ago(forecast.span)} of history, R² {forecast.fit:.2f}, {width(forecast, now)}",
                 f"{size(disk.left_bytes or 0)} may still be written",
             ),
-            advice="3 shows the disks; delete old checkpoints, or see whether what deletes them still runs",
-            cluster=disk.cluster,
-            run=run_on(place, state),
-            node=place.node,
-            sources=place.sources,
-        )
+            advice="key 3 shows the disks; delete old checkpoints, or see whether their cleanup still runs",
+        )  # fmt: skip
 
 
 def _ends(disk: Disk, before: Instant) -> bool:
@@ -115,7 +109,7 @@ def _ends(disk: Disk, before: Instant) -> bool:
 
 
 def width(forecast: Forecast, now: Instant) -> str:
-    """How far a forecast can be believed: half of what was seen says so."""
+    """The range of a forecast, in words."""
     first = "?" if forecast.earliest is None else ago(forecast.earliest - now)
     last = "never" if forecast.latest is None else ago(forecast.latest - now)
     return f"between {first} and {last}"
@@ -151,7 +145,7 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
                 continue
             keeps_few = _keeps_few(state.runs[found.first.run])
             if found.first.number > 1 and (keeps_few or _is_pruned(place.disk.forecast, now)):
-                continue  # before it comes, something is deleted again, as so often
+                continue  # checkpoints are deleted again before that save
             yield self._finding(place, found, state, now)
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
@@ -174,24 +168,19 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
         left = size(disk.left_bytes or 0)
         quota = " of its quota" if disk.quota is not None and disk.left_bytes == disk.quota.left_bytes else ""
         next_at = "" if found.next_at is None else f"; the next begins {_in(found.next_at, now)}"
-        return Finding(
-            rule=self.name,
-            subject=place.subject,
-            severity="critical" if save.number == 1 else "warning",
-            summary=f"{place.name} has {left}{quota} left: {which} of {save.run} ({size(found.bytes)})"
+        return self.finding(
+            place, state, "critical" if save.number == 1 else "warning",
+            f"{place.name} has {left}{quota} left: {which} of {save.run} ({size(found.bytes)})"
             f"{_due(save, now)} does not fit{before}; {age(disk, now)}",
             evidence=(
                 f"recent checkpoints take up to {size(found.bytes)}{next_at}",
                 f"{disk.left_bytes or 0:,} bytes may still be written at {disk.mount or disk.path}",
             ),
-            advice="delete old checkpoints before it comes; Enter on the run (1) shows them",
-            cluster=disk.cluster,
+            advice="delete old checkpoints before the save; Enter on the run (key 1) shows them",
             run=save.run,
-            node=place.node,
-            sources=place.sources,
             fires_at_once=is_due,
             by_age=is_due,
-        )
+        )  # fmt: skip
 
 
 def _due(save: Save, now: Instant) -> str:
@@ -201,13 +190,12 @@ def _due(save: Save, now: Instant) -> str:
 
 
 def _in(at: Instant, now: Instant) -> str:
-    """With its time: who reads it on a phone may read it much later."""
+    """With the time of day, because a person may read it much later."""
     return "now" if at <= now else f"in {ago(at - now)} (at {dt.datetime.fromtimestamp(at, dt.UTC):%H:%M} UTC)"
 
 
 def _keeps_few(run: Run) -> bool:
-    """Whether its first checkpoints are gone by now: it makes room for the one after the next as it did before, also
-    where we have not seen that yet. The very next still needs its own."""
+    """Whether the run deletes its old checkpoints: its first ones are gone. The very next save still needs room."""
     found = run.checkpoints
     if found is None or not found.every_steps:
         return False
@@ -216,7 +204,7 @@ def _keeps_few(run: Run) -> bool:
 
 
 def _is_pruned(forecast: Forecast | None, now: Instant) -> bool:
-    """Whether the past shows that room is made again and again, and nothing that grows under it fills it soon."""
+    """Whether checkpoints are deleted regularly, and the remaining growth does not fill the disk soon."""
     if forecast is None or forecast.basis != "cycles" or forecast.cycles <= ENOUGH:
         return False
     return forecast.full_at is None or forecast.full_at - now > SOON

@@ -1,4 +1,4 @@
-"""The rule about quotas: what is allowed is nearly used, writes stop soon, or a server that counts is away."""
+"""The rule about quotas: nearly used up, a grace period that ends, or a count that is not exact."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainmon.lib import Instant, clean, size
 from trainmon.model import Alert, Allowance, Finding, Quota, Severity, State
 
 SERVERS = " servers"
-"""The end of a subject about who counts, not about what is used."""
+"""The end of a subject about a missing quota server."""
 
 
 class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,7 +45,7 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
             if quota.trouble is not None:
                 yield _finding(
                     where, quota, SERVERS, "warning", f"the quota of {quota.path} is not exact: {quota.trouble}",
-                    "a storage server may be away: lfs check servers, or tell who runs it", now,
+                    "a storage server may be down: see lfs check servers, or tell its administrators", now,
                 )  # fmt: skip
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
@@ -59,7 +59,7 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
             return f"the quota of {quota.path} is not exact: {quota.trouble}"
         about = alert.subject + " "
         if quota.allowances and not any(f" {one.whose} " in about for one in quota.allowances):
-            return f"the quota command of {quota.path} no longer tells of it"
+            return f"the quota command of {quota.path} no longer reports it"
         return None
 
     def _enough(self, quota: Quota, state: State) -> int:
@@ -75,13 +75,13 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
                 words = f"{size(one.used_bytes or 0)} of {size(one.hard_bytes or 0)}, {size(one.left_bytes)} left"
                 yield _finding(where, quota, f" {one.whose}", severity,
                                f"{_of(quota, one)} used to {_percent(one.used_bytes, one.hard_bytes)}: {words}",
-                               MEND, now)  # fmt: skip
+                               ADVICE, now)  # fmt: skip
         severity = self._graded(one.used_inodes, one.hard_inodes)
         if severity is not None:
             words = f"{one.used_inodes:,} of {one.hard_inodes:,} files"
             yield _finding(where, quota, f" {one.whose} inodes", severity,
                            f"{_of(quota, one)} used to {_percent(one.used_inodes, one.hard_inodes)}: {words}",
-                           MEND, now)  # fmt: skip
+                           ADVICE, now)  # fmt: skip
 
     def _graded(self, used: int | None, limit: int | None) -> Severity | None:
         if used is None or not limit or used < self.warn * limit:
@@ -95,15 +95,15 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
         ):
             if grace is None:
                 continue
-            fails = "writes fail now: its grace is over" if grace == EXPIRED else f"writes fail in {grace}"
+            fails = "writes fail now: its grace period is over" if grace == EXPIRED else f"writes fail in {grace}"
             yield _finding(
                 where, quota, f" {one.whose} {what} grace", "critical" if grace == EXPIRED else "warning",
                 f"{one.whose} uses {used} of {quota.path}, more than the soft limit of {soft} ({what}): {fails}",
-                "get below the soft limit, which ends it", now,
+                "delete files until the use is below the soft limit", now,
             )  # fmt: skip
 
 
-MEND = "delete what is no longer needed, or ask for more; 3 shows the disks"
+ADVICE = "delete what is no longer needed, or ask for more; key 3 shows the disks"
 
 
 def _of(quota: Quota, one: Allowance) -> str:
@@ -119,7 +119,7 @@ def _finding(where: str, quota: Quota, what: str, severity: Severity, words: str
         rule=QuotaUsed.name,
         subject=f"disk:{where}{what}",
         severity=severity,
-        summary=f"{words}; asked {ago(now - quota.at)} ago",
+        summary=f"{words}; read {ago(now - quota.at)} ago",
         evidence=tuple(_line(one) for one in quota.allowances[:10]),
         advice=advice,
         cluster=quota.cluster,

@@ -1,21 +1,21 @@
-"""The disks as the rules see them: one that many hosts share is one place, and what cannot be seen of it. Pure."""
+"""What disk rules share: a shared filesystem is one place, what is seen of it, and how a finding is made. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trainmon.alerting.rules.base import Rule, ago, is_seen
 from trainmon.analysis.disks import is_shared, largest, lies_on, saved_on
 from trainmon.lib import Instant, Seconds, clean, counted
-from trainmon.model import Alert, Disk, Run, State
+from trainmon.model import Alert, Disk, Finding, Run, Severity, State
 
 FRESH: Seconds = 90.0
-"""A disk is looked at every 10 s, one that hangs every 30 s: what is older says nothing of now."""
+"""A disk is sampled every 10 s, a hung one every 30 s. An older sample says nothing about now."""
 
 
 LEFT_AFTER: Seconds = 600.0
-"""What a host that answers does not tell for so long is not looked at any more."""
+"""A disk that an answering host does not report for this long is no longer watched."""
 
 
 class Place(NamedTuple):
@@ -24,7 +24,7 @@ class Place(NamedTuple):
     subject: str
     name: str
     disks: tuple[Disk, ...]
-    """As its hosts see it now, the newest look first."""
+    """The disk as each host sees it now; those that answer first, then the newest sample."""
 
     @property
     def disk(self) -> Disk:
@@ -45,8 +45,7 @@ def subject_of(disk: Disk) -> str:
 
 
 def places(state: State, now: Instant, suspect: Callable[[Disk], bool]) -> Iterator[Place]:
-    """Those that are seen now, whether they answer or not, and of which at least one host's look is suspect: of a well
-    cluster none is gone into."""
+    """The places that are seen now and of which at least one host's sample is suspect, whether they answer or not."""
     suspects = {subject_of(disk) for disk in state.disks.values() if suspect(disk)}
     if not suspects:
         return
@@ -61,7 +60,7 @@ def places(state: State, now: Instant, suspect: Callable[[Disk], bool]) -> Itera
 
 
 def well(state: State, now: Instant, suspect: Callable[[Disk], bool]) -> Iterator[Place]:
-    """Those that answer, and can be written to."""
+    """The suspect places that answer and are writable."""
     for place in places(state, now, suspect):
         if place.disk.state == "ok" and not place.disk.read_only:
             yield place
@@ -72,12 +71,8 @@ def is_current(disk: Disk, state: State, now: Instant) -> bool:
 
 
 def runs_on(place: Place, state: State) -> list[Run]:
-    """The runs whose checkpoints lie there."""
+    """The runs that save their checkpoints there."""
     return saved_on(place.disk, state.disks, state.runs.values())
-
-
-def run_on(place: Place, state: State) -> str | None:
-    return next((run.name for run in runs_on(place, state)), None)
 
 
 def largest_on(place: Place, state: State) -> int | None:
@@ -86,9 +81,24 @@ def largest_on(place: Place, state: State) -> int | None:
 
 
 class DiskRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A rule about disks: a disk that does not answer, or is no longer looked at, is not well."""
+    """A rule about disks. A disk that does not answer, or is no longer sampled, is not well."""
 
     family = "disks"
+
+    def finding(self, place: Place, state: State, severity: Severity, summary: str, **more: Any) -> Finding:
+        """A finding about a place. `more` has further fields, or others than these."""
+        known: dict[str, Any] = {
+            "rule": self.name,
+            "subject": place.subject,
+            "severity": severity,
+            "summary": summary,
+            "evidence": evidence(place),
+            "cluster": place.disk.cluster,
+            "run": next((run.name for run in runs_on(place, state)), None),
+            "node": place.node,
+            "sources": place.sources,
+        }
+        return Finding(**known | more)
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
         mine = disks_of(alert, state)
@@ -103,8 +113,8 @@ class DiskRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.lacks(state, current[0], alert) or lags(mine[0], alert, now)
 
     def has_left(self, state: State, alert: Alert, now: Instant) -> bool:
-        """Whether its host answers, and looks at it no more: it stood in for another that answers now, or has long told
-        nothing of it, which left the config, or its run did."""
+        """Whether its host answers but no longer samples it: the host sampled it for another one that answers now, or
+        the disk or its run left the config."""
         since = max(state.started_at, state.woke_at or 0.0, alert.found_at)
         is_handed_back = any(_is_of(alert, clean(f"disk:{key}")) for key in state.handed_back)
         if holders(alert, state) or (now - since < LEFT_AFTER and not is_handed_back):
@@ -112,7 +122,7 @@ class DiskRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return bool(alert.sources) and all(is_seen(state.sources.get(name)) for name in alert.sources)
 
     def lacks(self, state: State, disk: Disk, alert: Alert) -> str | None:
-        """Which number of a disk that answers is not known, in a sentence."""
+        """Which number of an answering disk is missing, in a sentence."""
         return None
 
 
@@ -127,8 +137,8 @@ def _is_of(alert: Alert, subject: str) -> bool:
 
 
 def holders(alert: Alert, state: State) -> list[Disk]:
-    """The disks that an alert is about; those that hold its path, where it was told by its own name only as long as its
-    mount was not known."""
+    """The disks that an alert is about. If its path was its name only until the mount was known: the disks that hold
+    that path."""
     mine = disks_of(alert, state)
     owner, _, path = alert.subject.removeprefix("disk:").partition(":")
     return mine or [
@@ -139,15 +149,15 @@ def holders(alert: Alert, state: State) -> list[Disk]:
 
 
 def unread(mine: Sequence[Disk], alert: Alert, state: State, now: Instant) -> str | None:
-    """Why nobody can say how they are now."""
+    """Why the state of these disks is not known now."""
     if not mine:
-        return f"{alert.subject.removeprefix('disk:')} is not looked at now"
+        return f"{alert.subject.removeprefix('disk:')} is not sampled now"
     if any(is_current(disk, state, now) for disk in mine):
         return None
     newest = max(mine, key=lambda disk: disk.at)
     source = state.sources.get(f"node:{newest.host}")
     why = f": {source.error}" if source is not None and source.error else ""
-    return f"{newest.key} was last looked at {ago(now - newest.at)} ago{why}"
+    return f"{newest.key} was last sampled {ago(now - newest.at)} ago{why}"
 
 
 def lags(disk: Disk, alert: Alert, now: Instant) -> str | None:
@@ -158,13 +168,13 @@ def lags(disk: Disk, alert: Alert, now: Instant) -> str | None:
 
 
 def age(disk: Disk, now: Instant) -> str:
-    """How old what is said of a disk is."""
+    """How old the numbers of a disk are."""
     known = f"read {ago(now - disk.at)} ago"
     return f"{known}, and its statistics may be {ago(disk.lag)} old" if disk.lag else known
 
 
 def evidence(place: Place) -> tuple[str, ...]:
-    """The numbers that something was found by."""
+    """The numbers of a place, for the evidence of a finding."""
     disk = place.disk
     seen = f"seen by {counted(len(place.disks), 'host')}"
     where = f"{disk.filesystem or 'a filesystem'} at {disk.mount or disk.path}, {seen}"

@@ -1,4 +1,4 @@
-"""Rules about disks: full by a threshold. The others of the family are beside."""
+"""Rules about disks that are nearly full, in bytes or in inodes."""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ from shlex import quote
 from msgspec.structs import replace
 
 from trainmon.alerting.rules.base import Duration, Share, Size
-from trainmon.alerting.rules.disks.shared import DiskRule, Place, age, evidence, largest_on, run_on, runs_on, well
+from trainmon.alerting.rules.disks.shared import DiskRule, Place, age, largest_on, runs_on, well
 from trainmon.lib import Instant, counted, size
 from trainmon.model import Alert, Disk, Finding, Severity, State
 
-LOOK = "3 shows the disks"
-
 
 def share_left(disk: Disk, state: State) -> float | None:
-    """What is left of what may be used."""
+    """The free share of what may be used (`usable`)."""
     if not disk.total_bytes or disk.usable_free_bytes is None:
         return None
     return disk.usable_free_bytes / (disk.total_bytes * state.usable.get(disk.path, 1.0))
 
 
 def graded(share: float, warn: float, critical: float) -> Severity | None:
-    """How bad it is that only this share is left."""
+    """The severity of a free share; None if it is large enough."""
     if share < critical:
         return "critical"
     return "warning" if share < warn else None
@@ -68,7 +66,7 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return None if share is None else graded(share, self.warn, self.critical)
 
     def _comes_again(self, place: Place, state: State) -> bool:
-        """Whether it was critical, and the next save makes it so: a line crossed with each save is told once."""
+        """Whether it was critical and the next save makes it critical again: an alert must not flap with each save."""
         key, largest = (self.name, place.subject), largest_on(place, state)
         was = any(
             alert.key == key and alert.is_open and alert.severity == "critical" for alert in state.alerts.values()
@@ -88,19 +86,9 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
         left, whole = disk.usable_free_bytes or 0, (disk.total_bytes or 0) * usable
         of = f"{size(whole)}" if usable == 1 else f"the {usable:.0%} of it that may be used ({size(whole)})"
         fits = "" if largest is None else f", {counted(left // largest, 'checkpoint')} of {size(largest)} fit"
-        words = f"{place.name} has {size(left)} left of {of}: {share:.1%}{fits}; {age(disk, now)}"
-        return Finding(
-            rule=self.name,
-            subject=place.subject,
-            severity=severity,
-            summary=words,
-            evidence=evidence(place),
-            advice=f"{LOOK}; delete what is no longer needed: {du(place, state)}",
-            cluster=disk.cluster,
-            run=run_on(place, state),
-            node=place.node,
-            sources=place.sources,
-        )
+        summary = f"{place.name} has {size(left)} left of {of}: {share:.1%}{fits}; {age(disk, now)}"
+        advice = f"key 3 shows the disks; delete what is no longer needed: {du(place, state)}"
+        return self.finding(place, state, severity, summary, advice=advice)
 
 
 class InodesFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -127,18 +115,8 @@ class InodesFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True
             if severity is not None and disk.free_inodes is not None and disk.total_inodes:
                 share = disk.free_inodes / disk.total_inodes
                 left = f"{counted(disk.free_inodes, 'inode')} left of {disk.total_inodes:,}: {share:.1%}"
-                yield Finding(
-                    rule=self.name,
-                    subject=place.subject,
-                    severity=severity,
-                    summary=f"{place.name} has {left}; {age(disk, now)}",
-                    evidence=evidence(place),
-                    advice=f"{LOOK}; find where the small files are: du --inodes -xd1 {quote(disk.path)} | sort -n",
-                    cluster=disk.cluster,
-                    run=run_on(place, state),
-                    node=place.node,
-                    sources=place.sources,
-                )
+                advice = f"key 3 shows the disks; find the small files: du --inodes -xd1 {quote(disk.path)} | sort -n"
+                yield self.finding(place, state, severity, f"{place.name} has {left}; {age(disk, now)}", advice=advice)
 
     def lacks(self, state: State, disk: Disk, alert: Alert) -> str | None:
         return None if disk.total_inodes and disk.free_inodes is not None else "its inodes are not known"
@@ -150,6 +128,6 @@ class InodesFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def du(place: Place, state: State) -> str:
-    """How to find what fills it."""
+    """The command that shows what fills a place."""
     saved = [run.checkpoints.path for run in runs_on(place, state) if run.checkpoints is not None]
     return f"du -xsh {quote(saved[0] if saved else place.disk.path.rstrip('/'))}/* | sort -h"

@@ -1,4 +1,4 @@
-"""trainmon.alerting.rules.gpus."""
+"""Rules about GPUs: heat, slowdowns, faults, Xids and use."""
 
 from __future__ import annotations
 

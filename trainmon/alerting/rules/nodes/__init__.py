@@ -1,4 +1,4 @@
-"""trainmon.alerting.rules.nodes."""
+"""Rules about nodes: reachability, memory, InfiniBand, Slurm states."""
 
 from __future__ import annotations
 

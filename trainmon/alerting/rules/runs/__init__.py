@@ -1,4 +1,4 @@
-"""trainmon.alerting.rules.runs."""
+"""Rules about training runs: exits, stalls, loss, throughput, jobs, checkpoints, switches, W&B."""
 
 from __future__ import annotations
 

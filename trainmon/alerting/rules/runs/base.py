@@ -1,4 +1,4 @@
-"""What all rules about runs share: a look at each run, where it is read, and when silence says nothing."""
+"""What rules about runs share: the sources of a run, when a missing finding says nothing, and how a finding is made."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from trainmon.lib import Instant, Seconds
 from trainmon.model import WANDB, Alert, Finding, Job, Run, Severity, State
 
 LIVING = frozenset({"healthy", "evaluating", "saving", "diverged"})
-"""Verdicts of a run whose steps come."""
+"""Verdicts of a run that makes steps."""
 
 SILENT = frozenset({"stalled", "hung", "data-stall"})
 OVER = frozenset({"dead", "stopped", "finished"})
 UNKNOWN = frozenset({"unknown", "idle"})
-"""Verdicts of a run of which nothing can be said."""
+"""Verdicts of a run whose state is not known."""
 
 BETWEEN = UNKNOWN | SILENT | {"starting", "queued"}
-"""Verdicts under which no new number comes."""
+"""Verdicts of a run without new numbers."""
 
 LINES = 5
-"""Lines of a log that are shown as evidence."""
+"""Lines of a log that are evidence."""
 
 LINE = 300
-"""Characters kept of one."""
+"""Characters kept of a line."""
 
 
 class RunRule(Rule, frozen=True, kw_only=True):
-    """Looks at one run after the other."""
+    """A rule that checks one run after the other."""
 
     family: ClassVar[Family] = "runs"
     by_age: ClassVar[bool] = False
-    """Whether it finds by how much time has passed, where it does not say so of a finding itself."""
+    """Whether its findings rest on how much time has passed."""
     unseen_while: ClassVar[frozenset[str]] = UNKNOWN
-    """Verdicts under which it says nothing that an alert is not found any more."""
+    """Verdicts under which a missing finding does not end an alert."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for run in state.runs.values():
             yield from self.look(state, run, now)
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        """What is wrong with this run."""
+        """The findings about one run."""
         raise NotImplementedError
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
-        """What it rests on, by name."""
+        """The names of the sources that the rule needs."""
         return (*log_source(state, run), *slurm_source(state, run))
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        """By the sources that the run has now: its log may be read from another host since."""
+        """Uses the present sources of the run: its log may be read on another host now."""
         run = state.runs.get(alert.run or "")
         if run is None:
             return f"the run {alert.run} is no longer watched"
@@ -63,11 +63,11 @@ class RunRule(Rule, frozen=True, kw_only=True):
         return self.unclear(state, run, now)
 
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
-        """Why nothing can be said of this run, though its sources answer."""
+        """Why nothing is known of this run although its sources answer."""
         return None
 
     def steady(self, state: State, run: Run, since: Instant, now: Instant, within: Seconds) -> Instant:
-        """When an event was, as it was told first: it is read anew after a start, and by clocks that drift."""
+        """The time of an event as it was first reported: it is read again after a start, and clocks drift."""
         known = (alert.since for alert in state.alerts.values() if (alert.rule, alert.run) == (self.name, run.name))
         at = min(since, now)
         return next((told for told in known if abs(told - at) <= within), at)
@@ -88,7 +88,7 @@ class RunRule(Rule, frozen=True, kw_only=True):
 
 
 def log_source(state: State, run: Run) -> tuple[str, ...]:
-    """Where its log is read, else what W&B tells of it."""
+    """The host where its log is read, else W&B."""
     if run.log is None:
         return wandb_source(state, run)
     name = f"wandb:{run.name}" if run.log.host == WANDB else f"node:{run.log.host}"
@@ -96,7 +96,7 @@ def log_source(state: State, run: Run) -> tuple[str, ...]:
 
 
 def slurm_source(state: State, run: Run) -> tuple[str, ...]:
-    """Its scheduler, where it has one."""
+    """Its Slurm, if it has one."""
     name = f"slurm:{run.spec.cluster}"
     source = state.sources.get(name)
     return (name,) if source is not None and source.health != "off" and (run.jobs or run.spec.job) else ()
@@ -112,12 +112,12 @@ def all_sources(state: State, run: Run) -> tuple[str, ...]:
 
 
 def queue_in(state: State, run: Run) -> Queue | None:
-    """Its jobs, where its scheduler answers."""
+    """Its jobs, if Slurm answers."""
     return queue_of(run, RunContext(state.nodes, state.sources, state.jobs, state.actions))
 
 
 def present_in(state: State, run: Run) -> Job | None:
-    """The job of it that runs now, where its scheduler answers."""
+    """Its running job, if Slurm answers."""
     queue = queue_in(state, run)
     return None if queue is None else queue.present
 

@@ -17,7 +17,7 @@ FASTER = 0.25
 
 
 class CheckpointRule(RunRule, frozen=True, kw_only=True):
-    """Rests on the host that lists the directory."""
+    """Needs the host that lists the directory."""
 
     by_age: ClassVar[bool] = True
     unseen_while: ClassVar[frozenset[str]] = frozenset()
@@ -63,7 +63,7 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
             "warning",
             f"{words}{risk}",
             evidence=(known.path, *((known.note,) if known.note else ())),
-            advice=f"{advice.saves(run)}; see whether its disk is full (key 3) and what its log says of saving (key 4)",
+            advice=f"{advice.saves(run)}; see whether its disk is full (key 3), and its log (key 4)",
             since=None if last is None else last.at,
         )
 
@@ -151,8 +151,8 @@ class CheckpointPointer(CheckpointRule, frozen=True, kw_only=True):
             "critical" if is_next else "warning",
             f"a restart of {run.name} would go wrong: {problem}",
             evidence=(known.path, *((f"it would resume from {known.resumes}",) if known.resumes else ())),
-            advice="put the pointer right, or move what is torn away, before its next attempt starts"
-            + (f"; H holds the job that waits: trainmon-tui hold {run.name}" if run.verdict == "queued" else ""),
+            advice="correct the pointer, or move the torn checkpoint away, before the next attempt starts"
+            + (f"; H holds the waiting job: trainmon-tui hold {run.name}" if run.verdict == "queued" else ""),
         )
 
 

@@ -1,4 +1,4 @@
-"""Rules about the end of a run: dead, stopped by a person, finished, ended short of its target; and its restarts."""
+"""Rules about the end of a run: dead, ended early, stopped by a person, finished."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from trainmon.lib import Instant
 from trainmon.model import Alert, Finding, Job, Run, State
 
 
-class RunDead(RunRule, frozen=True, kw_only=True):
+class ExitRule(RunRule, frozen=True, kw_only=True):
+    """Needs the log, the scheduler and W&B."""
+
+    def sources(self, state: State, run: Run) -> tuple[str, ...]:
+        return all_sources(state, run)
+
+
+class RunDead(ExitRule, frozen=True, kw_only=True):
     """A run ended before its target and no person ended it, or its attempts fail one after another. It is a warning if
     the next job already waits or Slurm has requeued the job."""
 
@@ -35,9 +42,6 @@ class RunDead(RunRule, frozen=True, kw_only=True):
     """The attempts are counted within this time."""
     settled: Duration = 1_800.0
     """How long the next attempt must train before the alert resolves."""
-
-    def sources(self, state: State, run: Run) -> tuple[str, ...]:
-        return all_sources(state, run)
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         queue = queue_in(state, run)
@@ -66,13 +70,13 @@ class RunDead(RunRule, frozen=True, kw_only=True):
         )
 
     def _again(self, state: State, run: Run, queue: Queue | None, now: Instant) -> Finding | None:
-        """Its attempts fail one after another. One that is dead now is told as such."""
+        """Its attempts fail one after another. A run that is dead now is reported as dead."""
         if queue is None or run.verdict in OVER:
             return None
         failed = in_a_row(queue, self.attempts_within, now)
         if len(failed) < self.attempts:
             failed, job = (), queue.present or queue.waiting
-            if job is not None and _asked_for(state, run, job, run.progress.at or 0.0):
+            if job is not None and _was_requeued_here(state, run, job, run.progress.at or 0.0):
                 return None
             if run.verdict in LIVING or begun_in_vain(state, run, self.attempts_within, now) < self.attempts:
                 return None
@@ -84,14 +88,14 @@ class RunDead(RunRule, frozen=True, kw_only=True):
             "critical",
             words(run, failed, now),
             evidence=(*(how_it_ended(job, now) for job in failed[:5]), *tail(run)),
-            advice=f"end the chain before it burns all that waits ({advice.cancels(run)}), see what its log says (key "
-            "4), and whether all failed on the same node (key 7): X keeps the waiting jobs off it",
+            advice=f"end the chain before the next fails ({advice.cancels(run)}); see its log (key 4), and whether "
+            "all failed on the same node (key 7): X keeps the waiting jobs off it",
             since=failed[-1].ends_at if failed else run.progress.at,
             fires_at_once=True,
         )
 
     def _waits(self, state: State, run: Run, queue: Queue, now: Instant) -> Iterator[Finding]:
-        """Its last attempt failed, and the next waits: nothing trains."""
+        """Its last attempt failed and its next job waits: nothing trains."""
         last, waiting = queue.ended, queue.waiting
         if last is None or waiting is None or last.state not in FAILED or not has_begun(last):
             return
@@ -103,16 +107,16 @@ class RunDead(RunRule, frozen=True, kw_only=True):
             "warning",
             f"{run.name} has failed, and does not train until its next job starts: {run.why}",
             evidence=tail(run),
-            advice=f"see whether the next would fail, too (its log, key 4); H holds it: trainmon-tui hold {run.name}",
+            advice=f"see whether the next would fail too (its log, key 4); H holds it: trainmon-tui hold {run.name}",
             since=last.ends_at,
         )
 
     def _waits_anew(self, state: State, run: Run, queue: Queue, now: Instant) -> Iterator[Finding]:
-        """Slurm has taken its job off its nodes (one failed, or another job went first), and nobody asked for that."""
+        """Slurm requeued its job because a node failed or for another job, and no person requested that."""
         job, last_at = queue.waiting, run.progress.at
         if job is None or queue.ended is not None or not job.restarts or last_at is None:
             return
-        if now - last_at < self.requeued or job.priority == 0 or _asked_for(state, run, job, last_at):
+        if now - last_at < self.requeued or job.priority == 0 or _was_requeued_here(state, run, job, last_at):
             return
         yield self.found(
             state,
@@ -128,15 +132,12 @@ class RunDead(RunRule, frozen=True, kw_only=True):
         )
 
 
-class EndedEarly(RunRule, frozen=True, kw_only=True):
+class EndedEarly(ExitRule, frozen=True, kw_only=True):
     """The job or W&B says that the run ended well, but the run did not reach its target."""
 
     name: ClassVar[str] = "ended-early"
     origin: ClassVar[str] = "exit status 0 is success only at the target step"
     may_flap: ClassVar[bool] = False
-
-    def sources(self, state: State, run: Run) -> tuple[str, ...]:
-        return all_sources(state, run)
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         queue = queue_in(state, run)
@@ -149,12 +150,12 @@ class EndedEarly(RunRule, frozen=True, kw_only=True):
             "critical",
             f"{run.name} ended as if it were done, at step {short.step:,} of {short.goal:,}: {run.why}",
             evidence=tail(run),
-            advice=f"if that was all, correct target_step in its [[run]]; else {advice.requeues(state, run)}",
+            advice=f"if it is complete, correct target_step in its [[run]]; else {advice.requeues(state, run)}",
             since=_ended_at(run, queue),
         )
 
 
-class RunStopped(RunRule, frozen=True, kw_only=True):
+class RunStopped(ExitRule, frozen=True, kw_only=True):
     """A person ended the run: by its kill switch, by cancelling its job, or with a key of the dashboard."""
 
     name: ClassVar[str] = "run-stopped"
@@ -163,28 +164,25 @@ class RunStopped(RunRule, frozen=True, kw_only=True):
     for_: Duration = 60.0
     """How long to wait for accounting to name who cancelled the job. Otherwise the alert fires at once."""
 
-    def sources(self, state: State, run: Run) -> tuple[str, ...]:
-        return all_sources(state, run)
-
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         queue = queue_in(state, run)
-        told = _stopped_alert(state, run, queue) if run.verdict == "dead" else None
-        if run.verdict != "stopped" and told is None:
+        stopped = _stopped_alert(state, run, queue) if run.verdict == "dead" else None
+        if run.verdict != "stopped" and stopped is None:
             return
         yield self.found(
             state,
             run,
             "info",
-            f"{run.name} was stopped by a person: {run.why}" if told is None else told.summary,
+            f"{run.name} was stopped by a person: {run.why}" if stopped is None else stopped.summary,
             evidence=tail(run, 3),
-            advice=f"nothing, if that was meant; to go on, {advice.requeues(state, run)}",
+            advice=f"nothing, if that was intended; to go on, {advice.requeues(state, run)}",
             since=_ended_at(run, queue),
             fires_at_once=not run.why.startswith(SOMEBODY),
             person=True,
         )
 
 
-class Finished(RunRule, frozen=True, kw_only=True):
+class Finished(ExitRule, frozen=True, kw_only=True):
     """The run has reached its target step."""
 
     name: ClassVar[str] = "finished"
@@ -192,9 +190,6 @@ class Finished(RunRule, frozen=True, kw_only=True):
 
     new_for: Duration = 43_200.0
     """A daemon that starts later still reports it until this long after the last step."""
-
-    def sources(self, state: State, run: Run) -> tuple[str, ...]:
-        return all_sources(state, run)
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         since = _finished_at(run)
@@ -218,8 +213,8 @@ class _Short(NamedTuple):
     goal: int
 
 
-def _asked_for(state: State, run: Run, job: Job, since: Instant) -> bool:
-    """Whether a person has it requeued from here."""
+def _was_requeued_here(state: State, run: Run, job: Job, since: Instant) -> bool:
+    """Whether a person requeued the job from here."""
     return any(
         record.action.verb == "requeue" and (record.action.run == run.name or record.action.job == job.key)
         and record.done_at is not None and record.done_at >= since - 60.0
@@ -228,7 +223,7 @@ def _asked_for(state: State, run: Run, job: Job, since: Instant) -> bool:
 
 
 def _short_of(run: Run, queue: Queue | None) -> _Short | None:
-    """Where it ended as if it were done, and where it should have."""
+    """Where a run ended as if it were complete, and its target step."""
     goal = target(run)
     current = None if run.wandb is None else run.wandb.current
     by_wandb = None if current is None else wandb_keys.step_of(current)
@@ -243,14 +238,14 @@ def _short_of(run: Run, queue: Queue | None) -> _Short | None:
 
 
 def _ended_at(run: Run, queue: Queue | None) -> Instant | None:
-    """When it ended, by its job; else when its last step came."""
+    """When the run ended, by its job; else by its last step."""
     last = None if queue is None else queue.ended
     at = None if last is None else last.ends_at or last.gone_at
     return at if at is not None else run.progress.at
 
 
 def _stopped_alert(state: State, run: Run, queue: Queue | None) -> Alert | None:
-    """That it was told before that a person had made this end: this program may have begun anew since."""
+    """The open alert that a person ended the run, from before a restart of this program."""
     ended = _ended_at(run, queue)
     known = (one for one in state.alerts.values() if one.is_open and (one.rule, one.run) == (RunStopped.name, run.name))
     return next((one for one in known if ended is not None and abs(one.since - ended) <= 60.0), None)

@@ -1,4 +1,4 @@
-"""Rules about the jobs of a run: none runs or waits, none waits behind, the time of the one that runs is nearly up."""
+"""Rules about the jobs of a run: not scheduled, no next job queued, time limit near."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainmon.slurm import is_permanent, waiting_reason
 
 
 class JobRule(RunRule, frozen=True, kw_only=True):
-    """Rests on the scheduler alone."""
+    """Needs only Slurm."""
 
     unseen_while: ClassVar[frozenset[str]] = frozenset()
 
@@ -50,12 +50,12 @@ class NotScheduled(JobRule, frozen=True, kw_only=True):
             "critical" if is_short else "warning",
             f"{run.name} is neither running nor scheduled: Slurm lists no job {run.spec.job or run.name}; {run.why}",
             evidence=(f"it was last seen at {where(run.progress)}",) if step is not None else (),
-            advice=f"{advice.queues(state, run)}; if it is over, say so by target_step, or take its [[run]] out of "
+            advice=f"{advice.queues(state, run)}; if it is complete, set target_step, or remove its [[run]] from "
             "the config",
         )
 
     def _never(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        """Its job waits for what no waiting brings. One that a person holds is theirs."""
+        """Its job waits and will never start by itself. A job that a person holds does not count."""
         queue = queue_in(state, run)
         job = None if queue is None else queue.waiting
         if job is None or not is_permanent(job.reason) or job.reason == "JobHeldUser":
@@ -132,11 +132,11 @@ class TimeLimitNear(JobRule, frozen=True, kw_only=True):
             f"job {job.id} of {run.name} ends in {duration(max(0.0, left))}{why}, and nothing shows that it saves and "
             f"exits by itself{_at_risk(run)}",
             evidence=_last_save(run, now),
-            advice=f"{advice.saves(run)}; set its time of exit, or sbatch --signal, before the limit",
+            advice=f"{advice.saves(run)}; let it exit before the limit, by its own setting or by sbatch --signal",
         )
 
     def _is_leaving(self, run: Run, job: Job, needed: Seconds) -> bool:
-        """Whether its log said that it exits, or it has saved within the time that is left for that."""
+        """Whether its log says that it exits, or it has just saved."""
         memory = run.memory
         if memory.exiting_at is not None and memory.exiting_at >= (job.started_at or 0.0):
             return True
@@ -150,7 +150,7 @@ def _waits(count: int) -> str:
 
 
 def _is_chained(state: State, run: Run, job: Job) -> bool:
-    """Whether it is meant to go on in another job. One that nobody has named here may be a session, or done by then."""
+    """Whether the run should go on in another job. A job that is not in the config may be a session."""
     if run.verdict in ("idle", "finished"):
         return False
     queue = queue_in(state, run)
@@ -158,7 +158,7 @@ def _is_chained(state: State, run: Run, job: Job) -> bool:
 
 
 def _ends_in_time(run: Run, job: Job) -> bool:
-    """Whether it is done before its job ends."""
+    """Whether the run will be complete before its job ends."""
     return run.eta_at is not None and job.ends_at is not None and run.eta_at < job.ends_at
 
 

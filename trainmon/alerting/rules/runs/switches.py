@@ -13,11 +13,11 @@ from trainmon.lib import Instant, Seconds
 from trainmon.model import Finding, Run, State, Switch
 
 BUSY = frozenset({"evaluating", "saving"})
-"""Verdicts of a run that reads no switch now: it does so between steps."""
+"""Verdicts of a run that reads no switch now, because it does so between steps."""
 
 
 class SwitchRule(RunRule, frozen=True, kw_only=True):
-    """Rests on the host that reads the run's files."""
+    """Needs the host that reads the files of the run."""
 
     by_age: ClassVar[bool] = True
     unseen_while: ClassVar[frozenset[str]] = frozenset()
@@ -73,7 +73,7 @@ class KillSwitchLeft(SwitchRule, frozen=True, kw_only=True):
             "info" if waiting is None and run.verdict not in LIVING | SILENT else "warning",
             f"the kill switch of {run.name} has been armed for {ago(now - kill.armed_at)}{_by(kill)}; {words}",
             evidence=(kill.path, *((kill.why,) if kill.why else ())),
-            advice=f"U takes it back: trainmon-tui unkill {run.name}"
+            advice=f"U removes it: trainmon-tui unkill {run.name}"
             + (f"; C cancels the job: trainmon-tui cancel {run.name}" if run.verdict in LIVING | SILENT else ""),
             since=kill.armed_at,
         )
@@ -110,7 +110,7 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
             "warning",
             words,
             evidence=(save.path, *((save.why,) if save.why else ())),
-            advice=f"see whether its trainer looks at that path, and its log (key 4); U takes the switch back: "
+            advice=f"see whether its trainer reads that path, and its log (key 4); U removes the switch: "
             f"trainmon-tui unsave {run.name}; T signals its trainer: trainmon-tui signal {run.name}",
             since=save.armed_at if save.exists else save.taken_at,
         )
@@ -127,7 +127,7 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
 
     def _unsaved(self, state: State, run: Run, save: Switch, now: Instant) -> str | None:
         known = run.checkpoints
-        if save.taken_at is None or known is None or known.error is not None or _was_taken_back(state, run, save):
+        if save.taken_at is None or known is None or known.error is not None or _was_removed(state, run, save):
             return None
         limit: Seconds = max(self.unsaved, COMMIT_SAVES * (known.save_s or 0.0))
         if now - save.taken_at < limit:
@@ -153,8 +153,8 @@ def _by(switch: Switch) -> str:
     return f" by {switch.by}" if switch.by else ""
 
 
-def _was_taken_back(state: State, run: Run, save: Switch) -> bool:
-    """Whether a person took it back, and no trainer."""
+def _was_removed(state: State, run: Run, save: Switch) -> bool:
+    """Whether a person removed it, and not the trainer."""
     return any(
         record.action.verb == "unsave" and record.action.run == run.name and record.done_at is not None
         and abs(record.done_at - (save.taken_at or 0.0)) <= 60.0

@@ -1,4 +1,4 @@
-"""Rules about what W&B shows of a run: several where one is expected, and a heartbeat that it has lost."""
+"""Rules about W&B: several active runs where one is expected, and a lost heartbeat."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOST = ("waiting", "overdue")
 
 
 class WandbRule(RunRule, frozen=True, kw_only=True):
-    """Rests on W&B alone."""
+    """Needs only W&B."""
 
     unseen_while: ClassVar[frozenset[str]] = frozenset()
 
@@ -23,7 +23,7 @@ class WandbRule(RunRule, frozen=True, kw_only=True):
         return wandb_source(state, run)
 
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
-        return "W&B has not told of it yet" if run.wandb is None else None
+        return "W&B has not answered yet" if run.wandb is None else None
 
 
 class WandbSeveralActive(WandbRule, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class WandbSeveralActive(WandbRule, frozen=True, kw_only=True):
             "warning",
             f"W&B of {run.name}: {wandb.why}",
             evidence=tuple(f"{label(one)}: {one.url or one.path}" for one in active[:10]),
-            advice="end the one that is not meant (key 7, C cancels its job), or give them groups of their own",
+            advice="end the wrong one (key 7, C cancels its job), or give each a group of its own",
             since=wandb.since,
         )
 
@@ -67,7 +67,7 @@ class WandbHeartbeatLost(WandbRule, frozen=True, kw_only=True):
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
         is_lost = run.wandb is not None and run.wandb.phase in LOST
         if is_lost and run.verdict not in OVER | {"queued"}:
-            return f"W&B does not hear it, and {run.name} is {run.verdict}"
+            return f"W&B receives no heartbeat, and {run.name} is {run.verdict}"
         return super().unclear(state, run, now)
 
     def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
@@ -85,7 +85,7 @@ class WandbHeartbeatLost(WandbRule, frozen=True, kw_only=True):
             "warning",
             f"W&B has lost {run.name}: {wandb.why}{also}",
             evidence=() if current is None else (f"{label(current)}: {current.url or current.path}",),
-            advice="look whether its nodes reach W&B (its log may say so, key 4); what it logs is kept there and can "
+            advice="check whether its nodes reach W&B (its log may say so, key 4); its data stays on the node and can "
             "be sent later: wandb sync",
             since=wandb.since,
         )

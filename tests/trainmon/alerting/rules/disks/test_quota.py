@@ -30,7 +30,7 @@ def test_what_is_told_of_a_quota() -> None:
     scene = Scene().allowed(mine(9.1), Allowance(whose="group lab", used_bytes=TB, used_inodes=7)).after(60.0)
     finding = scene.only(QUOTA)
     assert finding.subject == "disk:prod:/fsx user me"
-    assert finding.summary == "the quota of user me on /fsx is used to 91.0%: 8.3T of 9.1T, 838G left; asked 1m ago"
+    assert finding.summary == "the quota of user me on /fsx is used to 91.0%: 8.3T of 9.1T, 838G left; read 1m ago"
     assert finding.evidence == (
         "user me: 8.3T used, hard 9.1T",
         "group lab: 931G used, no hard limit; 7 files of no limit",
@@ -56,18 +56,18 @@ def test_a_soft_limit_whose_grace_runs_is_a_finding_of_its_own() -> None:
     finding = scene.only(QUOTA)
     assert (finding.subject, finding.severity) == ("disk:prod:/fsx user me bytes grace", "warning")
     assert finding.summary == (
-        "user me uses 4.5T of /fsx, more than the soft limit of 3.6T (bytes): writes fail in 6d23h59m; asked 0s ago"
+        "user me uses 4.5T of /fsx, more than the soft limit of 3.6T (bytes): writes fail in 6d23h59m; read 0s ago"
     )
     over = Scene().allowed(mine(5, soft_bytes=4 * TB, bytes_grace="expired")).only(QUOTA)
     assert over.severity == "critical"
-    assert "writes fail now: its grace is over" in over.summary
+    assert "writes fail now: its grace period is over" in over.summary
 
 
 def test_a_server_that_is_away_is_a_finding() -> None:
     scene = Scene().allowed(mine(5, is_inexact=True), trouble="Some devices may be not working")
     finding = scene.only(QUOTA)
     assert finding.subject == "disk:prod:/fsx servers"
-    assert finding.summary == "the quota of /fsx is not exact: Some devices may be not working; asked 0s ago"
+    assert finding.summary == "the quota of /fsx is not exact: Some devices may be not working; read 0s ago"
     assert Scene().allowed(mine(5)).blind(QUOTA, finding) is None
 
 
@@ -82,7 +82,7 @@ def test_what_is_not_answered_or_not_exact_resolves_nothing() -> None:
     away = Scene().allowed(mine(4.0, is_inexact=True), trouble="a server is away")
     assert QUOTA.blind(away.state, alert_of(finding), away.now) == "the quota of /fsx is not exact: a server is away"
     other = Scene().allowed(Allowance(whose="group lab", used_bytes=TB))
-    assert other.blind(QUOTA, finding) == "the quota command of /fsx no longer tells of it"
+    assert other.blind(QUOTA, finding) == "the quota command of /fsx no longer reports it"
     assert Scene().allowed(mine(4.0)).blind(QUOTA, finding) is None
 
 

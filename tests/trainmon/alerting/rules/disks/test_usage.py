@@ -52,7 +52,7 @@ def test_what_is_told_of_a_full_disk() -> None:
         "xfs at /fsx, seen by 1 host",
         "50,000,000,000 of 1,000,000,000,000 bytes free, 900,000,000 of 1,000,000,000 inodes",
     )
-    assert finding.advice == "3 shows the disks; delete what is no longer needed: du -xsh /fsx/ckpt/* | sort -h"
+    assert finding.advice == "key 3 shows the disks; delete what is no longer needed: du -xsh /fsx/ckpt/* | sort -h"
     assert (finding.run, finding.node, finding.cluster) == ("llm", "login1", "prod")
     assert finding.sources == ("node:login1",)
 
@@ -126,9 +126,9 @@ def test_the_root_of_a_node_does_not_hold_checkpoints_of_another_mount() -> None
 def test_a_disk_that_cannot_be_seen_is_not_well() -> None:
     finding = nearly_full().only(FULL)
     assert nearly_full().lost("node:login1").blind(FULL, finding) == (
-        "login1:/fsx was last looked at 0s ago: no answer in 10 s"
+        "login1:/fsx was last sampled 0s ago: no answer in 10 s"
     )
-    assert nearly_full().after(600.0).blind(FULL, finding) == "login1:/fsx was last looked at 10m ago"
+    assert nearly_full().after(600.0).blind(FULL, finding) == "login1:/fsx was last sampled 10m ago"
     hung = nearly_full().tell("login1", sample(state="hung", free_bytes=None, total_bytes=None))
     assert hung.blind(FULL, finding) == "/fsx does not answer"
     assert nearly_full().tell("login1", sample(read_only=True)).blind(FULL, finding) == "/fsx is read-only now"
@@ -136,7 +136,7 @@ def test_a_disk_that_cannot_be_seen_is_not_well() -> None:
     assert unknown.blind(FULL, finding) == "its size is not known"
     gone = nearly_full()
     gone.state = replace(gone.state, disks={})
-    assert gone.blind(FULL, finding) == "login1:/fsx is not looked at now"
+    assert gone.blind(FULL, finding) == "login1:/fsx is not sampled now"
     assert nearly_full().tell("login1", sample()).blind(FULL, finding) is None
 
 
@@ -219,7 +219,7 @@ def test_a_path_that_is_not_there_hangs_nowhere() -> None:
     said = "does not exist; the nearest parent that does is /"
     finding = hung(Scene(), "n1", state="error", error=said).only(HUNG)
     assert (finding.severity, finding.summary) == ("warning", f"n1:/fsx {said}; last tried 0s ago")
-    assert finding.advice == "a mount that is gone, or a mistake in the config: findmnt -T /fsx on n1 says"
+    assert finding.advice == "a mount is missing, or the config is wrong: see findmnt -T /fsx on n1"
     assert "server" not in hung(Scene(), "n1", state="error", error="Permission denied").only(HUNG).advice
 
 
@@ -233,7 +233,7 @@ def test_a_directory_of_a_run_that_hung_is_well_when_its_mount_answers() -> None
     assert "login1:/fsx/ckpt" not in scene.state.disks
     assert scene.blind(HUNG, finding) is None
     scene.after(100.0)
-    assert scene.blind(HUNG, finding) == "login1:/fsx was last looked at 1m ago"
+    assert scene.blind(HUNG, finding) == "login1:/fsx was last sampled 1m ago"
 
 
 def test_a_shared_one_that_hangs_on_many_hosts_is_one_finding() -> None:
@@ -251,7 +251,7 @@ def test_one_that_answers_again_is_well_and_one_that_is_not_seen_is_not() -> Non
     finding = hung(Scene(), "n1").only(HUNG)
     assert Scene().blind(HUNG, finding) is None
     assert hung(Scene(), "n1").lost("node:n1").blind(HUNG, finding) == (
-        "n1:/fsx was last looked at 0s ago: no answer in 10 s"
+        "n1:/fsx was last sampled 0s ago: no answer in 10 s"
     )
 
 
@@ -261,7 +261,7 @@ def test_one_that_answers_again_is_well_and_one_that_is_not_seen_is_not() -> Non
 def test_a_disk_that_becomes_read_only() -> None:
     finding = Scene().after(30.0).tell("n1", sample(read_only=True)).only(READ_ONLY)
     assert (finding.subject, finding.severity) == ("disk:n1:/fsx", "critical")
-    assert finding.summary == "n1:/fsx is mounted read-only: it could be written 30s ago; read 0s ago"
+    assert finding.summary == "n1:/fsx is mounted read-only: it was writable 30s ago; read 0s ago"
 
 
 def test_one_that_always_was_is_nobodys_trouble_unless_a_run_saves_there() -> None:
@@ -277,7 +277,7 @@ def test_one_that_always_was_is_nobodys_trouble_unless_a_run_saves_there() -> No
 def test_that_it_became_so_is_known_after_it_hung_and_after_a_restart() -> None:
     scene = hung(Scene().after(30.0), "n1").after(30.0).tell("n1", sample(read_only=True))
     finding = scene.only(READ_ONLY)
-    assert "could be written 1m ago" in finding.summary
+    assert "was writable 1m ago" in finding.summary
     anew = Scene()
     anew.state = replace(anew.state, disks={}, alerts={"a1b2c3d4": alert_of(finding)})
     assert anew.tell("n1", sample(read_only=True)).only(READ_ONLY).subject == "disk:n1:/fsx"

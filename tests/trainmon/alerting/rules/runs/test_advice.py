@@ -23,7 +23,7 @@ def refused(seen: State, words: str) -> set[str]:
 
 def test_what_has_a_switch_is_saved_and_ended_by_it() -> None:
     run = state(job()).runs["llm"]
-    assert advice.saves(run) == "S has it save now: trainmon-tui save llm"
+    assert advice.saves(run) == "S makes it save now: trainmon-tui save llm"
     assert advice.ends(run) == "K ends it: trainmon-tui kill llm"
 
 
@@ -32,7 +32,7 @@ def test_what_has_no_switch_is_signalled_and_cancelled() -> None:
     assert advice.saves(run) == "T signals its trainer, if it saves by that: trainmon-tui signal llm"
     assert advice.ends(run) == "C cancels its job: trainmon-tui cancel llm"
     alone = state(spec=replace(BARE, job=None)).runs["llm"]
-    assert advice.saves(alone) == "have it save now; a save_switch in its [[run]] has S do that"
+    assert advice.saves(alone) == "make it save now; with a save_switch in its [[run]], S does that"
     assert advice.ends(alone) == "end its processes on its nodes"
 
 
@@ -52,9 +52,9 @@ def test_a_job_that_runs_is_requeued_and_one_that_has_ended_is_queued_anew() -> 
 
 def test_a_run_without_a_script_is_submitted_by_hand_as_its_job_was() -> None:
     seen = state(ended(command="/fsx/a b.slurm --lr=1"), spec=BARE)
-    words = "submit it again: sbatch /fsx/a b.slurm --lr=1 (a script in its [[run]] has N do that)"
+    words = "submit it again: sbatch /fsx/a b.slurm --lr=1 (with a script in its [[run]], N does that)"
     assert advice.queues(seen, seen.runs["llm"]) == words
     unknown = state(ended(), spec=BARE)
     assert advice.queues(unknown, unknown.runs["llm"]).startswith("submit it again with sbatch (")
     by_hand = state(spec=replace(BARE, job=None))
-    assert advice.queues(by_hand, by_hand.runs["llm"]).startswith("start it as it was started before")
+    assert advice.queues(by_hand, by_hand.runs["llm"]).startswith("start it again by hand")

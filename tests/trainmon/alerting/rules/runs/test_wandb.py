@@ -46,7 +46,7 @@ def test_one_active_run_and_a_run_without_w_and_b_are_fine() -> None:
 def test_a_w_and_b_that_does_not_answer_resolves_nothing() -> None:
     after = without(changed(SEVERAL, wandb=wandb()), WANDB)
     assert blind(WandbSeveralActive(), SEVERAL, after) == f"{WANDB}: no answer in 10 s"
-    assert blind(WandbSeveralActive(), SEVERAL, changed(SEVERAL, wandb=None)) == "W&B has not told of it yet"
+    assert blind(WandbSeveralActive(), SEVERAL, changed(SEVERAL, wandb=None)) == "W&B has not answered yet"
     assert blind(WandbHeartbeatLost(), LOST, without(changed(LOST, wandb=wandb()), WANDB)) is not None
     assert blind(WandbHeartbeatLost(), LOST, changed(LOST, wandb=wandb())) is None
 
@@ -69,7 +69,7 @@ def test_a_restart_that_w_and_b_waits_for_is_expected_until_it_is_overdue() -> N
 
 def test_a_lost_heartbeat_is_not_over_while_the_run_starts_again() -> None:
     starting = changed(LOST, verdict="starting")
-    assert blind(WandbHeartbeatLost(), LOST, starting) == "W&B does not hear it, and llm is starting"
+    assert blind(WandbHeartbeatLost(), LOST, starting) == "W&B receives no heartbeat, and llm is starting"
     finding = found(WandbHeartbeatLost(), LOST)
     assert finding is not None
     assert WandbHeartbeatLost().blind(changed(LOST, verdict="dead"), alert(finding), NOW) is None
