@@ -1,1 +1,1 @@
-"""The senses: bytes in, events out."""
+"""Collectors: they read nodes, queues, quotas, W&B and daemons, and submit events."""

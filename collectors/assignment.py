@@ -1,12 +1,12 @@
-"""Who looks at what: from the settings and the hosts that answer to one Spec a host. Pure.
+"""Assigns paths to hosts: from the settings and the hosts that are up to one Spec for each host. Pure.
 
-Shared files are read once: on the login host. When that does not answer, the first node that does stands in for it; not
-while the login host is being connected for the first time.
+Shared files are read once, on the login host. When it is down, the first node that is up stands in for it, but not
+while the login host connects for the first time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from posixpath import dirname
 
 import msgspec
@@ -27,13 +27,13 @@ from trainmon.model import (
 
 
 class WatchPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What one cluster wants to be watched."""
+    """What is to be read on one cluster."""
 
     cluster: str
     hosts: tuple[str, ...]
-    """All that are watched, the first choice for shared files first."""
+    """All hosts, the first choice for shared files first."""
     nodes: frozenset[str]
-    """Those of them that are nodes; a login host may be none."""
+    """The hosts that are nodes; a login host may not be one."""
     period: Seconds = 2.0
     runs: tuple[RunSpec, ...] = ()
     shared_disks: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class WatchPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def implied_disks(self) -> tuple[str, ...]:
-        """The directories under the runs' own paths: told by their mounts, not by their names."""
+        """The directories of the runs' own paths: their disks are named by their mounts."""
         paths = [
             path if path == run.checkpoints else _directory(path)
             for run in self.runs
@@ -54,14 +54,14 @@ class WatchPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def assign(plan: WatchPlan, up: Collection[str], *, is_awaited: bool = False) -> Mapping[str, Spec]:
-    """One Spec for every host of the plan, given the hosts that answer now, and whether the first is still being
-    connected for the first time."""
+    """One Spec for every host of the plan, given the hosts that are up, and whether the first one still connects for
+    the first time."""
     reader = _reader(plan, up, is_awaited=is_awaited)
     return {host: merge(_own(plan, host), _shared(plan)) if host == reader else _own(plan, host) for host in plan.hosts}
 
 
 def stand_in_specs(plan: WatchPlan, up: Collection[str], *, is_awaited: bool = False) -> Mapping[str, Spec]:
-    """Of a host that stands in for the first: the part of its Spec that it would not look at otherwise."""
+    """For a host that stands in for the first one: the part of its Spec that it reads only for that."""
     reader = _reader(plan, up, is_awaited=is_awaited)
     if reader is None or reader == plan.hosts[0]:
         return {}
@@ -70,8 +70,8 @@ def stand_in_specs(plan: WatchPlan, up: Collection[str], *, is_awaited: bool = F
 
 
 def requested_parts(reading: AnyReading, spec: Spec, stand_in: Spec) -> Iterator[tuple[AnyReading, bool]]:
-    """The parts of a reading that its host is asked for, each with whether it stands in there for another. A probe may
-    still tell of what it was asked before."""
+    """The parts of a reading that its host should read, each with whether the host is a stand-in for them. A probe may
+    still report parts of an earlier Spec."""
     match reading:
         case DiskSamples(d=disks):
             for is_stand_in in (False, True):
@@ -96,7 +96,7 @@ def requested_parts(reading: AnyReading, spec: Spec, stand_in: Spec) -> Iterator
 
 
 def merge(one: Spec, other: Spec) -> Spec:
-    """Both of them: two clusters may share the host that reads their files."""
+    """Both specs: two clusters may share the host that reads their files."""
     return Spec(
         period=min(one.period, other.period),
         slow=min(one.slow, other.slow),
@@ -109,13 +109,13 @@ def merge(one: Spec, other: Spec) -> Spec:
 
 
 def _reader(plan: WatchPlan, up: Collection[str], *, is_awaited: bool) -> str | None:
-    """Who reads the shared files."""
+    """The host that reads the shared files."""
     first = plan.hosts[0] if plan.hosts else None
     return first if is_awaited else next((host for host in plan.hosts if host in up), first)
 
 
 def _own(plan: WatchPlan, host: str) -> Spec:
-    """What a host looks at for itself."""
+    """What a host reads for itself."""
     training = {node for run in plan.runs for node in run.nodes} or plan.nodes
     on_nodes = plan.node_disks if host in plan.nodes else ()
     on_runs = plan.run_disks if host in training else ()
@@ -123,33 +123,26 @@ def _own(plan: WatchPlan, host: str) -> Spec:
 
 
 def _shared(plan: WatchPlan) -> Spec:
-    """What one host looks at for all."""
+    """What one host reads for all."""
+    runs = plan.runs
     return Spec(
         period=plan.period,
         disks=tuple(dict.fromkeys((*plan.shared_disks, *plan.implied_disks))),
-        logs=_logs(plan.runs),
-        switches=_switches(plan.runs),
-        checkpoints=_checkpoints(plan.runs),
+        logs=tuple(
+            LogSpec(id=run.name, pattern=run.log) for run in runs if run.log is not None and run.log.startswith("/")
+        ),
+        switches=_unique(path for run in runs for path in (run.kill_switch, run.save_switch)),
+        checkpoints=_unique(run.checkpoints for run in runs),
         keep=plan.keep,
     )
 
 
-def _logs(runs: tuple[RunSpec, ...]) -> tuple[LogSpec, ...]:
-    return tuple(
-        LogSpec(id=run.name, pattern=run.log) for run in runs if run.log is not None and run.log.startswith("/")
-    )
-
-
-def _switches(runs: tuple[RunSpec, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(path for run in runs for path in (run.kill_switch, run.save_switch) if path is not None))
-
-
-def _checkpoints(runs: tuple[RunSpec, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(run.checkpoints for run in runs if run.checkpoints is not None))
+def _unique(paths: Iterable[str | None]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(path for path in paths if path is not None))
 
 
 def _directory(path: str) -> str:
-    """The nearest directory of a path that holds no wildcard."""
+    """The nearest parent directory without a wildcard."""
     directory = dirname(path)
     while any(mark in directory for mark in "*?["):
         directory = dirname(directory)

@@ -1,4 +1,4 @@
-"""How the hosts of a cluster are reached: one Dialer for all of them, and what this machine is called."""
+"""Connections to the hosts of a cluster: one Dialer for all, and the name of this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Connections:
-    """One Dialer a cluster, made (and paramiko imported) when its first host is dialled."""
+    """One Dialer, created (and paramiko imported) when the first host is dialled."""
 
     def __init__(self, loop: EventLoop, connect: ConnectSettings, ask: AskUser | None, ssh_config: Path | None) -> None:
         self._loop = loop
@@ -49,7 +49,7 @@ class Connections:
 
 
 def is_local(cluster: ClusterSettings, host: str) -> bool:
-    """Whether a host of a cluster is this machine, to which no connection is needed."""
+    """Whether a host of a cluster is this machine, which needs no connection."""
     return cluster.login is None and host == local_hostname() and host not in (cluster.nodes or ())
 
 

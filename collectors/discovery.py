@@ -1,4 +1,4 @@
-"""What the queues say of the runs: which there are, where they train, and on which nodes we may log in. No I/O."""
+"""Runs from the queues: which exist, their nodes, and the nodes that we may log in to. No I/O."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from trainmon.model import Job, RunSpec
 NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 GONE_AT_MOST = 5_000
-"""Jobs that are remembered of one cluster after its queue has forgotten them."""
+"""Jobs of one cluster that are kept after they left the queue."""
 
 NODES_AT_MOST = 2_000
-"""Nodes that are followed of one cluster; each is a connection."""
+"""Nodes of one cluster that are watched; each needs a connection."""
 
 
 class RunDiscovery:
-    """The runs as the queues of all clusters show them, and the jobs that this is told from."""
+    """The runs of all clusters, derived from their jobs."""
 
     def __init__(self, settings: Settings) -> None:
         self._configured = run_specs(settings)
@@ -34,7 +34,7 @@ class RunDiscovery:
         self._ours: dict[str, frozenset[str]] = {}
 
     def seen(self, cluster: str, jobs: Sequence[Job], me: str | None, now: Instant) -> bool:
-        """One look at a cluster's queue. Returns whether the runs are others now."""
+        """Store a poll of a cluster's queue. Returns whether the runs have changed."""
         names = self._names.get(cluster, {})
         listed = [replace(job, nodes=_known(job.nodes, names)) for job in jobs]
         self._jobs[cluster] = with_ended_jobs(self._jobs.get(cluster, ()), listed, now)
@@ -53,14 +53,14 @@ class RunDiscovery:
         return is_other
 
     def nodes(self, cluster: str) -> tuple[str, ...]:
-        """Where the jobs of a cluster's runs are now."""
+        """The nodes of the jobs of a cluster's runs."""
         jobs = self._jobs.get(cluster, ())
         own = [job for run in self.runs if run.cluster == cluster for job in jobs_of(run, jobs)]
         nodes = dict.fromkeys(node for job in own if holds_nodes(job) for node in job.nodes)
         return tuple(nodes)[:NODES_AT_MOST]
 
     def is_ours(self, cluster: str, node: str) -> bool | None:
-        """Whether a job of ours is on a node, as its queue said last; None where no queue has answered."""
+        """Whether a job of ours is on a node, by the last poll; None without a poll."""
         ours = self._ours.get(cluster)
         return None if ours is None or self._me.get(cluster) is None else node in ours
 
@@ -68,7 +68,7 @@ class RunDiscovery:
 def with_ended_jobs(
     before: Sequence[Job], listed: Sequence[Job], now: Instant, keep: Seconds = ENDED_RUNS_STAY
 ) -> tuple[Job, ...]:
-    """The queue as it is listed, and for a day what it lists no longer: a run outlives its job."""
+    """The listed jobs, and for a day those that left the queue: a run outlives its job."""
     keys = {job.key for job in listed}
     gone = [
         job if job.gone_at is not None else replace(job, gone_at=now)
@@ -79,10 +79,10 @@ def with_ended_jobs(
 
 
 def _names(hosts: Sequence[str]) -> dict[str, str]:
-    """By the name that Slurm has for a node: what it is called in the config, such as me@gpu-001."""
+    """By Slurm's node name: the host's name in the config, such as me@gpu-001."""
     return {host.rpartition("@")[2]: host for host in hosts if "@" in host}
 
 
 def _known(nodes: Sequence[str], names: dict[str, str]) -> tuple[str, ...]:
-    """Nodes by our names for them. They become arguments of ssh: what is no host's name is left out."""
+    """Nodes by their names in the config. They become arguments of ssh, so invalid host names are left out."""
     return tuple(names.get(node, node) for node in nodes if NODE.fullmatch(node))

@@ -1,4 +1,4 @@
-"""What the settings want to be watched, told once: the paths, the clusters, and one Plan a cluster."""
+"""What the settings ask to watch: the disks, the clusters, and one WatchPlan for each cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainmon.model import Cluster, DisksChanged, RunSpec
 
 
 def disks_changed(settings: Settings) -> DisksChanged:
-    """What the config says of paths beside that they are watched."""
+    """The config's settings of disks: the usable part and the expected lag."""
     return DisksChanged(
         {disk.path: disk.usable for disk in settings.disks if disk.usable < 1},
         {disk.path: disk.lag for disk in settings.disks if disk.lag is not None},
@@ -18,7 +18,7 @@ def disks_changed(settings: Settings) -> DisksChanged:
 
 
 def configured_cluster(cluster: ClusterSettings) -> Cluster:
-    """A cluster as the config has it; its scheduler, where there is one, tells more."""
+    """A cluster as configured; its scheduler adds more."""
     login = cluster.login or local_hostname()
     return Cluster(name=cluster.name, login=login, spares=cluster.spares, users=cluster.users)
 
@@ -26,8 +26,8 @@ def configured_cluster(cluster: ClusterSettings) -> Cluster:
 def watch_plan(
     settings: Settings, cluster: ClusterSettings, runs: tuple[RunSpec, ...], followed: tuple[str, ...] = ()
 ) -> WatchPlan:
-    """What one cluster of the settings wants to be watched; `followed` are the nodes of its runs' jobs now. With no
-    [[disk]], every node's root disk is."""
+    """What is to be read on one cluster; `followed` are the nodes of its runs' jobs now. Without a [[disk]], every
+    node's root disk is read."""
     own = tuple(run for run in runs if run.cluster == cluster.name)
     named = [node for run in run_specs(settings) if run.cluster == cluster.name for node in run.nodes]
     nodes = tuple(dict.fromkeys((*(cluster.nodes if cluster.nodes is not None else followed), *named)))

@@ -1,8 +1,8 @@
-"""The daemon on another machine: its alerts as it prints them, and what a person says of them, handed to it.
+"""The daemon on another machine: its alerts as events, and a person's requests to it.
 
-It is asked over a Shell, by `trainmon-tui status --json`, on a thread of its own. While it answers and watches, it
-alone tells people. When it has been silent for long enough, or has said so long that nobody watches there, `gives` is
-called: then this machine may tell. Before anything else is said of a daemon that is back, `takes` is called.
+A thread of its own polls `trainmon-tui status --json` over a Shell. While the daemon answers and watches, it alone
+sends notifications. After a long silence, or when nobody watches there, `gives` is called: then this machine may
+notify. When the daemon is back, `takes` is called before anything else.
 """
 
 from __future__ import annotations
@@ -43,28 +43,28 @@ from trainmon.transport.shell import Completed, Shell
 log = logging.getLogger(__name__)
 
 TIMEOUT: Seconds = 20.0
-"""For one answer: a busy bastion starts Python in seconds, not in a minute."""
+"""For one answer: a busy bastion needs seconds to start Python, not a minute."""
 
-SOON: Seconds = 5.0
-"""Between two questions while it does not answer, or after somebody said something: the config's own pace at most."""
+RETRY_EVERY: Seconds = 5.0
+"""Between two polls while it does not answer, or after a request; never longer than the configured period."""
 
 SILENT_PERIODS = 3
-"""So long it must say that nobody watches there before this machine tells: a restart takes seconds."""
+"""Periods without a watcher there before this machine notifies: a restart takes seconds."""
 
-LEAST: Seconds = 10.0
-"""The same, where it is asked every second."""
+MIN_SILENCE: Seconds = 10.0
+"""The minimum in seconds, for short periods."""
 
 UNREACHED_PERIODS = 6
-"""So long it must not answer at all: it may well be there, and tell."""
+"""Periods without an answer before this machine notifies: the daemon may be running and notifying."""
 
 NOT_FOUND = 127
 SKEWED: Seconds = 2.0
 VERSION = 1
-"""Of what `status --json` prints."""
+"""The version of the output of `status --json`."""
 
 
 class DaemonCollector:
-    """`shell_of` dials, or has dialled; it may take its time. `gives` and `takes` are called on our own thread."""
+    """Polls the daemon of one host. `shell_of` may block while it dials. `gives` and `takes` run on our own thread."""
 
     def __init__(
         self,
@@ -89,14 +89,14 @@ class DaemonCollector:
         self._shell: Shell | None = None
         self._through_login = False
         """Whether it is only found by a login shell."""
-        self._orders: deque[AlertRequest] = deque(maxlen=256)
-        self._asked, self._answered = 0, 0
+        self._requests: deque[AlertRequest] = deque(maxlen=256)
+        self._polls_started, self._polls_done = 0, 0
         """Numbers of the question that was begun, and of the last that is answered."""
         self._done = threading.Condition()
         self._next: Seconds = clock.monotonic()
-        self._heard: Seconds = clock.monotonic()
+        self._received_at: Seconds = clock.monotonic()
         """When it was last known to tell people; at first, when we began to ask."""
-        self._why, self._patience = "it does not answer", max(LEAST, UNREACHED_PERIODS * every)
+        self._why, self._silence_limit = "it does not answer", max(MIN_SILENCE, UNREACHED_PERIODS * every)
         """Why it is not known to tell people, and how long that may last before this machine does."""
         self._is_shown = True
         """Whether what it says is waited for, and shown in place of our own."""
@@ -110,44 +110,44 @@ class DaemonCollector:
     # ---- from any thread ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._tell(phase="connecting")
+        self._report(phase="connecting")
         self._submit(
             LeadershipChanged(Leadership(holder="daemon", where=self.host, words=f"{self.host} has not answered yet"))
         )
         self._thread.start()
 
     def stop(self) -> None:
-        """Let go; a command that hangs is left to its own end."""
+        """Stop; a command that hangs ends by its own timeout."""
         self._stopping.set()
         self._wake.set()
         self._drop()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(0.3)
 
-    def order(self, order: AlertRequest) -> None:
-        """Have what a person said carried out there; what came of it is told in State.duty."""
-        self._orders.append(order)
+    def order(self, request: AlertRequest) -> None:
+        """Send a person's request to the daemon; State.duty shows the result."""
+        self._requests.append(request)
         self._wake.set()
 
     def refresh(self) -> None:
-        """A person wants to see it now."""
+        """Poll now: a person requested it."""
         self._next = self._clock.monotonic()
         self._wake.set()
 
     def login(self) -> None:
-        """A person asks: dial again, prompts and all."""
+        """Dial again, with prompts: a person requested it."""
         self._is_held = False
         self.refresh()
 
-    def answers(self, patience: Seconds) -> bool:
-        """Ask now, and say whether it tells people: the last look before this machine does. Waits for the answer."""
+    def answers(self, timeout: Seconds) -> bool:
+        """Poll now, wait for the answer, and return whether the daemon notifies: the last check before we do."""
         if self._is_held:
             return False
         with self._done:
-            wanted = self._asked + 1
+            wanted = self._polls_started + 1
             self._next = self._clock.monotonic()
             self._wake.set()
-            self._done.wait_for(lambda: self._answered >= wanted or self._stopping.is_set(), patience)
+            self._done.wait_for(lambda: self._polls_done >= wanted or self._stopping.is_set(), timeout)
         return self.is_on_duty is True
 
     # ---- its own thread ----------------------------------------------------------------------------------------------
@@ -156,52 +156,56 @@ class DaemonCollector:
         while not self._stopping.is_set():
             try:
                 wait = self.step()
-            except Exception:  # one bad answer must not end the asking, or nobody would ever take over
-                log.exception("the daemon on %s could not be asked", self.host)
+            except Exception:  # one bad answer must not end the polls: otherwise nobody would take over
+                log.exception("the poll of the daemon on %s failed", self.host)
                 wait = self._every
             self._wake.wait(wait)
             self._wake.clear()
 
     def step(self) -> Seconds:
-        """Do what is due. Returns the seconds until it should be called again."""
-        while self._orders and not self._stopping.is_set():
-            self._carry_out(self._orders.popleft())
+        """Do what is due. Returns the seconds until the next call."""
+        while self._requests and not self._stopping.is_set():
+            self._send_request(self._requests.popleft())
         now = self._clock.monotonic()
         if now < self._next or self._is_held:
-            self._judge_silence()
-            return max(0.1, min(SOON, self._next - now)) if not self._is_held else self._every
+            self._check_silence()
+            return max(0.1, min(RETRY_EVERY, self._next - now)) if not self._is_held else self._every
         self._next = now + self._every
         with self._done:
-            self._asked += 1
+            self._polls_started += 1
         try:
-            self._ask()
+            self._poll()
         finally:
             self._settled()
         return max(0.1, self._next - self._clock.monotonic())
 
     def _settled(self) -> None:
         with self._done:
-            self._answered = self._asked
+            self._polls_done = self._polls_started
             self._done.notify_all()
 
-    def _ask(self) -> None:
+    def _poll(self) -> None:
         try:
-            is_watched, status = self.look()
+            is_watched, status = self.poll()
         except TrainmonError as error:
             self._failed(error)
             return
         if is_watched:
-            self._told(status)
+            self._daemon_notifies(status)
         else:
-            self._nobody(status)
+            self._nobody_watches(status)
 
-    def look(self) -> tuple[bool, Status]:
-        """Ask now: whether somebody watches there, and all that it says. Raises TrainmonError."""
+    def poll(self) -> tuple[bool, Status]:
+        """Poll now. Returns whether somebody watches there, and the status.
+
+        Raises:
+            TrainmonError: when there is no usable answer.
+        """
         done = self._execute((*self._command, "status", "--json"))
         return done.status != 3, self._read(done)
 
     def _execute(self, argv: Sequence[str]) -> Completed:
-        """Run it there; where a shell without a terminal does not find it, through a login shell from then on."""
+        """Run a command there. If it is not found, use a login shell from then on."""
         shell = self._connected()
         try:
             done = shell.run(self._line(argv), timeout=TIMEOUT)
@@ -222,7 +226,7 @@ class DaemonCollector:
 
     def _connected(self) -> Shell:
         if self._shell is None:
-            self._tell(phase="connecting")
+            self._report(phase="connecting")
             self._shell = self._shell_of()
         return self._shell
 
@@ -232,68 +236,68 @@ class DaemonCollector:
             shell.close()
 
     def _read(self, done: Completed) -> Status:
-        said = clean(done.stderr.decode("utf-8", "replace").strip(), 300)
+        output = clean(done.stderr.decode("utf-8", "replace").strip(), 300)
         try:
             status = read_status(done.stdout)
         except msgspec.DecodeError as error:
             if done.status not in (0, 1, 3) or not done.stdout.strip():
-                words = said or f"it ended with {done.status}"
+                words = output or f"it ended with {done.status}"
                 raise CommandFailed(f"{self.host}: {self._command[0]} status: {words}") from error
-            raise CommandFailed(f"{self.host}: its status is not understood: {error}") from error
+            raise CommandFailed(f"{self.host}: its status cannot be decoded: {error}") from error
         if status.version != VERSION:
             hint = "install the same version on both machines"
-            raise CommandFailed(f"{self.host}: its status is of version {status.version}, not {VERSION}", hint=hint)
+            raise CommandFailed(f"{self.host}: its status has version {status.version}, not {VERSION}", hint=hint)
         return status
 
-    # ---- what it said ------------------------------------------------------------------------------------------------
+    # ---- its answers ------------------------------------------------------------------------------------------------
 
-    def _told(self, status: Status) -> None:
-        """It watches and tells people."""
+    def _daemon_notifies(self, status: Status) -> None:
+        """The daemon watches and notifies."""
         now = self._clock.now()
         off = now - status.at
         status = shift_times(status, off) if abs(off) > SKEWED else status
         was, self.is_on_duty = self.is_on_duty, True
-        self._is_shown, self._heard = True, self._clock.monotonic()
+        self._is_shown, self._received_at = True, self._clock.monotonic()
         if was is not True:
-            self._settled()  # whoever waits for the answer to send something must let go of it now
+            self._settled()  # a caller that waits in answers() must not notify any more
             self._takes(status)
-        self._tell(phase="up", seen_at=now, error=None, hint=None)
+        self._report(phase="up", seen_at=now, error=None, hint=None)
         duty = status.duty
         at = status.at if duty.last_tick_at is None else duty.last_tick_at
         self._on_duty(at, duty.words, duty.started_at)
         self._submit(AlertsReported((*status.alerts, *status.ended), status.silences, status.channels, at))
 
-    def _nobody(self, status: Status) -> None:
-        """It answers, and nobody watches there, or what watches hangs: that is no restart, and has lasted already."""
+    def _nobody_watches(self, status: Status) -> None:
+        """The host answers, but nobody watches there, or the daemon hangs."""
         words = status.duty.words or "nobody watches there"
         if status.duty.holder != "nobody" and status.duty.last_tick_at is not None:
-            self._heard = min(self._heard, self._clock.monotonic() - (status.at - status.duty.last_tick_at))
-        self._tell(phase="up", seen_at=self._clock.now(), error=f"{self.host}: {words}",
+            self._received_at = min(self._received_at, self._clock.monotonic() - (status.at - status.duty.last_tick_at))
+        self._report(phase="up", seen_at=self._clock.now(), error=f"{self.host}: {words}",
                    hint="start it there: trainmon-tui service systemd")  # fmt: skip
         self._silent(words, SILENT_PERIODS)
 
     def _failed(self, error: TrainmonError) -> None:
         refused = isinstance(error, LoginNeeded | LoginRefused)
         self._is_held = refused or (isinstance(error, HostUnreachable) and error.prompted)
-        self._tell(phase="held" if self._is_held else "retrying", error=error.message, hint=error.hint or None)
+        self._report(phase="held" if self._is_held else "retrying", error=error.message, hint=error.hint or None)
         self._silent(error.message.removeprefix(f"{self.host}: "), UNREACHED_PERIODS)
 
     def _silent(self, why: str, periods: int) -> None:
-        """It did not say that it tells people: wait, and when that has lasted, let this machine do it."""
+        """The daemon does not notify: wait, then let this machine notify."""
         now = self._clock.monotonic()
-        self._next = min(self._next, now + SOON)
-        self._why, self._patience = why, max(LEAST, periods * self._every)
+        self._next = min(self._next, now + RETRY_EVERY)
+        self._why, self._silence_limit = why, max(MIN_SILENCE, periods * self._every)
         if self.is_on_duty is True:
-            self._on_duty(self._seen_at(), why)
-        self._judge_silence()
+            self._on_duty(self._last_answer_at(), why)
+        self._check_silence()
 
-    def _judge_silence(self) -> None:
-        """A first answer is waited for one period; then we show what we find ourselves, and tell it when it is time."""
-        silent = self._clock.monotonic() - self._heard
+    def _check_silence(self) -> None:
+        """Wait one period for a first answer; then show our own alerts, and notify after the full silence."""
+        silent = self._clock.monotonic() - self._received_at
         if self.is_on_duty is None and self._is_shown and silent >= self._every:
             self._is_shown = False
             self._submit(LeadershipChanged(Leadership(where=self.host, words=clean(f"{self.host}: {self._why}", 300))))
-        if self.is_on_duty is not False and silent >= self._patience:
+        if self.is_on_duty is not False and silent >= self._silence_limit:
             self.is_on_duty = False
             self._gives(self._why)
 
@@ -301,32 +305,32 @@ class DaemonCollector:
         words = None if words is None else clean(words, 300)
         self._submit(LeadershipChanged(Leadership(holder="daemon", where=self.host, at=at, words=words, since=since)))
 
-    # ---- what is said to it ------------------------------------------------------------------------------------------
+    # ---- requests to it ------------------------------------------------------------------------------------------
 
-    def _carry_out(self, order: AlertRequest) -> None:
-        argv = request_argv(order)
+    def _send_request(self, request: AlertRequest) -> None:
+        argv = request_argv(request)
         if argv is None:
             return
         try:
             done = self._execute((*self._command, *argv))
             if done.status != 0:
-                said = clean(done.stderr.decode("utf-8", "replace").strip(), 300).removeprefix("Error: ")
-                raise CommandFailed(said or f"it ended with {done.status}")
+                output = clean(done.stderr.decode("utf-8", "replace").strip(), 300).removeprefix("Error: ")
+                raise CommandFailed(output or f"it ended with {done.status}")
         except TrainmonError as error:
             log.warning("%s on %s: %s", argv[0], self.host, error)
             if self.is_on_duty is True:
                 why = error.message.removeprefix(f"{self.host}: ")
-                self._on_duty(self._seen_at(), f"{argv[0]} did not reach {self.host}: {why}")
-                self._next = self._clock.monotonic() + SOON  # long enough to be read
+                self._on_duty(self._last_answer_at(), f"{argv[0]} did not reach {self.host}: {why}")
+                self._next = self._clock.monotonic() + RETRY_EVERY  # long enough to read it
             else:
-                self._submit(AlertRequested(order))
+                self._submit(AlertRequested(request))
         else:
             self._next = self._clock.monotonic()
 
-    def _seen_at(self) -> Instant:
-        return self._clock.now() - (self._clock.monotonic() - self._heard)
+    def _last_answer_at(self) -> Instant:
+        return self._clock.now() - (self._clock.monotonic() - self._received_at)
 
-    def _tell(self, **facts: object) -> None:
+    def _report(self, **facts: object) -> None:
         source = replace(self._source, **facts)
         if source != self._source:
             self._source = source

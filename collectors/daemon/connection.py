@@ -1,4 +1,4 @@
-"""The connection to the machine of the daemon: a watched host's own, where it is one; else one login of its own."""
+"""The connection to the daemon's machine: that of a watched host, or else a login of its own."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from trainmon.transport.shell import AskUser, Completed, Shell, Sink, Stream
 
 
 class DaemonConnection:
-    """`watched` is the live connection of a watched host, or None where it is none; it raises HostUnreachable with the
-    words of the host's row while there is none."""
+    """Dials the daemon's machine once.
+
+    `watched` returns the live connection of a watched host, or None if the host is not watched. It raises
+    HostUnreachable while a watched host has no connection."""
 
     def __init__(
         self, host: str, watched: Callable[[str], Shell | None], ask: AskUser | None, ssh_config: Path | None
@@ -22,30 +24,30 @@ class DaemonConnection:
         self._host = host
         self._watched = watched
         self._loop = EventLoop()
-        self._dialling = Connections(self._loop, ConnectSettings(), ask, ssh_config)
-        self._is_read = False
+        self._connections = Connections(self._loop, ConnectSettings(), ask, ssh_config)
+        self._is_loop_started = False
 
     def shell(self) -> Shell:
-        """Dial, or borrow. Raises HostUnreachable."""
+        """The shared connection, or a new one. Raises HostUnreachable when there is none."""
         live = self._watched(self._host)
         if live is not None:
             return SharedShell(live)
-        if not self._is_read:
-            self._is_read = True
+        if not self._is_loop_started:
+            self._is_loop_started = True
             self._loop.start()
-        return self._dialling.dial(self._host)
+        return self._connections.dial(self._host)
 
     def close(self) -> None:
-        self._dialling.close()
-        if self._is_read:
+        self._connections.close()
+        if self._is_loop_started:
             self._loop.stop()
 
 
 class SharedShell:
-    """A connection that another keeps: letting go of it does not end it."""
+    """A connection that belongs to another collector: close() does not end it."""
 
     prompted = False
-    """Whoever keeps it redials it, or does not."""
+    """Its owner redials it."""
 
     def __init__(self, shell: Shell) -> None:
         self.host = shell.host
@@ -58,4 +60,4 @@ class SharedShell:
         return self._shell.stream(argv, sink)
 
     def close(self) -> None:
-        """It stays."""
+        """Its owner closes it."""

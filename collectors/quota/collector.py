@@ -1,7 +1,7 @@
-"""Quotas: a site's own command, run where the path is looked at: niced, time-boxed, rarely, and never twice at once.
+"""Polls disk quotas with a site's own command, on a host that reads the path: niced, with a time limit, one at a time.
 
-One thread a [[disk]] with a quota and a cluster. No answer means that nothing is known: what was said last stays, and
-the source tells the error and the age.
+There is one thread for each [[disk]] with a quota and each cluster. Without an answer the last quota stays; the source
+reports the error and the age.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from trainmon.transport.shell import Shell
 log = logging.getLogger(__name__)
 
 DU_AFTER: Seconds = 60.0
-"""du waits so long after the start: a program that looks once and ends does not run it."""
-LONGEST: Seconds = 6 * 3_600.0
-UNREACHED: Seconds = 5.0
-LOOK_EVERY: Seconds = 30.0
-"""How often it is looked whether there are other hosts now, which asks nobody."""
-PATIENCE: Seconds = 30.0
-"""Until then after the start, a host that is not connected yet is no error."""
-REFRESH: Seconds = 60.0
-"""Between two looks that are asked for."""
+"""The first du runs this long after the start: a program that polls once and exits does not run it."""
+MAX_PAUSE: Seconds = 6 * 3_600.0
+RETRY_UNREACHABLE: Seconds = 5.0
+CHECK_EVERY: Seconds = 30.0
+"""How often the list of hosts is checked; no command is run for it."""
+CONNECT_TIMEOUT: Seconds = 30.0
+"""For this long after the start, a host that is not connected is no error."""
+MIN_REFRESH: Seconds = 60.0
+"""Between two polls that a person requests."""
 
 
 class QuotaPoller:
-    """Asks for the quota of one path. `hosts`: those that look at it now. `shell_of` raises HostUnreachable."""
+    """Polls the quota of one path. `hosts`: those that read it now. `shell_of` raises HostUnreachable."""
 
     def __init__(
         self,
-        wanted: QuotaQuery,
+        query: QuotaQuery,
         hosts: Callable[[], Sequence[str]],
         shell_of: Callable[[str], Shell],
         submit: Callable[[Event], None],
         clock: Clock,
     ) -> None:
-        self.wanted = wanted
+        self.query = query
         self._hosts = hosts
         self._shell_of = shell_of
         self._submit = submit
@@ -51,36 +51,36 @@ class QuotaPoller:
         self._due: dict[str, Seconds] = {}
         self._began: dict[str, Seconds] = {}
         self._failed: dict[str, int] = {}
-        self._told: dict[str, Source] = {}
-        self._well: dict[str, Source] = {}
-        """The last of each that had answered."""
+        self._reported: dict[str, Source] = {}
+        self._last_up: dict[str, Source] = {}
+        """By key: the last source that was up."""
         self._gone: set[str] = set()
-        """Those that no host can be asked for now."""
-        self._hurried = threading.Event()
+        """Keys without a host now."""
+        self._refresh_requested = threading.Event()
         self._wake = threading.Event()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"quota {wanted.path}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"quota {query.path}", daemon=True)
 
     def start(self) -> None:
-        if self.wanted.shared and self.wanted.parser != "du":
-            self._tell(self.wanted.cluster, "waiting")
+        if self.query.shared and self.query.parser != "du":
+            self._report(self.query.cluster, "waiting")
         self._thread.start()
 
     def stop(self) -> None:
-        """Let go; a command that hangs is left to its own end."""
+        """Stop; a command that hangs ends by its own time limit."""
         self._stopping.set()
         self._wake.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(0.3)
 
     def refresh(self) -> None:
-        """Somebody wants to see it now; at most once a minute, and du goes at its own pace."""
-        self._hurried.set()
+        """Poll now, at most once a minute; du keeps its own pace."""
+        self._refresh_requested.set()
         self._wake.set()
 
     def names(self, source: str) -> bool:
-        """Whether this is the source of that name."""
-        return source in self._told
+        """Whether it reports the source of that name."""
+        return source in self._reported
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -88,84 +88,84 @@ class QuotaPoller:
             self._wake.clear()
 
     def step(self) -> Seconds:
-        """Ask the host whose turn it is. Returns the seconds until it should be called again."""
+        """Poll the host that is due. Returns the seconds until the next call."""
         now = self._clock.monotonic()
-        if self._hurried.is_set():
-            self._hurried.clear()
+        if self._refresh_requested.is_set():
+            self._refresh_requested.clear()
             self._bring_forward(now)
         hosts = tuple(self._hosts())
-        hosts = hosts[:1] if self.wanted.shared else hosts
-        self._rest(hosts, now)
+        hosts = hosts[:1] if self.query.shared else hosts
+        self._report_missing(hosts, now)
         for host in hosts:
             if self._is_due(host, now):
                 self._ask(host)
                 break
         now = self._clock.monotonic()
-        soonest = min((self._due.get(self._key(host), now) for host in hosts), default=now + UNREACHED)
-        return min(LOOK_EVERY, max(0.0, soonest - now))
+        soonest = min((self._due.get(self._key(host), now) for host in hosts), default=now + RETRY_UNREACHABLE)
+        return min(CHECK_EVERY, max(0.0, soonest - now))
 
     def _is_due(self, host: str, now: Seconds) -> bool:
-        first = self._started + (DU_AFTER if self.wanted.parser == "du" else 0.0)
+        first = self._started + (DU_AFTER if self.query.parser == "du" else 0.0)
         return self._due.setdefault(self._key(host), first) <= now
 
     def _key(self, host: str) -> str:
-        return self.wanted.cluster if self.wanted.shared else host
+        return self.query.cluster if self.query.shared else host
 
     def _bring_forward(self, now: Seconds) -> None:
-        if self.wanted.parser != "du":
+        if self.query.parser != "du":
             for key, began in self._began.items():
-                self._due[key] = min(self._due[key], max(now, began + REFRESH))
+                self._due[key] = min(self._due[key], max(now, began + MIN_REFRESH))
 
     def _ask(self, host: str) -> None:
         key = self._key(host)
         self._began[key] = now = self._clock.monotonic()
         try:
-            quota = run_query(self.wanted, self._shell_of(host), self._clock, self._name(key))
+            quota = run_query(self.query, self._shell_of(host), self._clock, self._name(key))
         except HostUnreachable as error:
-            self._due[key] = now + UNREACHED
-            if self._failed.get(key) is None and now - self._started >= PATIENCE:
-                self._tell(key, "waiting", error)
+            self._due[key] = now + RETRY_UNREACHABLE
+            if self._failed.get(key) is None and now - self._started >= CONNECT_TIMEOUT:
+                self._report(key, "waiting", error)
             return
-        except Exception as error:  # a fault of ours must not end the watch in silence: it becomes the source's error
+        except Exception as error:  # a bug must not end the thread silently: it becomes the source's error
             self._fail(key, error)
             return
         self._failed.pop(key, None)
-        self._due[key] = self._clock.monotonic() + self.wanted.every
-        self._submit(QuotaRead(quota, shared=self.wanted.shared))
-        self._tell(key, "up")
+        self._due[key] = self._clock.monotonic() + self.query.every
+        self._submit(QuotaRead(quota, shared=self.query.shared))
+        self._report(key, "up")
 
     def _fail(self, key: str, error: Exception) -> None:
         if not isinstance(error, TrainmonError):
-            log.exception("the quota of %s", self.wanted.path)
+            log.exception("the quota of %s", self.query.path)
             error = CommandFailed(f"{type(error).__name__}: {error}")
         self._failed[key] = times = min(self._failed.get(key, 0) + 1, 10)
-        pause = min(max(LONGEST, self.wanted.every), self.wanted.every * 2 ** (times - 1))
+        pause = min(max(MAX_PAUSE, self.query.every), self.query.every * 2 ** (times - 1))
         self._due[key] = self._clock.monotonic() + pause
-        self._tell(key, "retrying", error, pause)
+        self._report(key, "retrying", error, pause)
 
-    def _rest(self, hosts: Sequence[str], now: Seconds) -> None:
-        """Tell of those that cannot be asked now: what they said last is no sign that anything is seen. One that is
-        back is asked soon; du is not, its last word holds again."""
-        known = {self.wanted.cluster} if self.wanted.shared else set(self._began)
+    def _report_missing(self, hosts: Sequence[str], now: Seconds) -> None:
+        """Report keys without a host: their last data is old. A key whose host is back is polled soon; for du its
+        last source holds again."""
+        known = {self.query.cluster} if self.query.shared else set(self._began)
         gone = known - {self._key(host) for host in hosts}
-        if self.wanted.shared and now - self._started < PATIENCE:
+        if self.query.shared and now - self._started < CONNECT_TIMEOUT:
             gone = set()
         for key in gone:
-            if self.wanted.shared and self.wanted.parser != "du":
-                self._tell(key, "waiting", HostUnreachable("", f"no host that sees {self.wanted.path} answers"))
+            if self.query.shared and self.query.parser != "du":
+                self._report(key, "waiting", HostUnreachable("", f"no host that reads {self.query.path} is up"))
             else:
-                self._tell(key, "off")
+                self._report(key, "off")
         for key in self._gone - gone:
-            if self.wanted.parser == "du" and key in self._well:
-                self._submit_source(self._well[key])
+            if self.query.parser == "du" and key in self._last_up:
+                self._submit_source(self._last_up[key])
             else:
-                self._due[key] = max(now, self._began.get(key, now - REFRESH) + REFRESH)
+                self._due[key] = max(now, self._began.get(key, now - MIN_REFRESH) + MIN_REFRESH)
         self._gone = gone
 
     def _name(self, key: str) -> str:
-        return f"quota:{key}:{self.wanted.path}"
+        return f"quota:{key}:{self.query.path}"
 
-    def _tell(
+    def _report(
         self,
         key: str,
         phase: Literal["waiting", "up", "retrying", "off"],
@@ -176,26 +176,26 @@ class QuotaPoller:
         source = Source(
             name=self._name(key),
             kind="files",
-            cluster=self.wanted.cluster,
+            cluster=self.query.cluster,
             seen_at=now if phase == "up" else None,
-            period=self.wanted.every,
+            period=self.query.every,
             phase=phase,
             retry_at=None if pause is None else now + pause,
             error=None if error is None else error.message,
             hint=None if error is None else error.hint or None,
         )
         if phase == "up":
-            self._well[key] = source
+            self._last_up[key] = source
         self._submit_source(source)
 
     def _submit_source(self, source: Source) -> None:
-        if source != self._told.get(source.name):
-            self._told[source.name] = source
+        if source != self._reported.get(source.name):
+            self._reported[source.name] = source
             self._submit(SourceChanged(source))
 
 
 class QuotaCollector:
-    """All of them. `hosts` tells who of a cluster looks at a path now."""
+    """All quota pollers. `hosts` returns the hosts of a cluster that read a path now."""
 
     def __init__(
         self,
@@ -206,27 +206,27 @@ class QuotaCollector:
         clock: Clock,
     ) -> None:
         found = [quota_query(disk, cluster) for cluster in settings.clusters for disk in settings.disks]
-        self._askers = tuple(
-            QuotaPoller(wanted, lambda wanted=wanted: hosts(wanted.cluster, wanted.path), shell_of, submit, clock)  # type: ignore[misc]
-            for wanted in found
-            if wanted is not None
+        self._pollers = tuple(
+            QuotaPoller(query, lambda query=query: hosts(query.cluster, query.path), shell_of, submit, clock)  # type: ignore[misc]
+            for query in found
+            if query is not None
         )
 
     def start(self) -> None:
-        for asker in self._askers:
-            asker.start()
+        for poller in self._pollers:
+            poller.start()
 
     def stop(self) -> None:
-        for asker in self._askers:
-            asker.stop()
+        for poller in self._pollers:
+            poller.stop()
 
     def refresh(self) -> None:
-        """A person asks."""
-        for asker in self._askers:
-            asker.refresh()
+        """Poll all now: a person requested it."""
+        for poller in self._pollers:
+            poller.refresh()
 
     def hurry(self, source: str) -> None:
-        """What one source said is suspicious: look again soon."""
-        for asker in self._askers:
-            if asker.names(source):
-                asker.refresh()
+        """Poll one source soon: its data looks suspicious."""
+        for poller in self._pollers:
+            if poller.names(source):
+                poller.refresh()

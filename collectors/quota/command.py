@@ -1,4 +1,4 @@
-"""One quota command: what is run, what it says, and what came in place of an answer."""
+"""One quota command: its command line, its answer, and its errors."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from trainmon.lib import Clock, CommandFailed, HostUnreachable, Seconds, Trainmo
 from trainmon.model import Quota
 from trainmon.transport.shell import Completed, Shell
 
-TIME_BOX: Seconds = 60.0
-"""For one command: a rquotad that is away lets quota(1) wait for minutes."""
-DU_TIME_BOX: Seconds = 3_600.0
+TIME_LIMIT: Seconds = 60.0
+"""For one command: without its rquotad, quota(1) waits for minutes."""
+DU_TIME_LIMIT: Seconds = 3_600.0
 DU_EVERY: Seconds = 6 * 3_600.0
-"""Walking through a directory costs its metadata server more than all the rest of this program."""
-LATE: Seconds = 20.0
-"""Beyond its own limit a command is waited for as long: timeout(1) ends it there, and its connection here."""
+"""Walking through a directory loads its metadata server more than the rest of this program."""
+SHELL_MARGIN: Seconds = 20.0
+"""The shell's timeout is this much longer than timeout(1), which ends the command on its host."""
 
-NOT_FOUND, CUT_OFF = 127, 124
+NOT_FOUND, TIMED_OUT = 127, 124
 SCRIPT = (
     "seconds=$1; shift; LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/sbin:/sbin:/usr/lpp/mmfs/bin:/opt/beegfs/sbin; "
     'command -v ionice >/dev/null 2>&1 && set -- ionice -c 3 -t "$@"; '
@@ -28,7 +28,7 @@ SCRIPT = (
 
 
 class QuotaQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """One path whose quota is asked."""
+    """The quota command of one path."""
 
     cluster: str
     path: str
@@ -37,33 +37,37 @@ class QuotaQuery(msgspec.Struct, frozen=True, kw_only=True):
     every: Seconds
     limit: int | None = None
     shared: bool = True
-    """Whether one host answers for the cluster; else every host that looks at the path is asked."""
+    """Whether one host answers for the cluster; otherwise every host that reads the path is polled."""
 
     @property
-    def time_box(self) -> Seconds:
-        return DU_TIME_BOX if self.parser == "du" else TIME_BOX
+    def time_limit(self) -> Seconds:
+        return DU_TIME_LIMIT if self.parser == "du" else TIME_LIMIT
 
 
-def run_query(wanted: QuotaQuery, shell: Shell, clock: Clock, source: str, time_box: Seconds | None = None) -> Quota:
-    """Run the command on one host, and read what it says. Raises TrainmonError."""
-    limit = time_box or wanted.time_box
-    argv = ("sh", "-c", SCRIPT, "quota", f"{limit:.0f}", *wanted.command)
+def run_query(query: QuotaQuery, shell: Shell, clock: Clock, source: str, time_limit: Seconds | None = None) -> Quota:
+    """Run the command on one host, and parse its output.
+
+    Raises:
+        TrainmonError: when there is no usable answer.
+    """
+    limit = time_limit or query.time_limit
+    argv = ("sh", "-c", SCRIPT, "quota", f"{limit:.0f}", *query.command)
     try:
-        done = shell.run(argv, timeout=limit + LATE)
+        done = shell.run(argv, timeout=limit + SHELL_MARGIN)
     except HostUnreachable:
         raise
     except CommandFailed as error:
-        raise CommandFailed(f"{shell.host}: {wanted.command[0]} did not answer in {duration(limit)}") from error
+        raise CommandFailed(f"{shell.host}: {query.command[0]} did not answer in {duration(limit)}") from error
     now = clock.now()
     said = [done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")]
     try:
-        answer = of_path(parse(wanted.parser, "\n".join(said), now, wanted.command, wanted.limit), wanted.path)
+        answer = of_path(parse(query.parser, "\n".join(said), now, query.command, query.limit), query.path)
     except TrainmonError as error:
-        raise _why(wanted, shell.host, done, error, limit) from error
+        raise _error(query, shell.host, done, error, limit) from error
     return Quota(
-        cluster=wanted.cluster,
+        cluster=query.cluster,
         host=shell.host,
-        path=wanted.path,
+        path=query.path,
         at=now,
         allowances=answer.allowances,
         trouble=answer.trouble,
@@ -71,12 +75,12 @@ def run_query(wanted: QuotaQuery, shell: Shell, clock: Clock, source: str, time_
     )
 
 
-def _why(wanted: QuotaQuery, host: str, done: Completed, error: TrainmonError, limit: Seconds) -> TrainmonError:
-    """What came in place of an answer: an exit status says more than that nothing was understood."""
-    name = wanted.command[0]
+def _error(query: QuotaQuery, host: str, done: Completed, error: TrainmonError, limit: Seconds) -> TrainmonError:
+    """The error for an unusable answer: an exit status says more than a parse error."""
+    name = query.command[0]
     if done.status == NOT_FOUND:
-        return CommandFailed(f"there is no {name} on {host}", hint="name it with its whole path")
-    if done.status == CUT_OFF:
+        return CommandFailed(f"there is no {name} on {host}", hint="set its absolute path")
+    if done.status == TIMED_OUT:
         return CommandFailed(f"{host}: {name} did not end in {duration(limit)}")
     last = scrub(clean(done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2], 200))
     if done.status and last:
@@ -85,7 +89,7 @@ def _why(wanted: QuotaQuery, host: str, done: Completed, error: TrainmonError, l
 
 
 def quota_query(disk: DiskSettings, cluster: ClusterSettings) -> QuotaQuery | None:
-    """What is asked for one [[disk]] of one cluster."""
+    """The query for one [[disk]] of one cluster; None without a quota."""
     quota = disk.quota
     if quota is None:
         return None

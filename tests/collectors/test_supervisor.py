@@ -15,7 +15,7 @@ import pytest
 from collectors.connections import local_hostname
 from collectors.nodes.collector import NodeCollector
 from collectors.slurm.collector import Watched
-from collectors.supervisor import JOB_ENDED, STAYS, Supervisor
+from collectors.supervisor import JOB_ENDED, KEEP_FOR, Supervisor
 from collectors.targets import watch_plan
 from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings, load_settings
 from trainmon.lib import Clock, HostUnreachable
@@ -105,7 +105,7 @@ class Stage:
         return event.specs
 
     def hosts(self) -> set[str]:
-        return set(self.supervisor._watches)
+        return set(self.supervisor._nodes)
 
 
 def is_at(source: Source, host: str, phase: str) -> bool:
@@ -146,7 +146,7 @@ def test_a_host_that_cannot_be_looked_after_does_not_keep_the_others_from_it(tmp
     def broken() -> None:
         raise RuntimeError("can't start new thread")
 
-    first, second = supervisor._watches.values()
+    first, second = supervisor._nodes.values()
     replaced(first, broken)
     replaced(second, again.release)
     try:
@@ -177,7 +177,7 @@ def test_the_nodes_of_the_runs_jobs_are_watched_while_they_run(tmp_path: Path) -
             ("node:n1", None, JOB_ENDED),
             ("node:n2", None, JOB_ENDED),
         }
-        stage.clock.at += STAYS - 1
+        stage.clock.at += KEEP_FOR - 1
         assert stage.hosts() == {"login1", "n1", "n2"}
         stage.clock.at += 2
         gone = {stage.heard(lambda event: isinstance(event, SourceRemoved)) for _ in range(2)}
@@ -190,15 +190,15 @@ def test_a_node_whose_next_job_begins_in_time_is_the_same_row(tmp_path: Path) ->
         seen = stage.queues["prod"].seen
         seen((job(1, "n1"),), "ana")
         stage.source("n1", "connecting")
-        watch = stage.supervisor._watches["n1"]
+        watch = stage.supervisor._nodes["n1"]
         seen((job(1, "n1", state="COMPLETED"), job(2, state="PENDING")), "ana")
         stage.source("n1", "off")
-        stage.clock.at += STAYS / 2
+        stage.clock.at += KEEP_FOR / 2
         seen((job(2, "n1"),), "ana")
         stage.source("n1", "retrying")
-        stage.clock.at += STAYS
+        stage.clock.at += KEEP_FOR
         stage.source("n1", "connecting")
-        assert stage.supervisor._watches["n1"] is watch
+        assert stage.supervisor._nodes["n1"] is watch
 
 
 def test_nodes_that_the_config_names_stay_whatever_the_jobs_do(tmp_path: Path) -> None:
@@ -219,14 +219,14 @@ def test_a_look_that_shows_nothing_new_costs_nothing(tmp_path: Path) -> None:
         seen = stage.queues["prod"].seen
         seen((job(1, "n1"),), "ana")
         stage.source("n1", "retrying")
-        plans, watches = stage.supervisor._plans, stage.supervisor._watches
+        plans, watches = stage.supervisor._plans, stage.supervisor._nodes
         count = sum(isinstance(event, RunsChanged) for event in stage.told)
         for _ in range(3):
             seen((job(1, "n1", priority=7),), "ana")
         stage.clock.at += 3600
         stage.source("n1", "connecting")
         assert stage.supervisor._plans is plans
-        assert stage.supervisor._watches is watches
+        assert stage.supervisor._nodes is watches
         assert sum(isinstance(event, RunsChanged) for event in stage.told) == count == 2
 
 
@@ -330,8 +330,8 @@ def test_disks_of_the_runs_nodes_are_those_of_its_job(tmp_path: Path) -> None:
     with staged(tmp_path, settings) as stage:
         stage.queues["prod"].seen((job(1, "n1"),), "ana")
         stage.source("n1", "connecting")
-        until(lambda: stage.supervisor._watches["n1"]._spec is not None)
-        specs = {host: watch._spec for host, watch in stage.supervisor._watches.items()}
+        until(lambda: stage.supervisor._nodes["n1"]._spec is not None)
+        specs = {host: watch._spec for host, watch in stage.supervisor._nodes.items()}
         assert {host: spec.disks for host, spec in specs.items() if spec} == {"n1": ("/", "/tmp"), "login1": ("/fsx",)}
 
 

@@ -262,8 +262,8 @@ def test_a_program_that_only_a_login_shell_finds_is_found_by_one() -> None:
     [
         (Completed(127, b"", b""), "bastion: trainmon-tui is not found there"),
         (Completed(2, b"", b"Error: the ledger is of a newer version"), "the ledger is of a newer version"),
-        (Completed(0, b'{"version": 2, "at": 1.0}', b""), "bastion: its status is of version 2, not 1"),
-        (Completed(0, b'{"version": "x"}', b""), "bastion: its status is not understood"),
+        (Completed(0, b'{"version": 2, "at": 1.0}', b""), "bastion: its status has version 2, not 1"),
+        (Completed(0, b'{"version": "x"}', b""), "bastion: its status cannot be decoded"),
     ],
 )
 def test_an_answer_that_is_none_is_said_in_words(answer: Completed, words: str) -> None:

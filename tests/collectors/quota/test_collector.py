@@ -63,7 +63,7 @@ def wanted(*argv: str, parser: Parser = "lustre", path: str = "/home/mila", **mo
 
 
 def asked(one: QuotaQuery, shell: Shell) -> Quota:
-    return run_query(one, shell, FakeClock(), "quota:prod:/home/mila", time_box=20.0)
+    return run_query(one, shell, FakeClock(), "quota:prod:/home/mila", time_limit=20.0)
 
 
 # ---- one answer ------------------------------------------------------------------------------------------------------
@@ -116,13 +116,13 @@ def test_what_came_in_place_of_an_answer(
 def test_a_command_that_is_not_there(shell: Shell) -> None:
     with pytest.raises(CommandFailed, match="there is no mmlsquota-of-nowhere on login1") as caught:
         asked(wanted("mmlsquota-of-nowhere", parser="gpfs"), shell)
-    assert caught.value.hint == "name it with its whole path"
+    assert caught.value.hint == "set its absolute path"
 
 
 def test_a_command_that_hangs_is_ended_there(shell: Shell, command: Callable[..., str], tmp_path: Path) -> None:
     hangs = command("", first=f"echo $$ > {tmp_path}/pid; exec sleep 300")
     with pytest.raises(CommandFailed, match="lfs did not end in 1s"):
-        run_query(wanted(hangs), shell, FakeClock(), "quota:prod:/home/mila", time_box=1.0)
+        run_query(wanted(hangs), shell, FakeClock(), "quota:prod:/home/mila", time_limit=1.0)
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
 
 
@@ -135,7 +135,7 @@ def test_over_ssh_as_well(command: Callable[..., str], tmp_path: Path) -> None:
         assert asked(wanted(command(LUSTRE), "quota", "-u", "a'; exit 3 #"), remote).host == "n0"
         hangs = command("", first=f"echo $$ > {tmp_path}/pid; exec sleep 300")
         with pytest.raises(CommandFailed, match=r"n0: .*lfs did not end in 1s"):
-            run_query(wanted(hangs), remote, FakeClock(), "quota:prod:/home/mila", time_box=1.0)
+            run_query(wanted(hangs), remote, FakeClock(), "quota:prod:/home/mila", time_limit=1.0)
         assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
         remote.close()
         dialling.close()
@@ -237,7 +237,7 @@ def test_a_login_that_is_not_connected_is_no_error_at_once(shell: Shell, command
 def test_where_nobody_sees_the_path_that_is_told(shell: Shell, command: Callable[..., str]) -> None:
     scene = Scene(wanted(command(LUSTRE)), shell, hosts=())
     scene.after(60.0)
-    assert scene.source.error == "no host that sees /home/mila answers"
+    assert scene.source.error == "no host that reads /home/mila is up"
 
 
 def test_a_host_that_is_lost_is_told_at_once_and_asked_again_when_it_is_back(
@@ -247,7 +247,7 @@ def test_a_host_that_is_lost_is_told_at_once_and_asked_again_when_it_is_back(
     scene.after(0)
     scene.hosts = ()
     scene.after(120.0)
-    assert (scene.source.phase, scene.source.error) == ("waiting", "no host that sees /home/mila answers")
+    assert (scene.source.phase, scene.source.error) == ("waiting", "no host that reads /home/mila is up")
     scene.hosts = ("login1",)
     scene.after(30.0)
     assert (scene.source.phase, len(scene.seen)) == ("up", 2)
@@ -272,7 +272,7 @@ def test_du_waits_a_minute_and_goes_at_its_own_pace(shell: Shell, tmp_path: Path
     )
     one = quota_query(disk, ClusterSettings(name="prod"))
     assert one is not None
-    assert (one.every, one.time_box) == (DU_EVERY, 3600.0)
+    assert (one.every, one.time_limit) == (DU_EVERY, 3600.0)
     scene = Scene(one, shell)
     scene.after(DU_AFTER - 1)
     assert scene.events == []

@@ -40,7 +40,7 @@ def ask(settings: Settings, host: str, dial: Callable[[], Shell], clock: Clock) 
         takes=lambda _: None, gives=lambda _: None,
     )  # fmt: skip
     try:
-        is_watched, status = watch.look()
+        is_watched, status = watch.poll()
     except TrainmonError as error:
         said = error.message.removeprefix(f"{host}: ")
         yield Row("bad", "daemon", host, said, error.hint or f"try: ssh {host} {settings.daemon.command[0]} status")

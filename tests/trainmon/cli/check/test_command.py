@@ -187,5 +187,5 @@ def test_a_quota_command_that_is_not_there_says_what_to_do(tmp_path: Path) -> No
     disks = (DiskSettings(path=str(tmp_path), quota=asked), DiskSettings(path="/", quota=counted))
     (rows,) = look(Settings(disks=disks))
     quotas = [row for row in rows if row.what.startswith("quota ")]
-    assert [(row.mark, row.fix) for row in quotas] == [("bad", "name it with its whole path"), ("note", "")]
+    assert [(row.mark, row.fix) for row in quotas] == [("bad", "set its absolute path"), ("note", "")]
     assert quotas[1].text == "check does not run du, because it reads the whole tree; it runs every 6 h at most"

@@ -64,4 +64,4 @@ def test_a_host_that_is_not_reached_and_a_program_that_is_not_found_are_told_apa
 def test_another_version_is_said() -> None:
     (row,) = told(Completed(0, b'{"version":9,"at":1.0}', b""))
 
-    assert (row.mark, row.text) == ("bad", "its status is of version 9, not 1")
+    assert (row.mark, row.text) == ("bad", "its status has version 9, not 1")
