@@ -1,4 +1,4 @@
-"""The sign of life: what it says of runs, disks, GPUs and alerts. Pure."""
+"""The text of a heartbeat: runs, disks, GPUs and alerts. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from trainmon.model import SEVERITIES, Alert, Disk, Node, Run, State, Verdict
 
 ALIVE: frozenset[Verdict] = frozenset({"healthy", "starting", "evaluating", "saving"})
 DISKS = 3
-"""The disks that are told: those that are full first."""
+"""The disks that a heartbeat names: those that are full first."""
 ALERTS = 5
 DAY = 86_400.0
 RUNS = 20
 
 
 def compose(state: State, now: Instant, alerts: Sequence[Alert]) -> tuple[str, tuple[str, ...]]:
-    """Its title, and its lines: what a person wants to know without opening anything."""
+    """The title and the lines of a heartbeat."""
     firing = [alert for alert in alerts if alert.is_firing]
     firing.sort(key=lambda alert: (SEVERITIES.index(alert.severity), alert.since))
     runs = sorted(state.runs.values(), key=lambda run: run.verdict not in ALIVE)
@@ -103,7 +103,7 @@ def _checkpoint(run: Run, now: Instant) -> str:
 
 
 def _disks(state: State, now: Instant) -> Iterator[str]:
-    """The tightest: by when they are full, then by what is left of them."""
+    """The disks that are full first, by forecast and then by free share."""
     ordered = sorted(state.disks.values(), key=lambda disk: (_full_at(disk) or math.inf, _share(disk)))
     paths = Counter(disk.path for disk in ordered)
     for disk in ordered[:DISKS]:
@@ -155,7 +155,7 @@ def _alerts(firing: Sequence[Alert], now: Instant) -> Iterator[str]:
 
 
 def _unseen(state: State, now: Instant) -> Iterator[str]:
-    """What cannot be seen now: all that is told of it is as old as that."""
+    """The sources that do not answer: their data is old."""
     unseen = [source for source in state.sources.values() if source.health in ("late", "down")]
     for source in unseen[:ALERTS]:
         age = f" for {ago(now - source.seen_at)}" if source.seen_at is not None else ""
