@@ -44,7 +44,7 @@ def test_it_reads_its_config_again_and_refuses_a_bad_one(nodes: Cluster, ntfy: N
     daemon.config.write_text(good.replace("gpu-lost", "gpu-lots"))
     daemon.tell(signal.SIGHUP)
     refused = daemon.until("config", level="error")
-    assert refused["result"] == "refused; the old one goes on"
+    assert refused["result"] == "refused; the old one stays in use"
     assert refused["words"].endswith('there is no such rule; did you mean "gpu-lost"?')
     until(lambda: "config refused: " in (daemon.status()["duty"]["words"] or ""), "status says so", PATIENCE)
     fill(nodes, 0)
@@ -52,14 +52,14 @@ def test_it_reads_its_config_again_and_refuses_a_bad_one(nodes: Cluster, ntfy: N
 
     daemon.config.write_text(good.replace('severity = "critical"', 'severity = "warning"'))
     daemon.tell(signal.SIGHUP)
-    daemon.until("config", result="taken up", sources="as before")
+    daemon.until("config", result="loaded", sources="as before")
     fill(nodes, 1)
     until_told(ntfy, "WARNING", "n1")
     assert daemon.status()["duty"]["words"] is None
 
     daemon.config.write_text(good.replace("n[0-1]", "n1"))
     daemon.tell(signal.SIGHUP)
-    daemon.until("config", result="taken up", sources="dialled anew")
+    daemon.until("config", result="loaded", sources="reconnected")
     until(lambda: [one["name"] for one in daemon.status()["sources"]] == ["node:n1"], "n0 is not watched", PATIENCE)
     assert len(daemon.lines(event="start")) == 1
     assert len(told(ntfy, "gpu-memory-full", "n1")) <= 2  # the same alert, now with its old severity again
@@ -92,7 +92,7 @@ def test_a_person_acknowledges_and_mutes_by_command_and_asks_how_it_is(
     assert daemon.run("ack", "nothing").returncode == 2
 
     taken = daemon.run("unmute", silence["silence"]["id"])
-    assert (taken.returncode, taken.stdout) == (0, f"told again: {silence['silence']['id']}\n")
+    assert (taken.returncode, taken.stdout) == (0, f"unmuted: {silence['silence']['id']}\n")
     until_told(ntfy, "CODE RED", "n1")
 
 
@@ -118,7 +118,7 @@ def test_it_leaves_when_it_is_told_to_and_what_has_just_begun_to_fire_is_told_be
         "CODE RED gpu-memory-full n0/1", f"{us} stopped",
     ]  # fmt: skip
     assert "/check/log" in pings(switch)
-    assert "stopped: told to by SIGTERM" in switch.taken[-1].body.decode()
+    assert "stopped: received SIGTERM" in switch.taken[-1].body.decode()
 
 
 def test_systemd_hears_when_it_is_ready_and_that_it_looks(

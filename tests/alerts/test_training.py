@@ -137,7 +137,7 @@ def test_a_job_of_slurm_queues_the_next_one_and_says_goodbye_only_at_the_last(
     slurm.ask("scancel", "--batch", "--signal=TERM", first)
     slurm.wait_for(lambda: jobs("RUNNING") == [second], PATIENCE, "the next job has taken over")
     daemon.until("duty", count=2, holder="us")
-    assert daemon.lines(event="stop")[-1]["why"] == "the next one takes over"
+    assert daemon.lines(event="stop")[-1]["why"] == "the next job takes over"
     assert len(jobs("PENDING")) == 1
     assert titles(ntfy) == []
 

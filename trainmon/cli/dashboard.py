@@ -61,7 +61,7 @@ def command(
     if alerts_only or once:
         return headless(hosts, config, ssh_config, alerts_only=alerts_only, once=once, demo=demo is not None)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise click.UsageError("the dashboard needs a terminal; `trainmon-tui snapshot` prints one reading")
+        raise click.UsageError("the dashboard needs a terminal; `trainmon-tui snapshot` prints a snapshot")
     if demo is not None:
         from trainmon.runtime.demo import DemoMonitor
 
@@ -81,9 +81,9 @@ def headless(
     from trainmon.config import load_settings
 
     if not alerts_only:
-        raise click.UsageError("--once is for --alerts-only; `trainmon-tui snapshot` prints one reading")
+        raise click.UsageError("--once needs --alerts-only; `trainmon-tui snapshot` prints a snapshot")
     if demo:
-        raise click.UsageError("--alerts-only watches what is there; it takes no --demo")
+        raise click.UsageError("--alerts-only takes no --demo")
     if once:
         from trainmon.cli.daemon.once import look_once
 

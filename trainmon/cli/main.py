@@ -1,4 +1,4 @@
-"""The roof: the command line. Nothing heavy is imported before it is needed: `--help` must answer at once."""
+"""The command line. Heavy imports happen only when needed, so that `--help` answers at once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TAKES_A_VALUE = frozenset({"--config", "--ssh-config"})
 
 INTERRUPTED = 130
 PIPE_CLOSED = 141
-"""As a shell says it of a program that SIGPIPE ended: no answer of ours has this number."""
+"""The shell's exit status for SIGPIPE; no command uses it."""
 
 
 def main() -> None:
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one command line and say how it went: 0, or 1 to 4 as docs/commands.md says."""
+    """Run one command line. The exit status is 0 to 4 (see docs/commands.md), 130 or 141."""
     name, rest = route(argv)
     try:
         code = _invoke(name, rest)
@@ -61,14 +61,14 @@ def run(argv: Sequence[str]) -> int:
         click.echo(err=True)
         return INTERRUPTED
     except BrokenPipeError:
-        # Python flushes stdout once more as it ends; there must be somewhere for that to go.
+        # Python flushes stdout once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     return code
 
 
 def route(argv: Sequence[str]) -> tuple[str, list[str]]:
-    """Which command a line means, and what is left for it. A sub-command wins over a host of the same name, and
+    """The command of a line, and its arguments. A sub-command wins over a host of the same name, and
     `--` before a name makes it a host: `trainmon-tui -- check`."""
     value_follows = False
     for index, word in enumerate(argv):
@@ -108,11 +108,11 @@ def _invoke(name: str, argv: list[str]) -> int:
 
         if not isinstance(error, TrainmonError):
             raise
-        return _told(error)
+        return _report(error)
 
 
-def _told(error: Exception) -> int:
-    """Say what went wrong; 2 for a mistake in the config, 3 for what could not be looked at."""
+def _report(error: Exception) -> int:
+    """Print the error. The exit status is 2 for a mistake in the config, else 3."""
     from trainmon.lib import ConfigError
 
     if not isinstance(error, ConfigError):

@@ -1,4 +1,4 @@
-"""trainmon.lib."""
+"""Helpers for all packages: clock, errors, text, redaction, state directory, struct documentation."""
 
 from __future__ import annotations
 

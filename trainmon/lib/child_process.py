@@ -1,4 +1,4 @@
-"""A child process that gets bytes and gives bytes, within its time; it is ended with all that it started."""
+"""Runs a child process with a timeout, from input bytes to output bytes, and kills its whole session at the end."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ SETTLE: Seconds = 1.0
 
 
 class ChildResult(msgspec.Struct, frozen=True):
-    """What became of it."""
+    """The exit status and the output."""
 
     status: int
-    """Less than 0: the signal that ended it."""
+    """Negative: the signal that ended it."""
     output: bytes
     errors: bytes
 
 
 class ChildRunner:
-    """Starts one child at a time. What is secret goes into `given`, never among the arguments."""
+    """Runs one child at a time. Secrets go into `given`, its standard input, never into its arguments."""
 
     def __init__(self, name: str) -> None:
         self._box: DeadlineRunner[ChildResult] = DeadlineRunner(f"child-{name}")
@@ -36,7 +36,7 @@ class ChildRunner:
         self, argv: Sequence[str], given: bytes, within: Seconds, environ: Mapping[str, str] | None = None
     ) -> ChildResult:
         """Raises Overdue, and OSError where it cannot be started."""
-        # The box is for a program on a disk that hangs, where even the start of it does not return.
+        # Even the start of a program on a hanging disk may not return.
         return self._box.call(lambda: _run(argv, given, within, environ), within + SETTLE)
 
 
@@ -59,7 +59,7 @@ def _run(argv: Sequence[str], given: bytes, within: Seconds, environ: Mapping[st
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End it and its whole session; a grandchild may have stayed behind."""
+    """Kill the process and its whole session: a grandchild may still run."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):

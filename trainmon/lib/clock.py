@@ -12,7 +12,7 @@ Seconds = float
 
 
 class Clock(Protocol):
-    """Where loops get the time from; a test advances its own."""
+    """The source of time for loops. A test advances its own."""
 
     def now(self) -> Instant: ...
 

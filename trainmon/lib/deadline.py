@@ -1,6 +1,6 @@
-"""Calls that end in time whatever hangs: they are made on a thread that is left behind when it takes too long.
+"""Calls with a deadline, whatever hangs: each runs on a thread that is abandoned when it takes too long.
 
-A socket's time-out bounds one read, not all of them, and the resolver of names has none at all.
+A socket's timeout bounds one read, not all of them, and name resolution has none at all.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from trainmon.lib.clock import Seconds
 
 Answer = TypeVar("Answer")
 
-LEFT_AT_MOST = 4
-"""Calls that were left behind and still hang; with so many, none is made any more until one of them ends."""
+MAX_ABANDONED = 4
+"""The maximum number of abandoned calls that still hang. No call is made beyond it until one of them ends."""
 
 
 class DeadlineExceeded(Exception):
-    """The call did not end in time; it may still be done."""
+    """The call did not end in time. It may still end later."""
 
 
 class DeadlineRunner(Generic[Answer]):
-    """Makes one call at a time, each within its time."""
+    """Makes one call at a time, each with a deadline."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._left: list[threading.Thread] = []
+        self._abandoned: list[threading.Thread] = []
 
     def call(self, what: Callable[[], Answer], within: Seconds) -> Answer:
         """What the call returns or raises. Raises Overdue when it takes longer."""
-        self._left = [thread for thread in self._left if thread.is_alive()]
-        if len(self._left) >= LEFT_AT_MOST:
+        self._abandoned = [thread for thread in self._abandoned if thread.is_alive()]
+        if len(self._abandoned) >= MAX_ABANDONED:
             raise DeadlineExceeded
-        told: queue.SimpleQueue[tuple[Answer, None] | tuple[None, BaseException]] = queue.SimpleQueue()
+        result: queue.SimpleQueue[tuple[Answer, None] | tuple[None, BaseException]] = queue.SimpleQueue()
 
         def made() -> None:
             try:
-                told.put((what(), None))
+                result.put((what(), None))
             except BaseException as error:  # whatever it is, it is the caller's
-                told.put((None, error))
+                result.put((None, error))
 
         thread = threading.Thread(target=made, name=self._name, daemon=True)
         thread.start()
         try:
-            answer, error = told.get(timeout=within)
+            answer, error = result.get(timeout=within)
         except queue.Empty:
-            self._left.append(thread)
+            self._abandoned.append(thread)
             raise DeadlineExceeded from None
         if error is not None:
             raise error

@@ -6,7 +6,7 @@ TrainmonError
 │   ├── HostKeyRefused     unknown, changed or revoked host key
 │   ├── LoginRefused       every way to log in was refused
 │   └── LoginNeeded        a person must answer a prompt, and nobody was asked
-└── CommandFailed          a command could not be run, or did not answer in time
+└── CommandFailed          a command could not be run, or exceeded its timeout
 """
 
 from __future__ import annotations
@@ -55,4 +55,4 @@ class LoginNeeded(HostUnreachable):
 
 
 class CommandFailed(TrainmonError):
-    """A command could not be run, or did not answer in time."""
+    """A command could not be run, or exceeded its timeout."""

@@ -1,6 +1,6 @@
-"""Where our own files are: on a disk of this machine if there is one, because a ledger's fast journal needs that.
+"""The state directory: on a local disk if there is one, because SQLite's write-ahead log needs that.
 
-Linux tells which file system is where; on other systems every disk counts as this machine's own.
+Linux lists its mounts. On other systems every disk counts as local.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ FUSE_OF_THIS_MACHINE = frozenset({
 
 
 class Mount(NamedTuple):
-    """Where a file system begins, and its kind."""
+    """A mount point and its filesystem type."""
 
     path: str
     filesystem: str
 
 
 class StatePath(NamedTuple):
-    """A directory that may be taken."""
+    """A candidate for the state directory."""
 
     path: Path
     filesystem: str | None
-    """None: not known."""
+    """None: unknown."""
     is_writable: bool
 
 
 class StateDirectory(NamedTuple):
-    """The directory that is taken, and what is to be said of it."""
+    """The state directory, and a warning about it."""
 
     path: Path
     warning: str | None = None
@@ -65,7 +65,7 @@ def find_state_directory(
     mounts = tuple(read_mounts(_text(mountinfo)))
     own = _place(home / NAME, mounts)
     if is_named:
-        own = own._replace(is_writable=True)  # what a person named is taken, and its error told
+        own = own._replace(is_writable=True)  # a named directory is used, and its errors are reported
     return select_directory(own, _place(_own_part(system / NAME), mounts))
 
 
@@ -85,7 +85,7 @@ def select_directory(own: StatePath, common: StatePath) -> StateDirectory:
 
 
 def is_network(filesystem: str | None) -> bool:
-    """Whether several machines may hold it at once; what is not known is this machine's."""
+    """Whether several machines may mount it at once. An unknown filesystem counts as local."""
     if filesystem is None:
         return False
     if filesystem == "fuse" or filesystem.startswith("fuse."):
@@ -128,13 +128,13 @@ def _place(path: Path, mounts: tuple[Mount, ...]) -> StatePath:
 
 
 def _is_writable(path: Path) -> bool:
-    """Whether it is a directory we may write in, or can be made."""
+    """Whether it is a writable directory, or can be created."""
     nearest = next((folder for folder in (path, *path.parents) if folder.exists()), Path("/"))
     return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
 
 
 def _own_part(common: Path) -> Path:
-    """Of a directory that is another's (root's, for everybody), a part of our own."""
+    """A subdirectory of our own, when the directory belongs to another user (root)."""
     try:
         about = common.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Text that strangers wrote, made safe to show: log lines, process names, error messages. Also its width in cells."""
+"""Makes untrusted text safe to show (log lines, process names, error messages) and measures its width in cells."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def without_sequences(text: str) -> str:
 
 
 def last_state(text: str) -> str:
-    """What a line that was rewritten with carriage returns (a progress bar) showed last."""
+    """The last state of a line that carriage returns rewrite, such as a progress bar."""
     if "\r" not in text:
         return text
     for state in reversed(text.rstrip("\r\n").split("\r")):
@@ -63,7 +63,7 @@ def _shown(character: str) -> str:
 
 
 def cell_width(text: str) -> int:
-    """How many terminal cells a clean text takes."""
+    """The width of a clean text in terminal cells."""
     return len(text) if text.isascii() else sum(map(_cells_of, text))
 
 
@@ -89,7 +89,7 @@ def shorten(text: str, width: int, mark: str = "…") -> str:
 
 
 def shorten_start(text: str, width: int, mark: str = "…") -> str:
-    """Cut a clean text at its start to at most `width` cells: of a path the end says most."""
+    """Cut a clean text at its start to at most `width` cells: the end of a path matters most."""
     return shorten(text[::-1], width, mark)[::-1]
 
 
@@ -99,7 +99,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A duration as a person says it: 4.1s, 42s, 11m, 3h10m, 2d4h."""
+    """A duration for people: 4.1s, 42s, 11m, 3h10m, 2d4h."""
     if seconds < 9.95:
         return f"{seconds:.1f}s".replace(".0s", "s")
     if seconds < 100:

@@ -82,7 +82,7 @@ class DashboardBackend:
         if self._performer is not None:
             self._performer.prepare(ask, reply)
             return
-        refusals = tuple(Refusal(subject=name, why="nothing is done from here") for name in ask.subjects)
+        refusals = tuple(Refusal(subject=name, why="this monitor performs no actions") for name in ask.subjects)
         reply(Plan(request=ask, refusals=refusals))
 
     def act(self, actions: Sequence[Action]) -> None:

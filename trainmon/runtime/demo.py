@@ -1,4 +1,4 @@
-"""The demo's parts, joined: a simulated cluster through the same engine, rules and office."""
+"""Wires the demo: a simulated cluster through the same engine, rules and notification service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the daemon says on standard error: one line a happening, `key=value`, fit for journald and for grep."""
+"""The log of the daemon on standard error: one line per event, `key=value`, for journald and grep."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _all_changes(before: State, after: State) -> Iterator[Said]:
             logging.WARNING if after.ledger else logging.INFO, "ledger", {"words": after.ledger or "works again"}
         )
     if after.woke_at != before.woke_at and after.woke_at is not None:
-        yield Said(logging.WARNING, "clock", {"words": "it slept, or the clock jumped: no age from before is believed"})
+        yield Said(logging.WARNING, "clock", {"words": "the machine slept or its clock jumped: older ages are ignored"})
     yield from _sources(before, after)
     yield from _alerts(before, after)
     yield from _channels(before, after)

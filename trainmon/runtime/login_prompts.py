@@ -1,4 +1,4 @@
-"""Questions that a login asks, one after the other: a dialling thread waits here for what a person answers."""
+"""Login prompts, one after the other: a connecting thread waits here for the answers of a person."""
 
 from __future__ import annotations
 

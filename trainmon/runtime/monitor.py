@@ -1,4 +1,4 @@
-"""The parts of one start, joined: engine, senses, questions, and what tells people."""
+"""Wires one start: engine, collectors, login prompts and notifications."""
 
 from __future__ import annotations
 

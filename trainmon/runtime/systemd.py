@@ -1,6 +1,6 @@
-"""What a service manager is told: ready, how it goes, that the loop turns, and that we leave (sd_notify(3)).
+"""Notifies the service manager: ready, status, watchdog, reloading, stopping (sd_notify(3)).
 
-A sign of life is given for completed looks only, never by a timer: a loop that hangs must be seen to hang.
+The watchdog is fed after completed evaluations only, never by a timer, so that a hanging loop is detected.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Watchdog:
                 channel.connect(self._address)
                 channel.sendall("\n".join(lines).encode())
         except OSError as error:
-            log.warning("the service manager does not listen: %s", error)
+            log.warning("the service manager cannot be notified: %s", error)
 
 
 def every(environ: Mapping[str, str], pid: int) -> Seconds | None:

@@ -82,7 +82,7 @@ def test_a_mistake_in_the_call_is_exit_2_with_the_mend(argv: list[str]) -> None:
 def test_the_dashboard_without_a_terminal_says_what_has_none() -> None:
     done = trainmon()
     assert done.returncode == 2
-    assert "Error: the dashboard needs a terminal; `trainmon-tui snapshot` prints one reading" in done.stderr
+    assert "Error: the dashboard needs a terminal; `trainmon-tui snapshot` prints a snapshot" in done.stderr
 
 
 def test_the_demo_takes_no_hosts() -> None:

@@ -76,4 +76,4 @@ def test_with_no_manager_or_a_dead_one_nothing_happens(tmp_path: Path, caplog: p
     none.ready("well")
     assert not none.is_there
     Watchdog({"NOTIFY_SOCKET": str(tmp_path / "gone")}, 7).ready("well")
-    assert "the service manager does not listen" in caplog.text
+    assert "the service manager cannot be notified" in caplog.text

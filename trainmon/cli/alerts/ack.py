@@ -1,4 +1,4 @@
-"""trainmon-tui ack ALERT: somebody takes care of it; it is not told again, and taken to nobody else."""
+"""trainmon-tui ack ALERT: acknowledges an alert, which stops its repeats and escalation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 @click.argument("alert", metavar="ALERT")
 @click.option("--why", default="", metavar="TEXT", help="What you do about it.")
 @click.option("--undo", is_flag=True, help="Remove the acknowledgement.")
-@click.option("--by", metavar="NAME", help="Who asks for it. [default: you]")
+@click.option("--by", metavar="NAME", help="The name of the person. [default: you]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(alert: str, why: str, undo: bool, by: str | None, as_json: bool) -> int:
     """Acknowledge an alert: repeats and escalation stop until it resolves or gets worse. ALERT is its id, the beginning
@@ -26,5 +26,5 @@ def command(alert: str, why: str, undo: bool, by: str | None, as_json: bool) -> 
     order = AlertRequest(
         verb="unack" if undo else "ack", at=time.time(), by=person(by), alert=found.id, why=why, via="command"
     )
-    done = f"{'given back' if undo else 'acknowledged'}: {found.id} {found.rule} {found.subject}"
+    done = f"{'acknowledgement removed' if undo else 'acknowledged'}: {found.id} {found.rule} {found.subject}"
     return give(order, as_json=as_json, done=done)

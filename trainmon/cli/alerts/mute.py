@@ -1,4 +1,4 @@
-"""trainmon-tui mute: what is not told for a while; it is still shown."""
+"""trainmon-tui mute: silences alerts for a while; they are still shown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--node", metavar="NODE", help="Match alerts of this node.")
 @click.option("--for", "lasts", callback=read_duration, required=True, metavar="DURATION", help="How long: 1h, 2d.")
 @click.option("--why", default="", metavar="TEXT", help="The reason; everybody sees it.")
-@click.option("--by", metavar="NAME", help="Who asks for it. [default: you]")
+@click.option("--by", metavar="NAME", help="The name of the person. [default: you]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(
     subject: str | None,
@@ -45,7 +45,7 @@ def command(
     from trainmon.model import AlertRequest, Silence
 
     if not any((subject, rule, run, node)):
-        raise click.UsageError("what is to be muted? SUBJECT, --rule, --run or --node")
+        raise click.UsageError("name what to mute: SUBJECT, --rule, --run or --node")
     names = [one.name for one in RULES]
     if rule is not None and rule not in names:
         raise click.UsageError(
@@ -69,21 +69,21 @@ def command(
 
 
 def unknown(present: AlertsNow, subject: str | None, node: str | None) -> Iterator[str]:
-    """What is muted and not there now, a sentence each: it may come, or be a slip of the pen."""
+    """A sentence for each condition that matches nothing now: it may match later, or be a typing error."""
     from trainmon.config import did_you_mean, quoted
 
     subjects = [one.subject for one in present.recalled.alerts if one.is_open]
     if subject is not None and subject not in subjects:
-        yield f"no open alert is about {quoted(subject)} now{did_you_mean(subject, subjects)}"
+        yield f"no open alert has the subject {quoted(subject)}{did_you_mean(subject, subjects)}"
     sources = present.duty.note.sources if present.duty is not None else ()
     nodes = [one.name.removeprefix("node:") for one in sources if one.kind == "node"]
     if node is not None and nodes and node not in nodes:
-        yield f"no node {quoted(node)} is watched now{did_you_mean(node, nodes)}"
+        yield f"no node {quoted(node)} is watched{did_you_mean(node, nodes)}"
 
 
 @click.command("unmute")
 @click.argument("silence", metavar="ID")
-@click.option("--by", metavar="NAME", help="Who asks for it. [default: you]")
+@click.option("--by", metavar="NAME", help="The name of the person. [default: you]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def unmute(silence: str, by: str | None, as_json: bool) -> int:
     """Remove a mute. ID is what `mute` printed and what `status` lists.
@@ -97,6 +97,6 @@ def unmute(silence: str, by: str | None, as_json: bool) -> int:
     names = [one.id for one in read().recalled.silences]
     if silence not in names:
         near = did_you_mean(silence, names) or "; `trainmon-tui status` lists them"
-        raise click.UsageError(f"nothing is muted as {quoted(silence)}{near}")
+        raise click.UsageError(f"no mute {quoted(silence)}{near}")
     order = AlertRequest(verb="unmute", at=time.time(), by=person(by), alert=silence, via="command")
-    return give(order, as_json=as_json, done=f"told again: {silence}")
+    return give(order, as_json=as_json, done=f"unmuted: {silence}")

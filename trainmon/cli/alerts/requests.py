@@ -1,4 +1,4 @@
-"""Orders about alerts from the command line: they go through the ledger to whoever watches."""
+"""Requests about alerts from the command line. They go through the ledger to the running monitor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trainmon.model import Alert, AlertRequest
 
 PATIENCE: Seconds = 5.0
-"""How long it is waited for that an order is carried out: who watches looks for them every second or two."""
+"""The longest wait for the result of a request: a monitor reads them every second or two."""
 
 PAUSE: Seconds = 0.1
 
@@ -61,7 +61,7 @@ def give(order: AlertRequest, *, as_json: bool, done: str) -> int:
 
         click.echo(json.dumps(answer(order, number, is_done), ensure_ascii=False))
     else:
-        click.echo(done if is_done else f"{done}: written down, and carried out as soon as somebody watches")
+        click.echo(done if is_done else f"{done}: recorded; it takes effect when a monitor runs")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""trainmon-tui status: who watches and tells people, and what they would tell; by the ledger, dialling nobody."""
+"""trainmon-tui status: the monitor, its sources and channels, and open alerts, read from the ledger only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ seconds, notifies then within a minute in place of one that hangs."""
 LATELY_BY_CRON: Seconds = 15 * 60.0
 """A look of `--once` is as good until the next two did not come (service cron: every five minutes)."""
 
-UNWRITTEN = "is the ledger's disk full, or does it hang? The log of that program says more"
+UNWRITTEN = "is the ledger's disk full or hanging? See the log of that program"
 
 HEAD = ("ID", "SEVERITY", "PHASE", "SINCE", "RULE", "SUMMARY", "TOLD")
 
@@ -64,22 +64,22 @@ def code(found: AlertsNow, now: Instant) -> int:
 
 
 def stale(found: AlertsNow, now: Instant) -> str | None:
-    """Why what is said is not of now, in a sentence."""
+    """Why the status is out of date, in a sentence; None when it is current."""
     duty = found.duty
     if duty is None and found.is_locked:
-        return f"a program watches, and writes nothing down: {UNWRITTEN}"
+        return f"a monitor runs, but does not write its status: {UNWRITTEN}"
     if duty is None:
-        return "nobody has ever watched with this ledger; try: trainmon-tui --alerts-only"
+        return "no monitor has ever run with this ledger; try: trainmon-tui --alerts-only"
     looked = duty.note.last_tick_at
     if looked is None:
-        return None if duty.is_held else "the last watch ended before it had looked"
+        return None if duty.is_held else "the last monitor ended before its first check"
     age = now - looked
     if not duty.is_held and duty.note.program != "once":
-        return f"nobody watches: {duty.note.program or 'the last watch'} ended, and looked last {ago(age)} ago"
+        return f"no monitor runs: {duty.note.program or 'the last one'} ended; its last check was {ago(age)} ago"
     if duty.is_held and age > LATELY:
-        return f"the last look that is written down was {ago(age)} ago: it hangs, or cannot write: {UNWRITTEN}"
+        return f"the last recorded check was {ago(age)} ago; the monitor hangs or cannot write: {UNWRITTEN}"
     if age > (LATELY_BY_CRON if duty.note.program == "once" else LATELY):
-        return f"the last look was {ago(age)} ago"
+        return f"the last check was {ago(age)} ago"
     return None
 
 
@@ -144,9 +144,9 @@ def lines(found: AlertsNow, now: Instant) -> Iterator[str]:
 
 def _who(found: AlertsNow, now: Instant) -> str:
     if found.duty is None:
-        return "somebody watches" if found.is_locked else "nobody watches"
+        return "a monitor runs" if found.is_locked else "no monitor runs"
     note = found.duty.note
-    looked = f"looked {ago(now - note.last_tick_at)} ago" if note.last_tick_at is not None else "has not looked yet"
+    looked = f"last check {ago(now - note.last_tick_at)} ago" if note.last_tick_at is not None else "no check yet"
     is_there = f"since {_clock(note.started_at)}" if found.duty.is_held else "gone"
     return f"{note.program or 'trainmon-tui'} (pid {note.holder.pid} on {note.holder.host}), {is_there}; {looked}"
 
@@ -162,7 +162,7 @@ def _sources(found: AlertsNow) -> str:
 
 
 def silent(source: SourceNote) -> str:
-    """A source that says nothing, and not why."""
+    """The state of a source without an error message."""
     return "silent" if source.seen_at is not None else "has not answered yet"
 
 
@@ -176,9 +176,9 @@ def _channel(channel: Channel) -> str:
 def _outbox(found: AlertsNow, now: Instant) -> str:
     counts = found.outbox
     if not counts.waiting:
-        return f"nothing waits; {counts.dead} given up within a day" if counts.dead else "nothing waits"
+        return f"nothing queued; {counts.dead} dropped within a day" if counts.dead else "nothing queued"
     since = f", the oldest for {ago(now - counts.oldest_at)}" if counts.oldest_at is not None else ""
-    return f"{counts.waiting} wait{since}; {counts.dead} given up within a day"
+    return f"{counts.waiting} queued{since}; {counts.dead} dropped within a day"
 
 
 def _cells(alert: Alert, now: Instant) -> tuple[str, ...]:

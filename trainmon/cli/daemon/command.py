@@ -47,7 +47,7 @@ def forget_agent() -> None:
     """The agent of a login session ends with the session: a watch that counted on it would be blind the next day. One
     that ssh's own config names (IdentityAgent) is meant, and stays."""
     if os.environ.pop("SSH_AUTH_SOCK", ""):
-        words = "SSH_AUTH_SOCK is not used: the agent of a login session ends with it"
+        words = "SSH_AUTH_SOCK is not used: the agent ends with its login session"
         say("agent", logging.WARNING, words=words, try_="trainmon-tui check --headless")
 
 
@@ -59,9 +59,9 @@ def status_line(state: State) -> str:
     told = [f"{health.count('ok')} of {len(health)} sources answer"]
     told.append(f"{len(firing)} alerts, {firing.count('critical')} critical" if firing else "no alerts")
     if waiting:
-        told.append(f"{waiting} messages wait")
+        told.append(f"{waiting} messages queued")
     if state.duty.holder in ("other", "daemon"):
-        told.append(f"stands by: {state.duty.where or 'another program'} tells people")
+        told.append(f"standby: {state.duty.where or 'another program'} sends the notifications")
     return "; ".join(told)
 
 
@@ -160,7 +160,7 @@ class Daemon:
     def _refuse(self, problems: Sequence[str]) -> None:
         self._refused = f"config refused: {problems[0]}"
         for problem in problems:
-            say("config", logging.ERROR, words=problem, result="refused; the old one goes on")
+            say("config", logging.ERROR, words=problem, result="refused; the old one stays in use")
         self._parts.trouble(self._refused)
 
     def _take_up(self, fresh: Monitor | None) -> None:
@@ -171,7 +171,7 @@ class Daemon:
             self._parts.leave(None, FLUSH)
             self._parts = fresh
             self._begin()
-        say("config", result="taken up", sources="dialled anew" if fresh is not None else "as before")
+        say("config", result="loaded", sources="reconnected" if fresh is not None else "as before")
         for words in caveats(self._settings):
             say("caveat", logging.WARNING, words=words)
 
@@ -181,9 +181,9 @@ class Daemon:
     def _leave(self, number: int) -> int:
         """Send what waits, say goodbye, and end. A second Ctrl-C ends it at once; SIGTERM comes twice, to the job and
         from its script, when Slurm cancels one."""
-        why = None if number == FOLLOWED else f"told to by {signal.Signals(number).name}"
-        say("stop", why=why or "the next one takes over")
-        self._dog.stopping("sends what waits, then ends")
+        why = None if number == FOLLOWED else f"received {signal.Signals(number).name}"
+        say("stop", why=why or "the next job takes over")
+        self._dog.stopping("sending queued notifications, then exiting")
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         self._parts.leave(why, FLUSH)
         say("stopped")

@@ -95,12 +95,12 @@ def _found(login: str | None, ssh_config: Path | None) -> Found | None:
     if login is None and shutil.which("squeue") is None:
         return None
     if sys.stderr.isatty():
-        click.echo(f"asking the Slurm of {clean(login or 'this machine')} …", err=True)
+        click.echo(f"querying the Slurm of {clean(login or 'this machine')} …", err=True)
     try:
         return look(login, ssh_config, ask_on_terminal if sys.stdin.isatty() else None)
     except TrainmonError as error:
         if login is not None:
-            click.echo(f"no Slurm was asked: {clean(str(error))}", err=True)
+            click.echo(f"Slurm was not queried: {clean(str(error))}", err=True)
         return None
 
 
@@ -112,7 +112,7 @@ def _account() -> Account | None:
 
     login = find_credentials()
     if login.place is not None and sys.stderr.isatty():
-        click.echo(clean(f"asking {login.server} whose key is in {login.place} …"), err=True)
+        click.echo(clean(f"asking {login.server} with the key in {login.place} …"), err=True)
     return look(lambda: login)
 
 
@@ -140,7 +140,7 @@ def _write(file: Path, text: str, force: bool) -> None:
         if force:
             beside.replace(file)
     except FileExistsError as error:
-        raise click.UsageError(f"{file} is there already; --force replaces it") from error
+        raise click.UsageError(f"{file} already exists; --force replaces it") from error
     except OSError as error:
         raise click.UsageError(f"{file} cannot be written: {(error.strerror or 'failed').lower()}") from error
 
@@ -152,4 +152,4 @@ def _warn(file: Path) -> None:
     distrust = why_not_trusted(file, os.getuid()) if file.name == FILE_NAME else None
     if distrust:
         why, fix = distrust
-        click.echo(f"trainmon-tui will not read it by itself here: {why}; {fix}, or name it with --config", err=True)
+        click.echo(f"trainmon-tui will not read it from here: {why}; {fix}, or name it with --config", err=True)

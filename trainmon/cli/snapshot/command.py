@@ -1,4 +1,4 @@
-"""trainmon-tui snapshot: one reading of everything, as a table or as JSON."""
+"""trainmon-tui snapshot: prints the current state once, as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SETTLE = 1.0
 """Seconds after the last host has answered: its disks and logs come in the same round, a line later."""
 
 JUDGED = 5.0
-"""The longest wait for the rules to be gone through; that happens every second."""
+"""The longest wait for the next evaluation of the rules, which happens every second."""
 
 WITHOUT_GPUS = ("none", "sh")
-"""Probes that never say anything of GPUs: the shell's own has no driver to ask."""
+"""Probes that report no GPUs: the shell probe has no driver."""
 
 
 @click.command("snapshot")
@@ -139,7 +139,7 @@ def first_full_state(parts: Monitor, wait: Seconds) -> State:
 
 
 def has_spoken(state: State, source: Source) -> bool:
-    """Whether a source has told its first facts, or will not."""
+    """Whether a source has reported its first data, or will not."""
     if source.health in ("down", "off") or source.phase in ("retrying", "held", "off"):
         return True
     if source.kind == "slurm":

@@ -184,7 +184,7 @@ def test_its_last_words_go_out_before_it_ends(receiver: WebhookReceiver) -> None
 def test_after_its_farewell_nothing_is_well_and_nothing_fails(receiver: WebhookReceiver, switch: Make) -> None:
     one = switch()
     receiver.wait_for(2)
-    one.farewell("stopped: told to by SIGTERM")
+    one.farewell("stopped: received SIGTERM")
     until(lambda: paths(receiver)[-1] == "/log", "it is there")
     one.log("a line")
     until(lambda: paths(receiver).count("/log") == 2, "the line follows")

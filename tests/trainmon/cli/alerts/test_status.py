@@ -63,7 +63,7 @@ def test_the_exit_status_says_whether_to_worry(found: AlertsNow, status: int) ->
 def test_people_read_who_watches_what_is_wrong_and_what_fires() -> None:
     text = "\n".join(lines(known(LOST), NOW))
     assert text.startswith("alerts-only (pid 4711 on bastion), since ")
-    assert "; looked 3s ago" in text
+    assert "; last check 3s ago" in text
     assert "sources: 0 of 1 answer; node:n0 down: no route" in text
     assert "channel phone (ntfy) ok, sent " in text
     assert "abcdefgh  critical  firing  1m     gpu-lost  GPU 1 is lost" in text
@@ -73,8 +73,8 @@ def test_a_watch_that_writes_nothing_down_is_not_called_nobody() -> None:
     hidden = AlertsNow(is_locked=True)
     assert code(hidden, NOW) == 3
     text = "\n".join(lines(hidden, NOW))
-    assert text.startswith("somebody watches\n! a program watches, and writes nothing down: is the ledger's disk full")
-    assert "looked 2m ago\n! the last look that is written down was 2m ago: it hangs, or cannot write" in "\n".join(
+    assert text.startswith("a monitor runs\n! a monitor runs, but does not write its status: is the ledger's disk full")
+    assert "last check 2m ago\n! the last recorded check was 2m ago; the monitor hangs or cannot write" in "\n".join(
         lines(known(age=120.0), NOW)
     )
 
@@ -89,8 +89,8 @@ def test_what_is_muted_and_not_there_may_be_a_slip_of_the_pen() -> None:
     note = replace(NOTE, sources=(SourceNote(name="node:gpu-1", kind="node", health="ok"),))
     present = AlertsNow(recalled=Recalled(alerts=(LOST,)), duty=LeaderNow(note=note, is_held=True))
     assert list(unknown(present, "gpu:n0/2", "gpu-11")) == [
-        'no open alert is about "gpu:n0/2" now; did you mean "gpu:n0/1"?',
-        'no node "gpu-11" is watched now; did you mean "gpu-1"?',
+        'no open alert has the subject "gpu:n0/2"; did you mean "gpu:n0/1"?',
+        'no node "gpu-11" is watched; did you mean "gpu-1"?',
     ]
     assert list(unknown(present, "gpu:n0/1", "gpu-1")) == []
     assert list(unknown(AlertsNow(), None, "gpu-11")) == []

@@ -45,7 +45,7 @@ def test_an_old_file_stays_unless_forced(tmp_path: Path) -> None:
     file.write_text("read_only = true\n")
     done = trainmon("init", "gpu-001", cwd=tmp_path, HOME=str(tmp_path))
     assert done.returncode == 2
-    assert "Error: trainmon.toml is there already; --force replaces it" in done.stderr
+    assert "Error: trainmon.toml already exists; --force replaces it" in done.stderr
     assert file.read_text() == "read_only = true\n"
     assert trainmon("init", "gpu-001", "--force", cwd=tmp_path, HOME=str(tmp_path)).returncode == 0
     assert config.load(file).clusters[0].nodes == ("gpu-001",)
@@ -56,7 +56,7 @@ def test_a_directory_that_others_can_write_is_told_at_once(tmp_path: Path) -> No
     tmp_path.chmod(0o777)
     done = trainmon("init", "gpu-001", cwd=tmp_path, HOME=str(tmp_path))
     assert done.stderr == (
-        "trainmon-tui will not read it by itself here: other users can write to its directory; "
+        "trainmon-tui will not read it from here: other users can write to its directory; "
         "chmod go-w ., or name it with --config\n"
     )
 
