@@ -143,7 +143,7 @@ def test_a_job_of_slurm_queues_the_next_one_and_says_goodbye_only_at_the_last(
 
     slurm.ask("scancel", "--name=trainmon-alerts")
     slurm.wait_for(lambda: jobs("RUNNING,PENDING,COMPLETING") == [], PATIENCE, "all of it has ended")
-    assert daemon.lines(event="stop")[-1]["why"] == "told to by SIGTERM"
+    assert daemon.lines(event="stop")[-1]["why"] == "received SIGTERM"
     assert titles(ntfy) == [f"trainmon-tui on {socket.gethostname()} stopped"]
 
 
