@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-class Act(NamedTuple):
-    """One verb: what it is done to, and what it does."""
+class ActCommand(NamedTuple):
+    """One verb: its subjects, its help and its own options."""
 
     verb: Verb
     subject: str
@@ -30,16 +30,16 @@ def _switch(kind: str) -> Decorator:
 
 
 ACTS = (
-    Act("save", "RUN...", "Ask runs to save a checkpoint: create their save switch."),
-    Act("kill", "RUN...", "Ask runs to save and exit: create their kill switch, which stays armed."),
-    Act("unkill", "RUN...", "Remove the armed kill switches of runs.", (_switch("kill"),)),
-    Act("unsave", "RUN...", "Remove the armed save switches of runs.", (_switch("save"),)),
-    Act("requeue", "RUN|JOB...", "End jobs and start them again: scontrol requeue Incomplete."),
-    Act("cancel", "RUN|JOB...", "Cancel jobs: scancel."),
-    Act("hold", "RUN|JOB...", "Hold waiting jobs: scontrol hold."),
-    Act("release", "RUN|JOB...", "Release held jobs: scontrol release."),
-    Act("signal", "RUN|JOB... [SIGNAL]", "Send a signal to trainers that save on it. The default is USR1."),
-    Act(
+    ActCommand("save", "RUN...", "Ask runs to save a checkpoint: create their save switch."),
+    ActCommand("kill", "RUN...", "Ask runs to save and exit: create their kill switch, which stays armed."),
+    ActCommand("unkill", "RUN...", "Remove the armed kill switches of runs.", (_switch("kill"),)),
+    ActCommand("unsave", "RUN...", "Remove the armed save switches of runs.", (_switch("save"),)),
+    ActCommand("requeue", "RUN|JOB...", "End jobs and start them again: scontrol requeue Incomplete."),
+    ActCommand("cancel", "RUN|JOB...", "Cancel jobs: scancel."),
+    ActCommand("hold", "RUN|JOB...", "Hold waiting jobs: scontrol hold."),
+    ActCommand("release", "RUN|JOB...", "Release held jobs: scontrol release."),
+    ActCommand("signal", "RUN|JOB... [SIGNAL]", "Send a signal to trainers that save on it. The default is USR1."),
+    ActCommand(
         "queue",
         "RUN...",
         "Submit the scripts of runs once more, behind their present jobs: sbatch.",
@@ -54,7 +54,7 @@ ACTS = (
             ),
         ),
     ),
-    Act(
+    ActCommand(
         "exclude",
         "NODE...",
         "Keep waiting jobs off nodes, and drain the nodes if you may.",

@@ -1,4 +1,4 @@
-"""What becomes of actions that were just begun: each mark with its time, until it is known how they went."""
+"""Prints the progress of actions: each milestone with its time, until the result is known."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from trainmon.lib import Seconds, clean
 from trainmon.model import Action, Record, State
 
 CODES = {"done": 0, "failed": 1, "refused": 4, "unknown": 3, "asked": 3}
-"""By status. What was asked for and is not known to be done may still be done: see `trainmon-tui actions`."""
+"""By status. An action without a known result may still be done: see `trainmon-tui actions`."""
 
 CONFIRM: Seconds = 8.0
-"""How long the first sign of what was done is waited for: a file that is there, a job that is held."""
+"""How long to wait for the first effect: a file that is there, a job that is held."""
 
 WORST = (1, 3, 4, 0)
-"""Of several actions the exit status of the worst."""
+"""The order in which the worst of several exit statuses is chosen."""
 
 
-class Seen:
-    """The newest State, and a way to wait for a fact in one."""
+class StateWatcher:
+    """Holds the newest State, and waits for a condition on it."""
 
     def __init__(self, subscribe: Callable[[Callable[[State], None]], Callable[[], None]]) -> None:
         self._changed = threading.Condition()
@@ -43,35 +43,35 @@ class Seen:
 
 
 def follow(
-    seen: Seen, actions: Sequence[Action], longest: Seconds, wait: Seconds | None, say: Callable[[str], None]
+    watcher: StateWatcher, actions: Sequence[Action], longest: Seconds, wait: Seconds | None, say: Callable[[str], None]
 ) -> int:
     """Tell what becomes of each: at most `longest` until it is over, then at most `wait` for what follows it; without
     a `wait` only for its first sign, which decides nothing."""
-    told: set[str] = set()
+    shown: set[str] = set()
 
-    def tell(state: State) -> dict[str, Record]:
+    def show(state: State) -> dict[str, Record]:
         records = _records(state, actions)
-        for line in _news(records, told):
+        for line in _news(records, shown):
             say(line)
         return records
 
     def is_done(state: State) -> bool:
-        return all(_is_done(record) for record in tell(state).values()) and len(_records(state, actions)) == len(
+        return all(_is_done(record) for record in show(state).values()) and len(_records(state, actions)) == len(
             actions
         )
 
     def is_settled(state: State) -> bool:
-        return all(not record.is_open for record in tell(state).values())
+        return all(not record.is_open for record in show(state).values())
 
     def is_confirmed(state: State) -> bool:
         return all(
             not record.is_open or record.status != "done" or any(mark.at or mark.missed for mark in record.marks)
-            for record in tell(state).values()
+            for record in show(state).values()
         )
 
-    if seen.wait_for(is_done, longest):
-        seen.wait_for(is_confirmed if wait is None else is_settled, CONFIRM if wait is None else wait)
-    records = _records(seen.state, actions)
+    if watcher.wait_for(is_done, longest):
+        watcher.wait_for(is_confirmed if wait is None else is_settled, CONFIRM if wait is None else wait)
+    records = _records(watcher.state, actions)
     for line in _left(records, actions, wait):
         say(line)
     codes = {_code(records.get(action.id), wait) for action in actions}
@@ -87,7 +87,7 @@ def _is_done(record: Record) -> bool:
 
 
 def _code(record: Record | None, wait: Seconds | None) -> int:
-    """One whose marks were waited for is not done while one of them is out, and failed when one does not come."""
+    """The exit status of an action. With `wait`, an open milestone means unknown, and a missed one failed."""
     if record is None:
         return 3
     if record.status == "done" and wait is not None:
@@ -97,12 +97,12 @@ def _code(record: Record | None, wait: Seconds | None) -> int:
     return CODES[record.status]
 
 
-def _news(records: Mapping[str, Record], told: set[str]) -> Iterator[str]:
-    """What was not told yet, each once."""
+def _news(records: Mapping[str, Record], shown: set[str]) -> Iterator[str]:
+    """What was not shown yet, each once."""
     for record in records.values():
         for key, at, words in _facts(record):
-            if key not in told:
-                told.add(key)
+            if key not in shown:
+                shown.add(key)
                 yield line(at, record.action, words)
 
 

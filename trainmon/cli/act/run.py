@@ -1,4 +1,4 @@
-"""One verb from the command line to its end: look, plan, ask, act, follow."""
+"""Runs one verb of the command line: wait for the sources, plan, confirm, act, follow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Protocol
 
 import click
 
-from trainmon.cli.act.follow import Seen, follow
+from trainmon.cli.act.follow import StateWatcher, follow
 from trainmon.cli.act.format import lines
 from trainmon.cli.act.targets import NotFound, resolve, split_signal
 from trainmon.cli.prompt import read_line
@@ -22,13 +22,13 @@ from trainmon.cli.table import plain
 from trainmon.lib import Seconds, clean
 from trainmon.model import Action, ActionRequest, Plan, State, Verb
 
-LOOK: Seconds = 10.0
-"""How long all sources have to say their first word."""
+SOURCES_TIMEOUT: Seconds = 10.0
+"""How long all sources have for their first answer."""
 
-PLAN: Seconds = 20.0
-"""How long a plan may take: twice what the performer gives itself."""
+PLAN_TIMEOUT: Seconds = 20.0
+"""How long a plan may take: twice the executor's own limit."""
 
-DEED: Seconds = 90.0
+ACTION_TIMEOUT: Seconds = 90.0
 """How long an action may take before its outcome is called unknown: a check, the ledger, a login shell with sbatch."""
 
 REFUSED = 4
@@ -36,7 +36,7 @@ REFUSED = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What one line asks for besides its subjects."""
+    """The options of one command."""
 
     dry_run: bool = False
     read_only: bool = False
@@ -51,8 +51,8 @@ class Options:
     run: str | None = None
 
 
-class Parts(Protocol):
-    """What is needed of the joined parts; see trainmon.runtime.monitor."""
+class Backend(Protocol):
+    """The part of trainmon.runtime.monitor that is needed here."""
 
     def subscribe(self, sink: Callable[[State], None]) -> Callable[[], None]: ...
 
@@ -62,7 +62,7 @@ class Parts(Protocol):
 
 
 def run(verb: Verb, words: tuple[str, ...], options: Options) -> int:
-    """Do it with the config's hosts; the exit status."""
+    """Run it with the config's hosts; returns the exit status."""
     from trainmon.config import load_settings
     from trainmon.lib import find_state_directory
     from trainmon.runtime.logfile import log_to_file
@@ -72,61 +72,61 @@ def run(verb: Verb, words: tuple[str, ...], options: Options) -> int:
     log_to_file()
     warning = find_state_directory(os.environ).warning
     if warning is not None:
-        complain(warning)
-    parts = Monitor(settings, read_only=options.read_only, ssh_config=options.ssh_config, keeps=not options.dry_run)
-    parts.start()
-    seen = Seen(parts.subscribe)
+        print_error(warning)
+    backend = Monitor(settings, read_only=options.read_only, ssh_config=options.ssh_config, keeps=not options.dry_run)
+    backend.start()
+    watcher = StateWatcher(backend.subscribe)
     try:
-        look(seen)
-        return carry_out(parts, seen, verb, words, options)
+        wait_for_sources(watcher)
+        return carry_out(backend, watcher, verb, words, options)
     finally:
-        seen.close()
-        parts.stop()
+        watcher.close()
+        backend.stop()
 
 
-def carry_out(parts: Parts, seen: Seen, verb: Verb, words: tuple[str, ...], options: Options) -> int:
-    """The same with parts that run already, and have told what there is."""
-    ask = _ask(seen, verb, words, options)
+def carry_out(backend: Backend, watcher: StateWatcher, verb: Verb, words: tuple[str, ...], options: Options) -> int:
+    """Run it with a backend whose sources have answered."""
+    ask = _ask(watcher, verb, words, options)
     if ask is None:
-        return 2 if _all_answer(seen.state) else 3
-    plan = _plan(parts, ask)
+        return 2 if _slurm_answers(watcher.state) else 3
+    plan = _plan(backend, ask)
     if plan is None:
         return 3
-    say(*lines(plan))
+    print_lines(*lines(plan))
     if not plan.actions:
         return REFUSED
     if options.dry_run:
         return REFUSED if plan.refusals else 0
-    why_not = agreed(plan, options)
+    why_not = confirm(plan, options)
     if why_not is not None:
-        complain(why_not)
+        print_error(why_not)
         return REFUSED
-    parts.act(plan.actions)
-    code = follow(seen, plan.actions, DEED * len(plan.actions), options.wait, say)
+    backend.act(plan.actions)
+    code = follow(watcher, plan.actions, ACTION_TIMEOUT * len(plan.actions), options.wait, print_lines)
     return code or (REFUSED if plan.refusals else 0)
 
 
-def look(seen: Seen) -> None:
-    """Until every source has said its first word, or failed, and those that these words brought as well."""
-    until = time.monotonic() + LOOK
-    seen.wait_for(have_spoken, LOOK)
-    seen.wait_for(lambda _: False, min(SETTLE, max(0.0, until - time.monotonic())))
-    seen.wait_for(have_spoken, until - time.monotonic())
+def wait_for_sources(watcher: StateWatcher) -> None:
+    """Wait until every source has answered or failed, and so have the sources that these answers added."""
+    until = time.monotonic() + SOURCES_TIMEOUT
+    watcher.wait_for(have_answered, SOURCES_TIMEOUT)
+    watcher.wait_for(lambda _: False, min(SETTLE, max(0.0, until - time.monotonic())))
+    watcher.wait_for(have_answered, until - time.monotonic())
 
 
-def have_spoken(state: State) -> bool:
-    """W&B is not waited for: no act needs it, and a person who kills a run does not want to wait for a web site."""
+def have_answered(state: State) -> bool:
+    """W&B is not waited for: no action needs it, and nobody who kills a run wants to wait for a web site."""
     asked = [source for source in state.sources.values() if source.kind != "wandb"]
     return bool(asked) and all(has_spoken(state, source) for source in asked)
 
 
-def _all_answer(state: State) -> bool:
+def _slurm_answers(state: State) -> bool:
     return all(source.health in ("ok", "off") for source in state.sources.values() if source.kind == "slurm")
 
 
-def _ask(seen: Seen, verb: Verb, words: tuple[str, ...], options: Options) -> ActionRequest | None:
-    """What is asked for; None, told, when a word names nothing."""
-    state = seen.state
+def _ask(watcher: StateWatcher, verb: Verb, words: tuple[str, ...], options: Options) -> ActionRequest | None:
+    """The request; None, with a message, when a word names nothing."""
+    state = watcher.state
     signal = None
     try:
         if verb == "signal":
@@ -135,10 +135,10 @@ def _ask(seen: Seen, verb: Verb, words: tuple[str, ...], options: Options) -> Ac
         if options.run is not None:
             resolve("save", (options.run,), state)
     except NotFound as error:
-        complain(str(error))
+        print_error(str(error))
         for source in state.sources.values():
             if source.kind == "slurm" and source.error:
-                complain(f"{source.name}: {source.error}")
+                print_error(f"{source.name}: {source.error}")
         return None
     return ActionRequest(
         verb=verb,
@@ -153,18 +153,18 @@ def _ask(seen: Seen, verb: Verb, words: tuple[str, ...], options: Options) -> Ac
     )
 
 
-def _plan(parts: Parts, ask: ActionRequest) -> Plan | None:
+def _plan(backend: Backend, ask: ActionRequest) -> Plan | None:
     answers: queue.SimpleQueue[Plan] = queue.SimpleQueue()
-    parts.prepare(ask, answers.put)
+    backend.prepare(ask, answers.put)
     try:
-        return answers.get(timeout=PLAN)
+        return answers.get(timeout=PLAN_TIMEOUT)
     except queue.Empty:
-        complain(f"no plan within {PLAN:g} s: the hosts do not answer; nothing was done")
+        print_error(f"no plan within {PLAN_TIMEOUT:g} s: the hosts do not answer; nothing was done")
         return None
 
 
-def agreed(plan: Plan, options: Options) -> str | None:
-    """Ask the person at this terminal. None to go on, else why not."""
+def confirm(plan: Plan, options: Options) -> str | None:
+    """Ask the person at this terminal. Returns None to go on, else why not."""
     is_person_there = sys.stdin.isatty()
     if plan.typed is not None and options.typed is not None and options.typed != plan.typed:
         return f"nothing was done: --typed {options.typed} is not {plan.typed}"
@@ -184,18 +184,18 @@ def agreed(plan: Plan, options: Options) -> str | None:
             many = f" all {len(plan.actions)}" if len(plan.actions) > 1 else ""
             answer = read_line(f"Do{many or ' this'}? [y/N] ")
             return None if answer.strip().lower() in ("y", "yes") else "nothing was done"
-        complain(plan.because)
+        print_error(plan.because)
         return None if read_line(f"Type {plan.typed} to go on: ").strip() == plan.typed else "nothing was done"
     except EOFError:
         return "nothing was done"
 
 
-def say(*told: str) -> None:
-    """Print lines of an answer."""
-    for line in told:
+def print_lines(*lines: str) -> None:
+    """Print lines on stdout."""
+    for line in lines:
         click.echo(plain(line))
 
 
-def complain(words: str) -> None:
-    """Print a line that is no answer."""
+def print_error(words: str) -> None:
+    """Print a message on stderr."""
     click.echo(f"trainmon-tui: {plain(clean(words))}", err=True)

@@ -1,4 +1,4 @@
-"""The words of a command line → the rows that are meant: runs, jobs by their keys, nodes. Pure."""
+"""Resolves the words of a command line to runs, jobs (by key) and nodes. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIGNALS = f"signals that a trainer can catch: {', '.join(NUMBERS)}"
 
 
 class NotFound(TrainmonError):
-    """A word names no run, job or node; with several jobs of that number, which ones there are."""
+    """A word names no run, job or node, or more than one job."""
 
 
 def split_signal(words: tuple[str, ...], state: State) -> tuple[tuple[str, ...], str | None]:
@@ -37,7 +37,9 @@ def split_signal(words: tuple[str, ...], state: State) -> tuple[tuple[str, ...],
 
 
 def resolve(verb: Verb, words: tuple[str, ...], state: State) -> tuple[str, ...]:
-    """What the dashboard calls these rows. Raises NotFound."""
+    """The names of these rows in the State.
+
+    Raises: NotFound: when a word names nothing, or several jobs."""
     if verb == "exclude":
         return tuple(dict.fromkeys(_node(word, state) for word in words))
     return tuple(dict.fromkeys(_run_or_job(verb, word, state) for word in words))
@@ -87,7 +89,7 @@ def _runs(state: State) -> str:
 
 
 def _job(cluster: str | None, number: str, word: str, state: State) -> str:
-    """The key of the one job that is meant; one that no queue lists is still asked for where there is one Slurm."""
+    """The key of the one job that is meant. Where there is one Slurm, it may also be a job that no queue lists."""
     if cluster is not None and cluster not in state.clusters:
         known = list(state.clusters)
         raise NotFound(f"job {word}: no cluster {quoted(cluster)}{did_you_mean(cluster, known)}")
@@ -108,5 +110,5 @@ def _job(cluster: str | None, number: str, word: str, state: State) -> str:
 
 
 def _still_there(jobs: list[Job]) -> list[Job]:
-    """Those that are in a queue; only where there are none, those that were."""
+    """The jobs that are still in a queue; where there are none, all of them."""
     return [job for job in jobs if job.gone_at is None and job.stage != "ended"] or jobs

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.trainmon.cli.act.parts import Parts, state
 from tests.trainmon.cli.test_main import trainmon
 from tests.trainmon.ledger.records import action, record
-from trainmon.cli.act.follow import Seen
+from trainmon.cli.act.follow import StateWatcher
 from trainmon.cli.act.format import in_commands, lines
 from trainmon.cli.act.run import Options, carry_out
 from trainmon.model import ActionRequest, CreateFile, Execute, Milestone, Plan, Refusal, Source
@@ -31,7 +31,7 @@ WAITS, RUNS = Milestone("it waits again"), Milestone("it runs again")
 
 
 def result(parts: Parts, *words: str, **options: Any) -> int:
-    seen = Seen(parts.subscribe)
+    seen = StateWatcher(parts.subscribe)
     try:
         return carry_out(parts, seen, "requeue", words or ("video-2b",), Options(**options))
     finally:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from collectors.connections import local_hostname
 from tests.trainmon.cli.test_main import trainmon
-from trainmon.cli.act.run import have_spoken
+from trainmon.cli.act.run import have_answered
 from trainmon.cli.snapshot.command import are_read, asked_for, has_spoken
 from trainmon.cli.snapshot.tables import lines
 from trainmon.cli.table import table
@@ -166,8 +166,8 @@ def test_wandb_has_spoken_with_its_first_list_or_its_failure() -> None:
 def test_an_act_does_not_wait_for_wandb() -> None:
     host = Source(name="node:n1", kind="node", cluster="c", phase="held")
     site = Source(name="wandb:llm", kind="wandb", cluster="c", period=60.0)
-    assert have_spoken(State(sources={"node:n1": host, "wandb:llm": site}))
-    assert not have_spoken(State(sources={"wandb:llm": site}))
+    assert have_answered(State(sources={"node:n1": host, "wandb:llm": site}))
+    assert not have_answered(State(sources={"wandb:llm": site}))
 
 
 def test_this_machine_counts_where_something_of_it_is_asked_for() -> None:
