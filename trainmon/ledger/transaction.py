@@ -1,40 +1,128 @@
-"""One page of the ledger: what is written in one transaction of alerting, all of it or nothing."""
+"""One transaction of alerting: everything that is written to the ledger at once, all of it or nothing."""
 
 from __future__ import annotations
 
 import sqlite3
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
 
 from trainmon.ledger.alerts import Happening, add_history, write_changes
 from trainmon.ledger.lease import LeaderNote, is_row_of, write_duty
 from trainmon.ledger.outbox import Address, Extra, Mark, write_marks, write_notices
 from trainmon.lib import Instant
-from trainmon.model import AlertChanges
+from trainmon.model import Alert, AlertChanges, Notice, Silence
+
+HISTORY_AT_MOST = 20_000
+NOTICES_AT_MOST = 20_000
+MARKS_AT_MOST = 100_000
+"""Kept while the ledger is unavailable."""
 
 
-class Transaction(NamedTuple):
-    """What is to be written."""
+class Transaction:
+    """Collects the newest of each thing until it is written. The lock of its journal guards it."""
 
-    changes: AlertChanges | None = None
-    history: tuple[Happening, ...] = ()
-    extras: tuple[Extra, ...] = ()
-    marks: tuple[Mark, ...] = ()
-    duty: LeaderNote | None = None
+    def __init__(
+        self,
+        changes: AlertChanges | None = None,
+        history: Iterable[Happening] = (),
+        extras: Iterable[Extra] = (),
+        marks: Iterable[Mark] = (),
+        duty: LeaderNote | None = None,
+    ) -> None:
+        self._at: Instant | None = None
+        self._alerts: dict[str, Alert] = {}
+        self._silences: dict[str, Silence] = {}
+        self._notices: dict[str, Notice] = {}
+        self._history = deque(history, maxlen=HISTORY_AT_MOST)
+        self._memory: dict[str, str] = {}
+        self._orders_until: int | None = None
+        self._extras: dict[Address, Extra] = {}
+        self._marks: dict[Address, Mark] = {}
+        self.duty = duty
+        if changes is not None:
+            self.add_changes(changes)
+        for extra in extras:
+            self.add_extra(extra)
+        for mark in marks:
+            self.add_mark(mark)
+
+    def __bool__(self) -> bool:
+        return bool(self._at is not None or self._history or self._extras or self._marks or self.duty)
+
+    def add_changes(self, changes: AlertChanges) -> tuple[Notice, ...]:
+        """Add what one evaluation changed; return its notices that are new here."""
+        new = tuple(notice for notice in changes.notices if notice.key not in self._notices)
+        self._at = changes.at
+        self._alerts |= {alert.id: alert for alert in changes.alerts}
+        self._silences |= {silence.id: silence for silence in changes.silences}
+        self._notices |= {notice.key: notice for notice in new}
+        self._history.extend(Happening(changes.at, *line) for line in changes.history)
+        self._memory |= changes.memory
+        if changes.orders_until is not None:
+            self._orders_until = changes.orders_until
+        _drop_oldest(self._notices, NOTICES_AT_MOST)
+        return new
+
+    def add_extra(self, extra: Extra) -> bool:
+        """Add a notification for a stand-in; return whether it is new here."""
+        address = (extra.notice.key, extra.channel)
+        notice = self._notices.get(extra.notice.key)
+        if address in self._extras or (notice is not None and extra.channel in notice.channels):
+            return False
+        self._extras[address] = extra
+        return True
+
+    def add_mark(self, mark: Mark) -> None:
+        self._marks[mark.address] = mark
+        _drop_oldest(self._marks, MARKS_AT_MOST)
+
+    def absorb(self, newer: Transaction) -> None:
+        """Add what was collected while this one failed: the newest of each counts."""
+        self._at = newer._at if newer._at is not None else self._at
+        self._alerts |= newer._alerts
+        self._silences |= newer._silences
+        self._notices |= newer._notices
+        self._history.extend(newer._history)
+        self._memory |= newer._memory
+        if newer._orders_until is not None:
+            self._orders_until = newer._orders_until
+        self._extras |= newer._extras
+        self._marks |= newer._marks
+        self.duty = newer.duty or self.duty
+        _drop_oldest(self._notices, NOTICES_AT_MOST)
+        _drop_oldest(self._marks, MARKS_AT_MOST)
+
+    def addresses(self) -> list[Address]:
+        """Of all notifications that it creates."""
+        named = [(notice.key, channel) for notice in self._notices.values() for channel in notice.channels]
+        return [*named, *self._extras]
+
+    def write(
+        self, connection: sqlite3.Connection, now: Instant, holder: str | None = None
+    ) -> frozenset[Address] | None:
+        """Write it and return which notifications are new. With `holder`, only while the lease row names that program:
+        None, and nothing is written, when another program has taken the lease."""
+        if holder is not None and not is_row_of(connection, holder):
+            return None
+        if self._at is not None:
+            changes = AlertChanges(
+                at=self._at,
+                alerts=tuple(self._alerts.values()),
+                silences=tuple(self._silences.values()),
+                orders_until=self._orders_until,
+                memory=self._memory,
+            )
+            write_changes(connection, changes)
+        add_history(connection, self._history)
+        created = write_notices(connection, self._notices.values(), self._extras.values(), now)
+        write_marks(connection, self._marks.values())
+        if self.duty is not None:
+            write_duty(connection, self.duty)
+        return created
 
 
-def write_page(
-    connection: sqlite3.Connection, page: Transaction, now: Instant, holder: str | None
-) -> frozenset[Address] | None:
-    """Write it, and say which letters are new. With `holder`, only while the row of the duty is that one's: None, and
-    nothing is written, when another program has taken it."""
-    if holder is not None and not is_row_of(connection, holder):
-        return None
-    notices = page.changes.notices if page.changes is not None else ()
-    if page.changes is not None:
-        write_changes(connection, page.changes)
-    add_history(connection, page.history)
-    made = write_notices(connection, notices, page.extras, now)
-    write_marks(connection, page.marks)
-    if page.duty is not None:
-        write_duty(connection, page.duty)
-    return made
+def _drop_oldest(kept: dict[Any, Any], limit: int) -> None:
+    """The oldest were sent without the ledger long ago."""
+    while len(kept) > limit:
+        del kept[next(iter(kept))]

@@ -197,11 +197,11 @@ class AlertService:
 
     def trouble(self, words: str | None) -> None:
         """What is wrong with this program itself, in a sentence, for all who ask how it is; None when nothing is."""
-        self.office.say(words)
+        self.office.report_trouble(words)
 
     def order(self, order: AlertRequest) -> None:
         """Have what a person says carried out by whoever has the duty."""
-        self.office.order(order)
+        self.office.request(order)
 
     def renew(self, settings: Settings) -> None:
         """Go by these settings from now on. Raises ConfigError, and then nothing has changed."""
@@ -210,7 +210,7 @@ class AlertService:
         for listener in before:
             listener.stop()
         self._settings = settings
-        self.office.renew(made, routes_of(settings.notify))
+        self.office.reload(made, routes_of(settings.notify))
         for listener in self._listeners:
             listener.start()
         self._go_by(settings)

@@ -49,7 +49,7 @@ class DemoMonitor(DashboardBackend):
         self._kept.cleanup()
 
     def order(self, order: AlertRequest) -> None:
-        self._office.order(order)
+        self._office.request(order)
 
     def _say(self, event: Event) -> None:
         self.engine.submit(event)

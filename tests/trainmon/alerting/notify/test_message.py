@@ -254,5 +254,5 @@ def test_what_was_over_before_it_was_told_gets_nobody_up() -> None:
 
 
 def test_a_title_of_its_own_says_how_bad_it_is() -> None:
-    stuck = beat(kind="direct", severity="warning", title="Ledger stuck: alerts are told directly")
-    assert message(stuck).title == "WARNING Ledger stuck: alerts are told directly"
+    stuck = beat(kind="direct", severity="warning", title="Ledger stuck: alerts are sent directly")
+    assert message(stuck).title == "WARNING Ledger stuck: alerts are sent directly"

@@ -1,198 +1,181 @@
-"""All channels: each letter to its desk, and what one cannot deliver to the others."""
+"""Gives each notification to the worker of its channel, and what one channel cannot deliver to others."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from trainmon.alerting.notify.base import Sender
 from trainmon.alerting.notify.delivery.held import NOT_PASSED_ON
-from trainmon.alerting.notify.delivery.journal import Journal
-from trainmon.alerting.notify.delivery.worker import ChannelWorker, Ticket
+from trainmon.alerting.notify.delivery.transmitter import WorkerContext
+from trainmon.alerting.notify.delivery.worker import ChannelWorker
 from trainmon.ledger.outbox import Extra, Mark
-from trainmon.model import SEVERITIES, Alert, Channel, Delivered, Notification, Route
+from trainmon.model import SEVERITIES, Channel, Notification, Route
 
-TOLD_AT_MOST = 20_000
-
-MakeDesk = Callable[[Sender, "Dispatcher"], ChannelWorker]
+DELIVERED_AT_MOST = 20_000
 
 
 class Dispatcher:
-    """What a desk needs of the office (Clerk), for all of them."""
+    """The workers of all channels."""
 
-    def __init__(
-        self,
-        senders: Iterable[Sender],
-        routes: tuple[Route, ...],
-        *,
-        make: MakeDesk,
-        submit: Callable[[Delivered], None],
-        wake: Callable[[], None],
-        now: Callable[[], float],
-        alerts: Callable[[], Mapping[str, Alert] | None],
-        is_leader: Callable[[], bool],
-    ) -> None:
-        self._make = make
-        self._alerts = alerts
-        self._now = now
-        self._wake = wake
+    def __init__(self, senders: Iterable[Sender], routes: tuple[Route, ...], context: WorkerContext) -> None:
+        self._context = context
+        self._journal = context.journal
         self._lock = threading.Lock()
         self._routes = routes
-        self._desks = {sender.health.name: make(sender, self) for sender in senders}
-        self._leaving: list[ChannelWorker] = []
-        self._told: dict[str, None] = {}
-        self.submit = submit
-        self.is_leader = is_leader
-        self.books: Journal
-        """Where marks and further letters are written down; set once, before the start."""
+        self._workers = self._make(senders)
+        self._delivered: dict[str, None] = {}
+        """The newest notices that some channel has delivered."""
+
+    def _make(self, senders: Iterable[Sender]) -> dict[str, ChannelWorker]:
+        return {
+            sender.health.name: ChannelWorker(
+                sender,
+                self._context,
+                delivered=self._note_delivered,
+                given_up=self._give_to_others,
+                returned=self.deliver,
+            )
+            for sender in senders
+        }
 
     def start(self) -> None:
-        for desk in self._desks.values():
-            desk.start()
+        for worker in self._workers.values():
+            worker.start()
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self._desks)
+        return tuple(self._workers)
 
     @property
     def everyday(self) -> tuple[str, ...]:
-        """The channels that are told more than what others could not deliver."""
-        spare = {route.channel for route in self._routes if route.fallback}
-        return tuple(name for name in self._desks if name not in spare) or self.names
+        """The channels that are more than fallbacks."""
+        fallbacks = {route.channel for route in self._routes if route.fallback}
+        return tuple(name for name in self._workers if name not in fallbacks) or self.names
 
     @property
     def health(self) -> tuple[Channel, ...]:
-        return tuple(desk.health for desk in self._desks.values())
+        return tuple(worker.health for worker in self._workers.values())
 
     def are_done(self, names: Sequence[str]) -> bool:
-        return all(desk.is_done for name, desk in self._desks.items() if name in names)
+        return all(worker.is_done for name, worker in self._workers.items() if name in names)
 
-    def deliver(self, letters: Iterable[Notification]) -> None:
-        """Give letters to their desks; those of a channel that is no longer there to the others."""
+    def deliver(self, notifications: Iterable[Notification]) -> None:
+        """Queue notifications; those of a channel that was removed go to others."""
         by_channel: dict[str, list[Notification]] = {}
-        for letter in letters:
-            by_channel.setdefault(letter.channel, []).append(letter)
+        for notification in notifications:
+            by_channel.setdefault(notification.channel, []).append(notification)
         for name, waiting in by_channel.items():
-            desk = self._desks.get(name)
-            if desk is not None:
-                desk.add(waiting)
+            worker = self._workers.get(name)
+            if worker is not None:
+                worker.add(waiting)
                 continue
-            now, words = self._now(), f"there is no channel {name} in the config any more"
-            self.given_up(name, waiting, words)
-            self.books.mark(
-                Mark(letter.notice.key, name, "dead", now, letter.attempts, now, None, words) for letter in waiting
+            now, reason = self._context.clock.now(), f"there is no channel {name} in the config any more"
+            self._give_to_others(name, waiting, reason)
+            self._journal.mark(
+                Mark(one.notice.key, name, "dead", now, one.attempts, now, None, reason) for one in waiting
             )
 
-    def knows(self, letter: Notification) -> bool:
-        """Whether a letter was given to its desk before."""
-        desk = self._desks.get(letter.channel)
-        return desk is not None and desk.knows(letter.notice.key)
+    def knows(self, notification: Notification) -> bool:
+        """Whether its worker has it, or had it."""
+        worker = self._workers.get(notification.channel)
+        return worker is not None and worker.knows(notification.notice.key)
 
     def recall(self, channels: Iterable[Channel]) -> None:
+        """Take over the health of channels that the previous program wrote."""
         for channel in channels:
-            desk = self._desks.get(channel.name)
-            if desk is not None and desk.health.type == channel.type:
-                desk.recall(channel)
+            worker = self._workers.get(channel.name)
+            if worker is not None and worker.health.type == channel.type:
+                worker.recall(channel)
 
     def hurry(self) -> None:
-        for desk in self._desks.values():
-            desk.hurry()
+        """Retry everything now."""
+        for worker in self._workers.values():
+            worker.hurry()
 
     def clear(self) -> None:
-        """The duty is another's now."""
-        for desk in self._desks.values():
-            desk.clear()
+        """Drop what waits: another program leads."""
+        for worker in self._workers.values():
+            worker.clear()
 
-    def renew(self, senders: Iterable[Sender], routes: tuple[Route, ...]) -> None:
-        """Other channels from now on. What is being sent is sent to its end; what waits goes on where it can."""
-        old, known = self._desks, self.health
+    def reload(self, senders: Iterable[Sender], routes: tuple[Route, ...]) -> None:
+        """Replace the channels. A message that is being sent is sent to its end; what waits goes on where it can."""
+        old, known = self._workers, self.health
         self._routes = routes
-        self._desks = {sender.health.name: self._make(sender, self) for sender in senders}
+        self._workers = self._make(senders)
         self.recall(known)
         self.start()
-        for desk in old.values():
-            desk.stop()
-            self.deliver(desk.clear())
+        for worker in old.values():
+            worker.stop()
+            self.deliver(worker.clear())
 
     def pass_on(self, *, is_last: bool = False) -> None:
-        """Have others deliver what a channel has failed to deliver for too long; `is_last`: by the end of this program,
-        and those that end with it get nothing more."""
-        for name, desk in self._desks.items():
-            desk.withdraw(self._is_needless)
-            for letter in desk.overdue(is_last=is_last):
-                others = [other for other in self._stand_ins(name, letter) if not self._desks[other].is_last]
+        """Give overdue notifications to other channels. `is_last`: the end of this program counts as overdue, and
+        channels that end with it get nothing more."""
+        for name, worker in self._workers.items():
+            worker.withdraw(self._is_needless)
+            for notification in worker.overdue(is_last=is_last):
+                others = [one for one in self._stand_ins(name, notification) if not self._workers[one].is_last]
                 if others:
-                    desk.passed_on(letter.notice.key)
-                    because = f"{name} could not deliver it: {desk.health.words or 'it does not answer'}"
-                    self.books.add(Extra(letter.notice, other, because) for other in others)
+                    worker.passed_on(notification.notice.key)
+                    because = f"{name} could not deliver it: {worker.health.words or 'it does not answer'}"
+                    self._journal.add_extras(Extra(notification.notice, other, because) for other in others)
 
-    def _is_needless(self, letter: Notification) -> bool:
-        """Whether all that it was meant for have delivered it after all; or another, where its stand-in fails, too."""
-        meant = [self._desks.get(name) for name in letter.notice.channels]
-        return bool(letter.told_by) or all(desk is not None and desk.has_told(letter.notice.key) for desk in meant)
+    def _is_needless(self, notification: Notification) -> bool:
+        """Whether all channels that it was meant for have delivered it; or, where its stand-in fails too, another."""
+        meant = [self._workers.get(name) for name in notification.notice.channels]
+        key = notification.notice.key
+        return bool(notification.told_by) or all(one is not None and one.has_delivered(key) for one in meant)
 
     def finish(self, names: Sequence[str]) -> None:
-        """What can go goes now."""
-        for name, desk in self._desks.items():
+        """Have these channels send what they can, and end."""
+        for name, worker in self._workers.items():
             if name in names:
-                desk.finish()
+                worker.finish()
 
     def stop(self) -> None:
-        for desk in self._desks.values():
-            desk.stop()
+        for worker in self._workers.values():
+            worker.stop()
 
-    # ---- for a desk, on its thread
+    # ---- on the thread of a worker
 
-    def mark(self, marks: Iterable[Mark]) -> Ticket:
-        return self.books.mark(marks)
-
-    @property
-    def alerts(self) -> Mapping[str, Alert] | None:
-        return self._alerts()
-
-    def told(self, channel: str, letters: Sequence[Notification]) -> None:
-        keys = [letter.notice.key for letter in letters]
+    def _note_delivered(self, channel: str, notifications: Sequence[Notification]) -> None:
+        keys = [one.notice.key for one in notifications]
         with self._lock:
-            self._told |= dict.fromkeys(keys)
-            while len(self._told) > TOLD_AT_MOST:
-                del self._told[next(iter(self._told))]
-        in_place = [letter.notice.key for letter in letters if letter.is_stand_in]
-        for name, desk in self._desks.items():
+            self._delivered |= dict.fromkeys(keys)
+            while len(self._delivered) > DELIVERED_AT_MOST:
+                del self._delivered[next(iter(self._delivered))]
+        as_stand_in = [one.notice.key for one in notifications if one.is_stand_in]
+        for name, worker in self._workers.items():
             if name != channel:
-                desk.told_by(channel, in_place)
-            desk.forget(keys)
+                worker.delivered_by(channel, as_stand_in)
+            worker.forget(keys)
 
-    def given_up(self, channel: str, letters: Sequence[Notification], because: str) -> None:
-        """Have others told what this one could not deliver, if they were not told it already."""
-        self.books.add(
-            Extra(letter.notice, other, because)
-            for letter in letters
-            if letter.notice.kind not in NOT_PASSED_ON and not letter.told_by
-            for other in self._stand_ins(channel, letter)
+    def _give_to_others(self, channel: str, notifications: Sequence[Notification], because: str) -> None:
+        """Have others deliver what this channel cannot, unless some channel has delivered it."""
+        self._journal.add_extras(
+            Extra(notification.notice, other, because)
+            for notification in notifications
+            if notification.notice.kind not in NOT_PASSED_ON and not notification.told_by
+            for other in self._stand_ins(channel, notification)
         )
         with self._lock:
-            told = [letter.notice.key for letter in letters if letter.notice.key in self._told]
-        if channel in self._desks:
-            self._desks[channel].forget(told)
+            delivered = [one.notice.key for one in notifications if one.notice.key in self._delivered]
+        if channel in self._workers:
+            self._workers[channel].forget(delivered)
 
-    def _stand_ins(self, channel: str, letter: Notification) -> list[str]:
-        """Who delivers what this channel could not: the fallbacks that work, else all fallbacks. Where none works, and
-        no other channel that it was meant for, also all that are told of what is so bad."""
-        routes = {name: Route(channel=name, severity="info") for name in self._desks if name != channel}
+    def _stand_ins(self, channel: str, notification: Notification) -> list[str]:
+        """The channels that deliver what this one could not: the working fallbacks, else all fallbacks. If no fallback
+        and no other channel that it was meant for works, also all channels of that severity."""
+        routes = {name: Route(channel=name, severity="info") for name in self._workers if name != channel}
         routes |= {route.channel: route for route in self._routes if route.channel in routes}
-        if letter.notice.kind == "resolve":
+        if notification.notice.kind == "resolve":
             routes = {name: route for name, route in routes.items() if route.resolved}
-        meant = letter.notice.channels
-        working = {name for name in routes if not self._desks[name].is_failing}
+        meant = notification.notice.channels
+        working = {name for name in routes if not self._workers[name].is_failing}
         fallbacks = {name for name, route in routes.items() if route.fallback}
         stand_ins = working & fallbacks or fallbacks
         if not working & (fallbacks | set(meant)):
-            rank = SEVERITIES.index(letter.notice.severity)
+            rank = SEVERITIES.index(notification.notice.severity)
             stand_ins |= {name for name, route in routes.items() if rank <= SEVERITIES.index(route.severity)}
         return sorted(stand_ins.difference(meant))
-
-    def changed(self) -> None:
-        self._wake()
-
-    def returned(self, letters: Sequence[Notification]) -> None:
-        self.deliver(letters)

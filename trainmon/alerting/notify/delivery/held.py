@@ -1,6 +1,6 @@
-"""A message that waits for its channel, and when it is overdue, because the channel fails or hangs. Pure.
+"""A notification in a send queue, and when it is overdue because its channel fails or hangs. Pure.
 
-Times here are those of the monotonic clock.
+All times are those of the monotonic clock.
 """
 
 from __future__ import annotations
@@ -12,91 +12,100 @@ from trainmon.lib import Seconds
 from trainmon.model import SEVERITIES, NoticeKind, Notification
 
 CRITICAL_OVERDUE: Seconds = 45.0
-"""A critical message is overdue when its channel has failed, or hung, for so long, counted from the beginning of the
-first try: with the time to write it down and to send it, another channel delivers it within a minute."""
+"""A critical notification is overdue when its channel has failed or hung for this long after its first try began. With
+the time to store and send it, another channel delivers it within a minute."""
 OVERDUE: Seconds = 240.0
-"""Any other message; another channel delivers it within five minutes."""
+"""The same for all others: another channel delivers them within five minutes."""
 FIRST_TRY: Seconds = 10.0
-"""A channel that is known to fail is tried for so long with a new message before that is overdue."""
+"""A failing channel gets this long for a new notification before it is overdue."""
 
 NOT_PASSED_ON: tuple[NoticeKind, ...] = ("heartbeat", "test", "start", "goodbye")
-"""Every channel has its own of these."""
+"""Every channel gets these anyway, so no other channel stands in for it."""
 
 
 @dataclass(slots=True)
 class QueuedNotification:
-    """A letter that waits."""
+    """A notification in the send queue of its channel."""
 
-    letter: Notification
+    notification: Notification
     due: Seconds
     since: Seconds
-    """When it began to wait; before this program's start for one that was found in the ledger."""
+    """When it began to wait. This is before the start of this program for one that the ledger held."""
     added: Seconds
     failing_since: Seconds | None = None
-    """When the first try began that failed; of what an earlier program has tried, when it began to wait."""
+    """When its first failed try began. If an earlier program tried it, when it began to wait."""
     has_failed: bool = False
-    """Whether this program has tried it in vain."""
+    """Whether this program has tried it and failed."""
     is_overdue: bool = False
     is_passed_on: bool = False
-    """Whether other channels were given it to deliver."""
+    """Whether it was also given to other channels."""
     is_given_up: bool = False
     is_alone: bool = False
-    """Not told with others any more: the receiver refused them together, and took another one alone."""
+    """Not sent together with others any more: the receiver refused the batch and accepted another of them alone."""
+
+    @property
+    def key(self) -> str:
+        return self.notification.notice.key
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether no channel has delivered it, and this one has not given it up."""
+        return not (self.is_given_up or self.notification.told_by)
 
     @property
     def rank(self) -> tuple[int, Seconds]:
-        """The worst first, and last the summary of what another channel has delivered."""
-        severity = len(SEVERITIES) if self.letter.told_by else SEVERITIES.index(self.letter.notice.severity)
+        """The most severe first; the summary of what another channel has delivered comes last."""
+        severity = len(SEVERITIES) if self.notification.told_by else SEVERITIES.index(self.notification.notice.severity)
         return severity, self.since
 
     @property
     def is_critical(self) -> bool:
-        return self.letter.notice.severity == "critical"
+        return self.notification.notice.severity == "critical"
 
     @property
     def alerts(self) -> frozenset[str]:
-        return frozenset(alert.id for alert in self.letter.notice.alerts)
+        return frozenset(alert.id for alert in self.notification.notice.alerts)
 
 
 class MessageBatch(NamedTuple):
-    """What is told in one message."""
+    """The notifications that are sent as one message."""
 
-    held: tuple[QueuedNotification, ...]
+    queued: tuple[QueuedNotification, ...]
 
     @property
-    def letters(self) -> tuple[Notification, ...]:
-        return tuple(held.letter for held in self.held)
+    def notifications(self) -> tuple[Notification, ...]:
+        return tuple(queued.notification for queued in self.queued)
 
     @property
     def is_summary(self) -> bool:
-        """Whether another channel has delivered some of it while this one was down."""
-        return any(held.letter.told_by for held in self.held)
+        """Whether another channel has delivered some of them while this one was down."""
+        return any(queued.notification.told_by for queued in self.queued)
 
 
 @dataclass(slots=True)
 class Outage:
-    """How long a channel has failed."""
+    """Since when a channel fails or hangs."""
 
     trying_since: Seconds | None = None
     failing_since: Seconds | None = None
-    """When the first try since the last success began that failed."""
+    """When the first failed try after the last success began."""
 
     def is_on(self, mono: Seconds) -> bool:
         """Whether the channel fails, or hangs."""
         hung = mono - self.trying_since if self.trying_since is not None else 0.0
         return self.failing_since is not None or hung >= CRITICAL_OVERDUE
 
-    def note_failure(self, pack: MessageBatch, mono: Seconds) -> None:
+    def note_failure(self, batch: MessageBatch, mono: Seconds) -> None:
         began = mono if self.trying_since is None else self.trying_since
         self.trying_since = None
         self.failing_since = began if self.failing_since is None else self.failing_since
-        for held in pack.held:
-            held.has_failed = True
-            held.failing_since = began if held.failing_since is None else held.failing_since
+        for queued in batch.queued:
+            queued.has_failed = True
+            queued.failing_since = began if queued.failing_since is None else queued.failing_since
 
-    def is_late(self, held: QueuedNotification, mono: Seconds, asked_until: Seconds) -> bool:
-        """Whether others should deliver it. A receiver that asks to be left alone until then is not waited for."""
-        known = [at for at in (held.failing_since, self.failing_since, self.trying_since) if at is not None]
-        was_tried = held.has_failed or mono - held.added >= FIRST_TRY
-        limit = CRITICAL_OVERDUE if held.is_critical else OVERDUE
+    def is_late(self, queued: QueuedNotification, mono: Seconds, asked_until: Seconds) -> bool:
+        """Whether other channels should deliver it. A receiver's Retry-After counts as failing until it ends."""
+        known = [at for at in (queued.failing_since, self.failing_since, self.trying_since) if at is not None]
+        was_tried = queued.has_failed or mono - queued.added >= FIRST_TRY
+        limit = CRITICAL_OVERDUE if queued.is_critical else OVERDUE
         return was_tried and max(mono, asked_until) - min(known, default=mono) >= limit

@@ -1,4 +1,4 @@
-"""Whether the leader still makes progress, and what people are told when a standby had to take over from it."""
+"""Whether the leader makes progress, and the notice that a standby has taken over from it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ LEASE: Seconds = 40.0
 """A leader renews its lease each second. A busy machine, or a disk that hangs, delays it by seconds; with 2 s until the
 standby looks, and some for the ledger, people are notified again within a minute."""
 GAP: Seconds = 10.0
-"""Between two looks no more than this counts: of the time in which we were stopped ourselves nothing is known."""
+"""At most this much counts between two looks: we may have been stopped ourselves."""
 
 
 class LeaderWatch:
-    """It belongs to the office's thread. Time here is our own monotonic clock's: no other one is asked."""
+    """Belongs to the thread of the notification service. All times are those of our own monotonic clock."""
 
     def __init__(self) -> None:
         self.sign: object = None
@@ -33,7 +33,7 @@ class LeaderWatch:
 
 
 def took_over(note: LeaderNote | None, silent: Seconds, now: Instant, channels: tuple[str, ...]) -> Notice:
-    """People should end or continue the one that hangs: nobody stands by meanwhile."""
+    """Asks people to end or continue the program that hangs: until then there is no standby."""
     who, pid = "The leader", "PID"
     if note is not None:
         pid = str(note.holder.pid)

@@ -337,7 +337,7 @@ def test_a_channel_whose_config_changes_while_it_is_down_still_gets_its_summary(
         clock.passed = 50.0
         until(lambda: state_of(scene, "a-fire", "spare") == "sent")
         phone.always = None
-        scene.office.renew((phone, spare), ROUTES)
+        scene.office.reload((phone, spare), ROUTES)
         until(lambda: phone.taken)
         assert phone.taken[0].title == "1 alert still firing: while phone was down, 1 message went by spare"
         assert spare.keys == ["a-fire"]

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from tests.trainmon.alerting.notify.delivery.running import program
 from tests.trainmon.alerting.notify.delivery.scene import PATIENT, Phone, Scene, Shifted, fire, opened, plain, until
+from trainmon.alerting.notify.delivery.journal import Receipt
 from trainmon.alerting.notify.delivery.leader import QUIET
-from trainmon.alerting.notify.delivery.worker import Ticket
 from trainmon.ledger.lease import LOCK, Holder, LeaderNote, Lock, is_locked, ourselves, write_duty
 from trainmon.ledger.ledger import alerts_now, duty_now, give_order
 from trainmon.lib import Instant
@@ -130,12 +130,12 @@ def test_the_duty_comes_back_to_one_that_did_not_hear_of_its_loss(tmp_path: Path
         first.until_marked()
 
 
-def test_a_void_ticket_sends_nothing_and_one_that_is_not_answered_does() -> None:
-    ticket = Ticket()
-    assert ticket.may_send(0.0), "nothing is heard of the ledger"
-    ticket.is_ours = False
-    ticket.set()
-    assert not ticket.may_send(PATIENT)
+def test_a_void_receipt_sends_nothing_and_one_that_is_not_answered_does() -> None:
+    receipt = Receipt()
+    assert receipt.may_send(0.0), "nothing is heard of the ledger"
+    receipt.is_ours = False
+    receipt.set()
+    assert not receipt.may_send(PATIENT)
 
 
 @pytest.mark.parametrize("is_network", [False, True], ids=["local", "network"])
@@ -148,13 +148,13 @@ def test_an_orderly_end_leaves_the_duty_to_the_other(tmp_path: Path, is_network:
 
 def test_orders_of_a_program_without_the_duty_reach_the_one_that_has_it(tmp_path: Path) -> None:
     with opened(tmp_path, Phone()) as first, standing_by(tmp_path, Phone()) as second:
-        second.office.order(ACK)
+        second.office.request(ACK)
         until(lambda: [event.order for event in first.of(AlertRequested)] == [ACK])
         one = first.of(AlertRequested)[0].number
         mute = replace(ACK, verb="unmute", alert="s1")
         assert give_order(tmp_path, mute) == one + 1
         until(lambda: first.of(AlertRequested) == [AlertRequested(ACK, one), AlertRequested(mute, one + 1)])
-        first.office.order(replace(ACK, by="bob"))
+        first.office.request(replace(ACK, by="bob"))
         until(lambda: first.of(AlertRequested)[-1] == AlertRequested(replace(ACK, by="bob"), None))
         assert second.of(AlertRequested) == []
         first.hand_over(orders_until=one + 1)
@@ -175,7 +175,7 @@ def test_others_read_who_has_the_duty_and_how_it_is(tmp_path: Path) -> None:
     with opened(tmp_path, Phone(), program="alerts-only") as scene:
         now = scene.clock.now()
         scene.office.tick(State(at=now, started_at=now, looked_at=now))
-        scene.office.say(None)
+        scene.office.report_trouble(None)
         until(lambda: (found := duty_now(tmp_path, now)) is not None and found.note.last_tick_at == now)
         found = duty_now(tmp_path, now)
         assert found is not None
@@ -209,7 +209,7 @@ def test_one_that_no_longer_goes_round_is_told_of(tmp_path: Path) -> None:
     with opened(tmp_path, Phone()) as first:
         now = first.clock.now()
         first.office.tick(State(at=now, started_at=now, looked_at=now))
-        first.office.say(None)
+        first.office.report_trouble(None)
         with standing_by(tmp_path, Phone(), clock=Shifted(QUIET * 3)) as second:
 
             def duty() -> Leadership:

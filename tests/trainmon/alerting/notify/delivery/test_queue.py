@@ -1,4 +1,4 @@
-"""The letters of one channel: in which order, how many in a message, how long between tries, and never lost."""
+"""The notifications of one channel: in which order, how many in a message, how long between tries, and never lost."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from tests.trainmon.alerting.notify.samples import alert, beat, notice, over
 from trainmon.alerting.notify.delivery.held import MessageBatch
 from trainmon.alerting.notify.delivery.queue import (
-    ASKED_AT_MOST,
+    BURST,
     GIVEN_UP_AFTER,
     LATE,
     LONGEST_PAUSE,
     REFILL,
     REFUSED_PAUSE,
-    ROOM,
+    RETRY_AFTER_AT_MOST,
     TOGETHER,
     SendQueue,
 )
@@ -25,7 +25,7 @@ from trainmon.model import Notice, Notification
 DAY = 86_400.0
 
 
-def letter(told: Notice, **facts: Any) -> Notification:
+def notification(told: Notice, **facts: Any) -> Notification:
     return Notification(id=0, channel="phone", notice=told, made_at=told.at, **facts)
 
 
@@ -33,19 +33,19 @@ def about(name: str, **facts: Any) -> Notice:
     return notice(alert(id=name), key=f"{name}-fire", **facts)
 
 
-def tray(*notices: Notice, at: float = 1_000.0) -> SendQueue:
+def queue(*notices: Notice, at: float = 1_000.0) -> SendQueue:
     made = SendQueue(Random(7))
     for told in notices:
-        made.add(letter(told), at)
+        made.add(notification(told), at)
     return made
 
 
 def picked(made: SendQueue, at: float, **how: Any) -> list[str]:
     """The keys of what is told now; none, if nothing is."""
-    return [one.notice.key for one in pack(made, at, **how).letters]
+    return [one.notice.key for one in batch(made, at, **how).notifications]
 
 
-def pack(made: SendQueue, at: float, **how: Any) -> MessageBatch:
+def batch(made: SendQueue, at: float, **how: Any) -> MessageBatch:
     found = made.pick(at, **how)
     if not isinstance(found, MessageBatch):
         return MessageBatch(())
@@ -60,79 +60,79 @@ def waits(made: SendQueue, at: float) -> float:
 
 
 def test_the_worst_goes_first_and_then_the_oldest() -> None:
-    made = tray(about("a", severity="info"), about("b", severity="warning"), about("c"), about("d"))
+    made = queue(about("a", severity="info"), about("b", severity="warning"), about("c"), about("d"))
     told = []
     for _ in range(4):
-        found = pack(made, 1_000.0)
-        told += [one.notice.key for one in found.letters]
+        found = batch(made, 1_000.0)
+        told += [one.notice.key for one in found.notifications]
         made.sent(found)
     assert told == ["c-fire", "d-fire", "b-fire", "a-fire"]
     assert made.pick(1_000.0) is None
 
 
-def test_the_same_notice_is_never_twice_in_one_tray() -> None:
-    made = tray(about("a"), about("a"))
-    made.sent(pack(made, 1_000.0))
+def test_the_same_notice_is_never_twice_in_one_queue() -> None:
+    made = queue(about("a"), about("a"))
+    made.sent(batch(made, 1_000.0))
     assert made.pick(1_000.0) is None
 
 
 def test_that_it_is_over_is_told_with_the_news_that_it_began() -> None:
-    made = tray(about("a"))
-    first = pack(made, 1_000.0)
+    made = queue(about("a"))
+    first = batch(made, 1_000.0)
     made.failed(first, 1_000.0, None)
-    made.add(letter(over(alert(id="a"))), 1_001.0)
+    made.add(notification(over(alert(id="a"))), 1_001.0)
     assert sorted(picked(made, 1_001.0)) == ["a-fire", "a-resolve"], "though the first try of it is not due again"
 
 
 def test_what_waited_through_an_outage_is_one_message() -> None:
-    made = tray(*(about(name, severity="warning") for name in "abc"))
+    made = queue(*(about(name, severity="warning") for name in "abc"))
     now = 1_000.0
     for _ in range(5):
         found = made.pick(now)
         if isinstance(found, MessageBatch):
             made.lease(found)
-            assert len(found.held) == 1, "what is fresh goes alone"
+            assert len(found.queued) == 1, "what is fresh goes alone"
             made.failed(found, now, None)
         else:
             now += found or 0.0
     later = 1_000.0 + LATE + LONGEST_PAUSE
-    made.add(letter(about("d")), later)
-    found = pack(made, later)
-    assert [one.notice.key for one in found.letters] == ["d-fire"], "what is new and critical goes before, alone"
+    made.add(notification(about("d")), later)
+    found = batch(made, later)
+    assert [one.notice.key for one in found.notifications] == ["d-fire"], "what is new and critical goes before, alone"
     made.sent(found)
     assert sorted(picked(made, later)) == ["a-fire", "b-fire", "c-fire"]
 
 
 def test_more_than_a_few_at_once_are_one_message() -> None:
-    made = tray(*(about(f"a{number}") for number in range(10_000)))
-    found = pack(made, 1_000.0)
-    assert len(found.held) == 10_000
+    made = queue(*(about(f"a{number}") for number in range(10_000)))
+    found = batch(made, 1_000.0)
+    assert len(found.queued) == 10_000
     made.sent(found)
     assert len(made) == 0
-    few = tray(*(about(f"a{number}") for number in range(TOGETHER)))
-    assert len(pack(few, 1_000.0).held) == 1
+    few = queue(*(about(f"a{number}") for number in range(TOGETHER)))
+    assert len(batch(few, 1_000.0).queued) == 1
 
 
 def test_a_channel_is_told_no_faster_than_it_bears() -> None:
-    made = tray()
+    made = queue()
     sent, now = 0, 1_000.0
     while now < 1_000.0 + 100 * REFILL:
-        made.add(letter(about(f"a{now}")), now)
+        made.add(notification(about(f"a{now}")), now)
         found = made.pick(now)
         if isinstance(found, MessageBatch):
             made.lease(found)
             made.sent(found)
             sent += 1
         now += 0.5
-    assert ROOM + 95 <= sent <= ROOM + 101
+    assert BURST + 95 <= sent <= BURST + 101
     assert len(made) < 2 * TOGETHER, "what had no room went together"
 
 
 def test_pauses_grow_and_are_drawn_by_lot() -> None:
-    made = tray(about("a", severity="warning"))
+    made = queue(about("a", severity="warning"))
     now, pauses = 1_000.0, []
     for _ in range(40):
-        made.failed(pack(made, now), now, None)
+        made.failed(batch(made, now), now, None)
         pauses.append(waits(made, now))
         now += pauses[-1]
     assert pauses[0] <= 1.0
@@ -142,32 +142,32 @@ def test_pauses_grow_and_are_drawn_by_lot() -> None:
 
 
 def test_news_that_are_critical_do_not_wait_for_the_pause_of_others() -> None:
-    made = tray(about("a", severity="warning"))
+    made = queue(about("a", severity="warning"))
     now = 1_000.0
     for _ in range(12):
-        made.failed(pack(made, now), now, None)
+        made.failed(batch(made, now), now, None)
         now += waits(made, now)
-    made.failed(pack(made, now), now, None)
-    made.add(letter(about("b", severity="warning")), now)
+    made.failed(batch(made, now), now, None)
+    made.add(notification(about("b", severity="warning")), now)
     assert waits(made, now) > 0.0
-    made.add(letter(about("c")), now)
+    made.add(notification(about("c")), now)
     assert picked(made, now) == ["c-fire"]
 
 
-@pytest.mark.parametrize(("asked", "waited"), [(30.0, 30.0), (10 * DAY, ASKED_AT_MOST)])
+@pytest.mark.parametrize(("asked", "waited"), [(30.0, 30.0), (10 * DAY, RETRY_AFTER_AT_MOST)])
 def test_a_receiver_that_asks_to_be_left_alone_is(asked: float, waited: float) -> None:
-    made = tray(about("a", severity="warning"))
-    made.failed(pack(made, 1_000.0), 1_000.0, asked)
-    made.add(letter(about("b", severity="warning")), 1_000.0)
+    made = queue(about("a", severity="warning"))
+    made.failed(batch(made, 1_000.0), 1_000.0, asked)
+    made.add(notification(about("b", severity="warning")), 1_000.0)
     assert waits(made, 1_000.0) == waited, "whatever comes, but what is critical"
     assert picked(made, 1_000.0 + waited) != []
 
 
 def test_a_receiver_that_asks_to_be_left_alone_is_asked_again_with_each_critical_message() -> None:
-    made = tray(about("a"))
-    made.failed(pack(made, 1_000.0), 1_000.0, 99_999_999.0)
+    made = queue(about("a"))
+    made.failed(batch(made, 1_000.0), 1_000.0, 99_999_999.0)
     assert waits(made, 1_000.0) == 900.0, "and with the same one every quarter of an hour"
-    made.add(letter(about("b")), 1_240.0)
+    made.add(notification(about("b")), 1_240.0)
     assert picked(made, 1_240.0) == ["b-fire"]
 
 
@@ -180,18 +180,18 @@ def overdue(made: SendQueue, at: float) -> list[str]:
 
 def tried(made: SendQueue, at: float, key: str) -> MessageBatch:
     """The message with this key; those before it fail."""
-    found = pack(made, at)
-    while key not in [one.notice.key for one in found.letters]:
-        assert found.held, f"{key} does not go at {at}"
+    found = batch(made, at)
+    while key not in [one.notice.key for one in found.notifications]:
+        assert found.queued, f"{key} does not go at {at}"
         made.failed(found, at, None)
-        found = pack(made, at)
+        found = batch(made, at)
     return found
 
 
 @pytest.mark.parametrize(("severity", "limit"), [("critical", 60.0), ("warning", 300.0), ("info", 300.0)])
 def test_a_message_is_overdue_in_time_to_be_delivered_by_others(severity: str, limit: float) -> None:
     """With 15 s to write it down and to send it: what a stuck ledger, and a slow channel take."""
-    made, now = tray(about("a", severity=severity)), 1_000.0
+    made, now = queue(about("a", severity=severity)), 1_000.0
     while not overdue(made, now):
         found = made.pick(now)
         if isinstance(found, MessageBatch):
@@ -202,67 +202,67 @@ def test_a_message_is_overdue_in_time_to_be_delivered_by_others(severity: str, l
 
 
 def test_a_try_that_hangs_counts_from_its_beginning() -> None:
-    made = tray(about("a"))
-    found = pack(made, 1_000.0)
+    made = queue(about("a"))
+    found = batch(made, 1_000.0)
     assert overdue(made, 1_030.0) == []
     made.failed(found, 1_030.0, None)
-    pack(made, 1_040.0)
+    batch(made, 1_040.0)
     assert overdue(made, 1_045.0) == ["a-fire"], "in the middle of the second"
 
 
 def test_a_new_message_for_a_channel_that_is_down_is_overdue_after_its_first_try() -> None:
-    made = tray(about("a"))
-    made.failed(pack(made, 1_000.0), 1_000.0, None)
-    made.add(letter(about("b")), 1_100.0)
+    made = queue(about("a"))
+    made.failed(batch(made, 1_000.0), 1_000.0, None)
+    made.add(notification(about("b")), 1_100.0)
     assert overdue(made, 1_100.0) == ["a-fire"]
     made.failed(tried(made, 1_100.0, "b-fire"), 1_101.0, None)
     made.passed_on("a-fire")
     assert overdue(made, 1_101.0) == ["b-fire"]
     made.passed_on("b-fire")
-    made.add(letter(about("c")), 1_200.0)
-    pack(made, 1_200.0)
+    made.add(notification(about("c")), 1_200.0)
+    batch(made, 1_200.0)
     assert overdue(made, 1_205.0) == []
     assert overdue(made, 1_210.0) == ["c-fire"], "a first try that hangs is not waited for"
 
 
 def test_what_cannot_go_because_the_receiver_asks_for_a_pause_is_overdue_at_once() -> None:
-    made = tray(about("a"))
-    made.failed(pack(made, 1_000.0), 1_000.0, 99_999_999.0)
+    made = queue(about("a"))
+    made.failed(batch(made, 1_000.0), 1_000.0, 99_999_999.0)
     assert overdue(made, 1_000.0) == ["a-fire"]
 
 
 def test_a_channel_that_works_now_and_then_delays_nothing() -> None:
-    made = tray(about("a"))
-    made.failed(pack(made, 1_000.0), 1_000.0, None)
+    made = queue(about("a"))
+    made.failed(batch(made, 1_000.0), 1_000.0, None)
     for at in range(1_008, 1_045, 9):
-        made.add(letter(about(f"b{at}")), float(at))
+        made.add(notification(about(f"b{at}")), float(at))
         made.sent(tried(made, float(at), f"b{at}-fire"))
     assert overdue(made, 1_045.0) == ["a-fire"]
 
 
 def test_what_follows_a_message_that_others_were_given_goes_the_same_way_at_once() -> None:
-    made = tray(about("a", severity="warning"))
-    made.failed(pack(made, 1_000.0), 1_000.0, None)
+    made = queue(about("a", severity="warning"))
+    made.failed(batch(made, 1_000.0), 1_000.0, None)
     assert overdue(made, 1_240.0) == ["a-fire"]
     made.passed_on("a-fire")
-    made.add(letter(over(alert(id="a"))), 1_250.0)
+    made.add(notification(over(alert(id="a"))), 1_250.0)
     assert overdue(made, 1_250.0) == ["a-resolve"]
 
 
 def test_signs_of_life_are_each_channels_own() -> None:
-    made = tray(beat())
-    made.failed(pack(made, 1_000.0), 1_000.0, None)
+    made = queue(beat())
+    made.failed(batch(made, 1_000.0), 1_000.0, None)
     assert overdue(made, 9_000.0) == []
 
 
 def down(*names: str) -> SendQueue:
     """A channel that is down; what it should have delivered another one has."""
-    made = tray(*(about(name) for name in names))
+    made = queue(*(about(name) for name in names))
     for _ in names:
-        made.failed(pack(made, 1_000.0), 1_000.0, None)
+        made.failed(batch(made, 1_000.0), 1_000.0, None)
     for one in made.overdue(1_050.0):
         made.passed_on(one.notice.key)
-        made.told_by(one.notice.key, "spare")
+        made.delivered_by(one.notice.key, "spare")
     return made
 
 
@@ -270,25 +270,25 @@ def test_what_others_have_delivered_is_tried_as_one_summary_and_does_not_wait() 
     made = down("a", "b", "c")
     assert (len(made), made.oldest_at, made.overdue_count) == (0, None, 3)
     for at in range(2_000, 6_000, 400):
-        found = pack(made, float(at))
-        assert sorted(one.notice.key for one in found.letters) == ["a-fire", "b-fire", "c-fire"]
+        found = batch(made, float(at))
+        assert sorted(one.notice.key for one in found.notifications) == ["a-fire", "b-fire", "c-fire"]
         assert found.is_summary
         made.failed(found, float(at), None)
 
 
 def test_the_summary_follows_the_first_message_that_a_channel_takes_again() -> None:
     made = down("a", "b")
-    made.failed(pack(made, 2_000.0), 2_000.0, None)
-    made.add(letter(about("c")), 2_001.0)
-    first = pack(made, 2_001.0)
-    assert [one.notice.key for one in first.letters] == ["c-fire"], "what is new goes before, and alone"
+    made.failed(batch(made, 2_000.0), 2_000.0, None)
+    made.add(notification(about("c")), 2_001.0)
+    first = batch(made, 2_001.0)
+    assert [one.notice.key for one in first.notifications] == ["c-fire"], "what is new goes before, and alone"
     made.sent(first)
     assert sorted(picked(made, 2_001.0)) == ["a-fire", "b-fire"]
 
 
 def test_that_it_is_over_is_told_in_the_summary() -> None:
     made = down("a", "b")
-    made.add(letter(over(alert(id="a"))), 2_000.0)
+    made.add(notification(over(alert(id="a"))), 2_000.0)
     assert sorted(picked(made, 2_000.0)) == ["a-fire", "a-resolve", "b-fire"]
 
 
@@ -304,13 +304,13 @@ def test_a_summary_is_for_a_week() -> None:
 
 
 def test_a_stand_in_that_fails_as_well_tells_nothing_late() -> None:
-    made = tray()
+    made = queue()
     made.add(Notification(id=0, channel="spare", notice=about("a"), made_at=1_000.0), 1_000.0)
-    made.failed(pack(made, 1_000.0), 1_000.0, None)
+    made.failed(batch(made, 1_000.0), 1_000.0, None)
     assert overdue(made, 1_050.0) == ["a-fire"]
     made.passed_on("a-fire")
-    made.told_by("a-fire", "mail")
-    found = pack(made, 2_000.0)
+    made.delivered_by("a-fire", "mail")
+    found = batch(made, 2_000.0)
     assert made.withdraw(lambda one: bool(one.told_by)) == [], "it is being sent"
     made.failed(found, 2_000.0, None)
     assert [one.notice.key for one in made.withdraw(lambda one: bool(one.told_by))] == ["a-fire"]
@@ -318,14 +318,14 @@ def test_a_stand_in_that_fails_as_well_tells_nothing_late() -> None:
 
 
 def test_another_channel_of_the_same_message_that_works_needs_no_summary() -> None:
-    made = tray(about("a"))
-    made.told_by("a-fire", "spare")
-    found = pack(made, 1_000.0)
+    made = queue(about("a"))
+    made.delivered_by("a-fire", "spare")
+    found = batch(made, 1_000.0)
     assert not found.is_summary
 
 
 def test_one_that_spoils_every_message_holds_up_no_other() -> None:
-    made = tray(*(about(name, severity="warning") for name in "abcde"))
+    made = queue(*(about(name, severity="warning") for name in "abcde"))
     now, told = 2_000.0 + LATE, []
     for _ in range(200):
         found = made.pick(now)
@@ -335,7 +335,7 @@ def test_one_that_spoils_every_message_holds_up_no_other() -> None:
             now += found
             continue
         made.lease(found)
-        keys = [one.notice.key for one in found.letters]
+        keys = [one.notice.key for one in found.notifications]
         if "a-fire" in keys:
             made.failed(found, now, None)
         else:
@@ -348,7 +348,7 @@ def test_one_that_spoils_every_message_holds_up_no_other() -> None:
 
 
 def test_a_day_of_failures_gives_a_letter_up_and_it_is_tried_all_the_same() -> None:
-    made = tray(about("a"))
+    made = queue(about("a"))
     now, tries, given_up = 1_000.0, 0, []
     while now < 1_000.0 + 3 * DAY:
         found = made.pick(now)
@@ -369,15 +369,15 @@ def test_a_day_of_failures_gives_a_letter_up_and_it_is_tried_all_the_same() -> N
 
 def test_what_is_old_by_the_clock_alone_is_not_given_up() -> None:
     made = SendQueue(Random(7))
-    made.add(letter(about("a")), 1_000.0, waited=30 * DAY)
-    assert made.failed(pack(made, 1_000.0), 1_000.0, None) == []
+    made.add(notification(about("a")), 1_000.0, waited=30 * DAY)
+    assert made.failed(batch(made, 1_000.0), 1_000.0, None) == []
     assert len(made) == 1
 
 
 def test_three_days_without_network_end_in_one_message() -> None:
     made, now, tries = SendQueue(Random(3)), 1_000.0, 0
     for number in range(60):
-        made.add(letter(about(f"a{number}", severity="critical" if number % 3 else "warning")), now)
+        made.add(notification(about(f"a{number}", severity="critical" if number % 3 else "warning")), now)
         until = now + 3 * DAY / 60
         while now < until:
             found = made.pick(now)
@@ -390,45 +390,45 @@ def test_three_days_without_network_end_in_one_message() -> None:
     messages: list[int] = []
     while isinstance(found := made.pick(now), MessageBatch):
         made.sent(found)
-        messages.append(len(found.held))
+        messages.append(len(found.queued))
     assert sum(messages) == 60, "nothing is dropped"
     assert len(messages) <= 2, "one may be tried alone first"
     assert tries < 60 + 4 * 3 * DAY / LONGEST_PAUSE
 
 
 def test_what_is_refused_is_given_up_and_asked_for_again_every_hour() -> None:
-    made = tray(about("a"))
-    assert [one.notice.key for one in made.refused(pack(made, 1_000.0), 1_000.0)] == ["a-fire"]
+    made = queue(about("a"))
+    assert [one.notice.key for one in made.refused(batch(made, 1_000.0), 1_000.0)] == ["a-fire"]
     assert waits(made, 1_000.0) == REFUSED_PAUSE
-    assert made.refused(pack(made, 1_000.0 + REFUSED_PAUSE), 1_000.0 + REFUSED_PAUSE) == [], "once"
+    assert made.refused(batch(made, 1_000.0 + REFUSED_PAUSE), 1_000.0 + REFUSED_PAUSE) == [], "once"
     made.forget("a-fire")
     assert made.pick(9e9) is None, "somebody was told by another channel"
 
 
 def test_a_letter_that_waits_is_not_forgotten_because_another_channel_told_it() -> None:
-    made = tray(about("a"))
+    made = queue(about("a"))
     made.forget("a-fire")
     assert picked(made, 1_000.0) == ["a-fire"]
 
 
 def test_an_old_sign_of_life_is_not_told() -> None:
-    made = tray(beat(expires_at=2_000.0), about("a"))
+    made = queue(beat(expires_at=2_000.0), about("a"))
     assert made.expired(1_999.0) == []
     assert [one.notice.kind for one in made.expired(2_000.0)] == ["heartbeat"]
     assert picked(made, 3_000.0) == ["a-fire"]
 
 
 def test_at_the_end_all_that_can_go_goes_in_one_message() -> None:
-    made = tray(*(about(name) for name in "abc"))
+    made = queue(*(about(name) for name in "abc"))
     assert sorted(picked(made, 1_000.0, is_last=True)) == ["a-fire", "b-fire", "c-fire"]
-    made = tray(about("a"))
-    made.failed(pack(made, 1_000.0), 1_000.0, 60.0)
+    made = queue(about("a"))
+    made.failed(batch(made, 1_000.0), 1_000.0, 60.0)
     assert picked(made, 1_001.0, is_last=True) == [], "a receiver that wants to be left alone is"
 
 
 def test_what_is_being_sent_is_not_taken_out() -> None:
-    made = tray(about("a"), about("b"))
-    found = pack(made, 1_000.0)
+    made = queue(about("a"), about("b"))
+    found = batch(made, 1_000.0)
     assert [one.notice.key for one in made.clear()] == ["b-fire"]
     made.failed(found, 1_000.0, None)
     assert [one.notice.key for one in made.clear()] == ["a-fire"]

@@ -14,7 +14,7 @@ from tests.trainmon.alerting.notify.samples import alert, beat, over
 from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
 from trainmon.ledger.database import open_to_write
 from trainmon.ledger.ledger import alerts_now
-from trainmon.ledger.transaction import Transaction, write_page
+from trainmon.ledger.transaction import Transaction
 from trainmon.model import AlertChanges, AlertsRecalled, Channel, ChannelsChanged, Route
 
 NO_ROUTE = "no route to host"
@@ -154,7 +154,7 @@ def test_a_refusal_breaks_the_channel_and_the_others_are_told_at_once(tmp_path: 
         dead = scene.rows("SELECT key, words FROM outbox WHERE channel = 'phone' AND state = 'dead' ORDER BY key")
         assert dead == [("a-fire", "403: forbidden"), ("b-fire", "403: forbidden")]
         assert len(phone.tried) == 2, "tried once each"
-        assert mail.taken[0].notices[0].reason == "fired; phone could not tell it"
+        assert mail.taken[0].notices[0].reason == "fired; phone could not deliver it"
         until(
             lambda: (
                 [one.state for event in scene.of(ChannelsChanged) for one in event.channels if one.name == "phone"][-1]
@@ -219,8 +219,8 @@ def test_a_channel_that_falls_over_is_a_channel_that_fails(tmp_path: Path, caplo
     with opened(tmp_path, phone) as scene, caplog.at_level(logging.ERROR):
         scene.hand_over(fire())
         until(lambda: phone.keys == ["a-fire"])
-        assert ("phone", "retrying", "it fell over here: ZeroDivisionError") in scene.deliveries
-        assert "the channel phone fell over" in caplog.text
+        assert ("phone", "retrying", "it crashed here: ZeroDivisionError") in scene.deliveries
+        assert "the channel phone crashed" in caplog.text
 
 
 def test_a_message_that_cannot_be_worded_is_told_in_short(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_what_waits_for_a_channel_that_is_gone_is_told_by_the_others(tmp_path: P
     with opened(tmp_path, phone) as scene:
         scene.hand_over(fire())
         until(lambda: phone.tried)
-        scene.office.renew((mail,), ())
+        scene.office.reload((mail,), ())
         until(lambda: mail.keys == ["a-fire"])
         assert mail.taken[0].notices[0].reason == "fired; there is no channel phone in the config any more"
         until(lambda: phone.is_closed)
@@ -254,7 +254,7 @@ def test_a_renewed_channel_goes_on_with_what_waits(tmp_path: Path) -> None:
     with opened(tmp_path, before) as scene:
         scene.hand_over(fire())
         until(lambda: scene.rows("SELECT state FROM outbox") == [("dead",)])
-        scene.office.renew((after,), ())
+        scene.office.reload((after,), ())
         until(lambda: after.keys == ["a-fire"], "nobody had been told of it")
 
 
@@ -286,7 +286,7 @@ def test_an_old_heartbeat_is_not_told_late(tmp_path: Path) -> None:
     with opened(tmp_path, phone, clock=Shifted(7_200.0)) as scene:
         until(lambda: phone.keys == ["a-fire"])
         query = "SELECT state, outbox.words FROM outbox WHERE key = 'heartbeat-1'"
-        until(lambda: scene.rows(query) == [("stopped", "too old to be worth telling")])
+        until(lambda: scene.rows(query) == [("stopped", "it expired before it could be sent")])
 
 
 def test_a_three_day_outage_ends_in_one_message_with_the_times_of_then(tmp_path: Path) -> None:
@@ -379,7 +379,7 @@ def test_what_waits_in_the_ledger_and_at_no_desk_is_found(tmp_path: Path) -> Non
     with opened(tmp_path, phone, clock=clock) as scene:
         now = clock.now()
         connection = open_to_write(scene.ledger.file, is_network=None)
-        write_page(connection, Transaction(AlertChanges(at=now, notices=(fire("a"),))), now, None)
+        Transaction(AlertChanges(at=now, notices=(fire("a"),))).write(connection, now)
         connection.close()
         clock.passed = 100.0
         until(lambda: phone.keys == ["a-fire"])

@@ -67,11 +67,12 @@ def test_a_ledger_that_hangs_stops_nothing_and_nothing_is_told_twice(tmp_path: P
             scene.hand_over(fire(f"a{number}"))
         assert time.monotonic() - started < 5.0, "handing over waits for no disk"
         until(lambda: len(fires(phone)) == 4)
+        until(lambda: len(phone.keys) == 5, "the notice about the ledger, from another turn of the service")
         (told,) = [told for message in phone.taken for told in message.notices if told.kind == "direct"]
-        assert (told.title, told.reason) == ("Ledger stuck: alerts are told directly", "ledger stuck")
+        assert (told.title, told.reason) == ("Ledger stuck: alerts are sent directly", "ledger stuck")
         assert told.lines[0].endswith("did not answer in 1 s")
         (one,) = [told for message in phone.taken for told in message.notices if told.key == "a1-fire"]
-        assert one.reason == "fired; told directly: ledger stuck"
+        assert one.reason == "fired; sent directly: ledger stuck"
         scene.hand_over(fire("later"))
         until(lambda: "later-fire" in phone.keys)
         Stuck.let_go()
@@ -211,7 +212,7 @@ def test_a_program_that_was_stopped_blames_no_ledger(tmp_path: Path) -> None:
         until(Stuck.waits.is_set)
         clock.passed = 3_600.0
         phone.health = Channel(name="phone", type="phone", target="+50***")
-        scene.office.renew((phone,), ())
+        scene.office.reload((phone,), ())
         until(lambda: "+50***" in repr(scene.of(ChannelsChanged)), "a turn of the office")
         Stuck.let_go()
         until(lambda: phone.keys == ["a-fire"])
