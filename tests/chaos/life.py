@@ -1,4 +1,4 @@
-"""One life of a program that watches and tells: the real engine, alerting, office and channels, on faults from a file.
+"""One life of a monitoring program: the real engine, alerting, delivery and channels, on faults from a file.
 
 It ends as it was told to: killed (SIGKILL, by itself) at its n-th point, or when its time is over. A point is every
 statement to the ledger, every word to the engine, and before and after each message.
@@ -180,15 +180,15 @@ def rule(name: str, *, file: str, mailed: bool) -> Rule:
 class Post:
     """What is found is a point, and from there points may count."""
 
-    def __init__(self, office: NotificationService, points: Points) -> None:
-        self._office = office
+    def __init__(self, service: NotificationService, points: Points) -> None:
+        self._service = service
         self._points = points
 
     def hand_over(self, changes: AlertChanges) -> None:
         if changes.notices:
             self._points.arm()
         self._points.pass_by("before handing over")
-        self._office.hand_over(changes)
+        self._service.hand_over(changes)
         self._points.pass_by("after handing over")
 
 
@@ -221,24 +221,24 @@ def live(spec: Spec) -> None:
         *([Route(channel="fallback", fallback=True)] if spec.fallback is not None else []),
     )
     ledger = Ledger(Path(spec.directory), lambda _: None, clock, factory=Connection, is_network=spec.is_network)
-    office = NotificationService(
+    service = NotificationService(
         ledger, senders(spec, points), submit, clock, routes=routes, timeout=TIMEOUT, program="chaos"
     )
     rules = tuple(rule(name, file=spec.faults, mailed=name == "mailed") for name in ("plain", "mailed"))
-    post = Post(office, points)
+    post = Post(service, points)
     alerting = AlertManager(rules, Routing(routes=routes, group_wait=0.0), post, clock=Clock(spec.shift, LOOKS))
     engine = Engine(clock, ledger=ledger, alerting=alerting)
     ledger.start()
-    office.start()
+    service.start()
     over = time.monotonic() + spec.seconds
     while time.monotonic() < over:
         batch = []
         while not events.empty():
             batch.append(events.get())
-        office.tick(engine.step(batch, clock.now()))
+        service.tick(engine.step(batch, clock.now()))
         time.sleep(0.02)
     if not spec.ends_well:
         die("when its time was over")
-    office.stop()
+    service.stop()
     ledger.stop()
     os.write(1, f"ended {points.count}\n".encode())

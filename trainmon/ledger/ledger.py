@@ -1,6 +1,6 @@
-"""The ledger: what was asked, done, told, and what became of it, in SQLite and a thread of its own.
+"""The ledger: actions, alerts and notifications in SQLite, written by a thread of its own.
 
-A disk that hangs never stops anybody: records wait in memory, the newest of each action, and are written later.
+A hung disk never blocks a caller: the newest record of each action waits in memory and is written later.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from trainmon.ledger.database import (
     words,
 )
 from trainmon.ledger.outbox import prune_outbox
-from trainmon.ledger.queue import Answer, Batch, WriteQueue
-from trainmon.ledger.reader import alert_history, alerts_now, duty_now, give_order, kept_texts, recorded
+from trainmon.ledger.queue import Answer, Work, WriteQueue
+from trainmon.ledger.reader import alert_history, alerts_now, give_order, kept_texts, recorded
 from trainmon.ledger.schema import NewerLedger
 from trainmon.lib import Clock, Instant, Seconds, SystemClock
 from trainmon.model import Record
 
 __all__ = [
-    "NAME", "KeptText", "Ledger", "LedgerStuck", "NewerLedger", "alert_history", "alerts_now", "duty_now", "give_order",
+    "NAME", "KeptText", "Ledger", "LedgerStuck", "NewerLedger", "alert_history", "alerts_now", "give_order",
     "kept_texts", "recorded",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
 
 PATIENCE: Seconds = 5.0
-"""How long somebody waits for the ledger before going on without it."""
+"""How long a caller waits for the ledger before it goes on without it."""
 
 PAUSES: tuple[Seconds, ...] = (1.0, 2.0, 5.0, 15.0, 60.0)
-"""Between two tries of a ledger that does not work; the last again and again."""
+"""Between two tries after a failure; the last one repeats."""
 
 DAY: Seconds = 86_400.0
 KEEP: Seconds = 90 * DAY
@@ -56,8 +56,8 @@ Found = TypeVar("Found")
 
 
 class Ledger:
-    """One file in `directory`. `on_trouble` hears on the ledger's thread what is wrong, and None when nothing is;
-    `recalled` hears once what was still open when last written, as soon as that can be read."""
+    """One file in `directory`. Its thread calls `on_trouble` with what is wrong, or None when nothing is. It calls
+    `recalled` once with the open records, as soon as it can read them."""
 
     def __init__(
         self,
@@ -79,15 +79,15 @@ class Ledger:
         self.is_network = is_network
         self._patience = patience
         self._factory = factory
-        self._mail = WriteQueue()
+        self._queue = WriteQueue()
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
         self._journal: tuple[int, int] | None = None
-        """Which file its write-ahead log was when something was last written."""
+        """The identity of its write-ahead log at the last write."""
         self._bytes = 0
-        """How long the file was when something was last written: it only grows."""
+        """The length of the file at the last write: it only grows."""
         self._damage: Exception | None = None
-        """Of the file with that identity: nothing more is written into it."""
+        """The damage of the file with that identity: nothing more is written to it."""
         self._trouble: str | None = None
         self._failures = 0
         self._pruned_at: Instant | None = None
@@ -100,23 +100,29 @@ class Ledger:
 
     def stop(self) -> None:
         """Write what waits, at most a second."""
-        self._mail.stop()
+        self._queue.stop()
         if self._thread.is_alive():
             self._thread.join(1.0)
 
     def write(self, record: Record) -> None:
-        """Commit a record before returning. Raises LedgerStuck; it is then still written later, if that can be."""
-        self._wait(self._mail.put(record, urgent=True))
+        """Commit a record before returning.
+
+        Raises: LedgerStuck: when that takes too long; the record is still written later if possible.
+        """
+        self._wait(self._queue.put(record, urgent=True))
 
     def keep(self, record: Record) -> None:
-        """Have a record written soon; returns at once, whatever hangs."""
-        self._mail.put(record)
+        """Write a record soon; never blocks."""
+        self._queue.put(record)
 
     def write_text(self, action_id: str, kind: str, host: str, path: str, text: str) -> None:
-        """Commit the end of a text, without its secrets, before returning. Raises LedgerStuck, as write() does."""
+        """Commit the end of a text, with its secrets masked, before returning.
+
+        Raises: LedgerStuck: as `write` does.
+        """
         now = self._clock.now()
         kept = KeptText(action_id=action_id, kind=kind, host=host, path=path, at=now, text=harmless(text))
-        self._wait(self._mail.put_text(kept))
+        self._wait(self._queue.put_text(kept))
 
     def actions(self, since: Instant, limit: int = OPEN_AT_MOST) -> list[Record]:
         """The newest `limit` actions since then, the newest last. Raises LedgerStuck."""
@@ -131,20 +137,20 @@ class Ledger:
         return self._ask(lambda connection: read_texts(connection, action_id), [])
 
     def transact(self, work: Callable[[sqlite3.Connection], object], then: Callable[[], None]) -> Answer:
-        """Have a transaction made. Returns at once; `then` is called on the ledger's thread when the answer is there.
-        It is tried once: whoever gives it sees to it when it fails."""
-        return self._mail.do(work, then)
+        """Run a transaction once; never blocks. The ledger's thread calls `then` when the answer is there. The caller
+        handles a failure."""
+        return self._queue.transact(work, then)
 
-    def look_up(self, work: Callable[[sqlite3.Connection], object], then: Callable[[], None]) -> Answer:
-        """Have something read; returns at once."""
-        return self._mail.ask(work, then)
+    def read(self, work: Callable[[sqlite3.Connection], object], then: Callable[[], None]) -> Answer:
+        """Read something; never blocks."""
+        return self._queue.read(work, then)
 
-    def errand(self, work: Callable[[], object], then: Callable[[], None]) -> Answer:
-        """Have something done beside the ledger's file, on its thread; returns at once."""
-        return self._mail.send(work, then)
+    def run(self, work: Callable[[], object], then: Callable[[], None]) -> Answer:
+        """Run something beside the ledger's file on its thread; never blocks."""
+        return self._queue.run(work, then)
 
     def _ask(self, work: Callable[[sqlite3.Connection], Found], nothing: Found) -> Found:
-        found = self._wait(self._mail.ask(work))
+        found = self._wait(self._queue.read(work))
         return nothing if found is None else cast(Found, found)
 
     def _wait(self, answer: Answer) -> object:
@@ -157,54 +163,96 @@ class Ledger:
     # ---- its own thread ---------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        self._attempt(Batch({}, (), (), ()))
-        while not self._mail.is_stopping:
+        self._attempt(Work({}, (), (), ()))
+        while not self._queue.is_stopping:
             pause = PAUSES[min(self._failures, len(PAUSES)) - 1] if self._failures else None
-            batch = self._mail.take(pause)
-            self._oblige(batch)
-            if batch.writes or self._failures:
-                self._attempt(batch)
-        last = self._mail.take(0.0)
-        self._oblige(last)
+            work = self._queue.take(pause)
+            self._read_and_run(work)
+            if work.writes or self._failures:
+                self._attempt(work)
+        last = self._queue.take(0.0)
+        self._read_and_run(last)
         if last.writes:
             self._attempt(last)
         if self._failures:
-            log.warning("at the end %d records were not written", len(self._mail.take(0.0).records))
+            log.warning("at the end %d records were not written", len(self._queue.take(0.0).records))
         self._close()
 
-    def _oblige(self, batch: Batch) -> None:
-        """What writes nothing into the file."""
-        for errand in batch.errands:
-            self._run_errand(errand)
-        for question in batch.questions:
-            self._look_up(question)
+    def _read_and_run(self, work: Work) -> None:
+        """Do what writes nothing to the file."""
+        for task in work.tasks:
+            assert task.work is not None
+            try:
+                task.give(task.work())
+            except Exception as error:  # one bad task does not end this thread
+                task.give(error=words(error, self.file))
+        for read in work.reads:
+            assert read.work is not None
+            own = None
+            try:  # in the open file, else in one that can only be read: a full disk hides nothing
+                connection = self._connection
+                if connection is None:
+                    connection = own = open_to_read(self.file)
+                read.give(None if connection is None else read.work(connection))
+            except Exception as error:  # one bad read does not end this thread
+                read.give(error=words(error, self.file))
+            finally:
+                if own is not None:
+                    own.close()
 
-    def _attempt(self, batch: Batch) -> None:
-        """Open the file if it must be, and write; on a failure all waits for the next try."""
+    def _attempt(self, work: Work) -> None:
+        """Open the file if necessary, and write; after a failure everything waits for the next try."""
         try:
-            if batch.writes or identity(self.file) is not None:
+            if work.writes or identity(self.file) is not None:
                 connection = self._open()
-                self._recall(connection)
-                self._commit(connection, batch)
-                self._do(connection, batch.deeds)
-                self._prune(connection)
+                if self._recalled is not None:
+                    self._recalled(read_open(connection, OPEN_AT_MOST))
+                    self._recalled = None
+                self._write(connection, work)
+                now = self._clock.now()
+                if self._pruned_at is None or abs(now - self._pruned_at) > PRUNE_EVERY:  # a clock may be set back
+                    self._pruned_at = now
+                    for prune in (prune_actions, prune_alerts, prune_outbox):
+                        prune(connection, now - self._keep_for)
                 self._journal = identity(journal_of(self.file))
                 self._bytes = length(self.file)
             else:
-                make_directory(self.file)  # nothing is begun before there is something to write
+                make_directory(self.file)  # the file is created only when there is something to write
         except Exception as error:  # whatever it is: this thread goes on, and what waits is tried again
             self._close()
             self._failures += 1
             self._damage = error if is_damage(error) else None
-            self._mail.put_back(batch)
-            told = words(error, self.file)
-            self._tell(told)
-            for answer in (*batch.waiting, *batch.deeds):
+            self._queue.put_back(work)
+            trouble = words(error, self.file)
+            self._report(trouble)
+            for answer in (*work.waiting, *work.transactions):
                 if not answer.done.is_set():
-                    answer.give(error=told)
+                    answer.give(error=trouble)
         else:
             self._failures = 0
-            self._tell(None)
+            self._report(None)
+
+    def _write(self, connection: sqlite3.Connection, work: Work) -> None:
+        if work.records or work.texts:
+            connection.execute("BEGIN IMMEDIATE")
+            write_all(connection, work.records.values(), work.texts)
+            connection.execute("COMMIT")
+        for answer in work.waiting:
+            answer.give()
+        for transaction in work.transactions:
+            assert transaction.work is not None
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                found = transaction.work(connection)
+            except (sqlite3.Error, OSError):
+                raise
+            except Exception as error:  # the ledger works: what was to be written is wrong
+                connection.execute("ROLLBACK")
+                log.exception("a transaction failed")
+                transaction.give(error=f"the ledger {self.file}: {type(error).__name__}: {error}")
+                continue
+            connection.execute("COMMIT")
+            transaction.give(found)
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is not None and identity(self.file) != self._identity:
@@ -221,64 +269,6 @@ class Ledger:
             self._identity = identity(self.file)
         return self._connection
 
-    def _recall(self, connection: sqlite3.Connection) -> None:
-        if self._recalled is not None:
-            self._recalled(read_open(connection, OPEN_AT_MOST))
-            self._recalled = None
-
-    def _commit(self, connection: sqlite3.Connection, batch: Batch) -> None:
-        if batch.records or batch.texts:
-            connection.execute("BEGIN IMMEDIATE")
-            write_all(connection, batch.records.values(), batch.texts)
-            connection.execute("COMMIT")
-        for answer in batch.waiting:
-            answer.give()
-
-    def _do(self, connection: sqlite3.Connection, deeds: tuple[Answer, ...]) -> None:
-        for deed in deeds:
-            assert deed.work is not None
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                found = deed.work(connection)
-            except (sqlite3.Error, OSError):
-                raise
-            except Exception as error:  # not the ledger's trouble: what was to be written is wrong
-                connection.execute("ROLLBACK")
-                log.exception("something could not be written down")
-                deed.give(error=f"the ledger {self.file}: {type(error).__name__}: {error}")
-                continue
-            connection.execute("COMMIT")
-            deed.give(found)
-
-    def _prune(self, connection: sqlite3.Connection) -> None:
-        now = self._clock.now()
-        if self._pruned_at is None or abs(now - self._pruned_at) > PRUNE_EVERY:  # a clock may be set back
-            self._pruned_at = now
-            for prune in (prune_actions, prune_alerts, prune_outbox):
-                prune(connection, now - self._keep_for)
-
-    def _look_up(self, question: Answer) -> None:
-        """Answer from the open file, else from one that can only be read: a full disk hides nothing."""
-        assert question.work is not None
-        own = None
-        try:
-            connection = self._connection
-            if connection is None:
-                connection = own = open_to_read(self.file)
-            question.give(None if connection is None else question.work(connection))
-        except Exception as error:  # one bad question does not end this thread
-            question.give(error=words(error, self.file))
-        finally:
-            if own is not None:
-                own.close()
-
-    def _run_errand(self, errand: Answer) -> None:
-        assert errand.work is not None
-        try:
-            errand.give(errand.work())
-        except Exception as error:  # one bad errand does not end this thread
-            errand.give(error=words(error, self.file))
-
     def _close(self) -> None:
         if self._connection is not None:
             try:
@@ -287,7 +277,7 @@ class Ledger:
                 log.warning("%s", words(error, self.file))
             self._connection = None
 
-    def _tell(self, trouble: str | None) -> None:
+    def _report(self, trouble: str | None) -> None:
         if trouble != self._trouble:
             self._trouble = trouble
             if trouble:

@@ -131,14 +131,6 @@ def take_over(connection: sqlite3.Connection, now: Instant) -> list[Notification
     return read_waiting(connection)
 
 
-def put_aside(connection: sqlite3.Connection, now: Instant, why: str) -> None:
-    """Send nothing of what waits, ever: another program tells people of what is so now."""
-    connection.execute(
-        "UPDATE outbox SET state = 'stopped', words = ?, changed_at = ? WHERE state IN ('waiting', 'leased', 'dead')",
-        (storable(why), now),
-    )
-
-
 def read_waiting(connection: sqlite3.Connection) -> list[Notification]:
     """What waits: the oldest for each channel, but not more than it can hold."""
     channels = connection.execute("SELECT DISTINCT channel FROM outbox WHERE state IN ('waiting', 'leased')").fetchall()

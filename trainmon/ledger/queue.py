@@ -1,4 +1,4 @@
-"""What waits for the ledger's thread: the newest record of each action, texts, and questions. Never blocks a sender."""
+"""The queue of the ledger's thread: the newest record of each action, texts, reads, transactions and tasks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ TEXTS_AT_MOST = 32
 
 
 class Answer:
-    """What somebody waits for: that a record is written, or what a question found. `then` hears, on the ledger's
-    thread, that it is there."""
+    """The result of queued work. `then` is called on the ledger's thread when the result is there."""
 
     def __init__(self, work: Callable[..., Any] | None = None, then: Callable[[], None] | None = None) -> None:
         self.work = work
@@ -35,41 +34,40 @@ class Answer:
             self._then()
 
 
-class Batch(NamedTuple):
+class Work(NamedTuple):
     """What the thread takes at once."""
 
     records: dict[str, Record]
     texts: tuple[KeptText, ...]
     waiting: tuple[Answer, ...]
     """For the records to be written."""
-    questions: tuple[Answer, ...]
-    deeds: tuple[Answer, ...] = ()
-    """Each a transaction of its own."""
-    errands: tuple[Answer, ...] = ()
+    reads: tuple[Answer, ...]
+    transactions: tuple[Answer, ...] = ()
+    tasks: tuple[Answer, ...] = ()
     """What is done on the ledger's disk beside its file."""
 
     @property
     def writes(self) -> bool:
-        return bool(self.records or self.texts or self.deeds)
+        return bool(self.records or self.texts or self.transactions)
 
 
 class WriteQueue:
-    """Between all threads and the ledger's; its lock is held for a moment only, never while a disk is waited for."""
+    """Any thread adds work, the ledger's thread takes it. Its lock is never held during disk access."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._records: dict[str, Record] = {}
         self._texts: deque[KeptText] = deque(maxlen=TEXTS_AT_MOST)
         self._waiting: list[Answer] = []
-        self._questions: list[Answer] = []
-        self._deeds: list[Answer] = []
-        self._errands: list[Answer] = []
+        self._reads: list[Answer] = []
+        self._transactions: list[Answer] = []
+        self._tasks: list[Answer] = []
         self._stopping = False
         self.dropped = 0
-        """Records that had no room."""
+        """How many records were dropped because the queue was full."""
 
     def put(self, record: Record, *, urgent: bool = False) -> Answer:
-        """Have a record written: at once if it is urgent, else when the ledger works again."""
+        """Write a record: now if it is urgent, else as soon as the ledger works."""
         answer = Answer()
         with self._changed:
             self._records[record.action.id] = record
@@ -82,7 +80,7 @@ class WriteQueue:
         return answer
 
     def put_text(self, text: KeptText) -> Answer:
-        """Have a text written at once; it waits as long as it must, unless newer ones need its room."""
+        """Write a text now. It waits until the ledger works, unless newer texts need its room."""
         answer = Answer()
         with self._changed:
             self._texts.append(text)
@@ -90,18 +88,18 @@ class WriteQueue:
             self._changed.notify()
         return answer
 
-    def ask(self, work: Callable[[sqlite3.Connection], Any], then: Callable[[], None] | None = None) -> Answer:
-        return self._enter(self._questions, Answer(work, then))
+    def read(self, work: Callable[[sqlite3.Connection], Any], then: Callable[[], None] | None = None) -> Answer:
+        return self._add(self._reads, Answer(work, then))
 
-    def do(self, work: Callable[[sqlite3.Connection], Any], then: Callable[[], None] | None = None) -> Answer:
-        """Have a transaction made, once: whoever gives it sees to it when it fails."""
-        return self._enter(self._deeds, Answer(work, then))
+    def transact(self, work: Callable[[sqlite3.Connection], Any], then: Callable[[], None] | None = None) -> Answer:
+        """Run a transaction once; the caller handles its failure."""
+        return self._add(self._transactions, Answer(work, then))
 
-    def send(self, work: Callable[[], Any], then: Callable[[], None] | None = None) -> Answer:
-        """Have something done where a disk that hangs stops nobody else."""
-        return self._enter(self._errands, Answer(work, then))
+    def run(self, work: Callable[[], Any], then: Callable[[], None] | None = None) -> Answer:
+        """Run something where a hung disk blocks nobody else."""
+        return self._add(self._tasks, Answer(work, then))
 
-    def _enter(self, waiting: list[Answer], answer: Answer) -> Answer:
+    def _add(self, waiting: list[Answer], answer: Answer) -> Answer:
         with self._changed:
             waiting.append(answer)
             self._changed.notify()
@@ -116,31 +114,31 @@ class WriteQueue:
     def is_stopping(self) -> bool:
         return self._stopping
 
-    def take(self, pause: Seconds | None) -> Batch:
-        """All there is, waiting for some. During a pause (after a failure) only what a person waits for ends it."""
+    def take(self, pause: Seconds | None) -> Work:
+        """Wait for work and take all of it. A pause after a failure ends early for work that somebody waits for."""
         with self._changed:
             self._changed.wait_for(lambda: self._has_work(pause is not None), pause)
-            batch = Batch(
+            work = Work(
                 self._records,
                 tuple(self._texts),
                 tuple(self._waiting),
-                tuple(self._questions),
-                tuple(self._deeds),
-                tuple(self._errands),
+                tuple(self._reads),
+                tuple(self._transactions),
+                tuple(self._tasks),
             )
             self._records = {}
-            for taken in (self._texts, self._waiting, self._questions, self._deeds, self._errands):
+            for taken in (self._texts, self._waiting, self._reads, self._transactions, self._tasks):
                 taken.clear()
-            return batch
+            return work
 
     def _has_work(self, in_pause: bool) -> bool:
-        if self._stopping or self._waiting or self._questions or self._deeds or self._errands:
+        if self._stopping or self._waiting or self._reads or self._transactions or self._tasks:
             return True
         return not in_pause and bool(self._records or self._texts)
 
-    def put_back(self, batch: Batch) -> None:
-        """What could not be written waits again, where nothing newer came meanwhile."""
+    def put_back(self, work: Work) -> None:
+        """Queue again what could not be written, unless newer work has replaced it."""
         with self._changed:
-            self._records = {**batch.records, **self._records}
+            self._records = {**work.records, **self._records}
             room = TEXTS_AT_MOST - len(self._texts)
-            self._texts.extendleft(reversed(batch.texts[max(0, len(batch.texts) - room) :]))
+            self._texts.extendleft(reversed(work.texts[max(0, len(work.texts) - room) :]))

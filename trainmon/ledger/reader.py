@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from trainmon.ledger.actions import KeptText, read_actions, read_texts
 from trainmon.ledger.alerts import Happening, add_order, read_history, read_recalled
 from trainmon.ledger.database import NAME, LedgerStuck, open_to_read, open_to_write, words
-from trainmon.ledger.lease import LOCK, LeaderNote, LeaderNow, is_locked, is_row_held, ourselves, read_duty
+from trainmon.ledger.lease import LOCK, LeaderNow, is_locked, is_row_held, ourselves, read_duty
 from trainmon.ledger.outbox import Counts, count, read_newest
 from trainmon.ledger.schema import NewerLedger, version_of
 from trainmon.lib import Instant, Seconds
@@ -55,18 +55,14 @@ def kept_texts(directory: Path, action_id: str) -> list[KeptText]:
 def alerts_now(directory: Path, now: Instant) -> AlertsNow:
     """All of it. Raises LedgerStuck."""
 
-    def work(connection: sqlite3.Connection) -> AlertsNow:
-        note = read_duty(connection)
-        duty = None if note is None else LeaderNow(note=note, is_held=_is_held(note, now, directory))
-        return replace(read_all(connection, now), duty=duty)
-
-    return replace(ask(directory, work, AlertsNow()), is_locked=is_locked(directory))
-
-
-def duty_now(directory: Path, now: Instant) -> LeaderNow | None:
-    """Who tells people, by this ledger; None when nobody ever did. Raises LedgerStuck."""
-    note: LeaderNote | None = ask(directory, read_duty, None)
-    return None if note is None else LeaderNow(note=note, is_held=_is_held(note, now, directory))
+    found = replace(
+        ask(directory, lambda connection: read_all(connection, now), AlertsNow()), is_locked=is_locked(directory)
+    )
+    if found.duty is None:
+        return found
+    has_lock = (directory / LOCK).exists()
+    is_held = found.is_locked if has_lock else is_row_held(found.duty.note, ourselves(), now)
+    return replace(found, duty=replace(found.duty, is_held=is_held))
 
 
 def alert_history(directory: Path, since: Instant, limit: int) -> list[Happening]:
@@ -124,12 +120,6 @@ def read_all(connection: sqlite3.Connection, now: Instant) -> AlertsNow:
         outbox=count(connection, now - DAY),
         duty=None if note is None else LeaderNow(note=note, is_held=True),
     )
-
-
-def _is_held(note: LeaderNote, now: Instant, directory: Path) -> bool:
-    if (directory / LOCK).exists():
-        return is_locked(directory)
-    return is_row_held(note, ourselves(), now)
 
 
 def with_deliveries(alerts: Iterable[Alert], letters: Iterable[Notification]) -> tuple[Alert, ...]:

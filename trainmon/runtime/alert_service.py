@@ -1,4 +1,4 @@
-"""The parts that find out what is wrong and tell people of it, joined for one start: rules, post, dead-man's switch."""
+"""The alert service of one program: rules, notification service, listeners and dead-man's switch."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ log = logging.getLogger(__name__)
 Program = Literal["alerts-only", "once", "dashboard"]
 
 FONTS = "fonts"
-"""Where, beside the ledger, it is kept what fonts there are: a picture is drawn in a second then, and not in ten."""
+"""The font cache beside the ledger: with it a plot takes one second instead of ten."""
 
 FAREWELL: Seconds = 2.0
-"""For the last words to the dead-man's switch, once everything else is told."""
+"""How long the last ping of the dead-man's switch may take."""
 
 WINDOWS_EVERY: Seconds = 6 * 3_600.0
-"""Maintenance windows that come again are known some days ahead; they are made anew so often."""
+"""Recurring maintenance windows are computed some days ahead, this often."""
 
 
 def watched_rules(settings: Settings) -> tuple[Rule, ...]:
-    """The rules that are looked at."""
+    """The rules that are enabled."""
     return tuple(rule for rule in rules_of(settings.rules) if rule.enabled)
 
 
@@ -61,7 +61,7 @@ def routing(settings: Settings, now: Instant) -> Routing:
 
 
 def caveats(settings: Settings) -> Iterator[str]:
-    """What may go unnoticed with these settings, a sentence each."""
+    """Warnings about these settings, one sentence each."""
     if not settings.notify:
         yield "nobody is told of anything: the config has no [[notify]]"
     elif len(settings.notify) == 1:
@@ -72,18 +72,18 @@ def caveats(settings: Settings) -> Iterator[str]:
 
 
 def senses(settings: Settings) -> Settings:
-    """What of the settings needs new connections, or a new start of the rest, where it changes."""
+    """The settings whose change needs new connections, not only a reload of the alerts."""
     plain = Settings()
     return replace(settings, rules=plain.rules, notify=plain.notify, alerts=plain.alerts, maintenance=plain.maintenance)
 
 
 def judging(settings: Settings, clock: Clock) -> AlertManager:
-    """Alerts are judged, by what the ledger remembers, and told to nobody."""
+    """An AlertManager that evaluates alerts and notifies nobody."""
     return AlertManager(watched_rules(settings), routing(settings, clock.now()), None, clock=clock, is_apart=True)
 
 
 def recall(directory: Path, submit: Callable[[Event], None], now: Instant) -> None:
-    """What the ledger remembers of alerts: since when something is so, and what was muted."""
+    """Submit what the ledger remembers of alerts and channels."""
     try:
         found = alerts_now(directory, now)
     except LedgerStuck as error:
@@ -95,7 +95,10 @@ def recall(directory: Path, submit: Callable[[Event], None], now: Instant) -> No
 
 
 def ping_address(settings: Settings) -> str | None:
-    """The dead-man's switch. Raises ConfigError."""
+    """The address of the dead-man's switch.
+
+    Raises: ConfigError: when it is missing or not valid.
+    """
     if settings.heartbeat.ping is None:
         return None
     try:
@@ -108,7 +111,7 @@ def ping_address(settings: Settings) -> str | None:
 
 
 class AlertService:
-    """Alerting and its post. The dashboard has the same as the daemon: whoever holds the duty sends."""
+    """Evaluates alerts and sends notifications. Dashboard and daemon have the same one: the leader sends."""
 
     def __init__(
         self,
@@ -132,7 +135,7 @@ class AlertService:
         self._ping = ping_address(settings) if program != "dashboard" else None
         self._deadman: DeadMansSwitch | None = None
         self._is_daemon = program == "alerts-only"
-        self._begin_anew()
+        self._create_service()
         self.alerting = AlertManager(
             watched_rules(settings),
             routing(settings, now),
@@ -148,17 +151,23 @@ class AlertService:
         self._state = State()
         self._looked_at: Instant | None = None
 
-    def _made(self, settings: Settings) -> tuple[Sender, ...]:
-        """The channels; of those of apprise the daemon asks whether there are such services. Raises ConfigError."""
+    def _senders(self, settings: Settings) -> tuple[Sender, ...]:
+        """The senders of all channels. The daemon checks that apprise knows their services.
+
+        Raises: ConfigError: when a channel is not valid.
+        """
         return senders(settings.notify, state_directory=self._directory, clock=self._clock, ask=self._is_daemon)
 
-    def _begin_anew(self) -> None:
-        """An office that was not opened yet, with channels of its own. Raises ConfigError."""
-        made = self._made(self._settings)
-        self._listeners = self._listening(made)
-        self.office = self._open(made, self._submit)
+    def _create_service(self) -> None:
+        """Create a notification service with senders of its own; it is not started.
 
-    def _open(self, made: Iterable[Sender], submit: Callable[[Event], None]) -> NotificationService:
+        Raises: ConfigError: when a channel is not valid.
+        """
+        made = self._senders(self._settings)
+        self._listeners = self._make_listeners(made)
+        self.notifications = self._make_service(made, self._submit)
+
+    def _make_service(self, made: Iterable[Sender], submit: Callable[[Event], None]) -> NotificationService:
         return NotificationService(
             self._ledger,
             tuple(made),
@@ -170,67 +179,70 @@ class AlertService:
         )
 
     def hand_over(self, changes: AlertChanges) -> None:
-        """Implements Post: to the office that is there now."""
-        self.office.hand_over(changes)
+        """Implements Outbox, with the current notification service."""
+        self.notifications.hand_over(changes)
 
-    def _listening(self, made: Sequence[Sender]) -> tuple[Replies, ...]:
+    def _make_listeners(self, made: Sequence[Sender]) -> tuple[Replies, ...]:
         return listeners(made, self._submit, state_directory=self._directory, clock=self._clock)
 
     def start(self) -> None:
-        self.office.start()
+        self.notifications.start()
         for listener in self._listeners:
             listener.start()
 
     def stop(self, flush: Seconds) -> None:
-        """Send what waits, for at most so long; what is left waits in the ledger."""
+        """Send what waits, for at most so long; the rest waits in the ledger."""
         for listener in self._listeners:
             listener.stop()
-        self.office.stop(flush)
+        self.notifications.stop(flush)
         if self._deadman is not None:
             self._deadman.stop(FAREWELL)
 
     def goodbye(self, why: str) -> None:
-        """Have people told that nobody watches from now on."""
+        """Notify people that nobody watches from now on."""
         self.alerting.announce_stop(why)
         if self._deadman is not None:
             self._deadman.farewell(f"stopped: {why}")
 
     def trouble(self, words: str | None) -> None:
-        """What is wrong with this program itself, in a sentence, for all who ask how it is; None when nothing is."""
-        self.office.report_trouble(words)
+        """Publish what is wrong with this program itself; None when nothing is."""
+        self.notifications.report_trouble(words)
 
     def order(self, order: AlertRequest) -> None:
-        """Have what a person says carried out by whoever has the duty."""
-        self.office.request(order)
+        """Have the leader carry out the request of a person."""
+        self.notifications.request(order)
 
     def renew(self, settings: Settings) -> None:
-        """Go by these settings from now on. Raises ConfigError, and then nothing has changed."""
-        made = self._made(settings)
-        before, self._listeners = self._listeners, self._listening(made)
+        """Use these settings from now on.
+
+        Raises: ConfigError: when they are not valid; nothing has changed then.
+        """
+        made = self._senders(settings)
+        before, self._listeners = self._listeners, self._make_listeners(made)
         for listener in before:
             listener.stop()
         self._settings = settings
-        self.office.reload(made, routes_of(settings.notify))
+        self.notifications.reload(made, routes_of(settings.notify))
         for listener in self._listeners:
             listener.start()
-        self._go_by(settings)
+        self._apply(settings)
 
-    def _go_by(self, settings: Settings) -> None:
+    def _apply(self, settings: Settings) -> None:
         now = self._windows_at = self._clock.now()
         self.alerting.reconfigure(watched_rules(settings), routing(settings, now))
 
     def sign_of_life(self, state: State) -> None:
-        """Tell the dead-man's switch how it is, once."""
+        """Ping the dead-man's switch once."""
         if self._ping is None or state.duty.holder != "us":
             return
         why = unwell(state, self._clock.now())
         try:
             Ping(NAME, self._ping, self._clock)("" if why is None else "fail", why or "all is well", TIMEOUT)
         except TrainmonError as error:
-            log.warning("the dead-man's switch cannot be fed: %s", error)
+            log.warning("the dead-man's switch cannot be pinged: %s", error)
 
-    def _mind_switch(self, state: State) -> None:
-        """Who tells people feeds the dead-man's switch: a daemon that stands by would hide that the other one hangs."""
+    def _feed_deadman(self, state: State) -> None:
+        """Only the leader pings the dead-man's switch: a standby would hide that the leader hangs."""
         self._state = state
         is_ours = state.duty.holder == "us"
         if is_ours and self._deadman is None and self._ping is not None and self._is_daemon:
@@ -239,7 +251,7 @@ class AlertService:
                 lambda: unwell(self._state, self._clock.now()),
                 self._clock,
                 self._settings.heartbeat.ping_every,
-                is_leader=self.office.is_leader,
+                is_leader=self.notifications.is_leader,
             )
             self._deadman.start()
         elif not is_ours and self._deadman is not None:
@@ -247,12 +259,12 @@ class AlertService:
             self._deadman = None
 
     def seen(self, state: State) -> None:
-        """Each new State, on the engine's thread."""
+        """Handle each new State, on the engine's thread."""
         self._pictures.observe(state)
-        self._mind_switch(state)
+        self._feed_deadman(state)
         if state.looked_at is None or state.looked_at == self._looked_at:
             return
         self._looked_at = state.looked_at
-        self.office.tick(state)
+        self.notifications.tick(state)
         if abs(state.at - self._windows_at) >= WINDOWS_EVERY:
-            self._go_by(self._settings)
+            self._apply(self._settings)

@@ -20,14 +20,14 @@ from trainmon.runtime.backend import DashboardBackend
 
 
 class DemoMonitor(DashboardBackend):
-    """A simulated cluster, through the same engine, rules and office; a story may be put first. What is done there is
+    """A simulated cluster, through the same engine, rules and delivery; a story may be put first. What is done there is
     kept in a ledger of its own, which goes with it; what is told goes to channels that are simulated, too."""
 
     def __init__(self, story: str | None = None, *, read_only: bool = False) -> None:
         self._kept = tempfile.TemporaryDirectory(prefix="trainmon-demo-", ignore_cleanup_errors=True)
         ledger = Ledger(Path(self._kept.name), lambda words: self.engine.submit(LedgerTrouble(words)))
-        self._office = NotificationService(ledger, channels(), self._say, routes=ROUTES, program="demo")
-        alerting = AlertManager(tuple(rule() for rule in RULES), Routing(routes=ROUTES), self._office)
+        self._notifications = NotificationService(ledger, channels(), self._say, routes=ROUTES, program="demo")
+        alerting = AlertManager(tuple(rule() for rule in RULES), Routing(routes=ROUTES), self._notifications)
         super().__init__(
             Engine(SystemClock(), demo=True, read_only=read_only, ledger=ledger, alerting=alerting), ledger
         )
@@ -36,20 +36,20 @@ class DemoMonitor(DashboardBackend):
 
     def start(self) -> None:
         super().start()
-        self.engine.subscribe(self._office.tick)
-        self._office.start()
+        self.engine.subscribe(self._notifications.tick)
+        self._notifications.start()
         self._demo.start()
 
     def stop(self) -> None:
         self.rest()
         self._demo.stop()
         self.engine.stop()
-        self._office.stop(0.0)
+        self._notifications.stop(0.0)
         super().stop()
         self._kept.cleanup()
 
     def order(self, order: AlertRequest) -> None:
-        self._office.request(order)
+        self._notifications.request(order)
 
     def _say(self, event: Event) -> None:
         self.engine.submit(event)

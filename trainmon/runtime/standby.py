@@ -1,8 +1,8 @@
-"""Telling, where `[daemon]` names another machine: this one shows, and tells people only while that one does not.
+"""Standby of a dashboard: if `[daemon]` names another machine, this program notifies only while that daemon does not.
 
-Never both: our office is opened when the daemon was silent for long enough, or says that nobody watches there; each
-message of ours is held back if the daemon answers just before it goes; and before the daemon is shown again, the office
-is closed, and what still waited in it is put aside, but for what is over and the daemon has not seen: that is told yet.
+Never both do. This program notifies when the daemon was silent for long enough, or says that nobody watches there. It
+checks the daemon again just before each message. Before it stands by again, it stops its notification service and
+what waits there, except news that is over and that the daemon has not seen: that is still sent.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from trainmon.runtime.alert_service import AlertService, Program
 log = logging.getLogger(__name__)
 
 LAST_LOOK: Seconds = 6.0
-"""The longest that a message waits for the daemon's answer just before it is sent."""
+"""How long a message waits for the daemon's answer just before it is sent."""
 
 LATER: Seconds = 60.0
 PATIENCE: Seconds = 5.0
-"""For the ledger, to put aside what waits."""
+"""For the ledger, to stop what waits."""
 
 
 class Standby(AlertService):
-    """The same parts as Telling; its office is open only while nobody tells on the other machine."""
+    """An AlertService whose notification service runs only while the daemon does not notify."""
 
     def __init__(
         self,
@@ -70,10 +70,10 @@ class Standby(AlertService):
     ) -> None:
         self._line = line
         self._is_open = False
-        self._rest: NotificationService | None = None
-        """Sends what only this machine knows of, while the daemon tells of all else."""
+        self._remainder: NotificationService | None = None
+        """Sends what only this machine knows, while the daemon notifies."""
         self._why = ""
-        self._offices = 0
+        self._generation = 0
         self._changing = threading.Lock()
         daemon = settings.daemon
         self.daemon = DaemonCollector(
@@ -87,18 +87,18 @@ class Standby(AlertService):
     def stop(self, flush: Seconds) -> None:
         self.daemon.stop()
         with self._changing:
-            self._end_rest(flush)
+            self._stop_remainder(flush)
             if self._is_open:
                 super().stop(flush)
         self._line.close()
 
     def seen(self, state: State) -> None:
         super().seen(state)
-        if (rest := self._rest) is not None:
-            rest.tick(state)  # it leads on our ledger, and must be seen not to hang
+        if (remainder := self._remainder) is not None:
+            remainder.tick(state)  # it leads on our ledger, and must be seen not to hang
 
     def order(self, order: AlertRequest) -> None:
-        """To whoever judges the alerts now."""
+        """Send it to whoever evaluates the alerts now."""
         if self.daemon.is_on_duty is True:
             self.daemon.order(order)
         elif self._is_open:
@@ -109,63 +109,63 @@ class Standby(AlertService):
     # ---- on the daemon's thread ------------------------------------------------------------------------------------
 
     def _take_over(self, why: str) -> None:
-        """Nobody tells there: we do."""
+        """The daemon does not notify: this program does."""
         with self._changing:
-            log.warning("%s does not tell people (%s): this program does", self.daemon.host, why)
-            self._why = f"{self.daemon.host} does not tell people: {why}"
+            log.warning("%s does not notify (%s): this program does", self.daemon.host, why)
+            self._why = f"{self.daemon.host} does not notify: {why}"
             self._submit(
                 LeadershipChanged(Leadership(holder="us", where="here", words=self._why, since=self._clock.now()))
             )
-            self._end_rest(0.0)
+            self._stop_remainder(0.0)
             self._is_open = True
             super().start()
 
     def _stand_by(self, status: Status) -> None:
-        """It tells people: close our office, and put aside what waits in it and is told there."""
+        """The daemon notifies: stop our notification service, and what waits there and the daemon sends itself."""
         with self._changing:
             if self._is_open:
-                log.info("%s tells people again: this program shows", self.daemon.host)
+                log.info("%s notifies again: this program stands by", self.daemon.host)
                 self._is_open = False
                 super().stop(0.0)
-                self._begin_anew()
-            now, words = self._clock.now(), f"{self.daemon.host} tells people"
-            answer = self._ledger.transact(lambda kept: put_aside(kept, now, status, words), lambda: None)
+                self._create_service()
+            now, words = self._clock.now(), f"{self.daemon.host} notifies"
+            answer = self._ledger.transact(lambda kept: stop_waiting(kept, now, status, words), lambda: None)
             if not answer.done.wait(PATIENCE):
-                log.warning("what waits to be sent could not be put aside: the ledger does not answer")
+                log.warning("what waits to be sent could not be stopped: the ledger does not answer")
             elif answer.found:
-                self._tell_the_rest(int(str(answer.found)))
+                self._send_remainder(int(str(answer.found)))
 
-    def _tell_the_rest(self, number: int) -> None:
-        """What happened while nobody watched there, and never went out. Nothing new is handed to this office."""
-        log.info("%d messages of which %s knows nothing are still to be sent", number, self.daemon.host)
-        self._rest = super()._open(self._made(self._settings), lambda event: None)
-        self._rest.start()
+    def _send_remainder(self, number: int) -> None:
+        """Send what happened while nobody watched there. This service gets nothing new."""
+        log.info("%d messages that %s does not know of are still sent", number, self.daemon.host)
+        self._remainder = super()._make_service(self._senders(self._settings), lambda event: None)
+        self._remainder.start()
 
-    def _end_rest(self, flush: Seconds) -> None:
-        if self._rest is not None:
-            self._rest.stop(flush)
-            self._rest = None
+    def _stop_remainder(self, flush: Seconds) -> None:
+        if self._remainder is not None:
+            self._remainder.stop(flush)
+            self._remainder = None
 
-    # ---- our office ------------------------------------------------------------------------------------------------
+    # ---- our notification service ----------------------------------------------------------------------------------
 
-    def _open(self, made: Iterable[Sender], submit: Callable[[Event], None]) -> NotificationService:
-        self._offices += 1
-        number = self._offices
+    def _make_service(self, made: Iterable[Sender], submit: Callable[[Event], None]) -> NotificationService:
+        self._generation += 1
+        number = self._generation
 
-        def say(event: Event) -> None:
-            """Only what the present office says of duty and channels counts, and only while it is open."""
+        def submit_current(event: Event) -> None:
+            """Reports on leadership and channels count only from the current service, and only while it runs."""
             about_us = isinstance(event, LeadershipChanged | AlertsReported | ChannelsChanged)
-            if about_us and not (self._is_open and number == self._offices):
+            if about_us and not (self._is_open and number == self._generation):
                 return
             if isinstance(event, LeadershipChanged) and event.duty.holder == "us" and event.duty.words is None:
                 event = LeadershipChanged(replace(event.duty, words=self._why))
             submit(event)
 
-        return super()._open([Fenced(one, self.daemon) for one in made], say)
+        return super()._make_service([Fenced(one, self.daemon) for one in made], submit_current)
 
 
 class Fenced:
-    """A channel of ours: it sends nothing that the daemon, back this moment, tells as well."""
+    """A channel of ours that sends nothing while the daemon answers that it notifies."""
 
     def __init__(self, sender: Sender, daemon: DaemonCollector) -> None:
         self._sender = sender
@@ -177,7 +177,7 @@ class Fenced:
 
     def send(self, message: Message, timeout: Seconds) -> Sent:
         if self._daemon.answers(LAST_LOOK):
-            raise Retry(f"{self._daemon.host} tells people", LATER)
+            raise Retry(f"{self._daemon.host} notifies", LATER)
         return self._sender.send(message, timeout)
 
     def close(self) -> None:
@@ -186,19 +186,19 @@ class Fenced:
 
 AT_MOST = 10_000
 SAME: Seconds = 120.0
-"""Two machines see the same happening so far apart."""
+"""Two machines see the same event at most this far apart."""
 
 OF_OUR_VIEW = frozenset({"node-unreachable", "cluster-unreachable", "monitor-blind", "clock-jumped"})
-"""Rules about how this machine sees the others: once that machine watches again, they are no news."""
+"""Rules about what this machine can reach: once the daemon watches again, they do not matter."""
 
 
-def put_aside(connection: sqlite3.Connection, now: Instant, status: Status, words: str) -> int:
-    """Send nothing of what that machine tells itself; how many letters are left, that only we can tell."""
+def stop_waiting(connection: sqlite3.Connection, now: Instant, status: Status, words: str) -> int:
+    """Stop what the daemon sends itself; return how many notifications only this machine can send."""
     still = {one.id for one in read_recalled(connection, now).alerts if one.is_open}
     left = [
-        letter.id
-        for letter in read_newest(connection, now - KEPT_RESOLVED, AT_MOST)
-        if letter.state in ("waiting", "leased", "dead") and is_ours(letter.notice, still, status)
+        notification.id
+        for notification in read_newest(connection, now - KEPT_RESOLVED, AT_MOST)
+        if notification.state in ("waiting", "leased", "dead") and is_ours(notification.notice, still, status)
     ]
     connection.execute(
         "UPDATE outbox SET state = 'stopped', words = ?, changed_at = ? "
@@ -209,8 +209,7 @@ def put_aside(connection: sqlite3.Connection, now: Instant, status: Status, word
 
 
 def is_ours(notice: Notice, still: Collection[str], status: Status) -> bool:
-    """Whether nobody but us can tell of it. What is still so is found by that machine; what is over is known to it or
-    is not."""
+    """Whether only this machine knows of it. The daemon finds what still fires; what is over, it has seen or not."""
     return any(
         (alert.event or alert.id not in still) and not _is_of_our_view(alert) and not is_known(alert, status)
         for alert in notice.alerts
@@ -222,7 +221,7 @@ def _is_of_our_view(alert: Alert) -> bool:
 
 
 def is_known(alert: Alert, status: Status) -> bool:
-    """Whether that machine has seen it, too: it fires there, or ended there after it had begun here."""
+    """Whether the daemon has seen it: it fires there, or ended there after it began here."""
     same = [one for one in (*status.alerts, *status.ended) if one.key == alert.key]
     if alert.event:
         return any(abs(one.since - alert.since) < SAME for one in same)

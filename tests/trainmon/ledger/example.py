@@ -96,7 +96,7 @@ class Cluster(DashboardBackend):
             Unreachable("gone", "webhook", "https://sms.example/***", takes=0.1),
             DemoChannel("instead", "command", "page-somebody", takes=0.1),
         )
-        self.office = NotificationService(ledger, senders, self._say, clock, routes=ROUTES, program="alerts-only")
+        self.service = NotificationService(ledger, senders, self._say, clock, routes=ROUTES, program="alerts-only")
         window = Silence(
             id="window-1",
             node="gpu-009",
@@ -109,7 +109,7 @@ class Cluster(DashboardBackend):
         routing = Routing(routes=ROUTES, repeat=300.0, windows=(window,))
         beats = HeartbeatSpec(every=230.0, test_every=800.0, host="login1")
         rules = tuple(rule() for rule in RULES)
-        alerting = AlertManager(rules, routing, self.office, heartbeat=beats, clock=clock)
+        alerting = AlertManager(rules, routing, self.service, heartbeat=beats, clock=clock)
         super().__init__(Engine(clock, demo=True, ledger=ledger, alerting=alerting), ledger)
         self._demo = Demo(self.engine.submit, clock=clock, directory=directory / "demo")
         self.perform(self._demo.shell_of, self._demo.hurry)
@@ -119,15 +119,15 @@ class Cluster(DashboardBackend):
 
     def start(self) -> None:
         super().start()
-        self.engine.subscribe(self.office.tick)
-        self.office.start()
+        self.engine.subscribe(self.service.tick)
+        self.service.start()
         self._demo.start()
 
     def stop(self) -> None:
         self.rest()
         self._demo.stop()
         self.engine.stop()
-        self.office.stop(1.0)
+        self.service.stop(1.0)
         super().stop()
 
     @property

@@ -26,7 +26,7 @@ from trainmon.ledger.lease import (
     release_row,
     sign_of,
 )
-from trainmon.ledger.ledger import alert_history, alerts_now, duty_now, give_order, recorded
+from trainmon.ledger.ledger import alert_history, alerts_now, give_order, recorded
 from trainmon.ledger.outbox import Extra, Mark, count, prune_outbox, read_overdue, read_waiting, take_over
 from trainmon.ledger.reader import AlertsNow
 from trainmon.ledger.schema import MIGRATIONS
@@ -277,6 +277,6 @@ def test_a_process_of_this_machine_that_is_gone_holds_no_row() -> None:
 
 
 def test_nobody_has_the_duty_of_a_ledger_that_is_not_there(tmp_path: Path) -> None:
-    assert duty_now(tmp_path / "none", NOW) is None
+    assert alerts_now(tmp_path / "none", NOW).duty is None
     assert alerts_now(tmp_path / "none", NOW) == AlertsNow()
     assert not (tmp_path / "none").exists()

@@ -1,4 +1,4 @@
-"""A dashboard that leaves the telling to a daemon elsewhere: when its office opens, and what it does not send."""
+"""A dashboard that stands by for a remote daemon: when it notifies, and what it does not send."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def message() -> Message:
 def test_nothing_is_sent_when_the_daemon_answers_at_the_last_moment() -> None:
     phone = Phone()
 
-    with pytest.raises(Retry, match="bastion tells people") as held:
+    with pytest.raises(Retry, match="bastion notifies") as held:
         Fenced(phone, Daemon(tells=True)).send(message(), 5.0)  # type: ignore[arg-type]
 
     assert phone.messages == []
@@ -127,13 +127,13 @@ def test_its_office_opens_once_the_daemon_was_silent_for_long_and_drops_what_wai
         assert parts.engine.state.duty.holder != "us"
 
         until(lambda: parts.engine.state.duty.holder == "us", "this program tells", 40.0)
-        assert parts.engine.state.duty.words == "bastion does not tell people: no route to host"
+        assert parts.engine.state.duty.words == "bastion does not notify: no route to host"
         until(lambda: alerts_now(ledger_of(), NOW).duty is not None, "the ledger says so, too")
 
         write("INSERT INTO outbox (key, channel, state, attempts, made_at, next_at, changed_at) "
               "VALUES ('k', 'phone', 'waiting', 0, 1, 1, 1)")  # fmt: skip
         parts.telling._stand_by(WATCHING)
-        assert write("SELECT state, words FROM outbox") == [("stopped", "bastion tells people")]
+        assert write("SELECT state, words FROM outbox") == [("stopped", "bastion notifies")]
 
 
 def test_what_is_over_and_the_daemon_has_not_seen_is_told_yet_and_nothing_else(tmp_path: Path) -> None:

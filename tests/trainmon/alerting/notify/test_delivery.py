@@ -1,4 +1,4 @@
-"""The office with real channels and real receivers: all that is handed over arrives, whatever one of them does."""
+"""Real channels and real receivers: every notification arrives, whatever one receiver does."""
 
 from __future__ import annotations
 

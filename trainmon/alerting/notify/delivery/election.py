@@ -172,15 +172,15 @@ class Election:
                 stale = self._stale
                 return self._ledger.transact(lambda work: claim(work, note, stale), self._wake)
             case "claim":
-                return self._ledger.errand(self._lock.take, self._wake)
+                return self._ledger.run(self._lock.take, self._wake)
             case "recall":
                 return self._ledger.transact(lambda work: _remember(work, now), self._wake)
             case "search":
-                return self._ledger.look_up(lambda work: read_overdue(work, now, SEARCH_EVERY), self._wake)
+                return self._ledger.read(lambda work: read_overdue(work, now, SEARCH_EVERY), self._wake)
             case "orders":
-                return self._ledger.look_up(lambda work: read_orders(work, until), self._wake)
+                return self._ledger.read(lambda work: read_orders(work, until), self._wake)
             case _:
-                return self._ledger.look_up(lambda work: read_all(work, now), self._wake)
+                return self._ledger.read(lambda work: read_all(work, now), self._wake)
 
     def _handle(self, name: str, answer: Answer) -> None:
         match name:

@@ -60,13 +60,13 @@ def main(directory: Path, file: Path, is_network: bool, lease: Seconds, patience
         if isinstance(event, LeadershipChanged):
             print(event.duty.holder, event.duty.where, event.duty.words or "", sep="|", flush=True)
 
-    office = NotificationService(ledger, (Lines(file),), submit, patience=patience, program="alerts-only", lease=lease)
+    service = NotificationService(ledger, (Lines(file),), submit, patience=patience, program="alerts-only", lease=lease)
     ledger.start()
-    office.start()
+    service.start()
     orders = lines()
     while True:
         now = time.time()
-        office.tick(State(at=now, started_at=now, looked_at=now))
+        service.tick(State(at=now, started_at=now, looked_at=now))
         try:
             line = orders.get(timeout=PERIOD)
         except queue.Empty:
@@ -76,8 +76,8 @@ def main(directory: Path, file: Path, is_network: bool, lease: Seconds, patience
         if line == "hang":
             threading.Event().wait()
         told = fire(line)
-        office.hand_over(AlertChanges(at=now, alerts=told.alerts, notices=(told,)))
-    office.stop()
+        service.hand_over(AlertChanges(at=now, alerts=told.alerts, notices=(told,)))
+    service.stop()
     ledger.stop()
 
 

@@ -1,4 +1,4 @@
-"""A real program with an office, started and killed by tests; see duty_program."""
+"""A real program with a notification service, started and killed by tests; see duty_program."""
 
 from __future__ import annotations
 

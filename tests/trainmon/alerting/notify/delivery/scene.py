@@ -1,4 +1,4 @@
-"""An office for tests: a real ledger in a directory, channels that answer as scripted, and what the engine was told."""
+"""A notification service for tests: a real ledger, channels that answer as scripted, and what the engine received."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Phone:
 
 
 class Scene:
-    """An office and what it told the engine."""
+    """A notification service and what it told the engine."""
 
     def __init__(self, directory: Path, *phones: Sender, **options: Any) -> None:
         self.events: list[Event] = []
@@ -90,16 +90,16 @@ class Scene:
         parts = {name: options.pop(name) for name in ("factory", "is_network", "keep") if name in options}
         self.clock = options.pop("clock", None) or SystemClock()
         self.ledger = Ledger(directory, self.troubles.append, self.clock, **parts)
-        self.office = NotificationService(
+        self.service = NotificationService(
             self.ledger, phones, self.events.append, self.clock, **{"patience": PATIENT, **options}
         )
 
     def start(self) -> None:
         self.ledger.start()
-        self.office.start()
+        self.service.start()
 
     def stop(self, flush: Seconds = 5.0) -> None:
-        self.office.stop(flush)
+        self.service.stop(flush)
         self.ledger.stop()
 
     def of(self, kind: type[Any]) -> list[Any]:
@@ -118,7 +118,7 @@ class Scene:
         now = self.clock.now()
         alerts = tuple(one for told in notices for one in told.alerts)
         history = tuple((one.id, "fired", "it began") for one in alerts)
-        self.office.hand_over(AlertChanges(at=now, alerts=alerts, notices=notices, history=history, **facts))
+        self.service.hand_over(AlertChanges(at=now, alerts=alerts, notices=notices, history=history, **facts))
 
     def until_noted(self) -> None:
         """It is written down who has the duty."""

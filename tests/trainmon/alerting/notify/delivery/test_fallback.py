@@ -82,7 +82,7 @@ def test_a_channel_that_recovers_gets_one_summary_that_says_what_still_fires(tmp
         alerts["a"] = replace(alerts["a"], phase="resolved", resolved_at=clock.now(), ended="over")
         alerts["b"] = replace(alerts["b"], acknowledged_by="ann")
         now = clock.now()
-        scene.office.tick(State(at=now, started_at=now, looked_at=now, alerts=alerts))
+        scene.service.tick(State(at=now, started_at=now, looked_at=now, alerts=alerts))
         until(lambda: state_of(scene, "a-resolve", "spare") == "sent")
         recover(phone, clock)
         until(lambda: phone.taken)
@@ -337,7 +337,7 @@ def test_a_channel_whose_config_changes_while_it_is_down_still_gets_its_summary(
         clock.passed = 50.0
         until(lambda: state_of(scene, "a-fire", "spare") == "sent")
         phone.always = None
-        scene.office.reload((phone, spare), ROUTES)
+        scene.service.reload((phone, spare), ROUTES)
         until(lambda: phone.taken)
         assert phone.taken[0].title == "1 alert still firing: while phone was down, 1 message went by spare"
         assert spare.keys == ["a-fire"]

@@ -19,7 +19,7 @@ from tests.trainmon.alerting.notify.delivery.scene import PATIENT, Phone, Scene,
 from trainmon.alerting.notify.delivery.journal import Receipt
 from trainmon.alerting.notify.delivery.leader import QUIET
 from trainmon.ledger.lease import LOCK, Holder, LeaderNote, Lock, is_locked, ourselves, write_duty
-from trainmon.ledger.ledger import alerts_now, duty_now, give_order
+from trainmon.ledger.ledger import alerts_now, give_order
 from trainmon.lib import Instant
 from trainmon.model import (
     AlertRequest,
@@ -148,13 +148,13 @@ def test_an_orderly_end_leaves_the_duty_to_the_other(tmp_path: Path, is_network:
 
 def test_orders_of_a_program_without_the_duty_reach_the_one_that_has_it(tmp_path: Path) -> None:
     with opened(tmp_path, Phone()) as first, standing_by(tmp_path, Phone()) as second:
-        second.office.request(ACK)
+        second.service.request(ACK)
         until(lambda: [event.order for event in first.of(AlertRequested)] == [ACK])
         one = first.of(AlertRequested)[0].number
         mute = replace(ACK, verb="unmute", alert="s1")
         assert give_order(tmp_path, mute) == one + 1
         until(lambda: first.of(AlertRequested) == [AlertRequested(ACK, one), AlertRequested(mute, one + 1)])
-        first.office.request(replace(ACK, by="bob"))
+        first.service.request(replace(ACK, by="bob"))
         until(lambda: first.of(AlertRequested)[-1] == AlertRequested(replace(ACK, by="bob"), None))
         assert second.of(AlertRequested) == []
         first.hand_over(orders_until=one + 1)
@@ -171,17 +171,17 @@ def test_an_order_can_be_left_before_anybody_has_the_duty(tmp_path: Path) -> Non
 
 
 def test_others_read_who_has_the_duty_and_how_it_is(tmp_path: Path) -> None:
-    assert duty_now(tmp_path, 0.0) is None
+    assert alerts_now(tmp_path, 0.0).duty is None
     with opened(tmp_path, Phone(), program="alerts-only") as scene:
         now = scene.clock.now()
-        scene.office.tick(State(at=now, started_at=now, looked_at=now))
-        scene.office.report_trouble(None)
-        until(lambda: (found := duty_now(tmp_path, now)) is not None and found.note.last_tick_at == now)
-        found = duty_now(tmp_path, now)
+        scene.service.tick(State(at=now, started_at=now, looked_at=now))
+        scene.service.report_trouble(None)
+        until(lambda: (found := alerts_now(tmp_path, now).duty) is not None and found.note.last_tick_at == now)
+        found = alerts_now(tmp_path, now).duty
         assert found is not None
         assert (found.is_held, found.note.program, found.note.holder.pid) == (True, "alerts-only", os.getpid())
         assert [one.name for one in found.note.channels] == ["phone"]
-    found = duty_now(tmp_path, now)
+    found = alerts_now(tmp_path, now).duty
     assert found is not None
     assert not found.is_held
 
@@ -191,16 +191,16 @@ def test_a_source_that_changed_is_read_within_seconds_and_not_at_the_next_regula
         now = scene.clock.now()
 
         def health() -> list[str]:
-            found = duty_now(tmp_path, now)
+            found = alerts_now(tmp_path, now).duty
             return [one.health for one in found.note.sources] if found is not None else []
 
         def tick(health: Health) -> None:
             sources = {"node:n0": Source(name="node:n0", kind="node", cluster="c", health=health)}
-            scene.office.tick(State(at=now, started_at=now, looked_at=now, sources=sources))
+            scene.service.tick(State(at=now, started_at=now, looked_at=now, sources=sources))
 
         tick("late")
         until(lambda: health() == ["late"])
-        scene.office._next_note = float("inf")  # the regular one does not come
+        scene.service._next_note = float("inf")  # the regular one does not come
         tick("ok")
         until(lambda: health() == ["ok"])
 
@@ -208,8 +208,8 @@ def test_a_source_that_changed_is_read_within_seconds_and_not_at_the_next_regula
 def test_one_that_no_longer_goes_round_is_told_of(tmp_path: Path) -> None:
     with opened(tmp_path, Phone()) as first:
         now = first.clock.now()
-        first.office.tick(State(at=now, started_at=now, looked_at=now))
-        first.office.report_trouble(None)
+        first.service.tick(State(at=now, started_at=now, looked_at=now))
+        first.service.report_trouble(None)
         with standing_by(tmp_path, Phone(), clock=Shifted(QUIET * 3)) as second:
 
             def duty() -> Leadership:

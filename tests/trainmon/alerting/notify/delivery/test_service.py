@@ -1,4 +1,4 @@
-"""The office: written down before anything is sent, a thread a channel, and never in the way of anybody."""
+"""The notification service: it writes before it sends, has a thread for each channel, and never blocks a caller."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_what_waits_for_a_channel_that_is_gone_is_told_by_the_others(tmp_path: P
     with opened(tmp_path, phone) as scene:
         scene.hand_over(fire())
         until(lambda: phone.tried)
-        scene.office.reload((mail,), ())
+        scene.service.reload((mail,), ())
         until(lambda: mail.keys == ["a-fire"])
         assert mail.taken[0].notices[0].reason == "fired; there is no channel phone in the config any more"
         until(lambda: phone.is_closed)
@@ -254,7 +254,7 @@ def test_a_renewed_channel_goes_on_with_what_waits(tmp_path: Path) -> None:
     with opened(tmp_path, before) as scene:
         scene.hand_over(fire())
         until(lambda: scene.rows("SELECT state FROM outbox") == [("dead",)])
-        scene.office.reload((after,), ())
+        scene.service.reload((after,), ())
         until(lambda: after.keys == ["a-fire"], "nobody had been told of it")
 
 
@@ -397,7 +397,7 @@ def test_without_the_duty_nothing_is_told_or_written(tmp_path: Path) -> None:
 
 
 class opened_without:  # noqa: N801 - reads as the other one does
-    """A second office on the same ledger."""
+    """A second service on the same ledger."""
 
     def __init__(self, directory: Path, *phones: Phone) -> None:
         self.scene = Scene(directory, *phones)

@@ -1,4 +1,4 @@
-"""The office with a ledger that hangs, is full, locked or damaged: it stops nothing, and nothing is told twice."""
+"""A ledger that hangs, is full, locked or damaged stops no notification, and none is sent twice."""
 
 from __future__ import annotations
 
@@ -212,8 +212,8 @@ def test_a_program_that_was_stopped_blames_no_ledger(tmp_path: Path) -> None:
         until(Stuck.waits.is_set)
         clock.passed = 3_600.0
         phone.health = Channel(name="phone", type="phone", target="+50***")
-        scene.office.reload((phone,), ())
-        until(lambda: "+50***" in repr(scene.of(ChannelsChanged)), "a turn of the office")
+        scene.service.reload((phone,), ())
+        until(lambda: "+50***" in repr(scene.of(ChannelsChanged)), "a turn of the service")
         Stuck.let_go()
         until(lambda: phone.keys == ["a-fire"])
         (told,) = phone.taken[0].notices
