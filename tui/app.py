@@ -22,7 +22,7 @@ from trainmon.lib import Clock, SystemClock, clean
 from trainmon.model import Prompt, Source, State
 from tui.backend import Backend
 from tui.keys import bindings
-from tui.modals import Ask, Palette, Pick
+from tui.modals import CommandPalette, LoginPrompt, Pick
 from tui.screens import Help, MainScreen, StateScreen, screen_for
 from tui.services.actions import ActionService
 from tui.services.alert_actions import AlertActionService
@@ -71,7 +71,7 @@ class Dashboard(App[None], inherit_bindings=False):
         self._painted_at: float | None = None
         self._key_at, self._heard_at = -inf, self.clock.monotonic()
         self._paint_planned = self._paused = False
-        self._asked: Ask | None = None
+        self._asked: LoginPrompt | None = None
         self._answered: set[int] = set()
         for theme in THEMES:
             self.register_theme(theme)
@@ -105,8 +105,8 @@ class Dashboard(App[None], inherit_bindings=False):
         if state is None:
             return
         self._latest, self._heard_at = state, self.clock.monotonic()
-        self.acting.heard(state)
-        self.alarming.heard(state)
+        self.acting.update(state)
+        self.alarming.update(state)
         if not self._paused and not self._paint_planned:
             wait = wait_before_paint(self._painted_at, self._key_at, self._heard_at)
             if wait > 0:
@@ -177,11 +177,11 @@ class Dashboard(App[None], inherit_bindings=False):
         self._answered &= ids
         if self._asked is not None:
             if self._asked.prompt.id not in ids:
-                self._asked.no_longer_asked()
+                self._asked.withdraw()
             return
         waiting = [prompt for prompt in prompts if prompt.id not in self._answered]
         if waiting:
-            self._asked = Ask(waiting[0], len(waiting) - 1)
+            self._asked = LoginPrompt(waiting[0], len(waiting) - 1)
             self.push_screen(self._asked, self._answer)
 
     def _answer(self, answers: tuple[str, ...] | None) -> None:
@@ -246,7 +246,7 @@ class Dashboard(App[None], inherit_bindings=False):
     # ---- what has a name ----
 
     def action_palette(self) -> None:
-        palette = Palette(commands(self, self.place_of(self.screen)))
+        palette = CommandPalette(commands(self, self.place_of(self.screen)))
         self.push_screen(palette, lambda chosen: None if chosen is None else chosen.do())
 
     def press(self, key: str) -> None:

@@ -108,9 +108,9 @@ KEYS: tuple[Key, ...] = (
         "Commands"),
     Key("escape", "app.back", "screen.back", "close what is open, clear the filter; never acts", "back", "move", "Esc"),
     Key("l", "log.close", "screen.back", "back to the panes", "log-screen", "move", "l"),
-    Key("left", "plan.left", "door(-1)", "the button before", "plan", "move", "←"),
-    Key("right", "plan.right", "door(1)", "the next button; Tab goes through the fields as well", "plan", "move", "→"),
-    Key("enter", "plan.press", "press", "press the marked button: Close, until you move", "door", "move",
+    Key("left", "plan.left", "button(-1)", "the previous button", "plan", "move", "←"),
+    Key("right", "plan.right", "button(1)", "the next button; Tab also goes through the fields", "plan", "move", "→"),
+    Key("enter", "plan.press", "press", "press the focused button; Close has the focus first", "button", "move",
         "Enter"),
     Key("q,question_mark,f1", "help.close", "screen.back", "close the help", "help", "move", "?"),
     Key("q,ctrl+q", "app.quit", "app.quit", "quit; training goes on", "app", "view", "q", "Quit"),
@@ -137,7 +137,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "run-wandb": (*_READ, "list", "samples", "page", "act-any", "act"),
     "job": (*_READ, "list", "act-any", "act"),
     "help": ("app", "back", "moves", "help"),
-    "plan": ("back", "moves", "plan", "door"),
+    "plan": ("back", "moves", "plan", "button"),
     "menu": ("back", "moves", "list", "act", "act-node"),
 }
 """The scopes that are heard in each place."""
@@ -188,7 +188,7 @@ def _apart(names: str) -> list[str]:
     return [*([plain] if plain else []), *(name for name in names.split(",") if name in EVERYWHERE)]
 
 
-def heard(place: str) -> tuple[Key, ...]:
+def active_keys(place: str) -> tuple[Key, ...]:
     """The keys that do something in a place. Every list hears Enter; not every one has something to open."""
     keys = (key for key in KEYS if key.scope in PLACES[place])
     return tuple(key for key in keys if key.id != "lines.choose" or place in OPENS)
@@ -196,7 +196,7 @@ def heard(place: str) -> tuple[Key, ...]:
 
 def footer(place: str) -> tuple[Key, ...]:
     """At most nine keys that look, in the table's order; help, commands and quit always."""
-    shown = [key for key in heard(place) if key.short and key.scope not in ACTS]
+    shown = [key for key in active_keys(place) if key.short and key.scope not in ACTS]
     shown = [key for key in shown if key.scope != "alerts" or place in ALERTED]
     while len(shown) > FOOTER_AT_MOST:
         droppable = [key for key in shown if key.id not in {"app.help", "app.palette", "app.quit"}]
@@ -232,7 +232,7 @@ SHOWN_AT = {
     "rows": "Runs, GPUs, Disk, Alerts, Queue", "list": f"Runs, GPUs, Alerts, Queue, {SCREENS}",
     "marks": "Runs, GPUs, Alerts, Queue", "alerts": "the panes, " + SCREENS, "pane": "the panes, " + SCREENS,
     "gpus": "GPUs", "log": "Log", "queue": "Queue", "act-any": "Runs, GPUs, Queue, a run, a job, a node",
-    "act": "Runs, Queue, a run, a job", "act-node": "GPUs, Queue, a node", "plan": "Plan", "door": "Plan",
+    "act": "Runs, Queue, a run, a job", "act-node": "GPUs, Queue, a node", "plan": "Plan", "button": "Plan",
     "wandb": "W&B", "page": "W&B, a run", "samples": "a run", "runs": "Runs",
     "main": "the panes", "help": "Help", "log-screen": "Log on the full screen",
     "moves": "everywhere", "back": "everywhere",

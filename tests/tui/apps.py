@@ -48,7 +48,7 @@ class Desk(App[None]):
             self.register_theme(theme)
         self.theme = themes.DARK.name
         if backend.state is not None:
-            self.acting.heard(backend.state)
+            self.acting.update(backend.state)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return themes.defaults(dark=True)

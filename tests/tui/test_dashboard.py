@@ -17,7 +17,7 @@ from tests.tui.screen_text import arrive, dashboard, settled, text_of
 from tests.tui.states.states import NOW, asking, calm, empty, iterations, log, run, source, troubled
 from trainmon.model import Prompt, State
 from tui.app import Dashboard
-from tui.modals import Ask
+from tui.modals import LoginPrompt
 from tui.panes import Pane
 from tui.screens import LogScreen, MainScreen
 from tui.screens.details import NodeScreen, RunScreen
@@ -308,7 +308,7 @@ async def test_an_empty_cluster_says_how_to_name_a_run() -> None:
 
 async def test_a_question_names_its_host_hides_what_is_typed_and_gives_the_answer() -> None:
     async with showing(asking()) as (app, pilot, backend):
-        assert isinstance(app.screen, Ask)
+        assert isinstance(app.screen, LoginPrompt)
         await pilot.press(*"123456")
         await settled(pilot)
         text = text_of(app)
@@ -357,14 +357,14 @@ async def test_a_question_waits_until_nobody_types_so_that_no_key_answers_it() -
         assert (app.main.runs.filter, backend.asked) == ("llm-7", [])
 
         await publish(app, pilot, backend, asking())
-        assert isinstance(app.screen, Ask)
+        assert isinstance(app.screen, LoginPrompt)
 
 
 async def test_a_question_that_times_out_under_the_fingers_keeps_the_rest_of_the_password() -> None:
     async with showing(asking()) as (app, pilot, backend):
         await pilot.press(*"hun")
         await publish(app, pilot, backend, calm())
-        assert "no longer asked" in text_of(app)
+        assert "no longer asks" in text_of(app)
         await pilot.press(*"terKSq", "enter")
         await settled(pilot)
 

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from tui.keys import ACTS, FOOTER_AT_MOST, KEYS, PLACES, Key, bindings, clashes, footer, footer_acts, heard, markdown
+from tui.keys import (
+    ACTS,
+    FOOTER_AT_MOST,
+    KEYS,
+    PLACES,
+    Key,
+    active_keys,
+    bindings,
+    clashes,
+    footer,
+    footer_acts,
+    markdown,
+)
 from tui.widgets import GUTTER, KeyedLines, chosen, fitting, foot_spans, starts
 from tui.widgets.footer import key_width
 
@@ -84,12 +96,12 @@ def test_the_footer_of_a_small_terminal_keeps_what_cannot_be_guessed() -> None:
 
 
 def test_enter_is_offered_only_where_it_opens_something() -> None:
-    assert "lines.choose" in {key.id for key in heard("node")}
-    assert "lines.choose" not in {key.id for key in heard("disk")}
+    assert "lines.choose" in {key.id for key in active_keys("node")}
+    assert "lines.choose" not in {key.id for key in active_keys("disk")}
     (enter,) = [line for line in markdown().splitlines() if "open what is under the cursor" in line]
     assert "Disk" not in enter
     assert "W&B" not in enter
-    (alone,) = [key.words for key in heard("wandb") if "enter" in key.keys.split(",")]
+    (alone,) = [key.words for key in active_keys("wandb") if "enter" in key.keys.split(",")]
     assert "chart of this value alone" in alone
 
 
@@ -112,9 +124,9 @@ def test_the_footer_keeps_what_acts_apart_from_what_looks() -> None:
 
 def test_the_list_of_rows_hears_the_keys_that_the_table_promises() -> None:
     promised = {name for key in KEYS if key.scope in {"list", "moves"} for name in key.keys.split(",")}
-    heard = {name for binding in KeyedLines.BINDINGS for name in binding.key.split(",")}  # type: ignore[union-attr]
+    active_keys = {name for binding in KeyedLines.BINDINGS for name in binding.key.split(",")}  # type: ignore[union-attr]
 
-    assert heard == promised
+    assert active_keys == promised
 
 
 def test_the_words_of_every_key_fit_the_help_of_a_small_terminal() -> None:

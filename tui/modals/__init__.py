@@ -1,4 +1,4 @@
-"""tui.modals."""
+"""Dialogs: plans, menus, logins, silences, the command palette."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from tui.modals.jump import Jump, Target
 from tui.modals.menu import Menu
 from tui.modals.mute import Mute, Muting
 from tui.modals.once import Dialog, Once
-from tui.modals.palette import Palette
+from tui.modals.palette import CommandPalette
 from tui.modals.pick import Pick
 from tui.modals.plan import PlanScreen
-from tui.modals.prompt import Ask
+from tui.modals.prompt import LoginPrompt
 
 __all__ = [
     "Acknowledge",
-    "Ask",
+    "CommandPalette",
     "Dialog",
     "Find",
     "Folder",
     "Jump",
+    "LoginPrompt",
     "Menu",
     "Mute",
     "Muting",
     "Once",
-    "Palette",
     "Pick",
     "PlanScreen",
     "Target",

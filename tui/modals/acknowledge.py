@@ -1,33 +1,27 @@
-"""The question before an alert is acknowledged: by whom is known, why may be said."""
+"""The dialog that acknowledges an alert. The user is known; the reason is optional."""
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.widgets import Input, Static
 
-from tui.keys import bindings
 from tui.modals.once import Dialog
 
-LASTING = "It goes on firing and is shown; it is not repeated, and nobody else is called."
-PAST = "It has happened, and is told once; from now on it stands below, among those of the last day."
+LASTING = "It keeps firing and stays visible; it is not repeated and not escalated."
+PAST = "This event was sent once. It moves down to the alerts of the last day."
 
 
 class Acknowledge(Dialog[str | None]):
-    """Enter acknowledges, with what is written there; Esc does not."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back")]
+    """Enter acknowledges with the typed reason; Esc closes."""
 
     def __init__(self, question: str, about: str, *, is_past: bool = False) -> None:
         super().__init__()
         self.question = question
         self.about = about
         self.is_past = is_past
-        """Whether it is about what happened, and does not last."""
-        self.field = Input("", placeholder="why, or what you do about it; may stay empty", compact=True)
+        """Whether it is an event, not a lasting condition."""
+        self.field = Input("", placeholder="why, or what you do about it (optional)", compact=True)
         self.field.cursor_blink = False
 
     def compose(self) -> ComposeResult:
@@ -44,6 +38,3 @@ class Acknowledge(Dialog[str | None]):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.dismiss(event.value.strip())
-
-    def action_back(self) -> None:
-        self.dismiss(None)

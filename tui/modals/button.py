@@ -1,4 +1,4 @@
-"""The buttons of a dialog: words in brackets, and the cursor's sign beside the one that Enter presses."""
+"""The buttons of a dialog: labels in brackets, with the cursor symbol beside the focused one."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from tui.style import CURSOR
 
 
 class TriggerButton(Widget, can_focus=True):
-    """One button. It shows without any colour whether it has the focus."""
+    """A button. It shows its focus without colour."""
 
     DEFAULT_CSS = """
     TriggerButton { height: 1; width: auto; margin-right: 1; }
     TriggerButton:focus { text-style: bold reverse; }
     TriggerButton:disabled { text-style: dim; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("door")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("button")]
     ALLOW_SELECT = False
 
     class Pressed(Message):
-        """Enter on it, or a click."""
+        """Enter on the button, or a click."""
 
-        def __init__(self, door: TriggerButton) -> None:
+        def __init__(self, button: TriggerButton) -> None:
             super().__init__()
-            self.door = door
+            self.button = button
 
-    def __init__(self, words: str, *, id: str, disabled: bool = False) -> None:  # noqa: A002 - Textual's name for it
+    def __init__(self, label: str, *, id: str, disabled: bool = False) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id, disabled=disabled)
-        self.words = words
+        self.label = label
 
-    def say(self, words: str) -> None:
-        if words != self.words:
-            self.words = words
+    def set_label(self, label: str) -> None:
+        if label != self.label:
+            self.label = label
             self.refresh(layout=True)
 
     def get_content_width(self, container: object, viewport: object) -> int:
-        return cell_width(self.words) + 5
+        return cell_width(self.label) + 5
 
     def render(self) -> RenderResult:
-        return Content(f"{CURSOR if self.has_focus else ' '}[ {self.words} ]")
+        return Content(f"{CURSOR if self.has_focus else ' '}[ {self.label} ]")
 
     def action_press(self) -> None:
         self.post_message(self.Pressed(self))

@@ -1,4 +1,4 @@
-"""The line where a filter or a search is typed. It acts while it is typed; Enter keeps it, Esc clears it."""
+"""The input line of a filter or a search. It applies while you type; Enter keeps it, Esc clears it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from textual.widgets import Input
 
 
 class Find(Input):
-    """A one-line field over the footer."""
+    """A one-line input above the footer."""
 
     class Typed(Message):
-        """The words so far."""
+        """The text so far."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
             self.text = text
 
     class Closed(Message):
-        """Done: kept by Enter, or cleared by Esc."""
+        """The input closed: kept by Enter, or cleared by Esc."""
 
     def __init__(self) -> None:
         super().__init__(id="find", compact=True)
@@ -26,7 +26,7 @@ class Find(Input):
         self.display = False
 
     def open(self, what: str, text: str) -> None:
-        """Start to type, from what is there."""
+        """Open the input with this text."""
         self.placeholder = what
         self.display = True
         with self.prevent(Input.Changed):

@@ -1,4 +1,4 @@
-"""Jump: a letter over each pane and control; pressing it goes there."""
+"""Jump: a letter over each pane and control. Pressing a letter goes there."""
 
 from __future__ import annotations
 
@@ -13,18 +13,14 @@ from textual.widgets import Static
 from tui.modals.once import Dialog
 
 LETTERS = "asdfghjklqwertyuiopzxcvbnm"
+"""The home row first."""
 
 
 class Target(NamedTuple):
-    """A thing to jump to: a name for who opened this, and where its letter stands."""
+    """A jump target: its name, and the position of its letter."""
 
     name: str
     at: Offset
-
-
-def lettered(targets: Sequence[Target]) -> dict[str, Target]:
-    """A letter for each target, those of the home row first."""
-    return dict(zip(LETTERS, targets, strict=False))
 
 
 class Jump(Dialog[str | None]):
@@ -32,7 +28,7 @@ class Jump(Dialog[str | None]):
 
     def __init__(self, targets: Sequence[Target]) -> None:
         super().__init__()
-        self.targets = lettered(targets)
+        self.targets = dict(zip(LETTERS, targets, strict=False))
 
     def compose(self) -> ComposeResult:
         for letter, target in self.targets.items():

@@ -1,4 +1,4 @@
-"""The menu of a row: everything that can be done to it with its key, and why the rest cannot."""
+"""The action menu of a row: each action with its key, and why some are refused."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """One line of the menu: a verb, and in a sentence why it cannot be done to any of the rows."""
+    """One line of the menu: a verb, and the refusal when it is impossible for all rows."""
 
     verb: Verb
     words: str
     refusal: str
 
 
-SWITCH = "Take back an armed switch"
+SWITCH = "Remove an armed switch"
 
 
 class Menu(Dialog[Verb | None]):
-    """Enter or a capital opens the plan of a verb; nothing here acts."""
+    """Enter or a capital letter opens the plan of a verb. The menu itself changes nothing."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "act", "act-node")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("act", "act-node")]
 
     def __init__(self, subjects: Sequence[Subject], state: State, now: Instant) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Menu(Dialog[Verb | None]):
             yield Static(f"Actions on {names}", classes="question", markup=False)
             yield self.lines
             yield Static("", id="why-not", classes="words", markup=False)
-            yield Static("Enter shows the plan; nothing is done yet  Esc closes", classes="hint", markup=False)
+            yield Static("Enter shows the plan, changes nothing  Esc closes", classes="hint", markup=False)
 
     def on_mount(self) -> None:
         self.lines.styles.height = min(max(1, len(self.entries)), 14)
@@ -76,7 +76,7 @@ class Menu(Dialog[Verb | None]):
             self.dismiss(found.verb)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A capital does here what it does outside, for what can be done."""
+        """A capital letter works as outside the menu, for the possible actions."""
         if action == "act":
             return self._entry(str(parameters[0])) is not None
         return super().check_action(action, parameters)
@@ -90,21 +90,18 @@ class Menu(Dialog[Verb | None]):
         if found is not None:
             self.dismiss(found.verb)
 
-    def action_back(self) -> None:
-        self.dismiss(None)
-
 
 def entries(subjects: Iterable[Subject], state: State, now: Instant) -> tuple[Entry, ...]:
-    """Each verb once, what can be done first; over several rows it is refused when all refuse it."""
+    """Each verb once, possible ones first. With several rows a verb is refused when all rows refuse it."""
     offers: dict[Verb, list[Offer]] = {}
     for kind, key in subjects:
         for offer in offered(state, kind, key, now):
             offers.setdefault(offer.verb, []).append(offer)
     found = {verb: _entry(verb, several) for verb, several in offers.items() if verb != "unsave"}
-    if "unkill" in found:  # its plan lists the armed switches, of both kinds
+    if "unkill" in found:  # its plan lists the armed switches of both kinds
         found["unkill"] = found["unkill"]._replace(words=SWITCH)
     held = [found[verb] for verb in ("hold", "release") if verb in found]
-    if len(held) == 2 and any(entry.refusal for entry in held):  # one key for both: what does not fit is left out
+    if len(held) == 2 and any(entry.refusal for entry in held):  # both have one key: omit the impossible one
         found.pop("hold" if held[0].refusal and not held[1].refusal else "release")
     return tuple(sorted(found.values(), key=lambda entry: bool(entry.refusal)))
 
@@ -119,7 +116,7 @@ def _entry(verb: Verb, offers: Sequence[Offer]) -> Entry:
 
 
 def rows(found: Sequence[Entry], width: int) -> list[Row]:
-    """The lines; what cannot be done is dim, with its reason as far as it fits: the whole of it stands below."""
+    """The lines. A refused verb is dim, with its reason cut to fit: the full reason stands below."""
     return [row(entry, max(cell_width(one.words) for one in found), width) for entry in found]
 
 

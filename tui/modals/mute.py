@@ -1,4 +1,4 @@
-"""The question before something is muted: what, for how long, why."""
+"""The dialog that mutes alerts: what, for how long, why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from textual.containers import Vertical
 from textual.widgets import Input, Static
 
 from trainmon.lib import Seconds, shorten
-from tui.keys import bindings
 from tui.modals.once import Dialog
 from tui.style import Span
 from tui.views import USUAL, Choice, read_for
@@ -20,7 +19,7 @@ from tui.widgets import KeyedLines, Row
 
 
 class Muting(NamedTuple):
-    """What a person decided."""
+    """The person's decision."""
 
     choice: Choice
     seconds: Seconds
@@ -28,10 +27,9 @@ class Muting(NamedTuple):
 
 
 class Mute(Dialog[Muting | None]):
-    """Up and down choose what; Tab goes on to how long, and to why; Enter mutes from anywhere; Esc closes."""
+    """Up and down choose what to mute, Tab goes to duration and reason, Enter mutes, Esc closes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        *bindings("back"),
         Binding("tab,down", "app.focus_next", show=False),
         Binding("shift+tab,up", "app.focus_previous", show=False),
     ]
@@ -42,7 +40,7 @@ class Mute(Dialog[Muting | None]):
         self.choices = tuple(choices)
         self.lines = KeyedLines()
         self.span = Input(USUAL, compact=True, select_on_focus=True)
-        self.why = Input("", placeholder="why; may stay empty", compact=True)
+        self.why = Input("", placeholder="why (optional)", compact=True)
         for field in (self.span, self.why):
             field.cursor_blink = False
         self.wrong = Static("", classes="hint", id="mute-wrong", markup=False)
@@ -56,7 +54,7 @@ class Mute(Dialog[Muting | None]):
             yield Static("why", classes="label", markup=False)
             yield self.why
             yield self.wrong
-            yield Static("It is still shown.  Tab next  Enter mutes  Esc closes", classes="hint",
+            yield Static("Muted alerts stay visible.  Tab next  Enter mutes  Esc closes", classes="hint",
                          markup=False)  # fmt: skip
 
     def on_mount(self) -> None:
@@ -83,7 +81,7 @@ class Mute(Dialog[Muting | None]):
         self._decide()
 
     def _decide(self) -> None:
-        """Done, when how long can be understood."""
+        """Close with the decision, or show why the duration is invalid."""
         seconds = read_for(self.span.value)
         choice = next((one for one in self.choices if one.key == self.lines.cursor_key), self.choices[0])
         if isinstance(seconds, str):
@@ -92,6 +90,3 @@ class Mute(Dialog[Muting | None]):
             self.span.focus()
         else:
             self.dismiss(Muting(choice, seconds, self.why.value.strip()))
-
-    def action_back(self) -> None:
-        self.dismiss(None)

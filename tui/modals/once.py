@@ -1,20 +1,23 @@
-"""Screens that end once."""
+"""Screens and dialogs that close only once."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from textual.await_complete import AwaitComplete
+from textual.binding import BindingType
 from textual.screen import ModalScreen, Screen
+
+from tui.keys import bindings
 
 Answer = TypeVar("Answer")
 
 
 class Once(Screen[Answer]):
-    """A screen that ends once, however often it is asked to.
+    """A screen that closes only once.
 
-    Of keys that arrive together the second may reach a screen that the first has closed: Textual would then close the
-    screen below, and of the last screen it would end the program.
+    When keys arrive together, the second may reach a screen that the first has closed. Textual would then close the
+    screen below, and after the last screen end the program.
     """
 
     def dismiss(self, result: Answer | None = None) -> AwaitComplete:
@@ -22,4 +25,9 @@ class Once(Screen[Answer]):
 
 
 class Dialog(ModalScreen[Answer], Once[Answer]):
-    """A question over the screen, which shows through. Textual's style sheets follow the first base alone."""
+    """A dialog over the visible screen. Esc closes it. Textual's style sheets follow the first base only."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back")]
+
+    def action_back(self) -> None:
+        self.dismiss(None)

@@ -1,25 +1,22 @@
-"""The palette: type a name, and go there or do it."""
+"""The command palette: type a name to go there or to run it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.widgets import Static
 
 from trainmon.lib import cell_width, clean, shorten
-from tui.keys import bindings
 from tui.modals.once import Dialog
 from tui.style import Span
 from tui.views import Command, found
 from tui.widgets import SENTENCE, Heading, KeyedLines, Row
 
 BESIDE = 9
-"""Lines of the screen that the list leaves: the dialog's frame, what is typed, the hint, and some of what is below."""
+"""Screen lines outside the list: the dialog's frame, the input, the hint, and some of the screen below."""
 
 MOVES = {"up": "cursor_up", "down": "cursor_down", "pageup": "page_up", "pagedown": "page_down", "home": "first",
          "end": "last", "shift+tab": "cursor_up", "tab": "cursor_down"}  # fmt: skip
@@ -28,14 +25,12 @@ ASK = "type a name: pane, run, node, job, alert, theme, command"
 PLANS = "  shows its plan"
 
 
-class Palette(Dialog[Command | None]):
-    """Enter takes the row under the cursor: at first none, then the best of what is called so. Esc closes.
+class CommandPalette(Dialog[Command | None]):
+    """Enter runs the row under the cursor: at first none, then the best match. Esc closes.
 
-    Every key comes to the screen itself, one after the other, also those that arrive together with the key that opened
-    it: when Enter comes, the list is always that of what was typed before it.
+    The screen itself handles every key in order, even keys that arrive together with the key that opened it. So at
+    Enter the list always matches the typed text.
     """
-
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back")]
 
     def __init__(self, commands: Sequence[Command]) -> None:
         super().__init__()
@@ -50,7 +45,7 @@ class Palette(Dialog[Command | None]):
         with Vertical(classes="dialog"):
             yield self.entry
             yield self.lines
-            yield Static("Enter takes it  ↑ ↓ choose  Esc closes", classes="hint", markup=False)
+            yield Static("Enter runs it  ↑ ↓ choose  Esc closes", classes="hint", markup=False)
 
     def on_resize(self, event: events.Resize) -> None:
         self.call_after_refresh(self.find)
@@ -74,7 +69,7 @@ class Palette(Dialog[Command | None]):
         self.write(self.typed + clean(event.text))
 
     def write(self, typed: str) -> None:
-        """Have this typed, and the cursor on the best of what is called so."""
+        """Set the typed text, and put the cursor on the best match."""
         if typed != self.typed:
             self.typed = typed
             self.find()
@@ -83,11 +78,11 @@ class Palette(Dialog[Command | None]):
     # ---- finding ----
 
     def find(self) -> None:
-        """List what is called as typed; before anything is typed, what there is every day."""
+        """List the matches; before anything is typed, the everyday commands."""
         self.entry.set_spans((Span(": ", "accent bold"), Span(self.typed), Span("_", "accent")))
         if self.typed.strip():
             self.listed = tuple(found(self.typed, self.commands))
-            sentence = "" if self.listed else f"nothing is called “{clean(self.typed.strip())}” here"
+            sentence = "" if self.listed else f"no match for “{clean(self.typed.strip())}”"
         else:
             self.listed = tuple(command for command in self.commands if command.is_everyday)
             sentence = ASK
@@ -99,7 +94,7 @@ class Palette(Dialog[Command | None]):
         self.lines.set_rows(rows)
 
     def take(self, key: str | None) -> None:
-        """End with the command of a row; sentences stand for none."""
+        """Close with the command of a row, unless it is a text row."""
         if key is not None and key != SENTENCE:
             self.dismiss(self.listed[int(key)])
 
@@ -107,12 +102,9 @@ class Palette(Dialog[Command | None]):
         event.stop()
         self.take(event.key)
 
-    def action_back(self) -> None:
-        self.dismiss(None)
-
 
 def edited(typed: str, event: events.Key) -> str:
-    """What is typed after a key."""
+    """The typed text after a key."""
     if event.key == "backspace":
         return typed[:-1]
     if event.key == "ctrl+w":
@@ -123,7 +115,7 @@ def edited(typed: str, event: events.Key) -> str:
 
 
 def row(key: str, command: Command, width: int) -> Row:
-    """Its key or its kind, its words, and of what opens a plan that it does."""
+    """A command's key or kind, its text, and a note when it opens a plan."""
     acts = command.kind == "act"
     head, plans = f" {command.cap or command.kind:<7}", PLANS if acts else ""
     words = shorten(clean(command.words), width - cell_width(head) - cell_width(plans))

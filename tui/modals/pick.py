@@ -1,26 +1,21 @@
-"""A short list to choose one thing from: the order of a pane, a host to log in to."""
+"""A dialog with a short list: the sort order of a pane, a host to log in to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.widgets import Static
 
 from trainmon.lib import clean
-from tui.keys import bindings
 from tui.modals.once import Dialog
 from tui.style import Span
 from tui.widgets import KeyedLines, Row
 
 
 class Pick(Dialog[str | None]):
-    """Enter chooses, Esc closes. `now` is what holds at present."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back")]
+    """Enter chooses, Esc closes. `now` is the current choice."""
 
     def __init__(self, question: str, choices: Sequence[tuple[str, str]], now: str | None = None) -> None:
         super().__init__()
@@ -49,6 +44,3 @@ class Pick(Dialog[str | None]):
 
     def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
         self.dismiss(event.key)
-
-    def action_back(self) -> None:
-        self.dismiss(None)

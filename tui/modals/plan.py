@@ -1,4 +1,4 @@
-"""A plan: what would be done, in full, before anything is. It opens at once, on Close, and no slip of a key acts."""
+"""The plan dialog: it shows in full what an action would do. It opens on Close, so that no single key acts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
-from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from trainmon.lib import Clock, clean, duration
@@ -24,34 +23,34 @@ from tui.views import plan as plan_rows
 from tui.widgets import KeyedLines, Row
 
 SHARE = 0.94
-"""Of the screen's height, what a dialog takes at most (trainmon.tcss says the same)."""
+"""The maximum share of the screen's height for a dialog (as in trainmon.tcss)."""
 
 OLD = 30.0
-"""Seconds after which a plan says how old it is; what it shows is checked once more before it is done."""
+"""Seconds after which a plan shows its age. Every action is checked once more before it runs."""
 
-WHY = "if you like: it goes into the ledger, and into the switch file"
+WHY = "optional; kept in the ledger and in the switch file"
 
 FRAME = 3
-"""Lines of a dialog beside what is in it: its border, and the blank one under the list."""
+"""Lines of a dialog's frame: its border, and the blank line under the list."""
 
 
 class Preparing(Protocol):
-    """Who makes a Plan of an Ask."""
+    """Makes a Plan of an ActionRequest."""
 
     def prepare(self, ask: ActionRequest, reply: Callable[[Plan], None]) -> None: ...
 
 
 class PlanScreen(TextScreen[Plan | ActionRequest | None]):
-    """Ends with the Plan that is to be done, with another Ask, or with None.
+    """Returns the Plan to run, another ActionRequest, or None.
 
-    What it is about is in its Ask, captured when the key was pressed: rows may be sorted, filtered and go meanwhile.
-    The button that acts is reached by Tab, an arrow or the mouse alone: its capital, pressed again, means nothing here.
+    Its subjects are in the request, captured when the key was pressed: rows may be sorted, filtered or removed since.
+    Only Tab, an arrow or the mouse reaches the action button. The action's capital letter does nothing here.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "plan")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("plan")]
 
     class Answered(Message):
-        """A Plan has come, from another thread, for the look of this number."""
+        """A Plan arrived from another thread, for the request of this number."""
 
         def __init__(self, plan: Plan, look: int) -> None:
             super().__init__()
@@ -80,9 +79,9 @@ class PlanScreen(TextScreen[Plan | ActionRequest | None]):
         self.why = Input(ask.why, placeholder=WHY, compact=True, id="why", max_length=200)
         self.because = Static("", id="because", markup=False)
         self.typed = Input(placeholder="the id", compact=True, id="typed")
-        self.close_door = TriggerButton("Close", id="close")
-        self.act_door = TriggerButton(BUTTONS[ask.verb], id="act", disabled=True)
-        self.instead_door = TriggerButton("Cancel the job instead", id="instead")
+        self.close_button = TriggerButton("Close", id="close")
+        self.act_button = TriggerButton(BUTTONS[ask.verb], id="act", disabled=True)
+        self.instead_button = TriggerButton("Cancel the job instead", id="instead")
         self.hint = Static("", classes="hint", markup=False)
         self._backend = backend
         self._clock = clock
@@ -100,25 +99,25 @@ class PlanScreen(TextScreen[Plan | ActionRequest | None]):
             yield field("why", self.why)
             yield self.because
             yield field("type it", self.typed)
-            with Horizontal(classes="doors"):
-                yield self.close_door
-                yield self.act_door
-                yield self.instead_door
+            with Horizontal(classes="buttons"):
+                yield self.close_button
+                yield self.act_button
+                yield self.instead_button
             yield self.hint
 
     def on_mount(self) -> None:
         for entry in (self.count, self.why, self.typed):
             entry.cursor_blink = False
-        self.instead_door.display = self.hung
-        self.set_focus(self.count if self.ask.verb == "queue" else self.close_door)
+        self.instead_button.display = self.hung
+        self.set_focus(self.count if self.ask.verb == "queue" else self.close_button)
         self.look(self.ask)
         self.set_interval(1.0, self.wait)
         self.watch(self.body, "scroll_y", self._say_hint, init=False)
 
-    # ---- asking ----
+    # ---- requesting ----
 
     def look(self, ask: ActionRequest) -> None:
-        """Ask for the plan of this; what an earlier look still brings is no longer wanted."""
+        """Request the plan; the answers to earlier requests are ignored."""
         self.ask, self.plan = ask, None
         self._looks += 1
         self._asked_at = self._clock.monotonic()
@@ -127,7 +126,7 @@ class PlanScreen(TextScreen[Plan | ActionRequest | None]):
         self._backend.prepare(ask, lambda plan: self._answered(plan, number))
 
     def _answered(self, plan: Plan, number: int) -> None:
-        """On whatever thread the answer comes."""
+        """From any thread."""
         self.post_message(self.Answered(plan, number))
 
     def on_plan_screen_answered(self, event: Answered) -> None:
@@ -138,49 +137,49 @@ class PlanScreen(TextScreen[Plan | ActionRequest | None]):
                 self.set_focus(self.choices)
 
     def wait(self) -> None:
-        """Say how long nothing came, or how old the plan has become."""
+        """Show how long the request takes, or how old the plan is."""
         if self.plan is None:
             self.draw()
         elif self._clock.monotonic() - self._answered_at >= OLD:
             self._say_title()
 
     def asked_anew(self) -> ActionRequest:
-        """The Ask as the fields have it now."""
+        """The request with the values of the fields."""
         count = max(1, int(self.count.value or 1))
         return replace(self.ask, why=self.why.value.strip(), count=count)
 
     def on_input_blurred(self, event: Input.Blurred) -> None:
-        """A field was left: what it changes belongs in the plan, so that what is shown is what will be done."""
+        """When a field loses focus, request the plan again: the dialog always shows what will be done."""
         if not self._is_over and self.asked_anew() != self.ask:
             self.look(self.asked_anew())
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter in a field moves on, and never acts."""
+        """Enter in a field moves on. It never acts."""
         event.stop()
         fields = [entry for entry in (self.count, self.why, self.typed) if entry.parent and entry.parent.display]
         after = fields[fields.index(event.input) + 1 :]
         if event.input is self.typed:
-            self.set_focus(self.act_door if self.may_act else self.typed)
+            self.set_focus(self.act_button if self.may_act else self.typed)
         else:
-            self.set_focus(after[0] if after and event.input is self.why else self.close_door)
+            self.set_focus(after[0] if after and event.input is self.why else self.close_button)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
-        self._open_doors()
+        self._update_buttons()
 
     def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
         event.stop()
         if self.plan is not None and self.plan.choices:
-            self.set_focus(self.close_door)
+            self.set_focus(self.close_button)
             self.look(replace(self.ask, switch=event.key))
 
-    # ---- ending ----
+    # ---- closing ----
 
     def on_trigger_button_pressed(self, event: TriggerButton.Pressed) -> None:
         event.stop()
-        if event.door is self.close_door:
+        if event.button is self.close_button:
             self.end(None)
-        elif event.door is self.instead_door:
+        elif event.button is self.instead_button:
             self.end(replace(self.ask, verb="cancel"))
         elif self.asked_anew() != self.ask:
             self.look(self.asked_anew())
@@ -199,13 +198,13 @@ class PlanScreen(TextScreen[Plan | ActionRequest | None]):
         plan = self.plan
         return bool(plan and plan.actions) and plan.typed in (None, self.typed.value.strip())  # type: ignore[union-attr]
 
-    # ---- what it looks like ----
+    # ---- layout ----
 
     def on_resize(self, event: events.Resize) -> None:
         self.call_after_refresh(self.draw)
 
     def draw(self) -> None:
-        """Lay out what is known by now, in the room that there is."""
+        """Lay out what is known, in the available space."""
         if not self.is_mounted:
             return
         plan, choices = self.plan, self.plan.choices if self.plan else ()
@@ -218,7 +217,7 @@ class PlanScreen(TextScreen[Plan | ActionRequest | None]):
         if plan is not None and plan.typed:
             self.because.update(clean(f"{plan.because}: type {plan.typed} to go on"))
         self.body.display, self.choices.display = not choices, bool(choices)
-        self._open_doors()
+        self._update_buttons()
         self.call_after_refresh(self._fill)
 
     def _say_title(self) -> None:
@@ -228,19 +227,16 @@ class PlanScreen(TextScreen[Plan | ActionRequest | None]):
         self.title_line.update(f"{TITLES[self.ask.verb]}: {self.about}   {words}".rstrip())
 
     def _fill(self) -> None:
-        """The rows, once the widths are known; the list takes what the fields leave."""
+        """Fill the rows once the widths are known. The list gets the height that the fields leave."""
         lines = self.choices if self.choices.display else self.body
         width = max(20, self.title_line.size.width - 2)
         lines.set_rows(self._rows(width))
-        taken = sum(child.outer_size.height + child.styles.margin.height for child in self._others(lines))
+        others = [child for child in self.query_one(".dialog").children if child.display and child is not lines]
+        taken = sum(child.outer_size.height + child.styles.margin.height for child in others)
         room = int(self.app.size.height * SHARE) - FRAME - taken
         self._height = max(1, min(len(lines.rows), max(3, room)))
         lines.styles.height = self._height
         self._say_hint()
-
-    def _others(self, lines: KeyedLines) -> list[Widget]:
-        dialog = self.query_one(".dialog")
-        return [child for child in dialog.children if child.display and child is not lines]
 
     def _rows(self, width: int) -> list[Row]:
         if self.plan is None:
@@ -254,15 +250,15 @@ class PlanScreen(TextScreen[Plan | ActionRequest | None]):
         if entry.parent is not None and entry.parent.display != shown:
             entry.parent.display = shown
 
-    def _open_doors(self) -> None:
-        """The button that acts is open when there is something to do, and what must be typed is typed."""
+    def _update_buttons(self) -> None:
+        """Enable the action button when there is something to do and the required text is typed."""
         plan = self.plan
         many = len(plan.actions) if plan else 0
-        self.act_door.say(button(self.ask.verb, many))
-        self.act_door.display = plan is None or bool(plan.actions)
-        if self.act_door.has_focus and not self.may_act:
-            self.set_focus(self.close_door)
-        self.act_door.disabled = not self.may_act
+        self.act_button.set_label(button(self.ask.verb, many))
+        self.act_button.display = plan is None or bool(plan.actions)
+        if self.act_button.has_focus and not self.may_act:
+            self.set_focus(self.close_button)
+        self.act_button.disabled = not self.may_act
         self._say_hint()
 
     def _say_hint(self) -> None:
@@ -270,24 +266,24 @@ class PlanScreen(TextScreen[Plan | ActionRequest | None]):
 
     def _hint(self) -> str:
         if self.plan is None:
-            return "Esc closes; nothing is done"
+            return "Esc closes; nothing was done"
         if self.plan.choices:
-            return "Enter chooses one, and shows its plan  Esc closes"
+            return "Enter shows the plan of the chosen one  Esc closes"
         if not self.plan.actions:
             return "Enter or Esc closes"
         below = len(self.body.rows) - self.body.scroll_offset.y - self._height
         more = f"{below} more line{'' if below == 1 else 's'} below (j)  " if below > 0 else ""
-        return f"{more}Tab or → to the button that acts  Esc closes"
+        return f"{more}Tab or →: action button  Esc closes"
 
     # ---- moving ----
 
-    def action_door(self, step: int) -> None:
-        """To the next button, or the one before; from a field, to Close."""
-        doors = [door for door in (self.close_door, self.act_door, self.instead_door) if door.focusable]
-        here = next((place for place, door in enumerate(doors) if door.has_focus), None)
-        self.set_focus(doors[0 if here is None else min(max(here + step, 0), len(doors) - 1)])
+    def action_button(self, step: int) -> None:
+        """Focus the next or previous button; from a field, Close."""
+        buttons = [one for one in (self.close_button, self.act_button, self.instead_button) if one.focusable]
+        here = next((place for place, one in enumerate(buttons) if one.has_focus), None)
+        self.set_focus(buttons[0 if here is None else min(max(here + step, 0), len(buttons) - 1)])
 
 
 def field(label: str, entry: Input) -> Horizontal:
-    """A line to type in, its name before it."""
+    """An input with its label."""
     return Horizontal(Static(label, markup=False), entry, classes="field")

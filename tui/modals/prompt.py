@@ -1,25 +1,19 @@
-"""A login asks: what, on which host, and a field for each answer. Esc declines; answers are kept nowhere."""
+"""The dialog of an interactive login: its host, its question and a field per answer. Answers are never stored."""
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.widgets import Input, Static
 
 from trainmon.lib import clean
 from trainmon.model import Prompt
-from tui.keys import bindings
 from tui.modals.once import Dialog
 
 
-class Ask(Dialog[tuple[str, ...] | None]):
-    """One question of one host; its answers, or None when the person declines."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back")]
+class LoginPrompt(Dialog[tuple[str, ...] | None]):
+    """One prompt of one host. Returns the answers, or None when the person declines."""
 
     def __init__(self, prompt: Prompt, waiting: int = 0) -> None:
         super().__init__()
@@ -41,8 +35,11 @@ class Ask(Dialog[tuple[str, ...] | None]):
                 yield field
             yield Static(self.hint(), classes="hint", markup=False)
 
-    def no_longer_asked(self) -> None:
-        """Go; but while an answer is being typed stay, or the rest of it would be keys of the screen below."""
+    def withdraw(self) -> None:
+        """Close: the host no longer asks.
+
+        Stay open while a person types: the other keys would go to the screen below.
+        """
         if any(field.value for field in self.query(Input)):
             self.is_over = True
             self.query_one(".hint", Static).update(self.hint())
@@ -51,7 +48,7 @@ class Ask(Dialog[tuple[str, ...] | None]):
 
     def hint(self) -> str:
         if self.is_over:
-            return "This is no longer asked. Enter or Esc closes; nothing is answered"
+            return "The host no longer asks. Enter or Esc closes; nothing is sent"
         return "Enter answers  Esc declines" + (f"  {self.waiting} more to answer" if self.waiting else "")
 
     def on_mount(self) -> None:
@@ -60,7 +57,7 @@ class Ask(Dialog[tuple[str, ...] | None]):
             fields.first().focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter goes to the next field, and answers on the last."""
+        """Enter goes to the next field; on the last one it sends the answers."""
         fields = list(self.query(Input))
         place = fields.index(event.input)
         if place + 1 < len(fields):
@@ -69,11 +66,8 @@ class Ask(Dialog[tuple[str, ...] | None]):
             self.dismiss(None if self.is_over else tuple(field.value for field in fields))
 
     def on_key(self, event: events.Key) -> None:
-        """A question without a field is only read: Enter closes it, and goes no further."""
+        """Enter closes a prompt without fields, and reaches no other widget."""
         if event.key == "enter" and not self.prompt.fields:
             event.stop()
             event.prevent_default()
             self.dismiss(())
-
-    def action_back(self) -> None:
-        self.dismiss(None)

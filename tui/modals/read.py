@@ -1,4 +1,4 @@
-"""A dialog with a text that the usual keys scroll, whichever button or field has the focus."""
+"""A dialog with a scrollable text: the usual keys scroll it, whichever button or field has the focus."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Answer = TypeVar("Answer")
 
 
 class TextScreen(Dialog[Answer]):
-    """What moves is its body."""
+    """A dialog whose movement keys scroll its body."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("moves")]
 

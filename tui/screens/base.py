@@ -12,7 +12,7 @@ from textual.screen import Screen
 from trainmon.lib import scrub
 from trainmon.model import State, Verb
 from tui.backend import Backend
-from tui.keys import ACTS, PLACES, bindings, heard
+from tui.keys import ACTS, PLACES, active_keys, bindings
 from tui.modals import Find, Once, Pick
 from tui.panes import HeaderLine, Pane
 from tui.services.actions import ActionService
@@ -70,7 +70,7 @@ class StateScreen(Once[None]):
         if action in {"act", "menu"}:
             return not set(ACTS).isdisjoint(PLACES[place])
         if action in {"find", "sort", "open_page", "save_samples", "acknowledge", "mute"}:
-            return any(key.do == f"screen.{action}" for key in heard(place))
+            return any(key.do == f"screen.{action}" for key in active_keys(place))
         return super().check_action(action, parameters)
 
     def action_act(self, verb: Verb) -> None:

@@ -9,7 +9,7 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.widgets import Static
 
-from tui.keys import ACTS, KEYS, PLACES, Key, bindings, heard
+from tui.keys import ACTS, KEYS, PLACES, Key, active_keys, bindings
 from tui.modals import Dialog
 from tui.style import Span
 from tui.widgets import Row, TextView
@@ -57,7 +57,7 @@ class Help(Dialog[None]):
 def rows(place: str) -> list[Row]:
     """The keys of this place, what acts on its rows, then those of everywhere and of other places, then the signs."""
     here, acts = set(PLACES[place]), set(ACTS)
-    own = [key for key in heard(place) if key.scope in here - COMMON - acts]
+    own = [key for key in active_keys(place) if key.scope in here - COMMON - acts]
     acting = [key for key in KEYS if key.scope in here & acts]
     common = [key for key in KEYS if key.scope in here & COMMON]
     other = [key for key in KEYS if key.scope not in here]

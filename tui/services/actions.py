@@ -95,7 +95,7 @@ class ActionService:
 
     # ---- what became of it ----
 
-    def heard(self, state: State) -> None:
+    def update(self, state: State) -> None:
         """A State has come: say what is new of the actions."""
         toasts = told(self._state, state)
         self._state = state

@@ -34,7 +34,7 @@ class AlertActionService:
         self._told: set[str] = set()
         """Those that a channel was sooner to tell of than the State in which they are."""
 
-    def heard(self, state: State) -> None:
+    def update(self, state: State) -> None:
         """A State has come: say what is new, and ring for what is critical."""
         before, self._state = self._state, state
         new = rung(before, state, self._told)

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Literal, NamedTuple, Protocol
 
 from trainmon.model import State
-from tui.keys import ACTS, Key, heard
+from tui.keys import ACTS, Key, active_keys
 from tui.style import NAMES
 from tui.views.alerts import ORDERS, standing
 from tui.widgets import Link
@@ -168,8 +168,8 @@ def _names(*names: str) -> tuple[str, ...]:
 
 
 def _keys(app: Destinations, place: str) -> Iterator[Command]:
-    """The keys that are heard there, but for those that only move."""
-    for key in heard(place):
+    """The keys that are active_keys there, but for those that only move."""
+    for key in active_keys(place):
         if key.group != "move" and key.id not in UNNAMED:
             kind: Kind = "act" if key.scope in ACTS else "key"
             yield Command(kind, key.words, names_of(key), partial(app.press, key.keys.split(",")[0]), key.cap)

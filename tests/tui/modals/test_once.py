@@ -20,10 +20,10 @@ from tui.modals.folder import Folder
 from tui.modals.jump import Jump, Target
 from tui.modals.menu import Menu
 from tui.modals.once import Dialog
-from tui.modals.palette import Palette
+from tui.modals.palette import CommandPalette
 from tui.modals.pick import Pick
 from tui.modals.plan import PlanScreen
-from tui.modals.prompt import ActionRequest as Question
+from tui.modals.prompt import LoginPrompt
 from tui.screens import MainScreen
 from tui.screens.details import RunScreen
 
@@ -47,7 +47,7 @@ DIALOGS: tuple[tuple[Callable[[], Dialog[Any]], tuple[str, ...], str], ...] = (
     (lambda: Folder("Fetch?", "/tmp"), (), "enter"),
     (lambda: Menu([("run", "llm-7b-a")], plans.acting(), NOW), (), "enter"),
     (lambda: Question(Prompt(id=1, host="gpu-001", title="password", fields=(("Password:", False),)), 0), (), "enter"),
-    (lambda: Palette([]), (), "escape"),
+    (lambda: CommandPalette([]), (), "escape"),
 )
 
 

@@ -15,7 +15,7 @@ from tests.tui.states import plans
 from tests.tui.terminal import Terminal
 from trainmon.model import State
 from tui.app import Dashboard
-from tui.modals.palette import Palette
+from tui.modals.palette import CommandPalette
 from tui.screens.details import AlertScreen
 from tui.views import Command
 from tui.widgets import GUTTER
@@ -32,11 +32,11 @@ COMMANDS = (
 
 
 @asynccontextmanager
-async def asking() -> AsyncIterator[tuple[Palette, Pilot[None], list[str | None]]]:
+async def asking() -> AsyncIterator[tuple[CommandPalette, Pilot[None], list[str | None]]]:
     """The palette over nothing; what it ended with is in the list."""
     app, taken = Desk(FakeBackend()), list[str | None]()
     async with app.run_test(size=(80, 24)) as pilot:
-        palette = Palette(COMMANDS)
+        palette = CommandPalette(COMMANDS)
         app.push_screen(palette, lambda chosen: taken.append(chosen and chosen.words))
         await settled(pilot)
         yield palette, pilot, taken
@@ -45,7 +45,7 @@ async def asking() -> AsyncIterator[tuple[Palette, Pilot[None], list[str | None]
 async def test_a_word_that_nothing_is_called_says_so_and_enter_does_nothing() -> None:
     async with asking() as (palette, pilot, taken):
         await pilot.press(*"zzz")
-        assert "nothing is called “zzz” here" in await settled(pilot)
+        assert "no match for “zzz”" in await settled(pilot)
         await pilot.press("enter", "down", "enter")
         await settled(pilot)
         assert (palette.is_current, taken) == (True, [])
@@ -170,7 +170,7 @@ async def test_capitals_after_the_colon_are_typed_and_open_no_plan() -> None:
         arrive(app, "colon", *"SKRCX")
         await settled(pilot)
 
-        assert isinstance(app.screen, Palette)
+        assert isinstance(app.screen, CommandPalette)
         assert app.screen.typed == "SKRCX"
         assert asked(backend) == []
 

@@ -55,8 +55,8 @@ async def test_it_opens_at_once_says_whom_it_asks_and_has_nothing_to_press_but_c
 
         assert "Kill: llm-7b-a" in text
         assert "looking at llm-7b-a on login1 … 0 s" in text
-        assert screen.act_door.disabled
-        assert screen.close_door.has_focus
+        assert screen.act_button.disabled
+        assert screen.close_button.has_focus
         assert backend.asked == [("prepare", "kill", ("llm-7b-a",))]
 
 
@@ -120,7 +120,7 @@ async def test_the_button_that_acts_is_reached_by_tab_or_an_arrow(way: str) -> N
     async with planning(backend=answering(plans.kills)) as (app, pilot, backend, screen):
         await pilot.press(way)
         await settled(pilot)
-        assert screen.act_door.has_focus
+        assert screen.act_button.has_focus
         assert "›[ Kill ]" in text_of(app)
 
         await pilot.press("enter")
@@ -143,7 +143,7 @@ async def test_what_is_refused_can_only_be_closed_and_says_the_way_out() -> None
         assert "✗ refused: llm-7b-a" in text
         assert "the kill switch is armed since 4m ago by ana" in text
         assert "remove it first: U" in text
-        assert not screen.act_door.display
+        assert not screen.act_button.display
 
         await pilot.press("right", "tab", "enter")
         await settled(pilot)
@@ -153,16 +153,16 @@ async def test_what_is_refused_can_only_be_closed_and_says_the_way_out() -> None
 async def test_a_job_of_several_nodes_opens_its_button_only_when_its_id_is_typed() -> None:
     async with planning(backend=answering(plans.cancels)) as (app, pilot, backend, screen):
         assert "job 418223 holds 2 nodes: type 418223 to go on" in text_of(app)
-        assert screen.act_door.disabled
+        assert screen.act_button.disabled
 
         await pilot.click("#typed")
         await pilot.press(*"41822", "enter")
         assert screen.typed.has_focus
-        assert screen.act_door.disabled
+        assert screen.act_button.disabled
 
         await pilot.press("3", "enter")
         await settled(pilot)
-        assert screen.act_door.has_focus
+        assert screen.act_button.has_focus
         assert backend.acted == []
 
         await pilot.press("enter")
@@ -180,8 +180,8 @@ async def test_a_reason_is_asked_into_the_plan_before_it_can_be_acted_on() -> No
         backend.plan = None
         await pilot.press("enter")
         await settled(pilot)
-        assert screen.close_door.has_focus
-        assert screen.act_door.disabled, "what it would write is not on the screen yet"
+        assert screen.close_button.has_focus
+        assert screen.act_button.disabled, "what it would write is not on the screen yet"
 
         ask, reply = backend.replies[-1]
         assert ask.why == "ev"
@@ -216,7 +216,7 @@ async def test_queue_asks_how_many_first() -> None:
         await settled(pilot)
 
         assert backend.replies[-1][0].count == 4
-        assert screen.close_door.has_focus
+        assert screen.close_button.has_focus
 
 
 async def test_of_several_armed_switches_one_is_chosen_and_then_planned() -> None:
@@ -246,7 +246,7 @@ async def test_a_hung_run_is_offered_the_cancel_of_its_job() -> None:
 async def test_a_run_that_steps_is_not() -> None:
     ask = ActionRequest(verb="kill", subjects=("llm-70b",), asked_at=NOW)
     async with planning(ask, answering(plans.kills)) as (_app, _pilot, _backend, screen):
-        assert not screen.instead_door.display
+        assert not screen.instead_button.display
 
 
 async def test_several_are_counted_and_everything_can_be_scrolled_to_in_a_small_terminal() -> None:
@@ -266,7 +266,7 @@ async def test_several_are_counted_and_everything_can_be_scrolled_to_in_a_small_
         await settled(pilot)
         assert "/fsx/last/kill-switch" in text_of(app)
         assert "below" not in text_of(app)
-        assert screen.close_door.has_focus
+        assert screen.close_button.has_focus
 
 
 # ---- the lines of a plan ----
