@@ -46,7 +46,11 @@ DIALOGS: tuple[tuple[Callable[[], Dialog[Any]], tuple[str, ...], str], ...] = (
     (lambda: Acknowledge("Acknowledge?", "it"), (), "enter"),
     (lambda: Folder("Fetch?", "/tmp"), (), "enter"),
     (lambda: Menu([("run", "llm-7b-a")], plans.acting(), NOW), (), "enter"),
-    (lambda: Question(Prompt(id=1, host="gpu-001", title="password", fields=(("Password:", False),)), 0), (), "enter"),
+    (
+        lambda: LoginPrompt(Prompt(id=1, host="gpu-001", title="password", fields=(("Password:", False),)), 0),
+        (),
+        "enter",
+    ),
     (lambda: CommandPalette([]), (), "escape"),
 )
 
