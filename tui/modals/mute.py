@@ -54,7 +54,7 @@ class Mute(Dialog[Muting | None]):
             yield Static("why", classes="label", markup=False)
             yield self.why
             yield self.wrong
-            yield Static("Muted alerts stay visible.  Tab next  Enter mutes  Esc closes", classes="hint",
+            yield Static("It stays visible.  Tab next  Enter mutes  Esc closes", classes="hint",
                          markup=False)  # fmt: skip
 
     def on_mount(self) -> None:
