@@ -409,7 +409,7 @@ async def test_a_silent_engine_is_not_mistaken_for_a_calm_one() -> None:
         app._notice_silence()
         await settled(pilot)
 
-        assert "NO NEWS FROM THE ENGINE 20s" in text_of(app)
+        assert "ENGINE SILENT 20s" in text_of(app)
 
 
 async def test_a_click_selects_the_row_and_a_double_click_opens_it() -> None:

@@ -86,9 +86,9 @@ class AlertsPane(Pane):
 def well(state: State, width: int) -> Iterator[tuple[str, str]]:
     """That nothing fires, and whether anybody would be told."""
     if state.looked_at is None:
-        yield "The rules have not been gone through yet.", "dim"
+        yield "The rules have not been evaluated yet.", "dim"
     else:
-        yield "No alert fires.", "ok"
+        yield "No alert is firing.", "ok"
     for line in textwrap.wrap(who_tells(state), max(16, width)):
         yield line, "dim"
 
@@ -98,7 +98,7 @@ def story(state: State, key: str | None) -> tuple[str, str]:
     failing = broken(state.channels.values())
     if failing:
         one = failing[0]
-        return clean(f"channel {one.name} ({one.type}) delivers nothing: {one.words or 'it is broken'}"), "crit"
+        return clean(f"channel {one.name} ({one.type}) is broken: {one.words or 'it delivers nothing'}"), "crit"
     if key is None or key.startswith(SILENCE):
         one_silence = state.silences.get((key or "").removeprefix(SILENCE))
         return ("", "dim") if one_silence is None else (clean(f"muted: {matched(one_silence)}"), "dim")
@@ -106,7 +106,7 @@ def story(state: State, key: str | None) -> tuple[str, str]:
     if alert is None:
         return "", "dim"
     parts = [f"{clean(alert.rule)} {alert.id}: {clean(alert.summary)}"]  # each apart: a \r takes what is before it
-    parts += [f"not seen now: {clean(alert.data_why)}"] if alert.data != "ok" and alert.data_why else []
+    parts += [f"stale data: {clean(alert.data_why)}"] if alert.data != "ok" and alert.data_why else []
     parts += [clean(alert.advice)] if alert.advice and alert.is_open else []
     is_bad = standing(alert, state.at) == "open" and alert.severity != "info"
     return "; ".join(parts), ("crit" if alert.severity == "critical" else "warn") if is_bad else "dim"

@@ -218,7 +218,7 @@ class Pane(Vertical):
         self.head()
         self.caption(right=f"failed {max(0, int(now - self.failed_at))}s ago")
         self.say(
-            ("This pane cannot be drawn; the others go on. It is tried again by itself.", "warn"),
+            ("This pane cannot be drawn. It is retried automatically; the other panes still work.", "warn"),
             (f"{type(error).__name__}: {error}", "dim"),
         )
 

@@ -13,8 +13,8 @@ from tui.views.disks import ShownDisk, disk_rows, head, layout, ordered, unanswe
 from tui.views.table import RowCache
 
 EMPTY = (
-    ("No disk has been read yet. The nodes tell of theirs a few seconds after", ""),
-    ("they answer; name more paths in trainmon.toml:", ""),
+    ("No disk has been read yet. Nodes report theirs a few seconds after", ""),
+    ("they connect. Add more paths in trainmon.toml:", ""),
     ("", ""),
     ("    [[disk]]", "dim"),
     ('    path = "/scratch"', "dim"),
@@ -84,7 +84,7 @@ def story(shown: ShownDisk, now: Instant) -> str:
     words = [f"{disk.filesystem or 'unknown filesystem'} at {disk.mount or disk.path} {seen}"]
     words.append(f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free")
     if shown.usable:
-        words.append(f"{size(disk.usable_free_bytes)} until its usable share is used")
+        words.append(f"{size(disk.usable_free_bytes)} of its usable share left")
     if disk.total_inodes is not None and disk.free_inodes is not None:
         words.append(f"{percent(disk.free_inodes, disk.total_inodes)} of inodes free")
     words += allowed(disk.quota, now)

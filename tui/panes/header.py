@@ -83,8 +83,8 @@ def flags(state: State, *, paused: bool, silent_for: Seconds | None) -> tuple[st
         *(("DEMO",) if state.demo else ()),
         *(("READ-ONLY",) if state.read_only else ()),
         *(("PAUSED",) if paused else ()),
-        *(("LEDGER FAILS",) if state.ledger is not None else ()),
-        *((f"NO NEWS FROM THE ENGINE {age(silent_for)}",) if silent_for is not None else ()),
+        *(("LEDGER FAILED",) if state.ledger is not None else ()),
+        *((f"ENGINE SILENT {age(silent_for)}",) if silent_for is not None else ()),
     )
 
 
@@ -220,6 +220,6 @@ STEP: Seconds = 5.0
 def silence(source: Source, now: Instant) -> str:
     """How long ago it was heard, or what is done about one that never was."""
     if source.seen_at is None:
-        return {"connecting": "connecting", "prompting": "asks"}.get(source.phase, "never")
+        return {"connecting": "connecting", "prompting": "prompting"}.get(source.phase, "never")
     seconds = max(0.0, now - source.seen_at)
     return age(seconds - seconds % STEP if source.kind in TOLD and seconds < 60 else seconds)

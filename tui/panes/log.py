@@ -97,7 +97,7 @@ def why_nothing(run: Run | None, wanted: str | None) -> str | None:
     if wanted is None:
         return "No run is selected."
     if run is None:
-        return f"{clean(wanted)} is not watched any more."
+        return f"{clean(wanted)} is no longer watched."
     if run.log is None and run.spec.log is not None:
         return f"{clean(run.name)}'s log, {log_named(run.spec.log)}, has not been read yet."
     if run.log is None:
@@ -133,7 +133,7 @@ def notes(view: LogView, log: Log) -> str:
     if log.error:
         words.append(clean(log.error))
     if log.dropped:
-        words.append(f"+{log.dropped:,} lines dropped, they came too fast")
+        words.append(f"+{log.dropped:,} lines dropped: the log grew too fast")
     if view.needle and view.hit is None:
         words.append(f"no line has “{view.needle}”")
     if not view.following and view.text.lines:

@@ -177,7 +177,7 @@ def sentences(state: State, view: str, wanted: str) -> list[Row]:
     if not found and wanted:
         found.append(Span(f"No job matches “{wanted}”. Esc shows all.", "dim"))
     elif not found and view == "mine" and any(not is_mine(job, state) for job in state.jobs.values()):
-        found.append(Span("No job of yours. v shows those of the others who are watched.", "dim"))
+        found.append(Span("You have no job. v shows the jobs of the other watched users.", "dim"))
     elif not found:
         users = sorted({user for cluster in state.clusters.values() for user in cluster.queue_users})
         whose = f"of {', '.join(map(clean, users))} " if users else "of yours "
@@ -228,8 +228,8 @@ def cluster_story(state: State, name: str) -> str:
     cluster = state.clusters.get(name)
     if cluster is None:
         return ""
-    words = [f"Slurm {cluster.slurm or ''} asked on {cluster.login}".replace("  ", " ")]
+    words = [f"Slurm {cluster.slurm or ''} queried on {cluster.login}".replace("  ", " ")]
     words += [f"as {cluster.me}"] if cluster.me else []
-    words += ["may operate it"] if cluster.may_operate else []
-    words += ["without accounting: how a job ended may stay unknown"] if cluster.accounting is False else []
+    words += ["operator rights"] if cluster.may_operate else []
+    words += ["no accounting: exit states may stay unknown"] if cluster.accounting is False else []
     return clean("; ".join(words))

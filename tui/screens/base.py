@@ -110,12 +110,12 @@ class StateScreen(Once[None]):
         """In the person's browser; where there is none to be seen its address is shown, for the terminal to open."""
         app, page = self.app, self.page()
         if page is None:
-            app.notify("W&B has told of no page of this run", severity="warning", timeout=6, markup=False)
+            app.notify("W&B has reported no page for this run", severity="warning", timeout=6, markup=False)
         elif not can_open(os.environ) or not is_page(page):
-            app.notify(scrub(page), title="its page, in W&B", timeout=20, markup=False)
+            app.notify(scrub(page), title="W&B page", timeout=20, markup=False)
         else:
             app.notify(scrub(page), title="opening in your browser", timeout=4, markup=False)
-            tell = partial(app.notify, scrub(page), title="no browser came up; its page", timeout=20, markup=False)
+            tell = partial(app.notify, scrub(page), title="no browser opened; W&B page", timeout=20, markup=False)
             open_page(page, lambda well: well or app.call_later(tell))
 
 

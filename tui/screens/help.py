@@ -25,8 +25,8 @@ COMMON = {"app", "main", "back", "moves"}
 
 SIGNS = (
     ("?", "not known"), ("-", "does not apply"), ("·", "no GPU there"), ("!", "look at this number"),
-    ("+", "marked: a key that acts means all that are"),
-    ("dim", "older than three periods: what was, with its age"),
+    ("+", "marked: actions apply to all marked rows"),
+    ("dim", "old data: no update for three periods"),
 )  # fmt: skip
 
 
@@ -42,7 +42,7 @@ class Help(Dialog[None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog tall"):
-            yield Static("Keys  lower case looks, upper case changes", classes="question", markup=False)
+            yield Static("Keys  lower case shows, upper case acts", classes="question", markup=False)
             yield self.lines
             yield Static("Esc closes", classes="hint", markup=False)
 

@@ -68,7 +68,7 @@ def bounded(toasts: list[Toast]) -> list[Toast]:
         return toasts
     ranked = sorted(toasts, key=lambda toast: ("error", "warning", "information").index(toast.severity))
     rest = len(toasts) - AT_ONCE + 1
-    return [*ranked[: AT_ONCE - 1], Toast("and more", f"{rest} other things happened to actions")]
+    return [*ranked[: AT_ONCE - 1], Toast("and more", f"{rest} more changes of actions")]
 
 
 def in_flight(state: State | None) -> list[Record]:

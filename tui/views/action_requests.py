@@ -36,7 +36,7 @@ def button(verb: Verb, many: int) -> str:
 OF_RUNS = frozenset({"save", "kill", "unkill", "unsave", "signal", "queue"})
 """Verbs that mean the run; of a job's row, the run that the job belongs to."""
 
-READ_ONLY = "nothing is changed from here: it was started with --read-only, or trainmon.toml says read_only = true"
+READ_ONLY = "read-only: started with --read-only, or trainmon.toml has read_only = true"
 
 
 def key_of(verb: Verb) -> str:

@@ -82,10 +82,14 @@ def _duty(before: State, after: State) -> list[Toast]:
     if was is now:
         return []
     if was.holder == "daemon" and now.holder == "us":
-        why = clean(f"{was.where} does not tell people any more: this program does from now on", 200)
+        why = clean(f"{was.where} no longer sends notifications; this program sends them now", 200)
         return [Toast("alerts", f"{why}. {clean(now.words or '', 200)}".removesuffix(". "), "warning")]
     if was.holder == "us" and now.holder == "daemon":
-        return [Toast("alerts", clean(f"{now.where} tells people again; this program only shows and rings", 200))]
+        return [
+            Toast(
+                "alerts", clean(f"{now.where} sends notifications again; this program only shows alerts and rings", 200)
+            )
+        ]
     if now.words and now.words != was.words:
         return [Toast("alerts", clean(now.words, 400), "warning")]
     return []

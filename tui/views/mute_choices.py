@@ -76,5 +76,5 @@ def read_for(text: str) -> Seconds | str:
     if seconds < 60:
         return "at least a minute: 1m"
     if seconds > LONGEST:
-        return "at most 30 days; a rule that nobody wants is turned off in trainmon.toml"
+        return "at most 30 days; disable an unwanted rule in trainmon.toml"
     return seconds

@@ -30,9 +30,9 @@ SLOW: Seconds = 10.0
 
 def looking(about: str, host: str, waited: Seconds, width: int) -> list[Row]:
     """What stands there until the plan comes."""
-    words = f"looking at {about} on {host} … {waited:.0f} s"
+    words = f"checking {about} on {host} … {waited:.0f} s"
     if waited >= SLOW:
-        words = f"{host} has not answered for {waited:.0f} s. It is still asked; nothing is done, and Esc closes this."
+        words = f"{host} has not answered for {waited:.0f} s. Still waiting; nothing has been done. Esc closes this."
     style = "warn" if waited >= SLOW else "dim"
     return [Row(str(n), (Span(line, style),)) for n, line in enumerate(wrapped(words, width))]
 
@@ -111,7 +111,7 @@ def _operation(operation: Operation) -> Iterator[Fact]:
     )
     yield Fact(label, command(operation), "accent bold")
     if isinstance(operation, CreateFile) and operation.text:
-        yield Fact("with the line", operation.text.rstrip("\n"))
+        yield Fact("content", operation.text.rstrip("\n"))
     if isinstance(operation, Execute) and operation.login_shell:
         yield Fact("", "in a login shell, for its modules")
 

@@ -25,11 +25,11 @@ def job_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
     own = [state.jobs[key] for key in run.jobs if key in state.jobs]
     if not own:
         if run.spec.cluster in clusters(state):
-            yield pair("job", "none of its name in the queue", width, "dim")
+            yield pair("job", "no job of this name in the queue", width, "dim")
         return
     for place, job in enumerate(own[:JOBS_SHOWN]):
         waits = job.stage == "waiting" and not is_missing(job)
-        label = "job" if place == 0 else "behind it" if waits else "before it"
+        label = "job" if place == 0 else "next job" if waits else "previous job"
         yield Linked(Link("job", job.key), (*lead(label), *job_words(job, state.at, width - LABEL)))
         if place == 0:
             yield from time_left(job, run, state.at, width)
@@ -162,7 +162,7 @@ def action_lines(run: Run, state: State, width: int) -> Iterator[Line]:
     for place, record in enumerate(reversed(own[-ACTIONS_SHOWN:])):
         if place == 0:
             yield ()
-            yield (Span("done to it", "head"),)
+            yield (Span("recent actions", "head"),)
         yield from record_lines(record, state.at, width)
 
 
@@ -174,7 +174,7 @@ def record_lines(record: Record, now: Instant, width: int) -> Iterator[Line]:
     action = record.action
     asked = f"{calm_age(now - action.asked_at)} ago by {action.who or UNKNOWN}"
     outcome = f": {record.outcome}" if record.outcome else ""
-    status = "being done" if record.status == "asked" and record.is_open else record.status
+    status = "running" if record.status == "asked" and record.is_open else record.status
     yield from sentence(safe(f"{action.verb}, {asked}, {status}{outcome}"), width, LOOKS.get(record.status, ""))
     for mark in record.marks:
         if mark.missed is not None:

@@ -145,7 +145,7 @@ def test_without_charts_a_sentence_says_why() -> None:
 
     assert said(one) == []
     assert said(None, None) == ["No run is selected."]
-    assert said(None) == ["video-2b is not watched any more."]
+    assert said(None) == ["video-2b is no longer watched."]
     assert said(replace(one, spec=replace(one.spec, wandb=None))) == [
         "video-2b has no W&B project: set `wandb` in its [[run]] table.",
         'Such as wandb = "team/project" and group = "final"; or run, display, tags.',

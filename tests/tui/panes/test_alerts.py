@@ -68,10 +68,10 @@ def test_a_row_says_how_bad_since_when_what_and_who_was_told() -> None:
 def test_what_is_muted_and_what_is_over_stand_below() -> None:
     found = texts()
 
-    assert found[8].strip() == "MUTED, shown all the same; m takes one back"
+    assert found[8].strip() == "MUTED; m unmutes one"
     assert "43m left  rule gpu-idle on gpu:gpu-007/1  by ana: being mended" in found[9]
     assert "maintenance window of trainmon.toml" in found[10]
-    assert found[11].strip() == "THE LAST DAY"
+    assert found[11].strip() == "LAST 24 HOURS"
     assert found[12].startswith("✓ WARN  16m sft-1b's loss was 4.1")
     assert "over 1h  sent phone 12:16:50" in found[12]
 
@@ -177,7 +177,7 @@ def test_the_age_stays_whatever_is_cut() -> None:
 
 def test_the_header_says_who_tells_and_that_its_loop_goes_round() -> None:
     assert duty(at_ease()).text == "  alerts: here ok"
-    assert duty(with_alerts(duty=Leadership())).text == "  alerts: nobody tells"
+    assert duty(with_alerts(duty=Leadership())).text == "  alerts: not sent"
     assert duty(msgspec.structs.replace(at_ease(), channels={})) == ("  alerts: no channel", "")
     assert duty(msgspec.structs.replace(alarmed(), channels={})) == ("  alerts: no channel", "warn")
     assert duty_words(Leadership(holder="daemon", where="bastion", at=NOW - 9.0), NOW).text == "bastion 5s ok"
@@ -233,18 +233,18 @@ def test_its_screen_says_what_to_do_who_was_told_and_by_what_it_was_seen() -> No
     text = said("aaaa0001")
 
     assert "what to do    look at the stack of rank 0 with py-spy" in text
-    assert "told          retrying mail 14:11:40, that it fires: 421 try again later" in text
-    assert "sent phone 14:02:50, that it fires" in text
+    assert "told          retrying mail 14:11:40, firing: 421 try again later" in text
+    assert "sent phone 14:02:50, firing" in text
     assert "14:02:19 step 81204 loss 2.113" in text
     assert "geheim" not in text
 
 
 def test_its_screen_says_why_it_was_told_to_nobody() -> None:
-    assert "to nobody: what hides it is told in its stead" in said("aaaa0006")
+    assert "not sent: the alert that hides it is sent instead" in said("aaaa0006")
     assert "hidden by   → node-unreachable: gpu-006 does not answer" in said("aaaa0006")
-    assert "to nobody: it is muted" in said("aaaa0005")
+    assert "not sent: muted" in said("aaaa0005")
     assert "for 43m more: being mended" in said("aaaa0005")
-    assert "to nobody: it is not sure yet" in said("aaaa0008")
+    assert "not sent: still pending" in said("aaaa0008")
     assert "hides       → gpu-lost" in said("aaaa0007")
     assert "is over for more than a day" in said("gone")
 

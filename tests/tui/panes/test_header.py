@@ -18,7 +18,7 @@ def text(width: int) -> str:
 def test_it_counts_verdicts_worst_first_and_sources_by_kind() -> None:
     assert (
         text(112)
-        == "trainmon  prod  1 hung  1 diverged  2 healthy  1 finished  ssh 6/8 gpu-006 never  alerts: nobody tells"
+        == "trainmon  prod  1 hung  1 diverged  2 healthy  1 finished  ssh 6/8 gpu-006 never  alerts: not sent"
     )
 
 
@@ -121,7 +121,7 @@ def test_a_run_that_wandb_does_not_answer_is_named_among_others() -> None:
 def test_a_ledger_that_fails_is_said_on_every_screen_and_in_full_on_the_first() -> None:
     failing = msgspec.structs.replace(calm(), ledger="no action is written down: the disk is full")
 
-    assert flags(failing, paused=False, silent_for=None) == ("LEDGER FAILS",)
+    assert flags(failing, paused=False, silent_for=None) == ("LEDGER FAILED",)
     assert "".join(span.text for span in alerts(failing)) == "◆ ledger  no action is written down: the disk is full"
     assert alerts(calm()) == ()
 
@@ -129,7 +129,7 @@ def test_a_ledger_that_fails_is_said_on_every_screen_and_in_full_on_the_first() 
 def test_demo_read_only_paused_and_a_silent_engine_are_said_in_words() -> None:
     shown = msgspec.structs.replace(calm(), demo=True, read_only=True)
 
-    assert flags(shown, paused=True, silent_for=20.0) == ("DEMO", "READ-ONLY", "PAUSED", "NO NEWS FROM THE ENGINE 20s")
+    assert flags(shown, paused=True, silent_for=20.0) == ("DEMO", "READ-ONLY", "PAUSED", "ENGINE SILENT 20s")
     assert flags(calm(), paused=False, silent_for=None) == ()
 
 

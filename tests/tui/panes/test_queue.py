@@ -323,7 +323,7 @@ def test_the_jobs_of_others_are_one_key_away() -> None:
     others = {one.key: one for one in queue_jobs() if one.user == "ana"}
 
     assert said(msgspec.structs.replace(queued(), jobs=others), "mine") == [
-        "No job of yours. v shows those of the others who are watched."
+        "You have no job. v shows the jobs of the other watched users."
     ]
     assert said(calm(), wanted="x") == ["No job matches “x”. Esc shows all."]
 

@@ -102,7 +102,7 @@ async def test_b_shows_the_address_where_no_browser_would_be_seen_and_y_copies_i
         for keys in (("b",), ("6", "b"), ("1", "enter", "b")):
             await pilot.press("escape", *keys)
             text = await settled(pilot)
-            assert "its page, in W&B" in text, keys
+            assert "W&B page" in text, keys
             assert PAGE in text, keys
 
         await pilot.press("escape", "6", "y")
@@ -112,7 +112,7 @@ async def test_b_shows_the_address_where_no_browser_would_be_seen_and_y_copies_i
         assert "its page" not in await settled(pilot), "among the GPUs it means nothing"
 
         await pilot.press("1", "j", "b")
-        assert "W&B has told of no page of this run" in await settled(pilot)
+        assert "W&B has reported no page for this run" in await settled(pilot)
 
 
 async def test_b_opens_a_browser_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

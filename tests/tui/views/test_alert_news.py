@@ -61,8 +61,10 @@ def test_who_tells_from_now_on_is_said() -> None:
     gone = rung(with_alerts(duty=bastion), with_alerts(duty=us)).toasts
     back = rung(with_alerts(duty=us), with_alerts(duty=bastion)).toasts
 
-    assert [toast.words for toast in gone] == ["bastion does not tell people any more: this program does from now on"]
-    assert [toast.words for toast in back] == ["bastion tells people again; this program only shows and rings"]
+    assert [toast.words for toast in gone] == ["bastion no longer sends notifications; this program sends them now"]
+    assert [toast.words for toast in back] == [
+        "bastion sends notifications again; this program only shows alerts and rings"
+    ]
 
 
 def test_an_order_that_did_not_get_through_is_said() -> None:

@@ -47,7 +47,7 @@ class GpuTable(NodePane):
         self.head(*gpu_head(width))
         self.lines.set_rows(gpu_rows(node, state.at, width, stale=stale))
         if not node.gpus:
-            self.say((f"{node.note or NO_DRIVER}." if without_driver(node) else "No GPU is seen on this node.", "dim"))
+            self.say((f"{node.note or NO_DRIVER}." if without_driver(node) else "This node reports no GPU.", "dim"))
 
     def selected_gpu(self) -> Gpu | None:
         """The GPU under the cursor."""

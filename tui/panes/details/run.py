@@ -64,9 +64,7 @@ class RunPane(LinkedPane):
         run = state.runs.get(self.run or "")
         self.caption(clean(run.name) if run is not None else "")
         if run is None:
-            self.say(
-                ("No run is selected." if self.run is None else f"{clean(self.run)} is not watched any more.", "dim")
-            )
+            self.say(("No run is selected." if self.run is None else f"{clean(self.run)} is no longer watched.", "dim"))
             return
         self.tell((*lines(run, state, state.at, width, few=not self.follow), *self._settings_of(run, width)))
 

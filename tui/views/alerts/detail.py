@@ -28,10 +28,10 @@ from tui.views.jobs import moment
 from tui.widgets import Line, Link, Linked, sentence
 
 KINDS = {
-    "fire": "that it fires", "worse": "that it is worse", "resolve": "that it is over", "repeat": "again",
-    "escalate": "as nobody had acknowledged it", "flapping": "that it comes and goes", "event": "that it happened",
-    "digest": "in a digest", "acknowledged": "that somebody sees to it", "direct": "directly, past the ledger",
-    "channel": "of a channel",
+    "fire": "firing", "worse": "severity raised", "resolve": "resolved", "repeat": "again",
+    "escalate": "escalated", "flapping": "flapping", "event": "event",
+    "digest": "digest", "acknowledged": "acknowledged", "direct": "sent without the ledger",
+    "channel": "channel problem",
 }  # fmt: skip
 """What was told, by the notice's kind."""
 
@@ -40,7 +40,7 @@ def alert_lines(name: str, state: State, width: int) -> Iterator[Line | Linked]:
     """Everything known of one alert."""
     alert = state.alerts.get(name)
     if alert is None:
-        yield (Span(f"Alert {clean(name)} is over for more than a day, or was never there.", "dim"),)
+        yield (Span(f"Alert {clean(name)} is not known. Alerts are kept for one day after they end.", "dim"),)
         return
     symbol, word, style = SIGNS[alert.severity]
     phase = {"resolved": f"{alert.ended or 'over'}"}.get(alert.phase, alert.phase)
@@ -48,7 +48,7 @@ def alert_lines(name: str, state: State, width: int) -> Iterator[Line | Linked]:
     yield from sentence(safe(alert.summary), width)
     if alert.data != "ok" and alert.is_open:
         why = safe(alert.data_why or "its source does not answer")
-        yield from sentence(f"It cannot be seen now: {why}. It stays as it is until it can.", width, "warn")
+        yield from sentence(f"Its data is stale: {why}. It keeps its state until new data comes.", width, "warn")
     yield ()
     if alert.advice:
         yield from wrapped("what to do", safe(alert.advice), width, "accent")
@@ -58,7 +58,7 @@ def alert_lines(name: str, state: State, width: int) -> Iterator[Line | Linked]:
     yield ()
     yield from known(alert, state, width)
     yield ()
-    yield from told(alert, state, width)
+    yield from notifications(alert, state, width)
     yield ()
     yield from evidence(alert, width)
 
@@ -112,13 +112,13 @@ def times(alert: Alert, state: State, width: int) -> Iterator[Line]:
         yield pair("fired", moment(alert.fired_at, now), width)
     if alert.resolved_at is not None:
         lasted = "" if alert.event else f"; it lasted {duration(max(0.0, alert.resolved_at - alert.since))}"
-        yield pair("over", moment(alert.resolved_at, now) + lasted, width)
+        yield pair("ended", moment(alert.resolved_at, now) + lasted, width)
     elif alert.clear_since is not None:
-        yield pair("ending", f"not found for {calm_age(now - alert.clear_since)}; over when it stays so", width)
+        yield pair("recovering", f"not found for {calm_age(now - alert.clear_since)}; resolves if this lasts", width)
     elif alert.is_open:
-        yield pair("last found", f"{calm_age(max(0.0, now - alert.found_at))} ago", width)
+        yield pair("last seen", f"{calm_age(max(0.0, now - alert.found_at))} ago", width)
     if alert.sources:
-        yield pair("seen by", safe(", ".join(alert.sources)), width, "dim")
+        yield pair("sources", safe(", ".join(alert.sources)), width, "dim")
 
 
 def known(alert: Alert, state: State, width: int) -> Iterator[Line]:
@@ -126,11 +126,9 @@ def known(alert: Alert, state: State, width: int) -> Iterator[Line]:
     now = state.at
     if alert.acknowledged_by is not None:
         at = "" if alert.acknowledged_at is None else f", {calm_age(max(0.0, now - alert.acknowledged_at))} ago"
-        yield pair("acknowledged", clean(f"by {alert.acknowledged_by}{at}: not repeated, not taken further"), width)
+        yield pair("acknowledged", clean(f"by {alert.acknowledged_by}{at}; no repeats, no escalation"), width)
     elif alert.is_firing and not alert.event:
-        yield pair(
-            "acknowledged", "by nobody yet: a acknowledges it", width, "warn" if alert.severity != "info" else ""
-        )
+        yield pair("acknowledged", "not yet; a acknowledges it", width, "warn" if alert.severity != "info" else "")
     if is_muted(alert, now):
         why = f": {alert.muted_why}" if alert.muted_why else ""
         yield pair("muted", clean(f"for {duration((alert.muted_until or now) - now)} more{why}"), width, "accent")
@@ -139,21 +137,21 @@ def known(alert: Alert, state: State, width: int) -> Iterator[Line]:
                 by = "a maintenance window of trainmon.toml" if one.window else f"by {one.by}"
                 yield pair("", clean(f"{matched(one)}, {by}"), width, "dim")
     if alert.flapping:
-        yield pair("flapping", "it comes and goes: told once, then when it stays", width, "warn")
+        yield pair("flapping", "sent once, then again when it is stable", width, "warn")
 
 
-def told(alert: Alert, state: State, width: int) -> Iterator[Line]:
+def notifications(alert: Alert, state: State, width: int) -> Iterator[Line]:
     """What became of it on each channel; where it was told nowhere, why not."""
     found = worst_delivery_first(alert)
     for place, one in enumerate(found):
-        yield from delivery("" if place else "told", one, state.at, width)
+        yield from delivery("" if place else "notified", one, state.at, width)
     if not found:
-        yield from wrapped("told", untold(alert, state), width, "warn" if alert.is_firing else "dim")
-    yield from wrapped("who tells", who_tells(state), width, "dim")
+        yield from wrapped("notified", not_sent(alert, state), width, "warn" if alert.is_firing else "dim")
+    yield from wrapped("sender", who_tells(state), width, "dim")
 
 
 def delivery(label: str, one: Delivery, now: Instant, width: int) -> Iterator[Line]:
-    """`sent ntfy 14:02:11, that it fires: <what the channel said>`"""
+    """`sent ntfy 14:02:11, firing: <what the channel said>`"""
     of = KINDS.get(one.kind, one.kind)
     merged = " with others in one message" if one.state == "merged" else ""
     said = f": {one.words}" if one.words else ""
@@ -161,19 +159,19 @@ def delivery(label: str, one: Delivery, now: Instant, width: int) -> Iterator[Li
     yield from wrapped(label, safe(f"{delivered(one, now).text}{merged}, {of}{said}"), width, style)
 
 
-def untold(alert: Alert, state: State) -> str:
+def not_sent(alert: Alert, state: State) -> str:
     """Why no channel was told."""
     if alert.phase == "pending":
-        return "to nobody: it is not sure yet"
+        return "not sent: still pending"
     if alert.inhibited_by is not None:
-        return "to nobody: what hides it is told in its stead"
+        return "not sent: the alert that hides it is sent instead"
     if is_muted(alert, state.at):
-        return "to nobody: it is muted"
+        return "not sent: muted"
     if state.duty.holder == "nobody":
-        return "to nobody"
+        return "not sent"
     if alert.told_at is not None:
-        return f"handed over {calm_age(max(0.0, state.at - alert.told_at))} ago; no channel has answered yet"
-    return "to nobody: no channel wants what is of this kind and severity"
+        return f"queued {calm_age(max(0.0, state.at - alert.told_at))} ago; no channel has answered yet"
+    return "not sent: no channel takes this kind and severity"
 
 
 def evidence(alert: Alert, width: int) -> Iterator[Line]:

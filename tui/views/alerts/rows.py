@@ -44,7 +44,7 @@ def layout(width: int) -> AlertLayout:
 
 
 def head(shape: AlertLayout) -> tuple[Span, ...]:
-    end = shorten("TOLD, KNOWN" if shape.end > 12 else "TOLD", shape.end)
+    end = shorten("SENT, ACK" if shape.end > 12 else "SENT", shape.end)
     return (Span(f"  {'SEV':<{WORD}}{'FOR':>{SINCE - 1}} {'WHAT':<{shape.summary}}{end}", "head"),)
 
 
@@ -180,12 +180,14 @@ def rows(state: State, shape: AlertLayout, sort: str = "worst", wanted: str = ""
         found.append(Row(f"{SENTENCE}more", (Span(f"and {len(firing) - SHOWN:,} more; / filters", "warn"),)))
     hushed = [] if wanted else silences(state)
     if not found and (hushed or ended_ones):
-        found.append(Row(f"{SENTENCE}none", (Span("None that fires matches." if wanted else "No alert fires.", "ok"),)))
+        found.append(
+            Row(f"{SENTENCE}none", (Span("No firing alert matches." if wanted else "No alert is firing.", "ok"),))
+        )
     if hushed:
-        found.append(heading("MUTED, shown all the same; m takes one back", shape.width))
+        found.append(heading("MUTED; m unmutes one", shape.width))
         found += [silence_row(one, state.at, shape.width) for one in hushed]
     if ended_ones:
-        found.append(heading("THE LAST DAY", shape.width))
+        found.append(heading("LAST 24 HOURS", shape.width))
         found += [row(one, state, shape) for one in ended_ones[:OVER]]
     return found
 

@@ -137,7 +137,7 @@ def marks(alert: Alert, state: State) -> list[Span]:
     if alert.acknowledged_by is not None:
         found.append(Span(clean(f"ack {alert.acknowledged_by}", 40), "accent"))
     if alert.data != "ok":
-        found.append(Span("not seen now" if alert.data == "stale" else "data error", "warn"))
+        found.append(Span("stale data" if alert.data == "stale" else "data error", "warn"))
     if alert.phase == "recovering":
         found.append(Span("ending", "dim"))
     if alert.flapping:
@@ -152,11 +152,11 @@ STUCK_AFTER = 60.0
 
 
 def duty_words(duty: Leadership, now: Instant) -> Span:
-    """`here ok`, `bastion 9s ok`, `nobody tells`: who tells people of the alerts, and whether its loop goes round."""
+    """`here ok`, `bastion 9s ok`, `not sent`: who tells people of the alerts, and whether its loop goes round."""
     if duty.holder == "daemon" and duty.at is None:
         return Span(clean(f"asking {duty.where}", 32))
     if duty.holder == "nobody":
-        return Span("nobody tells", "warn")
+        return Span("not sent", "warn")
     ours = duty.holder == "us"
     name = clean("here" if ours else duty.where or duty.holder, 24)
     passed = None if duty.at is None else max(0.0, now - duty.at)
@@ -182,16 +182,16 @@ def broken(channels: Iterable[Channel]) -> list[Channel]:
 def who_tells(state: State) -> str:
     """The same in a sentence, with the channels."""
     duty, names = state.duty, [f"{one.name} ({one.type})" for one in state.channels.values()]
-    by = f" by {', '.join(names)}" if names else ", but no [[notify]] is in trainmon.toml"
+    by = f" by {', '.join(names)}" if names else ", but trainmon.toml has no [[notify]]"
     match duty.holder:
         case "nobody":
-            said = "Nobody is told of alerts: they are shown here alone"
+            said = "No notifications are sent; alerts are only shown here"
         case "us":
-            said = f"This program tells{by}"
+            said = f"This program sends notifications{by}"
         case "other":
-            said = f"Another program on this machine ({duty.where}) tells{by}"
+            said = f"Another program on this machine ({duty.where}) sends notifications{by}"
         case "daemon":
-            said = f"The daemon on {duty.where} tells{by}; this program only shows, toasts and rings"
+            said = f"The daemon on {duty.where} sends notifications{by}; this program only shows alerts and rings"
     return clean(said + (f". {duty.words}" if duty.words else ""), 400)
 
 

@@ -24,10 +24,10 @@ def job_lines(key: str, state: State, width: int) -> Iterator[Line | Linked]:
     """Everything known of one job."""
     job, now = state.jobs.get(key), state.at
     if job is None:
-        yield (Span(f"Job {clean(key.partition('/')[2])} is not known any more.", "dim"),)
+        yield (Span(f"Job {clean(key.partition('/')[2])} is no longer known.", "dim"),)
         return
     found = sign(job)
-    word = "not in the queue any more" if is_missing(job) else job.state.lower().replace("_", " ")
+    word = "no longer in the queue" if is_missing(job) else job.state.lower().replace("_", " ")
     yield (Span(f"{found.text} {clean(word)}", f"{found.style} bold"),)
     yield from silence(job, state, width)
     yield from sentence(why(job, now).text or "runs", width)
@@ -43,7 +43,7 @@ def silence(job: Job, state: State, width: int) -> Iterator[Line]:
     """That its scheduler does not answer now, and what follows is what was."""
     source = state.sources.get(f"slurm:{job.cluster}")
     if source is not None and source.health in ("late", "down"):
-        words = f"Slurm has not answered for {since(source.seen_at, state.at)}; this is what was: {source.error or ''}"
+        words = f"Slurm has not answered for {since(source.seen_at, state.at)}; this is old data: {source.error or ''}"
         yield from sentence(safe(words).rstrip(": "), width, "warn")
 
 
@@ -57,7 +57,7 @@ def leads(job: Job, state: State, width: int) -> Iterator[Line | Linked]:
         yield Linked(Link("run", run.name), (*lead("run"), Span(name, "accent"), Span(words, look)))
     yield from node_links("nodes", job.nodes, state, width)
     if not job.nodes:
-        yield pair("nodes", f"{UNKNOWN if job.node_count is None else job.node_count} wanted", width, "dim")
+        yield pair("nodes", f"{UNKNOWN if job.node_count is None else job.node_count} requested", width, "dim")
     log = clean(job.stdout or "")
     if run is not None and run.log is not None and run.log.path is not None and run.log.path == job.stdout:
         yield Linked(Link("log", run.name), (*lead("log"), Span(shorten(log, width - LABEL), "accent")))
@@ -85,7 +85,7 @@ def node_words(name: str, state: State) -> Line:
     if source is None or node is None or source.health != "ok":
         seen = source.seen_at if source is not None else None
         off = source is not None and source.health == "off"
-        heard = "off" if off else f"heard {since(seen, state.at)} ago" if seen is not None else "not heard"
+        heard = "off" if off else f"last answer {since(seen, state.at)} ago" if seen is not None else "never answered"
         return (Span(f"  {heard}", "dim" if off else "warn"),)
     hot = max((gpu.temperature_c for gpu in node.gpus if gpu.temperature_c is not None), default=None)
     lost = sum(gpu.state != "ok" for gpu in node.gpus)
@@ -123,9 +123,9 @@ def time_left(job: Job, run: Run | None, now: Instant, width: int) -> Iterator[L
     if needed is None:
         yield pair("time left", duration(seconds), width)
     elif seconds < needed:
-        yield pair("time left", f"{duration(seconds)}: to save it needs {duration(needed)}!", width, "crit")
+        yield pair("time left", f"{duration(seconds)}: saving needs {duration(needed)}!", width, "crit")
     else:
-        yield pair("time left", f"{duration(seconds)}; to save it needs {duration(needed)}", width)
+        yield pair("time left", f"{duration(seconds)}; saving needs {duration(needed)}", width)
 
 
 def moment(at: Instant | None, now: Instant) -> str:
@@ -146,7 +146,7 @@ def fields(job: Job, now: Instant, width: int) -> Iterator[Line]:
     where = f"{job.partition or UNKNOWN}, QOS {job.qos or NOT_APPLICABLE}, priority {count(job.priority)}"
     yield pair("partition", clean(where), width)
     yield pair("restarts", count(job.restarts), width, "" if job.restarts is None else "bold" if job.restarts else "")
-    may = {None: UNKNOWN, True: "yes", False: "no: it was submitted so, or its cluster says so"}[job.requeue]
+    may = {None: UNKNOWN, True: "yes", False: "no: set by the job or by the cluster"}[job.requeue]
     yield pair("may requeue", may, width)
     if job.reason:
         yield pair("reason", clean(job.reason), width)
@@ -161,5 +161,5 @@ def fields(job: Job, now: Instant, width: int) -> Iterator[Line]:
                        ("comment", job.comment)):  # fmt: skip
         if text and not (name == "stderr" and text == job.stdout):
             yield from wrapped(name, safe(text), width)
-    asked = "not asked yet" if job.detail_at is None else f"asked {calm_age(now - job.detail_at)} ago"
+    asked = "not requested yet" if job.detail_at is None else f"requested {calm_age(now - job.detail_at)} ago"
     yield pair("details", asked, width, "dim")

@@ -146,7 +146,7 @@ def facts(
     if node is not None:
         lines += [*process_lines(node, width), *host_lines(node, now, width), *probe_lines(node, width)]
     if not lines:
-        lines = [(Span(f"{safe(name)} is not watched any more.", "dim"),)]
+        lines = [(Span(f"{safe(name)} is no longer watched.", "dim"),)]
     return rows(lines)
 
 
@@ -164,7 +164,7 @@ def source_lines(source: Source | None, now: Instant, width: int) -> Iterator[Li
     else:
         yield pair("connection", f"{source.phase}, every {source.period:g} s", width)
     if source.bad_lines:
-        yield pair("bad lines", f"{count(source.bad_lines)} of the probe were not understood", width, "warn")
+        yield pair("bad lines", f"{count(source.bad_lines)} of the probe could not be parsed", width, "warn")
     if source.stderr:
         yield pair("stderr", safe(source.stderr), width, "warn")
 
@@ -197,7 +197,7 @@ def process_lines(node: Node, width: int) -> Iterator[Line]:
     running = [(gpu, process) for gpu in node.gpus for process in gpu.processes]
     yield ()
     if not running:
-        yield (Span("No process holds GPU memory, as far as the driver tells.", "dim"),)
+        yield (Span("The driver reports no process that uses GPU memory.", "dim"),)
         return
     yield (Span(shorten(f"{'GPU':>4}{'pid':>9}  {'user':<12}{'memory':>8}  command", width), "head"),)
     for gpu, process in running[:PROCESSES]:
@@ -253,5 +253,5 @@ def probe_lines(node: Node, width: int) -> Iterator[Line]:
     if node.clock_skew_s is not None:
         off = abs(node.clock_skew_s) >= SKEW
         way = "ahead of" if node.clock_skew_s > 0 else "behind"
-        words = f"{abs(node.clock_skew_s):.1f} s {way} ours" if off else "agrees with ours"
+        words = f"{abs(node.clock_skew_s):.1f} s {way} this machine" if off else "in sync with this machine"
         yield pair("clock", words, width, "warn" if off else "")

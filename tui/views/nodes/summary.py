@@ -112,7 +112,7 @@ def numbers(indexes: list[int]) -> str:
     return f"gpu{','.join(map(str, indexes))}" if len(indexes) <= 3 else f"{len(indexes)} GPUs"
 
 
-NO_DRIVER = "no GPU: neither NVIDIA's driver library nor nvidia-smi is there"
+NO_DRIVER = "no GPU: neither NVIDIA's driver library nor nvidia-smi is installed"
 
 
 def without_driver(node: Node) -> bool:

@@ -95,7 +95,7 @@ def test_no_line_of_a_calm_run_is_wider_than_the_pane() -> None:
 
 def test_a_log_without_lines_says_why() -> None:
     assert why_nothing(None, None) == "No run is selected."
-    assert why_nothing(None, "gone") == "gone is not watched any more."
+    assert why_nothing(None, "gone") == "gone is no longer watched."
     assert why_nothing(run("x", log=None), "x") == "x has no log: set `log` in its [[run]] table."
     unread = replace(run("x", log=None), spec=RunSpec(name="x", cluster="c", log="/scratch/x/*.out"))
     assert why_nothing(unread, "x") == "x's log, /scratch/x/*.out, has not been read yet."
@@ -126,12 +126,12 @@ def test_the_job_says_what_is_left_and_whether_that_suffices_to_save() -> None:
 
     assert told("llm-70b") == [
         "job         → 418190  R  on gpu-[001-004]",
-        "time left     21h00m; to save it needs 88s",
+        "time left     21h00m; saving needs 88s",
         "restarts      1",
         "behind it   → 418191_[2-10%1]  PD  waits for the element of…",
         "queued behind 10",
     ]
-    assert told("llm-7b-a")[1:] == ["time left     70s: to save it needs 88s!", "queued behind nothing"]
+    assert told("llm-7b-a")[1:] == ["time left     70s: saving needs 88s!", "queued behind nothing"]
     assert told("sft-1b")[0] == "job         → 418301  PD  starts in 2m"
     assert told("abl-3")[0] == "job         → 418100  F  its script failed (exit 1) 2h ago"
 
@@ -139,7 +139,7 @@ def test_the_job_says_what_is_left_and_whether_that_suffices_to_save() -> None:
 def test_a_run_without_a_job_says_so_only_where_there_is_a_scheduler() -> None:
     lost = run("x")
 
-    assert said(job_lines(lost, queued(), 60)) == ["job           none of its name in the queue"]
+    assert said(job_lines(lost, queued(), 60)) == ["job           no job of this name in the queue"]
     assert said(job_lines(lost, calm(), 60)) == []
 
 

@@ -46,7 +46,7 @@ def test_a_running_job_says_where_it_runs_what_is_left_and_what_slurm_knows() ->
         "nodes       → gpu-001  8 GPUs  max 64°C",
         "log         → /scratch/llm-70b/slurm-418190.out",
         "started       2026-09-21 11:13 UTC, 3h ago",
-        "time left     21h00m; to save it needs 88s",
+        "time left     21h00m; saving needs 88s",
         "partition     gpu, QOS normal, priority 4,294",
         "restarts      1",
         "may requeue   yes",
@@ -78,7 +78,7 @@ def test_an_ended_job_says_how_and_how_long_it_ran() -> None:
 
 
 def test_a_job_that_the_queue_lost_is_not_said_to_have_ended() -> None:
-    assert told("prod/418097")[:2] == ["? not in the queue any more", "gone from the queue 10m ago; was RUNNING"]
+    assert told("prod/418097")[:2] == ["? no longer in the queue", "gone from the queue 10m ago; was RUNNING"]
 
 
 def test_what_was_not_asked_yet_is_a_question_mark() -> None:
@@ -91,11 +91,11 @@ def test_what_was_not_asked_yet_is_a_question_mark() -> None:
 def test_a_scheduler_that_does_not_answer_is_said_before_the_old_facts() -> None:
     text = told("prod/418190", slurm_down())
 
-    assert text[1].startswith("Slurm has not answered for 3m; this is what was: ")
+    assert text[1].startswith("Slurm has not answered for 3m; this is old data: ")
 
 
 def test_a_job_that_is_forgotten_says_so() -> None:
-    assert told("prod/1") == ["Job 1 is not known any more."]
+    assert told("prod/1") == ["Job 1 is no longer known."]
 
 
 def test_a_job_of_a_thousand_nodes_keeps_its_own_fields_in_reach() -> None:

@@ -103,7 +103,7 @@ def test_the_facts_of_a_host() -> None:
     assert "InfiniBand    8 of 8 ports active without errors" in found
     assert "GPUs          8 × NVIDIA H100 80GB HBM3" in found
     assert "read by       nvml, driver 580.95.05" in found
-    assert "clock         agrees with ours" in found
+    assert "clock         in sync with this machine" in found
 
 
 def test_a_bad_port_has_a_line_of_its_own() -> None:
@@ -130,13 +130,13 @@ def test_a_source_that_is_down_says_what_to_do() -> None:
         "connection    silent 40s: no answer in 10 s",
         "what to do    try: ssh n",
         "next try      in 8s",
-        "bad lines     3 of the probe were not understood",
+        "bad lines     3 of the probe could not be parsed",
         "stderr        bash: warning",
     ]
 
 
 def test_a_node_that_left_says_so() -> None:
-    assert told(None) == ["n is not watched any more."]
+    assert told(None) == ["n is no longer watched."]
 
 
 def test_a_command_cannot_break_the_screen_nor_tell_its_secrets() -> None:
@@ -156,7 +156,7 @@ def test_more_processes_than_fit_are_counted() -> None:
 
 def test_a_node_without_processes_says_so() -> None:
     made = replace(node("n", 1), gpus=(worlds.gpu(0, processes=()),))
-    assert "No process holds GPU memory, as far as the driver tells." in told(made)
+    assert "The driver reports no process that uses GPU memory." in told(made)
 
 
 # ---- plots ---------------------------------------------------------------------------------------------------------

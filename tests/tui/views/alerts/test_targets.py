@@ -92,8 +92,8 @@ def test_what_happened_stands_below_once_somebody_knows_of_it() -> None:
 
     first, heading, last = rows(with_alerts(known), layout(110))
 
-    assert first.text == "No alert fires."
-    assert "THE LAST DAY" in heading.text
+    assert first.text == "No alert is firing."
+    assert "LAST 24 HOURS" in heading.text
     assert "llm-70b was restarted" in last.text
     assert "ack ana" in last.text
 
