@@ -21,10 +21,10 @@ from tui.views.alerts import (
     layout,
     matched,
     opened,
+    sender,
+    sender_sentence,
     standing,
     summed,
-    telling,
-    who_tells,
 )
 from tui.widgets import HEADING, SENTENCE
 
@@ -45,7 +45,7 @@ class AlertsPane(Pane):
     def draw(self, state: State, width: int) -> None:
         shown = self._drawn.rows(state, width, self.sort, self.filter)
         self.head(*(head(layout(width)) if shown else ()))
-        self.caption(summed(state) if state.alerts else "", telling(state).text)
+        self.caption(summed(state) if state.alerts else "", sender(state).text)
         if shown:
             self.lines.set_rows(shown)
         elif self.filter:
@@ -89,7 +89,7 @@ def well(state: State, width: int) -> Iterator[tuple[str, str]]:
         yield "The rules have not been evaluated yet.", "dim"
     else:
         yield "No alert is firing.", "ok"
-    for line in textwrap.wrap(who_tells(state), max(16, width)):
+    for line in textwrap.wrap(sender_sentence(state), max(16, width)):
         yield line, "dim"
 
 

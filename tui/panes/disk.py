@@ -7,8 +7,7 @@ from trainmon.lib import Instant, clean
 from trainmon.model import Quota, State
 from tui.panes.base import Pane
 from tui.style import age, full_in, percent, size
-from tui.views.alerts import about, marked
-from tui.views.alerts.marks import marks, worst
+from tui.views.alerts import about, marked, marks, worst
 from tui.views.disks import ShownDisk, disk_rows, head, layout, ordered, unanswered
 from tui.views.table import RowCache
 

@@ -13,8 +13,7 @@ from tui.keys import bindings
 from tui.panes.base import Pane
 from tui.style import UNKNOWN, source_words
 from tui.views import Kind
-from tui.views.alerts import marked
-from tui.views.alerts.marks import marks
+from tui.views.alerts import marked, marks
 from tui.views.nodes import DOWN, HOT, LATE, LOST, METRICS, NO_DRIVER, Grid, Metric, node_names, survey, without_driver
 
 EMPTY = (

@@ -14,7 +14,7 @@ from trainmon.lib import Instant, Seconds, cell_width, clean, shorten
 from trainmon.model import Run, Source, State
 from tui.style import Span, age
 from tui.views import WORST_FIRST, style
-from tui.views.alerts import broken, tally, telling
+from tui.views.alerts import broken, sender, tally
 from tui.widgets import Heading
 
 WORDS = {"node": "ssh"}
@@ -135,7 +135,7 @@ def duty(state: State) -> Span:
     if failing and state.duty.holder != "nobody":
         more = f" +{len(failing) - 1}" if len(failing) > 1 else ""
         return Span(f"  alerts: {clean(failing[0].name, 20)} broken{more}", "crit")
-    told = telling(state)
+    told = sender(state)
     quiet = state.duty.holder == "nobody" and not tally(state)
     return Span(f"  alerts: {told.text}", "" if quiet else told.style)
 

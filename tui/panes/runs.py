@@ -13,8 +13,7 @@ from tui.panes.base import Pane
 from tui.style import VERDICTS, Span, calm_age, count, eta, pad, real, short, whole
 from tui.views import GOING, RANK, Kind, style
 from tui.views import overdue as save_overdue
-from tui.views.alerts import marked
-from tui.views.alerts.marks import marks
+from tui.views.alerts import marked, marks
 from tui.views.jobs import clusters, left, short_wait
 from tui.views.table import Column, Table, filtered, heads, row_cells
 from tui.widgets import Row

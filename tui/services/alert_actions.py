@@ -11,8 +11,7 @@ from trainmon.model import Alert, State
 from tui.backend import Backend
 from tui.modals import Acknowledge, Mute, Muting, Pick
 from tui.views import Severity, choices, fired, made, rung
-from tui.views.alerts import is_muted, matched, matches, silences
-from tui.views.alerts.targets import worst
+from tui.views.alerts import is_muted, matched, matches, most_urgent, silences
 
 LONG, BRIEF = 20.0, 6.0
 """Seconds that a message stays: one that somebody must read, and one that says that all is well."""
@@ -152,7 +151,7 @@ class AlertActionService:
         self._app.push_screen(Mute(what, choices(found)), decided)
 
     def _worst(self) -> tuple[Alert, ...]:
-        return () if self._state is None else worst(self._state)
+        return () if self._state is None else most_urgent(self._state)[:1]
 
     def _alerts(self, names: Sequence[str]) -> list[Alert]:
         known = {} if self._state is None else self._state.alerts

@@ -29,14 +29,14 @@ from tui.views.alerts import (
     AlertRows,
     alert_lines,
     alerts_of,
-    duty_words,
     layout,
     opened,
+    sender_text,
     standing,
     urgent,
 )
-from tui.views.alerts.marks import marks, worst
 from tui.views.alerts.rows import rows
+from tui.views.alerts.targets import marks, worst
 from tui.widgets import Linked
 
 
@@ -180,13 +180,13 @@ def test_the_header_says_who_tells_and_that_its_loop_goes_round() -> None:
     assert duty(with_alerts(duty=Leadership())).text == "  alerts: not sent"
     assert duty(msgspec.structs.replace(at_ease(), channels={})) == ("  alerts: no channel", "")
     assert duty(msgspec.structs.replace(alarmed(), channels={})) == ("  alerts: no channel", "warn")
-    assert duty_words(Leadership(holder="daemon", where="bastion", at=NOW - 9.0), NOW).text == "bastion 5s ok"
-    assert duty_words(Leadership(holder="other", where="pid 4711", at=NOW - 2.0), NOW).text == "pid 4711 0s ok"
+    assert sender_text(Leadership(holder="daemon", where="bastion", at=NOW - 9.0), NOW).text == "bastion 5s ok"
+    assert sender_text(Leadership(holder="other", where="pid 4711", at=NOW - 2.0), NOW).text == "pid 4711 0s ok"
 
 
 def test_one_whose_loop_stands_still_is_not_well() -> None:
-    assert duty_words(Leadership(holder="us", where="here", at=NOW - 75.0), NOW) == ("here silent 1m", "crit")
-    assert duty_words(Leadership(holder="daemon", where="bastion", at=NOW, words="outbox waits"), NOW) == (
+    assert sender_text(Leadership(holder="us", where="here", at=NOW - 75.0), NOW) == ("here silent 1m", "crit")
+    assert sender_text(Leadership(holder="daemon", where="bastion", at=NOW, words="outbox waits"), NOW) == (
         "bastion 0s !",
         "warn",
     )

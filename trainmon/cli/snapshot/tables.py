@@ -14,7 +14,7 @@ from trainmon.engine.snapshot_alerts import worst_first
 from trainmon.lib import Instant, clean
 from trainmon.model import Alert, Disk, Node, Run, Source, State, Wandb
 from tui.style import age, count, duration, mib, percent, real, since, size
-from tui.views.alerts.words import marks
+from tui.views.alerts import remarks
 
 ALERTS = ("SEVERITY", "PHASE", "FOR", "RULE", "WHAT", "KNOWN, TOLD")
 ALERTS_AT_MOST = 50
@@ -53,7 +53,7 @@ def _section(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str
 
 def _alert(alert: Alert, state: State) -> tuple[str, ...]:
     """`critical  firing  6m  run-dead  …`"""
-    known = [span.text for span in marks(alert, state) if span.text != "pending"]
+    known = [span.text for span in remarks(alert, state) if span.text != "pending"]
     told = [f"{one.channel} {one.state}" for one in alert.delivery]
     return (alert.severity, alert.phase, age(state.at - alert.since), alert.rule, clean(alert.summary),
             clean("; ".join((*known, *told))))  # fmt: skip

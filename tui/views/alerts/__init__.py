@@ -1,27 +1,27 @@
-"""tui.views.alerts."""
+"""Alerts as rows, as one alert in full, and as marks on other rows."""
 
 from __future__ import annotations
 
 from tui.views.alerts.detail import alert_lines, alerts_of
-from tui.views.alerts.marks import marked
 from tui.views.alerts.rows import ORDERS, SHOWN, SILENCE, AlertRows, head, layout, opened
-from tui.views.alerts.targets import about, about_subjects
-from tui.views.alerts.words import (
+from tui.views.alerts.status import (
     SIGNS,
     broken,
-    duty_words,
     is_muted,
     matched,
     matches,
     most_urgent,
+    remarks,
+    sender,
+    sender_sentence,
+    sender_text,
     silences,
     standing,
     summed,
     tally,
-    telling,
     urgent,
-    who_tells,
 )
+from tui.views.alerts.targets import about, about_subjects, marked, marks, worst
 
 __all__ = [
     "ORDERS",
@@ -34,20 +34,23 @@ __all__ = [
     "alert_lines",
     "alerts_of",
     "broken",
-    "duty_words",
     "head",
     "is_muted",
     "layout",
     "marked",
+    "marks",
     "matched",
     "matches",
     "most_urgent",
     "opened",
+    "remarks",
+    "sender",
+    "sender_sentence",
+    "sender_text",
     "silences",
     "standing",
     "summed",
     "tally",
-    "telling",
     "urgent",
-    "who_tells",
+    "worst",
 ]

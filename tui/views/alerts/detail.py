@@ -8,7 +8,7 @@ from trainmon.lib import Instant, clean, shorten
 from trainmon.model import Alert, Delivery, State
 from tui.style import Span, calm_age, duration
 from tui.views.alerts.rows import ORDERS
-from tui.views.alerts.words import (
+from tui.views.alerts.status import (
     DELIVERY,
     SIGNS,
     STANDINGS,
@@ -16,11 +16,11 @@ from tui.views.alerts.words import (
     is_muted,
     matched,
     matches,
+    sender_sentence,
     severity,
     sign,
     silences,
     standing,
-    who_tells,
     worst_delivery_first,
 )
 from tui.views.facts import LABEL, lead, pair, safe, wrapped
@@ -147,7 +147,7 @@ def notifications(alert: Alert, state: State, width: int) -> Iterator[Line]:
         yield from delivery("" if place else "notified", one, state.at, width)
     if not found:
         yield from wrapped("notified", not_sent(alert, state), width, "warn" if alert.is_firing else "dim")
-    yield from wrapped("sender", who_tells(state), width, "dim")
+    yield from wrapped("sender", sender_sentence(state), width, "dim")
 
 
 def delivery(label: str, one: Delivery, now: Instant, width: int) -> Iterator[Line]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tui.views.jobs.detail import NODES_SHOWN, job_lines, moment, node_links, time_left
-from tui.views.jobs.node_words import folded, node_look, node_state
+from tui.views.jobs.node_status import folded, node_look, node_state
 from tui.views.jobs.nodes import CLUSTER, NODE, clusters, node_rows, reason
 from tui.views.jobs.rows import ENDED_SHOWN, ORDERS, QueueEntry, chosen, head, is_mine, layout, queue_rows, row, run_of
-from tui.views.jobs.words import code, elapsed, is_missing, left, short_wait, sign, why
+from tui.views.jobs.status import code, elapsed, is_missing, left, short_wait, sign, why
 
 __all__ = [
     "CLUSTER",

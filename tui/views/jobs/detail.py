@@ -11,9 +11,9 @@ from trainmon.model import Job, Run, State
 from trainmon.slurm import reasons
 from tui.style import NOT_APPLICABLE, UNKNOWN, VERDICTS, Span, calm_age, count, since, whole
 from tui.views.facts import LABEL, lead, pair, safe, wrapped
-from tui.views.jobs.node_words import folded, node_state
+from tui.views.jobs.node_status import folded, node_state
 from tui.views.jobs.rows import run_of
-from tui.views.jobs.words import code, elapsed, is_missing, left, sign, why
+from tui.views.jobs.status import code, elapsed, is_missing, left, sign, why
 from tui.widgets import Line, Link, Linked, sentence
 
 NODES_SHOWN = 64

@@ -10,7 +10,7 @@ from trainmon.analysis.nodes.spares import spares
 from trainmon.lib import Instant, cell_width, clean, natural_key, shorten
 from trainmon.model import Job, SchedulerNode, State
 from tui.style import CRIT, DEAD, OK, WARN, Span, calm_age, pad
-from tui.views.jobs.node_words import node_look, node_state
+from tui.views.jobs.node_status import node_look, node_state
 from tui.widgets import HEADING, Row
 
 NODE, CLUSTER = "node:", f"{HEADING}cluster:"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from trainmon.lib import Instant, Seconds, cell_width, clean, natural_key, shorten
 from trainmon.model import Job, Run, State
 from tui.style import NOT_APPLICABLE, UNKNOWN, Span, pad, whole
-from tui.views.jobs.words import code, elapsed, is_missing, left, sign, why
+from tui.views.jobs.status import code, elapsed, is_missing, left, sign, why
 from tui.views.table import Column, RowCache, Table, filtered, heads, row_cells
 from tui.widgets import Row
 

@@ -1,4 +1,4 @@
-"""Alerts in short words: how bad, since when, who knows, whether it was told. Pure."""
+"""An alert in short texts: severity, standing, deliveries, acknowledgement; and who sends notifications. Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SIGNS: Mapping[Severity, tuple[str, str, str]] = {
 
 Standing = Literal["open", "ending", "acknowledged", "muted", "hidden", "pending", "over"]
 STANDINGS: tuple[Standing, ...] = ("open", "ending", "acknowledged", "muted", "hidden", "pending", "over")
-"""What a person has to do with it, the most first: open is what nobody has taken on, ending what is found no more and
-is over when it stays so."""
+"""What a person has to do, the most urgent first. `open` is firing and not acknowledged; `ending` is not found any
+more and resolves if that lasts."""
 
 
 def standing(alert: Alert, now: Instant) -> Standing:
@@ -39,7 +39,7 @@ def standing(alert: Alert, now: Instant) -> Standing:
 
 
 def is_seen(alert: Alert) -> bool:
-    """Whether it only happened, and somebody has said that they know."""
+    """Whether it is an event that somebody has acknowledged."""
     return alert.event and alert.acknowledged_by is not None
 
 
@@ -48,13 +48,13 @@ def is_muted(alert: Alert, now: Instant) -> bool:
 
 
 def urgent(alerts: Iterable[Alert], now: Instant) -> list[Alert]:
-    """What somebody must look at now: the worst first, of those the one that has waited longest."""
+    """The alerts that need a person now: the most severe first, then the oldest."""
     found = [one for one in alerts if one.severity != "info" and standing(one, now) == "open"]
     return sorted(found, key=lambda one: (SEVERITIES.index(one.severity), one.fired_at or one.since, one.id))
 
 
-class _Kept:
-    """The last that was found of one State: a header, a strip and four panes ask the same in one paint."""
+class _Cache:
+    """The result of one State: the header, the strip and four panes need it in one paint."""
 
     alerts: Mapping[str, Alert] = {}
     at: Instant = -1.0
@@ -62,15 +62,15 @@ class _Kept:
 
 
 def most_urgent(state: State) -> tuple[Alert, ...]:
-    """What is urgent of a State; looked for once a State."""
-    if _Kept.alerts is not state.alerts or _Kept.at != state.at:
-        _Kept.alerts, _Kept.at = state.alerts, state.at
-        _Kept.found = tuple(urgent(state.alerts.values(), state.at))
-    return _Kept.found
+    """The urgent alerts of a State; computed once per State."""
+    if _Cache.alerts is not state.alerts or _Cache.at != state.at:
+        _Cache.alerts, _Cache.at = state.alerts, state.at
+        _Cache.found = tuple(urgent(state.alerts.values(), state.at))
+    return _Cache.found
 
 
 def sign(alert: Alert, now: Instant) -> Span:
-    """Its symbol: what is over, or is ending, or is not sure yet, has another."""
+    """Its symbol. Resolved, recovering and pending alerts have their own."""
     symbol, _, style = SIGNS[alert.severity]
     if alert.phase == "resolved":
         return Span(DONE, "dim" if alert.event or alert.ended not in (None, "over") else "ok")
@@ -82,12 +82,12 @@ def sign(alert: Alert, now: Instant) -> Span:
 
 
 def severity(alert: Alert, now: Instant) -> Span:
-    """`CRIT`: the word beside the colour."""
+    """`CRIT`: the severity as a word."""
     _, word, style = SIGNS[alert.severity]
     return Span(word, style if standing(alert, now) == "open" else "dim")
 
 
-# ---- who knows -------------------------------------------------------------------------------------------------------
+# ---- deliveries ------------------------------------------------------------------------------------------------------
 
 DELIVERY: Mapping[str, tuple[str, str]] = {
     "dead": ("dead", "crit"),
@@ -98,10 +98,10 @@ DELIVERY: Mapping[str, tuple[str, str]] = {
     "merged": ("sent", "ok"),
     "stopped": ("not sent", "dim"),
 }
-"""Of each state of a delivery its word and style, the one that needs a person first."""
+"""The text and style of each delivery state, the worst first."""
 
 
-def moment(at: Instant, now: Instant) -> str:
+def clock_time(at: Instant, now: Instant) -> str:
     """14:02:11 today, `Sep 21 14:02` before; UTC, as in the header."""
     form = "%H:%M:%S" if now - at < 43_200 else "%b %d %H:%M"
     return datetime.fromtimestamp(at, UTC).strftime(form)
@@ -110,7 +110,7 @@ def moment(at: Instant, now: Instant) -> str:
 def delivered(one: Delivery, now: Instant) -> Span:
     """`sent ntfy 14:02:11`."""
     word, style = DELIVERY[one.state]
-    return Span(clean(f"{word} {one.channel} {moment(one.at, now)}", 80), style)
+    return Span(clean(f"{word} {one.channel} {clock_time(one.at, now)}", 80), style)
 
 
 def worst_delivery_first(alert: Alert) -> list[Delivery]:
@@ -122,8 +122,8 @@ def is_trouble(one: Delivery) -> bool:
     return one.state in ("dead", "retrying")
 
 
-def marks(alert: Alert, state: State) -> list[Span]:
-    """What else must be known of it, the weightiest first: `ack ana`, `muted 43m`, `hidden by node-unreachable`."""
+def remarks(alert: Alert, state: State) -> list[Span]:
+    """Its remarks, the most important first: `ack ana`, `muted 43m`, `hidden by node-unreachable`."""
     now, found = state.at, list[Span]()
     if not alert.is_open:
         return [Span(clean(alert.ended or "over", 60), "dim")]
@@ -145,14 +145,14 @@ def marks(alert: Alert, state: State) -> list[Span]:
     return found
 
 
-# ---- who tells -------------------------------------------------------------------------------------------------------
+# ---- the sender ------------------------------------------------------------------------------------------------------
 
 STUCK_AFTER = 60.0
-"""Whose loop has not gone round for this long tells nobody any more."""
+"""A sender whose loop has not run for this long counts as stopped."""
 
 
-def duty_words(duty: Leadership, now: Instant) -> Span:
-    """`here ok`, `bastion 9s ok`, `not sent`: who tells people of the alerts, and whether its loop goes round."""
+def sender_text(duty: Leadership, now: Instant) -> Span:
+    """`here ok`, `bastion 9s ok`, `not sent`: which program sends notifications, and whether its loop runs."""
     if duty.holder == "daemon" and duty.at is None:
         return Span(clean(f"asking {duty.where}", 32))
     if duty.holder == "nobody":
@@ -166,40 +166,40 @@ def duty_words(duty: Leadership, now: Instant) -> Span:
     return Span(f"{name}{age} {'!' if duty.words else 'ok'}", "warn" if duty.words else "")
 
 
-def telling(state: State) -> Span:
-    """The same of a State: where no channel is in the config, this program tells nobody, however well it is."""
-    told = duty_words(state.duty, state.at)
-    if state.duty.holder == "us" and not state.channels and not told.style:
+def sender(state: State) -> Span:
+    """The sender of a State. Without a channel in the config this program sends nothing."""
+    found = sender_text(state.duty, state.at)
+    if state.duty.holder == "us" and not state.channels and not found.style:
         return Span("no channel", "warn" if tally(state) else "")
-    return told
+    return found
 
 
 def broken(channels: Iterable[Channel]) -> list[Channel]:
-    """Those that deliver nothing."""
+    """The broken channels."""
     return [one for one in channels if one.state == "broken"]
 
 
-def who_tells(state: State) -> str:
-    """The same in a sentence, with the channels."""
+def sender_sentence(state: State) -> str:
+    """The sender and its channels in a sentence."""
     duty, names = state.duty, [f"{one.name} ({one.type})" for one in state.channels.values()]
     by = f" by {', '.join(names)}" if names else ", but trainmon.toml has no [[notify]]"
     match duty.holder:
         case "nobody":
-            said = "No notifications are sent; alerts are only shown here"
+            text = "No notifications are sent; alerts are only shown here"
         case "us":
-            said = f"This program sends notifications{by}"
+            text = f"This program sends notifications{by}"
         case "other":
-            said = f"Another program on this machine ({duty.where}) sends notifications{by}"
+            text = f"Another program on this machine ({duty.where}) sends notifications{by}"
         case "daemon":
-            said = f"The daemon on {duty.where} sends notifications{by}; this program only shows alerts and rings"
-    return clean(said + (f". {duty.words}" if duty.words else ""), 400)
+            text = f"The daemon on {duty.where} sends notifications{by}; this program only shows alerts and rings"
+    return clean(text + (f". {duty.words}" if duty.words else ""), 400)
 
 
-# ---- what is muted ---------------------------------------------------------------------------------------------------
+# ---- silences ------------------------------------------------------------------------------------------------------
 
 
 def matched(silence: Silence) -> str:
-    """`rule gpu-hot on gpu:gpu-003/5`: what it does not let be told."""
+    """`rule gpu-hot on gpu:gpu-003/5`: what a silence matches."""
     parts = [f"rule {silence.rule}" if silence.rule else "everything"]
     parts += [f"on {silence.subject}"] if silence.subject else []
     parts += [f"of run {silence.run}"] if silence.run else []
@@ -208,28 +208,28 @@ def matched(silence: Silence) -> str:
 
 
 def silences(state: State) -> list[Silence]:
-    """Those in force, the one that ends first first."""
+    """The active silences, by their end."""
     now = state.at
     found = [one for one in state.silences.values() if one.ended_at is None and one.until > now]
     return sorted(found, key=lambda one: (one.until, one.id))
 
 
 def matches(silence: Silence, alert: Alert) -> bool:
-    """Every part that is given must match."""
+    """Whether every part of the silence matches the alert."""
     wanted = (silence.rule, silence.subject, silence.run, silence.node)
     there = (alert.rule, alert.subject, alert.run, alert.node)
     return all(want is None or want == have for want, have in zip(wanted, there, strict=True))
 
 
 def tally(state: State) -> tuple[Span, ...]:
-    """`2 CRIT`, `1 WARN`: what fires and is neither hidden nor muted nor taken on."""
+    """`2 CRIT`, `1 WARN`: the number of urgent alerts by severity."""
     found = most_urgent(state)
     counts = [(level, sum(one.severity == level for one in found)) for level in SEVERITIES[:2]]
     return tuple(Span(f"{number} {SIGNS[level][1]}", SIGNS[level][2]) for level, number in counts if number)
 
 
 def summed(state: State) -> str:
-    """`2 critical  1 warning  3 acknowledged`: all that are open, for a title."""
+    """`2 critical  1 warning  3 acknowledged`: all open alerts, for a title."""
     now = state.at
     stands = [(one.severity, at) for one in state.alerts.values() if (at := standing(one, now)) != "over"]
     bad, at_all = Counter(level for level, at in stands if at == "open"), Counter[str](at for _, at in stands)

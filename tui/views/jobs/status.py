@@ -8,7 +8,7 @@ from trainmon.lib import Instant, Seconds, clean
 from trainmon.model import Job
 from trainmon.slurm import reasons
 from tui.style import CRIT, DEAD, DONE, OK, PAUSED, UNKNOWN, WAITING, WARN, Span, since, whole
-from tui.views.jobs.node_words import folded
+from tui.views.jobs.node_status import folded
 
 CODES = {
     "BOOT_FAIL": "BF", "CANCELLED": "CA", "COMPLETED": "CD", "COMPLETING": "CG", "CONFIGURING": "CF", "DEADLINE": "DL",
