@@ -1,9 +1,8 @@
-"""`5 Alerts`: what fires, since when, who was told, who sees to it; below, what is muted and the last day."""
+"""`5 Alerts`: open alerts with deliveries and acknowledgements, then silences and the last 24 hours."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
 from typing import ClassVar
 
 from textual.binding import BindingType
@@ -30,7 +29,7 @@ from tui.widgets import HEADING, SENTENCE
 
 
 class AlertsPane(Pane):
-    """The alerts; the selected one's story stands in the bottom of the frame."""
+    """The alerts. The bottom of the frame shows the selected one in full."""
 
     NUMBER = "5"
     NAME = "Alerts"
@@ -51,17 +50,20 @@ class AlertsPane(Pane):
         elif self.filter:
             self.say((f"No alert matches “{self.filter}”. Esc shows all.", "dim"))
         else:
-            self.say(*well(state, width))
+            text, style = "No alert is firing.", "ok"
+            if state.looked_at is None:
+                text, style = "The rules have not been evaluated yet.", "dim"
+            self.say((text, style), *((line, "dim") for line in textwrap.wrap(sender_sentence(state), max(16, width))))
 
     def footnote(self, state: State) -> tuple[str, str]:
         """The selected alert in full, or a channel that is broken."""
         return story(state, self.selected)
 
-    # ---- what keys are about ----
+    # ---- the subjects of keys ----
 
     def alerts(self) -> tuple[str, ...]:
-        """The marked alerts, else the one under the cursor; of a pane that was not drawn yet, as `5 a` in one go finds
-        it, the first."""
+        """The marked alerts, or else the one under the cursor. If `5 a` comes before
+        the first draw, it is the first alert."""
         keys = self.lines.marks() or ([] if self.selected is None else [self.selected])
         if not keys and not self.lines.rows and self.state is not None:
             keys = [one.id for one in opened(self.state, self.sort, self.filter)[:1]]
@@ -83,18 +85,8 @@ class AlertsPane(Pane):
         return None if self.selected is None else self.selected.removeprefix(SILENCE)
 
 
-def well(state: State, width: int) -> Iterator[tuple[str, str]]:
-    """That nothing fires, and whether anybody would be told."""
-    if state.looked_at is None:
-        yield "The rules have not been evaluated yet.", "dim"
-    else:
-        yield "No alert is firing.", "ok"
-    for line in textwrap.wrap(sender_sentence(state), max(16, width)):
-        yield line, "dim"
-
-
 def story(state: State, key: str | None) -> tuple[str, str]:
-    """A sentence about a row, and its style; a channel that is broken goes before all."""
+    """A sentence about a row, and its style. A broken channel comes first."""
     failing = broken(state.channels.values())
     if failing:
         one = failing[0]

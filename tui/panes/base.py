@@ -1,8 +1,8 @@
-"""A pane: a framed list that draws a State, and that fails alone.
+"""A pane: a framed list that draws a State.
 
-A pane draws with `draw(state, width)`, from pure `rows(state, now, width, …)` functions. `show` is called with every
-State that is published while the pane can be seen, and once when it comes into sight; what `draw` raises is shown in
-this pane, with its age, while the others go on.
+`show` is called with every published State while the pane is visible, and once when it becomes visible. It calls
+`draw(state, width)`, which uses pure functions of `tui.views`. If `draw` raises, this pane shows the error and its age;
+the other panes are not affected.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Pane(Vertical):
     NUMBER: ClassVar[str] = ""
     NAME: ClassVar[str] = ""
     SORTS: ClassVar[tuple[str, ...]] = ()
-    """What `s` offers; the first is how the pane starts."""
+    """The orders that `s` offers; the first is the default."""
     KIND: ClassVar[Kind | None] = None
-    """What its rows are about, where something can be done to them: they can then be marked."""
+    """The kind of its rows, if actions apply to them. Such rows can be marked."""
 
     class Selected(Message):
-        """The cursor is on another key. Sent by the pane itself: Textual stops what a parent's own draw has set off."""
+        """The cursor is on another key. The pane sends it: Textual stops messages that a parent's own draw caused."""
 
         def __init__(self, pane: Pane, key: str | None) -> None:
             super().__init__()
@@ -75,13 +75,13 @@ class Pane(Vertical):
         self.watch(self.lines, "show_vertical_scrollbar", self._fit_scroll_bar, init=False)
 
     def _fit_scroll_bar(self) -> None:
-        """It takes a cell of every row, and comes only when they are laid out."""
+        """Draw again: the scroll bar appears after the rows are laid out, and takes a cell of each."""
         self.call_after_refresh(self.again)
 
-    # ---- what a pane says of itself ----
+    # ---- what a pane defines ----
 
     def draw(self, state: State, width: int) -> None:
-        """Lay the state out: `self.lines.set_rows`, `self.head`, `self.caption`. May raise; then it fails alone."""
+        """Draw the State: `self.lines.set_rows`, `self.head`, `self.caption`. The pane shows an exception."""
         raise NotImplementedError
 
     def footnote(self, state: State) -> tuple[str, str] | None:
@@ -94,29 +94,29 @@ class Pane(Vertical):
 
     @property
     def page(self) -> str | None:
-        """The address that `b` opens: of the W&B run that it is about."""
+        """The URL that `b` opens: the page of its W&B run."""
         return None
 
     def subject_of(self, key: str) -> Subject | None:
-        """What the row of this key is about; None where nothing can be done to it."""
+        """The subject of the row of this key; None if no action applies to it."""
         return None if self.KIND is None or key.startswith(SENTENCE) else (self.KIND, key)
 
     def subjects(self) -> tuple[Subject, ...]:
-        """What a key that acts means now: the marked rows, else the row under the cursor."""
+        """The subjects of actions: the marked rows, or else the row under the cursor."""
         keys = self.lines.marks() or ([] if self.selected is None else [self.selected])
         return tuple(subject for subject in map(self.subject_of, keys) if subject is not None)
 
     LISTS_ALERTS: ClassVar[bool] = False
-    """Whether its rows are alerts: `a` then means these, and never the worst of all."""
+    """Whether its rows are alerts. `a` then never means the worst alert of all."""
 
     def alerts(self) -> tuple[str, ...]:
-        """The ids of the alerts that a key means now: here, of the runs, jobs and nodes that are meant."""
+        """The ids of the alerts that `a` and `m` apply to: those of the selected runs, jobs and nodes."""
         if self.state is None:
             return ()
         return about_subjects(self.state, self.subjects())
 
     def silence(self) -> str | None:
-        """The id of the silence under the cursor, in the pane that has some."""
+        """The id of the silence under the cursor, in the pane that lists silences."""
         return None
 
     def is_markable(self, key: str) -> bool:
@@ -124,8 +124,11 @@ class Pane(Vertical):
         return self.subject_of(key) is not None
 
     def still_is(self, key: str, state: State) -> bool:
-        """Whether what a marked row is about is still there."""
-        return is_known(self.subject_of(key), state)
+        """Whether the subject of a marked row still exists. A row that a filter hides keeps its mark."""
+        kind, name = self.subject_of(key) or (None, "")
+        if kind == "node":
+            return name in state.nodes or name in state.scheduler_nodes or f"node:{name}" in state.sources
+        return name in (state.runs if kind == "run" else state.jobs if kind == "job" else ())
 
     def action_toggle_mark(self) -> None:
         if self.selected is not None and self.is_markable(self.selected):
@@ -133,19 +136,19 @@ class Pane(Vertical):
             self.again()
 
     def unmark(self) -> None:
-        """Take the marks away, once they were acted on."""
+        """Remove the marks after an action."""
         self.lines.clear_marks()
         self.again()
 
     def focus_body(self) -> None:
-        """Give the focus to what moves in this pane, at once: the next key may already wait."""
+        """Focus the list of this pane at once: the next key may already be queued."""
         self.screen.set_focus(self.lines)
 
-    # ---- what the frame does for it ----
+    # ---- the frame ----
 
     @property
     def width(self) -> int:
-        """Cells that a row may take; 0 before the first layout."""
+        """The cells of a row; 0 before the first layout."""
         return self.lines.row_width
 
     def head(self, *spans: Span) -> None:
@@ -153,20 +156,16 @@ class Pane(Vertical):
         self.heads.set_spans(spans)
 
     def caption(self, left: str = "", right: str = "") -> None:
-        """The top of the frame: number and name come by themselves, `left` after them, `right` at its end."""
+        """The top of the frame: number and name, then `left`; `right` at its end."""
         order = f"sort {self.sort}" if len(self.SORTS) > 1 else ""
-        notes = [self._marks_words(), f"/{self.filter}" if self.filter else "", right, order]
+        hidden = len(self.lines.marked) - self.lines.marks_in_sight  # actions apply to them as well
+        marked = f"{len(self.lines.marked)} marked" + (f", {hidden} of them hidden" if hidden else "")
+        notes = [marked if self.lines.marked else "", f"/{self.filter}" if self.filter else "", right, order]
         notes = [note for note in notes if note]
         width = self.top.size.width
         while len(notes) > 1 and cell_width(f"{self.NUMBER} {self.NAME} {left} {'  '.join(notes)}") > width - 8:
             notes.pop()
         self.top.set_spans(title_spans(self.NUMBER, self.NAME, left, "  ".join(notes), width))
-
-    def _marks_words(self) -> str:
-        """`3 marked`; those that the filter hides are acted on as well, and must be said."""
-        hidden = len(self.lines.marked) - self.lines.marks_in_sight
-        also = f", {hidden} of them hidden" if hidden else ""
-        return f"{len(self.lines.marked)} marked{also}" if self.lines.marked else ""
 
     def foot(self, text: str = "", style: str = "dim") -> None:
         """The bottom of the frame: a sentence about the selected row, or nothing."""
@@ -189,7 +188,7 @@ class Pane(Vertical):
         )
 
     def show(self, state: State) -> None:
-        """Take a new State; draw it if anybody can see it."""
+        """Take a new State, and draw it if the pane is visible."""
         self.state = state
         if not self.in_sight or self.width <= 0:
             return
@@ -207,7 +206,7 @@ class Pane(Vertical):
             self.foot(*self._foot)
 
     def again(self) -> None:
-        """Draw the State that is already here, after a key changed how."""
+        """Draw the current State again, after a key changed the view."""
         if self.state is not None:
             self.show(self.state)
 
@@ -257,20 +256,8 @@ class Pane(Vertical):
         self.call_after_refresh(self.again)
 
 
-def is_known(subject: Subject | None, state: State) -> bool:
-    """Whether there still is such a thing: a mark goes with what it is on, and not with the row that a filter hides."""
-    if subject is None:
-        return False
-    kind, key = subject
-    if kind == "run":
-        return key in state.runs
-    if kind == "job":
-        return key in state.jobs
-    return key in state.nodes or key in state.scheduler_nodes or f"node:{key}" in state.sources
-
-
 class Edge(Widget):
-    """The top or the bottom of a frame, with words in it: only the cells that changed are painted."""
+    """The top or the bottom of a frame, with text. Only the cells that changed are painted."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"lines--{name}" for name in (*STYLES, "rule", "title")}
     DEFAULT_CSS = f"""
@@ -304,7 +291,7 @@ class Edge(Widget):
 
 
 def title_spans(number: str, name: str, left: str, right: str, width: int) -> tuple[Span, ...]:
-    """The top of a frame, exactly `width` cells: the right end gives way last."""
+    """The top of a frame, exactly `width` cells. The text at its right end is cut last."""
     head = f" {number} {name} " if number else f" {name} "
     room = max(0, width - 4 - cell_width(head))
     end = f" {right} " if right and cell_width(right) + 2 <= room else ""

@@ -1,4 +1,4 @@
-"""The first line: whose cluster, how its runs are, where the facts come from, and when they last moved."""
+"""The first line: flags, alert counts, runs, sources, the sender of notifications, clusters and the time."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from tui.views.alerts import broken, sender, tally
 from tui.widgets import Heading
 
 WORDS = {"node": "ssh"}
-"""Kinds of source as the header calls them."""
-
+"""The names of kinds of source in the header."""
 
 TIME_WIDTH = 10
 
 AGE = re.compile(r"\b\d{1,2}(?=[smhd]\b)")
-"""The number of an age: it takes the room of two digits, or `5s` and `10s` would have a cluster's name come and go."""
+"""The number of an age. It counts as two digits, so that `5s` and `10s` lead to the same layout."""
 
 
 class HeaderLine(Horizontal):
-    """Draws itself from a State; its time moves only when the facts do.
+    """Draws a State. Its time changes only when the data does.
 
-    The time is a widget of its own: a line is sent from its left edge to what changed, and it changes every second.
+    The time is its own widget: a line is sent from its left edge to the last change, and the time changes every second.
     """
 
     DEFAULT_CSS = f"""
@@ -73,12 +72,12 @@ def clock(at: Instant) -> str:
 
 
 def facts(state: State) -> tuple[int, ...]:
-    """What must move for the time to move: a State's parts are shared by those that came before it."""
+    """The identities of a State's data. A new State shares the parts that did not change."""
     return (id(state.nodes), id(state.disks), id(state.runs), id(state.sources), id(state.jobs))
 
 
 def flags(state: State, *, paused: bool, silent_for: Seconds | None) -> tuple[str, ...]:
-    """What must be said in words, not in colour alone."""
+    """The states of the program that need a word, not only a colour."""
     return (
         *(("DEMO",) if state.demo else ()),
         *(("READ-ONLY",) if state.read_only else ()),
@@ -89,23 +88,23 @@ def flags(state: State, *, paused: bool, silent_for: Seconds | None) -> tuple[st
 
 
 def header(state: State, width: int, words: tuple[str, ...]) -> tuple[Span, ...]:
-    """The words of the line, at most `width` cells; cluster names give way first, then sources."""
+    """The line, at most `width` cells. Cluster names are cut first, then sources."""
     names = " ".join(sorted({clean(source.cluster) for source in state.sources.values()} - {""}))
     left = [Span("trainmon", "bold"), *(Span(f"  {word}", "accent bold") for word in words)]
     left += [Span(f"  {span.text}", span.style) for span in tally(state)]
     room = width - wide(left)
-    told = duty(state)
-    is_kept = room > DUTY_FROM and (bool(told.style) or state.duty.holder in ELSEWHERE)
-    room -= wide([told]) if is_kept else 0
+    span = notifications(state)
+    is_kept = room > SENDER_FROM and (bool(span.style) or state.duty.holder in ELSEWHERE)
+    room -= wide([span]) if is_kept else 0
     runs = verdicts(state.runs.values(), room)
     if wide(source_words(state, room - wide(runs), AGED)) < wide(source_words(state, width, AGED)):
         runs = [span for span in runs if span.style in TROUBLED] or runs
     room -= wide(runs)
     sources = [*source_words(state, room, AGED)]
     room -= wide(sources)
-    if is_kept or wide([told]) <= room:
-        room -= 0 if is_kept else wide([told])
-        sources += [*source_words(state, room, COUNTED), told]
+    if is_kept or wide([span]) <= room:
+        room -= 0 if is_kept else wide([span])
+        sources += [*source_words(state, room, COUNTED), span]
     else:
         sources += source_words(state, room, COUNTED)
     room = width - wide([*left, *runs, *sources])
@@ -115,29 +114,29 @@ def header(state: State, width: int, words: tuple[str, ...]) -> tuple[Span, ...]
 
 
 def wide(spans: Iterable[Span]) -> int:
-    """The cells that they take, whatever the ages in them."""
+    """The cells of these spans, with ages of two digits."""
     return sum(cell_width(AGE.sub("00", span.text)) for span in spans)
 
 
 ELSEWHERE = ("other", "daemon")
-"""Who tells must be said wherever it is not this program."""
+"""Senders that are not this program; they are always shown."""
 
 TROUBLED = ("crit", "warn")
-"""Where not all has room, the runs that are well give way to the ages of what all is known by."""
+"""Styles of runs that stay when there is too little room for all; healthy runs give way to the ages of sources."""
 
-DUTY_FROM = 44
-"""Cells from which on it is said before runs and sources that not all is well with who tells."""
+SENDER_FROM = 44
+"""From this width on, a problem of the sender is shown before runs and sources."""
 
 
-def duty(state: State) -> Span:
-    """`  alerts: here ok`, `  alerts: no channel`: who tells people; a channel that is broken is named."""
+def notifications(state: State) -> Span:
+    """`  alerts: here ok`, `  alerts: no channel`: the sender of notifications, or a broken channel."""
     failing = broken(state.channels.values())
     if failing and state.duty.holder != "nobody":
         more = f" +{len(failing) - 1}" if len(failing) > 1 else ""
         return Span(f"  alerts: {clean(failing[0].name, 20)} broken{more}", "crit")
-    told = sender(state)
+    text = sender(state)
     quiet = state.duty.holder == "nobody" and not tally(state)
-    return Span(f"  alerts: {told.text}", "" if quiet else told.style)
+    return Span(f"  alerts: {text.text}", "" if quiet else text.style)
 
 
 def verdicts(runs: Iterable[Run], room: int) -> list[Span]:
@@ -154,7 +153,7 @@ def verdicts(runs: Iterable[Run], room: int) -> list[Span]:
 
 AGED = ("node", "slurm", "wandb")
 COUNTED = ("files", "daemon")
-"""Kinds of source: first those whose age says how old all else is."""
+"""Kinds of source: those that are shown with their age, and those that are only counted."""
 
 
 def source_words(state: State, room: int, kinds: Iterable[str] = (*AGED, *COUNTED)) -> tuple[Span, ...]:
@@ -167,8 +166,8 @@ def source_words(state: State, room: int, kinds: Iterable[str] = (*AGED, *COUNTE
             continue
         well = sum(source.health == "ok" for source in wanted)
         short = f"  {WORDS.get(kind, kind)} {well}/{len(wanted)}"
-        told = TOLD[kind](wanted, state.at) if kind in TOLD else short + note(wanted, state.at)
-        fitting = next((text for text in (told, short) if cell_width(text) <= room), None)
+        text = AGE_TEXTS[kind](wanted, state.at) if kind in AGE_TEXTS else short + note(wanted, state.at)
+        fitting = next((one for one in (text, short) if cell_width(one) <= room), None)
         if fitting is None:
             break
         spans.append(Span(fitting, "" if well == len(wanted) else "warn"))
@@ -177,19 +176,20 @@ def source_words(state: State, room: int, kinds: Iterable[str] = (*AGED, *COUNTE
 
 
 def note(sources: list[Source], now: Instant) -> str:
-    """The one that is silent longest."""
-    worst = longest_silent(sources)
+    """The source that has not answered for the longest time; one that never answered comes first."""
+    silent = [source for source in sources if source.health != "ok"]
+    worst = min(silent, key=lambda source: source.seen_at or 0.0, default=None)
     return "" if worst is None else f" {clean(worst.name).partition(':')[2]} {silence(worst, now)}"
 
 
 def slurm_words(sources: list[Source], now: Instant) -> str:
     """`  slurm 5s`, or `  slurm late 95s`; of several clusters each by its name."""
-    told = []
+    parts = []
     for source in sorted(sources, key=lambda source: source.cluster):
         name = f"{clean(source.cluster)} " if len(sources) > 1 else ""
         health = "" if source.health == "ok" or source.seen_at is None else f"{source.health} "
-        told.append(f"{name}{health}{silence(source, now)}")
-    return "  slurm " + ", ".join(told)
+        parts.append(f"{name}{health}{silence(source, now)}")
+    return "  slurm " + ", ".join(parts)
 
 
 def wandb_words(sources: list[Source], now: Instant) -> str:
@@ -203,23 +203,17 @@ def wandb_words(sources: list[Source], now: Instant) -> str:
     return f"  wandb {silence(min(sources, key=lambda source: source.seen_at or 0.0), now)}"
 
 
-TOLD = {"slurm": slurm_words, "wandb": wandb_words}
-"""Kinds of source that are told by their age."""
-
-
-def longest_silent(sources: list[Source]) -> Source | None:
-    """The source that does not answer and was heard longest ago (never counts as longest)."""
-    silent = [source for source in sources if source.health != "ok"]
-    return min(silent, key=lambda source: source.seen_at or 0.0) if silent else None
+AGE_TEXTS = {"slurm": slurm_words, "wandb": wandb_words}
+"""Kinds of source that are shown by their age."""
 
 
 STEP: Seconds = 5.0
-"""An age that ticks every second is most of what an idle screen sends."""
+"""Ages are rounded to this: an age that changes every second is most of what an idle screen sends."""
 
 
 def silence(source: Source, now: Instant) -> str:
-    """How long ago it was heard, or what is done about one that never was."""
+    """The age of its last answer, or what is done about a source that never answered."""
     if source.seen_at is None:
         return {"connecting": "connecting", "prompting": "prompting"}.get(source.phase, "never")
     seconds = max(0.0, now - source.seen_at)
-    return age(seconds - seconds % STEP if source.kind in TOLD and seconds < 60 else seconds)
+    return age(seconds - seconds % STEP if source.kind in AGE_TEXTS and seconds < 60 else seconds)

@@ -1,4 +1,4 @@
-"""`7 Queue`: the jobs of those who are watched, what they wait for, and the nodes that they wait for."""
+"""`7 Queue`: the jobs of the watched users, why they wait, and the state of the nodes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ VIEWS = ("mine", "all", "nodes")
 
 
 class QueuePane(Pane):
-    """Jobs above, nodes below; `v` goes from my jobs to all of them and to the nodes alone."""
+    """Jobs above, nodes below. `v` switches between my jobs, all jobs and the nodes."""
 
     NUMBER = "7"
     NAME = "Queue"
@@ -63,28 +63,23 @@ class QueuePane(Pane):
         self.view = "all"
         self._cache = RowCache()
         self._left: dict[str, str | None] = {}
-        """Of each view the row on which it was left."""
+        """The last selected row of each view."""
         self._entered: str | None = None
-        """The row on which the cursor was put when this view came."""
+        """The row that was selected when this view was entered."""
 
     def action_next_view(self) -> None:
-        """My jobs, all jobs, the nodes; each with the row that it had, unless a person has chosen another job."""
+        """Show my jobs, all jobs or the nodes. The cursor goes back to the view's last row, unless the user has just
+        selected a job that the next view shows as well."""
         selected = self._left[self.view] = self.selected
-        chosen_here = self._is_job(selected) and selected != self._entered
+        subject = None if selected is None else self.subject_of(selected)
+        keeps_job = subject is not None and subject[0] == "job" and selected != self._entered
         self.view = VIEWS[(VIEWS.index(self.view) + 1) % len(VIEWS)]
         self.again()
-        if not (chosen_here and self.selected == selected):
-            self._go_back_to(self._left.get(self.view))
+        if not (keeps_job and self.selected == selected):
+            last = self._left.get(self.view)
+            if last is None or not self.lines.move_to(last):
+                self.lines.action_first()
         self._entered = self.selected
-
-    def _go_back_to(self, key: str | None) -> None:
-        """The row of this view; where it is gone, the first: among the nodes the keys of jobs mean nothing."""
-        if key is None or not self.lines.move_to(key):
-            self.lines.action_first()
-
-    def _is_job(self, key: str | None) -> bool:
-        subject = None if key is None else self.subject_of(key)
-        return subject is not None and subject[0] == "job"
 
     def subject_of(self, key: str) -> Subject | None:
         if key.startswith((SENTENCE, CLUSTER)):
@@ -136,12 +131,12 @@ class QueuePane(Pane):
 
 
 def watched(state: State) -> list[Source]:
-    """The schedulers that are asked."""
+    """The sources of the watched schedulers."""
     return [state.sources[f"slurm:{name}"] for name in clusters(state) if f"slurm:{name}" in state.sources]
 
 
 def without_slurm(state: State) -> tuple[tuple[str, str], ...]:
-    """That there is no scheduler, and where one was looked for, why not."""
+    """That there is no scheduler, and the error if one was tried."""
     missed = next((source for source in state.sources.values() if source.kind == "slurm" and source.error), None)
     if missed is None:
         return NO_SLURM
@@ -149,7 +144,7 @@ def without_slurm(state: State) -> tuple[tuple[str, str], ...]:
 
 
 def summary(entries: list[QueueEntry], state: State) -> str:
-    """`spares 1 of 2!  3 running  2 waiting`: what needs a person goes first, and what is well is left unsaid."""
+    """`spares 1 of 2!  3 running  2 waiting`: problems first."""
     silent = [source.seen_at for source in watched(state) if source.health != "ok" and source.seen_at is not None]
     counted: Counter[str] = Counter()
     for entry in entries:
@@ -170,8 +165,9 @@ def sentences(state: State, view: str, wanted: str) -> list[Row]:
     found: list[Span] = []
     for source in watched(state):
         if source.seen_at is None:
-            words = source_words(source, state.at)
-            found.append(Span(clean(f"The queue of {source.cluster} has not been read yet: {words.text}"), words.style))
+            problem = source_words(source, state.at)
+            text = f"The queue of {source.cluster} has not been read yet: {problem.text}"
+            found.append(Span(clean(text), problem.style))
             if source.hint:
                 found.append(Span(clean(source.hint), "dim"))
     if not found and wanted:
@@ -186,7 +182,7 @@ def sentences(state: State, view: str, wanted: str) -> list[Row]:
 
 
 def story(state: State, key: str) -> tuple[str, str]:
-    """A sentence about a row, and its style; while a scheduler does not answer, why."""
+    """A sentence about a row, and its style. While a scheduler does not answer, it says why."""
     silent = [source for source in watched(state) if source.health == "down"]
     if silent:
         words = source_words(silent[0], state.at)
@@ -205,31 +201,28 @@ def story(state: State, key: str) -> tuple[str, str]:
 
 def job_story(job: Job, now: Instant) -> str:
     """`88 llm-7b of ana: waits for the end of 87; submitted 3h ago`"""
-    words = [f"{job.id} {job.name} of {job.user}: {state_words(job, now)}"]
+    reason = why(job, now).text
+    if job.state == "RUNNING" and not is_missing(job):
+        reason = f"runs {reason}".strip()
+    parts = [f"{job.id} {job.name} of {job.user}: {reason or reasons.end_reason(job)}"]
     seconds = left(job, now)
     if seconds is not None:
         limit = "" if job.time_limit_s is None else f" of {duration(job.time_limit_s)}"
-        words.append(f"{duration(seconds)} left{limit}")
+        parts.append(f"{duration(seconds)} left{limit}")
     if job.restarts:
-        words.append(f"restart {job.restarts}")
+        parts.append(f"restart {job.restarts}")
     if job.stage == "waiting" and job.submitted_at is not None:
-        words.append(f"submitted {since(job.submitted_at, now)} ago")
-    return clean("; ".join(words))
-
-
-def state_words(job: Job, now: Instant) -> str:
-    """What a job does, in words."""
-    said = why(job, now).text
-    return f"runs {said}".strip() if job.state == "RUNNING" and not is_missing(job) else said or reasons.end_reason(job)
+        parts.append(f"submitted {since(job.submitted_at, now)} ago")
+    return clean("; ".join(parts))
 
 
 def cluster_story(state: State, name: str) -> str:
-    """Of a cluster: where it is asked, and as whom."""
+    """The host and the user of a cluster's queries, and what they may do."""
     cluster = state.clusters.get(name)
     if cluster is None:
         return ""
-    words = [f"Slurm {cluster.slurm or ''} queried on {cluster.login}".replace("  ", " ")]
-    words += [f"as {cluster.me}"] if cluster.me else []
-    words += ["operator rights"] if cluster.may_operate else []
-    words += ["no accounting: exit states may stay unknown"] if cluster.accounting is False else []
-    return clean("; ".join(words))
+    parts = [f"Slurm {cluster.slurm or ''} queried on {cluster.login}".replace("  ", " ")]
+    parts += [f"as {cluster.me}"] if cluster.me else []
+    parts += ["operator rights"] if cluster.may_operate else []
+    parts += ["no accounting: exit states may stay unknown"] if cluster.accounting is False else []
+    return clean("; ".join(parts))

@@ -21,7 +21,7 @@ from trainmon.lib import cell_width
 from trainmon.model import Alert, Leadership, State
 from tui.panes.alert_strip import alerts as strip
 from tui.panes.alerts import story
-from tui.panes.header import duty, header
+from tui.panes.header import header, notifications
 from tui.views import choices, made, read_for
 from tui.views.alerts import (
     ORDERS,
@@ -176,10 +176,10 @@ def test_the_age_stays_whatever_is_cut() -> None:
 
 
 def test_the_header_says_who_tells_and_that_its_loop_goes_round() -> None:
-    assert duty(at_ease()).text == "  alerts: here ok"
-    assert duty(with_alerts(duty=Leadership())).text == "  alerts: not sent"
-    assert duty(msgspec.structs.replace(at_ease(), channels={})) == ("  alerts: no channel", "")
-    assert duty(msgspec.structs.replace(alarmed(), channels={})) == ("  alerts: no channel", "warn")
+    assert notifications(at_ease()).text == "  alerts: here ok"
+    assert notifications(with_alerts(duty=Leadership())).text == "  alerts: not sent"
+    assert notifications(msgspec.structs.replace(at_ease(), channels={})) == ("  alerts: no channel", "")
+    assert notifications(msgspec.structs.replace(alarmed(), channels={})) == ("  alerts: no channel", "warn")
     assert sender_text(Leadership(holder="daemon", where="bastion", at=NOW - 9.0), NOW).text == "bastion 5s ok"
     assert sender_text(Leadership(holder="other", where="pid 4711", at=NOW - 2.0), NOW).text == "pid 4711 0s ok"
 
@@ -195,7 +195,7 @@ def test_one_whose_loop_stands_still_is_not_well() -> None:
 def test_a_broken_channel_is_named_in_the_header_and_under_the_pane() -> None:
     state = told_elsewhere()
 
-    assert duty(state).text == "  alerts: phone broken"
+    assert notifications(state).text == "  alerts: phone broken"
     assert story(state, "aaaa0001") == (
         "channel phone (ntfy) delivers nothing: 403: the topic is reserved",
         "crit",
