@@ -43,10 +43,8 @@ def action(
     else:
         command = ("file", clean(operation.path))
     if isinstance(operation, CreateFile):
-        at = datetime.fromtimestamp(request.asked_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        by = f"{clean(actor.who, 100)} from {clean(actor.from_host, 100)} at {at}"
-        reason = f": {why}" if why else ":"
-        operation = CreateFile(path=operation.path, text=f"trainmon-tui {verb} by {by}{reason} ({action_id})")
+        line = f"trainmon-tui {verb} by {_author(context)}{f': {why}' if why else ':'} ({action_id})"
+        operation = CreateFile(path=operation.path, text=line)
     committed = None if context.checkpoints is None else context.checkpoints.committed
     return Action(
         id=action_id,
@@ -71,6 +69,12 @@ def action(
         why=why,
         asked_at=request.asked_at,
     )
+
+
+def _author(context: PlanContext) -> str:
+    """Who asks, from where and when, for the line in a switch file."""
+    at = datetime.fromtimestamp(context.request.asked_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{clean(context.actor.who, 100)} from {clean(context.actor.from_host, 100)} at {at}"
 
 
 def _who_and_where(context: PlanContext, job: Job | None) -> tuple[tuple[str, str], ...]:
