@@ -32,11 +32,10 @@ def action(
     keep_log: str | None = None,
     keep_errors: str | None = None,
 ) -> Action:
-    """An action with its facts in the same order for every verb."""
+    """An action with its facts in the same order for every verb. The same plan made twice has the same id."""
     verb, request, actor, run = verb or context.request.verb, context.request, context.actor, context.run
-    what = (verb, context.subject, context.cluster, actor, request.asked_at, context.now)
-    unique = repr((*what, msgspec.to_builtins(operation))).encode("utf-8", "backslashreplace")
-    action_id = blake2s(unique, digest_size=6).hexdigest()  # the same plan made twice has the same id
+    key = (verb, context.subject, context.cluster, actor, request.asked_at, context.now, msgspec.to_builtins(operation))
+    action_id = blake2s(repr(key).encode("utf-8", "backslashreplace"), digest_size=6).hexdigest()
     why = clean(request.why, REASON_LENGTH)
     if isinstance(operation, Execute):
         command = ("command", operation.shown or clean(shlex.join(operation.argv)))
