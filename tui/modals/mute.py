@@ -14,7 +14,7 @@ from textual.widgets import Input, Static
 from trainmon.lib import Seconds, shorten
 from tui.modals.once import Dialog
 from tui.style import Span
-from tui.views import USUAL, Choice, read_for
+from tui.views import USUAL, Choice, parse_duration
 from tui.widgets import KeyedLines, Row
 
 
@@ -82,7 +82,7 @@ class Mute(Dialog[Muting | None]):
 
     def _decide(self) -> None:
         """Close with the decision, or show why the duration is invalid."""
-        seconds = read_for(self.span.value)
+        seconds = parse_duration(self.span.value)
         choice = next((one for one in self.choices if one.key == self.lines.cursor_key), self.choices[0])
         if isinstance(seconds, str):
             self.wrong.update(seconds)

@@ -33,7 +33,7 @@ from tui.views.jobs import (
     node_state,
     queue_rows,
     reason,
-    run_of,
+    runs_by_job,
     why,
 )
 from tui.views.table import RowCache
@@ -112,7 +112,7 @@ class QueuePane(Pane):
             self.again()
 
     def _entries(self, state: State) -> list[QueueEntry]:
-        runs, several = run_of(state.runs.values()), len({job.cluster for job in state.jobs.values()}) > 1
+        runs, several = runs_by_job(state.runs.values()), len({job.cluster for job in state.jobs.values()}) > 1
         found = []
         for job in chosen(state, self.sort, self.filter, mine=self.view == "mine"):
             run, source, seconds = runs.get(job.key), state.sources.get(f"slurm:{job.cluster}"), left(job, state.at)

@@ -11,7 +11,7 @@ from trainmon.lib import Clock, clean
 from trainmon.model import ActionRequest, Plan, State, Verb
 from tui.backend import Backend
 from tui.modals import Menu, Pick, PlanScreen
-from tui.views import Toast, in_flight, told
+from tui.views import Toast, action_toasts, in_flight
 from tui.views import action_requests as verbs
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class ActionService:
 
     def update(self, state: State) -> None:
         """A State has come: say what is new of the actions."""
-        toasts = told(self._state, state)
+        toasts = action_toasts(self._state, state)
         self._state = state
         for toast in toasts:
             self._say(toast)

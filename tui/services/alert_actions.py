@@ -10,7 +10,7 @@ from trainmon.lib import Clock, clean, counted, duration
 from trainmon.model import Alert, State
 from tui.backend import Backend
 from tui.modals import Acknowledge, Mute, Muting, Pick
-from tui.views import Severity, choices, fired, made, rung
+from tui.views import Severity, alert_toasts, choices, newly_firing, silences_of
 from tui.views.alerts import is_muted, matched, matches, most_urgent, silences
 
 LONG, BRIEF = 20.0, 6.0
@@ -36,9 +36,9 @@ class AlertActionService:
     def update(self, state: State) -> None:
         """A State has come: say what is new, and ring for what is critical."""
         before, self._state = self._state, state
-        new = rung(before, state, self._told)
+        new = alert_toasts(before, state, self._told)
         if before is not None and before.alerts is not state.alerts:
-            fired_now = {one.id for one in fired(before, state)}
+            fired_now = {one.id for one in newly_firing(before, state)}
             open_ones = {one.id for one in state.alerts.values() if one.is_open}
             self._shown = (self._shown | (fired_now - self._told)) & open_ones
             self._told = {name for name in self._told if not self._is_critical(name)}
@@ -143,7 +143,7 @@ class AlertActionService:
             if muting is None:
                 return
             now = self._clock.now()
-            for silence in made(muting.choice, now + muting.seconds, muting.why):
+            for silence in silences_of(muting.choice, now + muting.seconds, muting.why):
                 self._backend.mute(silence)
             self._say("muted", f"{muting.choice.words}, for {duration(muting.seconds)}", "information")
             done()

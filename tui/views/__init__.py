@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tui.views.action_news import Severity, Toast, in_flight, told
+from tui.views.action_news import Severity, Toast, action_toasts, in_flight
 from tui.views.action_requests import BUTTONS, TITLES, Kind, Subject, ask, button, hosts, key_of, names
-from tui.views.alert_news import fired, rung
-from tui.views.facts import LABEL, lead, log_named, pair, safe, said
-from tui.views.mute_choices import USUAL, Choice, choices, made, read_for
+from tui.views.alert_news import alert_toasts, newly_firing
+from tui.views.facts import LABEL, fact, fact_text, link_label, log_named, safe
+from tui.views.mute_choices import USUAL, Choice, choices, parse_duration, silences_of
 from tui.views.palette import Command, commands, found
 from tui.views.plan import command, described, rows, summary, visible
 from tui.views.runs import (
@@ -38,6 +38,8 @@ __all__ = [
     "Subject",
     "Toast",
     "action_lines",
+    "action_toasts",
+    "alert_toasts",
     "ask",
     "button",
     "checkpoint_lines",
@@ -45,29 +47,27 @@ __all__ = [
     "command",
     "commands",
     "described",
-    "fired",
+    "fact",
+    "fact_text",
     "found",
     "hosts",
     "in_flight",
     "job_lines",
     "key_of",
-    "lead",
+    "link_label",
     "log_named",
-    "made",
     "names",
+    "newly_firing",
     "overdue",
-    "pair",
-    "read_for",
+    "parse_duration",
     "record_lines",
     "rows",
-    "rung",
     "safe",
-    "said",
     "settings_lines",
+    "silences_of",
     "style",
     "summary",
     "switch",
-    "told",
     "visible",
     "wandb_lines",
 ]

@@ -24,7 +24,7 @@ class Toast(NamedTuple):
     severity: Severity = "information"
 
 
-def told(before: State | None, after: State) -> list[Toast]:
+def action_toasts(before: State | None, after: State) -> list[Toast]:
     """What is new of the actions since the State before; of the first State, nothing is."""
     if before is None or before.actions is after.actions:
         return []

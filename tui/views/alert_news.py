@@ -21,12 +21,12 @@ class AlertNews(NamedTuple):
     bell: bool = False
 
 
-def rung(before: State | None, after: State, told: Container[str] = ()) -> AlertNews:
+def alert_toasts(before: State | None, after: State, told: Container[str] = ()) -> AlertNews:
     """New critical alerts ring; what became of an acknowledgement, and who tells people now, is only shown. Those of
     which a channel has `told` here are no news."""
     if before is None:
         return AlertNews()
-    new = [one for one in fired(before, after) if one.id not in told]
+    new = [one for one in newly_firing(before, after) if one.id not in told]
     toasts = [Toast(f"CRITICAL  {clean(one.rule, 60)}", clean(one.summary, 400), "error") for one in new]
     if len(toasts) > AT_ONCE:
         rest = len(toasts) - AT_ONCE + 1
@@ -39,7 +39,7 @@ def rung(before: State | None, after: State, told: Container[str] = ()) -> Alert
     return AlertNews((*toasts, *_duty(before, after)), bool(new))
 
 
-def fired(before: State, after: State) -> Iterator[Alert]:
+def newly_firing(before: State, after: State) -> Iterator[Alert]:
     """Critical ones that fire since the State before and that nobody has muted. Those that were recalled from a ledger
     fired long ago, and are no news."""
     if before.alerts is after.alerts:

@@ -18,18 +18,18 @@ def safe(text: str) -> str:
     return scrub(clean(text))
 
 
-def pair(label: str, text: str, width: int, style: str = "") -> Line:
+def fact(label: str, text: str, width: int, style: str = "") -> Line:
     return (Span(f"{label:<{LABEL}}", "dim"), Span(shorten(text, width - LABEL), style))
 
 
-def wrapped(label: str, text: str, width: int, style: str = "") -> Iterator[Line]:
+def wrapped_fact(label: str, text: str, width: int, style: str = "") -> Iterator[Line]:
     """A sentence in full: a fingerprint or a command that is cut is worth nothing."""
     lines = textwrap.wrap(text, max(8, width - LABEL), break_on_hyphens=False)[:SENTENCE_LINES]
     for place, line in enumerate(lines):
-        yield pair("" if place else label, line, width, style)
+        yield fact("" if place else label, line, width, style)
 
 
-def said(lines: Sequence[str], place: int) -> str:
+def fact_text(lines: Sequence[str], place: int) -> str:
     """The words of a fact, without its label and from all the lines that it takes."""
     blank = " " * LABEL
     start, end = place, place + 1
@@ -40,7 +40,7 @@ def said(lines: Sequence[str], place: int) -> str:
     return " ".join(line[LABEL:].strip() for line in lines[start:end])
 
 
-def lead(label: str) -> Line:
+def link_label(label: str) -> Line:
     """The label of a line that leads somewhere: shown by more than a colour."""
     return (Span(f"{label:<{LABEL - 2}}", "dim"), Span("→ ", "accent"))
 

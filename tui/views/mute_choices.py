@@ -55,7 +55,7 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + more
 
 
-def made(choice: Choice, until: Instant, why: str) -> tuple[Silence, ...]:
+def silences_of(choice: Choice, until: Instant, why: str) -> tuple[Silence, ...]:
     """The silences of a choice; who makes them, and when, is filled in behind the door."""
     return tuple(
         Silence(
@@ -66,7 +66,7 @@ def made(choice: Choice, until: Instant, why: str) -> tuple[Silence, ...]:
     )  # fmt: skip
 
 
-def read_for(text: str) -> Seconds | str:
+def parse_duration(text: str) -> Seconds | str:
     """`1h`, `90m`, `2d 4h` as seconds; else in a sentence what is wrong with it."""
     text = text.strip().lower()
     parts = _PART.findall(text)

@@ -9,7 +9,7 @@ from trainmon.lib import Instant, cell_width, clean, duration, shorten, shorten_
 from trainmon.model import Checkpoint, Checkpoints, Job, Record, Run, State, Switch, Verdict
 from tui.style import UNKNOWN, VERDICTS, Span, calm_age, count, since, size
 from tui.views.action_news import reached
-from tui.views.facts import LABEL, lead, pair, safe, wrapped
+from tui.views.facts import LABEL, fact, link_label, safe, wrapped_fact
 from tui.views.jobs import clusters, code, is_missing, time_left, why
 from tui.widgets import Line, Link, Linked, sentence
 
@@ -25,20 +25,20 @@ def job_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
     own = [state.jobs[key] for key in run.jobs if key in state.jobs]
     if not own:
         if run.spec.cluster in clusters(state):
-            yield pair("job", "no job of this name in the queue", width, "dim")
+            yield fact("job", "no job of this name in the queue", width, "dim")
         return
     for place, job in enumerate(own[:JOBS_SHOWN]):
         waits = job.stage == "waiting" and not is_missing(job)
         label = "job" if place == 0 else "next job" if waits else "previous job"
-        yield Linked(Link("job", job.key), (*lead(label), *job_words(job, state.at, width - LABEL)))
+        yield Linked(Link("job", job.key), (*link_label(label), *job_words(job, state.at, width - LABEL)))
         if place == 0:
             yield from time_left(job, run, state.at, width)
             if job.restarts:
-                yield pair("restarts", str(job.restarts), width, "bold")
+                yield fact("restarts", str(job.restarts), width, "bold")
     if len(own) > JOBS_SHOWN:
-        yield pair("", f"and {len(own) - JOBS_SHOWN} more", width, "dim")
+        yield fact("", f"and {len(own) - JOBS_SHOWN} more", width, "dim")
     if run.queued_behind is not None:
-        yield pair("queued behind", str(run.queued_behind or "nothing"), width, "" if run.queued_behind else "dim")
+        yield fact("queued behind", str(run.queued_behind or "nothing"), width, "" if run.queued_behind else "dim")
 
 
 def job_words(job: Job, now: Instant, width: int) -> Line:
@@ -65,29 +65,29 @@ def checkpoint_lines(run: Run, state: State, width: int) -> Iterator[Line]:
     if found is None:
         mute = unread(run.spec.cluster, state.nodes)
         words = (mute or "not read yet") if run.spec.checkpoints else "no directory configured"
-        yield from wrapped("checkpoint", words, width, "warn" if mute and run.spec.checkpoints else "dim")
+        yield from wrapped_fact("checkpoint", words, width, "warn" if mute and run.spec.checkpoints else "dim")
         return
     if found.error is not None:
-        yield from wrapped("checkpoint", safe(found.error), width, "warn")
+        yield from wrapped_fact("checkpoint", safe(found.error), width, "warn")
     yield from last_lines(run, found, now, width)
     if found.problem is not None:
-        yield from wrapped("problem", safe(found.problem), width, "crit")
+        yield from wrapped_fact("problem", safe(found.problem), width, "crit")
     elif found.resumes is not None:
-        yield pair("would resume", shorten_start(clean(found.resumes), width - LABEL), width)
+        yield fact("would resume", shorten_start(clean(found.resumes), width - LABEL), width)
     writing = found.writing
     if writing is not None:
         began = "" if writing.began_at is None else f" for {duration(max(0.0, now - writing.began_at))}"
         usual = "" if found.save_s is None else f", usually {duration(found.save_s)}"
-        yield pair("writing", f"{name(writing)}{began}{usual}", width, "accent")
+        yield fact("writing", f"{name(writing)}{began}{usual}", width, "accent")
     torn = [one for one in found.list if one.state == "torn"]
     for place, one in enumerate(torn[:TORN_SHOWN]):
         words = f"{name(one)}{f': {one.why}' if one.why else ''}"
         more = f" (and {len(torn) - TORN_SHOWN} more)" if len(torn) > TORN_SHOWN == place + 1 else ""
-        yield pair("" if place else "torn", safe(words + more), width, "warn")
+        yield fact("" if place else "torn", safe(words + more), width, "warn")
     yield from cost_lines(found, width)
     if found.note:
-        yield from wrapped("left out", safe(found.note), width, "dim")
-    yield pair("looked at", f"{calm_age(now - found.looked_at)} ago on {clean(found.host)}", width, "dim")
+        yield from wrapped_fact("left out", safe(found.note), width, "dim")
+    yield fact("looked at", f"{calm_age(now - found.looked_at)} ago on {clean(found.host)}", width, "dim")
 
 
 def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterator[Line]:
@@ -95,13 +95,13 @@ def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterat
     last = found.committed
     if last is None:
         if found.error is None:
-            yield pair("checkpoint", "none is committed", width, "" if found.problem is None else "crit")
+            yield fact("checkpoint", "none is committed", width, "" if found.problem is None else "crit")
         if found.at_risk(run.progress.step):
-            yield pair("at risk", f"all {count(run.progress.step)} steps", width, "warn")
+            yield fact("at risk", f"all {count(run.progress.step)} steps", width, "warn")
         return
     late = overdue(found, now)
     usual = f", usually every {duration(found.every_s)}" if late and found.every_s is not None else ""
-    yield pair(
+    yield fact(
         "checkpoint", f"{name(last)} committed {since(last.at, now)} ago{usual}{'!' if late else ''}", width,
         "warn" if late else "",
     )  # fmt: skip
@@ -110,9 +110,9 @@ def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterat
         step_s = run.progress.step_time_s  # not the cadence: a trainer may print every tenth step
         lost = f", about {duration(steps * step_s)} of work" if step_s and steps > 0 else ""
         if steps >= 0:
-            yield pair("at risk", f"{count(steps)} steps{lost}", width)
+            yield fact("at risk", f"{count(steps)} steps{lost}", width)
         else:
-            yield pair("at risk", f"nothing; {count(-steps)} steps ahead of the log", width, "dim")
+            yield fact("at risk", f"nothing; {count(-steps)} steps ahead of the log", width, "dim")
 
 
 def name(one: Checkpoint) -> str:
@@ -130,9 +130,9 @@ def cost_lines(found: Checkpoints, width: int) -> Iterator[Line]:
         parts.append(f"every {duration(found.every_s)}{steps}")
     share = "" if found.share is None else f" = {100 * found.share:.2f} % of the time"
     if parts:
-        yield pair("saving", " ".join(parts) + share, width)
+        yield fact("saving", " ".join(parts) + share, width)
     if found.bytes is not None:
-        yield pair("size", f"{size(found.bytes)} each", width)
+        yield fact("size", f"{size(found.bytes)} each", width)
 
 
 # ---- switches and actions ------------------------------------------------------------------------------------------
@@ -142,18 +142,18 @@ def switch(label: str, found: Switch | None, now: Instant, width: int) -> Iterat
     """One switch file: armed since when and by whom, taken, absent, or not known."""
     label = f"{label} switch"
     if found is None:
-        yield pair(label, "not configured", width, "dim")
+        yield fact(label, "not configured", width, "dim")
     elif found.error is not None or found.exists is None:
-        yield from wrapped(label, f"? {safe(found.error or '')}".rstrip(), width, "dim")
+        yield from wrapped_fact(label, f"? {safe(found.error or '')}".rstrip(), width, "dim")
     elif found.exists:
         by = f" by {found.by}" if found.by else ""
         because = f": {found.why}" if found.why else ""
         text = safe(f"ARMED {since(found.armed_at, now)} ago{by}{because}")
-        yield from wrapped(label, text, width, "crit" if label.startswith("kill") else "warn")
+        yield from wrapped_fact(label, text, width, "crit" if label.startswith("kill") else "warn")
     elif found.taken_at is not None:
-        yield pair(label, f"taken {since(found.taken_at, now)} ago", width, "ok")
+        yield fact(label, f"taken {since(found.taken_at, now)} ago", width, "ok")
     else:
-        yield pair(label, "not armed", width)
+        yield fact(label, "not armed", width)
 
 
 def action_lines(run: Run, state: State, width: int) -> Iterator[Line]:

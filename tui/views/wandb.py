@@ -1,4 +1,4 @@
-"""What W&B says of a run, as lines: its group's phase, its facts, its attempts, its samples, its settings. Pure."""
+"""The W&B data of a run as lines: phase, facts, attempts, samples, config. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from trainmon.lib import Instant, cell_width, clean, scrub, shorten, shorten_sta
 from trainmon.model import GroupPhase, Run, Sample, State, Wandb, WandbRun
 from tui.charts import PHASES, heartbeat, number, trouble
 from tui.style import Span, calm_age, count, since, size
-from tui.views.facts import LABEL, lead, pair, safe, wrapped
+from tui.views.facts import LABEL, fact, link_label, safe, wrapped_fact
 from tui.widgets import Line, Link, Linked
 
 FEW, MANY = 3, 20
-"""Attempts and samples that are shown where there is little room, and on a screen of their own."""
+"""Attempts and samples that are shown in a narrow pane, and on the run's own screen."""
 
 SETTINGS_AT_MOST = 300
 
@@ -28,20 +28,20 @@ PHASE_WORDS: Mapping[GroupPhase, str] = {
 
 
 def wandb_lines(run: Run, state: State, width: int, *, few: bool) -> Iterator[Line | Linked]:
-    """Its part of a run's detail; nothing where it has no W&B project. `few`: only what fits beside the rest."""
+    """The W&B part of a run's details; nothing without a W&B project. `few`: the main lines only."""
     spec, found, now = run.spec.wandb, run.wandb, state.at
     if spec is None:
         return
     yield ()
     yield Linked(
-        Link("wandb", run.name), (*lead("W&B"), Span(shorten(safe(spec.description), width - LABEL), "accent"))
+        Link("wandb", run.name), (*link_label("W&B"), Span(shorten(safe(spec.description), width - LABEL), "accent"))
     )
     problem = trouble(state.sources.get(f"wandb:{run.name}"))
     if problem is not None:
-        yield from wrapped("error", safe(problem[0]), width, "crit")
-        yield from wrapped("", safe(problem[1]), width)
+        yield from wrapped_fact("error", safe(problem[0]), width, "crit")
+        yield from wrapped_fact("", safe(problem[1]), width)
     if found is None or found.looked_at is None:
-        yield pair("answered", "not yet", width, "dim")
+        yield fact("answered", "not yet", width, "dim")
         return
     yield from phase_lines(found, now, width, stale=problem is not None)
     if found.current is not None:
@@ -51,52 +51,52 @@ def wandb_lines(run: Run, state: State, width: int, *, few: bool) -> Iterator[Li
 
 
 def phase_lines(found: Wandb, now: Instant, width: int, *, stale: bool) -> Iterator[Line]:
-    """Whether one trains, and since when; then what that means, in full. `stale`: so it was at the last answer."""
+    """Whether an attempt is active, since when, and why that matters. `stale`: W&B does not answer now."""
     symbol, look = PHASES[found.phase]
     look = "dim" if stale else look
     known = "" if found.since is None else f", for {calm_age(max(0.0, now - found.since))}"
-    yield pair("phase", f"{symbol} {PHASE_WORDS[found.phase]}{known}", width, look)
+    yield fact("phase", f"{symbol} {PHASE_WORDS[found.phase]}{known}", width, look)
     if found.why:
-        yield from wrapped("", safe(found.why), width, "" if look in ("ok", "dim") else look)
+        yield from wrapped_fact("", safe(found.why), width, "" if look in ("ok", "dim") else look)
     if found.loss_why:
-        yield from wrapped("loss", safe(found.loss_why), width, "crit" if found.loss_state == "nan" else "warn")
+        yield from wrapped_fact("loss", safe(found.loss_why), width, "crit" if found.loss_state == "nan" else "warn")
     if found.looked_at is not None:
-        yield pair("answered", f"{calm_age(max(0.0, now - found.looked_at))} ago", width, "dim")
+        yield fact("answered", f"{calm_age(max(0.0, now - found.looked_at))} ago", width, "dim")
 
 
 def run_lines(one: WandbRun, found: Wandb, now: Instant, width: int) -> Iterator[Line]:
-    """The run that is active, else the newest."""
+    """The active attempt, or else the newest."""
     beat = heartbeat(found, one, now)
-    yield pair("run", safe(label(one)), width, "bold")
-    yield pair("state", f"{clean(one.state)}, {beat.text}", width, beat.style if one.id in found.active else "")
+    yield fact("run", safe(label(one)), width, "bold")
+    yield fact("state", f"{clean(one.state)}, {beat.text}", width, beat.style if one.id in found.active else "")
     rows = "" if one.lines is None else f", {count(one.lines)} rows of history"
-    yield pair("W&B's step", count(one.step) + rows, width)
+    yield fact("W&B's step", count(one.step) + rows, width)
     facts = (("on", one.host), ("user", one.user), ("commit", one.commit), ("tags", ", ".join(one.tags)))
     for name, text in facts:
         if text:
-            yield pair(name, safe(text), width)
+            yield fact(name, safe(text), width)
     if one.url:
-        yield from wrapped("page", safe(one.url), width, "accent")
+        yield from wrapped_fact("page", safe(one.url), width, "accent")
 
 
 def attempt_lines(found: Wandb, now: Instant, width: int, at_most: int) -> Iterator[Line]:
-    """All of its group, the last that trained first."""
+    """The attempts of its group, the latest first."""
     order = {name: place for place, name in reversed(list(enumerate(found.attempts)))}
     runs = sorted(found.runs, key=lambda one: order.get(one.id, len(order)))
     for place, one in enumerate(runs[:at_most]):
         is_active = one.id in found.active
         words = f"{safe(label(one))}  {attempt_words(one, now)}"
-        yield pair("" if place else "attempts", words, width, "ok" if is_active else "")
+        yield fact("" if place else "attempts", words, width, "ok" if is_active else "")
     if len(runs) > at_most:
-        yield pair("", f"and {len(runs) - at_most} more", width, "dim")
+        yield fact("", f"and {len(runs) - at_most} more", width, "dim")
 
 
 def attempt_words(one: WandbRun, now: Instant) -> str:
     """`crashed at step 9,200, 5h to 3h ago`; `running at step 12,880, since 3h`."""
     step = "" if one.step is None else f" at step {count(one.step)}"
     begun = since(one.created_at, now)
-    heard = "" if one.heartbeat_at is None else calm_age(max(0.0, now - one.heartbeat_at))
-    when = f"since {begun}" if one.state == "running" or not heard else f"{begun} to {heard} ago"
+    last = "" if one.heartbeat_at is None else calm_age(max(0.0, now - one.heartbeat_at))
+    when = f"since {begun}" if one.state == "running" or not last else f"{begun} to {last} ago"
     return f"{clean(one.state)}{step}, {when}"
 
 
@@ -104,20 +104,20 @@ def attempt_words(one: WandbRun, now: Instant) -> str:
 
 
 def sample_lines(samples: tuple[Sample, ...], width: int, at_most: int, *, few: bool) -> Iterator[Line]:
-    """The newest of each metric, and where it lies once it was fetched."""
+    """The newest sample of each metric, and its file if it was fetched."""
     if not samples:
         if not few:
-            yield pair("samples", "none was logged", width, "dim")
+            yield fact("samples", "none was logged", width, "dim")
         return
     yield ()
     hint = "" if few else "  d fetches them to a folder"
     yield (Span(shorten(f"samples, the newest of each metric{hint}", width), "head"),)
     for one in samples[:at_most]:
-        yield pair(shorten(safe(one.kind), LABEL - 1), sample_words(one), width)
+        yield fact(shorten(safe(one.kind), LABEL - 1), sample_words(one), width)
         if not few:
             yield from more_of(one, width)
     if len(samples) > at_most:
-        yield pair("", f"and {len(samples) - at_most} more", width, "dim")
+        yield fact("", f"and {len(samples) - at_most} more", width, "dim")
 
 
 def sample_words(one: Sample) -> str:
@@ -130,22 +130,22 @@ def sample_words(one: Sample) -> str:
 
 
 def more_of(one: Sample, width: int) -> Iterator[Line]:
-    """What it shows, what stands for it, where it is."""
+    """The caption, the note and the file of a sample."""
     if one.caption:
-        yield from wrapped("", f"“{safe(one.caption)}”", width)
+        yield from wrapped_fact("", f"“{safe(one.caption)}”", width)
     if one.note:
-        yield from wrapped("", safe(one.note), width, "dim")
+        yield from wrapped_fact("", safe(one.note), width, "dim")
     if one.kept:
-        yield pair("", f"at {shorten_start(clean(one.kept), width - LABEL - 3)}", width, "ok")
+        yield fact("", f"at {shorten_start(clean(one.kept), width - LABEL - 3)}", width, "ok")
     else:
-        yield pair("", f"not fetched: {shorten_start(clean(one.file), width - LABEL - 13)}", width, "dim")
+        yield fact("", f"not fetched: {shorten_start(clean(one.file), width - LABEL - 13)}", width, "dim")
 
 
 # ---- summary and settings ------------------------------------------------------------------------------------------
 
 
 def settings_lines(one: WandbRun, width: int) -> Iterator[Line]:
-    """All that it logged last, and all that it was started with."""
+    """Its summary, and its config."""
     own = {key: value for key, value in one.summary.items() if not key.startswith("_")}  # the others are W&B's own
     numbers = {key: value if isinstance(value, str) else number(value) for key, value in own.items()}
     yield from table("summary: the latest of each metric", numbers, width)
@@ -169,6 +169,6 @@ def table(title: str, values: Mapping[str, str], width: int) -> Iterator[Line]:
 
 
 def value_of(name: str, value: str) -> str:
-    """A value as it may be shown: one whose name is a secret's is one."""
+    """A value without secrets. A name such as `api_key` makes its value a secret."""
     named = f"{clean(name)}="
     return scrub(named + clean(value)).removeprefix(named)

@@ -22,7 +22,7 @@ from trainmon.model import Alert, Leadership, State
 from tui.panes.alert_strip import alerts as strip
 from tui.panes.alerts import story
 from tui.panes.header import header, notifications
-from tui.views import choices, made, read_for
+from tui.views import choices, parse_duration, silences_of
 from tui.views.alerts import (
     ORDERS,
     SHOWN,
@@ -274,7 +274,7 @@ def test_of_several_alerts_each_is_muted_by_its_rule_and_subject() -> None:
     these = choices(ALERTS[:2])[0]
 
     assert these.words == "these 2 alerts"
-    assert [(one.rule, one.subject, one.until, one.why) for one in made(these, NOW + 60, "why")] == [
+    assert [(one.rule, one.subject, one.until, one.why) for one in silences_of(these, NOW + 60, "why")] == [
         ("run-hung", "run:llm-7b-a", NOW + 60, "why"),
         ("gpu-hot", "gpu:gpu-003/5", NOW + 60, "why"),
     ]
@@ -284,12 +284,12 @@ def test_of_several_alerts_each_is_muted_by_its_rule_and_subject() -> None:
     ("text", "seconds"), [("1h", 3_600.0), ("90m", 5_400.0), ("2d 4h", 187_200.0), ("1w", 604_800.0)]
 )
 def test_how_long_is_read_as_people_write_it(text: str, seconds: float) -> None:
-    assert read_for(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "soon", "1", "h", "5s", "1y", "90d", "1h!"])
 def test_how_long_that_makes_no_sense_is_answered_with_a_sentence(text: str) -> None:
-    assert isinstance(read_for(text), str)
+    assert isinstance(parse_duration(text), str)
 
 
 def test_what_is_ending_stands_after_what_fires_and_not_in_the_strip() -> None:

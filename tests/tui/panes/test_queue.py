@@ -31,7 +31,7 @@ from tui.views.jobs import (
     node_state,
     queue_rows,
     row,
-    run_of,
+    runs_by_job,
     short_wait,
     sign,
     why,
@@ -41,7 +41,7 @@ from tui.widgets import HEADING
 
 
 def entries(state: State, sort: str = "state", wanted: str = "", *, mine: bool = False) -> list[QueueEntry]:
-    runs = run_of(state.runs.values())
+    runs = runs_by_job(state.runs.values())
     return [
         QueueEntry(one, runs[one.key].name if one.key in runs else "", short=False, stale=False, several=False)
         for one in chosen(state, sort, wanted, mine=mine)

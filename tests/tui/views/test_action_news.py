@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from tests.tui.states.plans import record
 from tests.tui.states.states import NASTY, NOW
 from trainmon.model import Milestone, Record, State
-from tui.views.action_news import AT_ONCE, Toast, in_flight, told
+from tui.views.action_news import AT_ONCE, Toast, action_toasts, in_flight
 
 
 def of(*records: Record) -> State:
@@ -15,22 +15,22 @@ def of(*records: Record) -> State:
 
 
 def words(before: State | None, after: State) -> list[str]:
-    return [f"{toast.title}: {toast.words}" for toast in told(before, after)]
+    return [f"{toast.title}: {toast.words}" for toast in action_toasts(before, after)]
 
 
 def test_what_is_asked_for_is_not_said_again_and_what_is_done_is() -> None:
-    assert told(of(), of(record("asked"))) == []
-    assert told(of(record("asked")), of(record("done"))) == [Toast("Save llm-70b", "done")]
-    assert told(of(record("done")), of(record("done"))) == []
+    assert action_toasts(of(), of(record("asked"))) == []
+    assert action_toasts(of(record("asked")), of(record("done"))) == [Toast("Save llm-70b", "done")]
+    assert action_toasts(of(record("done")), of(record("done"))) == []
 
 
 def test_the_first_state_tells_of_nothing_that_was_before() -> None:
-    assert told(None, of(record("failed", outcome="no space left"))) == []
+    assert action_toasts(None, of(record("failed", outcome="no space left"))) == []
 
 
 def test_a_failure_and_a_refusal_are_told_with_their_reason() -> None:
-    failed = told(of(record()), of(record("failed", outcome="/fsx/save: permission denied")))
-    refused = told(of(record()), of(record("refused", outcome="job 88 was requeued meanwhile (restart 1)")))
+    failed = action_toasts(of(record()), of(record("failed", outcome="/fsx/save: permission denied")))
+    refused = action_toasts(of(record()), of(record("refused", outcome="job 88 was requeued meanwhile (restart 1)")))
 
     assert failed == [Toast("Save llm-70b", "failed: /fsx/save: permission denied", "error")]
     assert refused == [Toast("Save llm-70b", "refused: job 88 was requeued meanwhile (restart 1)", "warning")]
@@ -53,10 +53,10 @@ def test_what_does_not_follow_is_a_warning_once() -> None:
     missed = Milestone("a checkpoint is committed", missed="no checkpoint was committed within 20m")
     after = of(record("done", missed))
 
-    assert told(of(record("done", Milestone(missed.name))), after) == [
+    assert action_toasts(of(record("done", Milestone(missed.name))), after) == [
         Toast("Save llm-70b", "no checkpoint was committed within 20m", "warning")
     ]
-    assert told(after, of(record("done", missed, settled_at=NOW + 9.0))) == []
+    assert action_toasts(after, of(record("done", missed, settled_at=NOW + 9.0))) == []
 
 
 def test_an_action_that_could_not_be_written_down_says_so() -> None:
@@ -68,7 +68,7 @@ def test_an_action_that_could_not_be_written_down_says_so() -> None:
 def test_a_plan_over_fifty_rows_shows_the_worst_and_counts_the_rest() -> None:
     many = [record("failed" if n == 40 else "done") for n in range(50)]
     named = [replace(one, action=replace(one.action, id=str(n))) for n, one in enumerate(many)]
-    toasts = told(of(), of(*named))
+    toasts = action_toasts(of(), of(*named))
 
     assert len(toasts) == AT_ONCE
     assert toasts[0].severity == "error"
@@ -76,7 +76,7 @@ def test_a_plan_over_fifty_rows_shows_the_worst_and_counts_the_rest() -> None:
 
 
 def test_strangers_words_are_plain() -> None:
-    (toast,) = told(of(record()), of(record("failed", outcome=NASTY)))
+    (toast,) = action_toasts(of(record()), of(record("failed", outcome=NASTY)))
 
     assert toast.words.isprintable()
 

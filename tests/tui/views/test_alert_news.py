@@ -7,7 +7,7 @@ import msgspec
 from tests.tui.states.alerts import alert, with_alerts
 from tests.tui.states.states import NOW
 from trainmon.model import Leadership
-from tui.views.alert_news import rung
+from tui.views.alert_news import alert_toasts
 
 BEFORE = with_alerts(alert(phase="pending", fired_at=None))
 
@@ -15,41 +15,43 @@ BEFORE = with_alerts(alert(phase="pending", fired_at=None))
 def test_a_new_critical_alert_is_shown_and_rings_once() -> None:
     after = with_alerts(alert())
 
-    assert [(toast.title, toast.severity) for toast in rung(BEFORE, after).toasts] == [("CRITICAL  run-dead", "error")]
-    assert rung(BEFORE, after).bell
-    assert rung(after, after) == ((), False)
-    assert rung(after, with_alerts(alert(summary="the same, a second later"))) == ((), False)
+    assert [(toast.title, toast.severity) for toast in alert_toasts(BEFORE, after).toasts] == [
+        ("CRITICAL  run-dead", "error")
+    ]
+    assert alert_toasts(BEFORE, after).bell
+    assert alert_toasts(after, after) == ((), False)
+    assert alert_toasts(after, with_alerts(alert(summary="the same, a second later"))) == ((), False)
 
 
 def test_the_first_state_says_nothing_and_what_was_recalled_is_no_news() -> None:
     old = with_alerts(alert(fired_at=NOW - 3_600.0))
 
-    assert rung(None, with_alerts(alert())) == ((), False)
-    assert rung(with_alerts(), old) == ((), False)
-    assert rung(with_alerts(), with_alerts(alert(fired_at=NOW - 5.0))).bell
+    assert alert_toasts(None, with_alerts(alert())) == ((), False)
+    assert alert_toasts(with_alerts(), old) == ((), False)
+    assert alert_toasts(with_alerts(), with_alerts(alert(fired_at=NOW - 5.0))).bell
 
 
 def test_warnings_muted_and_hidden_ones_do_not_ring() -> None:
     for quiet in ({"severity": "warning"}, {"muted_until": NOW + 60.0}, {"inhibited_by": "x"}):
-        assert rung(BEFORE, with_alerts(alert(**quiet))) == ((), False), quiet
+        assert alert_toasts(BEFORE, with_alerts(alert(**quiet))) == ((), False), quiet
 
 
 def test_one_that_gets_worse_or_is_hidden_no_longer_rings() -> None:
-    assert rung(with_alerts(alert(severity="warning")), with_alerts(alert())).bell
-    assert rung(with_alerts(alert(inhibited_by="x")), with_alerts(alert())).bell
+    assert alert_toasts(with_alerts(alert(severity="warning")), with_alerts(alert())).bell
+    assert alert_toasts(with_alerts(alert(inhibited_by="x")), with_alerts(alert())).bell
 
 
 def test_of_many_at_once_the_rest_is_counted() -> None:
     many = with_alerts(*(alert(f"{n:08}", fired_at=NOW - 1.0) for n in range(500)))
 
-    said = rung(with_alerts(), many).toasts
+    said = alert_toasts(with_alerts(), many).toasts
 
     assert len(said) == 3
     assert said[-1].words == "498 more critical alerts: 5 shows all"
 
 
 def test_an_acknowledgement_is_shown_with_who_it_was() -> None:
-    said = rung(with_alerts(alert()), with_alerts(alert(acknowledged_by="ana")))
+    said = alert_toasts(with_alerts(alert()), with_alerts(alert(acknowledged_by="ana")))
 
     assert [(toast.title, toast.words) for toast in said.toasts] == [("acknowledged by ana", "llm-7b-a is not well")]
     assert not said.bell
@@ -58,8 +60,8 @@ def test_an_acknowledgement_is_shown_with_who_it_was() -> None:
 def test_who_tells_from_now_on_is_said() -> None:
     bastion, us = Leadership(holder="daemon", where="bastion", at=NOW), Leadership(holder="us", where="here", at=NOW)
 
-    gone = rung(with_alerts(duty=bastion), with_alerts(duty=us)).toasts
-    back = rung(with_alerts(duty=us), with_alerts(duty=bastion)).toasts
+    gone = alert_toasts(with_alerts(duty=bastion), with_alerts(duty=us)).toasts
+    back = alert_toasts(with_alerts(duty=us), with_alerts(duty=bastion)).toasts
 
     assert [toast.words for toast in gone] == ["bastion no longer sends notifications; this program sends them now"]
     assert [toast.words for toast in back] == [
@@ -71,7 +73,7 @@ def test_an_order_that_did_not_get_through_is_said() -> None:
     duty = Leadership(holder="daemon", where="bastion", at=NOW)
     failed = msgspec.structs.replace(duty, words="the acknowledgement did not reach bastion: no answer in 10 s")
 
-    said = rung(with_alerts(duty=duty), with_alerts(duty=failed))
+    said = alert_toasts(with_alerts(duty=duty), with_alerts(duty=failed))
 
     assert [toast.severity for toast in said.toasts] == ["warning"]
     assert "did not reach bastion" in said.toasts[0].words

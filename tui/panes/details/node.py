@@ -1,4 +1,4 @@
-"""The three parts of a node's screen: the table of its GPUs, the last hour of one of them, and the facts."""
+"""The three panes of a node's screen: the table of its GPUs, the last hour of one GPU, and facts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tui.backend import Backend
 from tui.charts import HOUR, LEAST_WIDTH, Axis, picture, side_by_side
 from tui.panes.base import Pane
 from tui.style import UNKNOWN, Ascii, Span, mib, since
-from tui.views import Subject, said
+from tui.views import Subject, fact_text
 from tui.views.nodes import NO_DRIVER, Scheduled, facts, gpu_head, gpu_rows, without_driver
 from tui.widgets import Picture
 
@@ -27,7 +27,7 @@ class NodePane(Pane):
 
 
 class GpuTable(NodePane):
-    """Every number of every GPU; the selected one is plotted."""
+    """Every number of every GPU. The selected GPU is plotted."""
 
     NAME = "GPUs"
 
@@ -66,7 +66,11 @@ class FactsPane(NodePane):
     def copy_text(self) -> str | None:
         """What the line under the cursor says, whole where it goes over several: a command must be copied complete."""
         keys = [row.key for row in self.lines.rows]
-        return said([row.text for row in self.lines.rows], keys.index(self.selected)) if self.selected in keys else None
+        return (
+            fact_text([row.text for row in self.lines.rows], keys.index(self.selected))
+            if self.selected in keys
+            else None
+        )
 
     def draw(self, state: State, width: int) -> None:
         node, source = state.nodes.get(self.node), state.sources.get(f"node:{self.node}")
@@ -78,7 +82,7 @@ class FactsPane(NodePane):
 
 
 REDRAW_EVERY: Seconds = 5.0
-"""A slice of the hour is a minute or so wide; more often would only cost bytes."""
+"""A column of the plot is about a minute wide. Drawing more often would only cost bytes."""
 
 
 class PlotPane(NodePane):
@@ -143,7 +147,7 @@ class PlotPane(NodePane):
 
 
 def axes(gpu: Gpu) -> tuple[tuple[Axis, str], ...]:
-    """The four plots of a GPU, most asked for first, each with its present value."""
+    """The four plots of a GPU, the most important first, each with its current value."""
     memory = float(gpu.memory_total_mib or 81_920)
     watts = float(gpu.power_limit_w or 700.0)
     degrees = UNKNOWN if gpu.temperature_c is None else f"{gpu.temperature_c}"

@@ -14,17 +14,17 @@ from tui.views import (
     Subject,
     action_lines,
     checkpoint_lines,
+    fact,
     job_lines,
-    lead,
+    link_label,
     log_named,
-    pair,
     safe,
     settings_lines,
     switch,
     wandb_lines,
 )
 from tui.views.alerts import alerts_of
-from tui.views.facts import wrapped
+from tui.views.facts import wrapped_fact
 from tui.views.jobs import node_links
 from tui.widgets import Line, Link, Linked, sentence
 
@@ -102,7 +102,7 @@ def lines(run: Run, state: State, now: Instant, width: int, *, few: bool = False
     yield from wandb_lines(run, state, width, few=few)
     yield ()
     if not run.spec.nodes:
-        yield pair("nodes", "-", width, "dim")
+        yield fact("nodes", "-", width, "dim")
     yield from node_links("nodes", run.spec.nodes, state, width)
 
 
@@ -111,16 +111,16 @@ def numbers(run: Run, now: Instant, width: int) -> Iterator[Line]:
     target = "" if progress.target_step is None else f" of {count(progress.target_step)}"
     last = since(progress.at, now) + (" ago" if progress.at is not None else "")
     usual = f", usually every {duration(progress.cadence_s)}" if progress.cadence_s is not None else ""
-    yield pair("step", count(progress.step) + target, width)
-    yield pair("last step", last + usual, width)
-    yield pair("left", eta(run.eta_at if run.verdict in GOING else None, now), width)
-    yield pair("loss", f"{real(progress.loss)}, grad norm {real(progress.grad_norm)}", width)
-    yield pair("learning rate", real(progress.learning_rate), width)
-    yield pair("speed", speed(progress), width)
+    yield fact("step", count(progress.step) + target, width)
+    yield fact("last step", last + usual, width)
+    yield fact("left", eta(run.eta_at if run.verdict in GOING else None, now), width)
+    yield fact("loss", f"{real(progress.loss)}, grad norm {real(progress.grad_norm)}", width)
+    yield fact("learning rate", real(progress.learning_rate), width)
+    yield fact("speed", speed(progress), width)
     if progress.skipped:
-        yield pair("skipped", f"{count(progress.skipped)} iterations!", width, "warn")
+        yield fact("skipped", f"{count(progress.skipped)} iterations!", width, "warn")
     if progress.nan_iterations:
-        yield pair("nan", f"{count(progress.nan_iterations)} iterations!", width, "crit")
+        yield fact("nan", f"{count(progress.nan_iterations)} iterations!", width, "crit")
 
 
 def speed(progress: Progress) -> str:
@@ -135,12 +135,12 @@ def where(run: Run, now: Instant, width: int) -> Iterator[Line | Linked]:
     """The log: its place, its age, its pace, its format."""
     if run.log is None:
         words = "none configured" if run.spec.log is None else f"not read yet: {log_named(run.spec.log)}"
-        yield pair("log", words, width, "dim")
+        yield fact("log", words, width, "dim")
         return
     place = shorten_start(clean(f"{run.log.host}:{run.log.path or '?'}"), width - LABEL)
-    yield Linked(Link("log", run.name), (*lead("log"), Span(place, "accent")))
+    yield Linked(Link("log", run.name), (*link_label("log"), Span(place, "accent")))
     pace = "" if run.log.lines_per_s is None else f", {run.log.lines_per_s:.1f} lines/s"
-    yield pair("last line", since(run.log.at, now) + (" ago" if run.log.at is not None else "") + pace, width)
-    yield pair("format", clean(run.progress.format or "?"), width)
+    yield fact("last line", since(run.log.at, now) + (" ago" if run.log.at is not None else "") + pace, width)
+    yield fact("format", clean(run.progress.format or "?"), width)
     if run.log.error:
-        yield from wrapped("error", safe(run.log.error), width, "warn")
+        yield from wrapped_fact("error", safe(run.log.error), width, "warn")

@@ -1,4 +1,4 @@
-"""One alert in full, as lines: what is so and by what it was seen, what to do, who was told, where it leads. Pure."""
+"""One alert in full, as lines: summary, advice, links, times, acknowledgement, notifications, evidence. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tui.views.alerts.status import (
     standing,
     worst_delivery_first,
 )
-from tui.views.facts import LABEL, lead, pair, safe, wrapped
+from tui.views.facts import LABEL, fact, link_label, safe, wrapped_fact
 from tui.views.jobs import moment
 from tui.widgets import Line, Link, Linked, sentence
 
@@ -33,7 +33,7 @@ KINDS = {
     "digest": "digest", "acknowledged": "acknowledged", "direct": "sent without the ledger",
     "channel": "channel problem",
 }  # fmt: skip
-"""What was told, by the notice's kind."""
+"""The text of each kind of notification."""
 
 
 def alert_lines(name: str, state: State, width: int) -> Iterator[Line | Linked]:
@@ -51,12 +51,12 @@ def alert_lines(name: str, state: State, width: int) -> Iterator[Line | Linked]:
         yield from sentence(f"Its data is stale: {why}. It keeps its state until new data comes.", width, "warn")
     yield ()
     if alert.advice:
-        yield from wrapped("what to do", safe(alert.advice), width, "accent")
+        yield from wrapped_fact("what to do", safe(alert.advice), width, "accent")
         yield ()
     yield from leads(alert, state, width)
     yield from times(alert, state, width)
     yield ()
-    yield from known(alert, state, width)
+    yield from acknowledgement(alert, state, width)
     yield ()
     yield from notifications(alert, state, width)
     yield ()
@@ -64,90 +64,92 @@ def alert_lines(name: str, state: State, width: int) -> Iterator[Line | Linked]:
 
 
 def leads(alert: Alert, state: State, width: int) -> Iterator[Line | Linked]:
-    """What hides it, what it is about: Enter opens it."""
+    """Links to the alert that inhibits it, to its run, job and node, and to the alerts that it inhibits."""
     hides = state.alerts.get(alert.inhibited_by or "")
     if hides is not None:
-        yield Linked(Link("alert", hides.id), (*lead("hidden by"), words(f"{hides.rule}: {hides.summary}", width)))
+        yield Linked(
+            Link("alert", hides.id), (*link_label("hidden by"), link_text(f"{hides.rule}: {hides.summary}", width))
+        )
     if alert.run is not None and alert.run in state.runs:
-        yield Linked(Link("run", alert.run), (*lead("run"), words(alert.run, width)))
+        yield Linked(Link("run", alert.run), (*link_label("run"), link_text(alert.run, width)))
         job = state.jobs.get(state.runs[alert.run].job or "")
         if job is not None:
-            yield Linked(Link("job", job.key), (*lead("job"), words(f"{job.id} {job.name}", width)))
+            yield Linked(Link("job", job.key), (*link_label("job"), link_text(f"{job.id} {job.name}", width)))
     if alert.node is not None and (alert.node in state.nodes or f"node:{alert.node}" in state.sources):
-        yield Linked(Link("node", alert.node), (*lead("node"), words(alert.node, width)))
+        yield Linked(Link("node", alert.node), (*link_label("node"), link_text(alert.node, width)))
     hidden = [one for one in state.alerts.values() if one.inhibited_by == alert.id and one.is_open]
     for place, one in enumerate(hidden[:8]):
         label = "" if place else "hides"
-        yield Linked(Link("alert", one.id), (*lead(label), words(f"{one.rule}: {one.summary}", width)))
+        yield Linked(Link("alert", one.id), (*link_label(label), link_text(f"{one.rule}: {one.summary}", width)))
     if len(hidden) > 8:
-        yield pair("", f"and {len(hidden) - 8} more", width, "dim")
-    yield pair("subject", safe(alert.subject), width)
+        yield fact("", f"and {len(hidden) - 8} more", width, "dim")
+    yield fact("subject", safe(alert.subject), width)
+
+
+def link_text(text: str, width: int) -> Span:
+    return Span(shorten(safe(text), width - LABEL), "accent")
 
 
 AT_MOST = 5
 
 
 def alerts_of(run: str, state: State, width: int) -> Iterator[Line | Linked]:
-    """What fires of a run, the worst first: Enter opens one."""
+    """Links to the firing alerts of a run, the worst first."""
     firing = [one for one in state.alerts.values() if one.run == run and one.is_firing]
     firing.sort(key=lambda one: (STANDINGS.index(standing(one, state.at)), *ORDERS["worst"](one)))
     for place, one in enumerate(firing[:AT_MOST]):
         mark, word = sign(one, state.at), severity(one, state.at)
-        said = words(f"{one.rule}: {one.summary}", width - 7)
+        said = link_text(f"{one.rule}: {one.summary}", width - 7)
         head = Span(f"{mark.text} {word.text} ", word.style)
-        yield Linked(Link("alert", one.id), (*lead("" if place else "alerts"), head, said))
+        yield Linked(Link("alert", one.id), (*link_label("" if place else "alerts"), head, said))
     if len(firing) > AT_MOST:
-        yield pair("", f"and {len(firing) - AT_MOST} more: 5 shows all", width, "dim")
-
-
-def words(text: str, width: int) -> Span:
-    return Span(shorten(safe(text), width - LABEL), "accent")
+        yield fact("", f"and {len(firing) - AT_MOST} more: 5 shows all", width, "dim")
 
 
 def times(alert: Alert, state: State, width: int) -> Iterator[Line]:
-    """Since when, and until when."""
+    """When it began, fired, was last seen and ended."""
     now = state.at
-    yield pair("since", moment(alert.since, now), width)
+    yield fact("since", moment(alert.since, now), width)
     if alert.fired_at is not None and alert.fired_at - alert.since >= 1.0:
-        yield pair("fired", moment(alert.fired_at, now), width)
+        yield fact("fired", moment(alert.fired_at, now), width)
     if alert.resolved_at is not None:
         lasted = "" if alert.event else f"; it lasted {duration(max(0.0, alert.resolved_at - alert.since))}"
-        yield pair("ended", moment(alert.resolved_at, now) + lasted, width)
+        yield fact("ended", moment(alert.resolved_at, now) + lasted, width)
     elif alert.clear_since is not None:
-        yield pair("recovering", f"not found for {calm_age(now - alert.clear_since)}; resolves if this lasts", width)
+        yield fact("recovering", f"not found for {calm_age(now - alert.clear_since)}; resolves if this lasts", width)
     elif alert.is_open:
-        yield pair("last seen", f"{calm_age(max(0.0, now - alert.found_at))} ago", width)
+        yield fact("last seen", f"{calm_age(max(0.0, now - alert.found_at))} ago", width)
     if alert.sources:
-        yield pair("sources", safe(", ".join(alert.sources)), width, "dim")
+        yield fact("sources", safe(", ".join(alert.sources)), width, "dim")
 
 
-def known(alert: Alert, state: State, width: int) -> Iterator[Line]:
-    """Who has taken it on, and what keeps it from being told."""
+def acknowledgement(alert: Alert, state: State, width: int) -> Iterator[Line]:
+    """Its acknowledgement, the silences that match it, and whether it flaps."""
     now = state.at
     if alert.acknowledged_by is not None:
         at = "" if alert.acknowledged_at is None else f", {calm_age(max(0.0, now - alert.acknowledged_at))} ago"
-        yield pair("acknowledged", clean(f"by {alert.acknowledged_by}{at}; no repeats, no escalation"), width)
+        yield fact("acknowledged", clean(f"by {alert.acknowledged_by}{at}; no repeats, no escalation"), width)
     elif alert.is_firing and not alert.event:
-        yield pair("acknowledged", "not yet; a acknowledges it", width, "warn" if alert.severity != "info" else "")
+        yield fact("acknowledged", "not yet; a acknowledges it", width, "warn" if alert.severity != "info" else "")
     if is_muted(alert, now):
         why = f": {alert.muted_why}" if alert.muted_why else ""
-        yield pair("muted", clean(f"for {duration((alert.muted_until or now) - now)} more{why}"), width, "accent")
+        yield fact("muted", clean(f"for {duration((alert.muted_until or now) - now)} more{why}"), width, "accent")
         for one in silences(state):
             if matches(one, alert):
                 by = "a maintenance window of trainmon.toml" if one.window else f"by {one.by}"
-                yield pair("", clean(f"{matched(one)}, {by}"), width, "dim")
+                yield fact("", clean(f"{matched(one)}, {by}"), width, "dim")
     if alert.flapping:
-        yield pair("flapping", "sent once, then again when it is stable", width, "warn")
+        yield fact("flapping", "sent once, then again when it is stable", width, "warn")
 
 
 def notifications(alert: Alert, state: State, width: int) -> Iterator[Line]:
-    """What became of it on each channel; where it was told nowhere, why not."""
+    """Its deliveries, or why there are none; and the sender."""
     found = worst_delivery_first(alert)
     for place, one in enumerate(found):
         yield from delivery("" if place else "notified", one, state.at, width)
     if not found:
-        yield from wrapped("notified", not_sent(alert, state), width, "warn" if alert.is_firing else "dim")
-    yield from wrapped("sender", sender_sentence(state), width, "dim")
+        yield from wrapped_fact("notified", not_sent(alert, state), width, "warn" if alert.is_firing else "dim")
+    yield from wrapped_fact("sender", sender_sentence(state), width, "dim")
 
 
 def delivery(label: str, one: Delivery, now: Instant, width: int) -> Iterator[Line]:
@@ -156,11 +158,11 @@ def delivery(label: str, one: Delivery, now: Instant, width: int) -> Iterator[Li
     merged = " with others in one message" if one.state == "merged" else ""
     said = f": {one.words}" if one.words else ""
     style = DELIVERY[one.state][1]
-    yield from wrapped(label, safe(f"{delivered(one, now).text}{merged}, {of}{said}"), width, style)
+    yield from wrapped_fact(label, safe(f"{delivered(one, now).text}{merged}, {of}{said}"), width, style)
 
 
 def not_sent(alert: Alert, state: State) -> str:
-    """Why no channel was told."""
+    """Why no notification was sent."""
     if alert.phase == "pending":
         return "not sent: still pending"
     if alert.inhibited_by is not None:

@@ -5,7 +5,18 @@ from __future__ import annotations
 from tui.views.jobs.detail import NODES_SHOWN, job_lines, moment, node_links, time_left
 from tui.views.jobs.node_status import folded, node_look, node_state
 from tui.views.jobs.nodes import CLUSTER, NODE, clusters, node_rows, reason
-from tui.views.jobs.rows import ENDED_SHOWN, ORDERS, QueueEntry, chosen, head, is_mine, layout, queue_rows, row, run_of
+from tui.views.jobs.rows import (
+    ENDED_SHOWN,
+    ORDERS,
+    QueueEntry,
+    chosen,
+    head,
+    is_mine,
+    layout,
+    queue_rows,
+    row,
+    runs_by_job,
+)
 from tui.views.jobs.status import code, elapsed, is_missing, left, short_wait, sign, why
 
 __all__ = [
@@ -34,7 +45,7 @@ __all__ = [
     "queue_rows",
     "reason",
     "row",
-    "run_of",
+    "runs_by_job",
     "short_wait",
     "sign",
     "time_left",

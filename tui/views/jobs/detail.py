@@ -10,9 +10,9 @@ from trainmon.lib import Instant, cell_width, clean, duration, shorten
 from trainmon.model import Job, Run, State
 from trainmon.slurm import reasons
 from tui.style import NOT_APPLICABLE, UNKNOWN, VERDICTS, Span, calm_age, count, since, whole
-from tui.views.facts import LABEL, lead, pair, safe, wrapped
+from tui.views.facts import LABEL, fact, link_label, safe, wrapped_fact
 from tui.views.jobs.node_status import folded, node_state
-from tui.views.jobs.rows import run_of
+from tui.views.jobs.rows import runs_by_job
 from tui.views.jobs.status import code, elapsed, is_missing, left, sign, why
 from tui.widgets import Line, Link, Linked, sentence
 
@@ -49,20 +49,20 @@ def silence(job: Job, state: State, width: int) -> Iterator[Line]:
 
 def leads(job: Job, state: State, width: int) -> Iterator[Line | Linked]:
     """Its run, its nodes, its log: Enter opens them."""
-    run = run_of(state.runs.values()).get(job.key)
+    run = runs_by_job(state.runs.values()).get(job.key)
     if run is not None:
         symbol, look = VERDICTS[run.verdict]
         words = f"  {symbol} {run.verdict}"
         name = shorten(clean(run.name), width - LABEL - cell_width(words))
-        yield Linked(Link("run", run.name), (*lead("run"), Span(name, "accent"), Span(words, look)))
+        yield Linked(Link("run", run.name), (*link_label("run"), Span(name, "accent"), Span(words, look)))
     yield from node_links("nodes", job.nodes, state, width)
     if not job.nodes:
-        yield pair("nodes", f"{UNKNOWN if job.node_count is None else job.node_count} requested", width, "dim")
+        yield fact("nodes", f"{UNKNOWN if job.node_count is None else job.node_count} requested", width, "dim")
     log = clean(job.stdout or "")
     if run is not None and run.log is not None and run.log.path is not None and run.log.path == job.stdout:
-        yield Linked(Link("log", run.name), (*lead("log"), Span(shorten(log, width - LABEL), "accent")))
+        yield Linked(Link("log", run.name), (*link_label("log"), Span(shorten(log, width - LABEL), "accent")))
     elif log:
-        yield from wrapped("log", log, width)
+        yield from wrapped_fact("log", log, width)
 
 
 def node_links(name: str, names: tuple[str, ...], state: State, width: int) -> Iterator[Line | Linked]:
@@ -71,10 +71,10 @@ def node_links(name: str, names: tuple[str, ...], state: State, width: int) -> I
         words = node_words(node, state)
         room = width - LABEL - sum(cell_width(span.text) for span in words)
         yield Linked(
-            Link("node", node), (*lead("" if place else name), Span(shorten(clean(node), room), "accent"), *words)
+            Link("node", node), (*link_label("" if place else name), Span(shorten(clean(node), room), "accent"), *words)
         )
     if len(names) > NODES_SHOWN:
-        yield pair("", f"and {len(names) - NODES_SHOWN} more", width, "dim")
+        yield fact("", f"and {len(names) - NODES_SHOWN} more", width, "dim")
 
 
 def node_words(name: str, state: State) -> Line:
@@ -100,18 +100,18 @@ def node_words(name: str, state: State) -> Line:
 def times(job: Job, state: State, width: int) -> Iterator[Line]:
     """When it came, began and ends; whether what is left of it suffices to save once more."""
     now = state.at
-    yield pair("submitted", moment(job.submitted_at, now), width)
+    yield fact("submitted", moment(job.submitted_at, now), width)
     if job.stage != "waiting" or job.started_at is not None:
-        yield pair("last start" if job.stage == "waiting" else "started", moment(job.started_at, now), width)
+        yield fact("last start" if job.stage == "waiting" else "started", moment(job.started_at, now), width)
     if job.stage == "waiting":
-        yield pair("starts", moment(job.starts_at, now), width)
+        yield fact("starts", moment(job.starts_at, now), width)
     if job.stage == "ended":
-        yield pair("ended", moment(job.ends_at, now), width)
+        yield fact("ended", moment(job.ends_at, now), width)
     if job.stage in ("running", "ended"):
-        yield pair("ran" if job.stage == "ended" else "runs for", whole(elapsed(job, now)), width)
+        yield fact("ran" if job.stage == "ended" else "runs for", whole(elapsed(job, now)), width)
     limit = "none, or not known" if job.time_limit_s is None else duration(job.time_limit_s)
-    yield pair("time limit", limit, width)
-    yield from time_left(job, run_of(state.runs.values()).get(job.key), now, width)
+    yield fact("time limit", limit, width)
+    yield from time_left(job, runs_by_job(state.runs.values()).get(job.key), now, width)
 
 
 def time_left(job: Job, run: Run | None, now: Instant, width: int) -> Iterator[Line]:
@@ -121,11 +121,11 @@ def time_left(job: Job, run: Run | None, now: Instant, width: int) -> Iterator[L
         return
     needed = None if run is None else needed_to_save(run)
     if needed is None:
-        yield pair("time left", duration(seconds), width)
+        yield fact("time left", duration(seconds), width)
     elif seconds < needed:
-        yield pair("time left", f"{duration(seconds)}: saving needs {duration(needed)}!", width, "crit")
+        yield fact("time left", f"{duration(seconds)}: saving needs {duration(needed)}!", width, "crit")
     else:
-        yield pair("time left", f"{duration(seconds)}; saving needs {duration(needed)}", width)
+        yield fact("time left", f"{duration(seconds)}; saving needs {duration(needed)}", width)
 
 
 def moment(at: Instant | None, now: Instant) -> str:
@@ -138,28 +138,28 @@ def moment(at: Instant | None, now: Instant) -> str:
 
 def fields(job: Job, now: Instant, width: int) -> Iterator[Line]:
     """What else Slurm says of it; `?` is what it was not asked yet."""
-    yield pair("job", clean(f"{job.id} ({code(job)}) on {job.cluster}, record {job.number}"), width)
+    yield fact("job", clean(f"{job.id} ({code(job)}) on {job.cluster}, record {job.number}"), width)
     if job.is_waiting_array:
-        yield pair("elements", f"{job.elements} wait", width)
-    yield pair("name", clean(job.name), width)
-    yield pair("user", clean(f"{job.user}, account {job.account or NOT_APPLICABLE}"), width)
+        yield fact("elements", f"{job.elements} wait", width)
+    yield fact("name", clean(job.name), width)
+    yield fact("user", clean(f"{job.user}, account {job.account or NOT_APPLICABLE}"), width)
     where = f"{job.partition or UNKNOWN}, QOS {job.qos or NOT_APPLICABLE}, priority {count(job.priority)}"
-    yield pair("partition", clean(where), width)
-    yield pair("restarts", count(job.restarts), width, "" if job.restarts is None else "bold" if job.restarts else "")
+    yield fact("partition", clean(where), width)
+    yield fact("restarts", count(job.restarts), width, "" if job.restarts is None else "bold" if job.restarts else "")
     may = {None: UNKNOWN, True: "yes", False: "no: set by the job or by the cluster"}[job.requeue]
-    yield pair("may requeue", may, width)
+    yield fact("may requeue", may, width)
     if job.reason:
-        yield pair("reason", clean(job.reason), width)
+        yield fact("reason", clean(job.reason), width)
     if job.dependency:
         words = reasons.dependency_text(job.dependency)
-        yield from wrapped("dependency", clean(f"{job.dependency}" + (f": {words}" if words else "")), width)
+        yield from wrapped_fact("dependency", clean(f"{job.dependency}" + (f": {words}" if words else "")), width)
     if job.excluded:
-        yield from wrapped("excluded", clean(folded(job.excluded)), width)
+        yield from wrapped_fact("excluded", clean(folded(job.excluded)), width)
     if job.exit_code is not None and job.stage == "ended":
-        yield pair("exit code", clean(job.exit_code), width)
+        yield fact("exit code", clean(job.exit_code), width)
     for name, text in (("workdir", job.workdir), ("command", job.command), ("stderr", job.stderr),
                        ("comment", job.comment)):  # fmt: skip
         if text and not (name == "stderr" and text == job.stdout):
-            yield from wrapped(name, safe(text), width)
+            yield from wrapped_fact(name, safe(text), width)
     asked = "not requested yet" if job.detail_at is None else f"requested {calm_age(now - job.detail_at)} ago"
-    yield pair("details", asked, width, "dim")
+    yield fact("details", asked, width, "dim")

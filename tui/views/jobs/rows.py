@@ -43,7 +43,7 @@ class QueueEntry(NamedTuple):
 # ---- selection and order -------------------------------------------------------------------------------------------
 
 
-def place(job: Job, now: Instant) -> tuple[object, ...]:
+def queue_order(job: Job, now: Instant) -> tuple[object, ...]:
     """Sort key: running jobs by their end, then waiting jobs by their start, then ended jobs, the latest first."""
     stage = 2 if job.gone_at is not None else ORDER[job.stage]
     if stage == 0:
@@ -54,11 +54,11 @@ def place(job: Job, now: Instant) -> tuple[object, ...]:
 
 
 ORDERS: Mapping[str, Callable[[Job, Instant], tuple[object, ...]]] = {
-    "state": place,
+    "state": queue_order,
     "id": lambda job, _now: (job.cluster, job.array or job.number, natural_key(job.id)),
-    "name": lambda job, now: (natural_key(job.name), *place(job, now)),
-    "user": lambda job, now: (job.user, *place(job, now)),
-    "left": lambda job, now: (FAR if (seconds := left(job, now)) is None else seconds, *place(job, now)),
+    "name": lambda job, now: (natural_key(job.name), *queue_order(job, now)),
+    "user": lambda job, now: (job.user, *queue_order(job, now)),
+    "left": lambda job, now: (FAR if (seconds := left(job, now)) is None else seconds, *queue_order(job, now)),
 }
 
 
@@ -70,7 +70,7 @@ def is_mine(job: Job, state: State) -> bool:
 
 def chosen(state: State, sort: str, wanted: str = "", *, mine: bool = False) -> list[Job]:
     """The jobs that match a filter, in this order. Only the last few ended jobs are among them."""
-    runs = run_of(state.runs.values())
+    runs = runs_by_job(state.runs.values())
 
     def searched(job: Job) -> str:
         run = runs.get(job.key)
@@ -78,14 +78,14 @@ def chosen(state: State, sort: str, wanted: str = "", *, mine: bool = False) -> 
         return " ".join((*parts, job.cluster, why(job, state.at).text, run.name if run else ""))
 
     found = filtered((job for job in state.jobs.values() if not mine or is_mine(job, state)), wanted, searched)
-    found.sort(key=lambda job: place(job, state.at))
+    found.sort(key=lambda job: queue_order(job, state.at))
     ended = [job.key for job in found if job.gone_at is not None or job.stage == "ended"]
     hidden = set(ended[ENDED_SHOWN:])
     found = [job for job in found if job.key not in hidden]
     return found if sort == "state" else sorted(found, key=lambda job: ORDERS[sort](job, state.at))
 
 
-def run_of(runs: Iterable[Run]) -> dict[str, Run]:
+def runs_by_job(runs: Iterable[Run]) -> dict[str, Run]:
     """The run of each job that belongs to one, by the job's key."""
     return {key: run for run in runs for key in run.jobs}
 

@@ -23,7 +23,7 @@ from tui.style import (
     slowing,
     source_words,
 )
-from tui.views.facts import LABEL, lead, pair, safe, wrapped
+from tui.views.facts import LABEL, fact, link_label, safe, wrapped_fact
 from tui.views.jobs import code, left, node_look, node_state, reason
 from tui.views.nodes.summary import missing
 from tui.views.table import Column, heads, row_cells
@@ -156,17 +156,17 @@ def source_lines(source: Source | None, now: Instant, width: int) -> Iterator[Li
         return
     if source.health != "ok":
         words = source_words(source, now)
-        yield from wrapped("connection", safe(words.text), width, words.style or "warn")
+        yield from wrapped_fact("connection", safe(words.text), width, words.style or "warn")
         if source.hint:
-            yield from wrapped("what to do", safe(source.hint), width)
+            yield from wrapped_fact("what to do", safe(source.hint), width)
         if source.retry_at is not None and source.retry_at > now:
-            yield pair("next try", f"in {age(source.retry_at - now)}", width)
+            yield fact("next try", f"in {age(source.retry_at - now)}", width)
     else:
-        yield pair("connection", f"{source.phase}, every {source.period:g} s", width)
+        yield fact("connection", f"{source.phase}, every {source.period:g} s", width)
     if source.bad_lines:
-        yield pair("bad lines", f"{count(source.bad_lines)} of the probe could not be parsed", width, "warn")
+        yield fact("bad lines", f"{count(source.bad_lines)} of the probe could not be parsed", width, "warn")
     if source.stderr:
-        yield pair("stderr", safe(source.stderr), width, "warn")
+        yield fact("stderr", safe(source.stderr), width, "warn")
 
 
 def scheduler_lines(node: Node | None, told: Scheduled, now: Instant, width: int) -> Iterator[Line | Linked]:
@@ -174,18 +174,18 @@ def scheduler_lines(node: Node | None, told: Scheduled, now: Instant, width: int
     if told.node is not None:
         because = reason(told.node, now)
         words = node_state(told.node) + (f": {because}" if because else "")
-        yield from wrapped("scheduler", safe(words), width, node_look(told.node))
+        yield from wrapped_fact("scheduler", safe(words), width, node_look(told.node))
         if told.node.partitions:
-            yield pair("partitions", safe(", ".join(told.node.partitions)), width)
+            yield fact("partitions", safe(", ".join(told.node.partitions)), width)
     elif node is not None and node.scheduler_state:
         because = f": {node.scheduler_reason}" if node.scheduler_reason else ""
-        yield from wrapped("scheduler", safe(f"{node.scheduler_state}{because}"), width)
+        yield from wrapped_fact("scheduler", safe(f"{node.scheduler_state}{because}"), width)
     for place, job in enumerate(told.jobs):
         seconds = left(job, now)
         time = f", {duration(seconds)} left" if seconds is not None else ""
         rest = shorten(safe(f"  {job.id} of {job.user}, {code(job)}{time}"), max(0, width - LABEL - 8))
         name = shorten(safe(job.name), width - LABEL - cell_width(rest))
-        yield Linked(Link("job", job.key), (*lead("" if place else "jobs"), Span(name, "accent"), Span(rest)))
+        yield Linked(Link("job", job.key), (*link_label("" if place else "jobs"), Span(name, "accent"), Span(rest)))
 
 
 PROCESSES = 64
@@ -213,12 +213,12 @@ def host_lines(node: Node, now: Instant, width: int) -> Iterator[Line]:
     """Load, memory, and counters that should not grow."""
     yield ()
     cpus = UNKNOWN if node.cpu_count is None else str(node.cpu_count)
-    yield pair("load", f"{real(node.load1, 1)} on {cpus} CPUs", width)
+    yield fact("load", f"{real(node.load1, 1)} on {cpus} CPUs", width)
     used = percent(node.memory_used_mib, node.memory_total_mib)
-    yield pair("memory", f"{mib(node.memory_used_mib)} of {mib(node.memory_total_mib)} used ({used})", width)
-    yield pair("booted", UNKNOWN if node.boot_time is None else f"{since(node.boot_time, now)} ago", width)
-    yield pair("OOM kills", f"{count(node.oom_kills)} since boot", width, "warn" if node.oom_kills else "")
-    yield pair("net errors", f"{count(node.network_errors)} since boot", width)
+    yield fact("memory", f"{mib(node.memory_used_mib)} of {mib(node.memory_total_mib)} used ({used})", width)
+    yield fact("booted", UNKNOWN if node.boot_time is None else f"{since(node.boot_time, now)} ago", width)
+    yield fact("OOM kills", f"{count(node.oom_kills)} since boot", width, "warn" if node.oom_kills else "")
+    yield fact("net errors", f"{count(node.network_errors)} since boot", width)
     yield from infiniband_lines(node, width)
 
 
@@ -226,14 +226,14 @@ def infiniband_lines(node: Node, width: int) -> Iterator[Line]:
     """Ports that are well share a line; the others have one each."""
     well = [port for port in node.infiniband if port.state == "ACTIVE" and not port.link_downed and not port.errors]
     if well:
-        yield pair("InfiniBand", f"{len(well)} of {len(node.infiniband)} ports active without errors", width)
+        yield fact("InfiniBand", f"{len(well)} of {len(node.infiniband)} ports active without errors", width)
     for port in node.infiniband:
         if port in well:
             continue
         words = (
             f"{port.port} {port.state or UNKNOWN}, link down {count(port.link_downed)}×, errors {count(port.errors)}"
         )
-        yield pair("InfiniBand", safe(words), width, "warn")
+        yield fact("InfiniBand", safe(words), width, "warn")
 
 
 SKEW = 2.0
@@ -244,14 +244,14 @@ def probe_lines(node: Node, width: int) -> Iterator[Line]:
     """How the node is read, and what cannot be read."""
     yield ()
     names = sorted({safe(gpu.name) for gpu in node.gpus if gpu.name})
-    yield pair("GPUs", f"{len(node.gpus)} × {', '.join(names) or UNKNOWN}", width)
-    yield pair("read by", f"{node.probe}, driver {safe(node.driver or UNKNOWN)}", width)
+    yield fact("GPUs", f"{len(node.gpus)} × {', '.join(names) or UNKNOWN}", width)
+    yield fact("read by", f"{node.probe}, driver {safe(node.driver or UNKNOWN)}", width)
     if node.note:
-        yield pair("note", safe(node.note), width)
+        yield fact("note", safe(node.note), width)
     for part, trouble in node.troubles.items():
-        yield pair(f"{safe(part)} fails", safe(trouble), width, "warn")
+        yield fact(f"{safe(part)} fails", safe(trouble), width, "warn")
     if node.clock_skew_s is not None:
         off = abs(node.clock_skew_s) >= SKEW
         way = "ahead of" if node.clock_skew_s > 0 else "behind"
         words = f"{abs(node.clock_skew_s):.1f} s {way} this machine" if off else "in sync with this machine"
-        yield pair("clock", words, width, "warn" if off else "")
+        yield fact("clock", words, width, "warn" if off else "")

@@ -12,7 +12,7 @@ from trainmon.lib import cell_width
 from trainmon.model import Checkpoint, Milestone, Node, Progress, RunSpec, State, Switch
 from tui.panes.details.run import lines
 from tui.panes.log import title, why_nothing
-from tui.views import checkpoint_lines, job_lines, record_lines, switch, told
+from tui.views import action_toasts, checkpoint_lines, job_lines, record_lines, switch
 from tui.widgets import Line, Link, Linked, sentence, width_of
 
 
@@ -121,19 +121,19 @@ def test_the_lines_lead_to_its_jobs_its_log_and_its_nodes() -> None:
 
 
 def test_the_job_says_what_is_left_and_whether_that_suffices_to_save() -> None:
-    def told(name: str) -> list[str]:
+    def job_texts(name: str) -> list[str]:
         return said(job_lines(queued().runs[name], queued(), 60))
 
-    assert told("llm-70b") == [
+    assert job_texts("llm-70b") == [
         "job         → 418190  R  on gpu-[001-004]",
         "time left     21h00m; saving needs 88s",
         "restarts      1",
         "behind it   → 418191_[2-10%1]  PD  waits for the element of…",
         "queued behind 10",
     ]
-    assert told("llm-7b-a")[1:] == ["time left     70s: saving needs 88s!", "queued behind nothing"]
-    assert told("sft-1b")[0] == "job         → 418301  PD  starts in 2m"
-    assert told("abl-3")[0] == "job         → 418100  F  its script failed (exit 1) 2h ago"
+    assert job_texts("llm-7b-a")[1:] == ["time left     70s: saving needs 88s!", "queued behind nothing"]
+    assert job_texts("sft-1b")[0] == "job         → 418301  PD  starts in 2m"
+    assert job_texts("abl-3")[0] == "job         → 418100  F  its script failed (exit 1) 2h ago"
 
 
 def test_a_run_without_a_job_says_so_only_where_there_is_a_scheduler() -> None:
@@ -227,7 +227,7 @@ def test_the_run_and_the_message_say_the_same_of_how_long_a_mark_took() -> None:
     taken = Milestone("the file is taken", NOW - 96.7)
 
     lines = said(record_lines(replace(asked_long_before, marks=(taken,)), NOW, 70))
-    message = told(
+    message = action_toasts(
         State(at=NOW, actions={"a": replace(asked_long_before, marks=(Milestone(taken.name),))}),
         State(at=NOW, actions={"a": replace(asked_long_before, marks=(taken,))}),
     )

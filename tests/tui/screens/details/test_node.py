@@ -21,7 +21,7 @@ from tui.charts import Axis, picture, side_by_side, stretches
 from tui.panes.details import axes
 from tui.screens.details.node import NodeScreen, heights
 from tui.style import Span
-from tui.views import said
+from tui.views import fact_text
 from tui.views.nodes import PROCESSES, Scheduled, facts, gpu_head, gpu_rows
 from tui.widgets import width_of
 
@@ -329,4 +329,4 @@ def test_a_fact_of_several_lines_is_copied_whole_below_a_link() -> None:
     rows = facts("n", None, down, STATES_NOW, 60, Scheduled(jobs=(job("1"),)))
 
     assert len({row.key for row in rows}) == len(rows)
-    assert said([row.text for row in rows], 2).startswith("try: ssh -v")
+    assert fact_text([row.text for row in rows], 2).startswith("try: ssh -v")
