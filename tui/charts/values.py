@@ -215,7 +215,7 @@ def why_nothing(run: Run | None, wanted: str | None, problem: tuple[str, str] | 
     if wanted is None:
         return [("No run is selected.", "dim")]
     if run is None:
-        return [(f"{clean(wanted)} is not watched any more.", "dim")]
+        return [(f"{clean(wanted)} is no longer watched.", "dim")]
     if run.spec.wandb is None:
         table = "a [[run]] table of that name" if run.spec.found else "its [[run]] table"
         return [

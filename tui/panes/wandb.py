@@ -213,9 +213,6 @@ class WandbPane(Pane):
             if self.charts.is_behind:
                 self._drawn = ()
                 self.call_after_refresh(self.again)
-        self._draw_table(wandb, shape)
-
-    def _draw_table(self, wandb: Wandb, shape: ChartGrid) -> None:
         summary = wandb.current.summary if wandb.current is not None else {}
         self.lines.set_rows(rows([(key, self.charts.now(key)) for key in wandb.keys], summary, table_width(shape)))
 

@@ -119,11 +119,14 @@ class MainScreen(PaneScreen):
 
     @property
     def place(self) -> str:
-        """What the key table calls the pane with the focus; among the nodes of the queue other keys act."""
+        """The name of the focused pane in the key table."""
         if self.current == "4":
             return "log"
-        if self.current == "7" and is_among_nodes(self.queue):
-            return "queue-nodes"
+        if self.current == "7":
+            # among the nodes of the queue other keys act
+            subject = None if self.queue.selected is None else self.queue.subject_of(self.queue.selected)
+            if self.queue.view == "nodes" if subject is None else subject[0] == "node":
+                return "queue-nodes"
         return str(self.panes[self.current].id)
 
     def action_pane(self, number: str) -> None:
@@ -208,9 +211,3 @@ class MainScreen(PaneScreen):
             self.action_pane(what)
         elif kind == "key":
             self.app.simulate_key(what)
-
-
-def is_among_nodes(queue: QueuePane) -> bool:
-    """Whether its cursor is on a node, or on none while nodes alone are shown."""
-    subject = None if queue.selected is None else queue.subject_of(queue.selected)
-    return queue.view == "nodes" if subject is None else subject[0] == "node"

@@ -1,4 +1,4 @@
-"""What became of actions, as short messages: by comparing two States, so that each thing is said once. Pure."""
+"""Changes of actions as short messages: two States are compared, so that each change is shown once. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from trainmon.model import Milestone, Record, State
 Severity = Literal["information", "warning", "error"]
 
 AT_ONCE = 5
-"""Messages shown at a time; of a plan over fifty rows the rest is counted."""
+"""The most messages at a time. A plan over fifty rows has more, which are counted."""
 
 SEVERITY: dict[str, Severity] = {"failed": "error", "unknown": "warning", "refused": "warning"}
 
 
 class Toast(NamedTuple):
-    """One message: whose, what, how bad."""
+    """One message: title, text, severity."""
 
     title: str
     words: str
@@ -25,7 +25,7 @@ class Toast(NamedTuple):
 
 
 def action_toasts(before: State | None, after: State) -> list[Toast]:
-    """What is new of the actions since the State before; of the first State, nothing is."""
+    """The messages about what changed since the last State; none for the first State."""
     if before is None or before.actions is after.actions:
         return []
     toasts = [
@@ -38,7 +38,7 @@ def action_toasts(before: State | None, after: State) -> list[Toast]:
 
 
 def changes(before: Record, after: Record) -> Iterator[Toast]:
-    """What happened to one action between two looks at it."""
+    """The messages about one action."""
     title = clean(after.action.title, 120)
     if after.status != before.status and after.status != "asked":
         words = f"{after.status}{f': {after.outcome}' if after.outcome else ''}"
@@ -47,23 +47,20 @@ def changes(before: Record, after: Record) -> Iterator[Toast]:
         yield Toast(title, clean(after.note, 600), "warning")
     earlier = {mark.name: mark for mark in before.marks}
     for mark in after.marks:
-        yield from _reached(title, earlier.get(mark.name, Milestone(mark.name)), mark, after)
-
-
-def _reached(title: str, before: Milestone, mark: Milestone, record: Record) -> Iterator[Toast]:
-    if mark.at is not None and before.at is None:
-        yield Toast(title, clean(reached(mark.name, mark.at, record), 600))
-    if mark.missed is not None and before.missed is None:
-        yield Toast(title, clean(mark.missed, 600), "warning")
+        was = earlier.get(mark.name, Milestone(mark.name))
+        if mark.at is not None and was.at is None:
+            yield Toast(title, clean(reached(mark.name, mark.at, after), 600))
+        if mark.missed is not None and was.missed is None:
+            yield Toast(title, clean(mark.missed, 600), "warning")
 
 
 def reached(name: str, at: Instant, record: Record) -> str:
-    """`taken after 3.3s`: from when it was done, for the plan may have been read for long before."""
+    """`taken after 3.3s`: the time since the action was done, not since its plan was requested."""
     return f"{name} after {duration(max(0.0, at - (record.done_at or record.action.asked_at)))}"
 
 
 def bounded(toasts: list[Toast]) -> list[Toast]:
-    """The worst first, and no more than are read; the rest is counted."""
+    """The first few messages, the worst first, and the number of the others."""
     if len(toasts) <= AT_ONCE:
         return toasts
     ranked = sorted(toasts, key=lambda toast: ("error", "warning", "information").index(toast.severity))

@@ -1,4 +1,4 @@
-"""What the capital keys ask for: which rows a verb is about, the words for it, and the Ask that follows. Pure."""
+"""From capital keys to action requests: the rows that a verb applies to, and its texts. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ TITLES: dict[Verb, str] = {
 
 BUTTONS: dict[Verb, str] = {**TITLES, "unkill": "Remove it", "unsave": "Remove it", "cancel": "Cancel the job",
                             "queue": "Queue"}  # fmt: skip
-"""What the button says that acts. The other one says Close: Cancel is a word taken by jobs."""
+"""The text of the button that acts. The other button says Close, because Cancel is about jobs."""
 
 OF_A_JOB_EACH = frozenset({"requeue", "cancel", "hold", "release"})
 """Verbs whose plan has one action a job."""
 
 
 def button(verb: Verb, many: int) -> str:
-    """What the button says that does so many actions; a bare number behind `Cancel the job` reads as a job's."""
+    """The text of the button for a number of actions. `Cancel the job 3` would look like a job id."""
     if many <= 1:
         return BUTTONS[verb]
     if verb in OF_A_JOB_EACH:
@@ -34,13 +34,13 @@ def button(verb: Verb, many: int) -> str:
 
 
 OF_RUNS = frozenset({"save", "kill", "unkill", "unsave", "signal", "queue"})
-"""Verbs that mean the run; of a job's row, the run that the job belongs to."""
+"""Verbs that apply to runs. On a job, they apply to its run."""
 
 READ_ONLY = "read-only: started with --read-only, or trainmon.toml has read_only = true"
 
 
 def key_of(verb: Verb) -> str:
-    """The capital that asks for it: K."""
+    """The key of a verb: K."""
     verb = {"release": "hold", "unsave": "unkill"}.get(verb, verb)  # type: ignore[assignment]
     return next((key.cap for key in KEYS if key.scope in ACTS and key.do == f"screen.act('{verb}')"), "")
 
@@ -50,7 +50,10 @@ def ask(verb: Verb, subjects: Sequence[Subject], state: State, now: Instant) -> 
     wanted = [subject for subject in subjects if (subject[0] == "node") == (verb == "exclude")]
     if not wanted:
         return f"{key_of(verb)} {WANTS_NODE if verb == 'exclude' else WANTS_RUN}"
-    names = [_run_of(subject, state) if verb in OF_RUNS else subject[1] for subject in wanted]
+    names = [key for _, key in wanted]
+    if verb in OF_RUNS:  # of a job, its run; the plan refuses a job that belongs to none
+        run_of = {key: run.name for run in state.runs.values() for key in run.jobs}
+        names = [run_of.get(key, key) if kind == "job" else key for kind, key in wanted]
     if verb == "hold":
         verb = hold_or_release(state, tuple(names))
     return ActionRequest(verb=verb, subjects=tuple(dict.fromkeys(names)), asked_at=now)
@@ -60,16 +63,8 @@ WANTS_RUN = "acts on a run or a job: put the cursor on one, in 1 Runs or 7 Queue
 WANTS_NODE = "acts on a node: put the cursor on one, in 2 GPUs or 7 Queue"
 
 
-def _run_of(subject: Subject, state: State) -> str:
-    """The run that a job belongs to, where it belongs to one; the plan says in words when it does not."""
-    kind, key = subject
-    if kind != "job":
-        return key
-    return next((run.name for run in state.runs.values() if key in run.jobs), key)
-
-
 def names(asked: ActionRequest, state: State) -> str:
-    """What it is about, as a person calls it: `video-2b`, `job 88_3`, `3 marked rows`."""
+    """Its subjects in words: `video-2b`, `job 88_3`, `3 marked rows`."""
     if len(asked.subjects) != 1:
         return f"{len(asked.subjects)} {'nodes' if asked.verb == 'exclude' else 'marked rows'}"
     subject = asked.subjects[0]
@@ -78,21 +73,16 @@ def names(asked: ActionRequest, state: State) -> str:
 
 
 def hosts(asked: ActionRequest, state: State) -> str:
-    """Where it will be looked at: `login1`."""
+    """The hosts that its plan reads from: `login1`."""
     found = dict.fromkeys(clean(read.host) for read in reads_for_plan(asked, state, Readback(at=asked.asked_at)))
     return ", ".join(found) or "its host"
 
 
 def is_hung(asked: ActionRequest, state: State) -> bool:
-    """Whether a kill switch may never be read: no step comes that would look for it, and a job is there to cancel."""
-    return asked.verb == "kill" and any(_is_deaf(name, state) for name in asked.subjects)
-
-
-def _is_deaf(name: str, state: State) -> bool:
-    run = state.runs.get(name)
-    if run is None or run.verdict not in SILENT_VERDICTS:
-        return False
-    return any(state.jobs[key].stage == "running" for key in run.jobs if key in state.jobs)
+    """Whether the trainer may never read a kill switch: it makes no steps, and its job still runs."""
+    runs = [state.runs[name] for name in asked.subjects if name in state.runs] if asked.verb == "kill" else []
+    silent = (run for run in runs if run.verdict in SILENT_VERDICTS)
+    return any(state.jobs[key].stage == "running" for run in silent for key in run.jobs if key in state.jobs)
 
 
 Kind = Literal["run", "job", "node"]

@@ -54,7 +54,7 @@ async def test_it_opens_at_once_says_whom_it_asks_and_has_nothing_to_press_but_c
         text = text_of(app)
 
         assert "Kill: llm-7b-a" in text
-        assert "looking at llm-7b-a on login1 … 0 s" in text
+        assert "checking llm-7b-a on login1 … 0 s" in text
         assert screen.act_button.disabled
         assert screen.close_button.has_focus
         assert backend.asked == [("prepare", "kill", ("llm-7b-a",))]
@@ -307,8 +307,8 @@ def test_a_file_says_what_becomes_of_it_and_what_is_written_into_it() -> None:
     created = plans.action(KILL, "x", operation=CreateFile("/fsx/kill", "by me"), facts=(("file", "/fsx/kill"),))
     removed = plans.action(KILL, "x", operation=RemoveFile("/fsx/a b", None), facts=())
 
-    assert "creates        /fsx/kill" in lines_of(created)
-    assert "with the line  by me" in lines_of(created)
+    assert "creates  /fsx/kill" in lines_of(created)
+    assert "content  by me" in lines_of(created)
     assert "removes  '/fsx/a b'" in lines_of(removed)
     assert f"host     {plans.LOGIN}" in lines_of(removed)
 

@@ -61,7 +61,7 @@ def test_a_row_says_how_bad_since_when_what_and_who_was_told() -> None:
     assert "retrying mail 14:11:40" in found[0]
     assert "ack ana" in found[4]
     assert "muted 43m" in found[5]
-    assert "hidden by node-unreachable  not seen now" in found[6]
+    assert "hidden by node-unreachable  stale data" in found[6]
     assert "pending" in found[7]
 
 
@@ -197,7 +197,7 @@ def test_a_broken_channel_is_named_in_the_header_and_under_the_pane() -> None:
 
     assert notifications(state).text == "  alerts: phone broken"
     assert story(state, "aaaa0001") == (
-        "channel phone (ntfy) delivers nothing: 403: the topic is reserved",
+        "channel phone (ntfy) is broken: 403: the topic is reserved",
         "crit",
     )
     assert "phone broken" in "".join(span.text for span in header(state, 100, ()))
@@ -233,7 +233,7 @@ def test_its_screen_says_what_to_do_who_was_told_and_by_what_it_was_seen() -> No
     text = said("aaaa0001")
 
     assert "what to do    look at the stack of rank 0 with py-spy" in text
-    assert "told          retrying mail 14:11:40, firing: 421 try again later" in text
+    assert "notified      retrying mail 14:11:40, firing: 421 try again later" in text
     assert "sent phone 14:02:50, firing" in text
     assert "14:02:19 step 81204 loss 2.113" in text
     assert "geheim" not in text
@@ -246,7 +246,7 @@ def test_its_screen_says_why_it_was_told_to_nobody() -> None:
     assert "for 43m more: being mended" in said("aaaa0005")
     assert "not sent: still pending" in said("aaaa0008")
     assert "hides       → gpu-lost" in said("aaaa0007")
-    assert "is over for more than a day" in said("gone")
+    assert "Alert gone is not known." in said("gone")
 
 
 def test_a_runs_own_screen_leads_to_its_alerts() -> None:

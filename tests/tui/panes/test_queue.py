@@ -347,7 +347,7 @@ def test_the_story_of_a_row() -> None:
     assert of("prod/418190") == ("418190 llm-70b of me: runs on gpu-[001-004]; 21h00m left of 24h00m; restart 1")
     assert of("prod/418302") == "418302 eval of me: waits for the end of 418190; submitted 4h ago"
     assert of("node:gpu-008") == "gpu-008: draining, fan 3 broken (root 25h ago)"
-    assert of(CLUSTER + "prod") == "Slurm 22.05.8 asked on login1; as me"
+    assert of(CLUSTER + "prod") == "Slurm 22.05.8 queried on login1; as me"
     assert of("prod/1") == ""
 
 

@@ -11,7 +11,6 @@ from tui.style import PAUSED, Span, calm_age, duration, pad
 from tui.views.alerts.status import (
     STANDINGS,
     delivered,
-    is_trouble,
     matched,
     remarks,
     severity,
@@ -101,7 +100,7 @@ def end(alert: Alert, state: State, width: int) -> tuple[Span, ...]:
             word, _, _ = span.text.partition(f" {clean(one.channel, 80)}")
             named = f"{word} {clean(one.channel)}"
             span = span._replace(text=named if cell_width(named) <= width else word)
-        (failed if is_trouble(one) else others).append(span)
+        (failed if one.state in ("dead", "retrying") else others).append(span)
     if alert.is_open:
         middle = remarks(alert, state)
     elif alert.ended in (None, "over"):

@@ -101,25 +101,16 @@ DELIVERY: Mapping[str, tuple[str, str]] = {
 """The text and style of each delivery state, the worst first."""
 
 
-def clock_time(at: Instant, now: Instant) -> str:
-    """14:02:11 today, `Sep 21 14:02` before; UTC, as in the header."""
-    form = "%H:%M:%S" if now - at < 43_200 else "%b %d %H:%M"
-    return datetime.fromtimestamp(at, UTC).strftime(form)
-
-
 def delivered(one: Delivery, now: Instant) -> Span:
-    """`sent ntfy 14:02:11`."""
+    """`sent ntfy 14:02:11`; `sent ntfy Sep 21 14:02` after half a day. UTC, as in the header."""
     word, style = DELIVERY[one.state]
-    return Span(clean(f"{word} {one.channel} {clock_time(one.at, now)}", 80), style)
+    time = datetime.fromtimestamp(one.at, UTC).strftime("%H:%M:%S" if now - one.at < 43_200 else "%b %d %H:%M")
+    return Span(clean(f"{word} {one.channel} {time}", 80), style)
 
 
 def worst_delivery_first(alert: Alert) -> list[Delivery]:
     order = list(DELIVERY)
     return sorted(alert.delivery, key=lambda one: (order.index(one.state), -one.at))
-
-
-def is_trouble(one: Delivery) -> bool:
-    return one.state in ("dead", "retrying")
 
 
 def remarks(alert: Alert, state: State) -> list[Span]:

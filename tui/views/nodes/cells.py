@@ -1,4 +1,4 @@
-"""One cell a GPU: what each metric shows there. Pure."""
+"""The cells of the GPU grid: one a GPU, for each metric. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tui.views.nodes.summary import missing
 
 
 class Metric(NamedTuple):
-    """A number that the cells can show; its cells are `width` wide, the last column for a sign."""
+    """A metric of the grid. Its cells are `width` wide; the last column is for a sign."""
 
     name: str
     title: str
@@ -30,12 +30,6 @@ def _memory(gpu: Gpu) -> Span:
 @lru_cache(4096)
 def _full(gib: int, nearly: bool) -> Span:
     return Span(f"{gib}! " if nearly else f"{gib} ", "warn" if nearly else "")
-
-
-def _utilization(gpu: Gpu) -> Span:
-    if gpu.mig:
-        return Span(NOT_APPLICABLE + " ", "dim")
-    return _plain(gpu.utilization_pct)
 
 
 @lru_cache(4096)
@@ -62,10 +56,13 @@ def _errors(gpu: Gpu) -> Span:
     return Span(NOT_APPLICABLE + " " if gpu.ecc_uncorrected is None else "0 ", "dim")
 
 
+NO_MIG = Span(NOT_APPLICABLE + " ", "dim")
+"""A GPU that MIG has partitioned has no utilization."""
+
 METRICS: tuple[Metric, ...] = (
     Metric("temperature", "temp °C", 4, temperature),
     Metric("memory", "memory GiB", 4, _memory),
-    Metric("utilization", "util %", 4, _utilization),
+    Metric("utilization", "util %", 4, lambda gpu: NO_MIG if gpu.mig else _plain(gpu.utilization_pct)),
     Metric("power", "power W", 5, _power),
     Metric("errors", "errors", 5, _errors),
 )
@@ -78,12 +75,12 @@ NO_CELL = Span(DOT + " ", "dim")
 
 @lru_cache(8192)
 def fit(text: str, style: str, width: int) -> Span:
-    """A cell's text at its right edge; the same cell is the same value, which makes comparing lines cheap."""
+    """A right-aligned cell. Equal cells are the same object, which makes comparing lines cheap."""
     return Span(text.rjust(width), style)
 
 
 def gpu_cells(node: Node, metric: Metric, width: int, columns: int, style: str | None = None) -> tuple[Span, ...]:
-    """One cell a GPU, `columns` of them: a lost one is there as lost, a slot without a GPU is a dot."""
+    """`columns` cells: one a GPU, then lost GPUs, then a dot for each slot without a GPU."""
     read = metric.cell
     found = []
     for gpu in node.gpus[:columns]:

@@ -1,4 +1,4 @@
-"""One node in full, as rows: its GPUs in a table, then what they run, the host, and what its probe says. Pure."""
+"""One node in full, as rows: the table of its GPUs, then its scheduler, processes, host and probe. Pure."""
 
 from __future__ import annotations
 
@@ -69,15 +69,13 @@ def _remap(gpu: Gpu, _now: Instant) -> Span:
     return Span(NOT_APPLICABLE if gpu.remap_failed is None else "no", "dim")
 
 
-def _mig(gpu: Gpu, _now: Instant) -> Span:
-    return Span(NOT_APPLICABLE, "dim") if gpu.mig is None else Span("on") if gpu.mig else Span("off", "dim")
-
-
 def _xid(gpu: Gpu, now: Instant) -> Span:
     if gpu.last_xid is None:
         return Span("none", "dim")
     return Span(f"{gpu.last_xid} {since(gpu.last_xid_at, now)}!", "warn")
 
+
+MIG = {None: Span(NOT_APPLICABLE, "dim"), True: Span("on"), False: Span("off", "dim")}
 
 COLUMNS: tuple[Column[Gpu, Instant], ...] = (
     Column("GPU", 4, lambda gpu, _: Span(str(gpu.index), "bold")),
@@ -90,7 +88,7 @@ COLUMNS: tuple[Column[Gpu, Instant], ...] = (
     Column("MHz", 6, lambda gpu, _: _number(gpu.sm_clock_mhz), 56),
     Column("ECC u/c", 9, _ecc, 74),
     Column("remap", 9, _remap, 104),
-    Column("MIG", 5, _mig, 104),
+    Column("MIG", 5, lambda gpu, _: MIG[gpu.mig], 104),
     Column("Xid", 9, _xid, 76),
 )
 
@@ -129,20 +127,20 @@ def _gpu_row(gpu: Gpu, now: Instant, width: int, *, stale: bool) -> Row:
 
 
 class Scheduled(NamedTuple):
-    """What the scheduler says of a node, and the jobs that it runs there."""
+    """The scheduler's record of a node, and the jobs that run there."""
 
     node: SchedulerNode | None = None
     jobs: tuple[Job, ...] = ()
 
 
-UNTOLD = Scheduled()
+UNSCHEDULED = Scheduled()
 
 
 def facts(
-    name: str, node: Node | None, source: Source | None, now: Instant, width: int, told: Scheduled = UNTOLD
+    name: str, node: Node | None, source: Source | None, now: Instant, width: int, scheduled: Scheduled = UNSCHEDULED
 ) -> list[Row]:
-    """All that is not in the table, by sections; the jobs are links."""
-    lines: list[Line | Linked] = [*source_lines(source, now, width), *scheduler_lines(node, told, now, width)]
+    """The facts that are not in the table, by section. Jobs are links."""
+    lines: list[Line | Linked] = [*source_lines(source, now, width), *scheduler_lines(node, scheduled, now, width)]
     if node is not None:
         lines += [*process_lines(node, width), *host_lines(node, now, width), *probe_lines(node, width)]
     if not lines:
@@ -151,7 +149,7 @@ def facts(
 
 
 def source_lines(source: Source | None, now: Instant, width: int) -> Iterator[Line]:
-    """How the connection is; when it is well, only since when it is silent, and what it grumbled."""
+    """The connection: its problem and hint, or its phase; and the output of the probe that is not data."""
     if source is None:
         return
     if source.health != "ok":
@@ -169,18 +167,18 @@ def source_lines(source: Source | None, now: Instant, width: int) -> Iterator[Li
         yield fact("stderr", safe(source.stderr), width, "warn")
 
 
-def scheduler_lines(node: Node | None, told: Scheduled, now: Instant, width: int) -> Iterator[Line | Linked]:
-    """Whether jobs are put there, why not, and those that run there."""
-    if told.node is not None:
-        because = reason(told.node, now)
-        words = node_state(told.node) + (f": {because}" if because else "")
-        yield from wrapped_fact("scheduler", safe(words), width, node_look(told.node))
-        if told.node.partitions:
-            yield fact("partitions", safe(", ".join(told.node.partitions)), width)
+def scheduler_lines(node: Node | None, scheduled: Scheduled, now: Instant, width: int) -> Iterator[Line | Linked]:
+    """The state and reason of its scheduler, and links to its running jobs."""
+    if scheduled.node is not None:
+        because = reason(scheduled.node, now)
+        words = node_state(scheduled.node) + (f": {because}" if because else "")
+        yield from wrapped_fact("scheduler", safe(words), width, node_look(scheduled.node))
+        if scheduled.node.partitions:
+            yield fact("partitions", safe(", ".join(scheduled.node.partitions)), width)
     elif node is not None and node.scheduler_state:
         because = f": {node.scheduler_reason}" if node.scheduler_reason else ""
         yield from wrapped_fact("scheduler", safe(f"{node.scheduler_state}{because}"), width)
-    for place, job in enumerate(told.jobs):
+    for place, job in enumerate(scheduled.jobs):
         seconds = left(job, now)
         time = f", {duration(seconds)} left" if seconds is not None else ""
         rest = shorten(safe(f"  {job.id} of {job.user}, {code(job)}{time}"), max(0, width - LABEL - 8))
@@ -189,11 +187,11 @@ def scheduler_lines(node: Node | None, told: Scheduled, now: Instant, width: int
 
 
 PROCESSES = 64
-"""Lines of processes at most: a node shared by many users must not hide its own facts."""
+"""The most lines of processes. On a node of many users they must not hide the other facts."""
 
 
 def process_lines(node: Node, width: int) -> Iterator[Line]:
-    """Who uses which GPU, and with what."""
+    """The processes of each GPU: user, memory, command."""
     running = [(gpu, process) for gpu in node.gpus for process in gpu.processes]
     yield ()
     if not running:
@@ -223,7 +221,7 @@ def host_lines(node: Node, now: Instant, width: int) -> Iterator[Line]:
 
 
 def infiniband_lines(node: Node, width: int) -> Iterator[Line]:
-    """Ports that are well share a line; the others have one each."""
+    """Healthy ports share one line. Each other port has its own."""
     well = [port for port in node.infiniband if port.state == "ACTIVE" and not port.link_downed and not port.errors]
     if well:
         yield fact("InfiniBand", f"{len(well)} of {len(node.infiniband)} ports active without errors", width)
@@ -237,11 +235,11 @@ def infiniband_lines(node: Node, width: int) -> Iterator[Line]:
 
 
 SKEW = 2.0
-"""Seconds by which a clock must be off before it is worth a colour."""
+"""Seconds of clock skew that are shown as a problem."""
 
 
 def probe_lines(node: Node, width: int) -> Iterator[Line]:
-    """How the node is read, and what cannot be read."""
+    """The probe: what it reads with, and what fails."""
     yield ()
     names = sorted({safe(gpu.name) for gpu in node.gpus if gpu.name})
     yield fact("GPUs", f"{len(node.gpus)} × {', '.join(names) or UNKNOWN}", width)

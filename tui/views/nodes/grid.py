@@ -1,4 +1,4 @@
-"""The GPU grid as rows: one line a node, one cell a GPU. Pure, but for the cache that makes calm nodes free."""
+"""The GPU grid as rows: one line a node, one cell a GPU. Pure, except for the cache of unchanged rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class GridLayout(NamedTuple):
 
 MEMORY, UTILIZATION = 8, 6
 FLAGS = 9
-"""Cells that flags want beside memory and utilisation; with fewer they take the place of these."""
+"""Cells that flags need beside memory and utilization. With fewer they take their place."""
 
 
 def layout(width: int, names: int, gpus: int, metric: Metric) -> GridLayout:
@@ -85,7 +85,7 @@ def _sign(rank: int, found: NodeSummary) -> Span:
 
 
 def join_flags(flags: Sequence[Span], width: int) -> tuple[Span, ...]:
-    """Flags side by side; where the line ends one keeps its word, THROTTLE without its reasons, or is cut."""
+    """Flags side by side. At the end of the line a flag loses its reasons (`THROTTLE`) or is cut."""
     spans: list[Span] = []
     for flag in flags:
         gap = 2 if spans else 0
@@ -100,7 +100,7 @@ def join_flags(flags: Sequence[Span], width: int) -> tuple[Span, ...]:
 
 
 def _tail(found: NodeSummary, shape: GridLayout, style: str | None) -> tuple[Span, ...]:
-    """Memory and utilisation in their columns, then the flags; flags too long for the rest take the columns too."""
+    """Memory and utilization in their columns, then the flags. Long flags take these columns as well."""
     wanted = sum(cells_of(flag.text) + 2 for flag in found.flags)
     room = shape.rest - MEMORY - UTILIZATION - 2
     if not shape.tail or (found.flags and (room < FLAGS or room < wanted <= shape.rest + 1)):
@@ -112,7 +112,7 @@ def _tail(found: NodeSummary, shape: GridLayout, style: str | None) -> tuple[Spa
 
 
 def _silent(node: Node | None, words: Span, shape: GridLayout) -> tuple[Span, ...]:
-    """The cells of a node that does not answer: unknown, and why. A long sentence takes the place of the cells."""
+    """The cells of a node that does not answer: unknown, and why. A long reason takes their place."""
     columns = 0 if node is None else min(max(len(node.gpus), node.gpus_expected or 0), shape.columns)
     if columns and cells_of(words.text) + 1 <= shape.rest:
         unknown = (fit(*UNKNOWN_CELL, shape.cell),) * columns
@@ -123,7 +123,7 @@ def _silent(node: Node | None, words: Span, shape: GridLayout) -> tuple[Span, ..
 
 
 def rank_of(source: Source | None, found: NodeSummary | None) -> int:
-    """The source's health goes before what was last read of the GPUs."""
+    """The rank of a node. The health of its source comes before the last values of its GPUs."""
     if source is not None and source.health == "down":
         return DOWN
     if source is not None and source.health == "off":
@@ -131,10 +131,6 @@ def rank_of(source: Source | None, found: NodeSummary | None) -> int:
     if found is None or (source is not None and source.health == "late"):
         return LATE if found is None or found.rank == WELL else found.rank
     return found.rank
-
-
-def is_fresh(source: Source | None) -> bool:
-    return source is None or source.health == "ok"
 
 
 def view(
@@ -146,12 +142,12 @@ def view(
     label = Span(pad(shorten(name, shape.name - 1), shape.name), "dim" if rank in (OFF, LATE) else "")
     if node is None or (source is not None and source.health in ("down", "off")):
         return NodeView(Row(name, (SIGNS.get(rank, SIGNS[LATE]), label, *_silent(node, words, shape))), rank, EMPTY)
-    if is_fresh(source):
-        cell_width = gpu_cells(node, metric, shape.cell, shape.columns)
-        return NodeView(Row(name, (_sign(rank, found), label, *cell_width, *_tail(found, shape, None))), rank, found)
+    if source is None or source.health == "ok":
+        gpus = gpu_cells(node, metric, shape.cell, shape.columns)
+        return NodeView(Row(name, (_sign(rank, found), label, *gpus, *_tail(found, shape, None))), rank, found)
     stale = found._replace(flags=(words, *(flag._replace(style="dim") for flag in found.flags)))
-    cell_width = gpu_cells(node, metric, shape.cell, shape.columns, "dim")
-    return NodeView(Row(name, (SIGNS[LATE], label, *cell_width, *_tail(stale, shape, "dim"))), rank, stale)
+    gpus = gpu_cells(node, metric, shape.cell, shape.columns, "dim")
+    return NodeView(Row(name, (SIGNS[LATE], label, *gpus, *_tail(stale, shape, "dim"))), rank, stale)
 
 
 EMPTY = NodeSummary(WELL)
@@ -161,11 +157,11 @@ EMPTY = NodeSummary(WELL)
 
 
 SETTLE: Seconds = 15.0
-"""How long a node keeps a worse place after it got better: one that is hot every other second must not jump."""
+"""How long a node keeps its place after it recovered: a node that is hot every other second must not jump."""
 
 
 class Grid:
-    """Rows of all nodes; a node whose values did not change keeps the row it had."""
+    """Rows of all nodes. A node whose values did not change keeps its row."""
 
     def __init__(self) -> None:
         self._places: dict[str, tuple[int, Instant]] = {}
@@ -222,7 +218,7 @@ class Grid:
 
 
 def node_names(state: State) -> list[str]:
-    """Every node that is watched, heard of or not."""
+    """Every watched node, whether it has answered or not."""
     watched = [source.name.removeprefix("node:") for source in state.sources.values() if source.kind == "node"]
     return watched + [name for name in state.nodes if f"node:{name}" not in state.sources]
 
@@ -232,18 +228,16 @@ Seen = tuple[str, NodeView]
 ORDERS: dict[str, Callable[[Seen], tuple[object, ...]]] = {
     "name": lambda seen: natural_key(seen[0]),
     "temperature": lambda seen: (-(seen[1].survey.hottest_c or 0), natural_key(seen[0])),
-    "utilization": lambda seen: (_used(seen[1]), natural_key(seen[0])),
+    # the least used first: one looks for idle GPUs; unknown last
+    "utilization": lambda seen: (
+        101.0 if (used := seen[1].survey.utilization_pct) is None else used,
+        natural_key(seen[0]),
+    ),
 }
 
 
-def _used(seen: NodeView) -> float:
-    """Least used first: an idle GPU is what one looks for; unknown last."""
-    used = seen.survey.utilization_pct
-    return 101.0 if used is None else used
-
-
 def texts(name: str, state: State, seen: NodeView) -> tuple[str, ...]:
-    """What the filter searches in: name, cluster, flags, and why a node is silent."""
+    """The texts that the filter searches: name, cluster, flags, and why a node does not answer."""
     node = state.nodes.get(name)
     flags = (flag.text for flag in seen.survey.flags)
     return (name, node.cluster if node else "", seen.row.spans[-1].text, *flags)

@@ -1,4 +1,4 @@
-"""What matters about one node at a glance: its worst trouble in words, and the few numbers that sum it up. Pure."""
+"""A node in one line: its problems as flags, and its summary numbers. Pure."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ XID_FOR = DAY
 """How long an Xid stays in a node's line."""
 
 CLOCK_OFF: Seconds = 5.0
-"""From here on a node's clock is in its line: what its logs and files are dated cannot be compared."""
+"""A larger clock skew is a flag: the dates of the node's logs and files cannot be compared with ours."""
 
 
 class NodeSummary(NamedTuple):
-    """The numbers and flags of one node's GPUs, whatever its source says."""
+    """The numbers and flags of one node's GPUs."""
 
     rank: int
     flags: tuple[Span, ...] = ()
     hottest_c: int | None = None
     utilization_pct: float | None = None
     no_utilization: str = UNKNOWN
-    """What stands for a utilisation that there is none of: a GPU cut by MIG has none, nor has a node without GPUs."""
+    """The text for a missing utilization. MIG GPUs and nodes without GPUs have none."""
     no_memory: str = UNKNOWN
     memory_used_mib: int | None = None
-    """Of the GPU that uses most: the one that runs out first."""
+    """Of the GPU that uses the most: it runs out of memory first."""
 
 
 class _Tally:
-    """Counts over the GPUs of one node; one pass, because 2,048 of them are looked at every two seconds."""
+    """Counts over the GPUs of one node, in one pass: 2,048 GPUs are counted every two seconds."""
 
     __slots__ = ("degrees", "ecc", "failed", "hot", "lost", "memory", "remap", "slow", "used", "warm", "xid")
 
@@ -51,8 +51,10 @@ class _Tally:
         self.xid: Gpu | None = None
 
     def add(self, gpu: Gpu, now: Instant) -> None:
-        if gpu.last_xid is not None and now - (gpu.last_xid_at or 0.0) < XID_FOR:
-            self._note_xid(gpu)
+        if gpu.last_xid is not None:
+            at = gpu.last_xid_at or 0.0
+            if now - at < XID_FOR and (self.xid is None or at > (self.xid.last_xid_at or 0.0)):
+                self.xid = gpu
         if gpu.state != "ok":
             (self.lost if gpu.state == "lost" else self.failed).append(gpu.index)
             return
@@ -72,10 +74,6 @@ class _Tally:
             self.ecc += gpu.ecc_uncorrected
         if gpu.remap_failed or gpu.remap_pending:
             self.remap = "failed" if gpu.remap_failed else self.remap or "pending"
-
-    def _note_xid(self, gpu: Gpu) -> None:
-        if self.xid is None or (gpu.last_xid_at or 0.0) > (self.xid.last_xid_at or 0.0):
-            self.xid = gpu
 
     def flags(self, missing: int, now: Instant) -> list[Span]:
         found = []
@@ -116,32 +114,32 @@ NO_DRIVER = "no GPU: neither NVIDIA's driver library nor nvidia-smi is installed
 
 
 def without_driver(node: Node) -> bool:
-    """Whether nothing there could tell of a GPU."""
+    """Whether nothing on the node can read GPUs."""
     return node.probe == "none" and not node.gpus
 
 
 def missing(node: Node) -> int:
-    """GPUs that the driver or PCI promise and that nobody has seen."""
+    """The number of GPUs that the driver or PCI lists and that were never seen."""
     return max(0, (node.gpus_expected or 0) - len(node.gpus))
 
 
 def scheduler_flag(node: Node) -> Span | None:
-    """`DRAINED fan 3 broken`: that its scheduler puts no jobs there, and why; a GPU that it misses is an alarm."""
+    """`DRAINED fan 3 broken`: why its scheduler starts no jobs on it. A GPU that Slurm misses is critical."""
     if not node.scheduler_state:
         return None
     state, *flags = node.scheduler_state.split("+")
-    told = SchedulerNode(
+    scheduler = SchedulerNode(
         name=node.name, cluster=node.cluster, state=state, flags=tuple(flags), reason=node.scheduler_reason
     )
-    if told.is_usable:
+    if scheduler.is_usable:
         return None
-    word, _, rest = node_state(told).partition(", ")
-    because = "; ".join(part for part in (rest, told.reason) if part)
-    return Span(clean(f"{word.upper()} {because}".strip(), 200), "crit" if told.lost_gpus else "warn")
+    word, _, rest = node_state(scheduler).partition(", ")
+    because = "; ".join(part for part in (rest, scheduler.reason) if part)
+    return Span(clean(f"{word.upper()} {because}".strip(), 200), "crit" if scheduler.lost_gpus else "warn")
 
 
 def clock_flag(node: Node) -> Span | None:
-    """`CLOCK 7m ahead`: that its time is not ours."""
+    """`CLOCK 7m ahead`: a large clock skew."""
     skew = node.clock_skew_s
     if skew is None or abs(skew) < CLOCK_OFF:
         return None
@@ -149,7 +147,7 @@ def clock_flag(node: Node) -> Span | None:
 
 
 def survey(node: Node, now: Instant) -> NodeSummary:
-    """Look over one node's GPUs and what its probe cannot do."""
+    """The summary of one node's GPUs, scheduler, clock and probe."""
     tally = _Tally()
     for gpu in node.gpus:
         tally.add(gpu, now)
@@ -158,9 +156,9 @@ def survey(node: Node, now: Instant) -> NodeSummary:
     for part, trouble in node.troubles.items():
         flags.append(Span(clean(f"{part}: {trouble}", 200), "warn"))
         rank = min(rank, FAULTY)
-    told = [flag for flag in (scheduler_flag(node), clock_flag(node)) if flag is not None]
-    if told:
-        flags += told
+    others = [flag for flag in (scheduler_flag(node), clock_flag(node)) if flag is not None]
+    if others:
+        flags += others
         rank = min(rank, FAULTY)
     has_none = without_driver(node) and node.host_at is not None and "gpu" not in node.troubles
     return NodeSummary(

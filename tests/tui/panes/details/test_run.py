@@ -53,8 +53,8 @@ def test_a_node_that_is_silent_is_said_to_be() -> None:
 
     text = text_of("x", on_silent)
 
-    assert "nodes       → gpu-001  heard 42s ago" in text
-    assert "            → gpu-002  not heard" in text
+    assert "nodes       → gpu-001  last answer 42s ago" in text
+    assert "            → gpu-002  never answered" in text
 
 
 def test_skipped_and_nan_iterations_show_only_when_there_are_some() -> None:
@@ -128,7 +128,7 @@ def test_the_job_says_what_is_left_and_whether_that_suffices_to_save() -> None:
         "job         → 418190  R  on gpu-[001-004]",
         "time left     21h00m; saving needs 88s",
         "restarts      1",
-        "behind it   → 418191_[2-10%1]  PD  waits for the element of…",
+        "next job    → 418191_[2-10%1]  PD  waits for the element of…",
         "queued behind 10",
     ]
     assert job_texts("llm-7b-a")[1:] == ["time left     70s: saving needs 88s!", "queued behind nothing"]

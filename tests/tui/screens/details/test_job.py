@@ -50,7 +50,7 @@ def test_a_running_job_says_where_it_runs_what_is_left_and_what_slurm_knows() ->
         "partition     gpu, QOS normal, priority 4,294",
         "restarts      1",
         "may requeue   yes",
-        "details       asked 1m ago",
+        "details       requested 1m ago",
     ):
         assert line in text
 
@@ -59,7 +59,7 @@ def test_a_waiting_job_says_why_in_words_and_as_slurm_writes_it() -> None:
     text = told("prod/418302")
 
     assert text[:2] == ["◌ pending", "waits for the end of 418190"]
-    assert "nodes         4 wanted" in text
+    assert "nodes         4 requested" in text
     assert "dependency    afterany:418190(unfulfilled): waits for the end of" in text
     assert "reason        Dependency" in text
     assert not any(line.startswith("runs for") for line in text)
@@ -84,7 +84,7 @@ def test_a_job_that_the_queue_lost_is_not_said_to_have_ended() -> None:
 def test_what_was_not_asked_yet_is_a_question_mark() -> None:
     text = told("prod/5", with_job(restarts=None, requeue=None, detail_at=None, priority=None))
 
-    assert {"restarts      ?", "may requeue   ?", "details       not asked yet"} <= set(text)
+    assert {"restarts      ?", "may requeue   ?", "details       not requested yet"} <= set(text)
     assert "partition     gpu, QOS normal, priority ?" in text
 
 

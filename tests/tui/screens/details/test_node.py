@@ -118,7 +118,7 @@ def test_troubles_skew_and_the_scheduler_are_told() -> None:
                 scheduler_reason="bad PSU", note="no NVML here")  # fmt: skip
     found = told(made)
     assert "disk fails    hangs" in found
-    assert "clock         75.2 s behind ours" in found
+    assert "clock         75.2 s behind this machine" in found
     assert "scheduler     drain: bad PSU" in found
     assert "note          no NVML here" in found
 
