@@ -1,4 +1,4 @@
-"""tui.panes."""
+"""The panes of the main screen, one per number key, and its header lines."""
 
 from __future__ import annotations
 

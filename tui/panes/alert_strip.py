@@ -1,4 +1,4 @@
-"""The alert strip under the header: the worst alerts. It takes no line while there are none."""
+"""The alert strip under the header: the worst alerts. It is hidden while there are none."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tui.widgets import GUTTER, Heading
 
 AT_MOST = 3
 AGES_EVERY = 10.0
-"""What an alert says of itself changes every second; it is shown anew every ten."""
+"""Summaries change every second; the strip shows them anew every ten."""
 
 HINT, HINT_FROM = "  a ack", 76
-"""The key to it: while an alert can be seen, wherever the cursor is."""
+"""The key that works wherever the cursor is, while the strip shows an alert."""
 
 LEAST = 28
-"""Cells that an alert needs to be understood: where two have them, both are shown."""
+"""The least cells of an alert. A second alert is shown if both have them."""
 
 
 class Strip(Heading):
-    """Hidden when all is well: a strip that always says something is not read."""
+    """Hidden without alerts: nobody reads a strip that always shows something."""
 
     def __init__(self) -> None:
         super().__init__(id="strip")
@@ -49,8 +49,7 @@ class Strip(Heading):
 
 
 def alerts(state: State, width: int = 240) -> tuple[Span, ...]:
-    """What must be known before anything is done: that nothing is written down; then the worst alerts that nobody has
-    taken on, the one that waits longest first, two or three of them, and how many more there are."""
+    """A ledger problem, then the two or three worst open alerts, the oldest first, and the number of the others."""
     spans: list[Span] = []
     if state.ledger is not None:
         words = clean(state.ledger)
@@ -73,7 +72,7 @@ def alerts(state: State, width: int = 240) -> tuple[Span, ...]:
 
 
 def entry(alert: Alert, state: State, room: int) -> list[Span]:
-    """`▲ CRIT gpu-003/5 is at 94 °C 6m`: the age stays whatever is cut."""
+    """`▲ CRIT gpu-003/5 is at 94 °C 6m`. The age is never cut."""
     symbol, word, style = SIGNS[alert.severity]
     head, age = f"{symbol} {word} ", f" {calm_age(max(0.0, state.at - alert.since))}"
     summary = shorten(clean(alert.summary), max(1, room - cell_width(head) - cell_width(age)))

@@ -1,4 +1,4 @@
-"""`3 Disk`: bytes and inodes of every watched path, how fast they go, and when they are gone; worst first."""
+"""`3 Disk`: bytes and inodes of every watched path, their growth, and when they are full; worst first."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EMPTY = (
 
 
 class DiskPane(Pane):
-    """The watched paths; the selected one's story stands in the bottom of the frame."""
+    """The watched paths. The bottom of the frame shows the selected one in full."""
 
     NUMBER = "3"
     NAME = "Disk"
@@ -70,12 +70,12 @@ class DiskPane(Pane):
 
 
 def subjects_of(shown: ShownDisk) -> tuple[str, ...]:
-    """What alerts may call it."""
+    """The keys of a disk in alerts."""
     return tuple(f"{where}:{shown.disk.path}" for where in (*shown.hosts, shown.disk.cluster))
 
 
 def story(shown: ShownDisk, now: Instant) -> str:
-    """One sentence about a disk: where it is mounted, how large, who sees it, how it will end."""
+    """One sentence about a disk: mount, hosts, size, quota, forecast."""
     disk = shown.disk
     if disk.state != "ok":
         return clean(f"{shown.name}: {unanswered(disk, now)}")
@@ -94,7 +94,7 @@ def story(shown: ShownDisk, now: Instant) -> str:
 
 
 def allowed(quota: Quota | None, now: Instant) -> list[str]:
-    """What a quota allows, and uses."""
+    """The limits and the usage of a quota."""
     if quota is None:
         return []
     limits = [
@@ -108,7 +108,7 @@ def allowed(quota: Quota | None, now: Instant) -> list[str]:
 
 
 def doubt(shown: ShownDisk, ends: Instant, now: Instant) -> str:
-    """What a forecast assumes, and how wide it is where others write as well."""
+    """The assumption of a forecast, and its range where other users write as well."""
     forecast = shown.disk.forecast
     if forecast is None or forecast.full_at != ends:
         return " at this pace"

@@ -1,4 +1,4 @@
-"""`2 GPUs`: one line a node, one cell a GPU, the node that needs a person most first."""
+"""`2 GPUs`: one line a node, one cell a GPU; the worst node first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EMPTY = (
 
 
 class GpusPane(Pane):
-    """The grid of all GPUs; `v` changes what its cells show."""
+    """The grid of all GPUs. `v` changes the metric of its cells."""
 
     NUMBER = "2"
     NAME = "GPUs"
@@ -40,7 +40,7 @@ class GpusPane(Pane):
         self.grid = Grid()
 
     def action_metric(self) -> None:
-        """The next number in the cells."""
+        """Show the next metric."""
         self.metric = METRICS[(METRICS.index(self.metric) + 1) % len(METRICS)]
         self.again()
 
@@ -67,7 +67,7 @@ class GpusPane(Pane):
 
 
 def caption(state: State, ranks: list[int]) -> str:
-    """`64 × 8`, and how many nodes are in trouble."""
+    """`64 × 8`, and the number of nodes by problem."""
     sizes = Counter(len(node.gpus) for node in state.nodes.values())
     gpus = sum(count * nodes for count, nodes in sizes.items())
     if gpus and len(sizes) == 1 and len(state.nodes) == len(ranks):

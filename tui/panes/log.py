@@ -1,4 +1,4 @@
-"""`4 Log`: the log of the selected run. It follows the selection, so that looking costs no key."""
+"""`4 Log`: the log of the run that is selected in `1 Runs`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tui.widgets import LogView
 
 
 class LogPane(Pane):
-    """A frame around a LogView: whose log, where it is, how old, and what was dropped."""
+    """A frame around a LogView: the run, the path, the age, the dropped lines."""
 
     NUMBER = "4"
     NAME = "Log"
@@ -53,7 +53,7 @@ class LogPane(Pane):
             self.again()
 
     def copy_text(self) -> str | None:
-        """The line that the search found, else where the log is."""
+        """The line that the search found, or else the path of the log."""
         view = self.view
         if view.hit is not None and view.text.first <= view.hit < view.text.end:
             return clean(view.text[view.hit])
@@ -110,7 +110,7 @@ def why_nothing(run: Run | None, wanted: str | None) -> str | None:
 
 
 def title(run: Run, log: Log, width: int) -> str:
-    """Whose log, and where it is; of a path too long its end is kept, which is the file's name."""
+    """The run, the host and the path. A long path is cut at its start."""
     name, host, path = clean(run.name), clean(log.host), clean(log.path or "")
     if not path:
         return f"{name}  {host}"
@@ -118,7 +118,7 @@ def title(run: Run, log: Log, width: int) -> str:
 
 
 def status(view: LogView, log: Log, now: float) -> str:
-    """`follow  12s ago`: how it is looked at, and the age of the last line."""
+    """`follow  12s ago`: the mode of the view, and the age of the last line."""
     words = ["follow" if view.following else "held"]
     if view.wrapping:
         words.append("wrap")
@@ -128,7 +128,7 @@ def status(view: LogView, log: Log, now: float) -> str:
 
 
 def notes(view: LogView, log: Log) -> str:
-    """What the bottom of the frame says: an error, what was dropped, where the view is, what is searched."""
+    """The bottom of the frame: an error, dropped lines, the search, the position."""
     words = []
     if log.error:
         words.append(clean(log.error))

@@ -1,4 +1,4 @@
-"""`1 Runs`: is my training alive? One line a run, the one that needs a person most first."""
+"""`1 Runs`: one line a run, the worst verdict first."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EMPTY = (
 
 
 class RunsPane(Pane):
-    """The runs; the selected one's log and detail are shown beside it."""
+    """The runs. The log and the details of the selected run are shown in other panes."""
 
     NUMBER = "1"
     NAME = "Runs"

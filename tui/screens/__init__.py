@@ -1,4 +1,4 @@
-"""tui.screens."""
+"""The screens: main, help, log, charts, and details of one thing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the screens share: they take States, and a screen with panes can search, sort and copy in the one with focus."""
+"""The base of all screens: they show States; a screen with panes searches, sorts and copies in the focused pane."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tui.widgets import Footer, Link
 
 
 class DashboardApp(Protocol):
-    """What a screen may ask of the app."""
+    """The parts of the app that screens use."""
 
     backend: Backend
     shown: State | None
@@ -39,14 +39,14 @@ class DashboardApp(Protocol):
 
 
 class StateScreen(Once[None]):
-    """A screen that is given each State that is painted, and the last one when it comes up."""
+    """A screen that gets each State, and the last one when it is opened."""
 
     PLACE: ClassVar[str] = ""
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "pane", "page", "alerts", *ACTS)]
     header: HeaderLine
     foot: Footer
     pane: Pane | None = None
-    """The pane that keys mean."""
+    """The pane that keys apply to."""
 
     @property
     def watching(self) -> DashboardApp:
@@ -65,7 +65,7 @@ class StateScreen(Once[None]):
     # ---- keys that are for some places only ----
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """In a log and among disks nothing acts, and the capitals are the log's own; charts have no rows to filter."""
+        """Disable keys that the place does not list: logs and disks have no actions, charts have no rows to filter."""
         place = self.watching.place_of(self)
         if action in {"act", "menu"}:
             return not set(ACTS).isdisjoint(PLACES[place])
@@ -103,11 +103,11 @@ class StateScreen(Once[None]):
     # ---- the page of its W&B run ----
 
     def page(self) -> str | None:
-        """The address that `b` opens."""
+        """The URL that `b` opens."""
         return None if self.pane is None else self.pane.page
 
     def action_open_page(self) -> None:
-        """In the person's browser; where there is none to be seen its address is shown, for the terminal to open."""
+        """Open the page in the user's browser. Without a browser, show its URL: most terminals can open it."""
         app, page = self.app, self.page()
         if page is None:
             app.notify("W&B has reported no page for this run", severity="warning", timeout=6, markup=False)

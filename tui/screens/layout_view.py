@@ -1,4 +1,4 @@
-"""The room of the main screen's panes: each stands where its shape says, whatever column it stood in before."""
+"""The layout of the main screen's panes: the shape gives the column of each."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class MainScreen(PaneScreen):
         self.fit()
 
     def fit(self) -> None:
-        """Put the panes into the shape for this size, focus and zoom; nothing is touched when it stays."""
+        """Arrange the panes for this size, focus and zoom, if that changed."""
         width, height = self.app.size
         wanted = shape(width, height, self.chosen, zoomed=self.zoomed, queue=self._has_queue, charts=self._has_charts)
         tiny = is_tiny(width, height) and not self.zoomed
@@ -143,7 +143,7 @@ class MainScreen(PaneScreen):
         self.fit()
 
     def action_back(self) -> None:
-        """Esc: messages that cover rows go, and the typed filter, or else the zoom; it never acts."""
+        """Esc: close messages, then clear the filter or else end the zoom."""
         self.app.clear_notifications()
         if self.pane is not None and self.pane.filter:
             self.pane.set_filter("")
@@ -175,14 +175,14 @@ class MainScreen(PaneScreen):
                 self.watching.open(Link(*subject))
 
     def open_alert(self) -> None:
-        """The alert under the cursor; what is muted may be taken back."""
+        """Open the alert under the cursor, or unmute the silence."""
         if self.alerts.silence() is not None:
             self.action_mute()
         elif self.alerts.selected is not None:
             self.watching.open(Link("alert", self.alerts.selected))
 
     def page(self) -> str | None:
-        """Of the run under the cursor, among the runs as among its charts."""
+        """The page of the selected run."""
         return self.run_pane.page
 
     def action_full_log(self) -> None:
@@ -205,7 +205,7 @@ class MainScreen(PaneScreen):
         self.app.push_screen(Jump(targets), self.jump_to)
 
     def jump_to(self, name: str | None) -> None:
-        """Go to the pane, or press the key, that the letter stood for."""
+        """Go to the pane, or press the key, of a jump label."""
         kind, _, what = (name or "").partition(" ")
         if kind == "pane" and what != self.current:
             self.action_pane(what)

@@ -1,4 +1,4 @@
-"""Which screen a link opens."""
+"""The screen of each kind of link."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tui.screens.wandb import WandbScreen
 from tui.widgets import Link
 
 SCREENS = {"run": RunScreen, "job": JobScreen, "node": NodeScreen, "log": LogScreen, "alert": AlertScreen}
-"""By the kind of a link; W&B charts need the backend as well."""
+"""By kind of link. W&B charts need the backend as well."""
 
 
 def screen_for(link: Link, backend: Backend) -> StateScreen:
-    """A new screen about what a link names."""
+    """A new screen for a link."""
     return WandbScreen(link.name, backend) if link.kind == "wandb" else SCREENS[link.kind](link.name)

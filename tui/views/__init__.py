@@ -1,4 +1,4 @@
-"""tui.views."""
+"""Pure functions from State to lines and rows; the panes and dialogs show them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is new of the alerts, as short messages: by comparing two States, so that each thing is said once. Pure."""
+"""Changes of alerts as short messages: two States are compared, so that each change is shown once. Pure."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from tui.views.action_news import Toast
 from tui.views.alerts import is_muted
 
 AT_ONCE = 3
-"""Messages for alerts of one moment; of a cluster that goes down the rest is counted."""
+"""The most messages at a time. When a cluster goes down there are more, which are counted."""
 
 
 class AlertNews(NamedTuple):
-    """What to show, and whether to ring."""
+    """Messages, and whether to ring the bell."""
 
     toasts: tuple[Toast, ...] = ()
     bell: bool = False
 
 
-def alert_toasts(before: State | None, after: State, told: Container[str] = ()) -> AlertNews:
-    """New critical alerts ring; what became of an acknowledgement, and who tells people now, is only shown. Those of
-    which a channel has `told` here are no news."""
+def alert_toasts(before: State | None, after: State, notified: Container[str] = ()) -> AlertNews:
+    """New critical alerts ring the bell. Acknowledgements and a new sender are only shown. A channel has already
+    shown those in `notified`."""
     if before is None:
         return AlertNews()
-    new = [one for one in newly_firing(before, after) if one.id not in told]
+    new = [one for one in newly_firing(before, after) if one.id not in notified]
     toasts = [Toast(f"CRITICAL  {clean(one.rule, 60)}", clean(one.summary, 400), "error") for one in new]
     if len(toasts) > AT_ONCE:
         rest = len(toasts) - AT_ONCE + 1
@@ -40,8 +40,8 @@ def alert_toasts(before: State | None, after: State, told: Container[str] = ()) 
 
 
 def newly_firing(before: State, after: State) -> Iterator[Alert]:
-    """Critical ones that fire since the State before and that nobody has muted. Those that were recalled from a ledger
-    fired long ago, and are no news."""
+    """Critical alerts that are firing since the last State and are not muted. Alerts that were loaded from the ledger
+    fired long ago and are not new."""
     if before.alerts is after.alerts:
         return
     for name, one in after.alerts.items():
@@ -57,7 +57,7 @@ def newly_firing(before: State, after: State) -> Iterator[Alert]:
 
 
 RECENT = 30.0
-"""How long before the last State a new alert may have fired: another machine's reach us with its next answer."""
+"""How long before the last State a new alert may have fired: those of a daemon arrive with its next answer."""
 
 
 def _acknowledged(before: State, after: State) -> list[Toast]:
@@ -77,7 +77,7 @@ def _acknowledged(before: State, after: State) -> list[Toast]:
 
 
 def _duty(before: State, after: State) -> list[Toast]:
-    """Somebody else tells people from now on, or does no longer; an order that did not get through."""
+    """A change of the sender, or a request that failed."""
     was, now = before.duty, after.duty
     if was is now:
         return []

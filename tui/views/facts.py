@@ -1,4 +1,4 @@
-"""Lines of a fact each: a label and its words; and sentences over several lines. Pure."""
+"""Facts as lines: a label and a text. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LABEL = 14
 
 
 def safe(text: str) -> str:
-    """Text that came from a node, as it may be shown."""
+    """Text from a node without control characters and secrets."""
     return scrub(clean(text))
 
 
@@ -23,14 +23,14 @@ def fact(label: str, text: str, width: int, style: str = "") -> Line:
 
 
 def wrapped_fact(label: str, text: str, width: int, style: str = "") -> Iterator[Line]:
-    """A sentence in full: a fingerprint or a command that is cut is worth nothing."""
+    """A fact over several lines: a fingerprint or a command must not be cut."""
     lines = textwrap.wrap(text, max(8, width - LABEL), break_on_hyphens=False)[:SENTENCE_LINES]
     for place, line in enumerate(lines):
         yield fact("" if place else label, line, width, style)
 
 
 def fact_text(lines: Sequence[str], place: int) -> str:
-    """The words of a fact, without its label and from all the lines that it takes."""
+    """The text of a fact, without its label, from all its lines."""
     blank = " " * LABEL
     start, end = place, place + 1
     while start > 0 and lines[start].startswith(blank):
@@ -41,10 +41,10 @@ def fact_text(lines: Sequence[str], place: int) -> str:
 
 
 def link_label(label: str) -> Line:
-    """The label of a line that leads somewhere: shown by more than a colour."""
+    """The label of a line that is a link. The arrow shows it without colours."""
     return (Span(f"{label:<{LABEL - 2}}", "dim"), Span("→ ", "accent"))
 
 
 def log_named(log: str) -> str:
-    """A log as its [[run]] names it."""
+    """The name of a log in its [[run]] table."""
     return "the console log in W&B" if log == WANDB else clean(log)

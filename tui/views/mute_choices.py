@@ -1,4 +1,4 @@
-"""What `m` offers to mute, and for how long. Pure."""
+"""The choices of `m`: what to mute, and for how long. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from trainmon.model import Alert, Silence
 HOUR: Seconds = 3_600.0
 USUAL = "1h"
 LONGEST: Seconds = 30 * 86_400.0
-"""What is muted for longer is forgotten: then the rule belongs to be turned off in trainmon.toml."""
+"""Longer silences are forgotten. Such a rule should be disabled in trainmon.toml."""
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": HOUR, "d": 86_400.0, "w": 604_800.0}
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])")
 
 
 class Choice(NamedTuple):
-    """One thing that may be muted: its key, its words, and the parts that must match."""
+    """One choice: its key, its text, and the matchers of its silences."""
 
     key: str
     words: str
@@ -27,7 +27,7 @@ class Choice(NamedTuple):
 
 
 def choices(alerts: Sequence[Alert]) -> tuple[Choice, ...]:
-    """The narrowest first: these alerts, their rules, their subjects, their nodes, their runs."""
+    """The choices, the narrowest first: these alerts, their rules, subjects, nodes, runs."""
     rules = _several(one.rule for one in alerts)
     subjects = _several(one.subject for one in alerts)
     nodes = _several(one.node for one in alerts if one.node)
@@ -56,7 +56,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def silences_of(choice: Choice, until: Instant, why: str) -> tuple[Silence, ...]:
-    """The silences of a choice; who makes them, and when, is filled in behind the door."""
+    """The silences of a choice. The backend fills in their author and time."""
     return tuple(
         Silence(
             id="", rule=what.get("rule"), subject=what.get("subject"), run=what.get("run"), node=what.get("node"),
@@ -67,7 +67,7 @@ def silences_of(choice: Choice, until: Instant, why: str) -> tuple[Silence, ...]
 
 
 def parse_duration(text: str) -> Seconds | str:
-    """`1h`, `90m`, `2d 4h` as seconds; else in a sentence what is wrong with it."""
+    """`1h`, `90m`, `2d 4h` as seconds, or a sentence about the error."""
     text = text.strip().lower()
     parts = _PART.findall(text)
     if not parts or _PART.sub("", text).strip():

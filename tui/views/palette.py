@@ -1,7 +1,7 @@
-"""What the palette finds: panes, keys, runs, nodes, jobs, alerts and themes, each by its names.
+"""The commands of the palette: panes, keys, runs, nodes, jobs, alerts and themes, each with its names.
 
-A command that opens a plan is found by the start of its verb alone, never by its description or by what it is about.
-It comes after everything else until its verb is written in full, so that no other word leads to a plan.
+A command that opens a plan is found only by the start of its verb, never by its description or its subject.
+It is listed last unless its verb is typed in full, so that no other word leads to a plan.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PANES = {
     "6": ("wandb", "weights & biases", "metrics", "charts", "curves", "loss"),
     "7": ("job", "jobs", "slurm", "squeue"),
 }
-"""What each pane is called, beside its title."""
+"""Other names of the panes."""
 
 ALSO = {
     "view.filter": ("find", "grep"),
@@ -51,7 +51,7 @@ ALSO = {
     "app.quit": ("q", "q!", "exit"),
     "act.login": ("login", "log in"),
 }
-"""What a key is called, beside its word in the footer."""
+"""Other names of the keys."""
 
 VERBS = {
     "act.menu": ("actions", "menu"),
@@ -65,25 +65,25 @@ VERBS = {
     "act.queue": ("queue", "queue another"),
     "act.exclude": ("exclude", "drain"),
 }
-"""All that a key is called that opens a plan."""
+"""All names of the keys that open a plan."""
 
 UNNAMED = frozenset({"app.how_to_quit", "lines.mark", "log.next", "log.previous"})
-"""Keys that say nothing away from where they are pressed."""
+"""Keys that make no sense outside their pane."""
 
 
 class Command(NamedTuple):
-    """One thing to go to or to do: its line in the palette, and in lower case its name and what else it is called."""
+    """One command: its line in the palette, and its names in lower case."""
 
     kind: Kind
     words: str
     names: tuple[str, ...]
     do: Callable[[], object]
     cap: str = ""
-    """The key that does the same."""
+    """Its key."""
 
     @property
     def is_everyday(self) -> bool:
-        """Whether it is listed before anything is typed."""
+        """Whether it is listed before a query is typed."""
         return self.kind in {"pane", "key", "act"}
 
 
@@ -93,7 +93,7 @@ EXACT, BEGINS, ALSO_BEGINS, AT_WORD, WITHIN, LINE_AT_WORD, LINE_WITHIN, SCATTERE
 
 
 def found(query: str, commands: Sequence[Command]) -> list[Command]:
-    """The commands that a query fits, the best first; those that fit equally well stay in their order."""
+    """The commands that match a query, the best first."""
     query = " ".join(query.casefold().split())
     starts = [at_word(word) for word in (query, *query.split())]
     ranks = ((_rank(query, starts, command), command) for command in commands)
@@ -102,12 +102,12 @@ def found(query: str, commands: Sequence[Command]) -> list[Command]:
 
 
 def at_word(text: str) -> re.Pattern[str]:
-    """Finds a text where a word begins."""
+    """A pattern that finds a text at the start of a word."""
     return re.compile(rf"(?<![^\W_]){re.escape(text)}")
 
 
 def _rank(query: str, starts: Sequence[re.Pattern[str]], command: Command) -> int | None:
-    """How well a query fits, 0 the best; None where the command is not called so."""
+    """The rank of a match, 0 is the best; None if the command does not match."""
     if query in command.names:
         return EXACT
     begins = any(name.startswith(query) for name in command.names)
@@ -124,11 +124,11 @@ def _rank(query: str, starts: Sequence[re.Pattern[str]], command: Command) -> in
     return SCATTERED if all(start.search(f"{names}\n{line}") for start in starts[1:]) else None
 
 
-# ---- what there is ----
+# ---- the commands ----
 
 
 class Destinations(Protocol):
-    """What a command of the palette may ask of the app."""
+    """The methods of the app that commands call."""
 
     @property
     def shown(self) -> State | None: ...
@@ -149,7 +149,7 @@ class Destinations(Protocol):
 
 
 def commands(app: Destinations, place: str) -> list[Command]:
-    """All that the palette offers in a place; what opens a plan last."""
+    """All commands of a place. Those that open a plan come last."""
     keys = list(_keys(app, place))
     return [
         *(Command("pane", name, _names(name, *PANES[number]), partial(app.go_to_pane, number), number)
@@ -168,7 +168,7 @@ def _names(*names: str) -> tuple[str, ...]:
 
 
 def _keys(app: Destinations, place: str) -> Iterator[Command]:
-    """The keys that are active_keys there, but for those that only move."""
+    """The active keys of a place, except those that only move the cursor."""
     for key in active_keys(place):
         if key.group != "move" and key.id not in UNNAMED:
             kind: Kind = "act" if key.scope in ACTS else "key"
@@ -176,12 +176,12 @@ def _keys(app: Destinations, place: str) -> Iterator[Command]:
 
 
 def names_of(key: Key) -> tuple[str, ...]:
-    """What a key is called."""
+    """The names of a key."""
     return VERBS[key.id] if key.scope in ACTS else _names(key.short, *ALSO.get(key.id, ()))
 
 
 def _things(app: Destinations, state: State) -> Iterator[Command]:
-    """What is watched, and the alerts about it: those that fire first, the worst first."""
+    """Runs, nodes, jobs, charts and alerts; firing alerts first, then by severity."""
     for run in state.runs:
         yield Command("run", run, _names(run, f"run {run}"), partial(app.go_to_run, run))
     for node in dict.fromkeys((*state.nodes, *state.scheduler_nodes)):

@@ -1,6 +1,6 @@
-"""A Plan as lines: what is known, the very command, what follows, what to mind, what is refused. Pure.
+"""A Plan as lines: refusals, then for each action its title, warnings, facts, command and consequences. Pure.
 
-Everything wraps and nothing is cut: a person agrees to what stands here.
+Everything wraps and nothing is cut: the user confirms this text.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from tui.style import DEAD, WARN, Span
 from tui.widgets import Row
 
 LABEL = 17
-"""Cells of the column of labels at most; a longer label takes a line of its own."""
+"""The most cells of the label column. A longer label takes its own line."""
 
 DEED = ("command", "file")
 """The facts that name the command or file itself: here they are shown from the operation, to the last character."""
 
 WHOLE = 1_000_000
-"""Characters of a text that are kept: all of it."""
+"""The limit for `clean` that keeps the whole text."""
 
 
 SLOW: Seconds = 10.0
-"""After this long without a word, a host is said not to answer."""
+"""After this long without an answer, the dialog says so."""
 
 
 def looking(about: str, host: str, waited: Seconds, width: int) -> list[Row]:
-    """What stands there until the plan comes."""
+    """The lines that are shown until the plan comes."""
     words = f"checking {about} on {host} … {waited:.0f} s"
     if waited >= SLOW:
         words = f"{host} has not answered for {waited:.0f} s. Still waiting; nothing has been done. Esc closes this."
@@ -43,7 +43,7 @@ def choices(plan: Plan) -> list[Row]:
 
 
 def rows(plan: Plan, width: int) -> list[Row]:
-    """The whole plan, what is refused first: one scrolls down to what will be done, not past what will not."""
+    """The whole plan. Refusals come first, so that nobody scrolls past them."""
     lines: list[tuple[Span, ...]] = []
     for refusal in plan.refusals:
         lines += [*refused(refusal, width), ()]
@@ -55,7 +55,7 @@ def rows(plan: Plan, width: int) -> list[Row]:
 
 
 def summary(plan: Plan) -> str:
-    """`3 actions, 1 refused`; empty where the plan is one action and needs no counting."""
+    """`3 actions, 1 refused`; empty for a single action."""
     done, refusals = len(plan.actions), len(plan.refusals)
     if done == 1 and not refusals:
         return ""
@@ -64,7 +64,7 @@ def summary(plan: Plan) -> str:
 
 
 def refused(refusal: Refusal, width: int) -> Iterator[tuple[Span, ...]]:
-    """Why not, and the way out."""
+    """The subject, reason and hint of a refusal."""
     yield from _block(f"{DEAD} refused: {refusal.subject}", width, "crit")
     yield from _labelled("why", refusal.why, width, 6)
     if refusal.hint:
@@ -72,7 +72,7 @@ def refused(refusal: Refusal, width: int) -> Iterator[tuple[Span, ...]]:
 
 
 def described(action: Action, width: int) -> Iterator[tuple[Span, ...]]:
-    """One action: title, warnings, facts with the command or file itself among them, what follows."""
+    """One action: title, warnings, facts with the exact command or file, consequences."""
     yield from _block(action.title, width, "bold")
     for warning in action.warnings:
         yield from _block(f"{WARN} {warning}", width, "warn", indent=2)
@@ -83,7 +83,7 @@ def described(action: Action, width: int) -> Iterator[tuple[Span, ...]]:
 
 
 class Fact(NamedTuple):
-    """A label and its words."""
+    """A label and a text."""
 
     label: str
     words: str
@@ -124,7 +124,7 @@ def command(operation: Operation) -> str:
 
 
 def visible(word: str, *, quote: bool = True) -> str:
-    """A word of a command line, quoted; characters that a terminal would not show are written as bash reads them."""
+    """A word of a command line, quoted. Unprintable characters are written as bash reads them."""
     if clean(word, WHOLE) == word:
         return shlex.quote(word) if quote else word
     shown = "".join(c if clean(c) == c and c not in "\\'" else _octets(c) for c in word)
@@ -136,7 +136,7 @@ def _octets(character: str) -> str:
 
 
 def _labelled(label: str, words: str, width: int, column: int, style: str = "") -> Iterator[tuple[Span, ...]]:
-    """`  label   words`, the words wrapped under themselves."""
+    """`  label   text`; the text wraps in its own column."""
     label = clean(label)
     if cell_width(label) > column - 2:
         yield (Span(f"  {label}", "dim"),)
@@ -152,7 +152,7 @@ def _block(words: str, width: int, style: str, indent: int = 0) -> Iterator[tupl
 
 
 def wrapped(text: str, width: int) -> Iterator[str]:
-    """Lines of at most `width` cells: broken at blanks, and a word longer than a line wherever the line ends."""
+    """Lines of at most `width` cells, broken at blanks. A word longer than a line is split."""
     width = max(8, width)
     line = ""
     for word in pieces(text.split(" "), width):
@@ -165,7 +165,7 @@ def wrapped(text: str, width: int) -> Iterator[str]:
 
 
 def pieces(words: Iterable[str], width: int) -> Iterator[str]:
-    """The words, those that are wider than a line in parts that fill one."""
+    """The words. One that is wider than a line is split into parts that fill a line."""
     for word in words:
         while cell_width(word) > width:
             end = width

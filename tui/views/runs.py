@@ -1,4 +1,4 @@
-"""What stands beside a run's numbers: its jobs, its checkpoints, its switches, what was done to it. Pure."""
+"""The details of a run as lines: jobs, checkpoints, switches, actions. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TORN_SHOWN = 3
 
 
 def job_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
-    """The job that trains, what is left of it, those behind it, and the last that ended."""
+    """The job that trains, its time left, the jobs queued behind it, and the last that ended."""
     own = [state.jobs[key] for key in run.jobs if key in state.jobs]
     if not own:
         if run.spec.cluster in clusters(state):
@@ -54,13 +54,13 @@ def job_words(job: Job, now: Instant, width: int) -> Line:
 
 
 def overdue(checkpoints: Checkpoints, now: Instant) -> bool:
-    """Whether the next checkpoint should have been committed by now: at twice the usual time between two."""
+    """Whether the next checkpoint is late: more than twice the usual time since the last."""
     last, usual = checkpoints.committed, checkpoints.every_s
     return last is not None and last.at is not None and usual is not None and now - last.at > 2 * usual
 
 
 def checkpoint_lines(run: Run, state: State, width: int) -> Iterator[Line]:
-    """What is safe, what would be lost, what is wrong with it, and what it costs."""
+    """The last checkpoint, the steps at risk, problems, and the cost of saving."""
     found, now = run.checkpoints, state.at
     if found is None:
         mute = unread(run.spec.cluster, state.nodes)
@@ -91,7 +91,7 @@ def checkpoint_lines(run: Run, state: State, width: int) -> Iterator[Line]:
 
 
 def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterator[Line]:
-    """The last committed step, and the steps since then, which an end now would lose."""
+    """The last committed step, and the steps since then: a crash now would lose them."""
     last = found.committed
     if last is None:
         if found.error is None:
@@ -116,12 +116,12 @@ def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterat
 
 
 def name(one: Checkpoint) -> str:
-    """`step 12,500`, or the file's own name."""
+    """`step 12,500`, or the name of the file."""
     return clean(one.path.rpartition("/")[2]) if one.step is None else f"step {count(one.step)}"
 
 
 def cost_lines(found: Checkpoints, width: int) -> Iterator[Line]:
-    """`takes 40s every 34m = 2.0 % of the time`, and how large one is."""
+    """`takes 40s every 34m = 2.0 % of the time`, and the size of a checkpoint."""
     parts = []
     if found.save_s is not None:
         parts.append(f"takes {duration(found.save_s)}")
@@ -139,7 +139,7 @@ def cost_lines(found: Checkpoints, width: int) -> Iterator[Line]:
 
 
 def switch(label: str, found: Switch | None, now: Instant, width: int) -> Iterator[Line]:
-    """One switch file: armed since when and by whom, taken, absent, or not known."""
+    """One switch file: armed (when, by whom, why), taken, absent, or unknown."""
     label = f"{label} switch"
     if found is None:
         yield fact(label, "not configured", width, "dim")
@@ -157,7 +157,7 @@ def switch(label: str, found: Switch | None, now: Instant, width: int) -> Iterat
 
 
 def action_lines(run: Run, state: State, width: int) -> Iterator[Line]:
-    """What was done to it lately, newest first, and what followed."""
+    """The latest actions on a run, the newest first, and their results."""
     own = [record for record in state.actions.values() if record.action.run == run.name]
     for place, record in enumerate(reversed(own[-ACTIONS_SHOWN:])):
         if place == 0:
@@ -170,7 +170,7 @@ LOOKS = {"failed": "crit", "refused": "warn", "unknown": "warn"}
 
 
 def record_lines(record: Record, now: Instant, width: int) -> Iterator[Line]:
-    """`save, 2m ago by ana: done`, then a line for each thing that was to follow."""
+    """`save, 2m ago by ana: done`, then a line for each expected result."""
     action = record.action
     asked = f"{calm_age(now - action.asked_at)} ago by {action.who or UNKNOWN}"
     outcome = f": {record.outcome}" if record.outcome else ""
@@ -198,14 +198,14 @@ WORST_FIRST: tuple[Verdict, ...] = (
 )  # fmt: skip
 
 GOING = frozenset({"healthy", "evaluating", "saving"})
-"""Of a run that has an end to wait for; for the others the verdict's word stands in that place."""
+"""Verdicts of runs that make progress. The other verdicts take the place of the time left."""
 
 RANK: dict[Verdict, int] = {
     verdict: WORST_FIRST.index("healthy" if verdict in GOING else verdict) for verdict in WORST_FIRST
 }
-"""What rows are sorted by: a run that saves is as well as one that steps, and does not jump at each save."""
+"""The sort order. A run that saves ranks like one that steps, so that it does not jump at each save."""
 
 
 def style(verdict: Verdict) -> str:
-    """The style of its word and symbol."""
+    """The style of a verdict."""
     return VERDICTS[verdict][1]

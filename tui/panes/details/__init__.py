@@ -1,4 +1,4 @@
-"""tui.panes.details."""
+"""Panes about one run, job, node or alert."""
 
 from __future__ import annotations
 

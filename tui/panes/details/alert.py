@@ -1,4 +1,4 @@
-"""Everything known of one alert, as lines, some of which lead on."""
+"""All details of one alert, with links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything known of one job, as lines, some of which lead on."""
+"""All details of one job, with links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pane of lines, some of which lead on: its cursor begins on the first that does."""
+"""A pane of lines, some of which are links. Its cursor starts on the first link."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tui.widgets import KeyedLines, Line, Linked, TextView, first_link, rows
 
 
 class LinkedPane(Pane):
-    """Facts to read, and links for Enter; without `follow` they are only read."""
+    """Facts, and links for Enter. Without `follow` the links are only text."""
 
     def __init__(self, *, id: str, follow: bool = True) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)

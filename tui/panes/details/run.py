@@ -1,4 +1,4 @@
-"""Everything known of one run, as lines: the third column of a wide screen, and what Enter opens on a narrow one."""
+"""All details of one run: the third column of a wide screen, and the run's own screen."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RunPane(LinkedPane):
         return None if run is None or run.wandb is None or run.wandb.current is None else run.wandb.current.url
 
     def copy_text(self) -> str | None:
-        """Where its log is, else its name."""
+        """The path of its log, or else its name."""
         run = None if self.state is None else self.state.runs.get(self.run or "")
         return self.run if run is None or run.log is None or run.log.path is None else f"{run.log.host}:{run.log.path}"
 
@@ -69,7 +69,7 @@ class RunPane(LinkedPane):
         self.tell((*lines(run, state, state.at, width, few=not self.follow), *self._settings_of(run, width)))
 
     def _settings_of(self, run: Run, width: int) -> list[Line]:
-        """Up to 600 lines that change once a minute, where somebody may read them."""
+        """Summary and config, up to 600 lines that change once a minute. Only the run's own screen shows them."""
         one = None if run.wandb is None else run.wandb.current
         if not self.follow or one is None:
             return []
@@ -81,7 +81,7 @@ class RunPane(LinkedPane):
 
 
 def lines(run: Run, state: State, now: Instant, width: int, *, few: bool = False) -> Iterator[Line | Linked]:
-    """The lines, each at most `width` cells where it can be cut. `few`: there is room for the main ones only."""
+    """The lines. `few`: the main ones only."""
     symbol, look = VERDICTS[run.verdict]
     yield (Span(f"{symbol} {run.verdict}", f"{look} bold"),)
     yield from sentence(clean(run.why), width)
@@ -132,7 +132,7 @@ def speed(progress: Progress) -> str:
 
 
 def where(run: Run, now: Instant, width: int) -> Iterator[Line | Linked]:
-    """The log: its place, its age, its pace, its format."""
+    """The log: path, age, rate, format."""
     if run.log is None:
         words = "none configured" if run.spec.log is None else f"not read yet: {log_named(run.spec.log)}"
         yield fact("log", words, width, "dim")

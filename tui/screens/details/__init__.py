@@ -1,4 +1,4 @@
-"""tui.screens.details."""
+"""Screens about one run, job, node or alert."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tui.views.jobs."""
+"""Jobs and nodes of the queue as rows, and one job in full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One job in full, as lines: what it does and why, where it leads, and every field of it in words. Pure."""
+"""One job in full, as lines: state and reason, links, times, and every field. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tui.views.jobs.status import code, elapsed, is_missing, left, sign, why
 from tui.widgets import Line, Link, Linked, sentence
 
 NODES_SHOWN = 64
-"""Nodes that have a line each; a job of a thousand must not hide its own fields."""
+"""The most nodes with a line each. A job on a thousand nodes must not hide its fields."""
 
 
 def job_lines(key: str, state: State, width: int) -> Iterator[Line | Linked]:
@@ -40,7 +40,7 @@ def job_lines(key: str, state: State, width: int) -> Iterator[Line | Linked]:
 
 
 def silence(job: Job, state: State, width: int) -> Iterator[Line]:
-    """That its scheduler does not answer now, and what follows is what was."""
+    """A warning that its scheduler does not answer, so that the data is old."""
     source = state.sources.get(f"slurm:{job.cluster}")
     if source is not None and source.health in ("late", "down"):
         words = f"Slurm has not answered for {since(source.seen_at, state.at)}; this is old data: {source.error or ''}"
@@ -48,7 +48,7 @@ def silence(job: Job, state: State, width: int) -> Iterator[Line]:
 
 
 def leads(job: Job, state: State, width: int) -> Iterator[Line | Linked]:
-    """Its run, its nodes, its log: Enter opens them."""
+    """Links to its run, nodes and log."""
     run = runs_by_job(state.runs.values()).get(job.key)
     if run is not None:
         symbol, look = VERDICTS[run.verdict]
@@ -66,7 +66,7 @@ def leads(job: Job, state: State, width: int) -> Iterator[Line | Linked]:
 
 
 def node_links(name: str, names: tuple[str, ...], state: State, width: int) -> Iterator[Line | Linked]:
-    """A line a node, with what its GPUs and its scheduler say."""
+    """A link per node, with the state of its GPUs and of its scheduler."""
     for place, node in enumerate(names[:NODES_SHOWN]):
         words = node_words(node, state)
         room = width - LABEL - sum(cell_width(span.text) for span in words)
@@ -78,7 +78,7 @@ def node_links(name: str, names: tuple[str, ...], state: State, width: int) -> I
 
 
 def node_words(name: str, state: State) -> Line:
-    """`  8 GPUs  max 64°C  1 lost or in error!`, or since when it is silent."""
+    """`  8 GPUs  max 64°C  1 lost or in error!`, or the age of its last answer."""
     source, node = state.sources.get(f"node:{name}"), state.nodes.get(name)
     if source is None and node is None:
         return (Span("  not watched", "dim"),)
@@ -98,7 +98,7 @@ def node_words(name: str, state: State) -> Line:
 
 
 def times(job: Job, state: State, width: int) -> Iterator[Line]:
-    """When it came, began and ends; whether what is left of it suffices to save once more."""
+    """Submit, start and end times, and whether the time left suffices to save."""
     now = state.at
     yield fact("submitted", moment(job.submitted_at, now), width)
     if job.stage != "waiting" or job.started_at is not None:
@@ -115,7 +115,7 @@ def times(job: Job, state: State, width: int) -> Iterator[Line]:
 
 
 def time_left(job: Job, run: Run | None, now: Instant, width: int) -> Iterator[Line]:
-    """What is left of a running job, against twice one step and one save."""
+    """The time left of a running job, compared with the time of two steps and two saves."""
     seconds = left(job, now)
     if seconds is None:
         return
@@ -137,7 +137,7 @@ def moment(at: Instant | None, now: Instant) -> str:
 
 
 def fields(job: Job, now: Instant, width: int) -> Iterator[Line]:
-    """What else Slurm says of it; `?` is what it was not asked yet."""
+    """The other fields of Slurm; `?` is not requested yet."""
     yield fact("job", clean(f"{job.id} ({code(job)}) on {job.cluster}, record {job.number}"), width)
     if job.is_waiting_array:
         yield fact("elements", f"{job.elements} wait", width)

@@ -1,4 +1,4 @@
-"""What a scheduler says of a node, in words; and lists of nodes, folded. Pure."""
+"""The scheduler's state of a node in words, and folded lists of nodes. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def folded(names: Iterable[str]) -> str:
 
 
 def _group(prefix: str, digits: int, numbers: list[int]) -> str:
-    """One prefix with its numbers; a single one needs no brackets."""
+    """One prefix with its numbers. A single number needs no brackets."""
     if len(numbers) == 1:
         return f"{prefix}{numbers[0]:0{digits}}"
     ranges: list[list[int]] = []
@@ -57,7 +57,7 @@ def node_state(node: SchedulerNode) -> str:
 
 
 def node_look(node: SchedulerNode) -> str:
-    """The style of a node's line: a lost GPU and a node that is down need a person."""
+    """The style of a node's line. Nodes that are down and lost GPUs are critical."""
     if node.lost_gpus or node.state in {"DOWN", "ERROR"} or "NOT_RESPONDING" in node.flags:
         return "crit"
     return "" if node.is_usable else "warn"

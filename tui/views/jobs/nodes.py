@@ -1,4 +1,4 @@
-"""The lower part of the queue: how many nodes are in which state, the spares, the nodes that no job can use. Pure."""
+"""The lower part of the queue: nodes by state, spares, and the nodes that jobs cannot use. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tui.views.jobs.node_status import node_look, node_state
 from tui.widgets import HEADING, Row
 
 NODE, CLUSTER = "node:", f"{HEADING}cluster:"
-"""What the keys of these rows begin with; a job's key has a slash, and no name of a node has one."""
+"""The prefixes of the keys of these rows. A job's key contains a slash, a node's name does not."""
 
 SIGNS = {"crit": Span(DEAD + " ", "crit"), "warn": Span(WARN + " ", "warn"), "": Span(OK + " ", "ok")}
 
@@ -22,7 +22,7 @@ COUNTED = ("idle", "mixed", "allocated", "completing", "planned", "draining", "d
 
 
 def node_rows(state: State, width: int, wanted: str, *, every: bool) -> list[Row]:
-    """Of each cluster one line with counts and spares, then its nodes: all, or those that need a person."""
+    """One line per cluster with counts and spares, then its nodes: all, or only unusable ones."""
     found: list[Row] = []
     counts = {spare.cluster: spare for spare in spares(state)}
     names = clusters(state)
@@ -44,13 +44,13 @@ def node_rows(state: State, width: int, wanted: str, *, every: bool) -> list[Row
 
 
 def clusters(state: State) -> list[str]:
-    """Those that have a scheduler, heard of or not."""
+    """The clusters with a scheduler, whether it has answered or not."""
     named = [source.cluster for source in state.sources.values() if source.kind == "slurm" and source.health != "off"]
     return list(dict.fromkeys([*named, *(node.cluster for node in state.scheduler_nodes.values())]))
 
 
 def is_stale(state: State, cluster: str) -> bool:
-    """Whether the scheduler does not answer now: what is shown is what was."""
+    """Whether the scheduler does not answer, so that the data is old."""
     source = state.sources.get(f"slurm:{cluster}")
     return source is not None and source.health != "ok"
 
@@ -82,7 +82,7 @@ def summary(
 
 
 def spares_words(spare: Spares | None) -> Span:
-    """How many healthy idle nodes there are against those wanted; nothing where none is."""
+    """The number of healthy idle nodes and of wanted ones; empty if none are wanted."""
     if spare is None or spare.idle_healthy is None:
         return Span("")
     mark = "!" if spare.are_missing else ""
@@ -95,7 +95,7 @@ STATE_WIDTH = 12
 def line(
     node: SchedulerNode, jobs: Sequence[Job], name_width: int, width: int, now: Instant, *, stale: bool
 ) -> tuple[Span, ...]:
-    """One node: its name, its state, why and since when it is so; of a node that works, what runs there."""
+    """One node: name, state, reason; or its jobs."""
     look = node_look(node)
     sign = Span(CRIT + " ", "crit") if node.lost_gpus else SIGNS[look]
     name = pad(shorten(clean(node.name), name_width - 2), name_width)
@@ -120,7 +120,7 @@ def reason(node: SchedulerNode, now: Instant) -> str:
 
 
 def on_nodes(jobs: Iterable[Job]) -> Mapping[str, list[Job]]:
-    """The jobs that run on each node now."""
+    """The running jobs of each node."""
     found: dict[str, list[Job]] = {}
     for job in jobs:
         if job.stage == "running" and job.gone_at is None:

@@ -1,4 +1,4 @@
-"""One job in a few cells: its two letters, its sign, why it is where it is, and its times. Pure."""
+"""One job in a few cells: state code, symbol, reason, times. Pure."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ CODES = {
 
 FAILED = frozenset({"BOOT_FAIL", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "RECONFIG_FAIL", "TIMEOUT"})
 STILL = frozenset({"STOPPED", "SUSPENDED"})
-"""States that hold the nodes and do nothing."""
+"""States in which a job keeps its nodes and does nothing."""
 
 NEVER_LOOKS = {"JobHeldUser": "dim", "JobHeldAdmin": "warn"}
-"""Of the reasons that no waiting cures, one that a person chose is no alarm."""
+"""Styles of hold reasons. A hold by the user is no alarm."""
 
 
 def code(job: Job) -> str:
@@ -34,7 +34,7 @@ def code(job: Job) -> str:
 
 
 def is_missing(job: Job) -> bool:
-    """Whether the queue does not list it any more, and nobody has said how it ended."""
+    """Whether the queue no longer lists the job and its end is unknown."""
     return job.gone_at is not None and job.stage != "ended"
 
 
@@ -56,12 +56,12 @@ def sign(job: Job) -> Span:
 
 
 def style_of_wait(job: Job) -> str:
-    """How much a reason to wait needs a person."""
+    """The style of a reason to wait."""
     return NEVER_LOOKS.get(job.reason or "", "warn" if reasons.is_permanent(job.reason) else "dim")
 
 
 def why(job: Job, now: Instant) -> Span:
-    """Where it runs, why it waits, how it ended, in words."""
+    """Where a job runs, why it waits, or how it ended."""
     if is_missing(job):
         return Span(f"gone from the queue {since(job.gone_at, now)} ago; was {job.state}", "warn")
     if job.stage == "waiting":
@@ -95,14 +95,14 @@ def short_wait(job: Job, now: Instant) -> str:
 
 
 def left(job: Job, now: Instant) -> Seconds | None:
-    """Of a running job, until its time limit ends it."""
+    """The seconds until the time limit of a running job."""
     if job.stage != "running" or job.gone_at is not None or job.ends_at is None:
         return None
     return max(0.0, job.ends_at - now)
 
 
 def elapsed(job: Job, now: Instant) -> Seconds | None:
-    """How long it runs, or ran."""
+    """The seconds that a job has run."""
     if job.started_at is None or job.stage not in ("running", "ended"):
         return None
     end = job.gone_at or now if job.stage == "running" else job.ends_at or job.gone_at

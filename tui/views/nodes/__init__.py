@@ -1,4 +1,4 @@
-"""tui.views.nodes."""
+"""The GPU grid as rows, and one node in full."""
 
 from __future__ import annotations
 
