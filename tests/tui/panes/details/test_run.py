@@ -128,7 +128,7 @@ def test_the_job_says_what_is_left_and_whether_that_suffices_to_save() -> None:
         "job         → 418190  R  on gpu-[001-004]",
         "time left     21h00m; saving needs 88s",
         "restarts      1",
-        "next job    → 418191_[2-10%1]  PD  waits for the element of…",
+        "next job    → 418191_[2-10%1]  PD  waits for the previous a…",
         "queued behind 10",
     ]
     assert job_texts("llm-7b-a")[1:] == ["time left     70s: saving needs 88s!", "queued behind nothing"]
