@@ -14,7 +14,7 @@ from textual.widgets import Input, Static
 from trainmon.lib import Seconds, shorten
 from tui.modals.once import Dialog
 from tui.style import Span
-from tui.views import USUAL, Choice, parse_duration
+from tui.views.alerts import USUAL, Choice, parse_duration
 from tui.widgets import KeyedLines, Row
 
 

@@ -10,8 +10,8 @@ from trainmon.lib import Clock, clean, counted, duration
 from trainmon.model import Alert, State
 from tui.backend import Backend
 from tui.modals import Acknowledge, Mute, Muting, Pick
-from tui.views import Severity, alert_toasts, choices, newly_firing, silences_of
-from tui.views.alerts import is_muted, matched, matches, most_urgent, silences
+from tui.views import Severity, alert_toasts, newly_firing
+from tui.views.alerts import choices, is_muted, matched, matches, most_urgent, silences, silences_of
 
 LONG, BRIEF = 20.0, 6.0
 """Seconds that a message stays: one that somebody must read, and one that says that all is well."""

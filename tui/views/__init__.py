@@ -6,7 +6,6 @@ from tui.views.action_news import Severity, Toast, action_toasts, in_flight
 from tui.views.action_requests import BUTTONS, TITLES, Kind, Subject, ask, button, hosts, key_of, names
 from tui.views.alert_news import alert_toasts, newly_firing
 from tui.views.facts import LABEL, fact, fact_text, link_label, log_named, safe
-from tui.views.mute_choices import USUAL, Choice, choices, parse_duration, silences_of
 from tui.views.palette import Command, commands, found
 from tui.views.plan import command, described, rows, summary, visible
 from tui.views.runs import (
@@ -29,9 +28,7 @@ __all__ = [
     "LABEL",
     "RANK",
     "TITLES",
-    "USUAL",
     "WORST_FIRST",
-    "Choice",
     "Command",
     "Kind",
     "Severity",
@@ -43,7 +40,6 @@ __all__ = [
     "ask",
     "button",
     "checkpoint_lines",
-    "choices",
     "command",
     "commands",
     "described",
@@ -59,12 +55,10 @@ __all__ = [
     "names",
     "newly_firing",
     "overdue",
-    "parse_duration",
     "record_lines",
     "rows",
     "safe",
     "settings_lines",
-    "silences_of",
     "style",
     "summary",
     "switch",

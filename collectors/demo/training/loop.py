@@ -1,4 +1,4 @@
-"""A simulated training loop: it steps, logs, saves, obeys its switches, crashes and restarts. Pure."""
+"""A simulated training loop: it steps, logs, saves, obeys its switches, crashes and restarts."""
 
 from __future__ import annotations
 

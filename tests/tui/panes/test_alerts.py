@@ -22,16 +22,18 @@ from trainmon.model import Alert, Leadership, State
 from tui.panes.alert_strip import alerts as strip
 from tui.panes.alerts import story
 from tui.panes.header import header, notifications
-from tui.views import choices, parse_duration, silences_of
 from tui.views.alerts import (
     ORDERS,
     SHOWN,
     AlertRows,
     alert_lines,
     alerts_of,
+    choices,
     layout,
     opened,
+    parse_duration,
     sender_text,
+    silences_of,
     standing,
     urgent,
 )

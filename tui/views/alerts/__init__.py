@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tui.views.alerts.detail import alert_lines, alerts_of
+from tui.views.alerts.mute_choices import USUAL, Choice, choices, parse_duration, silences_of
 from tui.views.alerts.rows import ORDERS, SHOWN, SILENCE, AlertRows, head, layout, opened
 from tui.views.alerts.status import (
     SIGNS,
@@ -28,12 +29,15 @@ __all__ = [
     "SHOWN",
     "SIGNS",
     "SILENCE",
+    "USUAL",
     "AlertRows",
+    "Choice",
     "about",
     "about_subjects",
     "alert_lines",
     "alerts_of",
     "broken",
+    "choices",
     "head",
     "is_muted",
     "layout",
@@ -43,11 +47,13 @@ __all__ = [
     "matches",
     "most_urgent",
     "opened",
+    "parse_duration",
     "remarks",
     "sender",
     "sender_sentence",
     "sender_text",
     "silences",
+    "silences_of",
     "standing",
     "summed",
     "tally",
