@@ -42,7 +42,7 @@ def test_an_agent_of_the_session_and_a_key_that_prompts_are_not_counted_on(
 
         alone = daemon.run("check", "--headless", f"--config={daemon.config}", f"--ssh-config={daemon.ssh_config}")
         assert alone.returncode == 3
-        assert "the agent of this login session was not used" in alone.stdout
+        assert "the SSH agent of this login session was not used" in alone.stdout
         assert f"n0 needs a passphrase for {locked}, and nobody can be asked" in alone.stdout
         assert "→ set up a key without a passphrase (IdentityFile)" in alone.stdout
         assert "✓ n1           login        no prompt" in alone.stdout
