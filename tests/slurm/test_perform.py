@@ -13,7 +13,7 @@ from tests.lab.slurm import Slurm
 from tests.slurm.watch import Watch
 from trainmon.actions.execution.executor import Executor
 from trainmon.actions.planning import Actor
-from trainmon.engine.reducers import fold
+from trainmon.engine.reducers import reduce
 from trainmon.model import Action, ActionChanged, ActionRequest, Event, Plan, Record, RunSpec
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.local import LocalShell
@@ -56,7 +56,7 @@ class Acting:
         return [record for record in told if record.action.id == action.id][-1]
 
     def take_in(self) -> None:
-        self.watch.state = fold(self.watch.state, list(self._events), self.watch.clock.now())
+        self.watch.state = reduce(self.watch.state, list(self._events), self.watch.clock.now())
 
     def settled(self, record: Record) -> Record:
         """The record once nothing more is to be expected."""

@@ -19,7 +19,7 @@ from tests.lab.receiver import HANG, Answer, status
 from tests.lab.webhook_receiver import WebhookReceiver
 from trainmon.alerting.notify.base import Broken, Retry
 from trainmon.alerting.notify.channels.http import LATEST, Http, host_of, judge
-from trainmon.lib.deadline import LEFT_AT_MOST, DeadlineExceeded, DeadlineRunner
+from trainmon.lib.deadline import MAX_ABANDONED, DeadlineExceeded, DeadlineRunner
 
 
 class Still:
@@ -89,7 +89,7 @@ def test_a_server_that_trickles_is_left_in_time() -> None:
 
 
 def until_all_ended(http: Http) -> None:
-    for thread in http._box._left:
+    for thread in http._box._abandoned:
         thread.join(10)
 
 
@@ -187,12 +187,12 @@ def test_calls_that_hang_are_left_behind_and_counted() -> None:
         began.append(1)
         return over.wait(60)
 
-    for _ in range(LEFT_AT_MOST + 3):
+    for _ in range(MAX_ABANDONED + 3):
         with pytest.raises(DeadlineExceeded):
             box.call(hang, 0.02)
-    assert len(began) == LEFT_AT_MOST, "no more are begun while so many hang"
+    assert len(began) == MAX_ABANDONED, "no more are begun while so many hang"
     over.set()
-    for thread in box._left:
+    for thread in box._abandoned:
         thread.join(10)
     assert box.call(lambda: True, 10), "and when they have ended it goes on"
 
