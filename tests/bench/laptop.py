@@ -28,9 +28,9 @@ APP = """
 import sys
 from pathlib import Path
 from trainmon.runtime.monitor import Monitor
-from trainmon.config import choose
+from trainmon.config import load_settings
 from tui.app import Dashboard
-settings, _ = choose(Path(sys.argv[2]), ())
+settings, _ = load_settings(Path(sys.argv[2]), ())
 parts = Monitor(settings, prompts=True, ssh_config=Path(sys.argv[1]))
 parts.start()
 Dashboard(parts).run()
@@ -41,8 +41,8 @@ CONNECT = """
 import sys, threading
 from pathlib import Path
 from trainmon.runtime.monitor import Monitor
-from trainmon.config import choose
-settings, _ = choose(Path(sys.argv[2]), ())
+from trainmon.config import load_settings
+settings, _ = load_settings(Path(sys.argv[2]), ())
 parts = Monitor(settings, ssh_config=Path(sys.argv[1]))
 done = threading.Event()
 wanted = int(sys.argv[3])

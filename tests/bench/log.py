@@ -37,7 +37,7 @@ import asyncio, json, sys, time
 from pathlib import Path
 from textual.drivers.linux_driver import LinuxDriver
 from trainmon.runtime.monitor import Monitor
-from trainmon.config import choose
+from trainmon.config import load_settings
 from tui.app import Dashboard
 
 spent, writes = [], []
@@ -53,7 +53,7 @@ def counted(self, data):
     write(self, data)
 
 asyncio.events.Handle._run, LinuxDriver.write = timed, counted
-settings, _ = choose(Path(sys.argv[1]), ())
+settings, _ = load_settings(Path(sys.argv[1]), ())
 parts = Monitor(settings, prompts=True)
 parts.start()
 Dashboard(parts).run()
