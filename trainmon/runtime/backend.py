@@ -78,7 +78,7 @@ class DashboardBackend:
         """Nothing was asked."""
 
     def prepare(self, ask: ActionRequest, reply: Callable[[Plan], None]) -> None:
-        """Read what the plan of an action needs, and hand the plan to reply; see Performer."""
+        """Read what the plan of an action needs, and hand the plan to reply; see Executor."""
         if self._performer is not None:
             self._performer.prepare(ask, reply)
             return
