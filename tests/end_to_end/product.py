@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.nvml import Nvml, library
-from tests.lab.sshd import Sshd
+from tests.lab.sshd import NESTED, Sshd
 from tests.lab.terminal import Terminal
 
 PROGRAM = str(Path(sys.executable).with_name("trainmon-tui"))
@@ -203,7 +203,7 @@ class Cluster:
         shared = {"LD_LIBRARY_PATH": str(library()), **env}
         blocks = "".join(
             f"\nMatch LocalAddress {address(number)}\n  SetEnv "
-            + words({**shared, **own.get(number, {}), "TRAINMON_LAB_NVML": str(node.path)})
+            + words({**NESTED, **shared, **own.get(number, {}), "TRAINMON_LAB_NVML": str(node.path)})
             for number, node in enumerate(nvml)
         )
         with Sshd.start(folder / "sshd", **options, SetEnv=words(shared) + blocks) as sshd:

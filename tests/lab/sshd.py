@@ -18,6 +18,9 @@ from pathlib import Path
 
 INSTALL = "OpenSSH's {} is missing; install it: apt-get install -y openssh-server openssh-client"
 DEADLINE = 40.0
+NESTED = {"SHLVL": "2"}
+"""What every session has in its environment, those with a SetEnv of their own in a Match block, too: bash under sshd
+reads ~/.bashrc unless it is a nested shell, and what a developer has there (pyenv waits a minute for a lock) is not tested."""
 
 
 def program(name: str) -> str:
@@ -159,9 +162,8 @@ class Sshd:
             "StrictModes": "no",
             "MaxStartups": "200:100:200",
             "LogLevel": "VERBOSE",
-            # bash under sshd reads ~/.bashrc unless it is a nested shell; what a developer has there is not tested.
             **self._options,
-            "SetEnv": f"SHLVL=2 {self._options.get('SetEnv', '')}",
+            "SetEnv": f"SHLVL={NESTED['SHLVL']} {self._options.get('SetEnv', '')}",
         }
         keys = "".join(f"HostKey {path}\n" for path in self.host_keys.values())
         return keys + "".join(f"{key} {value}\n" for key, value in lines.items())

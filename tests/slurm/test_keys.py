@@ -107,9 +107,7 @@ def test_save_kill_unkill_and_queue_another(slurm: Slurm, training: MakeTraining
 @pytest.fixture
 def login(tmp_path: Path, slurm: Slurm, product: Using) -> Iterator[Cluster]:
     """A login host, and a host for every node, all behind one real sshd; the nodes have eight GPUs each."""
-    with Cluster.start(
-        tmp_path / "nodes", 5, gpus=8, env={"SHLVL": "2", **slurm.environ}, own={}, options={}
-    ) as cluster:
+    with Cluster.start(tmp_path / "nodes", 5, gpus=8, env=slurm.environ, own={}, options={}) as cluster:
         here = f"Host login\n  HostName {cluster.sshd.address(0)}\n"
         product.ssh_config = cluster.sshd.ssh_config(5, name="gpu-{}", extra=here)
         yield cluster
