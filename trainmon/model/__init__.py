@@ -30,36 +30,7 @@ from trainmon.model.alert import (
     Silence,
     is_worse,
 )
-from trainmon.model.checkpoint import Checkpoint, Checkpoints, CheckpointState
-from trainmon.model.disk import Allowance, Basis, Disk, Forecast, Quota
-from trainmon.model.events import (
-    ActionChanged,
-    AlertRequested,
-    AlertsRecalled,
-    AlertsReported,
-    ChannelsChanged,
-    ClustersChanged,
-    ConsoleRead,
-    CurvesGrew,
-    Delivered,
-    DisksChanged,
-    Event,
-    JobChanged,
-    JobsListed,
-    LeadershipChanged,
-    LedgerTrouble,
-    NodeReading,
-    PromptsChanged,
-    QuotaRead,
-    RunsChanged,
-    SampleFetched,
-    SchedulerNodesListed,
-    SourceChanged,
-    SourceRemoved,
-    StandInEnded,
-    WandbPolled,
-)
-from trainmon.model.job import ME, Cluster, Job, SchedulerNode, by_name, count_tasks, gpus_in, gpus_missing
+from trainmon.model.job import ME, Cluster, Job, SchedulerNode, by_name, count_tasks
 from trainmon.model.node import (
     FAULT_GAP,
     FAULTS,
@@ -127,7 +98,36 @@ from trainmon.model.run import (
     TrainingMetrics,
     Verdict,
 )
-from trainmon.model.state import Series, State
+from trainmon.model.state import (
+    ActionChanged,
+    AlertRequested,
+    AlertsRecalled,
+    AlertsReported,
+    ChannelsChanged,
+    ClustersChanged,
+    ConsoleRead,
+    CurvesGrew,
+    Delivered,
+    DisksChanged,
+    Event,
+    JobChanged,
+    JobsListed,
+    LeadershipChanged,
+    LedgerTrouble,
+    NodeReading,
+    PromptsChanged,
+    QuotaRead,
+    RunsChanged,
+    SampleFetched,
+    SchedulerNodesListed,
+    Series,
+    SourceChanged,
+    SourceRemoved,
+    StandInEnded,
+    State,
+    WandbPolled,
+)
+from trainmon.model.storage import Allowance, Basis, Checkpoint, Checkpoints, CheckpointState, Disk, Forecast, Quota
 from trainmon.model.wandb import (
     RECENT_LOSSES,
     RUNS_AT_MOST,
@@ -286,8 +286,6 @@ __all__ = [
     "Xid",
     "by_name",
     "count_tasks",
-    "gpus_in",
-    "gpus_missing",
     "is_worse",
     "throttle_names",
 ]

@@ -188,13 +188,5 @@ class Recalled(msgspec.Struct, frozen=True, kw_only=True):
     """When anything was last written down: how long nobody looked."""
 
 
-class AlertCounts(msgspec.Struct, frozen=True):
-    """How many fire now."""
-
-    critical: int = 0
-    warning: int = 0
-    info: int = 0
-
-
 KEPT_RESOLVED: Seconds = 86_400.0
 """How long one that is over stays in the State."""

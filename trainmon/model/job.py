@@ -13,17 +13,19 @@ from trainmon.lib import Instant, Seconds
 Stage = Literal["waiting", "running", "ended", "unknown"]
 """Where a job is in its life. A word that no version of Slurm documents is `unknown`, never `ended`."""
 
-WAITING = frozenset({
-    "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT",
-})  # fmt: skip
-RUNNING = frozenset({
-    "RUNNING", "COMPLETING", "CONFIGURING", "EXPEDITING", "POWER_UP_NODE", "RESIZING", "SIGNALING", "STAGE_OUT",
-    "STOPPED", "SUSPENDED", "UPDATE_DB",
-})  # fmt: skip
-ENDED = frozenset({
-    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
-    "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT",
-})  # fmt: skip
+STAGES: dict[str, Stage] = {
+    **dict.fromkeys((
+        "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT",
+    ), "waiting"),
+    **dict.fromkeys((
+        "RUNNING", "COMPLETING", "CONFIGURING", "EXPEDITING", "POWER_UP_NODE", "RESIZING", "SIGNALING", "STAGE_OUT",
+        "STOPPED", "SUSPENDED", "UPDATE_DB",
+    ), "running"),
+    **dict.fromkeys((
+        "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
+        "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT",
+    ), "ended"),
+}  # fmt: skip
 """Slurm's words, 20.02 to 25 (squeue(1), JOB STATE CODES)."""
 
 
@@ -114,11 +116,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stage(self) -> Stage:
-        if self.state in WAITING:
-            return "waiting"
-        if self.state in RUNNING:
-            return "running"
-        return "ended" if self.state in ENDED else "unknown"
+        return STAGES.get(self.state, "unknown")
 
     @property
     def elements(self) -> int:
@@ -165,39 +163,26 @@ class SchedulerNode(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gpus(self) -> int:
-        """How many its Gres names: 8 of `gpu:a100:8(S:0-1),nvme:1`."""
-        return gpus_in(self.gres)
+        """How many GPUs its Gres names: 8 of `gpu:a100:8(S:0-1),nvme:1`. A kind without a number is one."""
+        kinds = [part.strip().split(":") for part in re.sub(r"\([^)]*\)", "", self.gres or "").split(",")]
+        return sum(int(kind[-1]) if kind[-1].isdigit() else 1 for kind in kinds if kind[0] == "gpu")
 
     @property
     def lost_gpus(self) -> int | None:
-        """How many GPUs it lacks, where Slurm drained it for that: `gres/gpu count reported lower than configured`."""
-        return gpus_missing(self.reason)
+        """How many GPUs it lacks, if Slurm drained it for that: 1 of `gres/gpu count reported lower than configured (7
+        < 8)`."""
+        found = GPUS_LOST.search(self.reason or "")
+        if found is None:
+            return None
+        return int(found[2]) - int(found[1]) if found[1] else 1
 
+
+GPUS_LOST = re.compile(r"gres/gpu count.*lower than configured(?:.*\(\s*(\d+)\s*<\s*(\d+)\s*\))?", re.DOTALL)
 
 UNUSABLE = frozenset({
     "DRAIN", "DOWN", "FAIL", "INVALID_REG", "MAINTENANCE", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN",
     "POWER_DOWN", "REBOOT_ISSUED", "REBOOT_REQUESTED", "RESERVED", "BLOCKED",
 })  # fmt: skip
-
-
-def gpus_in(gres: str | None) -> int:
-    """The GPUs of a Gres. A kind without a number is one."""
-    total = 0
-    for part in re.sub(r"\([^)]*\)", "", gres or "").split(","):
-        name, *rest = part.strip().split(":")
-        if name == "gpu":
-            total += int(rest[-1]) if rest and rest[-1].isdigit() else 1
-    return total
-
-
-def gpus_missing(reason: str | None) -> int | None:
-    """From `gres/gpu count reported lower than configured (7 < 8)`: 1. Null for any other reason."""
-    if reason is None or "gres/gpu count" not in reason or "lower than configured" not in reason:
-        return None
-    numbers = reason.rpartition("(")[2].partition(")")[0].split("<")
-    if len(numbers) == 2 and all(number.strip().isdigit() for number in numbers):
-        return int(numbers[1]) - int(numbers[0])
-    return 1
 
 
 ME = "me"

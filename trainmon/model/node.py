@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from trainmon.lib import Instant, Seconds
-from trainmon.model.probe_wire import InfinibandPort, Probe, Process
+from trainmon.model.probe_wire import GpuFacts, InfinibandPort, Probe
 
 Health = Literal["ok", "late", "down", "off"]
 """ok: answers. late: older than 3 periods. down: failed, see its error. off: not wanted now, no fault."""
@@ -49,32 +49,21 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """(text, echo) for each answer wanted."""
 
 
-class Gpu(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One GPU of a node. `state` lost: fell off the bus or vanished; error: answers with an error."""
+class Gpu(GpuFacts, frozen=True, kw_only=True, gc=False):
+    """One GPU of a node: its slow facts and its latest numbers. `state` lost: it fell off the bus or vanished; error:
+    it answers with an error."""
 
-    index: int
-    uuid: str | None = None
-    name: str | None = None
     state: Literal["ok", "lost", "error"] = "ok"
     error: str | None = None
     temperature_c: int | None = None
     memory_temperature_c: int | None = None
-    temperature_margin_c: int | None = None
     memory_used_mib: int | None = None
-    memory_total_mib: int | None = None
     utilization_pct: int | None = None
     power_w: float | None = None
-    power_limit_w: float | None = None
     sm_clock_mhz: int | None = None
     throttle: tuple[str, ...] = ()
-    mig: bool | None = None
-    ecc_uncorrected: int | None = None
-    ecc_corrected: int | None = None
-    remap_pending: bool | None = None
-    remap_failed: bool | None = None
     last_xid: int | None = None
     last_xid_at: Instant | None = None
-    processes: tuple[Process, ...] = ()
 
 
 class GpuAverage(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -8,8 +8,8 @@ from typing import Literal
 import msgspec
 
 from trainmon.lib import Instant, Seconds
-from trainmon.model.checkpoint import Checkpoints
 from trainmon.model.probe_wire import CheckpointListing
+from trainmon.model.storage import Checkpoints
 from trainmon.model.wandb import LossTrouble, Wandb, WandbSpec
 
 Verdict = Literal[

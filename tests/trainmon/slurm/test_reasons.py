@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainmon.model import Job, SchedulerNode, count_tasks, gpus_in, gpus_missing
+from trainmon.model import Job, SchedulerNode, count_tasks
 from trainmon.slurm.reasons import PERMANENT, REASONS, end_reason, is_permanent, waiting_reason
 
 NOW = 100_000.0
@@ -118,10 +118,15 @@ def test_tasks_are_counted(tasks: str, count: int) -> None:
 
 
 def test_a_reason_that_counts_fewer_gpus_is_a_lost_gpu() -> None:
-    assert gpus_missing("gres/gpu count reported lower than configured (7 < 8)") == 1
-    assert gpus_missing("gres/gpu count reported lower than configured (4 < 8)") == 4
-    assert gpus_missing("Not responding") is None
-    assert gpus_missing(None) is None
+    reasons = (
+        "gres/gpu count reported lower than configured (7 < 8)",
+        "gres/gpu count reported lower than configured (4 < 8)",
+        "gres/gpu count reported lower than configured",
+        "Not responding",
+        None,
+    )
+    nodes = [SchedulerNode(name="n1", cluster="prod", state="IDLE", reason=reason) for reason in reasons]
+    assert [node.lost_gpus for node in nodes] == [1, 4, 1, None, None]
 
 
 @pytest.mark.parametrize(
@@ -155,4 +160,4 @@ def test_a_node_is_usable_where_jobs_may_be_put(state: str, flags: tuple[str, ..
     ],
 )
 def test_the_gpus_of_a_gres_are_counted(gres: str | None, count: int) -> None:
-    assert gpus_in(gres) == count
+    assert SchedulerNode(name="n1", cluster="prod", state="IDLE", gres=gres).gpus == count

@@ -18,7 +18,7 @@ from trainmon.alerting.rules.visibility import (
     nodes_seen,
 )
 from trainmon.lib import Instant, counted
-from trainmon.model import Alert, Counter, Finding, Gpu, Node, NodeHistory, SchedulerNode, Severity, State, gpus_missing
+from trainmon.model import Alert, Counter, Finding, Gpu, Node, NodeHistory, SchedulerNode, Severity, State
 
 NEW = NodeHistory()
 LISTED = re.compile(r"of its (\d+) GPUs")
@@ -177,11 +177,7 @@ class GpuMissing(Rule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         whose = Whose(state)
-        told = {
-            name: slurm
-            for name, slurm in state.scheduler_nodes.items()
-            if slurm.reason is not None and gpus_missing(slurm.reason) is not None
-        }
+        told = {name: slurm for name, slurm in state.scheduler_nodes.items() if slurm.lost_gpus is not None}
         for seen in nodes_seen(state):
             none = none_listed(seen, state)
             words = none or _missing(seen, state)

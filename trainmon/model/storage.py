@@ -1,4 +1,4 @@
-"""Disks: their room, their quotas, and when nothing is left."""
+"""Storage: disks, quotas, forecasts and checkpoints."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from trainmon.lib import Instant, Seconds
+from trainmon.model.probe_wire import DiskSample
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,30 +100,20 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
         return "assuming nothing is deleted"
 
 
-class Disk(msgspec.Struct, frozen=True, kw_only=True):
-    """One watched path on one host."""
+class Disk(DiskSample, frozen=True, kw_only=True):
+    """One watched path on one host: its latest sample, its quota and its forecast."""
 
     host: str
     cluster: str
-    path: str
     at: Instant
-    state: Literal["ok", "hung", "error"] = "ok"
-    error: str | None = None
-    mount: str | None = None
-    filesystem: str | None = None
-    read_only: bool | None = None
     writable_at: Instant | None = None
     """When it was last seen writable; one that is read-only since has been remounted."""
     lag: Seconds = 0.0
     """How old its statistics may be besides: a change is not judged finer than that."""
     quota: Quota | None = None
     """What the quota command of its path said last."""
-    total_bytes: int | None = None
-    free_bytes: int | None = None
     usable_free_bytes: int | None = None
     """Free bytes until the configured `usable` share of the disk is used; equal to free_bytes without one."""
-    total_inodes: int | None = None
-    free_inodes: int | None = None
     bytes_per_day: float | None = None
     """Growth of the used bytes over the recorded history (≥ 10 min of it), negative when shrinking."""
     inodes_per_day: float | None = None
@@ -147,3 +138,77 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     def left_inodes(self) -> int | None:
         quota = None if self.quota is None else self.quota.left_inodes
         return min((n for n in (self.free_inodes, quota) if n is not None), default=None)
+
+
+CheckpointState = Literal["writing", "committed", "superseded", "torn"]
+"""writing: its trainer is at it. committed: whole, and the newest of that kind. superseded: whole, and older than that.
+torn: not whole, and nobody writes it any more."""
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One checkpoint as its directory's listing shows it; nothing in it is ever opened."""
+
+    step: int | None
+    """Null where its name says none (`last.ckpt`, `release`)."""
+    state: CheckpointState
+    path: str
+    layout: str
+    """Whose: megatron, deepspeed, hf, dcp, nanotron, lightning, nemo, kempnerforge, orbax, idefics."""
+    bytes: int | None = None
+    at: Instant | None = None
+    """When it was committed, by our clock; of one that is not, when last something was written."""
+    began_at: Instant | None = None
+    why: str = ""
+    """Why it is in this state, in a few words: `no metadata.json yet`."""
+
+    @property
+    def is_whole(self) -> bool:
+        return self.state in {"committed", "superseded"}
+
+
+class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
+    """The checkpoint directory of a run, and what was learnt from it."""
+
+    path: str
+    host: str
+    looked_at: Instant
+    """When it was last listed, by our clock."""
+    error: str | None = None
+    """Why it cannot be listed."""
+    note: str | None = None
+    """What was left out: a directory too large or too slow to list in time."""
+    list: tuple[Checkpoint, ...] = ()
+    """Newest first, by step."""
+    resumes: str | None = None
+    """The path of what the trainer would resume from, by its own rule (its pointer, or its newest)."""
+    problem: str | None = None
+    """What is wrong with that, in a sentence: a pointer to nothing, or no committed checkpoint at all."""
+    save_s: Seconds | None = None
+    """How long a save usually takes: a median over those here."""
+    every_s: Seconds | None = None
+    """How often one is committed: a median."""
+    every_steps: int | None = None
+    bytes: int | None = None
+    """How large one usually is."""
+
+    @property
+    def committed(self) -> Checkpoint | None:
+        return next((one for one in self.list if one.state == "committed"), None)
+
+    @property
+    def writing(self) -> Checkpoint | None:
+        return next((one for one in self.list if one.state == "writing"), None)
+
+    @property
+    def share(self) -> float | None:
+        """Saving as a share of the training's time: BLOOM's 40 s every 3 h are 0.0037."""
+        return self.save_s / self.every_s if self.save_s is not None and self.every_s else None
+
+    def at_risk(self, step: int | None) -> int | None:
+        """How many steps would be lost now: those since the last committed one; all of them where there is none."""
+        committed = self.committed
+        if step is None or (self.error is not None and (committed is not None or self.problem is None)):
+            return None  # it cannot be looked at; one that is not there holds nothing
+        if committed is None:
+            return step
+        return None if committed.step is None else max(0, step - committed.step)
