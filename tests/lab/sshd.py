@@ -20,7 +20,8 @@ INSTALL = "OpenSSH's {} is missing; install it: apt-get install -y openssh-serve
 DEADLINE = 40.0
 NESTED = {"SHLVL": "2"}
 """What every session has in its environment, those with a SetEnv of their own in a Match block, too: bash under sshd
-reads ~/.bashrc unless it is a nested shell, and what a developer has there (pyenv waits a minute for a lock) is not tested."""
+reads ~/.bashrc unless it is a nested shell, and what a developer has there (pyenv waits a minute for a lock) is not
+tested."""
 
 
 def program(name: str) -> str:
