@@ -1,14 +1,21 @@
-"""Calls with a deadline, whatever hangs: each runs on a thread that is abandoned when it takes too long.
+"""Calls and child processes with a deadline, whatever hangs.
 
-A socket's timeout bounds one read, not all of them, and name resolution has none at all.
+A call runs on a thread that is abandoned when it takes too long: a socket's timeout bounds one read, not all of them,
+and name resolution has none at all. A child process is killed with its whole session.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import queue
+import signal
+import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
+
+import msgspec
 
 from trainmon.lib.clock import Seconds
 
@@ -16,6 +23,12 @@ Answer = TypeVar("Answer")
 
 MAX_ABANDONED = 4
 """The maximum number of abandoned calls that still hang. No call is made beyond it until one of them ends."""
+
+OUTPUT_BYTES = 16_000_000
+"""The maximum size of a child's output. The rest is dropped."""
+
+END_TIMEOUT: Seconds = 1.0
+"""The time that a killed child has to disappear."""
 
 
 class DeadlineExceeded(Exception):
@@ -29,26 +42,85 @@ class DeadlineRunner(Generic[Answer]):
         self._name = name
         self._abandoned: list[threading.Thread] = []
 
-    def call(self, what: Callable[[], Answer], within: Seconds) -> Answer:
-        """What the call returns or raises. Raises Overdue when it takes longer."""
+    def call(self, function: Callable[[], Answer], timeout: Seconds) -> Answer:
+        """Return the result of the function.
+
+        Raises:
+            DeadlineExceeded: when it takes longer, or too many earlier calls still hang.
+            Exception: what the function raises.
+        """
         self._abandoned = [thread for thread in self._abandoned if thread.is_alive()]
         if len(self._abandoned) >= MAX_ABANDONED:
             raise DeadlineExceeded
         result: queue.SimpleQueue[tuple[Answer, None] | tuple[None, BaseException]] = queue.SimpleQueue()
 
-        def made() -> None:
+        def run() -> None:
             try:
-                result.put((what(), None))
-            except BaseException as error:  # whatever it is, it is the caller's
+                result.put((function(), None))
+            except BaseException as error:  # the caller handles every error
                 result.put((None, error))
 
-        thread = threading.Thread(target=made, name=self._name, daemon=True)
+        thread = threading.Thread(target=run, name=self._name, daemon=True)
         thread.start()
         try:
-            answer, error = result.get(timeout=within)
+            answer, error = result.get(timeout=timeout)
         except queue.Empty:
             self._abandoned.append(thread)
             raise DeadlineExceeded from None
         if error is not None:
             raise error
         return answer  # type: ignore[return-value] # without an error it is one
+
+
+class ChildResult(msgspec.Struct, frozen=True):
+    """The exit status and the output."""
+
+    status: int
+    """A negative status is the signal that ended the child."""
+    output: bytes
+    errors: bytes
+
+
+class ChildRunner:
+    """Runs one child process at a time, from input bytes to output bytes. Secrets belong in its standard input, never
+    in its arguments."""
+
+    def __init__(self, name: str) -> None:
+        self._runner: DeadlineRunner[ChildResult] = DeadlineRunner(f"child-{name}")
+
+    def run(
+        self, argv: Sequence[str], stdin: bytes, timeout: Seconds, environ: Mapping[str, str] | None = None
+    ) -> ChildResult:
+        """Run a command and return its result. Its whole session is killed at the end.
+
+        Raises:
+            DeadlineExceeded: when it takes longer.
+            OSError: when it cannot be started.
+        """
+
+        def run() -> ChildResult:
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(
+                list(argv), stdin=pipe, stdout=pipe, stderr=pipe, env=environ, start_new_session=True, close_fds=True
+            )
+            try:
+                output, errors = process.communicate(stdin, timeout=timeout)
+            except subprocess.TimeoutExpired:
+                raise DeadlineExceeded from None
+            finally:
+                kill_session(process)
+                for stream in (process.stdin, process.stdout, process.stderr):
+                    if stream is not None:
+                        with contextlib.suppress(OSError):
+                            stream.close()
+            return ChildResult(process.returncode, output[:OUTPUT_BYTES], errors[:OUTPUT_BYTES])
+
+        return self._runner.call(run, timeout + END_TIMEOUT)  # starting a program on a hanging disk may not return
+
+
+def kill_session(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process and its whole session: a grandchild may still run."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(END_TIMEOUT)

@@ -17,7 +17,7 @@ HINTS = (
     "tk_", "eyj", "nvapi-", "pypi-", "aiza", "local-", "wandb_v1_", "hooks.", "webhooks/", "hc-ping.com", "/bot",
     "curl ", "-----begin",
 )  # fmt: skip
-"""A text with none of these and no `token`, in lower case, holds nothing that is masked here."""
+"""A text in lower case without any of these and without `token` contains no secret."""
 
 SHAPE = re.compile(
     r"(?<![A-Za-z0-9_-])(?:"
@@ -51,7 +51,7 @@ HEADER = re.compile(
 BEARER = re.compile(r"(?i)(\bbearer\s{1,3})(?=[^\s'\"]{0,400}\d|[^\s'\"]{24})[\w.~+/=-]{8,}")
 KEY_FOLLOWS = re.compile(r"(?i)\b(?:wandb[\w.]{0,20}\s{1,3}login|api[ _-]key|password)\b")
 HEX_KEY = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{40}(?![0-9A-Za-z])")
-"""A W&B key looks like a git commit, which is none of our business: only what follows such words is masked."""
+"""A W&B key looks like a git commit: it is masked only behind such words."""
 NETRC = re.compile(r"(\bmachine\s{1,3}\S{1,200}\s{1,3}login\s{1,3}\S{1,200}\s{1,3}password\s{1,3})(?!-)\S{1,400}")
 CURL_LOGIN = re.compile(r"(\bcurl\s.{0,400}?\s(?:-u|--user)[\s=]{1,3}['\"]?[^\s:'\"]{0,200}:)(?!-)[^\s'\"]{1,400}")
 
@@ -65,7 +65,7 @@ def _words(*lines: str) -> frozenset[str]:
 
 
 ALWAYS = {"password", "passwd", "passphrase", "secret", "secrets", "credential", "credentials", "apikey", "jwt"}
-"""A name with one of these words is a secret's."""
+"""A name with one of these words names a secret."""
 HARMLESS_ENDS = _words("file path dir name env cmd command prompt length len size count id type url uri arn version")
 """… unless it ends in one of these: `password_file` says where, not what."""
 MODEL_TOKENS = _words(
@@ -73,7 +73,7 @@ MODEL_TOKENS = _words(
     "special new next prev first last prefix middle suffix max min num mean avg by each every think tool call",
     "decoder encoder loss query target prompt text ignore separator latent register dummy space newline language lang",
 )
-"""`pad_token` belongs to a vocabulary, not to a login."""
+"""`pad_token` is part of a vocabulary, not a secret."""
 SECRET_KEYS = _words(
     "api access secret private auth encryption signing master account storage service ssh license subscription app",
     "application client user deploy host shared sas session webhook admin azure aws gcp s3 minio hf huggingface wandb",
@@ -89,6 +89,7 @@ DATA_KEYS = _words(
 )
 PLAIN_VALUES = {MASK, "true", "false", "none", "null", "yes", "no", "on", "off", "str", "int", "float", "bool"}
 QUOTES = "\"'"
+TRAILING = ",;)]}'\""
 
 
 def scrub(text: str) -> str:
@@ -98,16 +99,20 @@ def scrub(text: str) -> str:
         return text
     if "-----begin" in lower:
         text = PEM.sub(rf"\1 {MASK}\2", text)
-    text = SHAPE.sub(_shape, text)
+    text = SHAPE.sub(lambda match: f"{match[match.lastindex or 0]}{MASK}", text)
     if "://" in lower or "hc-ping" in lower or "hooks" in lower or "/bot" in lower:
         text = URL_LOGIN.sub(rf"\1{MASK}@", text)
         text = HOOK.sub(rf"\1{MASK}", text)
     if "?" in lower or "&" in lower:
         text = QUERY.sub(rf"\1{MASK}", text)
     if "auth" in lower or "bearer" in lower:
-        text = BEARER.sub(rf"\1{MASK}", HEADER.sub(_header, text))
+        text = HEADER.sub(lambda match: f"{match[1]}{f'{match[2]} ' if match[2] else ''}{MASK}", text)
+        text = BEARER.sub(rf"\1{MASK}", text)
     if "login" in lower or "password" in lower or "api" in lower:
-        text = _hex_keys(NETRC.sub(rf"\1{MASK}", text))
+        text = NETRC.sub(rf"\1{MASK}", text)
+        found = KEY_FOLLOWS.search(text)
+        if found is not None:
+            text = text[: found.end()] + HEX_KEY.sub(MASK, text[found.end() :])
     if "curl " in lower:
         text = CURL_LOGIN.sub(rf"\1{MASK}", text)
     if "-" in lower:
@@ -122,20 +127,6 @@ def _is_suspicious(lower: str) -> bool:
     return "token" in lower and lower.count("token") > lower.count("tokens") + lower.count("tokeniz")
 
 
-def _shape(match: re.Match[str]) -> str:
-    return f"{match[match.lastindex or 0]}{MASK}"
-
-
-def _hex_keys(text: str) -> str:
-    found = KEY_FOLLOWS.search(text)
-    return text if found is None else text[: found.end()] + HEX_KEY.sub(MASK, text[found.end() :])
-
-
-def _header(match: re.Match[str]) -> str:
-    scheme = f"{match[2]} " if match[2] else ""
-    return f"{match[1]}{scheme}{MASK}"
-
-
 def _mask_named(text: str, names: re.Pattern[str], *, flags: bool) -> str:
     """Mask the value behind every name that is a secret's. A harmless name hides no name within its value."""
     pieces, done = [], 0
@@ -143,32 +134,23 @@ def _mask_named(text: str, names: re.Pattern[str], *, flags: bool) -> str:
         if found.end() < done or not is_secret(found[1], flags):
             continue
         value = VALUE.match(text, found.end())
-        if value is None or _is_plain(value[0]) or _is_another(found[0], value[0]):
+        if value is None or _is_plain(value[0]):
             continue
-        pieces += [text[done : found.end()], _masked(value[0])]
+        is_flag = found[0][-1].isspace() and value[0].startswith("-")
+        quote = value[0][0] if value[0][0] in QUOTES else ""
+        if is_flag or (":" in found[0] and not quote and len(value[0]) < 8):  # prose follows the colon
+            continue
+        end = quote if len(value[0]) > 1 and value[0].endswith(quote) else ""
+        if not quote:
+            end = value[0][len(value[0].rstrip(TRAILING)) :]
+        pieces += [text[done : found.end()], f"{quote}{MASK}{end}"]
         done = value.end()
-    return "".join(pieces) + text[done:] if pieces else text
-
-
-def _is_another(before: str, value: str) -> bool:
-    """Whether what follows a name is not its value: the next flag, or prose behind a colon."""
-    if before[-1].isspace() and value.startswith("-"):
-        return True
-    return ":" in before and value[0] not in QUOTES and len(value) < 8
-
-
-def _masked(value: str) -> str:
-    quote = value[0] if value[0] in QUOTES else ""
-    if quote:
-        closed = len(value) > 1 and value.endswith(quote)
-        return quote + MASK + (quote if closed else "")
-    end = len(value.rstrip(",;)]}'\""))
-    return MASK + value[end:] if end else value
+    return "".join(pieces) + text[done:]
 
 
 def _is_plain(value: str) -> bool:
-    """Whether a value says that its name is not a secret's: a small number, a switch, `<pad>`, or masked already."""
-    bare = value.strip("\"'").rstrip(",;)]}'\"").strip()
+    """Whether a value is not a secret: a small number, a boolean, `<pad>`, or already masked."""
+    bare = value.strip(QUOTES).rstrip(TRAILING).strip()
     return (
         not bare
         or bare.lower() in PLAIN_VALUES
@@ -180,19 +162,16 @@ def _is_plain(value: str) -> bool:
 @lru_cache(maxsize=2048)
 def is_secret(name: str, as_flag: bool) -> bool:
     """Whether a name says that its value is a secret: `--key X` on a command line is, `key=X` in a log line is not."""
-    words = (
-        re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.lstrip("-")).lower().replace("-", "_").replace(".", "_").split("_")
-    )
-    words = [word for word in words if word]
-    if not words or words[-1] in HARMLESS_ENDS:
+    snake_case = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    words = ["", "", *filter(None, re.split(r"[-._]", snake_case))]
+    before, last = words[-2:]
+    if last in HARMLESS_ENDS:
         return False
-    last, before = words[-1], words[-2] if len(words) > 1 else ""
     if not ALWAYS.isdisjoint(words):
         return True
-    if last == "token":
-        return before not in MODEL_TOKENS
-    if last != "key":
-        return last == "auth" and as_flag
-    if as_flag or name.isupper():
-        return before not in DATA_KEYS
-    return before in SECRET_KEYS
+    match last:
+        case "token":
+            return before not in MODEL_TOKENS
+        case "key":
+            return before not in DATA_KEYS if as_flag or name.isupper() else before in SECRET_KEYS
+    return last == "auth" and as_flag

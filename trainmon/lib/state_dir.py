@@ -5,9 +5,10 @@ Linux lists its mounts. On other systems every disk counts as local.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,20 +22,13 @@ NETWORK_FILESYSTEMS = frozenset({
     "9p", "afs", "autofs", "beegfs", "ceph", "cifs", "coda", "dvs", "fhgfs", "gfs2", "glusterfs", "gpfs", "lustre",
     "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "vboxsf", "virtiofs", "wekafs",
 })  # fmt: skip
-"""File systems that several machines can mount at once: a disk of such a kind is shared, and SQLite's write-ahead
-log does not work there. autofs stands for an export that is not mounted yet."""
+"""Filesystem types that several machines can mount at once. SQLite's write-ahead log does not work there. autofs is an
+export that is not mounted yet."""
 
-FUSE_OF_THIS_MACHINE = frozenset({
+LOCAL_FUSE = frozenset({
     "fuse.bindfs", "fuse.encfs", "fuse.exfat", "fuse.fuse-overlayfs", "fuse.gocryptfs", "fuse.mergerfs", "fuse.ntfs-3g",
 })  # fmt: skip
-"""Every other fuse.… may be a server's (sshfs, juicefs, ceph-fuse, rclone): the slower journal is then the safe one."""
-
-
-class Mount(NamedTuple):
-    """A mount point and its filesystem type."""
-
-    path: str
-    filesystem: str
+"""Any other fuse.… type may be remote (sshfs, juicefs, ceph-fuse, rclone): there the slower journal is safe."""
 
 
 class StatePath(NamedTuple):
@@ -59,84 +53,65 @@ def find_state_directory(
 ) -> StateDirectory:
     """$XDG_STATE_HOME/trainmon-tui, else ~/.local/state/trainmon-tui; /var/lib/trainmon-tui if that is on a network."""
     named = environ.get("XDG_STATE_HOME") or ""
-    is_named = named.startswith("/")  # the specification says that others are to be ignored
+    is_named = named.startswith("/")  # the XDG specification ignores relative paths
     home = Path(named) if is_named else Path(environ.get("HOME") or "/") / ".local" / "state"
-    _is_writable(home)  # a home that is mounted at its first use is in the kernel's list only afterwards
-    mounts = tuple(read_mounts(_text(mountinfo)))
-    own = _place(home / NAME, mounts)
-    if is_named:
-        own = own._replace(is_writable=True)  # a named directory is used, and its errors are reported
-    return select_directory(own, _place(_own_part(system / NAME), mounts))
+    _is_writable(home)  # an automounted home appears in the kernel's list at its first use
+    try:
+        mounts = read_mounts(mountinfo.read_text(errors="surrogateescape"))
+    except OSError:
+        mounts = {}  # not Linux
+    own, common = home / NAME, system / NAME
+    with contextlib.suppress(OSError):
+        if common.stat().st_uid != os.getuid():  # it belongs to another user (root)
+            common /= str(os.getuid())
+    candidates = [StatePath(path, filesystem_of(os.path.realpath(path), mounts), _is_writable(path))
+                  for path in (own, common)]  # fmt: skip
+    if is_named:  # a named directory is used, and its errors are reported
+        candidates[0] = candidates[0]._replace(is_writable=True)
+    return select_directory(*candidates)
 
 
 def select_directory(own: StatePath, common: StatePath) -> StateDirectory:
     """The user's own directory, unless it is on a network (or cannot be written) and the common one is better."""
-    if own.is_writable and not is_network(own.filesystem):
-        return StateDirectory(own.path)
-    if common.is_writable and not is_network(common.filesystem):
-        return StateDirectory(common.path)
+    for candidate in (own, common):
+        if candidate.is_writable and not is_network(candidate.filesystem):
+            return StateDirectory(candidate.path)
     if not is_network(own.filesystem):
         return StateDirectory(own.path)
     warning = (
-        f"{clean(str(own.path))} is on a network file system ({own.filesystem}): what is written down there is slower, "
-        f"and lost while its server is away; set XDG_STATE_HOME to a directory on a disk of this machine"
+        f"{clean(str(own.path))} is on a network file system ({own.filesystem}): the ledger there is slower, and "
+        f"unavailable while the file server is; set XDG_STATE_HOME to a directory on a local disk"
     )
     return StateDirectory(own.path, warning, is_network=True)
 
 
 def is_network(filesystem: str | None) -> bool:
-    """Whether several machines may mount it at once. An unknown filesystem counts as local."""
-    if filesystem is None:
-        return False
-    if filesystem == "fuse" or filesystem.startswith("fuse."):
-        return filesystem not in FUSE_OF_THIS_MACHINE
-    return filesystem in NETWORK_FILESYSTEMS
+    """Whether several machines can mount it at once. An unknown filesystem counts as local."""
+    is_fuse = f"{filesystem}.".startswith("fuse.")
+    return filesystem not in LOCAL_FUSE if is_fuse else filesystem in NETWORK_FILESYSTEMS
 
 
-def read_mounts(text: str) -> Iterator[Mount]:
-    """The lines of /proc/self/mountinfo (proc(5)): its fifth field is the place, the first after ` - ` the kind."""
+def read_mounts(text: str) -> dict[str, str]:
+    """The filesystem type of each mount point, from /proc/self/mountinfo (proc(5)).
+
+    The fifth field is the mount point; the first field after ` - ` is the type. The last mount on a path counts.
+    """
+    mounts = {}
     for line in text.splitlines():
-        before, dash, after = line.partition(" - ")
-        fields, kinds = before.split(" "), after.split(" ")
-        if dash and len(fields) >= 6 and kinds[0]:
-            yield Mount(_unescaped(fields[4]), kinds[0])
+        before, _, after = line.partition(" - ")
+        fields, filesystem = before.split(" "), after.partition(" ")[0]
+        if filesystem and len(fields) >= 6:
+            mounts[re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[4])] = filesystem
+    return mounts
 
 
-def filesystem_of(path: str, mounts: Iterable[Mount]) -> str | None:
-    """The kind of file system under a path without links: of the longest place above it, the one mounted last."""
-    found: Mount | None = None
-    for mount in mounts:
-        holds = mount.path == "/" or path == mount.path or path.startswith(f"{mount.path}/")
-        if holds and (found is None or len(mount.path) >= len(found.path)):
-            found = mount
-    return found.filesystem if found else None
-
-
-def _unescaped(field: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), field)
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(errors="surrogateescape")
-    except OSError:
-        return ""  # not Linux: see the first lines
-
-
-def _place(path: Path, mounts: tuple[Mount, ...]) -> StatePath:
-    return StatePath(path, filesystem_of(os.path.realpath(path), mounts), _is_writable(path))
+def filesystem_of(path: str, mounts: Mapping[str, str]) -> str | None:
+    """The filesystem type at a path without links: that of the longest mount point above it."""
+    above = (mount for mount in mounts if f"{path}/".startswith(f"{mount.rstrip('/')}/"))
+    return mounts.get(max(above, key=len, default=""))
 
 
 def _is_writable(path: Path) -> bool:
     """Whether it is a writable directory, or can be created."""
     nearest = next((folder for folder in (path, *path.parents) if folder.exists()), Path("/"))
     return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
-
-
-def _own_part(common: Path) -> Path:
-    """A subdirectory of our own, when the directory belongs to another user (root)."""
-    try:
-        about = common.stat()
-    except OSError:
-        return common
-    return common if about.st_uid == os.getuid() else common / str(os.getuid())

@@ -17,7 +17,7 @@ SEQUENCE = re.compile(
 """Terminal control sequences in their 7-bit and 8-bit forms. No two branches can share a character: linear time."""
 
 UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
-"""Marks and letters that are printable by category and yet show nothing, or change a neighbour's width."""
+"""Characters that count as printable, but show nothing or change a neighbour's width."""
 
 
 def clean(text: str, limit: int = LIMIT) -> str:
@@ -46,10 +46,7 @@ def last_state(text: str) -> str:
     """The last state of a line that carriage returns rewrite, such as a progress bar."""
     if "\r" not in text:
         return text
-    for state in reversed(text.rstrip("\r\n").split("\r")):
-        if state.strip():
-            return state
-    return ""
+    return next((state for state in reversed(text.rstrip("\r\n").split("\r")) if state.strip()), "")
 
 
 @lru_cache(maxsize=4096)
@@ -78,12 +75,12 @@ def shorten(text: str, width: int, mark: str = "…") -> str:
     """Cut a clean text to at most `width` cells; `mark` shows where it was cut."""
     if len(text) <= width // 2 or cell_width(text) <= width:
         return text
-    room = width - cell_width(mark)
-    if room < 0:
+    width -= cell_width(mark)
+    if width < 0:
         return ""
     for index, character in enumerate(text):
-        room -= _cells_of(character)
-        if room < 0:
+        width -= _cells_of(character)
+        if width < 0:
             return text[:index] + mark
     return text
 
@@ -100,31 +97,24 @@ def counted(number: int, noun: str) -> str:
 
 def duration(seconds: float) -> str:
     """A duration for people: 4.1s, 42s, 11m, 3h10m, 2d4h."""
-    if seconds < 9.95:
-        return f"{seconds:.1f}s".replace(".0s", "s")
     if seconds < 100:
-        return f"{seconds:.0f}s"
+        return f"{seconds:.1f}s".replace(".0s", "s") if seconds < 9.95 else f"{seconds:.0f}s"
     minutes, hours = round(seconds / 60), seconds / 3600
-    if minutes < 100:
-        return f"{minutes}m"
     if hours < 48:
-        return f"{minutes // 60}h{minutes % 60:02d}m"
+        return f"{minutes}m" if minutes < 100 else f"{minutes // 60}h{minutes % 60:02d}m"
     return f"{hours // 24:.0f}d{hours % 24:.0f}h"
 
 
 def size(value: float) -> str:
     """Bytes in powers of 1024, as df -h: 4.1T, 210G, 0B."""
-    units = "BKMGTPE"
-    for unit in units:
-        if value < 9.95 and unit != "B":
-            return f"{value:.1f}{unit}"
-        if value < 999.5 or unit == units[-1]:
+    for unit in "BKMGTPE":
+        if value < 999.5 or unit == "E":
             break
         value /= 1024.0
-    return f"{value:.0f}{unit}"
+    return f"{value:.1f}{unit}" if value < 9.95 and unit != "B" else f"{value:.0f}{unit}"
 
 
 @lru_cache(4096)
 def natural_key(name: str) -> tuple[str | int, ...]:
     """gpu-2 before gpu-10. Texts and numbers alternate, so that two names can always be compared."""
-    return tuple(int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", name)))
+    return tuple(int(part) if index % 2 else part for index, part in enumerate(re.split(r"(\d+)", name)))

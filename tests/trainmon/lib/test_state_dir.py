@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from trainmon.lib.state_dir import (
-    Mount,
     StateDirectory,
     StatePath,
     filesystem_of,
@@ -43,8 +42,8 @@ def test_a_disk_of_this_machine_comes_first(
 def test_a_network_home_is_warned_of_in_words() -> None:
     found = select_directory(StatePath(OWN, "nfs4", True), StatePath(COMMON, "ext4", False))
     assert found.warning == (
-        "/home/me/.local/state/trainmon-tui is on a network file system (nfs4): what is written down there is slower, "
-        "and lost while its server is away; set XDG_STATE_HOME to a directory on a disk of this machine"
+        "/home/me/.local/state/trainmon-tui is on a network file system (nfs4): the ledger there is slower, and "
+        "unavailable while the file server is; set XDG_STATE_HOME to a directory on a local disk"
     )
 
 
@@ -71,12 +70,12 @@ a torn line
 
 
 def test_mounts_are_read_with_escapes_and_the_last_of_one_place_counts() -> None:
-    mounts = tuple(read_mounts(MOUNTINFO))
-    assert mounts[-1] == Mount("/my disk", "xfs")
+    mounts = read_mounts(MOUNTINFO)
+    assert mounts == {"/": "ext4", "/home": "nfs4", "/my disk": "xfs"}
     assert [filesystem_of(path, mounts) for path in ("/home/me/x", "/homes", "/my disk/x", "/home", "/")] == [
         "nfs4", "ext4", "xfs", "nfs4", "ext4",
     ]  # fmt: skip
-    assert filesystem_of("/x", ()) is None
+    assert filesystem_of("/x", {}) is None
 
 
 def told(tmp_path: Path, kind: str) -> Path:

@@ -10,8 +10,7 @@ import msgspec
 
 from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
 from trainmon.lib import Seconds, clean, scrub
-from trainmon.lib.child_process import ChildRunner
-from trainmon.lib.deadline import DeadlineExceeded
+from trainmon.lib.deadline import ChildRunner, DeadlineExceeded
 from trainmon.model import Alert, Channel
 
 TEMPORARY = 75

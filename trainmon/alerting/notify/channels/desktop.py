@@ -8,8 +8,7 @@ from collections.abc import Callable
 from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
 from trainmon.alerting.notify.message import fitted
 from trainmon.lib import Seconds
-from trainmon.lib.child_process import ChildRunner
-from trainmon.lib.deadline import DeadlineExceeded
+from trainmon.lib.deadline import ChildRunner, DeadlineExceeded
 from trainmon.model import Channel, Severity
 
 PROGRAM = "notify-send"

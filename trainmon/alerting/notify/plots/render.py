@@ -20,8 +20,7 @@ import msgspec
 from trainmon.alerting.notify.base import Attachment
 from trainmon.alerting.notify.plots.wire import Drawing, Line
 from trainmon.lib import Clock, Seconds, SystemClock, clean
-from trainmon.lib.child_process import ChildRunner
-from trainmon.lib.deadline import DeadlineExceeded
+from trainmon.lib.deadline import ChildRunner, DeadlineExceeded
 from trainmon.model import Curve, Notice, NoticeKind, Run, Sample, State, WandbRun
 
 log = logging.getLogger(__name__)

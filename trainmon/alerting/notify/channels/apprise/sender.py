@@ -20,8 +20,7 @@ from trainmon.alerting.notify.channels.apprise.wire import Answer, Incident, Que
 from trainmon.alerting.notify.channels.webhook import fingerprint
 from trainmon.alerting.notify.message import is_good_news, printable
 from trainmon.lib import Seconds, clean, scrub
-from trainmon.lib.child_process import ChildRunner
-from trainmon.lib.deadline import DeadlineExceeded
+from trainmon.lib.deadline import ChildRunner, DeadlineExceeded
 from trainmon.model import Alert, Channel
 
 log = logging.getLogger(__name__)
