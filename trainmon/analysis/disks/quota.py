@@ -127,7 +127,7 @@ def _gpfs_grace(word: str) -> str | None:
 
 
 def _whole(word: str | None) -> int | None:
-    return int(word) if word is not None and word.isascii() and word.isdigit() else None
+    return int(word) if word is not None and word.isascii() and word.isdigit() and len(word) <= 20 else None
 
 
 def _kib(value: int | None) -> int | None:
@@ -163,7 +163,7 @@ def _size(word: str) -> int | None:
     """Bytes, or with a unit: `76.61 GiB`."""
     if word.lower() in NO_LIMIT:
         return None if word.lower() != "0" else 0
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([KMGTPE])i?)?(?:B|Byte)?", word, re.IGNORECASE)
+    found = re.fullmatch(r"([0-9]{1,20}(?:\.[0-9]{1,9})?)\s*(?:([KMGTPE])i?)?(?:B|Byte)?", word, re.IGNORECASE)
     if found is None:
         return None
     return round(float(found[1]) * (1024 ** (UNITS.index(found[2].upper()) + 1) if found[2] else 1))
@@ -175,13 +175,13 @@ def _size(word: str) -> int | None:
 def _du(text: str, query: QuotaQuery) -> Iterator[Allowance]:
     """`du -s`: the last line; what may be used is for the config to say."""
     rows = [line.split(maxsplit=1) for line in text.splitlines()]
-    sums = [(row[0], row[1]) for row in rows if len(row) == 2 and NUMBER.fullmatch(row[0]) and row[1].startswith("/")]
+    sums = [
+        (size, row[1]) for row in rows if len(row) == 2 and row[1].startswith("/") if (size := NUMBER.fullmatch(row[0]))
+    ]
     if not sums:
         return
-    word, path = sums[-1]
-    unit = _unit_of_du(query.argv)
-    letter = word[-1:].upper()
-    used = _size(word) if letter in UNITS else round(float(word) * unit)
+    size, path = sums[-1]
+    used = _size(size[1] + size[2]) if size[2] else round(float(size[1]) * _unit_of_du(query.argv))
     denied = "Permission denied" in text or "cannot " in text
     yield Allowance(whose=clean(path), filesystem=None, used_bytes=used, hard_bytes=query.limit, is_inexact=denied)
 

@@ -10,7 +10,8 @@ from trainmon.lib import Instant, clean, duration
 from trainmon.model import Allowance
 
 UNITS = "KMGTPE"
-NUMBER = re.compile(r"\[?(\d+(?:\.\d+)?)([KMGTPE]?)(?:i?B)?\]?(\*?)\]?", re.IGNORECASE)
+NUMBER = re.compile(r"\[?([0-9]{1,20}(?:\.[0-9]{1,9})?)([KMGTPE]?)(?:i?B)?\]?(\*?)\]?", re.IGNORECASE)
+"""At most 20 digits, as 2**64 has: a longer one is no number of bytes or files, and float or int may refuse it."""
 WHOSE = re.compile(r"Disk quotas for (\w+) (\S+)(?: \((\w+) \d+\))?:?\s*(none|no limited resources used)?")
 KINDS = {"usr": "user", "grp": "group", "prj": "project"}
 AWAY = re.compile(r"some errors happened|may be not working|is inaccurate|quotactl error|^du: ", re.IGNORECASE)
@@ -122,7 +123,7 @@ def _grace(word: str, used: Cell, soft: Cell, now: Instant) -> str | None:
         return None
     if word in ("", "-", "0"):
         return None
-    if word.isascii() and word.isdigit():
+    if word.isascii() and word.isdigit() and len(word) <= 20:
         return duration(int(word) - now) if int(word) > now else EXPIRED
     return EXPIRED if word == "none" else clean(word)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import get_args
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -252,6 +255,16 @@ def test_whatever_comes_is_read_or_refused(parser: Parser, words: list[str], spa
     except Unread:
         return
     assert all(one.whose for one in answer.allowances)
+
+
+@pytest.mark.parametrize("number", ["12B", "[12", "12*", "[12B]*", "9" * 400, "9" * 5000, "1." + "9" * 5000])
+@pytest.mark.parametrize("parser", get_args(Parser))
+def test_odd_numbers_are_read_or_refused(parser: Parser, number: str) -> None:
+    rows = (f"{number}\t/fsx", f"/fsx {number} 0 {number} - 1 0 {number} -", f"me,1,{number},0,{number},0")
+    header = "mmlsquota::HEADER:version:::filesystemName:quotaType:name:blockUsage:"
+    for text in (*rows, f"{header}\nmmlsquota::0:1:::fsx:USR:me:{number}:"):
+        with contextlib.suppress(Unread):
+            assert all(one.used_bytes < 2**70 for one in parse(parser, text, NOW).allowances)
 
 
 def test_a_command_that_lists_a_whole_site_is_refused() -> None:
