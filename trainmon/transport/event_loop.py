@@ -38,9 +38,8 @@ class EventLoop:
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
-        self._selector.register(self._wake_read, READ, None)
+        self._selector.register(self._wake_read, READ, lambda _events: os.read(self._wake_read, 4096))
         self._lock = threading.Lock()
         self._ready: dict[Callback, None] = {}
         self._woken = False
@@ -115,11 +114,7 @@ class EventLoop:
     def _run(self) -> None:
         while True:
             for key, events in self._selector.select(self._timeout()):
-                if key.data is not None:
-                    self._call(partial(key.data, events))
-                else:
-                    with contextlib.suppress(BlockingIOError):
-                        os.read(self._wake_read, 4096)
+                self._call(partial(key.data, events))
             with self._lock:
                 if self._stopping and (not self._children or time.monotonic() > self._stopping + GRACE_PERIOD):
                     break
@@ -127,7 +122,12 @@ class EventLoop:
             for callback in callbacks:
                 self._call(callback)
             self._run_timers()
-        self._kill_children()
+        for child in self._children:
+            if child.returncode is None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(GRACE_PERIOD)
         self._selector.close()
         os.close(self._wake_read)
         os.close(self._wake_write)
@@ -136,10 +136,10 @@ class EventLoop:
         with self._lock:
             if self._ready or (self._stopping and not self._children):
                 return 0.0
-            first = self._timers[0][0] if self._timers else None
+            deadlines = [self._timers[0][0]] if self._timers else []
             if self._stopping:
-                first = min(first or self._stopping + GRACE_PERIOD, self._stopping + GRACE_PERIOD)
-            return max(0.0, first - time.monotonic()) if first is not None else None
+                deadlines.append(self._stopping + GRACE_PERIOD)
+            return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
 
     def _run_timers(self) -> None:
         while True:
@@ -148,14 +148,6 @@ class EventLoop:
                     return
                 callback = heapq.heappop(self._timers)[2]
             self._call(callback)
-
-    def _kill_children(self) -> None:
-        for child in self._children:
-            if child.returncode is None:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(child.pid, signal.SIGKILL)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    child.wait(GRACE_PERIOD)
 
     def _call(self, callback: Callback) -> None:
         try:
@@ -171,7 +163,7 @@ def raise_descriptor_limit() -> int:
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        wanted = hard if hard != resource.RLIM_INFINITY else 65_536
         with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (max(wanted, soft), hard))
+            target = max(soft, 65_536 if hard == resource.RLIM_INFINITY else hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -12,8 +12,7 @@ from typing import IO
 
 from trainmon.lib import CommandFailed, Seconds
 from trainmon.transport.event_loop import WRITE, EventLoop
-from trainmon.transport.shell import Completed, Sink, collect
-from trainmon.transport.stream import CHUNK, CommandStream
+from trainmon.transport.shell import CHUNK, CommandStream, Completed, Sink, collect
 
 TERM_AFTER, KILL_AFTER = 1.0, 2.0
 """A closed command has a second to see the end of its input, and one more for SIGTERM."""
@@ -32,11 +31,9 @@ class LocalStream(CommandStream):
         self._process = process
         self._on_end = on_end
         self._wait = 0.005
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        self._stdin = process.stdin
-        self._outputs = {process.stdout: sink.received, process.stderr: sink.stderr_received}
+        pipes = (pipe for pipe in (process.stdin, process.stdout, process.stderr) if pipe is not None)
+        self._stdin, *outputs = pipes
+        self._outputs = dict(zip(outputs, (sink.received, sink.stderr_received), strict=True))
         """The output pipes that are open, and who gets their bytes."""
         for pipe in (self._stdin, *self._outputs):
             os.set_blocking(pipe.fileno(), False)

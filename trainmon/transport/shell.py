@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from trainmon.lib import CommandFailed, Seconds, TrainmonError
+from trainmon.transport.event_loop import EventLoop
 
 OUTPUT_LIMIT = 16 * 1024 * 1024
 """Bytes that run() keeps of one command's output; more is an error, so that a laptop does not swap."""
 
+CHUNK = 65_536
+PENDING_LIMIT = 64 * 1024 * 1024
+"""Bytes kept for a command that reads none of its input; a command with more is killed."""
 
 AskUser = Callable[[str, str, str, tuple[tuple[str, bool], ...]], tuple[str, ...] | None]
 """ask(host, title, instructions, ((text, echo), …)) → the answers, or None when declined. Blocks."""
@@ -78,15 +83,14 @@ class Shell(Protocol):
 
 
 class Collected:
-    """A Sink that keeps all output, up to a limit, for a thread that waits for the end."""
+    """A Sink that keeps all output, up to OUTPUT_LIMIT, for a thread that waits for the end."""
 
-    def __init__(self, limit: int = OUTPUT_LIMIT) -> None:
+    def __init__(self) -> None:
         self.stdout, self.stderr = bytearray(), bytearray()
         self.status: int | None = None
         self.error: TrainmonError | None = None
         self.done = threading.Event()
         self.too_long = False
-        self._limit = limit
 
     def received(self, data: bytes) -> None:
         self._keep(self.stdout, data)
@@ -95,7 +99,7 @@ class Collected:
         self._keep(self.stderr, data)
 
     def _keep(self, kept: bytearray, data: bytes) -> None:
-        if len(self.stdout) + len(self.stderr) + len(data) > self._limit:
+        if len(self.stdout) + len(self.stderr) + len(data) > OUTPUT_LIMIT:
             self.too_long = True
             self.done.set()
         else:
@@ -117,15 +121,71 @@ def collect(shell: Shell, argv: Sequence[str], stdin: bytes, timeout: Seconds) -
     if stdin:
         stream.write(stdin)
     stream.finish()
-    answered = collected.done.wait(timeout)
-    if not answered or collected.too_long:
+    if not collected.done.wait(timeout):
         stream.close()
-    if not answered:
         raise CommandFailed(f"{shell.host}: {argv[0]} did not end in {timeout:g} s")
     if collected.too_long:
+        stream.close()
         raise CommandFailed(f"{shell.host}: {argv[0]} printed more than {OUTPUT_LIMIT // 1024**2} MiB")
     if collected.error is not None:
         raise collected.error
     if collected.status is None:
         raise CommandFailed(f"{shell.host}: {argv[0]} ended without an exit status")
     return Completed(collected.status, bytes(collected.stdout), bytes(collected.stderr))
+
+
+class CommandStream(ABC):
+    """What local and remote streams share: queued input, and an end in two steps.
+
+    `write`, `finish`, `close` and `kill` may be called from any thread and never block.
+    """
+
+    def __init__(self, loop: EventLoop, sink: Sink) -> None:
+        self._loop = loop
+        self._sink = sink
+        self._pending = bytearray()
+        self._finishing = False
+        self._closed = False
+        self._ended = False
+
+    def write(self, data: bytes) -> None:
+        """Queue bytes for its standard input."""
+        self._loop.call_soon(lambda: self._queue(data))
+
+    def finish(self) -> None:
+        """Close its standard input once everything queued is written."""
+        self._loop.call_soon(self._finish)
+
+    def close(self) -> None:
+        """Close its standard input; kill the command if it does not end soon."""
+        if not self._closed:
+            self._closed = True
+            self.finish()
+            self._kill_later()
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End it now."""
+
+    @abstractmethod
+    def _kill_later(self) -> None:
+        """Kill it, if it has not ended by then."""
+
+    # ---- on the event loop's thread ----
+
+    def _queue(self, data: bytes) -> None:
+        if self._finishing or self._ended:
+            return
+        self._pending += data
+        self._flush()
+        if len(self._pending) > PENDING_LIMIT:
+            self._pending.clear()
+            self.kill()
+
+    def _finish(self) -> None:
+        self._finishing = True
+        self._flush()
+
+    @abstractmethod
+    def _flush(self) -> None:
+        """Write what the command takes now; close its standard input when all is written and `finish` was called."""

@@ -9,9 +9,8 @@ from paramiko.ssh_exception import SSHException
 
 from trainmon.lib import CommandFailed, Seconds, TrainmonError
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.shell import Sink
+from trainmon.transport.shell import CHUNK, CommandStream, Sink
 from trainmon.transport.ssh.transport import Connection
-from trainmon.transport.stream import CHUNK, CommandStream
 
 TURN = 4 * CHUNK
 """Bytes that one stream may deliver before the others get their turn."""
@@ -96,22 +95,20 @@ class SshStream(CommandStream):
         if taken >= TURN:
             self._loop.call_soon(self._read)
         elif was_closed:
-            self._end()
+            self._report_end()
 
-    def _end(self) -> None:
+    def _report_end(self) -> None:
         self._ended = True
         number = self._channel.chanid
         self._connection.on_window.pop(number, None)
         ended_by = self._connection.signals.pop(number, 0)
         status = -ended_by or self._channel.exit_status
-        refused = number in self._connection.refused
-        self._connection.refused.discard(number)
         self._on_end(self)
         if status >= 0 or ended_by:
             self._sink.ended(status, None)
-        elif refused:
-            self._sink.ended(
-                None, CommandFailed("the sshd refused to start the command", hint="see ForceCommand in its sshd_config")
-            )
+        elif number in self._connection.refused:
+            hint = "see ForceCommand in its sshd_config"
+            self._sink.ended(None, CommandFailed("the sshd refused to start the command", hint=hint))
         else:
             self._sink.ended(None, None if self._closed else self._failure())
+        self._connection.refused.discard(number)

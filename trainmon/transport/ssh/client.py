@@ -17,7 +17,7 @@ from trainmon.lib import CommandFailed, HostUnreachable, Seconds, TrainmonError,
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import AskUser, Completed, Sink, collect
 from trainmon.transport.ssh.auth.keys import KeyRing
-from trainmon.transport.ssh.auth.login import Asker, Login, PromptBusy, Slot
+from trainmon.transport.ssh.auth.login import Asker, Login, PromptBusy
 from trainmon.transport.ssh.channel import SshStream
 from trainmon.transport.ssh.config import HostSettings, openssh_settings
 from trainmon.transport.ssh.connect import (
@@ -26,56 +26,13 @@ from trainmon.transport.ssh.connect import (
     connect_tcp,
     handshake,
     open_tunnel,
-    start_proxy_command,
 )
-from trainmon.transport.ssh.keepalive import Keepalive
-from trainmon.transport.ssh.proxy_command import Proxy
-from trainmon.transport.ssh.socket import Socket
-from trainmon.transport.ssh.transport import Connection
+from trainmon.transport.ssh.lease import Keepalive, Lease
+from trainmon.transport.ssh.socket import ProxyCommandSocket, Socket
 
 MAX_HOPS = 8
 JUMP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?P<host>\[[^\]]+\]|[^:]+)(?::(?P<port>\d+))?/?")
 Route = tuple[HostSettings, ...]
-
-
-class Lease:
-    """A logged-in connection, its jump host, and its number of users."""
-
-    def __init__(
-        self, settings: HostSettings, connection: Connection, via: Lease | None, proxy: Proxy | None, prompted: bool
-    ) -> None:
-        self.settings = settings
-        self.connection = connection
-        self.via = via
-        self.prompted: bool = prompted or (via is not None and via.prompted)
-        self.users = 0
-        self.closed = False
-        self._proxy = proxy
-        self._lost: HostUnreachable | None = None
-
-    def mark_lost(self, silence: Seconds | None) -> None:
-        """The server was silent this long (a half-open connection); None: it closed the connection."""
-        host = self.settings.name
-        if self._lost is None and silence is not None:
-            hint = "the machine or its network is down, or hangs"
-            self._lost = HostUnreachable(host, f"{host}: no data for {silence:.0f} s", hint=hint)
-        self.connection.close()
-
-    def failure(self) -> HostUnreachable:
-        """Why it ended, as far as is known."""
-        host = self.settings.name
-        if self._lost is not None:
-            return self._lost
-        if self.via is not None and not self.via.connection.is_active():
-            return HostUnreachable(host, f"{host}: {self.via.failure().message}", hint="check its jump host")
-        reason = clean(self.connection.disconnect_reason, 200)
-        return HostUnreachable(host, f"{host}: the server closed the connection" + (f": {reason}" if reason else ""))
-
-    def close(self) -> None:
-        self.closed = True
-        self.connection.close()
-        if self._proxy is not None:
-            self._proxy.close()
 
 
 class SshShell:
@@ -180,7 +137,7 @@ class Dialer:
             if lease not in self._leases:
                 return
             self._leases.discard(lease)
-        self._keepalive.forget(lease.connection)
+        self._keepalive.forget(lease)
         lease.close()
         if lease.via is not None:
             self._release(lease.via)
@@ -222,7 +179,7 @@ class Dialer:
         if closed:
             self.drop(lease)
             raise HostUnreachable(route[-1].name, f"{route[-1].name}: closed")
-        self._keepalive.watch(lease.connection, route[-1], lease.mark_lost)
+        self._keepalive.watch(lease)
         return lease
 
     def _connect_in_turn(self, route: Route, via: Lease | None, since: Seconds) -> Lease:
@@ -230,17 +187,16 @@ class Dialer:
         with contextlib.ExitStack() as turn:
             while not self._closed:
                 try:
-                    with Slot(self._slots, since) as slot:
-                        return self._connect(route, via, slot)
+                    with self._slots:
+                        return self._connect(route, via, since)
                 except PromptBusy as busy:
-                    turn.enter_context(self._asker.wait_for_turn())
+                    turn.enter_context(self._asker.lock)
                     if busy.is_shared:
                         turn.close()
         raise HostUnreachable(route[-1].name, f"{route[-1].name}: closed")
 
-    def _connect(self, route: Route, via: Lease | None, slot: Slot) -> Lease:
+    def _connect(self, route: Route, via: Lease | None, since: Seconds) -> Lease:
         settings = route[-1]
-        proxy: Proxy | None = None
         sock: Socket | None = None
         login: Login | None = None
         timeout = settings.connect_timeout or self._timeout
@@ -248,25 +204,23 @@ class Dialer:
             if via is not None:
                 sock = open_tunnel(settings, via.connection, timeout, self._loop)
             elif settings.proxy_command is not None:
-                sock, proxy = start_proxy_command(settings, self._loop)
+                sock = ProxyCommandSocket(settings.proxy_command, self._loop)
             else:
                 sock = connect_tcp(settings, timeout, self._loop)
             with self._lock:
                 self._opening.add(sock)
             connection = handshake(sock, settings, timeout, accept_command(settings, route[:-1], self._config_file))
-            login = Login(connection, settings, self._key_ring, self._asker, slot, timeout)
+            login = Login(connection, settings, self._key_ring, self._asker, self._slots, since, timeout)
             login.run()
-            return Lease(settings, connection, via, proxy, login.prompted)
+            return Lease(settings, connection, via, login.prompted)
         except BaseException as error:
             if sock is not None:
                 sock.close()
-            if proxy is not None:
-                proxy.close()
             if isinstance(error, HostUnreachable):
                 error.prompted = login is not None and login.prompted
             if isinstance(error, TrainmonError | PromptBusy) or not isinstance(error, Exception):
                 raise
-            raise connect_error(error, settings, timeout, via.settings.name if via else "", proxy) from error
+            raise connect_error(error, settings, timeout, via.settings.name if via else "", sock) from error
         finally:
             with self._lock:
                 self._opening -= {sock}

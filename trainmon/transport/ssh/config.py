@@ -47,7 +47,6 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     known_hosts: tuple[str, ...] = ()
     """The user's files, then the machine's."""
     host_key_alias: str | None = None
-    hash_known_hosts: bool = False
     alive_interval: int = 0
     alive_count: int = 3
     connect_timeout: float | None = None
@@ -79,15 +78,11 @@ def openssh_settings(
         raise HostUnreachable(
             host, f"{host}: ssh rejects its config: {lines[0] if lines else done.returncode}", hint=f"ssh -G {host}"
         )
-    return _settings(host, _lines(done.stdout.decode(errors="replace").splitlines()))
-
-
-def _lines(lines: Iterable[str]) -> dict[str, list[str]]:
     values: dict[str, list[str]] = {}
-    for line in lines:
+    for line in done.stdout.decode(errors="replace").splitlines():
         key, _, value = line.partition(" ")
         values.setdefault(key.lower(), []).append(value)
-    return values
+    return _settings(host, values)
 
 
 def _settings(name: str, values: Mapping[str, list[str]], note: str | None = None) -> HostSettings:
@@ -113,7 +108,6 @@ def _settings(name: str, values: Mapping[str, list[str]], note: str | None = Non
         proxy_command=None if proxy == "none" else _percent(proxy, tokens),
         known_hosts=tuple(known),
         host_key_alias=alias,
-        hash_known_hosts=one("hashknownhosts") == "yes",
         alive_interval=_number(one("serveraliveinterval")),
         alive_count=_number(one("serveralivecountmax"), 3),
         connect_timeout=None if timeout == "none" else float(timeout),

@@ -12,12 +12,10 @@ from paramiko.ssh_exception import ChannelException, IncompatiblePeer, SSHExcept
 
 from trainmon.lib import HostKeyRefused, HostUnreachable, Seconds, clean
 from trainmon.transport.event_loop import EventLoop
-from trainmon.transport.ssh import host_certificates
 from trainmon.transport.ssh.auth.keys import key_type, public_key
 from trainmon.transport.ssh.config import HostSettings
-from trainmon.transport.ssh.known_hosts import HostKeyResult, KnownHosts, fingerprint
-from trainmon.transport.ssh.proxy_command import Proxy
-from trainmon.transport.ssh.socket import PlainSocket, Socket, TunnelSocket
+from trainmon.transport.ssh.known_hosts import HostKeyResult, KnownHosts, certificate_problem, fingerprint
+from trainmon.transport.ssh.socket import PlainSocket, ProxyCommandSocket, Socket, TunnelSocket
 from trainmon.transport.ssh.transport import Connection
 
 FAMILIES = {"any": socket.AF_UNSPEC, "inet": socket.AF_INET, "inet6": socket.AF_INET6}
@@ -46,28 +44,15 @@ def connect_tcp(settings: HostSettings, timeout: Seconds, loop: EventLoop) -> So
 def open_tunnel(settings: HostSettings, jump: Connection, timeout: Seconds, loop: EventLoop) -> Socket:
     """A tunnel to this host through its jump host's connection."""
     channel = jump.open_channel("direct-tcpip", (settings.hostname, settings.port), ("127.0.0.1", 0), timeout=timeout)
-    sock = TunnelSocket(channel, lambda: jump.on_window.pop(channel.chanid, None))
-    jump.on_window[channel.chanid] = lambda: loop.call_soon(sock.flush)
-    return sock
-
-
-def start_proxy_command(settings: HostSettings, loop: EventLoop) -> tuple[Socket, Proxy]:
-    """The user's ProxyCommand on a socket pair."""
-    proxy = Proxy(settings.proxy_command or "", loop)
-    return PlainSocket(proxy.socket, loop), proxy
+    return TunnelSocket(channel, jump.on_window, loop)
 
 
 def handshake(sock: Socket, settings: HostSettings, timeout: Seconds, command: str) -> Connection:
     """Exchange keys and check the host key. `command` is how OpenSSH reaches this host, for the hint."""
     known = KnownHosts(settings.known_hosts, settings.hostname, settings.port, settings.host_key_alias)
     connection = Connection(sock, known.key_types(), certified=bool(known.authorities()))
-    try:
-        connection.handshake(timeout)
-        _check_host_key(connection, settings.name, known, command)
-    except BaseException:
-        connection.close()
-        sock.close()
-        raise
+    connection.handshake(timeout)
+    _check_host_key(connection, settings.name, known, command)
     return connection
 
 
@@ -79,7 +64,7 @@ def _check_host_key(connection: Connection, host: str, known: KnownHosts, comman
     blob = key.asbytes() if certificate is None else public_key(certificate)
     finding = known.verdict(key_type(blob), blob)
     if certificate is not None and finding.answer in ("unknown", "changed"):
-        problem = host_certificates.problem(certificate, known.host, known.authorities(), time.time())
+        problem = certificate_problem(certificate, known.host, known.authorities(), time.time())
         if problem is None:
             return
         finding = msgspec.structs.replace(finding, note=f"its host certificate is not valid: {clean(problem, 200)}")
@@ -124,7 +109,7 @@ def accept_command(settings: HostSettings, via: tuple[HostSettings, ...], config
 
 
 def connect_error(
-    error: Exception, settings: HostSettings, timeout: Seconds, via: str, proxy: Proxy | None
+    error: Exception, settings: HostSettings, timeout: Seconds, via: str, sock: Socket | None
 ) -> HostUnreachable:
     """A failure to connect, as an error that a person can read."""
     host, place = settings.name, f"{settings.hostname}:{settings.port}"
@@ -140,8 +125,8 @@ def connect_error(
         sentence = f"no algorithm in common with {place}: {clean(str(error), 200)}"
     elif isinstance(error, ChannelException):
         sentence, hint = f"the jump host cannot reach {place}: {clean(error.text, 100)}", f"try: ssh {via}"
-    elif proxy is not None and isinstance(error, EOFError | SSHException | OSError):
-        output = proxy.last_error
+    elif isinstance(sock, ProxyCommandSocket) and isinstance(error, EOFError | SSHException | OSError):
+        output = sock.last_error
         sentence, hint = "its ProxyCommand ended" + (f": {output}" if output else ""), f"try: {settings.proxy_command}"
     elif isinstance(error, EOFError | ConnectionResetError) or "banner" in str(error):
         sentence = f"{place} closed the connection before the login"

@@ -1,18 +1,23 @@
-"""known_hosts, read line by line: an unreadable line is skipped."""
+"""Host keys and host certificates, checked with known_hosts. Its unreadable lines are skipped."""
 
 from __future__ import annotations
 
 import base64
-import binascii
+import contextlib
 import fnmatch
 import hashlib
 import hmac
-import re
-from collections.abc import Iterable, Iterator
+import struct
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+from paramiko import PKey, SSHException
+from paramiko.message import Message
+
+from trainmon.lib import Instant
+from trainmon.transport.ssh.auth.keys import key_type, public_key
 
 Answer = Literal["ok", "unknown", "changed", "revoked"]
 
@@ -49,17 +54,12 @@ def fingerprint(blob: bytes) -> str:
 
 def read(files: Iterable[str]) -> list[Entry]:
     """All readable lines of the files that exist."""
-    entries: list[Entry] = []
+    entries: list[Entry | None] = []
     for file in files:
-        try:
+        with contextlib.suppress(OSError):
             text = Path(file).read_bytes().decode("utf-8", "replace")
-        except OSError:
-            continue
-        for number, line in enumerate(text.splitlines(), 1):
-            entry = _entry(file, number, line)
-            if entry is not None:
-                entries.append(entry)
-    return entries
+            entries += [_entry(file, number, line) for number, line in enumerate(text.splitlines(), 1)]
+    return [entry for entry in entries if entry is not None]
 
 
 def _entry(file: str, number: int, line: str) -> Entry | None:
@@ -71,7 +71,7 @@ def _entry(file: str, number: int, line: str) -> Entry | None:
         return None
     try:
         blob = base64.b64decode(fields[2], validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         return None
     if len(blob) < 4 or blob[4 : 4 + int.from_bytes(blob[:4], "big")] != fields[1].encode():
         return None
@@ -79,45 +79,31 @@ def _entry(file: str, number: int, line: str) -> Entry | None:
 
 
 def _listed(entry: Entry, name: str) -> bool:
-    found = False
-    for pattern in entry.patterns:
-        if pattern.startswith("|1|"):
-            found = found or _hash_matches(pattern, name)
-        elif pattern.startswith("!"):
-            if _matches(pattern[1:], name):
-                return False
-        else:
-            found = found or _matches(pattern, name)
-    return found
+    if any(pattern.startswith("!") and _matches(pattern[1:], name) for pattern in entry.patterns):
+        return False
+    return any(_matches(pattern, name) for pattern in entry.patterns)
 
 
 def _matches(pattern: str, name: str) -> bool:
-    # fnmatch knows [sets], OpenSSH does not: `[host]:2222` is literal there.
-    pattern = re.sub(r"[\[\]]", lambda found: "[[]" if found[0] == "[" else "[]]", pattern.lower())
-    return fnmatch.fnmatchcase(name, pattern)
-
-
-def _hash_matches(pattern: str, name: str) -> bool:
-    parts = pattern.split("|")
-    if len(parts) != 4:
-        return False
+    if not pattern.startswith("|1|"):
+        # fnmatch knows [sets], OpenSSH does not: `[host]:2222` is literal there.
+        return fnmatch.fnmatchcase(name, pattern.lower().replace("[", "[[]"))
     try:
-        salt, wanted = base64.b64decode(parts[2]), base64.b64decode(parts[3])
-    except (binascii.Error, ValueError):
+        salt, digest = (base64.b64decode(part) for part in pattern.split("|")[2:])
+    except ValueError:
         return False
-    return hmac.compare_digest(hmac.new(salt, name.encode(), "sha1").digest(), wanted)
+    return hmac.compare_digest(hmac.new(salt, name.encode(), "sha1").digest(), digest)
 
 
 class KnownHosts:
     """What the known_hosts files of one host say about it."""
 
     def __init__(self, files: Iterable[str], hostname: str, port: int, alias: str | None = None) -> None:
-        self.files = tuple(files)
         hostname = hostname.lower()
         self.host = alias.lower() if alias else hostname
         """The name that a certificate must be for."""
         self.name = alias.lower() if alias else hostname if port == 22 else f"[{hostname}]:{port}"
-        entries = read(self.files)
+        entries = read(files)
         self._lines = [entry for entry in entries if _listed(entry, self.name)]
         # OpenSSH takes a host that is listed without its port as known, but never as changed.
         self._portless = [] if self.name in (hostname, alias) else [e for e in entries if _listed(e, hostname)]
@@ -145,9 +131,63 @@ class KnownHosts:
         for entry in plain:
             if entry.key_type == key_type:
                 return HostKeyResult("changed", self.name, entry)
-        return HostKeyResult("unknown", self.name, plain[0] if plain else None, next(self._notes(), None))
+        authorities = (e for e in (*self._lines, *self._portless) if e.marker == "@cert-authority")
+        text = "trusts an authority, but the host has no certificate of it"
+        note = next((f"{entry.file}:{entry.line} {text}" for entry in authorities), None)
+        return HostKeyResult("unknown", self.name, plain[0] if plain else None, note)
 
-    def _notes(self) -> Iterator[str]:
-        for entry in (*self._lines, *self._portless):
-            if entry.marker == "@cert-authority":
-                yield f"{entry.file}:{entry.line} trusts an authority, but the host has no certificate of it"
+
+# ---- host certificates: signed by an authority that known_hosts trusts, for this host, and valid now -----------------
+
+HOST = 2
+"""The type of a certificate for hosts."""
+
+FOREVER = 2**64 - 1
+
+
+def certificate_problem(blob: bytes, host: str, authorities: Iterable[bytes], now: Instant) -> str | None:
+    """Why a host certificate is not valid for this host; None if it is valid."""
+    try:
+        return _problem(blob, host, set(authorities), now)
+    except (struct.error, IndexError, ValueError, SSHException, UnicodeDecodeError):
+        return "it cannot be read"
+
+
+def _problem(blob: bytes, host: str, authorities: set[bytes], now: Instant) -> str | None:
+    message = Message(blob)
+    for _ in range(1 + len(_strings(public_key(blob)))):  # type, nonce, and the public key's strings without its type
+        message.get_string()
+    message.get_int64()  # serial number
+    kind = message.get_int()
+    message.get_string()  # key id
+    names = _strings(message.get_string())
+    valid_from, valid_until = message.get_int64(), message.get_int64()
+    critical = message.get_string()
+    message.get_string()  # extensions: none is defined for hosts
+    message.get_string()  # reserved
+    authority, signature = message.get_string(), message.get_string()
+    if message.get_remainder():
+        return "something follows its end"
+    if kind != HOST:
+        return "it is a user's certificate, not a host's"
+    if authority not in authorities:
+        return "its authority is not one that known_hosts trusts"
+    signed = blob[: -4 - len(signature)]
+    if not PKey.from_type_string(key_type(authority), authority).verify_ssh_sig(signed, Message(signature)):
+        return "its signature is wrong"
+    if critical:
+        return "it has conditions that are not known here"
+    if now < valid_from:
+        return "it is not valid yet"
+    if valid_until != FOREVER and now >= valid_until:
+        return "it has expired"
+    if not any(_matches(name, host.lower()) for name in names):
+        return f"it is for {', '.join(names) or 'no host'}"
+    return None
+
+
+def _strings(data: bytes) -> list[str]:
+    message, found = Message(data), []
+    while message.get_remainder():
+        found.append(message.get_string().decode("latin-1"))
+    return found

@@ -30,6 +30,21 @@ SIGNALS = {
 """The names of RFC 4254 §6.10."""
 
 
+def packet(kind: bytes, *fields: str | bytes | bool | int) -> Message:
+    """A message of the SSH protocol with these fields, each encoded by its type (RFC 4251 §5)."""
+    message = Message()
+    message.add_byte(kind)
+    for field in fields:
+        match field:
+            case bool():
+                message.add_boolean(field)
+            case int():
+                message.add_int(field)
+            case _:
+                message.add_string(field)
+    return message
+
+
 class QuietPacketizer(Packetizer):
     """Packets without the timer thread that paramiko starts for every handshake: the Dialer has its own deadline."""
 
@@ -63,7 +78,8 @@ class Connection(Transport):
         self.socket = sock
         self.disconnect_reason = ""
         """The server's message as it disconnected."""
-        known = tuple(algorithm for kind in host_key_types for algorithm in _algorithms(kind))
+        rsa = ("rsa-sha2-512", "rsa-sha2-256")
+        known = tuple(name for kind in host_key_types for name in (rsa if kind == "ssh-rsa" else (kind,)))
         self._preferred_keys = (*known, *(key for key in self._preferred_keys if key not in known))
         self._certified = certified
         self.clear_to_send_lock = threading.RLock()  # type: ignore[assignment]
@@ -97,21 +113,11 @@ class Connection(Transport):
 
     def send_keepalive(self) -> None:
         """A request that every server answers, if only with a refusal."""
-        message = Message()
-        message.add_byte(common.cMSG_GLOBAL_REQUEST)
-        message.add_string("keepalive@openssh.com")
-        message.add_boolean(True)
-        self._send_user_message(message)
+        self._send_user_message(packet(common.cMSG_GLOBAL_REQUEST, "keepalive@openssh.com", True))
 
     def execute(self, channel: Channel, command: str) -> None:
         """Start a command without waiting for the answer: a refusal closes the channel."""
-        message = Message()
-        message.add_byte(common.cMSG_CHANNEL_REQUEST)
-        message.add_int(channel.remote_chanid)
-        message.add_string("exec")
-        message.add_boolean(True)
-        message.add_string(command)
-        self._send_user_message(message)
+        self._send_user_message(packet(common.cMSG_CHANNEL_REQUEST, channel.remote_chanid, "exec", True, command))
 
     # ---- paramiko's inner hooks ------------------------------------------------------------------------------------
 
@@ -128,9 +134,9 @@ class Connection(Transport):
     def _parse_newkeys(self, message: Message) -> None:
         with self.clear_to_send_lock:
             super()._parse_newkeys(message)  # type: ignore[misc]
-            held, self._held = self._held, []
-            for waiting in held:
-                self.packetizer.send_message(waiting)
+            for message in self._held:
+                self.packetizer.send_message(message)
+            self._held.clear()
 
     def _parse_disconnect(self, message: Message) -> None:
         message.get_int()
@@ -138,9 +144,8 @@ class Connection(Transport):
 
     def _window_opened(self, channel: Channel, message: Message) -> None:
         channel._window_adjust(message)  # type: ignore[attr-defined]
-        ready = self.on_window.get(channel.chanid)
-        if ready is not None:
-            ready()
+        if channel.chanid in self.on_window:
+            self.on_window[channel.chanid]()
 
     def _channel_requested(self, channel: Channel, message: Message) -> None:
         start = message.packet.tell()
@@ -154,7 +159,3 @@ class Connection(Transport):
     def _channel_refused(self, channel: Channel, message: Message) -> None:
         self.refused.add(channel.chanid)
         channel._request_failed(message)  # type: ignore[attr-defined]
-
-
-def _algorithms(key_type: str) -> tuple[str, ...]:
-    return ("rsa-sha2-512", "rsa-sha2-256") if key_type == "ssh-rsa" else (key_type,)

@@ -14,8 +14,7 @@ from trainmon.lib import HostKeyRefused
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.ssh.auth.keys import read_public
 from trainmon.transport.ssh.client import Dialer
-from trainmon.transport.ssh.host_certificates import problem
-from trainmon.transport.ssh.known_hosts import KnownHosts, fingerprint
+from trainmon.transport.ssh.known_hosts import KnownHosts, certificate_problem, fingerprint
 
 
 class Key:
@@ -202,7 +201,7 @@ def test_certificates_that_prove_nothing(ours: Key, theirs: Key, tmp_path: Path)
         assert blob is not None
         if tamper:
             blob = blob.replace(b"node1", b"node2")
-        return problem(blob, host, [ours.blob], time.time())
+        return certificate_problem(blob, host, [ours.blob], time.time())
 
     def signed(*names: str, authority: Key = ours, valid: str = "always:forever") -> Path:
         return sign_host(authority.path, theirs.path, *names, valid=valid)
@@ -216,4 +215,4 @@ def test_certificates_that_prove_nothing(ours: Key, theirs: Key, tmp_path: Path)
     assert reason(signed("node1", valid="+1d:+2d")) == "it is not valid yet"
     assert reason(signed("node1"), "node2", tamper=True) == "its signature is wrong"
     assert reason(sign(ours.path, theirs.path, "node1")) == "it is a user's certificate, not a host's"
-    assert problem(b"\0\0\0\1x", "node1", [ours.blob], 0.0) is not None
+    assert certificate_problem(b"\0\0\0\1x", "node1", [ours.blob], 0.0) is not None

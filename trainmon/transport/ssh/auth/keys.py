@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import io
 import socket
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from paramiko import ECDSAKey, Ed25519Key, PKey, RSAKey, SSHException
 from paramiko.agent import AgentKey, AgentSSH
+from paramiko.message import Message
 
 from trainmon.lib import Seconds
 from trainmon.transport.ssh.config import HostSettings
@@ -50,36 +50,17 @@ class Identity:
     file: KeyFile | None = None
 
 
-class SocketAgent(AgentSSH):
-    """An agent at a given socket: paramiko's own uses only $SSH_AUTH_SOCK."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__()
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(AGENT_TIMEOUT)
-        try:
-            connection.connect(path)
-            self._connect(connection)  # type: ignore[attr-defined]
-        except BaseException:
-            connection.close()
-            raise
-
-    def close(self) -> None:
-        self._close()  # type: ignore[attr-defined]
-
-
 @contextlib.contextmanager
 def agent_keys(settings: HostSettings) -> Iterator[tuple[AgentKey, ...]]:
     """The keys of the host's agent; empty without an agent, or when it does not answer."""
-    agent = None
-    if settings.identity_agent is not None:
-        with contextlib.suppress(OSError, SSHException):
-            agent = SocketAgent(settings.identity_agent)
-    try:
-        yield agent.get_keys() if agent is not None else ()
-    finally:
-        if agent is not None:
-            agent.close()
+    agent = AgentSSH()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        if settings.identity_agent is not None:
+            with contextlib.suppress(OSError, SSHException):
+                connection.settimeout(AGENT_TIMEOUT)
+                connection.connect(settings.identity_agent)
+                agent._connect(connection)  # type: ignore[attr-defined]  # paramiko's own uses only $SSH_AUTH_SOCK
+        yield agent.get_keys()
 
 
 def strings(blob: bytes) -> Iterator[bytes]:
@@ -110,7 +91,7 @@ def read_public(path: str) -> bytes | None:
     try:
         fields = Path(path).read_text("utf-8", "replace").split(None, 2)
         return base64.b64decode(fields[1]) if len(fields) > 1 else None
-    except (OSError, binascii.Error, ValueError):
+    except (OSError, ValueError):
         return None
 
 
@@ -118,24 +99,18 @@ def read_key_file(path: str) -> KeyFile | None:
     """A private key file, without unlocking it. None when it is missing or no key."""
     try:
         text = Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
-    public = read_public(path + ".pub")
-    if "BEGIN OPENSSH PRIVATE KEY" not in text:
-        if "PRIVATE KEY-----" not in text:
-            return None
-        return KeyFile(path, text, "ENCRYPTED" in text, public)
-    body = "".join(line for line in text.splitlines() if not line.startswith("-----"))
-    try:
-        data = base64.b64decode(body)
-    except (binascii.Error, ValueError):
+        public = read_public(path + ".pub")
+        if "BEGIN OPENSSH PRIVATE KEY" not in text:
+            return KeyFile(path, text, "ENCRYPTED" in text, public) if "PRIVATE KEY-----" in text else None
+        data = base64.b64decode("".join(line for line in text.splitlines() if not line.startswith("-----")))
+    except (OSError, ValueError):
         return None
     if not data.startswith(MAGIC):
         return None
-    data = data[len(MAGIC) :]
-    head = [part for part, _ in zip(strings(data), range(3), strict=False)]
-    rest = data[sum(4 + len(part) for part in head) + 4 :]
-    return KeyFile(path, text, head[:1] != [b"none"], next(strings(rest), None) or public)
+    message = Message(data[len(MAGIC) :])
+    cipher, _kdf, _kdf_options = (message.get_string() for _ in range(3))
+    message.get_int()  # the number of keys, which is always 1
+    return KeyFile(path, text, cipher != b"none", message.get_string() or public)
 
 
 def unlock(file: KeyFile, passphrase: str | None) -> PKey:
@@ -144,10 +119,9 @@ def unlock(file: KeyFile, passphrase: str | None) -> PKey:
     Raises:
         SSHException: when the passphrase is wrong or the format unknown.
     """
-    known = CLASSES.get(key_type(file.public), ECDSAKey) if file.public else None
-    classes = (known,) if known else (RSAKey, ECDSAKey, Ed25519Key)
+    public = file.public
     problem: Exception = SSHException("unknown key format")
-    for kind in classes:
+    for kind in (CLASSES.get(key_type(public), ECDSAKey),) if public else (RSAKey, ECDSAKey, Ed25519Key):
         try:
             return kind.from_private_key(io.StringIO(file.text), password=passphrase)
         except (SSHException, ValueError, TypeError, struct.error, IndexError) as error:
@@ -176,21 +150,21 @@ def identities(settings: HostSettings, agent: tuple[AgentKey, ...]) -> list[Iden
 def _certificates(settings: HostSettings, files: list[KeyFile], agent: dict[bytes, AgentKey]) -> Iterator[Identity]:
     for path in (*settings.certificate_files, *(f"{path}-cert.pub" for path in settings.identity_files)):
         blob = read_public(path)
-        if blob is None or not key_type(blob).endswith(CERTIFICATE):
-            continue
-        owner = public_key(blob)
-        if owner in agent:
-            yield Identity(f"certificate {path}", blob, agent_key=agent[owner])
-        for file in files:
-            if file.public == owner and owner not in agent:
-                yield Identity(f"certificate {path}", blob, file=file)
+        if blob is not None and key_type(blob).endswith(CERTIFICATE):
+            label, owner = f"certificate {path}", public_key(blob)
+            if owner in agent:
+                yield Identity(label, blob, agent_key=agent[owner])
+            else:
+                yield from (Identity(label, blob, file=file) for file in files if file.public == owner)
 
 
 class KeyRing:
-    """Unlocked keys, in memory only: 64 hosts with one key file need one passphrase prompt."""
+    """Unlocked keys, in memory only: 64 hosts with one key file need one passphrase prompt.
+
+    Its dictionaries need no lock: each use is one atomic operation.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._keys: dict[tuple[str, int], PKey] = {}
         self._path_locks: dict[str, threading.Lock] = {}
         self._declined_at: dict[str, Seconds] = {}
@@ -198,21 +172,15 @@ class KeyRing:
     def ready(self, file: KeyFile) -> PKey | None:
         """The key, if it needs no passphrase or was unlocked before."""
         cache_key = _cache_key(file.path)
-        with self._lock:
-            key = self._keys.get(cache_key)
-        if key is None and not file.encrypted:
-            key = unlock(file, None)
-            with self._lock:
-                self._keys[cache_key] = key
-        return key
+        if cache_key not in self._keys and not file.encrypted:
+            self._keys[cache_key] = unlock(file, None)
+        return self._keys.get(cache_key)
 
     def unlock(self, file: KeyFile, ask: Callable[[bool], str | None], since: Seconds) -> PKey | None:
         """Unlock it with ask(again), at most three times. All current dials (started at `since`) share the answer:
         one declined prompt is not repeated for 63 other hosts.
         """
-        with self._lock:
-            turn = self._path_locks.setdefault(file.path, threading.Lock())
-        with turn:
+        with self._path_locks.setdefault(file.path, threading.Lock()):
             if (key := self.ready(file)) is not None:
                 return key
             if self._declined_at.get(file.path, 0.0) < since:
@@ -221,9 +189,7 @@ class KeyRing:
                     if passphrase is None:
                         break
                     with contextlib.suppress(SSHException):
-                        key = unlock(file, passphrase)
-                        with self._lock:
-                            self._keys[_cache_key(file.path)] = key
+                        key = self._keys[_cache_key(file.path)] = unlock(file, passphrase)
                         return key
                 self._declined_at[file.path] = time.monotonic()
         return None

@@ -33,31 +33,16 @@ ANSWER_TIMEOUT: Seconds = 120.0
 
 MAX_ROUNDS = 10
 HEADLESS_HINT = "set up a key without a passphrase (IdentityFile), or an agent that is always running"
-GONE_HINT = "log in again; a server waits about two minutes for an answer"
 
 
-class Slot:
-    """One of the slots for concurrent handshakes; released while a person is asked."""
-
-    def __init__(self, slots: threading.Semaphore, since: Seconds) -> None:
-        self._slots = slots
-        self.since = since
-        """When the dial started that waits for it."""
-
-    def __enter__(self) -> Slot:
-        self._slots.acquire()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._slots.release()
-
-    @contextlib.contextmanager
-    def released(self) -> Iterator[None]:
-        self._slots.release()
-        try:
-            yield
-        finally:
-            self._slots.acquire()
+@contextlib.contextmanager
+def released(slots: threading.Semaphore) -> Iterator[None]:
+    """Give the slot for a handshake to another host while a person is asked."""
+    slots.release()
+    try:
+        yield
+    finally:
+        slots.acquire()
 
 
 class PromptBusy(Exception):
@@ -75,7 +60,8 @@ class Asker:
 
     def __init__(self, ask: AskUser | None) -> None:
         self._ask = ask
-        self._turn = threading.RLock()
+        self.lock = threading.RLock()
+        """Held while a prompt is open. Never wait for it with an open connection."""
 
     def __bool__(self) -> bool:
         return self._ask is not None
@@ -83,18 +69,12 @@ class Asker:
     @contextlib.contextmanager
     def turn(self, *, is_shared: bool = False) -> Iterator[None]:
         """Hold the prompt. Raises PromptBusy while another host holds it."""
-        if not self._turn.acquire(blocking=False):
+        if not self.lock.acquire(blocking=False):
             raise PromptBusy(is_shared=is_shared)
         try:
             yield
         finally:
-            self._turn.release()
-
-    @contextlib.contextmanager
-    def wait_for_turn(self) -> Iterator[None]:
-        """Wait for the prompt and hold it; never with an open connection."""
-        with self._turn:
-            yield
+            self.lock.release()
 
     def __call__(
         self, host: str, title: str, instructions: str, fields: tuple[tuple[str, bool], ...]
@@ -104,7 +84,7 @@ class Asker:
             return None
         shown = tuple((clean(text, 200), echo) for text, echo in fields)
         lines = "\n".join(clean(line, 200) for line in instructions.splitlines()[:20])
-        with self._turn:
+        with self.lock:
             answers = self._ask(host, clean(title, 200), lines, shown)
         return answers if answers is not None and len(answers) == len(fields) else None
 
@@ -118,7 +98,8 @@ class Login:
         settings: HostSettings,
         key_ring: KeyRing,
         asker: Asker,
-        slot: Slot,
+        slots: threading.Semaphore,
+        since: Seconds,
         timeout: Seconds,
     ) -> None:
         self._connection = connection
@@ -126,7 +107,8 @@ class Login:
         self._host = settings.name
         self._key_ring = key_ring
         self._asker = asker if not settings.batch else Asker(None)
-        self._slot = slot
+        self._slots = slots
+        self._dial_started_at = since
         self._timeout = timeout
         self._auth = UserAuth(connection, settings.user)
         self._methods: tuple[str, ...] | None = None
@@ -159,15 +141,12 @@ class Login:
         except ConnectionLost:
             raise self._connection_lost() from None
         except NoReply:
-            raise HostUnreachable(
-                self._host,
-                f"{self._host} did not answer the login in {self._timeout:g} s",
-                hint=f"try: ssh {self._host}",
-            ) from None
+            message = f"{self._host} did not answer the login in {self._timeout:g} s"
+            raise HostUnreachable(self._host, message, hint=f"try: ssh {self._host}") from None
 
     def _is_allowed(self, method: str) -> bool:
-        allowed = self._methods is None or method in self._methods
-        return allowed and method in self._settings.methods and method not in self._done
+        allowed = self._settings.methods if self._methods is None else self._settings.methods & {*self._methods}
+        return method in allowed - self._done
 
     def _handle(self, reply: Reply) -> bool:
         if isinstance(reply, Denied):
@@ -215,18 +194,17 @@ class Login:
         if file is None or not file.encrypted:
             self._tried[-1] += " (unknown key format)"
             return None
-        if not self._asker:
-            self._needs.append(f"a passphrase for {file.path}")
-            return None
+        key = None
 
         def ask(again: bool) -> str | None:
             title = f"Passphrase for {file.path}"
             note = "Wrong passphrase." if again else "Asked once for all hosts that use this key."
-            answers = self._asker(self._host, title, note, ((f"Passphrase for {file.path}: ", False),))
+            answers = self._asker(self._host, title, note, ((f"{title}: ", False),))
             return answers[0] if answers else None
 
-        with self._slot.released(), self._asker.turn(is_shared=True):
-            key = self._key_ring.unlock(file, ask, self._slot.since)
+        if self._asker:
+            with released(self._slots), self._asker.turn(is_shared=True):
+                key = self._key_ring.unlock(file, ask, self._dial_started_at)
         if key is None:
             self._needs.append(f"a passphrase for {file.path}")
         return key
@@ -238,32 +216,26 @@ class Login:
         if not self._asker:
             self._needs.append("keyboard-interactive (a password or a second factor)")
             return False
-        asked = False
+        prompted = False
         # Hold the prompt before the method starts: a push must not expire behind another host's prompt.
-        with self._slot.released(), self._asker.turn():
+        with released(self._slots), self._asker.turn():
             self.prompted = True  # from here on the server may send a push, with or without a question
             reply = self._auth.interactive(ANSWER_TIMEOUT)
             for _ in range(MAX_ROUNDS):
                 if not isinstance(reply, AuthRequest):
                     break
-                asked = asked or bool(reply.fields)
-                reply = self._auth.answer(self._ask_fields(reply), ANSWER_TIMEOUT)
+                answers: tuple[str, ...] = ()
+                if reply.fields:
+                    prompted = True
+                    answers = self._ask(reply.title or reply.fields[0][0], reply.instructions, *reply.fields)
+                reply = self._auth.answer(answers, ANSWER_TIMEOUT)
         if self._handle(reply):
             return True
         self._tried.append("keyboard-interactive")
-        if asked and not (isinstance(reply, Denied) and reply.partial):
-            words = f"{self._host}: the server refused the answer{self._server_message()}"
-            raise LoginRefused(self._host, words, hint="check the answer, then log in again")
+        if prompted and not (isinstance(reply, Denied) and reply.partial):
+            message = f"{self._host}: the server refused the answer{self._server_message()}"
+            raise LoginRefused(self._host, message, hint="check the answer, then log in again")
         return False
-
-    def _ask_fields(self, asked: AuthRequest) -> tuple[str, ...]:
-        if not asked.fields:
-            return ()
-        title = asked.title or asked.fields[0][0]
-        answers = self._asker(self._host, title, asked.instructions, asked.fields)
-        if answers is None:
-            raise self._no_answer(asked.fields[0][0])
-        return answers
 
     def _try_password(self) -> bool:
         self._done.add("password")
@@ -271,44 +243,38 @@ class Login:
             self._needs.append("a password")
             return False
         question = f"{self._settings.user}@{self._settings.hostname}'s password: "
-        with self._slot.released(), self._asker.turn():
-            answers = self._asker(self._host, "Password", "", ((question, False),))
-            if answers is None:
-                raise self._no_answer("a password")
+        with released(self._slots), self._asker.turn():
+            password = self._ask("Password", "", (question, False), what="a password")[0]
             self.prompted = True
-            reply = self._auth.password(answers[0], ANSWER_TIMEOUT)
+            reply = self._auth.password(password, ANSWER_TIMEOUT)
         if isinstance(reply, PasswordExpired):
-            raise LoginRefused(
-                self._host, f"{self._host}: the password has expired", hint=f"change it: ssh {self._host}"
-            )
-        if self._handle(reply):
-            return True
-        if not (isinstance(reply, Denied) and reply.partial):
-            raise LoginRefused(
-                self._host,
-                f"{self._host}: the server refused the password",
-                hint="check the password, then log in again",
-            )
-        return False
+            hint = f"change it: ssh {self._host}"
+            raise LoginRefused(self._host, f"{self._host}: the password has expired", hint=hint)
+        logged_in = self._handle(reply)
+        if not logged_in and not (isinstance(reply, Denied) and reply.partial):
+            hint = "check the password, then log in again"
+            raise LoginRefused(self._host, f"{self._host}: the server refused the password", hint=hint)
+        return logged_in
+
+    def _ask(self, title: str, instructions: str, *fields: tuple[str, bool], what: str = "") -> tuple[str, ...]:
+        answers = self._asker(self._host, title, instructions, fields)
+        if answers is None:
+            message = f"{self._host} asked for {clean(what or fields[0][0], 100).rstrip(': ')}; no answer was given"
+            raise LoginNeeded(self._host, message, hint="log in again")
+        return answers
 
     # ---- ends --------------------------------------------------------------------------------------------------------
 
-    def _no_answer(self, what: str) -> LoginNeeded:
-        asked = clean(what, 100).rstrip(": ")
-        return LoginNeeded(self._host, f"{self._host} asked for {asked}; no answer was given", hint="log in again")
-
     def _refusal(self) -> HostUnreachable:
         if self._needs:
-            wanted = " or ".join(dict.fromkeys(self._needs))
-            if not self._asker:
-                return LoginNeeded(
-                    self._host, f"{self._host} needs {wanted}, and nobody can be asked", hint=HEADLESS_HINT
-                )
-            return LoginNeeded(self._host, f"{self._host} needs {wanted}; no answer was given", hint="log in again")
+            need = f"{self._host} needs {' or '.join(dict.fromkeys(self._needs))}"
+            if self._asker:
+                return LoginNeeded(self._host, f"{need}; no answer was given", hint="log in again")
+            return LoginNeeded(self._host, f"{need}, and nobody can be asked", hint=HEADLESS_HINT)
         tried = ", ".join(clean(label, 80) for label in self._tried) or "no key (none was found)"
         allowed = ", ".join(clean(method, 40) for method in self._methods or ()) or "nothing"
-        words = f"{self._host} refuses the login of {self._settings.user}: tried {tried}; it allows {allowed}"
-        return LoginRefused(self._host, words + self._server_message(), hint=f"try: ssh {self._host}")
+        message = f"{self._host} refuses the login of {self._settings.user}: tried {tried}; it allows {allowed}"
+        return LoginRefused(self._host, message + self._server_message(), hint=f"try: ssh {self._host}")
 
     def _server_message(self) -> str:
         """The server's message about its refusal; pam_slurm_adopt sends its own after it accepted the key."""
@@ -321,8 +287,7 @@ class Login:
             hint = "too many keys were offered: set IdentitiesOnly and IdentityFile in ~/.ssh/config"
             return LoginRefused(self._host, f"{self._host}: {reason}", hint=hint)
         if self.prompted and not self._auth.denial:
-            return LoginNeeded(
-                self._host, f"{self._host} closed the connection while it waited for an answer", hint=GONE_HINT
-            )
+            message = f"{self._host} closed the connection while it waited for an answer"
+            return LoginNeeded(self._host, message, hint="log in again; a server waits about two minutes for an answer")
         why = f": {reason}" if reason else self._server_message()
         return HostUnreachable(self._host, f"{self._host} closed the connection during the login{why}")

@@ -16,7 +16,7 @@ from paramiko.message import Message
 
 from trainmon.lib import Seconds
 from trainmon.transport.ssh.auth.keys import key_type
-from trainmon.transport.ssh.transport import CERTIFICATE, Connection
+from trainmon.transport.ssh.transport import CERTIFICATE, Connection, packet
 
 DENIAL = re.compile(r"pam_[a-z]|no active job|^\s*access denied", re.IGNORECASE)
 """Matches refusals by PAM (pam_slurm_adopt, pam_slurm), but not the banner of a site."""
@@ -85,78 +85,42 @@ class UserAuth:
 
     def none(self, timeout: Seconds) -> Reply:
         """Ask which methods the server allows."""
-        return self._request("none", lambda message: None, timeout)
+        return self._request(timeout, "none")
 
     def offer_key(self, blob: bytes, timeout: Seconds) -> Reply:
         """Offer a public key without signing: KeyAccepted, or Denied."""
-
-        def fill(message: Message) -> None:
-            message.add_boolean(False)
-            message.add_string(self._algorithm(blob))
-            message.add_string(blob)
-
-        return self._request("publickey", fill, timeout)
+        return self._request(timeout, "publickey", False, self._algorithm(blob), blob)
 
     def sign(self, key: PKey, blob: bytes, timeout: Seconds) -> Reply:
         """Prove that we hold a key. Raises what signing raises, such as the error of an agent that refuses."""
         algorithm = self._algorithm(blob)
-        proof = Message()
-        proof.add_string(self._connection.session_id or b"")
-        proof.add_byte(common.cMSG_USERAUTH_REQUEST)
-        for text in (self._user, "ssh-connection", "publickey"):
-            proof.add_string(text)
-        proof.add_boolean(True)
-        proof.add_string(algorithm)
-        proof.add_string(blob)
-        signature = key.sign_ssh_data(proof.asbytes(), algorithm.removesuffix(CERTIFICATE))
-
-        def fill(message: Message) -> None:
-            message.add_boolean(True)
-            message.add_string(algorithm)
-            message.add_string(blob)
-            message.add_string(signature)
-
-        return self._request("publickey", fill, timeout)
+        session = Message()
+        session.add_string(self._connection.session_id or b"")
+        request = self._userauth_request("publickey", True, algorithm, blob)
+        proof = session.asbytes() + request.asbytes()
+        signature = key.sign_ssh_data(proof, algorithm.removesuffix(CERTIFICATE))
+        return self._request(timeout, "publickey", True, algorithm, blob, bytes(signature))
 
     def interactive(self, timeout: Seconds) -> Reply:
         """Start keyboard-interactive: an AuthRequest, or its result."""
-
-        def fill(message: Message) -> None:
-            message.add_string("")
-            message.add_string("")
-
-        return self._request("keyboard-interactive", fill, timeout)
+        return self._request(timeout, "keyboard-interactive", "", "")
 
     def answer(self, answers: tuple[str, ...], timeout: Seconds) -> Reply:
-        message = Message()
-        message.add_byte(common.cMSG_USERAUTH_INFO_RESPONSE)
-        message.add_int(len(answers))
-        for text in answers:
-            message.add_string(text)
-        return self._send(message, timeout)
+        return self._send(packet(common.cMSG_USERAUTH_INFO_RESPONSE, len(answers), *answers), timeout)
 
     def password(self, password: str, timeout: Seconds) -> Reply:
-        def fill(message: Message) -> None:
-            message.add_boolean(False)
-            message.add_string(password)
+        return self._request(timeout, "password", False, password)
 
-        return self._request("password", fill, timeout)
-
-    def _request(self, method: str, fill: Callable[[Message], None], timeout: Seconds) -> Reply:
+    def _request(self, timeout: Seconds, method: str, *fields: str | bytes | bool) -> Reply:
         if not self._service_requested:
             # Sent ahead of the first request without waiting: it saves a round trip for every host.
             self._service_requested = True
-            service = Message()
-            service.add_byte(common.cMSG_SERVICE_REQUEST)
-            service.add_string("ssh-userauth")
-            self._connection.packetizer.send_message(service)
+            self._connection.packetizer.send_message(packet(common.cMSG_SERVICE_REQUEST, "ssh-userauth"))
         self._method = method
-        message = Message()
-        message.add_byte(common.cMSG_USERAUTH_REQUEST)
-        for text in (self._user, "ssh-connection", method):
-            message.add_string(text)
-        fill(message)
-        return self._send(message, timeout)
+        return self._send(self._userauth_request(method, *fields), timeout)
+
+    def _userauth_request(self, method: str, *fields: str | bytes | bool) -> Message:
+        return packet(common.cMSG_USERAUTH_REQUEST, self._user, "ssh-connection", method, *fields)
 
     def _send(self, message: Message, timeout: Seconds) -> Reply:
         if not self._connection.is_active():
@@ -177,12 +141,9 @@ class UserAuth:
         if not kind.startswith("ssh-rsa"):
             return kind
         extension = self._connection.server_extensions.get("server-sig-algs", b"")  # type: ignore[attr-defined]
-        offered = (
-            extension.decode("ascii", "replace").split(",")
-            if isinstance(extension, bytes)
-            else str(extension).split(",")
-        )
-        best = next((name for name in ("rsa-sha2-512", "rsa-sha2-256") if name in offered), "rsa-sha2-512")
+        offered = extension.decode("ascii", "replace") if isinstance(extension, bytes) else str(extension)
+        names = offered.split(",")
+        best = "rsa-sha2-256" if "rsa-sha2-256" in names and "rsa-sha2-512" not in names else "rsa-sha2-512"
         return best + CERTIFICATE if kind.endswith(CERTIFICATE) else best
 
     # ---- what paramiko calls, on the transport's thread --------------------------------------------------------------
