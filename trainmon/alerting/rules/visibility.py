@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from trainmon.alerting.rules.base import Rule, ago, is_seen, unseen
 from trainmon.analysis.gpus import FRESH
 from trainmon.lib import Instant, Seconds
-from trainmon.model import LATE_AFTER, Alert, Finding, Gpu, Node, Run, Severity, Source, State
+from trainmon.model import LATE_AFTER, Alert, Finding, Gpu, Node, Run, Severity, State
 
 EXCLUDE = "press X on the node: the run's waiting jobs then leave it out"
 """The advice for users who are not administrators."""
@@ -22,88 +22,94 @@ PRIORITY = {"dead": 2, "queued": 1, "stopped": 0, "finished": 0}
 it."""
 
 
-class Whose:
-    """Which run is on which node. It is computed at the first question: without findings nothing asks."""
+class RunsByNode:
+    """Which run is on which node. It is computed when the first finding needs it."""
 
     def __init__(self, state: State) -> None:
         self._state = state
 
     @cached_property
-    def _runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, Run]:
+        """The run that counts on each node."""
         runs: dict[str, Run] = {}
         for run in sorted(self._state.runs.values(), key=lambda run: PRIORITY.get(run.verdict, 3)):
             runs.update(dict.fromkeys(run.spec.nodes, run))
         return runs
 
-    def run(self, node: str) -> Run | None:
-        """The run on a node."""
-        return self._runs.get(node)
-
-    def name(self, node: str) -> str | None:
+    def affected(self, node: str) -> str | None:
         """The name of the run that a problem of a node harms."""
-        run = self._runs.get(node)
+        run = self.runs.get(node)
         return None if run is None or run.verdict in AWAY else run.name
 
-    def last(self, node: str) -> str | None:
-        """The name of the run that is or was on a node, even if it was stopped."""
-        run = self._runs.get(node)
-        return None if run is None else run.name
-
-    def holds(self, node: str) -> bool:
+    def is_used(self, node: str) -> bool:
         """Whether a run is on a node, or was until it died."""
-        run = self._runs.get(node)
-        return run is not None and run.verdict != "queued" and run.verdict not in AWAY
+        return self.affected(node) is not None and self.runs[node].verdict != "queued"
 
-    def worst(self, node: str) -> Severity:
+    def fault_severity(self, node: str) -> Severity:
         """The severity of a broken GPU: a warning if Slurm has no job on the node."""
         slurm = self._state.scheduler_nodes.get(node)
-        if slurm is None or slurm.state not in ("IDLE", "DOWN") or self.holds(node):
-            return "critical"
-        return "warning" if is_seen(self._state.sources.get(f"slurm:{slurm.cluster}")) else "critical"
+        is_free = slurm is not None and slurm.state in ("IDLE", "DOWN") and not self.is_used(node)
+        source = None if slurm is None else self._state.sources.get(f"slurm:{slurm.cluster}")
+        return "warning" if is_free and is_seen(source) else "critical"
+
+
+class NodeRule(Rule, frozen=True, kw_only=True):
+    """A rule about nodes. An alert cannot resolve while its node does not answer."""
+
+    family = "nodes"
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        return node_unseen(state, alert) or self.unclear(state, state.nodes[place(alert.subject)[0]], alert, now)
+
+    def unclear(self, state: State, node: Node, alert: Alert, now: Instant) -> str | None:
+        """Why a missing finding does not mean that an alert about an answering node is over."""
+        return None
+
+
+class GpuRule(Rule, frozen=True, kw_only=True):
+    """A rule about GPUs. An alert cannot resolve while its GPU does not report the numbers of the rule."""
+
+    family = "gpus"
+    needs: ClassVar[tuple[str, ...]] = ()
+    """What the numbers are called, then the fields of a GPU that have them. One of the fields is enough."""
+
+    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+        return gpu_unseen(state, alert, now, *self.needs)
 
 
 def nodes_seen(state: State) -> Iterator[Node]:
     """The nodes that answer now."""
-    sources = state.sources
-    for name, node in state.nodes.items():
-        if is_seen(sources.get(f"node:{name}")):
-            yield node
+    return (node for name, node in state.nodes.items() if is_seen(state.sources.get(f"node:{name}")))
 
 
-def gpus_seen(state: State, now: Instant) -> Iterator[Node]:
+def gpu_nodes_seen(state: State, now: Instant) -> Iterator[Node]:
     """The nodes with current GPU samples."""
-    for node in nodes_seen(state):
-        if node.gpus and is_fresh(node.gpus_at, state, node.name, now):
-            yield node
+    return (node for node in nodes_seen(state) if node.gpus and is_fresh(node.gpus_at, state, node.name, now))
+
+
+def gpus_seen(state: State, now: Instant) -> Iterator[tuple[Node, Gpu]]:
+    """The GPUs with current samples, each with its node."""
+    return ((node, gpu) for node in gpu_nodes_seen(state, now) for gpu in node.gpus)
 
 
 def is_fresh(at: Instant | None, state: State, node: str, now: Instant) -> bool:
     """Whether numbers of a node are current: younger than a minute, or than three of its periods."""
-    if at is None:
-        return False
-    age = now - at
-    if age <= FRESH:
-        return True
     source = state.sources.get(f"node:{node}")
-    return source is not None and age <= LATE_AFTER * source.period
+    return at is not None and now - at <= max(FRESH, 0.0 if source is None else LATE_AFTER * source.period)
 
 
 def place(subject: str) -> tuple[str, int | None]:
     """The node and the GPU of `gpu:gpu-001/3` or `gpu:gpu-001/3 xid 79`; of `node:gpu-001 mlx5_0/1` the node alone."""
     kind, _, rest = subject.partition(":")
     name = rest.partition(" ")[0]
-    if kind != "gpu":
-        return name, None
     node, _, index = name.rpartition("/")
-    return node, int(index) if index.isdigit() else None
+    return (node, int(index) if index.isdigit() else None) if kind == "gpu" else (name, None)
 
 
 def node_unseen(state: State, alert: Alert) -> str | None:
     """Why the node of an alert cannot be seen: its source does not answer, or it is not watched."""
     name, _ = place(alert.subject)
-    if name not in state.nodes:
-        return f"{name} is no longer watched"
-    return unseen(state, alert)
+    return unseen(state, alert) if name in state.nodes else f"{name} is no longer watched"
 
 
 def gpu_unseen(
@@ -111,8 +117,7 @@ def gpu_unseen(
 ) -> str | None:
     """Why the GPU of an alert cannot be seen: its node, the GPU itself, or all of these fields, called `what`, are
     missing. With `may_fail`, a GPU that reports only an error counts as seen."""
-    why = node_unseen(state, alert)
-    if why is not None:
+    if (why := node_unseen(state, alert)) is not None:
         return why
     name, index = place(alert.subject)
     node = state.nodes[name]
@@ -123,12 +128,12 @@ def gpu_unseen(
     if gpu is None:
         return f"{name} no longer lists its GPU {index}"
     if gpu.state != "ok":
-        return None if may_fail else f"GPU {gpu.index} does not answer: {gpu.error or gpu.state}"
-    is_missing = bool(fields) and all(getattr(gpu, field) is None for field in fields)
-    return f"GPU {gpu.index} does not report its {what}" if is_missing else None
+        return None if may_fail else f"GPU {index} does not answer: {gpu.error or gpu.state}"
+    is_missing = fields and all(getattr(gpu, field) is None for field in fields)
+    return f"GPU {index} does not report its {what}" if is_missing else None
 
 
-def node_finding(rule: Rule, node: Node, whose: Whose, severity: Severity, summary: str, **more: Any) -> Finding:
+def node_finding(rule: Rule, node: Node, runs: RunsByNode, severity: Severity, summary: str, **more: Any) -> Finding:
     """A finding about a node. `more` has further fields, or others than these."""
     known: dict[str, Any] = {
         "rule": rule.name,
@@ -136,7 +141,7 @@ def node_finding(rule: Rule, node: Node, whose: Whose, severity: Severity, summa
         "severity": severity,
         "summary": summary,
         "cluster": node.cluster,
-        "run": whose.name(node.name),
+        "run": runs.affected(node.name),
         "node": node.name,
         "sources": (f"node:{node.name}",),
     }
@@ -144,16 +149,11 @@ def node_finding(rule: Rule, node: Node, whose: Whose, severity: Severity, summa
 
 
 def gpu_finding(
-    rule: Rule, node: Node, gpu: Gpu, whose: Whose, severity: Severity, summary: str, **more: Any
+    rule: Rule, node: Node, gpu: Gpu, runs: RunsByNode, severity: Severity, summary: str, **more: Any
 ) -> Finding:
     """A finding about a GPU; its summary begins with the GPU's name."""
-    summary = f"GPU {gpu.index} of {node.name} {summary}"
-    return node_finding(rule, node, whose, severity, summary, subject=f"gpu:{node.name}/{gpu.index}", **more)
-
-
-def silence(source: Source, state: State, now: Instant) -> Seconds | None:
-    """How long a source has sent nothing; None if it never answered."""
-    return None if source.seen_at is None else lasted(source.seen_at, state, now)
+    more["subject"] = f"gpu:{node.name}/{gpu.index}"
+    return node_finding(rule, node, runs, severity, f"GPU {gpu.index} of {node.name} {summary}", **more)
 
 
 def lasted(since: Instant, state: State, now: Instant) -> Seconds:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
-from trainmon.alerting.rules.base import Duration, Rule, ago
-from trainmon.alerting.rules.visibility import EXCLUDE, Whose, gpu_finding, gpu_unseen, gpus_seen, lasted
+from trainmon.alerting.rules.base import Duration, ago
+from trainmon.alerting.rules.visibility import EXCLUDE, GpuRule, RunsByNode, gpu_finding, gpus_seen, lasted
 from trainmon.lib import Instant
-from trainmon.model import Alert, Finding, Gpu, Node, NodeHistory, State
+from trainmon.model import Finding, Gpu, Node, NodeHistory, State
 
 COOL_C = 60
 """A GPU that is cooler than this is not near its limit: some H100 drivers sometimes report a margin of 0."""
@@ -15,13 +16,13 @@ COOL_C = 60
 NEW = NodeHistory()
 
 
-class GpuHot(Rule, frozen=True, kw_only=True):
+class GpuHot(GpuRule, frozen=True, kw_only=True):
     """A GPU is at or near its slowdown temperature. The rule uses the margin that the GPU reports (T.Limit), in two
     samples or with a thermal throttle reason. It uses degrees only if the GPU reports no margin."""
 
     name = "gpu-hot"
-    family = "gpus"
     origin = "margins: NVIDIA's T.Limit on Hopper; durations: nvidia_gpu_exporter; degrees: common DCGM rules"
+    needs = ("temperature", "temperature_margin_c", "temperature_c")
     needs_for = True
 
     for_: Duration = 300.0
@@ -42,74 +43,59 @@ class GpuHot(Rule, frozen=True, kw_only=True):
     """Use degrees even if the GPU reports a margin."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        whose = Whose(state)
-        for node in gpus_seen(state, now):
-            past = state.node_histories.get(node.name, NEW)
-            for gpu in node.gpus:
-                if self._may_be_hot(gpu):
-                    finding = self._found(node, gpu, past, whose, state, now)
-                    if finding is not None:
-                        yield finding
+        runs = RunsByNode(state)
+        for node, gpu in gpus_seen(state, now):
+            margin = gpu.temperature_margin_c
+            uses_degrees = margin is None or self.absolute
+            if (
+                (margin is not None and margin <= self.margin_c and gpu.state == "ok")
+                or (uses_degrees and self._has_hot_degrees(gpu))
+                or (gpu.throttle and "hw_thermal" in gpu.throttle)
+            ):
+                yield from self._findings(node, gpu, uses_degrees, state, runs, now)
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        return gpu_unseen(state, alert, now, "temperature", "temperature_margin_c", "temperature_c")
+    def _has_hot_degrees(self, gpu: Gpu) -> bool:
+        hot, memory_hot = self.temperature_c, self.memory_temperature_c
+        return (gpu.temperature_c or 0) >= hot or (gpu.memory_temperature_c or 0) >= memory_hot
 
-    def _may_be_hot(self, gpu: Gpu) -> bool:
-        """A cheap test that never misses a hot GPU."""
-        margin = gpu.temperature_margin_c
-        if margin is not None and margin <= self.margin_c:
-            return gpu.state == "ok"
-        if (margin is None or self.absolute) and self._degrees(gpu):
-            return True
-        return bool(gpu.throttle) and "hw_thermal" in gpu.throttle
-
-    def _degrees(self, gpu: Gpu) -> bool:
-        return (gpu.temperature_c or 0) >= self.temperature_c or (
-            gpu.memory_temperature_c or 0
-        ) >= self.memory_temperature_c
-
-    def _found(
-        self, node: Node, gpu: Gpu, past: NodeHistory, whose: Whose, state: State, now: Instant
-    ) -> Finding | None:
+    def _findings(
+        self, node: Node, gpu: Gpu, uses_degrees: bool, state: State, runs: RunsByNode, now: Instant
+    ) -> Iterator[Finding]:
+        past = state.node_histories.get(node.name, NEW)
         slowed_at = past.slowed.get((gpu.index, "hw_thermal"))
-        since = self._since(gpu, past, self.margin_c)
-        worse = self._since(gpu, past, self.critical_margin_c)
-        by_degrees = gpu.temperature_margin_c is None or self.absolute
-        is_critical = worse is not None
-        if since is None and by_degrees and self._degrees(gpu):
+        since = self._low_since(gpu, past, self.margin_c)
+        critical_since = self._low_since(gpu, past, self.critical_margin_c)
+        is_critical = critical_since is not None
+        if since is None and uses_degrees and self._has_hot_degrees(gpu):
             is_critical = is_critical or (gpu.temperature_c or 0) >= self.critical_temperature_c
         elif since is None and slowed_at is None:
-            return None
+            return
         values = [] if gpu.temperature_c is None else [f"{gpu.temperature_c} °C"]
         if (left := gpu.temperature_margin_c) is not None:
             values.append(f"{left} °C below its slowdown temperature" if left > 0 else f"a margin of {left} °C")
         elif gpu.memory_temperature_c is not None:
             values.append(f"memory {gpu.memory_temperature_c} °C")
         slowed = "" if slowed_at is None else f"; heat has slowed it down for {ago(now - slowed_at)}"
-        margins = past.margins.get(gpu.index, ())[-4:]
-        return gpu_finding(
-            self, node, gpu, whose,
+        margins = [f"margin {margin} °C {ago(now - at)} ago" for at, margin in past.margins.get(gpu.index, ())[-4:]]
+        yield gpu_finding(
+            self, node, gpu, runs,
             severity="critical" if is_critical else "warning",
             summary=f"is hot: {', '.join(values) or 'by its throttle reasons'}{slowed}",
-            evidence=(*(f"margin {margin} °C {ago(now - at)} ago" for at, margin in margins), _values(gpu)),
+            evidence=(*margins, _values(gpu)),
             advice=f"check its fans, its airflow and the temperature of its neighbours; {EXCLUDE}",
             since=min((at for at in (since, slowed_at) if at is not None), default=None),
-            fires_at_once=worse is not None and lasted(worse, state, now) >= self.critical_for,
+            fires_at_once=critical_since is not None and lasted(critical_since, state, now) >= self.critical_for,
         )  # fmt: skip
 
-    def _since(self, gpu: Gpu, past: NodeHistory, most: int) -> Instant | None:
+    def _low_since(self, gpu: Gpu, past: NodeHistory, most: int) -> Instant | None:
         """Since when its margin is at most `most`; None if it is larger, or in only one reading of a cool GPU."""
         if gpu.temperature_margin_c is None or gpu.temperature_margin_c > most:
             return None
-        low: list[Instant] = []
-        for at, margin in reversed(past.margins.get(gpu.index, ())):
-            if margin > most:
-                break
-            low.append(at)
+        readings = reversed(past.margins.get(gpu.index, ()))
+        low = [at for at, _ in takewhile(lambda reading: reading[1] <= most, readings)]
         if "hw_thermal" in gpu.throttle or "sw_thermal" in gpu.throttle:
-            bits = [past.slowed[key] for key in ((gpu.index, "hw_thermal"), (gpu.index, "sw_thermal"))
-                    if key in past.slowed]  # fmt: skip
-            return min([*low, *bits], default=None)
+            slowed = (past.slowed.get((gpu.index, reason)) for reason in ("hw_thermal", "sw_thermal"))
+            return min([*low, *(at for at in slowed if at is not None)], default=None)
         is_cool = gpu.temperature_c is not None and gpu.temperature_c < COOL_C
         return low[-1] if len(low) > 1 and not is_cool else None
 
@@ -129,8 +115,8 @@ def _values(gpu: Gpu) -> str:
     return ", ".join(part for part in parts if part)
 
 
-class Slowed(Rule, frozen=True, kw_only=True):
-    """The base of both slowdown rules that are not about heat."""
+class SlowdownRule(GpuRule, frozen=True, kw_only=True):
+    """A slowdown that is not about heat."""
 
     needs_for = True
 
@@ -141,55 +127,49 @@ class Slowed(Rule, frozen=True, kw_only=True):
     critical_for: Duration = 60.0
     """How long the clock must be so low, or `for` if that is shorter."""
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        return gpu_unseen(state, alert, now)
-
-    def found(self, state: State, now: Instant, bit: str, but: tuple[str, ...], text: str) -> Iterator[Finding]:
-        """The GPUs with the throttle reason `bit` and with none of `but`."""
-        whose = Whose(state)
-        for node in gpus_seen(state, now):
-            for gpu in node.gpus:
-                if not gpu.throttle or bit not in gpu.throttle or any(other in gpu.throttle for other in but):
-                    continue
-                since = state.node_histories.get(node.name, NEW).slowed.get((gpu.index, bit))
-                crawls = gpu.sm_clock_mhz is not None and gpu.sm_clock_mhz < self.crawl_mhz
-                crawls = crawls and "idle" not in gpu.throttle
-                lasts = "" if since is None or now - since < 1.0 else f" for {ago(now - since)}"
-                yield gpu_finding(
-                    self, node, gpu, whose,
-                    severity="critical" if crawls else "warning",
-                    summary=f"{text}{lasts}: {_values(gpu)}",
-                    evidence=(_values(gpu),),
-                    advice=f"the power or the board of the node is at fault, not the job: tell its administrators; "
-                    f"{EXCLUDE}",
-                    since=since,
-                    fires_at_once=crawls and since is not None and lasted(since, state, now) >= self.critical_for,
-                )  # fmt: skip
+    def findings(self, state: State, now: Instant, reason: str, but: tuple[str, ...], text: str) -> Iterator[Finding]:
+        """The GPUs with the throttle reason `reason` and with none of `but`."""
+        runs = RunsByNode(state)
+        for node, gpu in gpus_seen(state, now):
+            if not gpu.throttle or reason not in gpu.throttle or any(other in gpu.throttle for other in but):
+                continue
+            since = state.node_histories.get(node.name, NEW).slowed.get((gpu.index, reason))
+            clock = gpu.sm_clock_mhz
+            crawls = clock is not None and clock < self.crawl_mhz and "idle" not in gpu.throttle
+            lasts = "" if since is None or now - since < 1.0 else f" for {ago(now - since)}"
+            yield gpu_finding(
+                self, node, gpu, runs,
+                severity="critical" if crawls else "warning",
+                summary=f"{text}{lasts}: {_values(gpu)}",
+                evidence=(_values(gpu),),
+                advice=f"the power or the board of the node is at fault, not the job: tell its administrators; "
+                f"{EXCLUDE}",
+                since=since,
+                fires_at_once=crawls and since is not None and lasted(since, state, now) >= self.critical_for,
+            )  # fmt: skip
 
 
-class GpuSlowdown(Slowed, frozen=True, kw_only=True):
+class GpuSlowdown(SlowdownRule, frozen=True, kw_only=True):
     """The hardware slows a GPU down, and neither heat nor a power brake is the reason."""
 
     name = "gpu-slowdown"
-    family = "gpus"
     origin = (
         "NVML's throttle bit 0x8; duration: nvidia_gpu_exporter; H100s were seen at 86 MHz under load, and idle at 345"
     )
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        return self.found(
+        return self.findings(
             state, now, "hw_slowdown", ("hw_thermal", "hw_power_brake"), "is slowed down by its hardware, without heat"
         )
 
 
-class PowerBrake(Slowed, frozen=True, kw_only=True):
-    """A power brake holds a GPU back: the power supply of the node asks for it. All other numbers look normal."""
+class PowerBrake(SlowdownRule, frozen=True, kw_only=True):
+    """A power brake holds a GPU back: the power supply of the node requests it. All other numbers look normal."""
 
     name = "power-brake"
-    family = "gpus"
     origin = (
         "NVML's throttle bit 0x80; duration: nvidia_gpu_exporter; H100s were seen at 86 MHz under load, and idle at 345"
     )
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        return self.found(state, now, "hw_power_brake", (), "is held back by its power brake")
+        return self.findings(state, now, "hw_power_brake", (), "is held back by its power brake")

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmon.alerting.rules.base import Duration, Rule, Share, is_seen
-from trainmon.alerting.rules.visibility import Whose, gpu_finding, gpu_unseen, gpus_seen, has_slurm, is_fresh, place
+from trainmon.alerting.rules.base import Duration, Share, is_seen
+from trainmon.alerting.rules.visibility import (
+    AWAY,
+    GpuRule,
+    RunsByNode,
+    gpu_finding,
+    gpu_nodes_seen,
+    gpu_unseen,
+    gpus_seen,
+    has_slurm,
+    is_fresh,
+    place,
+)
 from trainmon.analysis.gpus import EMPTY_MIB
 from trainmon.analysis.runs import holds_nodes, is_running
 from trainmon.lib import Instant
@@ -24,12 +35,12 @@ CADENCES = 3.0
 """A run trains while its last step is younger than a minute, or than three of its usual intervals."""
 
 
-class GpuMemoryFull(Rule, frozen=True, kw_only=True):
+class GpuMemoryFull(GpuRule, frozen=True, kw_only=True):
     """The memory of a GPU is nearly full: the next larger batch causes CUDA out of memory."""
 
     name = "gpu-memory-full"
-    family = "gpus"
     origin = "our choice: caching allocators stay at 95 % for days, so only the last 400 MiB of 80 GB warn"
+    needs = ("memory", "memory_used_mib")
     needs_for = True
 
     for_: Duration = 300.0
@@ -40,32 +51,26 @@ class GpuMemoryFull(Rule, frozen=True, kw_only=True):
     """The share from which on it is a warning."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        whose = Whose(state)
+        runs = RunsByNode(state)
         least = min(self.full, self.warning)
-        for node in gpus_seen(state, now):
-            for gpu in node.gpus:
-                used, total = gpu.memory_used_mib, gpu.memory_total_mib
-                if used is None or not total or used < least * total:
-                    continue
+        for node, gpu in gpus_seen(state, now):
+            used, total = gpu.memory_used_mib, gpu.memory_total_mib
+            if used is not None and total and used >= least * total:
                 holders = sorted(gpu.processes, key=lambda process: -(process.memory_mib or 0))
                 yield gpu_finding(
-                    self, node, gpu, whose,
+                    self, node, gpu, runs,
                     severity="warning" if used >= self.warning * total else "info",
                     summary=f"has {total - used:,} MiB of {total:,} MiB left",
                     evidence=tuple(f"{p.command or p.pid}: {p.memory_mib or 0:,} MiB" for p in holders[:4]),
                     advice="use a smaller batch, activation checkpointing or more sharding",
                 )  # fmt: skip
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        return gpu_unseen(state, alert, now, "memory", "memory_used_mib")
 
-
-class GpuIdle(Rule, frozen=True, kw_only=True):
+class GpuIdle(GpuRule, frozen=True, kw_only=True):
     """A GPU is idle in a running job whose run trains: a dead rank, or work that is not distributed. A GPU that the job
     never used counts only if Slurm allocated all GPUs of the node; otherwise it may belong to another job."""
 
     name = "gpu-idle"
-    family = "gpus"
     origin = "our choice: a healthy training step never leaves a GPU below 5 % for ten minutes"
     needs_for = True
 
@@ -80,27 +85,32 @@ class GpuIdle(Rule, frozen=True, kw_only=True):
                 continue
             job = state.jobs.get(run.job or "")
             user, began = (None, 0.0) if job is None else (job.user or None, job.started_at or 0.0)
-            has_all = _has_all(job, state)
+            has_all = _has_all_gpus(job, state)
             for name in run.spec.nodes:
                 node = state.nodes.get(name)
-                if node is None or not is_seen(state.sources.get(f"node:{name}")):
+                if (
+                    node is None
+                    or not is_seen(state.sources.get(f"node:{name}"))
+                    or not is_fresh(node.gpus_at, state, name, now)
+                ):
                     continue
-                if not is_fresh(node.gpus_at, state, name, now):
-                    continue
+                emptied = state.node_histories.get(name, NEW).emptied
                 for gpu in node.gpus:
                     if gpu.utilization_pct is None or gpu.utilization_pct > self.busy_pct or gpu.state != "ok":
                         continue
-                    past = state.node_histories.get(name, NEW)
-                    if (has_all and not _is_of_another_user(gpu, user)) or _is_used_by_job(gpu, past, user, began):
-                        yield self._found(run, node, gpu, state, was_used=past.emptied.get(gpu.index, -1.0) >= began)
+                    was_used = emptied.get(gpu.index, -1.0) >= began
+                    is_in_use = was_used or gpu.processes or (gpu.memory_used_mib or 0) >= EMPTY_MIB
+                    if (has_all or is_in_use) and not _is_of_another_user(gpu, user):
+                        yield self._finding(run, node, gpu, state, was_used)
 
-    def _found(self, run: Run, node: Node, gpu: Gpu, state: State, *, was_used: bool) -> Finding:
+    def _finding(self, run: Run, node: Node, gpu: Gpu, state: State, was_used: bool) -> Finding:
         used = gpu.memory_used_mib or 0
-        empty = "has released its memory" if was_used else "is allocated to the job and holds no memory"
-        held = f"holds {used:,} MiB" if used >= EMPTY_MIB else empty
+        held = "has released its memory" if was_used else "is allocated to the job and holds no memory"
+        if used >= EMPTY_MIB:
+            held = f"holds {used:,} MiB"
         power = "" if gpu.power_w is None else f", {gpu.power_w:.0f} W"
         return gpu_finding(
-            self, node, gpu, Whose(state),
+            self, node, gpu, RunsByNode(state),
             severity="warning",
             summary=f"is idle ({gpu.utilization_pct} %{power}) while {run.name} trains; it {held}",
             evidence=(f"{run.name}: {run.why}", *(f"pid {p.pid}: {p.command}" for p in gpu.processes[:3])),
@@ -110,28 +120,23 @@ class GpuIdle(Rule, frozen=True, kw_only=True):
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
         run = state.runs.get(alert.run or "")
-        name, _ = place(alert.subject)
+        name, index = place(alert.subject)
         if run is None:
             return f"the run {alert.run} is no longer watched"
-        if name not in run.spec.nodes and run.verdict in TRAINS:
+        trains = run.verdict in TRAINS
+        if trains and name not in run.spec.nodes:
             return None
-        if run.verdict in PAUSES or (run.verdict in TRAINS and not _steps(run, now)):
+        if run.verdict in PAUSES or (trains and not _steps(run, now)):
             return f"{run.name}: {run.why}"
-        return gpu_unseen(state, alert, now, "utilization", "utilization_pct") or self._still_idle(state, alert, run)
-
-    def _still_idle(self, state: State, alert: Alert, run: Run) -> str | None:
-        """After a restart of this program, it is not known to which job a GPU without memory belongs. The alert stays
-        open while the GPU is idle."""
-        if alert.found_at >= state.started_at or run.verdict not in TRAINS:
-            return None
-        name, index = place(alert.subject)
+        why = gpu_unseen(state, alert, now, "utilization", "utilization_pct")
+        if why is not None or alert.found_at >= state.started_at or not trains:
+            return why
+        # After a restart of this program, it is not known to which job a GPU without memory belongs.
         gpu = next(gpu for gpu in state.nodes[name].gpus if gpu.index == index)
         job = state.jobs.get(run.job or "")
-        if (gpu.utilization_pct or 0) > self.busy_pct or _is_of_another_user(
-            gpu, None if job is None else job.user or None
-        ):
-            return None
-        return f"GPU {index} is still idle; it released its memory before this program started"
+        is_others = _is_of_another_user(gpu, None if job is None else job.user or None)
+        is_idle = (gpu.utilization_pct or 0) <= self.busy_pct and not is_others
+        return f"GPU {index} is still idle; it released its memory before this program started" if is_idle else None
 
 
 def _steps(run: Run, now: Instant) -> bool:
@@ -140,13 +145,12 @@ def _steps(run: Run, now: Instant) -> bool:
     return at is not None and now - at <= max(STEPS_AGO, CADENCES * (run.progress.cadence_s or 0.0))
 
 
-def _has_all(job: Job | None, state: State) -> bool:
+def _has_all_gpus(job: Job | None, state: State) -> bool:
     """Whether Slurm allocated all GPUs of its nodes to a job. A node that is not watched counts as the largest one."""
     if job is None or job.gpus is None or not job.nodes:
         return False
     known = [len(state.nodes[name].gpus) for name in job.nodes if name in state.nodes]
-    unknown = len(job.nodes) - len(known)
-    return bool(known) and job.gpus >= sum(known) + unknown * max(known)
+    return bool(known) and job.gpus >= sum(known) + (len(job.nodes) - len(known)) * max(known)
 
 
 def _is_of_another_user(gpu: Gpu, user: str | None) -> bool:
@@ -154,22 +158,13 @@ def _is_of_another_user(gpu: Gpu, user: str | None) -> bool:
     return user is not None and bool(users) and not users & {user, None}
 
 
-def _is_used_by_job(gpu: Gpu, past: NodeHistory, user: str | None, began: Instant) -> bool:
-    """Whether the job uses or used this GPU: it has memory or a process, or released its memory since the job began."""
-    if _is_of_another_user(gpu, user):
-        return False
-    if gpu.processes or (gpu.memory_used_mib or 0) >= EMPTY_MIB:
-        return True
-    return past.emptied.get(gpu.index, -1.0) >= began
-
-
-class GpuLeftover(Rule, frozen=True, kw_only=True):
+class GpuLeftover(GpuRule, frozen=True, kw_only=True):
     """Memory or processes remain on a GPU without a job: leftovers of an ended job make the next one fail. The rule
     applies only if Slurm says that the node is idle or, without Slurm, if all runs of the node have ended."""
 
     name = "gpu-leftover"
-    family = "gpus"
     origin = "our choice: more than the driver keeps for itself; Meta gcm's check before a job takes 15 MiB"
+    needs = ("memory", "memory_used_mib")
     needs_for = True
 
     for_: Duration = 600.0
@@ -181,25 +176,24 @@ class GpuLeftover(Rule, frozen=True, kw_only=True):
     """The same for the memory of one process. Monitoring processes use less."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        for node in gpus_seen(state, now):
+        for node in gpu_nodes_seen(state, now):
             slurm = state.scheduler_nodes.get(node.name)
-            if (slurm is not None and slurm.state != "IDLE") or not any(self._is_left(gpu) for gpu in node.gpus):
-                continue
-            why = _without_a_job(node, state)
-            if why is not None:
-                yield from (self._found(node, gpu, why, state) for gpu in node.gpus if self._is_left(gpu))
+            if slurm is None or slurm.state == "IDLE":
+                left = [gpu for gpu in node.gpus if self._is_left(gpu)]
+                if left and (why := _without_a_job(node, state)) is not None:
+                    yield from (self._finding(node, gpu, why, state) for gpu in left)
 
     def _is_left(self, gpu: Gpu) -> bool:
-        if (gpu.memory_used_mib or 0) >= self.memory_mib:
-            return True
-        return any((process.memory_mib or 0) >= self.process_mib for process in gpu.processes)
+        return (gpu.memory_used_mib or 0) >= self.memory_mib or any(
+            (process.memory_mib or 0) >= self.process_mib for process in gpu.processes
+        )
 
-    def _found(self, node: Node, gpu: Gpu, why: str, state: State) -> Finding:
+    def _finding(self, node: Node, gpu: Gpu, why: str, state: State) -> Finding:
         slurm = (f"slurm:{node.cluster}",) if has_slurm(state, node.cluster) else ()
         held = [f"pid {p.pid} of {p.user or '?'}: {p.memory_mib or 0:,} MiB, {p.command or '?'}" for p in gpu.processes]
-        processes = f"{len(gpu.processes) or 'no'} process{'' if len(gpu.processes) <= 1 else 'es'}"
+        processes = f"{len(held) or 'no'} process{'' if len(held) <= 1 else 'es'}"
         return gpu_finding(
-            self, node, gpu, Whose(state),
+            self, node, gpu, RunsByNode(state),
             severity="warning",
             summary=f"holds {gpu.memory_used_mib or 0:,} MiB, by {processes}, although {why}",
             evidence=tuple(held[:8]) or ("no process holds it visibly",),
@@ -208,22 +202,17 @@ class GpuLeftover(Rule, frozen=True, kw_only=True):
             sources=(f"node:{node.name}", *slurm),
         )  # fmt: skip
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        return gpu_unseen(state, alert, now, "memory", "memory_used_mib")
-
 
 def _without_a_job(node: Node, state: State) -> str | None:
     """Why no job is on a node, in words; None if there is one, or if it is not known."""
     own = [run for run in state.runs.values() if node.name in run.spec.nodes]
-    if has_slurm(state, node.cluster):
-        slurm = state.scheduler_nodes.get(node.name)
-        if slurm is None or slurm.state != "IDLE" or not is_seen(state.sources.get(f"slurm:{node.cluster}")):
-            return None
-        if {"NOT_RESPONDING", "COMPLETING", "POWERING_UP"} & set(slurm.flags):
-            return None
-        is_held = any(node.name in job.nodes and holds_nodes(job) for job in state.jobs.values())
-        lives = any(run.verdict in TRAINS | PAUSES for run in own)  # started by hand, without the scheduler
-        return None if is_held or lives else "Slurm has no job there"
-    if not own or any(run.verdict not in ("stopped", "finished") for run in own):
+    if not has_slurm(state, node.cluster):
+        has_ended = own and all(run.verdict in AWAY for run in own)
+        return f"{own[-1].name} is {own[-1].verdict}" if has_ended else None
+    slurm = state.scheduler_nodes.get(node.name)
+    if slurm is None or slurm.state != "IDLE" or not is_seen(state.sources.get(f"slurm:{node.cluster}")):
         return None
-    return f"{own[-1].name} is {own[-1].verdict}"
+    is_changing = {"NOT_RESPONDING", "COMPLETING", "POWERING_UP"} & set(slurm.flags)
+    is_held = any(node.name in job.nodes and holds_nodes(job) for job in state.jobs.values())
+    lives = any(run.verdict in TRAINS | PAUSES for run in own)  # started by hand, without the scheduler
+    return None if is_changing or is_held or lives else "Slurm has no job there"

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from trainmon.alerting.rules.base import Duration, Rule, ago
-from trainmon.alerting.rules.visibility import EXCLUDE, Whose, node_finding, node_unseen, nodes_seen, silence
+from trainmon.alerting.rules.base import Duration, ago
+from trainmon.alerting.rules.visibility import (
+    EXCLUDE,
+    NodeRule,
+    RunsByNode,
+    lasted,
+    node_finding,
+    node_unseen,
+    nodes_seen,
+)
 from trainmon.lib import Instant, Seconds, clean
 from trainmon.model import Alert, Finding, Run, SchedulerNode, Source, State
 
@@ -16,15 +24,14 @@ PLANNED = frozenset({"MAINTENANCE", "POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN
 
 
 LATE_LOG: Seconds = 30.0
-"""A step that is seen this long after a node's last answer was made after it, on whichever host its log is read."""
+"""A step this long after a node's last answer shows that the run went on, on whichever host its log is read."""
 
 
-class NodeUnreachable(Rule, frozen=True, kw_only=True):
+class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
     """A node does not answer. A node that admits people only while they have a job there is not a fault if they have
     none."""
 
     name = "node-unreachable"
-    family = "nodes"
     origin = "our choice: a lost connection is dialled again within seconds, so a minute is long"
     may_flap = False
 
@@ -34,34 +41,33 @@ class NodeUnreachable(Rule, frozen=True, kw_only=True):
     """How long a node with an open connection may send nothing."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        whose = Whose(state)
+        runs = RunsByNode(state)
         for source in state.sources.values():
             if source.health in ("ok", "off") or source.kind != "node":
                 continue
-            quiet = silence(source, state, now)
-            if source.health == "late" and (quiet is None or quiet <= self.silent):
-                continue
+            quiet = None if source.seen_at is None else lasted(source.seen_at, state, now)
             node = source.name.removeprefix("node:")
-            if whose.holds(node) or not is_planned(state.scheduler_nodes.get(node)):
-                yield self._found(source, quiet, state, whose, now)
+            is_late = source.health != "late" or (quiet is not None and quiet > self.silent)
+            if is_late and (runs.is_used(node) or not is_planned(state.scheduler_nodes.get(node))):
+                yield self._finding(node, source, quiet, state, runs, now)
 
-    def _found(self, source: Source, quiet: Seconds | None, state: State, whose: Whose, now: Instant) -> Finding:
-        node = source.name.removeprefix("node:")
-        slurm = state.scheduler_nodes.get(node)
+    def _finding(
+        self, node: str, source: Source, quiet: Seconds | None, state: State, runs: RunsByNode, now: Instant
+    ) -> Finding:
+        needs_login, run = source.phase == "held", runs.runs.get(node)
+        problem = "needs an interactive login (2FA)" if needs_login else "does not answer"
         error = source.error or "it sends nothing, although its connection is open"
         since = "it has never answered" if source.seen_at is None else f"last answer {ago(now - source.seen_at)} ago"
-        needs_login = source.phase == "held"
-        problem = "needs an interactive login (2FA)" if needs_login else "does not answer"
-        steps = _steps_on(whose.run(node), source, now)
+        steps = _still_trains(run, source, now)
         return Finding(
             rule=self.name,
             subject=f"node:{node}",
-            severity="critical" if whose.holds(node) and not needs_login and not steps else "warning",
+            severity="critical" if runs.is_used(node) and not needs_login and not steps else "warning",
             summary=f"{node} {problem}: {error}; {since}{steps}",
-            evidence=tuple(part for part in (_by_slurm(slurm), clean(source.stderr or "")) if part),
+            evidence=(*_by_slurm(state.scheduler_nodes.get(node)), *filter(None, [clean(source.stderr or "")])),
             advice=source.hint or f"try: ssh {node}; the run may still train there: see its log; {EXCLUDE}",
             cluster=source.cluster,
-            run=whose.last(node),
+            run=None if run is None else run.name,
             node=node,
             since=source.seen_at,
             fires_at_once=quiet is not None and quiet >= self.for_,
@@ -73,21 +79,18 @@ class NodeUnreachable(Rule, frozen=True, kw_only=True):
         source = state.sources.get(f"node:{alert.node}")
         if source is None:
             return f"{alert.node} is no longer watched"
-        if source.health in ("ok", "off") or is_planned(state.scheduler_nodes.get(alert.node or "")):
-            return None
-        return f"{alert.node} has not answered yet"
+        is_over = source.health in ("ok", "off") or is_planned(state.scheduler_nodes.get(alert.node or ""))
+        return None if is_over else f"{alert.node} has not answered yet"
 
 
-def _steps_on(run: Run | None, source: Source, now: Instant) -> str:
+def _still_trains(run: Run | None, source: Source, now: Instant) -> str:
     """A text if the run of the node still makes steps: then only the connection is broken. A log on a shared disk may
     be late by half a minute."""
     at = None if run is None else run.progress.at
     if run is None or at is None or source.seen_at is None or at - source.seen_at < LATE_LOG:
         return ""
-    quiet = now - at
-    if quiet > max(60.0, 3 * (run.progress.cadence_s or 0.0)):
-        return ""
-    return f"; {run.name} still trains, its last step was {ago(quiet)} ago"
+    is_recent = now - at <= max(60.0, 3 * (run.progress.cadence_s or 0.0))
+    return f"; {run.name} still trains, its last step was {ago(now - at)} ago" if is_recent else ""
 
 
 def is_planned(slurm: SchedulerNode | None) -> bool:
@@ -95,38 +98,35 @@ def is_planned(slurm: SchedulerNode | None) -> bool:
     return slurm is not None and bool(PLANNED & set(slurm.flags))
 
 
-def _by_slurm(slurm: SchedulerNode | None) -> str:
-    if slurm is None:
-        return ""
-    return f"Slurm: {'+'.join((slurm.state, *slurm.flags))}{', ' + slurm.reason if slurm.reason else ''}"
+def _by_slurm(slurm: SchedulerNode | None) -> tuple[str, ...]:
+    """The state of a node according to Slurm, as evidence."""
+    reason = f", {slurm.reason}" if slurm is not None and slurm.reason else ""
+    return () if slurm is None else (f"Slurm: {'+'.join((slurm.state, *slurm.flags))}{reason}",)
 
 
-class NodeRebooted(Rule, frozen=True, kw_only=True):
+class NodeRebooted(NodeRule, frozen=True, kw_only=True):
     """A node has rebooted while it was watched."""
 
     name = "node-rebooted"
-    family = "nodes"
     origin = "our choice: the boot time by both clocks, so that setting a clock is not a reboot"
 
     news: Duration = 1_800.0
     """How long it is reported."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        whose = Whose(state)
+        runs = RunsByNode(state)
         for name, past in state.node_histories.items():
             if past.rebooted_at is None or now - past.rebooted_at > self.news or name not in state.nodes:
                 continue
             slurm = state.scheduler_nodes.get(name)
-            advice = "see why: journalctl -b -1 -p err on it"
-            if whose.name(name) is not None:
-                advice += "; its job is lost, see whether the next one runs"
+            job = "; its job is lost, see whether the next one runs" if runs.affected(name) is not None else ""
             planned = is_planned(slurm)
             yield node_finding(
-                self, state.nodes[name], whose,
-                severity="info" if planned else "critical" if whose.holds(name) else "warning",
+                self, state.nodes[name], runs,
+                severity="info" if planned else "critical" if runs.is_used(name) else "warning",
                 summary=f"{name} booted {ago(now - past.rebooted_at)} ago{', as planned' if planned else ''}",
-                evidence=tuple(part for part in (_by_slurm(slurm),) if part),
-                advice=advice,
+                evidence=_by_slurm(slurm),
+                advice=f"see why: journalctl -b -1 -p err on it{job}",
                 since=past.rebooted_at,
                 event=True,
             )  # fmt: skip
@@ -135,12 +135,11 @@ class NodeRebooted(Rule, frozen=True, kw_only=True):
         return None
 
 
-class ClockSkew(Rule, frozen=True, kw_only=True):
+class ClockSkew(NodeRule, frozen=True, kw_only=True):
     """The clock of a node differs from ours. If most nodes differ by the same amount, our clock is wrong."""
 
     name = "clock-skew"
-    family = "nodes"
-    origin = "our choice: over SSH, node_exporter's limit of 0.05 s cannot be slurm from a slow packet"
+    origin = "our choice: over SSH, node_exporter's limit of 0.05 s cannot be told from a slow packet"
 
     for_: Duration = 60.0
     """How long the condition must hold before the alert fires."""
@@ -148,42 +147,34 @@ class ClockSkew(Rule, frozen=True, kw_only=True):
     """The largest difference that is tolerated."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        off = {}
-        known = 0
-        for node in nodes_seen(state):
-            if node.clock_skew_s is not None:
-                known += 1
-                if abs(node.clock_skew_s) > self.most:
-                    off[node.name] = node.clock_skew_s
+        skews = {node.name: node.clock_skew_s for node in nodes_seen(state) if node.clock_skew_s is not None}
+        off = {name: skew for name, skew in skews.items() if abs(skew) > self.most}
         if not off:
             return
-        middle = median(off.values())
-        alike = [name for name, skew in off.items() if abs(skew - middle) <= self.most]
+        ours, known = -median(off.values()), len(skews)
+        alike = [name for name, skew in off.items() if abs(skew + ours) <= self.most]
         if (len(alike) >= 3 and 2 * len(alike) > known) or (len(alike) == known and known > 1):
-            yield self._ours(-middle, len(alike), known)
             off = {name: skew for name, skew in off.items() if name not in alike}
-        whose = Whose(state)
+            yield Finding(
+                rule=self.name,
+                subject="self",
+                severity="warning",
+                summary=f"the clock of this machine is {abs(ours):.1f} s {'ahead' if ours > 0 else 'behind'}:"
+                f" {len(alike)} of {known} nodes agree on it",
+                evidence=(f"our clock minus theirs: {ours:+.1f} s",),
+                advice="correct it (chronyc tracking, timedatectl): all ages and times depend on it",
+            )
+        runs = RunsByNode(state)
         for name, skew in off.items():
             yield node_finding(
-                self, state.nodes[name], whose,
+                self, state.nodes[name], runs,
                 severity="warning",
                 summary=f"the clock of {name} is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} ours",
                 evidence=(f"its clock minus ours: {skew:+.1f} s",),
                 advice="see chronyc tracking (or timedatectl) there: rendezvous, logs and Slurm depend on clocks",
             )  # fmt: skip
 
-    def _ours(self, skew: Seconds, alike: int, known: int) -> Finding:
-        return Finding(
-            rule=self.name,
-            subject="self",
-            severity="warning",
-            summary=f"the clock of this machine is {abs(skew):.1f} s {'ahead' if skew > 0 else 'behind'}:"
-            f" {alike} of {known} nodes agree on it",
-            evidence=(f"our clock minus theirs: {skew:+.1f} s",),
-            advice="correct it (chronyc tracking, timedatectl): all ages and times depend on it",
-        )
-
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
         if alert.subject != "self":
             return node_unseen(state, alert)
-        return None if any(True for _ in nodes_seen(state)) else "no node answers, so clocks cannot be compared"
+        return None if any(nodes_seen(state)) else "no node answers, so clocks cannot be compared"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmon.alerting.rules.base import Duration, Rule, ago, is_seen
+from trainmon.alerting.rules.base import Duration, ago, is_seen, unseen
 from trainmon.alerting.rules.nodes.hosts import PLANNED
-from trainmon.alerting.rules.visibility import Whose
+from trainmon.alerting.rules.visibility import NodeRule, RunsByNode
 from trainmon.analysis.nodes.spares import spares
 from trainmon.lib import Instant, counted
 from trainmon.model import Alert, Finding, SchedulerNode, Severity, State
@@ -19,12 +19,11 @@ UNANSWERED = "gets no answer from {}"
 DRAINED = "its job goes on, and no other job starts: if its GPUs are at fault, save (S) and queue another job (N)"
 
 
-class NodeDrained(Rule, frozen=True, kw_only=True):
+class NodeDrained(NodeRule, frozen=True, kw_only=True):
     """Slurm drains a watched node, or marks it down or failing. A down node under a run is critical. A state that is
     old is an info."""
 
     name = "node-drained"
-    family = "nodes"
     origin = "Slurm's own states; SlurmdTimeout is 5m; an old repair is no news after a day"
     needs_for = True
 
@@ -35,58 +34,47 @@ class NodeDrained(Rule, frozen=True, kw_only=True):
     """After this time, a node without a run is only an info."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        whose = Whose(state)
+        runs = RunsByNode(state)
         for name, slurm in state.scheduler_nodes.items():
             if not slurm.flags and slurm.state not in DOWN:
                 continue
-            words = _words(slurm)
-            if words is None or not is_seen(state.sources.get(f"slurm:{slurm.cluster}")):
-                continue
-            run = whose.name(name)
-            if run is not None or name in state.nodes:
-                yield self._found(slurm, words, run, state, now, holds=whose.holds(name))
+            text, is_ours = _text(slurm), name in state.nodes or runs.affected(name) is not None
+            if text is not None and is_ours and is_seen(state.sources.get(f"slurm:{slurm.cluster}")):
+                yield self._finding(slurm, text, state, runs, now)
 
-    def _found(
-        self, slurm: SchedulerNode, words: str, run: str | None, state: State, now: Instant, *, holds: bool
-    ) -> Finding:
+    def _finding(self, slurm: SchedulerNode, text: str, state: State, runs: RunsByNode, now: Instant) -> Finding:
+        is_down = slurm.state in DOWN or bool(DOWN_FLAGS & set(slurm.flags))
+        is_used, at = runs.is_used(slurm.name), slurm.reason_at
+        severity: Severity = "critical" if is_down and is_used else "warning"
+        if not is_used and at is not None and now - at > self.old:
+            severity = "info"
         by = f" (by {slurm.reason_by})" if slurm.reason_by else ""
+        since = f", since {ago(now - at)}" if at is not None else ""
         cluster = state.clusters.get(slurm.cluster)
-        is_ours = slurm.is_drained and cluster is not None and cluster.me is not None and cluster.me == slurm.reason_by
-        since = f", since {ago(now - slurm.reason_at)}" if slurm.reason_at is not None else ""
+        is_mine = cluster is not None and cluster.me is not None and cluster.me == slurm.reason_by
         return Finding(
             rule=self.name,
             subject=f"node:{slurm.name}",
-            severity=self._severity(slurm, now, holds=holds),
-            summary=f"Slurm {words.format(slurm.name)}{since}: {slurm.reason or 'no reason is given'}{by}",
+            severity=severity,
+            summary=f"Slurm {text.format(slurm.name)}{since}: {slurm.reason or 'no reason is given'}{by}",
             evidence=(f"{'+'.join((slurm.state, *slurm.flags))} {slurm.reason or ''}".strip(),),
-            advice=DRAINED if holds and slurm.is_drained else "its administrators know why: sinfo -R",
+            advice=DRAINED if is_used and slurm.is_drained else "its administrators know why: sinfo -R",
             cluster=slurm.cluster,
-            run=run,
+            run=runs.affected(slurm.name),
             node=slurm.name,
             sources=(f"slurm:{slurm.cluster}",),
-            since=slurm.reason_at,
-            fires_at_once=words != UNANSWERED,
-            person=is_ours and not _is_down(slurm),
+            since=at,
+            fires_at_once=text != UNANSWERED,
+            person=is_mine and slurm.is_drained and not is_down,
         )
 
-    def _severity(self, slurm: SchedulerNode, now: Instant, *, holds: bool) -> Severity:
-        if holds:
-            return "critical" if _is_down(slurm) else "warning"
-        is_old = slurm.reason_at is not None and now - slurm.reason_at > self.old
-        return "info" if is_old else "warning"
-
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        if alert.node is not None and alert.node not in state.scheduler_nodes:
-            return f"Slurm no longer lists {alert.node}"
-        return super().blind(state, alert, now)
+        is_listed = alert.node is None or alert.node in state.scheduler_nodes
+        return unseen(state, alert) if is_listed else f"Slurm no longer lists {alert.node}"
 
 
-def _is_down(slurm: SchedulerNode) -> bool:
-    return slurm.state in DOWN or bool(DOWN_FLAGS & set(slurm.flags))
-
-
-def _words(slurm: SchedulerNode) -> str | None:
-    """What Slurm does with a node, in words; None if that is normal or planned."""
+def _text(slurm: SchedulerNode) -> str | None:
+    """What Slurm does with a node; None if that is normal or planned."""
     flags = set(slurm.flags)
     if slurm.state in DOWN or "DOWN" in flags:
         return "has {} down" if not PLANNED & flags else None
@@ -94,16 +82,13 @@ def _words(slurm: SchedulerNode) -> str | None:
         return "has {} failing"
     if PLANNED & flags:
         return None
-    if "NOT_RESPONDING" in flags:
-        return UNANSWERED
-    return "drains {}" if "DRAIN" in flags else None
+    return UNANSWERED if "NOT_RESPONDING" in flags else "drains {}" if "DRAIN" in flags else None
 
 
-class SparesFew(Rule, frozen=True, kw_only=True):
+class SparesFew(NodeRule, frozen=True, kw_only=True):
     """A cluster has fewer healthy idle nodes than wanted (`spares`): a failed node could not be replaced."""
 
     name = "spares-few"
-    family = "nodes"
     origin = "the cluster's `spares`; duration: jobs end and begin"
     needs_for = True
 
@@ -114,20 +99,20 @@ class SparesFew(Rule, frozen=True, kw_only=True):
         for found in spares(state) if any(cluster.spares for cluster in state.clusters.values()) else ():
             if found.are_missing and is_seen(state.sources.get(f"slurm:{found.cluster}")):
                 nodes = (node for node in state.scheduler_nodes.values() if node.cluster == found.cluster)
-                drained = [f"{node.name}: {node.reason or 'drained'}" for node in nodes if node.is_drained]
                 yield Finding(
                     rule=self.name,
                     subject=f"cluster:{found.cluster}",
                     severity="warning",
                     summary=f"{found.cluster} has {counted(found.idle_healthy or 0, 'healthy spare node')},"
                     f" {found.wanted} are wanted; {found.drained or 0} drained",
-                    evidence=tuple(drained[:8]),
+                    evidence=tuple(f"{node.name}: {node.reason or 'drained'}" for node in nodes if node.is_drained)[:8],
                     advice="have drained nodes repaired (sinfo -R), or let a smaller job make room",
                     cluster=found.cluster,
                     sources=(f"slurm:{found.cluster}",),
                 )
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        why = super().blind(state, alert, now)
-        known = [found for found in spares(state) if found.cluster == alert.cluster and found.idle_healthy is not None]
-        return why or (None if known else f"Slurm does not report the idle nodes of {alert.cluster}")
+        if (why := unseen(state, alert)) is not None:
+            return why
+        is_known = any(one.cluster == alert.cluster and one.idle_healthy is not None for one in spares(state))
+        return None if is_known else f"Slurm does not report the idle nodes of {alert.cluster}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.trainmon.alerting.rules.node_scene import NOW, Scene, facts, samples
-from trainmon.alerting.rules.gpus.xid import XidSeen
+from trainmon.alerting.rules.gpus.faults import XidSeen
 from trainmon.model import Finding, Hello, State, Xid
 
 RULE = XidSeen()
