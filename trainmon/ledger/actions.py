@@ -1,4 +1,4 @@
-"""Records and kept texts as rows of the ledger, and back."""
+"""Writes the records and texts of actions to the ledger, and reads them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import shlex
 import sqlite3
 from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 
@@ -15,8 +16,10 @@ from trainmon.model import CreateFile, Execute, Operation, Record
 
 log = logging.getLogger(__name__)
 
+Decoded = TypeVar("Decoded")
+
 TEXT_AT_MOST = 256 * 1024
-"""Characters kept of one text, its end: the last thousand lines of a log."""
+"""How many characters of the end of a text are kept: the last thousand lines of a log."""
 
 COLUMNS = (
     "id", "asked_at", "who", "from_host", "verb", "subject", "run", "job", "cluster", "host", "title", "command", "why",
@@ -24,7 +27,7 @@ COLUMNS = (
 )  # fmt: skip
 
 RANK = "CASE {}.status WHEN 'asked' THEN 0 WHEN 'unknown' THEN 1 ELSE 2 END"
-"""Two programs may follow one action: what one knows to be done, another does not make unknown, or open again."""
+"""Two programs may follow one action. What one knows to be done, the other does not make unknown or open again."""
 WRITE = f"""
     INSERT INTO actions ({", ".join(COLUMNS)}) VALUES ({", ".join("?" * len(COLUMNS))})
     ON CONFLICT (id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in COLUMNS[1:])}
@@ -49,13 +52,12 @@ class KeptText(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def harmless(text: str) -> str:
-    """The end of a text, its secrets masked and its lines fit to be shown, no longer than is kept."""
-    lines = scrub(text[-TEXT_AT_MOST:]).splitlines()
-    return "\n".join(map(clean, lines))[-TEXT_AT_MOST:]
+    """The end of a text with its secrets masked and its lines printable."""
+    return "\n".join(map(clean, scrub(text[-TEXT_AT_MOST:]).splitlines()))[-TEXT_AT_MOST:]
 
 
 def shown(operation: Operation) -> str:
-    """What is done, as a person would write it in a shell."""
+    """The operation as a shell command for people."""
     if isinstance(operation, Execute):
         return clean(scrub(operation.shown or shlex.join(operation.argv)))
     verb = "create" if isinstance(operation, CreateFile) else "rm"
@@ -63,9 +65,12 @@ def shown(operation: Operation) -> str:
 
 
 def write_all(connection: sqlite3.Connection, records: Iterable[Record], texts: Iterable[KeptText]) -> None:
-    """Put records and texts into their tables, the newest of each in place of the one before."""
+    """Write records and texts; each replaces the row with its key."""
     connection.executemany(WRITE, map(_row, records))
-    connection.executemany(WRITE_TEXT, (_text_row(text) for text in texts))
+    connection.executemany(
+        WRITE_TEXT,
+        ((kept.action_id, kept.kind, kept.host, storable(kept.path), kept.at, storable(kept.text)) for kept in texts),
+    )
 
 
 def _row(record: Record) -> tuple[str | float | None, ...]:
@@ -80,52 +85,52 @@ def _row(record: Record) -> tuple[str | float | None, ...]:
 
 
 def as_json(value: object) -> str:
-    """A whole value, to be read again by its type."""
+    """A whole value as JSON, to be decoded by its type."""
     try:
         return msgspec.json.encode(value).decode()
     except UnicodeEncodeError:  # lone surrogates somewhere in it
         return storable(json.dumps(msgspec.to_builtins(value), ensure_ascii=False))
 
 
-def _text_row(kept: KeptText) -> tuple[str | float, ...]:
-    return (kept.action_id, kept.kind, kept.host, storable(kept.path), kept.at, storable(kept.text))
-
-
 def storable(text: str) -> str:
-    """A path may hold bytes that are no UTF-8 (lone surrogates here), which no file of text takes."""
+    """The text without lone surrogates: a path may hold bytes that are not UTF-8, and SQLite refuses them."""
     return text.encode("utf-8", "replace").decode()
 
 
 def read_actions(connection: sqlite3.Connection, since: Instant, limit: int) -> list[Record]:
-    """The newest `limit` actions asked for since then, the newest last."""
-    query = "SELECT id, record FROM actions WHERE asked_at >= ? ORDER BY asked_at DESC, rowid DESC LIMIT ?"
-    return _records(connection.execute(query, (since, limit)))[::-1]
+    """The newest `limit` actions requested since then, the newest last."""
+    return _records(connection, "asked_at >= ?", since, limit)
 
 
 def read_open(connection: sqlite3.Connection, limit: int) -> list[Record]:
-    """The actions that are still watched, or were when their program ended; the newest last."""
-    query = "SELECT id, record FROM actions WHERE settled_at IS NULL ORDER BY asked_at DESC, rowid DESC LIMIT ?"
-    return _records(connection.execute(query, (limit,)))[::-1]
+    """The actions whose effect is still verified, or was when their program ended; the newest last."""
+    return _records(connection, "settled_at IS NULL", limit)
 
 
-def _records(rows: Iterable[tuple[str, str]]) -> list[Record]:
+def _records(connection: sqlite3.Connection, condition: str, *values: float) -> list[Record]:
+    query = f"SELECT id, record FROM actions WHERE {condition} ORDER BY asked_at DESC, rowid DESC LIMIT ?"
+    return decode_rows(connection.execute(query, values), Record, "action")[::-1]
+
+
+def decode_rows(rows: Iterable[tuple[object, str]], kind: type[Decoded], what: str) -> list[Decoded]:
+    """The values of rows of a name and JSON. A value of another version is logged and left out."""
     found = []
     for name, text in rows:
         try:
-            found.append(msgspec.json.decode(text, type=Record))
+            found.append(msgspec.json.decode(text, type=kind))
         except msgspec.DecodeError as error:
-            log.warning("the ledger's action %s is of another version: %s", name, error)
+            log.warning("the ledger's %s %s is of another version: %s", what, name, error)
     return found
 
 
 def read_texts(connection: sqlite3.Connection, action_id: str) -> list[KeptText]:
-    """What was kept for an action."""
-    query = "SELECT action_id, kind, host, path, at, text FROM action_texts WHERE action_id = ? ORDER BY at, rowid"
+    """The texts that belong to an action."""
     names = KeptText.__struct_fields__
+    query = f"SELECT {', '.join(names)} FROM action_texts WHERE action_id = ? ORDER BY at, rowid"
     return [KeptText(**dict(zip(names, row, strict=True))) for row in connection.execute(query, (action_id,))]
 
 
 def prune_actions(connection: sqlite3.Connection, before: Instant) -> None:
-    """Forget what is older than that."""
+    """Delete what is older."""
     connection.execute("DELETE FROM actions WHERE asked_at < ?", (before,))
     connection.execute("DELETE FROM action_texts WHERE at < ?", (before,))

@@ -1,4 +1,4 @@
-"""The ledger's file: opened privately, with the journal its disk allows, and its errors in words."""
+"""Opens the ledger's file, with the journal that its disk allows, and describes its errors."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ NAME = "ledger.sqlite"
 BUSY: Seconds = 3.0
 """How long one transaction waits for another program's; theirs take a millisecond."""
 
-
 CHECKED_BYTES = 64 * 1024 * 1024
-"""A larger ledger is not looked through when it is opened; it takes a second for each 200 MB."""
+"""A larger ledger is not checked for damage when it is opened: the check takes a second for each 200 MB."""
 
 
 class Damaged(sqlite3.DatabaseError):
-    """A ledger that is not whole."""
+    """A ledger file that is damaged."""
 
     sqlite_errorname = "SQLITE_CORRUPT"
 
@@ -37,15 +36,20 @@ class LedgerStuck(TrainmonError):
 def open_to_write(
     file: Path, *, is_network: bool | None, factory: type[sqlite3.Connection] = sqlite3.Connection
 ) -> sqlite3.Connection:
-    """The ledger, made when it is not there; of a disk that is not known the journal stays as it is.
-    Raises sqlite3.Error, OSError or NewerLedger."""
+    """Open the ledger, and create it if necessary. Its journal stays as it is if the disk is not known.
+
+    Raises: sqlite3.Error, OSError, NewerLedger.
+    """
     _make_private(file)
     connection = sqlite3.connect(file, timeout=BUSY, isolation_level=None, factory=factory, check_same_thread=False)
     try:
         _refuse_damage(connection, file)  # first: what is left of it is for a person to save
         migrate(connection, str(file))  # before anything else is written: a newer file is not touched
         if is_network is not None:
-            _set_journal(connection, is_network)
+            try:  # several machines cannot share the memory that the write-ahead log needs (sqlite.org/wal.html)
+                connection.execute(f"PRAGMA journal_mode = {'DELETE' if is_network else 'WAL'}")
+            except sqlite3.OperationalError as error:  # another program reads just now; the old journal is as safe
+                log.info("the ledger's journal stays as it is: %s", error)
         connection.execute("PRAGMA synchronous = FULL")
     except BaseException:
         connection.close()
@@ -55,23 +59,14 @@ def open_to_write(
 
 def _refuse_damage(connection: sqlite3.Connection, file: Path) -> None:
     """SQLite itself writes on in the tables that are not damaged."""
-    if file.stat().st_size <= CHECKED_BYTES:
+    if length(file) <= CHECKED_BYTES:
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise Damaged(found)
 
 
-def _set_journal(connection: sqlite3.Connection, is_network: bool) -> None:
-    """Several machines cannot share the memory that the write-ahead log needs (sqlite.org/wal.html)."""
-    try:
-        connection.execute(f"PRAGMA journal_mode = {'DELETE' if is_network else 'WAL'}")
-    except sqlite3.OperationalError as error:
-        # Another program reads just now: the journal stays as it is, which is slower or faster, and as safe.
-        log.info("the ledger's journal stays as it is: %s", error)
-
-
 def open_to_read(file: Path) -> sqlite3.Connection | None:
-    """The ledger as it is, of whatever version; None when there is none."""
+    """Open the ledger of any version without changing it; None when there is none."""
     if not file.exists():
         return None
     uri = f"{file.absolute().as_uri()}?mode=ro"
@@ -80,7 +75,9 @@ def open_to_read(file: Path) -> sqlite3.Connection | None:
         version_of(connection)
     except sqlite3.OperationalError:
         connection.close()
-        if os.access(file.parent, os.W_OK) or _has_journal(file):
+        # Whether something was written that is not in the file itself yet.
+        has_journal = any(length(file.with_name(file.name + ending)) > 0 for ending in ("-wal", "-journal"))
+        if os.access(file.parent, os.W_OK) or has_journal:
             raise
         # The write-ahead log needs files of its own beside it, and nobody can make or change any there.
         uri += "&immutable=1"
@@ -88,14 +85,8 @@ def open_to_read(file: Path) -> sqlite3.Connection | None:
     return connection
 
 
-def _has_journal(file: Path) -> bool:
-    """Whether something was written that is not in the file itself yet."""
-    beside = (file.with_name(file.name + ending) for ending in ("-wal", "-journal"))
-    return any(path.exists() and path.stat().st_size > 0 for path in beside)
-
-
 def identity(file: Path) -> tuple[int, int] | None:
-    """Which file a name means now: SQLite goes on writing into one that was removed, and tells nobody."""
+    """Which file has this name now. SQLite reports no error when it writes into a file that was removed."""
     try:
         about = file.stat()
     except OSError:
@@ -104,7 +95,7 @@ def identity(file: Path) -> tuple[int, int] | None:
 
 
 def length(file: Path) -> int:
-    """How many bytes it has; none when it is not there."""
+    """Its size in bytes; 0 when it does not exist."""
     try:
         return file.stat().st_size
     except OSError:
@@ -116,15 +107,18 @@ def journal_of(file: Path) -> Path:
 
 
 def drop_journal(file: Path, journal: tuple[int, int] | None) -> None:
-    """Another file was put in place of the ledger, and the old one's journal (known by its identity) is still beside
-    it: SQLite would write the old one's pages into the new one."""
+    """Delete the journal (known by its identity) of a ledger that another file has replaced: SQLite would write the
+    pages of the old file into the new one."""
     if journal is not None and identity(journal_of(file)) == journal:
         for ending in ("-wal", "-shm"):
             file.with_name(file.name + ending).unlink(missing_ok=True)
 
 
 def make_directory(file: Path) -> None:
-    """Whether a ledger could be begun there. Raises OSError."""
+    """Create the directory of the ledger.
+
+    Raises: OSError: when no ledger can be created there.
+    """
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not os.access(file.parent, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file.parent))
@@ -142,7 +136,7 @@ def _make_private(file: Path) -> None:
 
 
 LOCKED = "another program has it locked"
-WORDS = {
+MESSAGES = {
     "SQLITE_FULL": "its disk is full",
     "SQLITE_BUSY": LOCKED,
     "SQLITE_LOCKED": LOCKED,
@@ -158,16 +152,15 @@ WORDS = {
 
 def is_damage(error: Exception) -> bool:
     """Whether the file itself is broken, and not the disk or the moment."""
-    name = str(getattr(error, "sqlite_errorname", ""))
-    return name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
+    return str(getattr(error, "sqlite_errorname", "")).startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
 
 
-def words(error: Exception, file: Path) -> str:
-    """What is wrong with the ledger, in a sentence."""
+def describe(error: Exception, file: Path) -> str:
+    """One sentence about what is wrong with the ledger."""
     if isinstance(error, NewerLedger):
         return str(error)
     if isinstance(error, OSError):
         return f"the ledger {error.filename or file}: {(error.strerror or 'failed').lower()}"
     name = str(getattr(error, "sqlite_errorname", ""))
-    code = next((code for code in WORDS if name == code or name.startswith(f"{code}_")), None)
-    return f"the ledger {file}: {WORDS[code] if code else str(error)}"
+    found = (text for code, text in MESSAGES.items() if name == code or name.startswith(f"{code}_"))
+    return f"the ledger {file}: {next(found, str(error))}"

@@ -17,6 +17,7 @@ from trainmon.ledger.alerts import prune_alerts
 from trainmon.ledger.database import (
     NAME,
     LedgerStuck,
+    describe,
     drop_journal,
     identity,
     is_damage,
@@ -25,7 +26,6 @@ from trainmon.ledger.database import (
     make_directory,
     open_to_read,
     open_to_write,
-    words,
 )
 from trainmon.ledger.outbox import prune_outbox
 from trainmon.ledger.queue import Answer, Work, WriteQueue
@@ -122,7 +122,7 @@ class Ledger:
         """
         now = self._clock.now()
         kept = KeptText(action_id=action_id, kind=kind, host=host, path=path, at=now, text=harmless(text))
-        self._wait(self._queue.put_text(kept))
+        self._wait(self._queue.put(kept, urgent=True))
 
     def actions(self, since: Instant, limit: int = OPEN_AT_MOST) -> list[Record]:
         """The newest `limit` actions since then, the newest last. Raises LedgerStuck."""
@@ -139,18 +139,18 @@ class Ledger:
     def transact(self, work: Callable[[sqlite3.Connection], object], then: Callable[[], None]) -> Answer:
         """Run a transaction once; never blocks. The ledger's thread calls `then` when the answer is there. The caller
         handles a failure."""
-        return self._queue.transact(work, then)
+        return self._queue.add("transaction", work, then)
 
     def read(self, work: Callable[[sqlite3.Connection], object], then: Callable[[], None]) -> Answer:
         """Read something; never blocks."""
-        return self._queue.read(work, then)
+        return self._queue.add("read", work, then)
 
     def run(self, work: Callable[[], object], then: Callable[[], None]) -> Answer:
         """Run something beside the ledger's file on its thread; never blocks."""
-        return self._queue.run(work, then)
+        return self._queue.add("task", work, then)
 
     def _ask(self, work: Callable[[sqlite3.Connection], Found], nothing: Found) -> Found:
-        found = self._wait(self._queue.read(work))
+        found = self._wait(self._queue.add("read", work))
         return nothing if found is None else cast(Found, found)
 
     def _wait(self, answer: Answer) -> object:
@@ -163,39 +163,33 @@ class Ledger:
     # ---- its own thread ---------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        self._attempt(Work({}, (), (), ()))
-        while not self._queue.is_stopping:
+        self._attempt(Work())
+        is_last = False
+        while not is_last:
+            is_last = self._queue.is_stopping
             pause = PAUSES[min(self._failures, len(PAUSES)) - 1] if self._failures else None
             work = self._queue.take(pause)
             self._read_and_run(work)
-            if work.writes or self._failures:
+            if work.writes or (self._failures and not is_last):
                 self._attempt(work)
-        last = self._queue.take(0.0)
-        self._read_and_run(last)
-        if last.writes:
-            self._attempt(last)
         if self._failures:
             log.warning("at the end %d records were not written", len(self._queue.take(0.0).records))
         self._close()
 
     def _read_and_run(self, work: Work) -> None:
         """Do what writes nothing to the file."""
-        for task in work.tasks:
-            assert task.work is not None
+        for task in work.of("task"):
             try:
                 task.give(task.work())
             except Exception as error:  # one bad task does not end this thread
-                task.give(error=words(error, self.file))
-        for read in work.reads:
-            assert read.work is not None
+                task.give(error=describe(error, self.file))
+        for read in work.of("read"):
             own = None
             try:  # in the open file, else in one that can only be read: a full disk hides nothing
-                connection = self._connection
-                if connection is None:
-                    connection = own = open_to_read(self.file)
+                connection = self._connection or (own := open_to_read(self.file))
                 read.give(None if connection is None else read.work(connection))
             except Exception as error:  # one bad read does not end this thread
-                read.give(error=words(error, self.file))
+                read.give(error=describe(error, self.file))
             finally:
                 if own is not None:
                     own.close()
@@ -223,9 +217,9 @@ class Ledger:
             self._failures += 1
             self._damage = error if is_damage(error) else None
             self._queue.put_back(work)
-            trouble = words(error, self.file)
+            trouble = describe(error, self.file)
             self._report(trouble)
-            for answer in (*work.waiting, *work.transactions):
+            for answer in work.of("written", "transaction"):
                 if not answer.done.is_set():
                     answer.give(error=trouble)
         else:
@@ -237,10 +231,9 @@ class Ledger:
             connection.execute("BEGIN IMMEDIATE")
             write_all(connection, work.records.values(), work.texts)
             connection.execute("COMMIT")
-        for answer in work.waiting:
+        for answer in work.of("written"):
             answer.give()
-        for transaction in work.transactions:
-            assert transaction.work is not None
+        for transaction in work.of("transaction"):
             connection.execute("BEGIN IMMEDIATE")
             try:
                 found = transaction.work(connection)
@@ -274,7 +267,7 @@ class Ledger:
             try:
                 self._connection.close()
             except sqlite3.Error as error:
-                log.warning("%s", words(error, self.file))
+                log.warning("%s", describe(error, self.file))
             self._connection = None
 
     def _report(self, trouble: str | None) -> None:

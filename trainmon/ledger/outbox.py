@@ -1,4 +1,4 @@
-"""The outbox: what is to be told, by which channel, and what came of it. A row is one notice for one channel."""
+"""The outbox: notifications to send, and their results. A row is one notice for one channel."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from msgspec.structs import replace
 
 from trainmon.ledger.actions import as_json, storable
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Notice, Notification, Severity
+from trainmon.model import Notice, Notification
 
 log = logging.getLogger(__name__)
 
-LetterState = Literal["waiting", "leased", "sent", "dead", "merged", "stopped"]
+OutboxState = Literal["waiting", "leased", "sent", "dead", "merged", "stopped"]
 Address = tuple[str, str]
-"""A notice's key and a channel: what a row is known by."""
+"""The key of a notice and a channel: they identify a row."""
 
-LETTERS_AT_MOST = 10_000
-"""Read at once for one channel."""
-TOLD_AT_MOST = 50_000
-"""So many are kept that were told, or given up."""
+NOTIFICATIONS_AT_MOST = 10_000
+"""How many are read at once for one channel."""
+FINISHED_AT_MOST = 50_000
+"""How many are kept that were sent or given up."""
 
 
 class Extra(NamedTuple):
-    """A letter besides those that a notice names: `channel` is told what another could not deliver."""
+    """A notification for a channel that the notice does not name: it stands in for one that could not deliver."""
 
     notice: Notice
     channel: str
@@ -35,56 +35,50 @@ class Extra(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """What became of a letter."""
+    """The new state of a notification."""
 
     key: str
     channel: str
-    state: LetterState
+    state: OutboxState
     at: Instant
     attempts: int
     next_at: Instant
     sent_at: Instant | None = None
     words: str | None = None
     notice: Notice | None = None
-    """What it tells: where the ledger has no such letter (it was removed, or a copy put in its place), it gets one."""
-
-    @property
-    def address(self) -> Address:
-        return self.key, self.channel
+    """Written if the ledger has no such notification: it was removed or replaced by a copy."""
 
 
 def write_notices(
     connection: sqlite3.Connection, notices: Iterable[Notice], extras: Iterable[Extra], at: Instant
 ) -> frozenset[Address]:
-    """Make their rows; which of them are new. The same notice is never twice in the outbox of one channel."""
-    made = set()
+    """Insert their rows and return which are new. A notice is at most once in the outbox of one channel."""
+    created = set()
     for notice in notices:
         _write_notice(connection, notice)
-        for channel in notice.channels:
-            if _make(connection, notice.key, channel, at, None):
-                made.add((notice.key, channel))
-    for extra in extras:
-        _write_notice(connection, extra.notice)
-        if _make(connection, extra.notice.key, extra.channel, at, extra.because):
-            made.add((extra.notice.key, extra.channel))
-    return frozenset(made)
+        created |= {(notice.key, name) for name in notice.channels if _insert(connection, notice, name, at, None)}
+    for notice, channel, because in extras:
+        _write_notice(connection, notice)
+        if _insert(connection, notice, channel, at, because):
+            created.add((notice.key, channel))
+    return frozenset(created)
 
 
 def _write_notice(connection: sqlite3.Connection, notice: Notice) -> None:
-    about = " ".join(alert.id for alert in notice.alerts)
-    values = (notice.key, notice.kind, notice.severity, notice.at, storable(notice.reason), about, as_json(notice))
-    names = "key, kind, severity, at, reason, alerts, notice"
-    # Not OR IGNORE: that would also pass over a notice that is wrong, and leave its letters without words.
+    alerts = " ".join(alert.id for alert in notice.alerts)
+    # Not OR IGNORE: that would also skip an invalid notice, and its notifications would have no text.
     connection.execute(
-        f"INSERT INTO notices ({names}) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING", values
+        "INSERT INTO notices (key, kind, severity, at, reason, alerts, notice) VALUES (?, ?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (key) DO NOTHING",
+        (notice.key, notice.kind, notice.severity, notice.at, storable(notice.reason), alerts, as_json(notice)),
     )
 
 
-def _make(connection: sqlite3.Connection, key: str, channel: str, at: Instant, because: str | None) -> bool:
-    names = "key, channel, state, attempts, made_at, next_at, changed_at, because"
+def _insert(connection: sqlite3.Connection, notice: Notice, channel: str, at: Instant, because: str | None) -> bool:
     cursor = connection.execute(
-        f"INSERT INTO outbox ({names}) VALUES (?, ?, 'waiting', 0, ?, ?, ?, ?) ON CONFLICT (key, channel) DO NOTHING",
-        (key, channel, at, at, at, because and storable(because)),
+        "INSERT INTO outbox (key, channel, state, attempts, made_at, next_at, changed_at, because) "
+        "VALUES (?, ?, 'waiting', 0, ?, ?, ?, ?) ON CONFLICT (key, channel) DO NOTHING",
+        (notice.key, channel, at, at, at, because and storable(because)),
     )
     return cursor.rowcount > 0
 
@@ -101,7 +95,7 @@ def write_marks(connection: sqlite3.Connection, marks: Iterable[Mark]) -> None:
         )  # fmt: skip
         if connection.execute(query, values).rowcount == 0 and mark.notice is not None:
             _write_notice(connection, mark.notice)
-            _make(connection, mark.key, mark.channel, mark.at, None)
+            _insert(connection, mark.notice, mark.channel, mark.at, None)
             connection.execute(query, values)
 
 
@@ -109,19 +103,19 @@ STAND_INS = (
     "FROM outbox AS other WHERE other.key = outbox.key AND outbox.because IS NULL "
     "AND other.because IS NOT NULL AND other.state IN ('sent', 'merged')"
 )
-"""Those that have delivered it in place of a channel that was down."""
-COLUMNS = (
-    "outbox.id, channel, outbox.state, attempts, next_at, made_at, sent_at, words, "
-    f"(SELECT group_concat(other.channel, char(10)) {STAND_INS}), "
-    "because, notice, notices.key, notices.severity, notices.at, notices.reason"
+"""The channels that delivered it in place of one that was down."""
+NAMES = ("id", "channel", "state", "attempts", "next_at", "made_at", "sent_at", "words")
+"""The fields of a Notification that its row has as columns."""
+SELECT = (
+    "SELECT outbox.id, channel, outbox.state, attempts, next_at, made_at, sent_at, words, "
+    f"(SELECT group_concat(other.channel, char(10)) {STAND_INS}), because, notice, "
+    "notices.key, notices.severity, notices.at, notices.reason FROM outbox JOIN notices ON notices.key = outbox.key"
 )
-FROM = "FROM outbox JOIN notices ON notices.key = outbox.key"
 
 
 def take_over(connection: sqlite3.Connection, now: Instant) -> list[Notification]:
-    """What waits, the oldest first. What a program that is gone was just sending waits again: it may or may not have
-    arrived. So does what was given up, where nobody was told by any channel; a clock that jumped makes nothing too old
-    for that."""
+    """The waiting notifications, the oldest first. What the previous program was sending waits again: it may not have
+    arrived. So does what was given up and no channel delivered, at any age: the clock may have jumped."""
     connection.execute("UPDATE outbox SET state = 'waiting', changed_at = ? WHERE state = 'leased'", (now,))
     connection.execute(
         "UPDATE outbox SET state = 'waiting', changed_at = ? WHERE state = 'dead' AND NOT EXISTS "
@@ -132,37 +126,36 @@ def take_over(connection: sqlite3.Connection, now: Instant) -> list[Notification
 
 
 def read_waiting(connection: sqlite3.Connection) -> list[Notification]:
-    """What waits: the oldest for each channel, but not more than it can hold."""
+    """The oldest waiting notifications of each channel."""
     channels = connection.execute("SELECT DISTINCT channel FROM outbox WHERE state IN ('waiting', 'leased')").fetchall()
-    query = f"SELECT {COLUMNS} {FROM} WHERE channel = ? AND state IN ('waiting', 'leased') ORDER BY outbox.id LIMIT ?"
-    return [
-        letter for (channel,) in channels for letter in _letters(connection.execute(query, (channel, LETTERS_AT_MOST)))
-    ]
+    query = f"{SELECT} WHERE channel = ? AND state IN ('waiting', 'leased') ORDER BY outbox.id LIMIT ?"
+    rows = (row for (name,) in channels for row in connection.execute(query, (name, NOTIFICATIONS_AT_MOST)))
+    return _notifications(rows)
 
 
 def read_overdue(connection: sqlite3.Connection, now: Instant, age: Seconds) -> list[Notification]:
-    """What waits, and of which nothing was written down for a while: once more, whoever has it."""
+    """All waiting notifications if the state of one has not changed for this long; else none."""
     query = "SELECT 1 FROM outbox WHERE state IN ('waiting', 'leased') AND abs(changed_at - ?) > ?"
     return read_waiting(connection) if connection.execute(query, (now, age)).fetchone() else []
 
 
 def read_newest(connection: sqlite3.Connection, since: Instant, limit: int) -> list[Notification]:
-    """What waits or was told since then: the newest `limit`, the newest last."""
-    query = f"SELECT {COLUMNS} {FROM} WHERE outbox.changed_at >= ? ORDER BY outbox.id DESC LIMIT ?"
-    return _letters(connection.execute(query, (since, limit)))[::-1]
+    """The newest `limit` notifications whose state changed since then, the newest last."""
+    query = f"{SELECT} WHERE outbox.changed_at >= ? ORDER BY outbox.id DESC LIMIT ?"
+    return _notifications(connection.execute(query, (since, limit)))[::-1]
 
 
 class Counts(NamedTuple):
-    """The outbox in numbers."""
+    """How many notifications wait, and how many were given up."""
 
     waiting: int = 0
     oldest_at: Instant | None = None
     dead: int = 0
-    """Given up within the time asked for."""
+    """Given up since the requested time."""
 
 
 def count(connection: sqlite3.Connection, since: Instant) -> Counts:
-    """How much waits now that no channel has delivered yet, and how much was given up since then."""
+    """Count what waits and no channel has delivered, and what was given up since then."""
     waiting, oldest = connection.execute(
         "SELECT count(*), min(made_at) FROM outbox WHERE state IN ('waiting', 'leased') "
         f"AND NOT EXISTS (SELECT 1 {STAND_INS})"
@@ -173,60 +166,50 @@ def count(connection: sqlite3.Connection, since: Instant) -> Counts:
     return Counts(waiting, oldest, dead)
 
 
-def _letters(rows: Iterable[tuple[object, ...]]) -> list[Notification]:
+def _notifications(rows: Iterable[tuple[object, ...]]) -> list[Notification]:
     found = []
     for row in rows:
-        *plain, told_by, because, text, key, severity, at, reason = row
+        *plain, delivered_by, because, text, key, severity, at, reason = row
         try:
             notice = msgspec.json.decode(str(text), type=Notice)
         except msgspec.DecodeError as error:
             log.warning("the outbox's row %s is of another version: %s", plain[0], error)
-            notice = _in_short(key, severity, at, reason, channel=str(plain[1]))
-        names = ("id", "channel", "state", "attempts", "next_at", "made_at", "sent_at", "words")
-        told = notice if because is None else told_for(notice, str(because))
-        by = tuple(str(told_by).split("\n")) if told_by is not None else ()
-        found.append(
-            msgspec.convert({**dict(zip(names, plain, strict=True)), "notice": told, "told_by": by}, Notification)
-        )
+            notice = Notice(
+                key=str(key),
+                kind="direct",
+                reason=str(reason),
+                severity="info" if severity == "info" else "warning" if severity == "warning" else "critical",
+                at=float(str(at)),
+                channels=(str(plain[1]),),
+                title="An alert from another version of trainmon-tui",
+                lines=(
+                    f"{key}: {reason}",
+                    "Another version of this program wrote this alert to the ledger and did not send it.",
+                    "`trainmon-tui status` lists the open alerts.",
+                ),
+            )
+        values = dict(zip(NAMES, plain, strict=True))
+        values["notice"] = notice if because is None else with_reason(notice, str(because))
+        values["told_by"] = str(delivered_by).split("\n") if delivered_by is not None else ()
+        found.append(msgspec.convert(values, Notification))
     return found
 
 
-def _in_short(key: object, severity: object, at: object, reason: object, *, channel: str) -> Notice:
-    """What can be told of a notice that another version of this program wrote: rather little than nothing."""
-    about = str(severity)
-    known: Severity = "info" if about == "info" else "warning" if about == "warning" else "critical"
-    return Notice(
-        key=str(key),
-        kind="direct",
-        reason=str(reason),
-        severity=known,
-        at=float(str(at)),
-        channels=(channel,),
-        title="An alert in words of another version",
-        lines=(
-            f"{key}: {reason}",
-            "Another version of this program wrote it into the ledger, and it was not told yet.",
-            "`trainmon-tui status` lists what is wrong now.",
-        ),
-    )
-
-
-def told_for(notice: Notice, because: str) -> Notice:
-    """A notice as a channel tells it that was not meant first."""
+def with_reason(notice: Notice, because: str) -> Notice:
+    """A notice with one more reason, for a channel that stands in for another."""
     return replace(notice, reason=f"{notice.reason}; {because}" if notice.reason else because)
 
 
-def prune_outbox(connection: sqlite3.Connection, before: Instant, told: int = TOLD_AT_MOST) -> None:
-    """Forget what was told (or given up) before that, or is more than there is room for. What waits is kept, however
-    old."""
+def prune_outbox(connection: sqlite3.Connection, before: Instant, limit: int = FINISHED_AT_MOST) -> None:
+    """Delete what was finished before that, and what exceeds the limit. What waits is kept at any age."""
     connection.execute("DELETE FROM outbox WHERE made_at < ? AND state NOT IN ('waiting', 'leased')", (before,))
     connection.execute(
         "DELETE FROM outbox WHERE id IN (SELECT id FROM outbox WHERE state NOT IN ('waiting', 'leased') "
         "ORDER BY id DESC LIMIT -1 OFFSET ?)",
-        (told,),
+        (limit,),
     )
     connection.execute(
         "DELETE FROM notices WHERE (at < ? OR rowid <= (SELECT max(rowid) FROM notices) - ?) "
         "AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.key = notices.key)",
-        (before, told),
+        (before, limit),
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from trainmon.ledger.actions import KeptText
 from trainmon.lib import Seconds
@@ -16,11 +16,15 @@ RECORDS_AT_MOST = 1_000
 TEXTS_AT_MOST = 32
 """Of texts of 256 KiB: 8 MiB while a disk is away."""
 
+Kind = Literal["written", "read", "transaction", "task"]
+"""What is waited for: records and texts are written; a query; a transaction; work on the ledger's disk beside its
+file."""
+
 
 class Answer:
     """The result of queued work. `then` is called on the ledger's thread when the result is there."""
 
-    def __init__(self, work: Callable[..., Any] | None = None, then: Callable[[], None] | None = None) -> None:
+    def __init__(self, work: Callable[..., Any], then: Callable[[], None]) -> None:
         self.work = work
         self.done = threading.Event()
         self.found: Any = None
@@ -30,25 +34,24 @@ class Answer:
     def give(self, found: object = None, error: str | None = None) -> None:
         self.found, self.error = found, error
         self.done.set()
-        if self._then is not None:
-            self._then()
+        self._then()
 
 
-class Work(NamedTuple):
+@dataclass(slots=True)
+class Work:
     """What the thread takes at once."""
 
-    records: dict[str, Record]
-    texts: tuple[KeptText, ...]
-    waiting: tuple[Answer, ...]
-    """For the records to be written."""
-    reads: tuple[Answer, ...]
-    transactions: tuple[Answer, ...] = ()
-    tasks: tuple[Answer, ...] = ()
-    """What is done on the ledger's disk beside its file."""
+    records: dict[str, Record] = field(default_factory=dict)
+    texts: deque[KeptText] = field(default_factory=lambda: deque(maxlen=TEXTS_AT_MOST))
+    answers: list[tuple[Kind, Answer]] = field(default_factory=list)
+
+    def of(self, *kinds: Kind) -> list[Answer]:
+        """The results of these kinds that somebody waits for."""
+        return [answer for kind, answer in self.answers if kind in kinds]
 
     @property
     def writes(self) -> bool:
-        return bool(self.records or self.texts or self.transactions)
+        return bool(self.records or self.texts or self.of("transaction"))
 
 
 class WriteQueue:
@@ -56,89 +59,50 @@ class WriteQueue:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._records: dict[str, Record] = {}
-        self._texts: deque[KeptText] = deque(maxlen=TEXTS_AT_MOST)
-        self._waiting: list[Answer] = []
-        self._reads: list[Answer] = []
-        self._transactions: list[Answer] = []
-        self._tasks: list[Answer] = []
-        self._stopping = False
-        self.dropped = 0
-        """How many records were dropped because the queue was full."""
+        self._work = Work()
+        self.is_stopping = False
 
-    def put(self, record: Record, *, urgent: bool = False) -> Answer:
-        """Write a record: now if it is urgent, else as soon as the ledger works."""
-        answer = Answer()
+    def put(self, item: Record | KeptText, *, urgent: bool = False) -> Answer:
+        """Write a record or a text: now if it is urgent, else as soon as the ledger works. The oldest is dropped if the
+        queue is full."""
+        answer = Answer(lambda: None, lambda: None)
         with self._changed:
-            self._records[record.action.id] = record
-            while len(self._records) > RECORDS_AT_MOST:
-                del self._records[next(iter(self._records))]
-                self.dropped += 1
+            records = self._work.records
+            if isinstance(item, KeptText):
+                self._work.texts.append(item)
+            else:
+                records[item.action.id] = item
+            if len(records) > RECORDS_AT_MOST:
+                del records[next(iter(records))]
             if urgent:
-                self._waiting.append(answer)
+                self._work.answers.append(("written", answer))
             self._changed.notify()
         return answer
 
-    def put_text(self, text: KeptText) -> Answer:
-        """Write a text now. It waits until the ledger works, unless newer texts need its room."""
-        answer = Answer()
+    def add(self, kind: Kind, work: Callable[..., Any], then: Callable[[], None] = lambda: None) -> Answer:
+        """Do this work now."""
+        answer = Answer(work, then)
         with self._changed:
-            self._texts.append(text)
-            self._waiting.append(answer)
-            self._changed.notify()
-        return answer
-
-    def read(self, work: Callable[[sqlite3.Connection], Any], then: Callable[[], None] | None = None) -> Answer:
-        return self._add(self._reads, Answer(work, then))
-
-    def transact(self, work: Callable[[sqlite3.Connection], Any], then: Callable[[], None] | None = None) -> Answer:
-        """Run a transaction once; the caller handles its failure."""
-        return self._add(self._transactions, Answer(work, then))
-
-    def run(self, work: Callable[[], Any], then: Callable[[], None] | None = None) -> Answer:
-        """Run something where a hung disk blocks nobody else."""
-        return self._add(self._tasks, Answer(work, then))
-
-    def _add(self, waiting: list[Answer], answer: Answer) -> Answer:
-        with self._changed:
-            waiting.append(answer)
+            self._work.answers.append((kind, answer))
             self._changed.notify()
         return answer
 
     def stop(self) -> None:
         with self._changed:
-            self._stopping = True
+            self.is_stopping = True
             self._changed.notify()
-
-    @property
-    def is_stopping(self) -> bool:
-        return self._stopping
 
     def take(self, pause: Seconds | None) -> Work:
         """Wait for work and take all of it. A pause after a failure ends early for work that somebody waits for."""
         with self._changed:
-            self._changed.wait_for(lambda: self._has_work(pause is not None), pause)
-            work = Work(
-                self._records,
-                tuple(self._texts),
-                tuple(self._waiting),
-                tuple(self._reads),
-                tuple(self._transactions),
-                tuple(self._tasks),
+            self._changed.wait_for(
+                lambda: self.is_stopping or self._work.answers or (pause is None and self._work.writes), pause
             )
-            self._records = {}
-            for taken in (self._texts, self._waiting, self._reads, self._transactions, self._tasks):
-                taken.clear()
+            work, self._work = self._work, Work()
             return work
-
-    def _has_work(self, in_pause: bool) -> bool:
-        if self._stopping or self._waiting or self._reads or self._transactions or self._tasks:
-            return True
-        return not in_pause and bool(self._records or self._texts)
 
     def put_back(self, work: Work) -> None:
         """Queue again what could not be written, unless newer work has replaced it."""
         with self._changed:
-            self._records = {**work.records, **self._records}
-            room = TEXTS_AT_MOST - len(self._texts)
-            self._texts.extendleft(reversed(work.texts[max(0, len(work.texts) - room) :]))
+            self._work.records = {**work.records, **self._work.records}
+            self._work.texts = deque((*work.texts, *self._work.texts), maxlen=TEXTS_AT_MOST)

@@ -6,14 +6,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from trainmon.ledger.actions import KeptText, read_actions, read_texts
 from trainmon.ledger.alerts import Happening, add_order, read_history, read_recalled
-from trainmon.ledger.database import NAME, LedgerStuck, open_to_read, open_to_write, words
+from trainmon.ledger.database import NAME, LedgerStuck, describe, open_to_read, open_to_write
 from trainmon.ledger.lease import LOCK, LeaderNow, is_locked, is_row_held, ourselves, read_duty
 from trainmon.ledger.outbox import Counts, count, read_newest
 from trainmon.ledger.schema import NewerLedger, version_of
@@ -25,7 +25,6 @@ SINCE_ALERTS = 2
 DAY: Seconds = 86_400.0
 LETTERS_AT_MOST = 1_000
 
-DeliveryState = Literal["waiting", "sending", "sent", "retrying", "dead", "merged", "stopped"]
 Found = TypeVar("Found")
 
 
@@ -54,14 +53,11 @@ def kept_texts(directory: Path, action_id: str) -> list[KeptText]:
 
 def alerts_now(directory: Path, now: Instant) -> AlertsNow:
     """All of it. Raises LedgerStuck."""
-
-    found = replace(
-        ask(directory, lambda connection: read_all(connection, now), AlertsNow()), is_locked=is_locked(directory)
-    )
+    found = ask(directory, lambda connection: read_all(connection, now), AlertsNow())
+    found = replace(found, is_locked=is_locked(directory))
     if found.duty is None:
         return found
-    has_lock = (directory / LOCK).exists()
-    is_held = found.is_locked if has_lock else is_row_held(found.duty.note, ourselves(), now)
+    is_held = found.is_locked if (directory / LOCK).exists() else is_row_held(found.duty.note, ourselves(), now)
     return replace(found, duty=replace(found.duty, is_held=is_held))
 
 
@@ -84,7 +80,7 @@ def give_order(directory: Path, order: AlertRequest) -> int:
         finally:
             connection.close()
     except (sqlite3.Error, OSError, NewerLedger) as error:
-        raise LedgerStuck(words(error, file)) from error
+        raise LedgerStuck(describe(error, file)) from error
 
 
 def ask(
@@ -105,7 +101,7 @@ def ask(
         finally:
             connection.close()
     except (sqlite3.Error, OSError) as error:
-        raise LedgerStuck(words(error, file)) from error
+        raise LedgerStuck(describe(error, file)) from error
 
 
 def read_all(connection: sqlite3.Connection, now: Instant) -> AlertsNow:
@@ -134,16 +130,15 @@ def with_deliveries(alerts: Iterable[Alert], letters: Iterable[Notification]) ->
 
 
 def delivery(letter: Notification) -> Delivery:
-    """A letter as the alerts in it show it."""
-    at = letter.sent_at if letter.sent_at is not None else letter.made_at
-    return Delivery(channel=letter.channel, kind=letter.notice.kind, state=_state(letter), at=at, words=letter.words)
-
-
-def _state(letter: Notification) -> DeliveryState:
-    match letter.state:
-        case "leased":
-            return "sending"
-        case "waiting":
-            return "retrying" if letter.attempts else "waiting"
-        case state:
-            return state
+    """The state of a notification, as its alerts show it."""
+    return Delivery(
+        channel=letter.channel,
+        kind=letter.notice.kind,
+        state="sending"
+        if letter.state == "leased"
+        else "retrying"
+        if letter.state == "waiting" and letter.attempts
+        else letter.state,
+        at=letter.sent_at if letter.sent_at is not None else letter.made_at,
+        words=letter.words,
+    )

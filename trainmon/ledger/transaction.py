@@ -1,10 +1,9 @@
-"""One transaction of alerting: everything that is written to the ledger at once, all of it or nothing."""
+"""One transaction of alerting: everything that is written to the ledger at once."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections import deque
-from collections.abc import Iterable
 from typing import Any
 
 from trainmon.ledger.alerts import Happening, add_history, write_changes
@@ -22,33 +21,20 @@ MARKS_AT_MOST = 100_000
 class Transaction:
     """Collects the newest of each thing until it is written. The lock of its journal guards it."""
 
-    def __init__(
-        self,
-        changes: AlertChanges | None = None,
-        history: Iterable[Happening] = (),
-        extras: Iterable[Extra] = (),
-        marks: Iterable[Mark] = (),
-        duty: LeaderNote | None = None,
-    ) -> None:
+    def __init__(self) -> None:
         self._at: Instant | None = None
         self._alerts: dict[str, Alert] = {}
         self._silences: dict[str, Silence] = {}
         self._notices: dict[str, Notice] = {}
-        self._history = deque(history, maxlen=HISTORY_AT_MOST)
+        self._history: deque[Happening] = deque(maxlen=HISTORY_AT_MOST)
         self._memory: dict[str, str] = {}
         self._orders_until: int | None = None
         self._extras: dict[Address, Extra] = {}
         self._marks: dict[Address, Mark] = {}
-        self.duty = duty
-        if changes is not None:
-            self.add_changes(changes)
-        for extra in extras:
-            self.add_extra(extra)
-        for mark in marks:
-            self.add_mark(mark)
+        self.duty: LeaderNote | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._at is not None or self._history or self._extras or self._marks or self.duty)
+        return bool(self._at is not None or self._extras or self._marks or self.duty)
 
     def add_changes(self, changes: AlertChanges) -> tuple[Notice, ...]:
         """Add what one evaluation changed; return its notices that are new here."""
@@ -74,7 +60,7 @@ class Transaction:
         return True
 
     def add_mark(self, mark: Mark) -> None:
-        self._marks[mark.address] = mark
+        self._marks[mark.key, mark.channel] = mark
         _drop_oldest(self._marks, MARKS_AT_MOST)
 
     def absorb(self, newer: Transaction) -> None:
@@ -95,8 +81,10 @@ class Transaction:
 
     def addresses(self) -> list[Address]:
         """Of all notifications that it creates."""
-        named = [(notice.key, channel) for notice in self._notices.values() for channel in notice.channels]
-        return [*named, *self._extras]
+        return [
+            *((key, channel) for key, notice in self._notices.items() for channel in notice.channels),
+            *self._extras,
+        ]
 
     def write(
         self, connection: sqlite3.Connection, now: Instant, holder: str | None = None
@@ -115,10 +103,10 @@ class Transaction:
             )
             write_changes(connection, changes)
         add_history(connection, self._history)
-        created = write_notices(connection, self._notices.values(), self._extras.values(), now)
-        write_marks(connection, self._marks.values())
         if self.duty is not None:
             write_duty(connection, self.duty)
+        created = write_notices(connection, self._notices.values(), self._extras.values(), now)
+        write_marks(connection, self._marks.values())
         return created
 
 

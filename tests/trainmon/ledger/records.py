@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
 
-from trainmon.model import Action, Execute, Milestone, Record
+from trainmon.ledger.alerts import Happening
+from trainmon.ledger.lease import LeaderNote
+from trainmon.ledger.outbox import Extra, Mark
+from trainmon.ledger.transaction import Transaction
+from trainmon.model import Action, AlertChanges, Execute, Milestone, Record
 
 
 def action(name: str = "a1", **changes: Any) -> Action:
@@ -40,3 +45,24 @@ DONE: dict[str, Any] = {
     "outcome": "requeued",
     "marks": (Milestone("it waits again", 1002.0),),
 }
+
+
+def transaction(
+    changes: AlertChanges | None = None,
+    extras: Iterable[Extra] = (),
+    marks: Iterable[Mark] = (),
+    history: Iterable[Happening] = (),
+    duty: LeaderNote | None = None,
+) -> Transaction:
+    """A transaction with all of this in it."""
+    made = Transaction()
+    if changes is not None:
+        made.add_changes(changes)
+    for at, *line in history:
+        made.add_changes(AlertChanges(at=at, history=(tuple(line),)))
+    for extra in extras:
+        made.add_extra(extra)
+    for mark in marks:
+        made.add_mark(mark)
+    made.duty = duty
+    return made

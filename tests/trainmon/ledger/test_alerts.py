@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.notify.samples import alert, notice
+from tests.trainmon.ledger.records import transaction
 from tests.trainmon.ledger.test_ledger import opened, plain
 from trainmon.ledger.alerts import Happening, prune_alerts, read_orders, read_recalled
 from trainmon.ledger.database import LedgerStuck, open_to_write
@@ -30,7 +31,6 @@ from trainmon.ledger.ledger import alert_history, alerts_now, give_order, record
 from trainmon.ledger.outbox import Extra, Mark, count, prune_outbox, read_overdue, read_waiting, take_over
 from trainmon.ledger.reader import AlertsNow
 from trainmon.ledger.schema import MIGRATIONS
-from trainmon.ledger.transaction import Transaction
 from trainmon.model import AlertChanges, AlertRequest, Notice, Silence
 
 NOW = 1_800_000_000.0
@@ -49,7 +49,7 @@ def fire(name: str = "a", *channels: str, **facts: Any) -> Notice:
 
 
 def write(connection: sqlite3.Connection, at: float = NOW, **facts: Any) -> Any:
-    return Transaction(AlertChanges(at=at, **facts)).write(connection, at)
+    return transaction(AlertChanges(at=at, **facts)).write(connection, at)
 
 
 def mark(name: str, state: Any, channel: str = "phone", at: float = NOW, **facts: Any) -> Mark:
@@ -96,7 +96,7 @@ def test_of_another_version_one_alert_hides_no_other(ledger: sqlite3.Connection)
 def test_a_notice_is_a_row_for_each_channel_once(ledger: sqlite3.Connection) -> None:
     assert write(ledger, notices=(fire("a", "phone", "mail"),)) == {("a-fire", "phone"), ("a-fire", "mail")}
     assert write(ledger, notices=(fire("a", "phone", "pager"),)) == {("a-fire", "pager")}
-    extra = Transaction(extras=(Extra(fire(), "phone", "why"), Extra(fire(), "spare", "mail could not tell it")))
+    extra = transaction(extras=(Extra(fire(), "phone", "why"), Extra(fire(), "spare", "mail could not tell it")))
     assert extra.write(ledger, NOW) == frozenset({("a-fire", "spare")})
     letters = {one.channel: one.notice.reason for one in read_waiting(ledger)}
     assert letters == dict.fromkeys(("phone", "mail", "pager"), "fired") | {"spare": "fired; mail could not tell it"}
@@ -106,7 +106,7 @@ def test_what_another_channel_has_delivered_is_known_by_who_has_and_is_not_count
     write(ledger, notices=(fire("a", "phone", "mail"), fire("b", "phone", "mail"), fire("c", "phone")))
     extras = [Extra(fire(name), channel, "phone is down") for name in "ac" for channel in ("spare", "pager")]
     marks = (mark("a", "sent", "spare"), mark("a", "merged", "pager"), mark("b", "sent", "mail"))
-    Transaction(extras=tuple(extras), marks=(*marks, mark("c", "leased", "spare"))).write(ledger, NOW)
+    transaction(extras=tuple(extras), marks=(*marks, mark("c", "leased", "spare"))).write(ledger, NOW)
     known = {(one.notice.key, one.channel): sorted(one.told_by) for one in read_waiting(ledger)}
     told = {("a-fire", "phone"): ["pager", "spare"], ("a-fire", "mail"): ["pager", "spare"]}
     waits = [("b-fire", "phone"), ("c-fire", "phone"), ("c-fire", "spare"), ("c-fire", "pager")]
@@ -120,20 +120,20 @@ def test_a_letter_of_another_version_is_told_in_short_and_not_left(ledger: sqlit
     whole, short = (one.notice for one in read_waiting(ledger))
     assert whole == fire()
     assert (short.key, short.severity, short.channels) == ("b-fire", "info", ("phone",))
-    assert short.title == "An alert in words of another version"
+    assert short.title == "An alert from another version of trainmon-tui"
     assert "b-fire: fired" in short.lines[0]
 
 
 def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     broken = AlertChanges(at=NOW, alerts=(alert(),), notices=(fire(), fire("b", at=None)))
     with opened(tmp_path) as (made, _):
-        answer = made.transact(lambda work: Transaction(broken).write(work, NOW), lambda: None)
+        answer = made.transact(lambda work: transaction(broken).write(work, NOW), lambda: None)
         assert answer.done.wait(40)
         assert answer.error is not None
         assert (
             plain(made.file, "SELECT count(*) FROM alerts") == plain(made.file, "SELECT count(*) FROM outbox") == [(0,)]
         )
-        good = made.transact(lambda work: Transaction(replace(broken, notices=())).write(work, NOW), lambda: None)
+        good = made.transact(lambda work: transaction(replace(broken, notices=())).write(work, NOW), lambda: None)
         assert good.done.wait(40)
         assert good.error is None
         assert plain(made.file, "SELECT count(*) FROM alerts") == [(1,)]
@@ -147,7 +147,7 @@ def test_what_was_being_sent_and_what_reached_nobody_waits_again(ledger: sqlite3
         mark("c", "dead"), mark("c", "dead", "mail"),
         mark("d", "stopped"), mark("d", "sent", "mail"),
     )  # fmt: skip
-    Transaction(marks=marks).write(ledger, NOW)
+    transaction(marks=marks).write(ledger, NOW)
     assert count(ledger, NOW - DAY) == (1, NOW, 3)
     waiting = [(one.notice.key, one.channel) for one in take_over(ledger, NOW + 300 * DAY)]
     assert sorted(waiting) == [("a-fire", "phone"), ("c-fire", "mail"), ("c-fire", "phone")]
@@ -158,7 +158,7 @@ def test_what_was_being_sent_and_what_reached_nobody_waits_again(ledger: sqlite3
 def test_what_is_old_is_forgotten_but_never_what_is_open_or_waits(ledger: sqlite3.Connection) -> None:
     over = alert(id="over", phase="resolved", resolved_at=NOW)
     write(ledger, alerts=(alert(), over), notices=(fire(), fire("b")), silences=(silence(),))
-    Transaction(history=(Happening(NOW, "a", "fired", "it began"),), marks=(mark("b", "sent"),)).write(ledger, NOW)
+    transaction(history=(Happening(NOW, "a", "fired", "it began"),), marks=(mark("b", "sent"),)).write(ledger, NOW)
     for prune in (prune_alerts, prune_outbox):
         prune(ledger, NOW + 2 * DAY)
     tables = ("alerts", "alert_history", "outbox", "notices", "silences")
@@ -196,12 +196,10 @@ def test_a_month_of_flapping_is_bounded_and_takes_nothing_that_is_open_or_waits(
         name, at = f"f{number:03d}", NOW + number * 60
         over = alert(id=name, phase="resolved", resolved_at=at)
         line = Happening(at, name, "fired", "it began")
-        page = Transaction(
-            AlertChanges(at=at, alerts=(over,), notices=(fire(name),)), (line,), (), (mark(name, "sent"),)
-        )
-        page.write(ledger, at)
+        changes = AlertChanges(at=at, alerts=(over,), notices=(fire(name),))
+        transaction(changes, marks=(mark(name, "sent"),), history=(line,)).write(ledger, at)
     prune_alerts(ledger, NOW - 90 * DAY, resolved=100, lines=100)
-    prune_outbox(ledger, NOW - 90 * DAY, told=100)
+    prune_outbox(ledger, NOW - 90 * DAY, limit=100)
     tables = ("alerts", "alert_history", "outbox", "notices")
     left = {name: ledger.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables}
     assert left == {"alerts": 101, "alert_history": 100, "outbox": 101, "notices": 101}
@@ -210,7 +208,7 @@ def test_a_month_of_flapping_is_bounded_and_takes_nothing_that_is_open_or_waits(
 
 
 def test_what_a_desk_has_is_in_a_ledger_that_was_begun_anew_as_soon_as_it_is_marked(ledger: sqlite3.Connection) -> None:
-    Transaction(marks=(mark("a", "waiting", notice=fire()), mark("b", "sent"))).write(ledger, NOW)
+    transaction(marks=(mark("a", "waiting", notice=fire()), mark("b", "sent"))).write(ledger, NOW)
     assert [(one.notice, one.channel, one.attempts) for one in read_waiting(ledger)] == [(fire(), "phone", 1)]
     assert ledger.execute("SELECT count(*) FROM outbox").fetchone() == (1,)
 
@@ -226,7 +224,7 @@ def test_an_order_to_a_ledger_that_cannot_be_written_is_an_error_in_words(tmp_pa
 def test_others_see_alerts_with_what_became_of_their_letters(tmp_path: Path, ledger: sqlite3.Connection) -> None:
     write(ledger, alerts=(alert(id="a"),), notices=(fire("a", "phone", "mail", "pager"),))
     marks = (mark("a", "sent", sent_at=NOW + 1, words="200"), mark("a", "waiting", "mail", words="no route to host"))
-    Transaction(marks=marks, history=(Happening(NOW, "a", "fired", "it began"),)).write(ledger, NOW)
+    transaction(marks=marks, history=(Happening(NOW, "a", "fired", "it began"),)).write(ledger, NOW)
     found = alerts_now(tmp_path, NOW + 5)
     delivery = {one.channel: (one.state, one.at, one.words) for one in found.recalled.alerts[0].delivery}
     assert delivery == {
@@ -255,7 +253,7 @@ def test_a_row_is_one_programs_for_as_long_as_it_is_renewed(ledger: sqlite3.Conn
     assert claim(ledger, second, sign_of(renewed)) is None, "it has not"
     assert read_duty(ledger) == second
     assert claim(ledger, first, sign_of(renewed)) == second, "only one takes it over"
-    assert Transaction(duty=first).write(ledger, NOW, "first") is None, "nothing is written for one that lost it"
+    assert transaction(duty=first).write(ledger, NOW, "first") is None, "nothing is written for one that lost it"
     release_row(ledger, "second")
     assert claim(ledger, first) is None
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from tests.lab.daemons import until
+from tests.trainmon.ledger.records import transaction
 from tests.tui.states.alerts import alert
 from trainmon.alerting.notify.base import Message, Retry, Sent
 from trainmon.config import ClusterSettings, CommandSettings, DaemonSettings, NotifySettings, RunSettings, Settings
 from trainmon.engine.snapshot_alerts import Status
 from trainmon.ledger.database import NAME
 from trainmon.ledger.ledger import alerts_now
-from trainmon.ledger.transaction import Transaction
 from trainmon.lib import HostUnreachable, find_state_directory
 from trainmon.model import AlertChanges, AlertsReported, Channel, Notice
 from trainmon.runtime.monitor import Monitor
@@ -155,7 +155,7 @@ def test_what_is_over_and_the_daemon_has_not_seen_is_told_yet_and_nothing_else(t
         ]
         changes = AlertChanges(at=now, alerts=tuple(a for one in letters for a in one.alerts), notices=tuple(letters))
         keep = parts.telling._ledger
-        answer = keep.transact(lambda kept: Transaction(changes).write(kept, now), lambda: None)
+        answer = keep.transact(lambda kept: transaction(changes).write(kept, now), lambda: None)
         assert answer.done.wait(10.0)
 
         parts.telling._stand_by(Status(version=1, at=now, ended=letters[2].alerts))

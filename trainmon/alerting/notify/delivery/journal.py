@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from trainmon.ledger.lease import LeaderNote
 from trainmon.ledger.ledger import Ledger
-from trainmon.ledger.outbox import Address, Extra, Mark, told_for
+from trainmon.ledger.outbox import Address, Extra, Mark, with_reason
 from trainmon.ledger.queue import Answer
 from trainmon.ledger.transaction import Transaction
 from trainmon.lib import Clock, Seconds
@@ -109,7 +109,7 @@ class Journal:
             mono = self._clock.monotonic()
             for extra in extras:
                 if self._next.add_extra(extra):
-                    notice = told_for(extra.notice, extra.because)
+                    notice = with_reason(extra.notice, extra.because)
                     self._unwritten.setdefault((extra.notice.key, extra.channel), (notice, mono))
         self._wake()
 
@@ -213,7 +213,7 @@ class Journal:
             if self.trouble is None or not self._unwritten:
                 return
             notifications = [
-                self._notification(notice if notice.kind == "direct" else told_for(notice, DIRECTLY), channel)
+                self._notification(notice if notice.kind == "direct" else with_reason(notice, DIRECTLY), channel)
                 for (_, channel), (notice, _) in self._unwritten.items()
             ]
             self._unwritten.clear()

@@ -15,7 +15,7 @@ from trainmon.alerting.notify.delivery.journal import Receipt
 from trainmon.alerting.notify.delivery.queue import SendQueue
 from trainmon.alerting.notify.delivery.transmitter import NotLeader, Transmitter, WorkerContext
 from trainmon.alerting.rules import ago
-from trainmon.ledger.outbox import LetterState, Mark
+from trainmon.ledger.outbox import Mark, OutboxState
 from trainmon.lib import Seconds
 from trainmon.model import Channel, Delivered, Delivery, Notification
 
@@ -269,7 +269,7 @@ class ChannelWorker:
             del self._done[next(iter(self._done))]
 
     def _write(
-        self, notifications: Sequence[Notification], state: LetterState, words: str | None, pause: Seconds = 0.0
+        self, notifications: Sequence[Notification], state: OutboxState, words: str | None, pause: Seconds = 0.0
     ) -> Receipt:
         """Record the state of notifications in the ledger, and report it to the engine."""
         now = self._clock.now()

@@ -11,10 +11,10 @@ import pytest
 
 from tests.trainmon.alerting.notify.delivery.scene import Phone, Scene, Shifted, fire, opened, plain, until
 from tests.trainmon.alerting.notify.samples import alert, beat, over
+from tests.trainmon.ledger.records import transaction
 from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
 from trainmon.ledger.database import open_to_write
 from trainmon.ledger.ledger import alerts_now
-from trainmon.ledger.transaction import Transaction
 from trainmon.model import AlertChanges, AlertsRecalled, Channel, ChannelsChanged, Route
 
 NO_ROUTE = "no route to host"
@@ -379,7 +379,7 @@ def test_what_waits_in_the_ledger_and_at_no_desk_is_found(tmp_path: Path) -> Non
     with opened(tmp_path, phone, clock=clock) as scene:
         now = clock.now()
         connection = open_to_write(scene.ledger.file, is_network=None)
-        Transaction(AlertChanges(at=now, notices=(fire("a"),))).write(connection, now)
+        transaction(AlertChanges(at=now, notices=(fire("a"),))).write(connection, now)
         connection.close()
         clock.passed = 100.0
         until(lambda: phone.keys == ["a-fire"])
