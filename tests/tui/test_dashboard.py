@@ -19,8 +19,8 @@ from trainmon.model import Prompt, State
 from tui.app import Dashboard
 from tui.modals import LoginPrompt
 from tui.panes import Pane
-from tui.screens import LogScreen, MainScreen
-from tui.screens.details import NodeScreen, RunScreen
+from tui.screens import MainScreen
+from tui.screens.details import LogScreen, NodeScreen, RunScreen
 
 
 async def publish(app: Dashboard, pilot: Pilot[None], backend: FakeBackend, state: State) -> None:

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from tui.panes.alert_strip import Strip
 from tui.panes.alerts import AlertsPane
 from tui.panes.base import Pane
+from tui.panes.details import AlertPane, JobPane, RunPane
 from tui.panes.disk import DiskPane
 from tui.panes.gpus import GpusPane
-from tui.panes.header import HeaderLine
+from tui.panes.header import HeaderLine, Strip
 from tui.panes.log import LogPane
+from tui.panes.node import FactsPane, GpuTable, PlotPane
 from tui.panes.queue import QueuePane, watched
 from tui.panes.runs import RunsPane
 from tui.panes.wandb import WandbPane
 
 __all__ = [
+    "AlertPane",
     "AlertsPane",
     "DiskPane",
+    "FactsPane",
+    "GpuTable",
     "GpusPane",
     "HeaderLine",
+    "JobPane",
     "LogPane",
     "Pane",
+    "PlotPane",
     "QueuePane",
+    "RunPane",
     "RunsPane",
     "Strip",
     "WandbPane",

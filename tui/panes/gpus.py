@@ -14,7 +14,19 @@ from tui.panes.base import Pane
 from tui.style import UNKNOWN, source_words
 from tui.views import Kind
 from tui.views.alerts import marked, marks
-from tui.views.nodes import DOWN, HOT, LATE, LOST, METRICS, NO_DRIVER, Grid, Metric, node_names, survey, without_driver
+from tui.views.nodes import (
+    DOWN,
+    HOT,
+    LATE,
+    LOST,
+    METRICS,
+    NO_DRIVER,
+    Grid,
+    Metric,
+    node_names,
+    node_summary,
+    without_driver,
+)
 
 EMPTY = (
     ("No node is watched yet. Name hosts on the command line:", ""),
@@ -90,7 +102,7 @@ def story(state: State, name: str, now: Instant) -> tuple[str, str]:
     if node is None:
         return "", "dim"
     lost = [f"gpu{gpu.index}: {gpu.error}" for gpu in node.gpus if gpu.state != "ok" and gpu.error]
-    flags = survey(node, now).flags
+    flags = node_summary(node, now).flags
     note = node.note or (NO_DRIVER if without_driver(node) else "")
     said = "  ".join((*(flag.text for flag in flags), *lost, *((note,) if note else ())))
     worst = "crit" if any(flag.style == "crit" for flag in flags) else "warn" if flags else "dim"

@@ -1,4 +1,4 @@
-"""The first line: flags, alert counts, runs, sources, the sender of notifications, clusters and the time."""
+"""The lines above the panes: the header, and the alert strip under it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from trainmon.lib import Instant, Seconds, cell_width, clean, shorten
-from trainmon.model import Run, Source, State
-from tui.style import Span, age
-from tui.views import WORST_FIRST, style
-from tui.views.alerts import broken, sender, tally
-from tui.widgets import Heading
-
-WORDS = {"node": "ssh"}
-"""The names of kinds of source in the header."""
+from trainmon.model import Alert, Run, Source, State
+from tui.style import WARN, Span, age, calm_age
+from tui.views import WORST_FIRST, verdict_style
+from tui.views.alerts import SIGNS, broken, most_urgent, sender, tally
+from tui.views.table import AGES_EVERY
+from tui.widgets import GUTTER, Heading, width_of
 
 TIME_WIDTH = 10
 
@@ -27,7 +25,7 @@ AGE = re.compile(r"\b\d{1,2}(?=[smhd]\b)")
 
 
 class HeaderLine(Horizontal):
-    """Draws a State. Its time changes only when the data does.
+    """Flags, alert counts, runs, sources, the sender of notifications, clusters and the time of the last change.
 
     The time is its own widget: a line is sent from its left edge to the last change, and the time changes every second.
     """
@@ -39,28 +37,28 @@ class HeaderLine(Horizontal):
 
     def __init__(self) -> None:
         super().__init__(id="header")
-        self.words = Heading()
+        self.status = Heading()
         self.time = Heading(classes="time")
         self.paused = False
         self.silent_for: Seconds | None = None
         self._state: State | None = None
-        self._moved_at: Instant = 0.0
+        self._changed_at: Instant = 0.0
 
     def compose(self) -> ComposeResult:
-        yield self.words
-        yield self.time
+        yield from (self.status, self.time)
 
     def show(self, state: State) -> None:
         if self._state is None or facts(state) != facts(self._state):
-            self._moved_at = state.at
+            self._changed_at = state.at
         self._state = state
         self.again()
 
     def again(self) -> None:
+        """Draw the last State again: its size or a flag has changed."""
         if self._state is not None and self.size.width:
             words = flags(self._state, paused=self.paused, silent_for=self.silent_for)
-            self.words.set_spans(header(self._state, self.size.width - TIME_WIDTH - 1, words))
-            self.time.set_spans((Span(clock(self._moved_at), "dim"),))
+            self.status.set_spans(header(self._state, self.size.width - TIME_WIDTH - 1, words))
+            self.time.set_spans((Span(clock(self._changed_at), "dim"),))
 
     def on_resize(self) -> None:
         self.again()
@@ -87,37 +85,6 @@ def flags(state: State, *, paused: bool, silent_for: Seconds | None) -> tuple[st
     )
 
 
-def header(state: State, width: int, words: tuple[str, ...]) -> tuple[Span, ...]:
-    """The line, at most `width` cells. Cluster names are cut first, then sources."""
-    names = " ".join(sorted({clean(source.cluster) for source in state.sources.values()} - {""}))
-    left = [Span("trainmon", "bold"), *(Span(f"  {word}", "accent bold") for word in words)]
-    left += [Span(f"  {span.text}", span.style) for span in tally(state)]
-    room = width - wide(left)
-    span = notifications(state)
-    is_kept = room > SENDER_FROM and (bool(span.style) or state.duty.holder in ELSEWHERE)
-    room -= wide([span]) if is_kept else 0
-    runs = verdicts(state.runs.values(), room)
-    if wide(source_words(state, room - wide(runs), AGED)) < wide(source_words(state, width, AGED)):
-        runs = [span for span in runs if span.style in TROUBLED] or runs
-    room -= wide(runs)
-    sources = [*source_words(state, room, AGED)]
-    room -= wide(sources)
-    if is_kept or wide([span]) <= room:
-        room -= 0 if is_kept else wide([span])
-        sources += [*source_words(state, room, COUNTED), span]
-    else:
-        sources += source_words(state, room, COUNTED)
-    room = width - wide([*left, *runs, *sources])
-    if names and room > 6:
-        left.append(Span("  " + shorten(names, room - 2), "dim"))
-    return (*left, *runs, *sources)
-
-
-def wide(spans: Iterable[Span]) -> int:
-    """The cells of these spans, with ages of two digits."""
-    return sum(cell_width(AGE.sub("00", span.text)) for span in spans)
-
-
 ELSEWHERE = ("other", "daemon")
 """Senders that are not this program; they are always shown."""
 
@@ -127,6 +94,37 @@ TROUBLED = ("crit", "warn")
 SENDER_FROM = 44
 """From this width on, a problem of the sender is shown before runs and sources."""
 
+AGED = ("node", "slurm", "wandb")
+COUNTED = ("files", "daemon")
+"""Kinds of source: those that are shown with their age, and those that are only counted."""
+
+
+def header(state: State, width: int, flags: tuple[str, ...]) -> tuple[Span, ...]:
+    """The line, at most `width` cells. Cluster names are cut first, then sources."""
+    left = [Span("trainmon", "bold"), *(Span(f"  {flag}", "accent bold") for flag in flags)]
+    left += [Span(f"  {span.text}", span.style) for span in tally(state)]
+    room = width - aligned_width(left)
+    sender = notifications(state)
+    is_kept = room > SENDER_FROM and (bool(sender.style) or state.duty.holder in ELSEWHERE)
+    room -= aligned_width([sender]) if is_kept else 0
+    runs = verdicts(state.runs.values(), room)
+    sources = source_words(state, room - aligned_width(runs), AGED)
+    if aligned_width(sources) < aligned_width(source_words(state, width, AGED)):
+        runs = [span for span in runs if span.style in TROUBLED] or runs
+        sources = source_words(state, room - aligned_width(runs), AGED)
+    room -= aligned_width((*runs, *sources))
+    last = [sender] if is_kept or aligned_width([sender]) <= room else []
+    counted = source_words(state, width - aligned_width((*left, *runs, *sources, *last)), COUNTED)
+    right = (*runs, *sources, *counted, *last)
+    room = width - aligned_width((*left, *right))
+    names = " ".join(sorted({clean(source.cluster) for source in state.sources.values()} - {""}))
+    return (*left, *([Span("  " + shorten(names, room - 2), "dim")] if names and room > 6 else []), *right)
+
+
+def aligned_width(spans: Iterable[Span]) -> int:
+    """The cells of these spans, with ages of two digits."""
+    return sum(cell_width(AGE.sub("00", span.text)) for span in spans)
+
 
 def notifications(state: State) -> Span:
     """`  alerts: here ok`, `  alerts: no channel`: the sender of notifications, or a broken channel."""
@@ -134,86 +132,147 @@ def notifications(state: State) -> Span:
     if failing and state.duty.holder != "nobody":
         more = f" +{len(failing) - 1}" if len(failing) > 1 else ""
         return Span(f"  alerts: {clean(failing[0].name, 20)} broken{more}", "crit")
-    text = sender(state)
-    quiet = state.duty.holder == "nobody" and not tally(state)
-    return Span(f"  alerts: {text.text}", "" if quiet else text.style)
+    text, style = sender(state)
+    return Span(f"  alerts: {text}", "" if state.duty.holder == "nobody" and not tally(state) else style)
 
 
-def verdicts(runs: Iterable[Run], room: int) -> list[Span]:
-    """`  1 hung  2 healthy`, worst first, as many as there is room for."""
+def verdicts(runs: Iterable[Run], width: int) -> list[Span]:
+    """`  1 hung  2 healthy`, worst first, as many as fit."""
     counts = Counter(run.verdict for run in runs)
     spans: list[Span] = []
     for verdict in WORST_FIRST:
         text = f"  {counts[verdict]} {verdict}"
-        if counts[verdict] and cell_width(text) <= room:
-            spans.append(Span(text, style(verdict)))
-            room -= cell_width(text)
+        if counts[verdict] and cell_width(text) <= width:
+            spans.append(Span(text, verdict_style(verdict)))
+            width -= cell_width(text)
     return spans
 
 
-AGED = ("node", "slurm", "wandb")
-COUNTED = ("files", "daemon")
-"""Kinds of source: those that are shown with their age, and those that are only counted."""
-
-
-def source_words(state: State, room: int, kinds: Iterable[str] = (*AGED, *COUNTED)) -> tuple[Span, ...]:
-    """`  ssh 63/64 gpu-008 42s  slurm 5s  wandb 10s`: how many hosts answer and the one that is silent longest, how old
-    the queue and W&B's oldest answer are, and how many of the others answer; as much of it as there is room for."""
+def source_words(state: State, width: int, kinds: Iterable[str] = (*AGED, *COUNTED)) -> tuple[Span, ...]:
+    """`  ssh 63/64 gpu-008 42s  slurm 5s  wandb 10s`, as much as fits: how many hosts answer and the one that is silent
+    longest; the ages of the queue and of W&B's oldest answer; how many of the other sources answer."""
     spans: list[Span] = []
     for kind in kinds:
         wanted = [source for source in state.sources.values() if source.kind == kind and source.health != "off"]
         if not wanted:
             continue
         well = sum(source.health == "ok" for source in wanted)
-        short = f"  {WORDS.get(kind, kind)} {well}/{len(wanted)}"
-        text = AGE_TEXTS[kind](wanted, state.at) if kind in AGE_TEXTS else short + note(wanted, state.at)
-        fitting = next((one for one in (text, short) if cell_width(one) <= room), None)
+        short = f"  {'ssh' if kind == 'node' else kind} {well}/{len(wanted)}"
+        text = AGE_TEXTS[kind](wanted, state.at) if kind in AGE_TEXTS else short + longest_silent(wanted, state.at)
+        fitting = next((one for one in (text, short) if cell_width(one) <= width), None)
         if fitting is None:
             break
         spans.append(Span(fitting, "" if well == len(wanted) else "warn"))
-        room -= cell_width(fitting)
+        width -= cell_width(fitting)
     return tuple(spans)
 
 
-def note(sources: list[Source], now: Instant) -> str:
+def longest_silent(sources: list[Source], now: Instant) -> str:
     """The source that has not answered for the longest time; one that never answered comes first."""
     silent = [source for source in sources if source.health != "ok"]
     worst = min(silent, key=lambda source: source.seen_at or 0.0, default=None)
-    return "" if worst is None else f" {clean(worst.name).partition(':')[2]} {silence(worst, now)}"
+    return "" if worst is None else f" {clean(worst.name).partition(':')[2]} {last_answer(worst, now)}"
 
 
 def slurm_words(sources: list[Source], now: Instant) -> str:
     """`  slurm 5s`, or `  slurm late 95s`; of several clusters each by its name."""
-    parts = []
-    for source in sorted(sources, key=lambda source: source.cluster):
-        name = f"{clean(source.cluster)} " if len(sources) > 1 else ""
-        health = "" if source.health == "ok" or source.seen_at is None else f"{source.health} "
-        parts.append(f"{name}{health}{silence(source, now)}")
-    return "  slurm " + ", ".join(parts)
+    several, by_cluster = len(sources) > 1, sorted(sources, key=lambda source: source.cluster)
+    names = (f"{clean(source.cluster)} " if several else "" for source in by_cluster)
+    return "  slurm " + ", ".join(
+        name + health_and_age(source, now) for name, source in zip(names, by_cluster, strict=True)
+    )
 
 
 def wandb_words(sources: list[Source], now: Instant) -> str:
     """`  wandb 10s`: the age of the oldest answer about a run; of several runs, how many are answered and the worst."""
     well = sum(source.health == "ok" for source in sources)
-    if len(sources) == 1 and not well:
-        health = "" if sources[0].seen_at is None else f"{sources[0].health} "
-        return f"  wandb {health}{silence(sources[0], now)}"
-    if well < len(sources):
-        return f"  wandb {well}/{len(sources)}{note(sources, now)}"
-    return f"  wandb {silence(min(sources, key=lambda source: source.seen_at or 0.0), now)}"
+    if len(sources) > 1 and well < len(sources):
+        return f"  wandb {well}/{len(sources)}{longest_silent(sources, now)}"
+    return f"  wandb {health_and_age(min(sources, key=lambda source: source.seen_at or 0.0), now)}"
 
 
 AGE_TEXTS = {"slurm": slurm_words, "wandb": wandb_words}
 """Kinds of source that are shown by their age."""
 
 
+def health_and_age(source: Source, now: Instant) -> str:
+    """`5s`, `late 95s`, `never`."""
+    health = "" if source.health == "ok" or source.seen_at is None else f"{source.health} "
+    return health + last_answer(source, now)
+
+
 STEP: Seconds = 5.0
 """Ages are rounded to this: an age that changes every second is most of what an idle screen sends."""
 
 
-def silence(source: Source, now: Instant) -> str:
+def last_answer(source: Source, now: Instant) -> str:
     """The age of its last answer, or what is done about a source that never answered."""
     if source.seen_at is None:
-        return {"connecting": "connecting", "prompting": "prompting"}.get(source.phase, "never")
+        return source.phase if source.phase in ("connecting", "prompting") else "never"
     seconds = max(0.0, now - source.seen_at)
     return age(seconds - seconds % STEP if source.kind in AGE_TEXTS and seconds < 60 else seconds)
+
+
+# ---- the alert strip -------------------------------------------------------------------------------------------------
+
+AT_MOST = 3
+
+HINT, HINT_FROM = "  a ack", 76
+"""The key that works wherever the cursor is, while the strip shows an alert; and the least width that shows it."""
+
+LEAST = 28
+"""The least cells of an alert. A second alert is shown if both have them."""
+
+
+class Strip(Heading):
+    """The worst alerts. Hidden without alerts: nobody reads a strip that always shows something."""
+
+    def __init__(self) -> None:
+        super().__init__(id="strip")
+        self.display = False
+        self._state: State | None = None
+        self._drawn: tuple[object, ...] = ()
+
+    def show(self, state: State) -> None:
+        self._state = state
+        width = self.app.size.width
+        worst = tuple((one.id, one.severity) for one in most_urgent(state)[:AT_MOST])
+        wanted = (worst, len(state.alerts), state.ledger, state.at // AGES_EVERY, width)
+        if wanted != self._drawn:
+            self._drawn = wanted
+            spans = alert_strip(state, width - GUTTER)
+            self.set_spans(spans)
+            self.display = bool(spans)
+
+    def on_resize(self) -> None:
+        if self._state is not None:
+            self.show(self._state)
+
+
+def alert_strip(state: State, width: int = 240) -> tuple[Span, ...]:
+    """A ledger problem, then the two or three worst open alerts, the oldest first, and the number of the others."""
+    spans: list[Span] = []
+    if state.ledger is not None:
+        spans = [Span(f"{WARN} ledger  ", "warn bold"), Span(shorten(clean(state.ledger), max(12, width // 2)))]
+    urgent = most_urgent(state)
+    if not urgent:
+        return tuple(spans)
+    spans += [Span("  ")] * bool(spans)
+    hint = HINT if width >= HINT_FROM else ""
+    room = width - width_of(spans) - cell_width(hint)
+    shown = urgent[: max(1, min(AT_MOST, room // (LEAST + 2)))]
+    more = f"  +{len(urgent) - len(shown)}" if len(urgent) > len(shown) else ""
+    room -= cell_width(more)
+    for left in range(len(shown), 0, -1):
+        entry = alert_entry(shown[-left], state, (room - 2 * (left - 1)) // left)
+        spans += [*entry, *[Span("  ")] * (left > 1)]
+        room -= width_of(entry) + 2 * (left > 1)
+    return (*spans, *([Span(more + hint, "dim")] if more or hint else []))
+
+
+def alert_entry(alert: Alert, state: State, width: int) -> list[Span]:
+    """`▲ CRIT gpu-003/5 is at 94 °C 6m`. The age is never cut."""
+    symbol, word, style = SIGNS[alert.severity]
+    head, age = f"{symbol} {word} ", f" {calm_age(max(0.0, state.at - alert.since))}"
+    summary = shorten(clean(alert.summary), max(1, width - cell_width(head) - cell_width(age)))
+    return [Span(head, f"{style} bold"), Span(summary), Span(age, "dim")]

@@ -21,16 +21,16 @@ from tui.views.jobs import (
     NODE,
     ORDERS,
     QueueEntry,
-    chosen,
     clusters,
     head,
     is_mine,
     is_missing,
     layout,
     left,
-    node_look,
+    listed_jobs,
     node_rows,
     node_state,
+    node_style,
     queue_rows,
     reason,
     runs_by_job,
@@ -114,7 +114,7 @@ class QueuePane(Pane):
     def _entries(self, state: State) -> list[QueueEntry]:
         runs, several = runs_by_job(state.runs.values()), len({job.cluster for job in state.jobs.values()}) > 1
         found = []
-        for job in chosen(state, self.sort, self.filter, mine=self.view == "mine"):
+        for job in listed_jobs(state, self.sort, self.filter, mine=self.view == "mine"):
             run, source, seconds = runs.get(job.key), state.sources.get(f"slurm:{job.cluster}"), left(job, state.at)
             needed = None if run is None else needed_to_save(run)
             short = seconds is not None and needed is not None and seconds < needed
@@ -194,7 +194,9 @@ def story(state: State, key: str) -> tuple[str, str]:
         if node is None:
             return "", "dim"
         because = reason(node, state.at)
-        return clean(f"{node.name}: {node_state(node)}" + (f", {because}" if because else "")), node_look(node) or "dim"
+        return clean(f"{node.name}: {node_state(node)}" + (f", {because}" if because else "")), node_style(
+            node
+        ) or "dim"
     job = state.jobs.get(key)
     return ("", "dim") if job is None else (job_story(job, state.at), why(job, state.at).style or "dim")
 

@@ -11,7 +11,7 @@ from trainmon.lib import Instant, cell_width, clean, shorten
 from trainmon.model import Job, Run, State
 from tui.panes.base import Pane
 from tui.style import VERDICTS, Span, calm_age, count, eta, pad, real, short, whole
-from tui.views import GOING, RANK, Kind, style
+from tui.views import GOING, RANK, Kind, verdict_style
 from tui.views import overdue as save_overdue
 from tui.views.alerts import marked, marks
 from tui.views.jobs import clusters, left, short_wait
@@ -53,7 +53,7 @@ class RunsPane(Pane):
     def footnote(self, state: State) -> tuple[str, str] | None:
         """Why the selected run has its verdict."""
         run = state.runs.get(self.selected or "")
-        return None if run is None else (clean(f"{run.name}: {run.verdict}, {run.why}"), style(run.verdict))
+        return None if run is None else (clean(f"{run.name}: {run.verdict}, {run.why}"), verdict_style(run.verdict))
 
 
 def ordered(state: State, sort: str, wanted: str = "") -> list[Run]:
@@ -112,7 +112,7 @@ def row(run: Run, state: State, table: RunTable) -> Row:
         columns = tuple(wide if column is LEFT else column for column in columns if column is not LAST)
     values = row_cells(columns, run, state)
     if is_stale(run, state):
-        values = [Span(text, style or "dim") for text, style in values]
+        values = [Span(text, verdict_style or "dim") for text, verdict_style in values]
     return Row(run.name, (Span(symbol + " ", look), Span(name, "bold" if look in {"crit", "warn"} else ""), *values))
 
 
@@ -173,9 +173,9 @@ def _left(run: Run, state: State) -> Span:
     """The time to the last step, or to the end of its job if that is earlier; else its verdict or why it waits."""
     waits, now = waiting(run, state), state.at
     if waits is not None:
-        return Span(short_wait(waits, now), style(run.verdict))
+        return Span(short_wait(waits, now), verdict_style(run.verdict))
     if run.verdict not in GOING:
-        return Span(run.verdict, style(run.verdict))
+        return Span(run.verdict, verdict_style(run.verdict))
     job = state.jobs.get(run.job or "")
     seconds = None if job is None else left(job, now)
     if seconds is not None and (run.eta_at is None or seconds < run.eta_at - now):

@@ -7,7 +7,9 @@ from typing import ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.geometry import Offset
+from textual.geometry import NULL_OFFSET, NULL_SPACING, Offset, Region, Size
+from textual.layout import ArrangeResult, Layout, WidgetPlacement
+from textual.widget import Widget
 
 from trainmon.model import State
 from tui.backend import Backend
@@ -21,17 +23,55 @@ from tui.panes import (
     LogPane,
     Pane,
     QueuePane,
+    RunPane,
     RunsPane,
     Strip,
     WandbPane,
     watched,
 )
-from tui.panes.details import RunPane
 from tui.screens.base import PaneScreen
-from tui.screens.layout_view import PaneLayout
-from tui.screens.log import LogScreen
-from tui.style import NAMES, Chosen, Shape, is_tiny, shape, what_is_hidden
+from tui.screens.details import LogScreen
+from tui.style import NAMES, Chosen, Shape, is_tiny, places, shape, what_is_hidden
 from tui.widgets import KeyedLines, Link
+
+
+class Columns(Layout):
+    """Panes in columns. A pane may stand in one column at one width and in another at the next, so none is a widget."""
+
+    name = "columns"
+
+    def __init__(self) -> None:
+        self.columns: tuple[tuple[str, ...], ...] = ()
+        self.panes: dict[str, Pane] = {}
+
+    def arrange(self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True) -> ArrangeResult:
+        parent.pre_layout(self)
+        return [
+            WidgetPlacement(Region(*place), NULL_OFFSET, NULL_SPACING, self.panes[number])
+            for number, place in places(self.columns, size.width, size.height).items()
+            if self.panes[number] in children
+        ]
+
+
+class PaneLayout(Widget):
+    """Holds all the panes and shows those of a shape."""
+
+    def __init__(self, panes: dict[str, Pane]) -> None:
+        super().__init__(*panes.values(), id="body")
+        self._columns = Columns()
+        self._columns.panes = panes
+
+    @property
+    def layout(self) -> Layout:
+        return self._columns
+
+    def stand(self, columns: tuple[tuple[str, ...], ...]) -> None:
+        """Show the panes of these columns and no others."""
+        self._columns.columns = columns
+        shown = {number for column in columns for number in column}
+        for number, pane in self._columns.panes.items():
+            pane.display = number in shown
+        self.refresh(layout=True)
 
 
 class MainScreen(PaneScreen):

@@ -17,8 +17,8 @@ from tui.views.runs import (
     job_lines,
     overdue,
     record_lines,
-    style,
     switch,
+    verdict_style,
 )
 from tui.views.wandb import settings_lines, wandb_lines
 
@@ -59,9 +59,9 @@ __all__ = [
     "rows",
     "safe",
     "settings_lines",
-    "style",
     "summary",
     "switch",
+    "verdict_style",
     "visible",
     "wandb_lines",
 ]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from trainmon.lib import clean, scrub, shorten
 from trainmon.model import WANDB
 from tui.style import Span
-from tui.widgets import SENTENCE_LINES, Line
+from tui.widgets import SENTENCE_LINES, Line, Link, Linked, width_of
 
 LABEL = 14
 
@@ -25,14 +25,24 @@ def fact(label: str, text: str, width: int, style: str = "") -> Line:
 def wrapped_fact(label: str, text: str, width: int, style: str = "") -> Iterator[Line]:
     """A fact over several lines: a fingerprint or a command must not be cut."""
     lines = textwrap.wrap(text, max(8, width - LABEL), break_on_hyphens=False)[:SENTENCE_LINES]
-    for place, line in enumerate(lines):
-        yield fact("" if place else label, line, width, style)
+    return (fact("" if index else label, line, width, style) for index, line in enumerate(lines))
 
 
-def fact_text(lines: Sequence[str], place: int) -> str:
+def optional_fact(label: str, text: str | None, width: int, style: str = "") -> Iterator[Line]:
+    """A wrapped fact with a text from elsewhere; nothing without a text."""
+    return wrapped_fact(label, safe(text or ""), width, style)
+
+
+def more_fact(hidden: int, width: int, hint: str = "") -> Iterator[Line]:
+    """The number of entries that are not shown; nothing if all are shown."""
+    if hidden > 0:
+        yield fact("", f"and {hidden} more{hint}", width, "dim")
+
+
+def fact_text(lines: Sequence[str], index: int) -> str:
     """The text of a fact, without its label, from all its lines."""
     blank = " " * LABEL
-    start, end = place, place + 1
+    start, end = index, index + 1
     while start > 0 and lines[start].startswith(blank):
         start -= 1
     while end < len(lines) and lines[end].startswith(blank):
@@ -43,6 +53,12 @@ def fact_text(lines: Sequence[str], place: int) -> str:
 def link_label(label: str) -> Line:
     """The label of a line that is a link. The arrow shows it without colours."""
     return (Span(f"{label:<{LABEL - 2}}", "dim"), Span("→ ", "accent"))
+
+
+def linked_fact(label: str, link: Link, text: str, width: int, *after: Span) -> Linked:
+    """A fact that is a link. Its text is cut so that the spans `after` it fit."""
+    shown = shorten(safe(text), width - LABEL - width_of(after))
+    return Linked(link, (*link_label(label), Span(shown, "accent"), *after))
 
 
 def log_named(log: str) -> str:

@@ -187,8 +187,8 @@ def record_lines(record: Record, now: Instant, width: int) -> Iterator[Line]:
         yield from indented(record.note, width, "warn")
 
 
-def indented(text: str, width: int, style: str) -> Iterator[Line]:
-    for spans in sentence(safe(text), width - 2, style):
+def indented(text: str, width: int, verdict_style: str) -> Iterator[Line]:
+    for spans in sentence(safe(text), width - 2, verdict_style):
         yield (Span("  "), *spans)
 
 
@@ -206,6 +206,6 @@ RANK: dict[Verdict, int] = {
 """The sort order. A run that saves ranks like one that steps, so that it does not jump at each save."""
 
 
-def style(verdict: Verdict) -> str:
+def verdict_style(verdict: Verdict) -> str:
     """The style of a verdict."""
     return VERDICTS[verdict][1]

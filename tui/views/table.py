@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from trainmon.lib import cell_width
-from tui.style import Span, pad
+from trainmon.lib import Seconds, cell_width
+from tui.style import NOT_APPLICABLE, UNKNOWN, Span, pad
 from tui.widgets import Row
+
+AGES_EVERY: Seconds = 10.0
+"""How often the ages in a text that did not change otherwise are drawn anew: most change every second."""
 
 Entry = TypeVar("Entry")
 """What a row is about."""
@@ -28,6 +31,16 @@ class Column(NamedTuple, Generic[Entry, Context]):
 
     def align(self, text: str) -> str:
         return pad(text, self.width) if self.left else " " * (self.width - cell_width(text)) + text
+
+
+def value(text: str) -> Span:
+    """A cell without a sign. It is dim if the value is unknown or does not apply."""
+    return Span(text, "dim" if text.rstrip() in (UNKNOWN, NOT_APPLICABLE) else "")
+
+
+def warned(text: str, style: str, space: str = " ") -> Span:
+    """A cell with a sign behind its text if its style warns, else with a blank in its place."""
+    return Span(text + ("!" if style in ("warn", "crit") else space), style)
 
 
 def heads(columns: Sequence[Column[Entry, Context]]) -> str:
@@ -55,12 +68,10 @@ class Table(NamedTuple, Generic[Entry, Context]):
         return self.width - 2 - self.id - self.name - sum(column.width for column in self.columns)
 
 
-def filtered(entries: Iterable[Entry], wanted: str, text_of: Callable[[Entry], str]) -> list[Entry]:
+def filtered(entries: Iterable[Entry], query: str, text_of: Callable[[Entry], str]) -> list[Entry]:
     """The entries whose text has every word of a filter, in any case."""
-    words = wanted.lower().split()
-    if not words:
-        return list(entries)
-    texts = ((entry, text_of(entry).lower()) for entry in entries)
+    words = query.lower().split()
+    texts = ((entry, text_of(entry).lower() if words else "") for entry in entries)
     return [entry for entry, text in texts if all(word in text for word in words)]
 
 
@@ -73,10 +84,7 @@ class RowCache:
     def rows(self, entries: Iterable[tuple[str, object, Callable[[], Row]]]) -> list[Row]:
         """The rows, each from its key, the values it depends on, and what lays it out."""
         previous, self._kept = self._kept, {}
-        found = []
         for key, depends_on, make in entries:
             old = previous.get(key)
-            kept = old if old is not None and old[0] == depends_on else (depends_on, make())
-            self._kept[key] = kept
-            found.append(kept[1])
-        return found
+            self._kept[key] = old if old is not None and old[0] == depends_on else (depends_on, make())
+        return [row for _, row in self._kept.values()]

@@ -19,8 +19,8 @@ from tests.tui.states.alerts import (
 from tests.tui.states.states import NOW
 from trainmon.lib import cell_width
 from trainmon.model import Alert, Leadership, State
-from tui.panes.alert_strip import alerts as strip
 from tui.panes.alerts import story
+from tui.panes.header import alert_strip as strip
 from tui.panes.header import header, notifications
 from tui.views.alerts import (
     ORDERS,

@@ -15,7 +15,7 @@ from trainmon.model import Node, Source, State
 from tui.app import Dashboard
 from tui.panes.gpus import GpusPane, caption, story
 from tui.style import Span
-from tui.views.nodes import METRICS, Grid, Metric, survey
+from tui.views.nodes import METRICS, Grid, Metric, node_summary
 from tui.widgets import GUTTER, Row
 
 TEMPERATURE, MEMORY, UTILIZATION, POWER, ERRORS = METRICS
@@ -187,7 +187,7 @@ def test_a_node_that_is_hot_now_and_then_keeps_its_place_for_a_while() -> None:
     ],
 )  # fmt: skip
 def test_the_filter_knows_words_and_comparisons(wanted: str, found: list[str]) -> None:
-    assert names(worlds.rough(2), wanted=wanted) == found
+    assert names(worlds.rough(2), query=wanted) == found
 
 
 @pytest.mark.parametrize("width", [14, 20, 30, 40, 50, 58, 77, 118, 190])
@@ -287,8 +287,8 @@ async def test_with_no_node_it_says_how_to_name_one() -> None:
 
 
 def test_a_node_without_gpus_has_no_memory_and_no_use_of_them_to_be_unknown() -> None:
-    read = survey(Node(name="login", cluster="prod", probe="none", host_at=NOW), NOW)
-    unread = survey(Node(name="login", cluster="prod", probe="none"), NOW)
+    read = node_summary(Node(name="login", cluster="prod", probe="none", host_at=NOW), NOW)
+    unread = node_summary(Node(name="login", cluster="prod", probe="none"), NOW)
     assert (read.no_memory, read.no_utilization) == ("-", "-")
     assert (unread.no_memory, unread.no_utilization) == ("?", "?")
 
@@ -318,18 +318,18 @@ async def test_with_nodes_and_no_run_the_screen_starts_with_the_gpus() -> None:
 def test_a_node_that_gets_no_jobs_says_so_and_why(told: str, reason: str | None, flag: str, style: str) -> None:
     drained = node("n", scheduler_state=told, scheduler_reason=reason)
 
-    assert (flag, style) in survey(drained, NOW).flags
-    assert survey(drained, NOW).rank < survey(node("n"), NOW).rank
+    assert (flag, style) in node_summary(drained, NOW).flags
+    assert node_summary(drained, NOW).rank < node_summary(node("n"), NOW).rank
 
 
 @pytest.mark.parametrize("told", [None, "IDLE", "MIXED", "ALLOCATED", "IDLE+CLOUD"])
 def test_a_node_that_works_for_its_scheduler_has_no_flag(told: str | None) -> None:
-    assert survey(node("n", scheduler_state=told), NOW).flags == ()
+    assert node_summary(node("n", scheduler_state=told), NOW).flags == ()
 
 
 def test_a_node_whose_clock_is_off_says_so_in_its_line() -> None:
     ahead, behind = node("n", clock_skew_s=437.0), node("n", clock_skew_s=-75.0)
 
-    assert Span("CLOCK 7m ahead", "warn") in survey(ahead, NOW).flags
-    assert Span("CLOCK 75s behind", "warn") in survey(behind, NOW).flags
-    assert survey(ahead, NOW).rank < survey(node("n", clock_skew_s=1.0), NOW).rank
+    assert Span("CLOCK 7m ahead", "warn") in node_summary(ahead, NOW).flags
+    assert Span("CLOCK 75s behind", "warn") in node_summary(behind, NOW).flags
+    assert node_summary(ahead, NOW).rank < node_summary(node("n", clock_skew_s=1.0), NOW).rank

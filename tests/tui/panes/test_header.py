@@ -7,8 +7,7 @@ import msgspec
 from tests.tui.states.states import NOW, calm, empty, slurm, source, state, troubled
 from trainmon.lib import cell_width
 from trainmon.model import Channel, Leadership, Source
-from tui.panes.alert_strip import alerts
-from tui.panes.header import clock, facts, flags, header, source_words
+from tui.panes.header import alert_strip, clock, facts, flags, header, source_words
 
 
 def text(width: int) -> str:
@@ -122,8 +121,9 @@ def test_a_ledger_that_fails_is_said_on_every_screen_and_in_full_on_the_first() 
     failing = msgspec.structs.replace(calm(), ledger="no action is written down: the disk is full")
 
     assert flags(failing, paused=False, silent_for=None) == ("LEDGER FAILED",)
-    assert "".join(span.text for span in alerts(failing)) == "◆ ledger  no action is written down: the disk is full"
-    assert alerts(calm()) == ()
+    shown = "".join(span.text for span in alert_strip(failing))
+    assert shown == "◆ ledger  no action is written down: the disk is full"
+    assert alert_strip(calm()) == ()
 
 
 def test_demo_read_only_paused_and_a_silent_engine_are_said_in_words() -> None:

@@ -21,12 +21,12 @@ from tui.views.jobs import (
     CLUSTER,
     ENDED_SHOWN,
     QueueEntry,
-    chosen,
     code,
     elapsed,
     folded,
     head,
     layout,
+    listed_jobs,
     node_rows,
     node_state,
     queue_rows,
@@ -44,7 +44,7 @@ def entries(state: State, sort: str = "state", wanted: str = "", *, mine: bool =
     runs = runs_by_job(state.runs.values())
     return [
         QueueEntry(one, runs[one.key].name if one.key in runs else "", short=False, stale=False, several=False)
-        for one in chosen(state, sort, wanted, mine=mine)
+        for one in listed_jobs(state, sort, wanted, mine=mine)
     ]
 
 
@@ -54,7 +54,7 @@ def line(one: Job, width: int = 140, *, run: str = "", short: bool = False) -> s
 
 
 def order(state: State, sort: str = "state", wanted: str = "", *, mine: bool = False) -> list[str]:
-    return [one.id for one in chosen(state, sort, wanted, mine=mine)]
+    return [one.id for one in listed_jobs(state, sort, wanted, mine=mine)]
 
 
 def numbered(state: State) -> list[str]:

@@ -18,8 +18,7 @@ from tests.tui.states.wandb_runs import NAME
 from trainmon.model import State
 from tui.app import Dashboard
 from tui.modals import Folder
-from tui.screens.details import RunScreen
-from tui.screens.wandb import WandbScreen
+from tui.screens.details import RunScreen, WandbScreen
 from tui.widgets import width_of
 
 PAGE = "https://wandb.ai/team/project/runs/id3"

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from tui.views.jobs.detail import NODES_SHOWN, job_lines, moment, node_links, time_left
-from tui.views.jobs.node_status import folded, node_look, node_state
-from tui.views.jobs.nodes import CLUSTER, NODE, clusters, node_rows, reason
+from tui.views.jobs.nodes import CLUSTER, NODE, clusters, folded, node_rows, node_state, node_style, reason
 from tui.views.jobs.rows import (
     ENDED_SHOWN,
     ORDERS,
     QueueEntry,
-    chosen,
     head,
     is_mine,
     layout,
+    listed_jobs,
     queue_rows,
     row,
     runs_by_job,
@@ -26,7 +25,6 @@ __all__ = [
     "NODES_SHOWN",
     "ORDERS",
     "QueueEntry",
-    "chosen",
     "clusters",
     "code",
     "elapsed",
@@ -37,11 +35,12 @@ __all__ = [
     "job_lines",
     "layout",
     "left",
+    "listed_jobs",
     "moment",
     "node_links",
-    "node_look",
     "node_rows",
     "node_state",
+    "node_style",
     "queue_rows",
     "reason",
     "row",

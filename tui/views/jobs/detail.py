@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from trainmon.analysis.runs import needed_to_save
-from trainmon.lib import Instant, cell_width, clean, duration, shorten
+from trainmon.lib import Instant, clean, duration
 from trainmon.model import Job, Run, State
 from trainmon.slurm import reasons
 from tui.style import NOT_APPLICABLE, UNKNOWN, VERDICTS, Span, calm_age, count, since, whole
-from tui.views.facts import LABEL, fact, link_label, safe, wrapped_fact
-from tui.views.jobs.node_status import folded, node_state
+from tui.views.facts import fact, linked_fact, more_fact, optional_fact, safe, wrapped_fact
+from tui.views.jobs.nodes import folded, node_state
 from tui.views.jobs.rows import runs_by_job
 from tui.views.jobs.status import code, elapsed, is_missing, left, sign, why
 from tui.widgets import Line, Link, Linked, sentence
@@ -26,106 +26,90 @@ def job_lines(key: str, state: State, width: int) -> Iterator[Line | Linked]:
     if job is None:
         yield (Span(f"Job {clean(key.partition('/')[2])} is no longer known.", "dim"),)
         return
-    found = sign(job)
+    symbol, style = sign(job)
     word = "no longer in the queue" if is_missing(job) else job.state.lower().replace("_", " ")
-    yield (Span(f"{found.text} {clean(word)}", f"{found.style} bold"),)
-    yield from silence(job, state, width)
+    yield (Span(f"{symbol} {clean(word)}", f"{style} bold"),)
+    source = state.sources.get(f"slurm:{job.cluster}")
+    if source is not None and source.health in ("late", "down"):
+        text = f"Slurm has not answered for {since(source.seen_at, now)}; this is old data: {source.error or ''}"
+        yield from sentence(safe(text).rstrip(": "), width, "warn")
     yield from sentence(why(job, now).text or "runs", width)
     yield ()
-    yield from leads(job, state, width)
+    run = runs_by_job(state.runs.values()).get(job.key)
+    yield from job_links(job, run, state, width)
     yield ()
-    yield from times(job, state, width)
+    yield from times(job, run, now, width)
     yield ()
     yield from fields(job, now, width)
 
 
-def silence(job: Job, state: State, width: int) -> Iterator[Line]:
-    """A warning that its scheduler does not answer, so that the data is old."""
-    source = state.sources.get(f"slurm:{job.cluster}")
-    if source is not None and source.health in ("late", "down"):
-        words = f"Slurm has not answered for {since(source.seen_at, state.at)}; this is old data: {source.error or ''}"
-        yield from sentence(safe(words).rstrip(": "), width, "warn")
-
-
-def leads(job: Job, state: State, width: int) -> Iterator[Line | Linked]:
+def job_links(job: Job, run: Run | None, state: State, width: int) -> Iterator[Line | Linked]:
     """Links to its run, nodes and log."""
-    run = runs_by_job(state.runs.values()).get(job.key)
     if run is not None:
-        symbol, look = VERDICTS[run.verdict]
-        words = f"  {symbol} {run.verdict}"
-        name = shorten(clean(run.name), width - LABEL - cell_width(words))
-        yield Linked(Link("run", run.name), (*link_label("run"), Span(name, "accent"), Span(words, look)))
-    yield from node_links("nodes", job.nodes, state, width)
+        symbol, style = VERDICTS[run.verdict]
+        yield linked_fact("run", Link("run", run.name), run.name, width, Span(f"  {symbol} {run.verdict}", style))
+    yield from node_links(job.nodes, state, width)
     if not job.nodes:
-        yield fact("nodes", f"{UNKNOWN if job.node_count is None else job.node_count} requested", width, "dim")
-    log = clean(job.stdout or "")
+        yield fact("nodes", f"{count(job.node_count)} requested", width, "dim")
     if run is not None and run.log is not None and run.log.path is not None and run.log.path == job.stdout:
-        yield Linked(Link("log", run.name), (*link_label("log"), Span(shorten(log, width - LABEL), "accent")))
-    elif log:
-        yield from wrapped_fact("log", log, width)
+        yield linked_fact("log", Link("log", run.name), job.stdout, width)
+    else:
+        yield from wrapped_fact("log", clean(job.stdout or ""), width)
 
 
-def node_links(name: str, names: tuple[str, ...], state: State, width: int) -> Iterator[Line | Linked]:
+def node_links(names: tuple[str, ...], state: State, width: int) -> Iterator[Line | Linked]:
     """A link per node, with the state of its GPUs and of its scheduler."""
-    for place, node in enumerate(names[:NODES_SHOWN]):
-        words = node_words(node, state)
-        room = width - LABEL - sum(cell_width(span.text) for span in words)
-        yield Linked(
-            Link("node", node), (*link_label("" if place else name), Span(shorten(clean(node), room), "accent"), *words)
-        )
-    if len(names) > NODES_SHOWN:
-        yield fact("", f"and {len(names) - NODES_SHOWN} more", width, "dim")
+    for index, node in enumerate(names[:NODES_SHOWN]):
+        yield linked_fact("" if index else "nodes", Link("node", node), node, width, *node_health(node, state))
+    yield from more_fact(len(names) - NODES_SHOWN, width)
 
 
-def node_words(name: str, state: State) -> Line:
+def node_health(name: str, state: State) -> Line:
     """`  8 GPUs  max 64°C  1 lost or in error!`, or the age of its last answer."""
     source, node = state.sources.get(f"node:{name}"), state.nodes.get(name)
-    if source is None and node is None:
-        return (Span("  not watched", "dim"),)
-    if source is None or node is None or source.health != "ok":
-        seen = source.seen_at if source is not None else None
-        off = source is not None and source.health == "off"
-        heard = "off" if off else f"last answer {since(seen, state.at)} ago" if seen is not None else "never answered"
-        return (Span(f"  {heard}", "dim" if off else "warn"),)
+    if source is None:
+        return (Span("  not watched", "dim") if node is None else Span("  never answered", "warn"),)
+    if source.health == "off":
+        return (Span("  off", "dim"),)
+    if node is None or source.health != "ok":
+        answered = "never answered" if source.seen_at is None else f"last answer {since(source.seen_at, state.at)} ago"
+        return (Span(f"  {answered}", "warn"),)
     hot = max((gpu.temperature_c for gpu in node.gpus if gpu.temperature_c is not None), default=None)
     lost = sum(gpu.state != "ok" for gpu in node.gpus)
-    told = state.scheduler_nodes.get(name)
+    listed = state.scheduler_nodes.get(name)
     return (
         Span(f"  {len(node.gpus)} GPUs" + (f"  max {hot}°C" if hot is not None else ""), "dim"),
         Span(f"  {lost} lost or in error!" if lost else "", "crit"),
-        Span("" if told is None or told.is_usable else f"  {node_state(told).partition(',')[0]}!", "warn"),
+        Span("" if listed is None or listed.is_usable else f"  {node_state(listed).partition(',')[0]}!", "warn"),
     )
 
 
-def times(job: Job, state: State, width: int) -> Iterator[Line]:
+def times(job: Job, run: Run | None, now: Instant, width: int) -> Iterator[Line]:
     """Submit, start and end times, and whether the time left suffices to save."""
-    now = state.at
+    is_waiting, has_ended = job.stage == "waiting", job.stage == "ended"
     yield fact("submitted", moment(job.submitted_at, now), width)
-    if job.stage != "waiting" or job.started_at is not None:
-        yield fact("last start" if job.stage == "waiting" else "started", moment(job.started_at, now), width)
-    if job.stage == "waiting":
+    if not is_waiting or job.started_at is not None:
+        yield fact("last start" if is_waiting else "started", moment(job.started_at, now), width)
+    if is_waiting:
         yield fact("starts", moment(job.starts_at, now), width)
-    if job.stage == "ended":
+    if has_ended:
         yield fact("ended", moment(job.ends_at, now), width)
-    if job.stage in ("running", "ended"):
-        yield fact("ran" if job.stage == "ended" else "runs for", whole(elapsed(job, now)), width)
+    if has_ended or job.stage == "running":
+        yield fact("ran" if has_ended else "runs for", whole(elapsed(job, now)), width)
     limit = "none, or not known" if job.time_limit_s is None else duration(job.time_limit_s)
     yield fact("time limit", limit, width)
-    yield from time_left(job, runs_by_job(state.runs.values()).get(job.key), now, width)
+    yield from time_left(job, run, now, width)
 
 
 def time_left(job: Job, run: Run | None, now: Instant, width: int) -> Iterator[Line]:
     """The time left of a running job, compared with the time of two steps and two saves."""
-    seconds = left(job, now)
+    seconds, needed = left(job, now), None if run is None else needed_to_save(run)
     if seconds is None:
         return
-    needed = None if run is None else needed_to_save(run)
-    if needed is None:
-        yield fact("time left", duration(seconds), width)
-    elif seconds < needed:
-        yield fact("time left", f"{duration(seconds)}: saving needs {duration(needed)}!", width, "crit")
-    else:
-        yield fact("time left", f"{duration(seconds)}; saving needs {duration(needed)}", width)
+    is_short = needed is not None and seconds < needed
+    before, after = (":", "!") if is_short else (";", "")
+    saving = "" if needed is None else f"{before} saving needs {duration(needed)}{after}"
+    yield fact("time left", duration(seconds) + saving, width, "crit" if is_short else "")
 
 
 def moment(at: Instant | None, now: Instant) -> str:
@@ -145,21 +129,20 @@ def fields(job: Job, now: Instant, width: int) -> Iterator[Line]:
     yield fact("user", clean(f"{job.user}, account {job.account or NOT_APPLICABLE}"), width)
     where = f"{job.partition or UNKNOWN}, QOS {job.qos or NOT_APPLICABLE}, priority {count(job.priority)}"
     yield fact("partition", clean(where), width)
-    yield fact("restarts", count(job.restarts), width, "" if job.restarts is None else "bold" if job.restarts else "")
-    may = {None: UNKNOWN, True: "yes", False: "no: set by the job or by the cluster"}[job.requeue]
-    yield fact("may requeue", may, width)
+    yield fact("restarts", count(job.restarts), width, "bold" if job.restarts else "")
+    may_requeue = {None: UNKNOWN, True: "yes", False: "no: set by the job or by the cluster"}[job.requeue]
+    yield fact("may requeue", may_requeue, width)
     if job.reason:
         yield fact("reason", clean(job.reason), width)
-    if job.dependency:
-        words = reasons.dependency_text(job.dependency)
-        yield from wrapped_fact("dependency", clean(f"{job.dependency}" + (f": {words}" if words else "")), width)
-    if job.excluded:
-        yield from wrapped_fact("excluded", clean(folded(job.excluded)), width)
+    dependency = job.dependency or ""
+    meaning = reasons.dependency_text(dependency) if dependency else ""
+    yield from wrapped_fact("dependency", clean(dependency + (f": {meaning}" if meaning else "")), width)
+    yield from wrapped_fact("excluded", clean(folded(job.excluded)), width)
     if job.exit_code is not None and job.stage == "ended":
         yield fact("exit code", clean(job.exit_code), width)
-    for name, text in (("workdir", job.workdir), ("command", job.command), ("stderr", job.stderr),
+    stderr = None if job.stderr == job.stdout else job.stderr
+    for name, text in (("workdir", job.workdir), ("command", job.command), ("stderr", stderr),
                        ("comment", job.comment)):  # fmt: skip
-        if text and not (name == "stderr" and text == job.stdout):
-            yield from wrapped_fact(name, safe(text), width)
-    asked = "not requested yet" if job.detail_at is None else f"requested {calm_age(now - job.detail_at)} ago"
-    yield fact("details", asked, width, "dim")
+        yield from optional_fact(name, text, width)
+    requested = "not requested yet" if job.detail_at is None else f"requested {calm_age(now - job.detail_at)} ago"
+    yield fact("details", requested, width, "dim")

@@ -1,24 +1,82 @@
-"""The lower part of the queue: nodes by state, spares, and the nodes that jobs cannot use. Pure."""
+"""The scheduler's nodes: their state in words, and as rows below the jobs with counts and spares. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from trainmon.analysis.nodes import Spares
 from trainmon.analysis.nodes.spares import spares
-from trainmon.lib import Instant, cell_width, clean, natural_key, shorten
+from trainmon.lib import Instant, cell_width, clean, counted, natural_key, shorten
 from trainmon.model import Job, SchedulerNode, State
 from tui.style import CRIT, DEAD, OK, WARN, Span, calm_age, pad
-from tui.views.jobs.node_status import node_look, node_state
+from tui.views.table import filtered
 from tui.widgets import HEADING, Row
+
+_NUMBERED = re.compile(r"(.*?)(\d+)$", re.DOTALL)
+
+
+def folded(names: Iterable[str]) -> str:
+    """`gpu-[001-003,007],login`: as Slurm writes lists of nodes."""
+    groups: dict[tuple[str, int], set[int]] = {}
+    plain: dict[str, None] = {}
+    for name in names:
+        match = _NUMBERED.match(name)
+        if match is None:
+            plain[name] = None
+        else:
+            groups.setdefault((match[1], len(match[2])), set()).add(int(match[2]))
+    return ",".join([*(_folded_group(*key, sorted(numbers)) for key, numbers in groups.items()), *plain])
+
+
+def _folded_group(prefix: str, digits: int, numbers: list[int]) -> str:
+    """One prefix with its numbers. A single number needs no brackets."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    parts = ",".join(f"{a:0{digits}}" + (f"-{b:0{digits}}" if b > a else "") for a, b in ranges)
+    return f"{prefix}[{parts}]" if len(numbers) > 1 else prefix + parts
+
+
+FLAGS = {
+    "DRAIN": "drained", "NOT_RESPONDING": "does not respond", "MAINTENANCE": "in maintenance", "RESERVED": "reserved",
+    "FAIL": "failing", "INVALID_REG": "registered with too little", "POWERED_DOWN": "powered down",
+    "POWERING_DOWN": "powers down", "POWER_DOWN": "powers down", "POWERING_UP": "powers up",
+    "REBOOT_ISSUED": "reboots", "REBOOT_REQUESTED": "reboots when free", "BLOCKED": "blocked", "PLANNED": "planned",
+    "COMPLETING": "completing", "CLOUD": "", "DYNAMIC_NORM": "", "DOWN": "down",
+}  # fmt: skip
+
+
+def node_state(node: SchedulerNode) -> str:
+    """`drained`, `draining` while jobs still run there, `down, does not respond`."""
+    words = [FLAGS.get(flag, flag.lower().replace("_", " ")) for flag in node.flags if flag != "DRAIN"]
+    if node.is_drained:
+        words.insert(0, "draining" if node.state in {"ALLOCATED", "MIXED", "COMPLETING"} else "drained")
+    if not node.is_drained or node.state == "DOWN":
+        words.insert(0, node.state.lower())
+    return ", ".join(dict.fromkeys(word for word in words if word))
+
+
+def node_style(node: SchedulerNode) -> str:
+    """The style of a node's line. Nodes that are down and lost GPUs are critical."""
+    if node.lost_gpus or node.state in {"DOWN", "ERROR"} or "NOT_RESPONDING" in node.flags:
+        return "crit"
+    return "" if node.is_usable else "warn"
+
+
+# ---- rows ------------------------------------------------------------------------------------------------------------
 
 NODE, CLUSTER = "node:", f"{HEADING}cluster:"
 """The prefixes of the keys of these rows. A job's key contains a slash, a node's name does not."""
 
 SIGNS = {"crit": Span(DEAD + " ", "crit"), "warn": Span(WARN + " ", "warn"), "": Span(OK + " ", "ok")}
 
-COUNTED = ("idle", "mixed", "allocated", "completing", "planned", "draining", "drained", "down")
+STATES = ("idle", "mixed", "allocated", "completing", "planned", "draining", "drained", "down")
+"""The order of the counts. Other states come after them."""
 
 
 def node_rows(state: State, width: int, wanted: str, *, every: bool) -> list[Row]:
@@ -26,18 +84,18 @@ def node_rows(state: State, width: int, wanted: str, *, every: bool) -> list[Row
     found: list[Row] = []
     counts = {spare.cluster: spare for spare in spares(state)}
     names = clusters(state)
-    several = len(names) > 1
+    jobs = on_nodes(state.jobs.values()) if every else {}
     for cluster in names:
         nodes = [node for node in state.scheduler_nodes.values() if node.cluster == cluster]
-        stale = is_stale(state, cluster)
-        title = f"nodes of {cluster}" if several else "nodes"
-        found.append(Row(CLUSTER + cluster, summary(title, nodes, counts.get(cluster), width, stale=stale)))
-        shown = [node for node in nodes if (every or not node.is_usable) and matches(node, wanted)]
-        shown.sort(key=lambda node: (node.is_usable, node_look(node) != "crit", natural_key(node.name)))
+        source = state.sources.get(f"slurm:{cluster}")
+        stale = source is not None and source.health != "ok"
+        title = f"nodes of {cluster}" if len(names) > 1 else "nodes"
+        found.append(Row(CLUSTER + cluster, node_counts(title, nodes, counts.get(cluster), width, stale=stale)))
+        shown = filtered((node for node in nodes if every or not node.is_usable), wanted, searched)
+        shown.sort(key=lambda node: (node.is_usable, node_style(node) != "crit", natural_key(node.name)))
         longest = max((cell_width(clean(node.name)) for node in shown), default=0)
-        jobs = on_nodes(state.jobs.values()) if every else {}
         found += [
-            Row(NODE + node.name, line(node, jobs.get(node.name, ()), longest + 2, width, state.at, stale=stale))
+            Row(NODE + node.name, node_line(node, jobs.get(node.name, ()), longest + 2, width, state.at, stale=stale))
             for node in shown
         ]
     return found
@@ -49,18 +107,12 @@ def clusters(state: State) -> list[str]:
     return list(dict.fromkeys([*named, *(node.cluster for node in state.scheduler_nodes.values())]))
 
 
-def is_stale(state: State, cluster: str) -> bool:
-    """Whether the scheduler does not answer, so that the data is old."""
-    source = state.sources.get(f"slurm:{cluster}")
-    return source is not None and source.health != "ok"
+def searched(node: SchedulerNode) -> str:
+    """The text that the filter searches."""
+    return f"{node.name} {node.cluster} {node_state(node)} {node.reason or ''}"
 
 
-def matches(node: SchedulerNode, wanted: str) -> bool:
-    text = f"{node.name} {node.cluster} {node_state(node)} {node.reason or ''}".lower()
-    return all(word in text for word in wanted.lower().split())
-
-
-def summary(
+def node_counts(
     title: str, nodes: Sequence[SchedulerNode], spare: Spares | None, width: int, *, stale: bool
 ) -> tuple[Span, ...]:
     """`── nodes  12 idle  48 allocated  2 drained   spares 1 of 2 wanted!`"""
@@ -68,44 +120,43 @@ def summary(
     if not nodes:
         return (Span(shorten(f"{name}  not read yet", width), "dim"),)
     tally = Counter(node_state(node).partition(",")[0] for node in nodes)
-    order = [*(word for word in COUNTED if tally[word]), *sorted(word for word in tally if word not in COUNTED)]
-    counts = "  ".join(f"{tally[word]} {word}" for word in order)
-    end = spares_words(spare)
-    room = width - (cell_width(end.text) + 2 if end.text else 0)
-    spans = [
+    order = [*(word for word in STATES if tally[word]), *sorted(word for word in tally if word not in STATES)]
+    counts = "".join(f"  {tally[word]} {word}" for word in order)
+    end = spare_count(spare)
+    room = width - cell_width(end.text)
+    return (
         Span(shorten(name, room), "dim"),
-        Span(shorten(f"  {counts}", room - cell_width(name)), "dim" if stale else ""),
-    ]
-    if end.text:
-        spans.append(Span(f"  {end.text}", "dim" if stale else end.style))
-    return tuple(spans)
+        Span(shorten(counts, room - cell_width(name)), "dim" if stale else ""),
+        *([Span(end.text, "dim" if stale else end.style)] if end.text else []),
+    )
 
 
-def spares_words(spare: Spares | None) -> Span:
+def spare_count(spare: Spares | None) -> Span:
     """The number of healthy idle nodes and of wanted ones; empty if none are wanted."""
     if spare is None or spare.idle_healthy is None:
         return Span("")
     mark = "!" if spare.are_missing else ""
-    return Span(f"spares {spare.idle_healthy} of {spare.wanted} wanted{mark}", "warn" if mark else "ok")
+    return Span(f"  spares {spare.idle_healthy} of {spare.wanted} wanted{mark}", "warn" if mark else "ok")
 
 
 STATE_WIDTH = 12
 
 
-def line(
+def node_line(
     node: SchedulerNode, jobs: Sequence[Job], name_width: int, width: int, now: Instant, *, stale: bool
 ) -> tuple[Span, ...]:
     """One node: name, state, reason; or its jobs."""
-    look = node_look(node)
-    sign = Span(CRIT + " ", "crit") if node.lost_gpus else SIGNS[look]
-    name = pad(shorten(clean(node.name), name_width - 2), name_width)
-    state = pad(clean(node_state(node)), STATE_WIDTH)
-    words = reason(node, now) or clean("  ".join(f"{job.id} {job.name}" for job in jobs))
-    state = shorten(state, width - 2 - name_width)
-    rest = shorten("  " + words, width - 2 - name_width - cell_width(state)) if words else ""
+    style = node_style(node)
+    room = width - 2 - name_width
+    state = shorten(pad(clean(node_state(node)), STATE_WIDTH), room)
+    text = reason(node, now) or clean("  ".join(f"{job.id} {job.name}" for job in jobs))
     return (
-        sign, Span(name, "dim" if stale else "bold" if look == "crit" else ""),
-        Span(state, "dim" if stale else look), Span(rest, "dim" if stale else look if look == "crit" else ""),
+        Span(CRIT + " ", "crit") if node.lost_gpus else SIGNS[style],
+        Span(pad(shorten(clean(node.name), name_width - 2), name_width),
+             "dim" if stale else "bold" if style == "crit" else ""),
+        Span(state, "dim" if stale else style),
+        Span(shorten("  " + text, room - cell_width(state)) if text else "",
+             "dim" if stale else style if style == "crit" else ""),
     )  # fmt: skip
 
 
@@ -113,7 +164,7 @@ def reason(node: SchedulerNode, now: Instant) -> str:
     """`1 GPU lost: gres/gpu count reported lower than configured (7 < 8) (slurm 2h ago)`"""
     if not node.reason:
         return ""
-    lost = "" if node.lost_gpus is None else f"{node.lost_gpus} GPU{'s' if node.lost_gpus > 1 else ''} lost: "
+    lost = "" if node.lost_gpus is None else f"{counted(node.lost_gpus, 'GPU')} lost: "
     when = "" if node.reason_at is None else f"{calm_age(now - node.reason_at)} ago"
     by = " ".join(part for part in (node.reason_by, when) if part)
     return clean(f"{lost}{node.reason}" + (f" ({by})" if by else ""), 400)

@@ -8,7 +8,7 @@ from trainmon.lib import Instant, Seconds, clean
 from trainmon.model import Job
 from trainmon.slurm import reasons
 from tui.style import CRIT, DEAD, DONE, OK, PAUSED, UNKNOWN, WAITING, WARN, Span, since, whole
-from tui.views.jobs.node_status import folded
+from tui.views.jobs.nodes import folded
 
 CODES = {
     "BOOT_FAIL": "BF", "CANCELLED": "CA", "COMPLETED": "CD", "COMPLETING": "CG", "CONFIGURING": "CF", "DEADLINE": "DL",
@@ -24,8 +24,8 @@ FAILED = frozenset({"BOOT_FAIL", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF
 STILL = frozenset({"STOPPED", "SUSPENDED"})
 """States in which a job keeps its nodes and does nothing."""
 
-NEVER_LOOKS = {"JobHeldUser": "dim", "JobHeldAdmin": "warn"}
-"""Styles of hold reasons. A hold by the user is no alarm."""
+HOLDS = {"JobHeldUser": "dim", "JobHeldAdmin": "warn"}
+"""Reasons of held jobs, with their styles. A hold by the user is no alarm."""
 
 
 def code(job: Job) -> str:
@@ -38,26 +38,22 @@ def is_missing(job: Job) -> bool:
     return job.gone_at is not None and job.stage != "ended"
 
 
-def is_held(job: Job) -> bool:
-    return job.reason in {"JobHeldUser", "JobHeldAdmin"}
-
-
 def sign(job: Job) -> Span:
     """A job's symbol, with its style."""
     if is_missing(job) or job.stage == "unknown":
         return Span(UNKNOWN, "warn")
     if job.stage == "waiting":
-        return Span(WARN if style_of_wait(job) == "warn" else WAITING, style_of_wait(job))
+        return Span(WARN if wait_style(job) == "warn" else WAITING, wait_style(job))
     if job.stage == "running":
         return Span(WARN, "warn") if job.state in STILL else Span(OK if job.state == "RUNNING" else PAUSED, "ok")
-    if job.state == "COMPLETED":
-        return Span(DONE, "dim")
-    return Span(CRIT, "crit") if job.state in FAILED else Span(DEAD, "dim")
+    if job.state in FAILED:
+        return Span(CRIT, "crit")
+    return Span(DONE if job.state == "COMPLETED" else DEAD, "dim")
 
 
-def style_of_wait(job: Job) -> str:
+def wait_style(job: Job) -> str:
     """The style of a reason to wait."""
-    return NEVER_LOOKS.get(job.reason or "", "warn" if reasons.is_permanent(job.reason) else "dim")
+    return HOLDS.get(job.reason or "", "warn" if reasons.is_permanent(job.reason) else "dim")
 
 
 def why(job: Job, now: Instant) -> Span:
@@ -65,8 +61,7 @@ def why(job: Job, now: Instant) -> Span:
     if is_missing(job):
         return Span(f"gone from the queue {since(job.gone_at, now)} ago; was {job.state}", "warn")
     if job.stage == "waiting":
-        style = style_of_wait(job)
-        return Span(clean(reasons.waiting_reason(job, now)), "" if style == "dim" else style)
+        return Span(clean(reasons.waiting_reason(job, now)), wait_style(job).replace("dim", ""))
     if job.stage == "ended":
         ago = "" if job.ends_at is None else f" {since(job.ends_at, now)} ago"
         return Span(clean(reasons.end_reason(job)) + ago, "crit" if job.state in FAILED else "dim")
@@ -80,9 +75,8 @@ def why(job: Job, now: Instant) -> Span:
 def short_wait(job: Job, now: Instant) -> str:
     """Why a job waits, in at most 16 cells."""
     if job.reason == "BeginTime" and job.starts_at is not None:
-        begins = job.starts_at - now
-        return f"starts in {whole(begins)}" if begins >= 1 else "starts now"
-    if is_held(job):
+        return f"starts in {whole(job.starts_at - now)}" if job.starts_at - now >= 1 else "starts now"
+    if job.reason in HOLDS:
         return "held"
     if job.reason == "Dependency":
         after = re.findall(r"(?<![\d_])\d+(?:_\d+)?", job.dependency or "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tui.views.nodes.cells import METRICS, Metric
 from tui.views.nodes.detail import PROCESSES, Scheduled, facts, gpu_head, gpu_rows
 from tui.views.nodes.grid import Grid, node_names
-from tui.views.nodes.summary import DOWN, HOT, LATE, LOST, NO_DRIVER, missing, survey, without_driver
+from tui.views.nodes.summary import DOWN, HOT, LATE, LOST, NO_DRIVER, missing, node_summary, without_driver
 
 __all__ = [
     "DOWN",
@@ -23,6 +23,6 @@ __all__ = [
     "gpu_rows",
     "missing",
     "node_names",
-    "survey",
+    "node_summary",
     "without_driver",
 ]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from trainmon.model import Gpu, Node
 from tui.style import DEAD, DOT, NOT_APPLICABLE, UNKNOWN, Span, short, slowing, temperature
 from tui.views.nodes.summary import missing
+from tui.views.table import value, warned
 
 
 class Metric(NamedTuple):
@@ -20,31 +21,36 @@ class Metric(NamedTuple):
     cell: Callable[[Gpu], Span]
 
 
-def _memory(gpu: Gpu) -> Span:
+def memory(gpu: Gpu) -> Span:
+    """Used memory in GiB, with a sign from 98 % on."""
     used, total = gpu.memory_used_mib, gpu.memory_total_mib
     if used is None:
         return Span(UNKNOWN, "dim")
-    return _full(used // 1024, bool(total and used >= 0.98 * total))
+    return number(used // 1024, "warn" if total and used >= 0.98 * total else "")
 
 
 @lru_cache(4096)
-def _full(gib: int, nearly: bool) -> Span:
-    return Span(f"{gib}! " if nearly else f"{gib} ", "warn" if nearly else "")
+def number(number: int | None, style: str = "") -> Span:
+    """A number, with a sign if it has a style. Equal numbers are the same object."""
+    return value(UNKNOWN + " ") if number is None else warned(str(number), style)
 
 
 @lru_cache(4096)
-def _plain(value: int | None) -> Span:
-    return Span(UNKNOWN + " ", "dim") if value is None else Span(f"{value} ", "dim" if value == 0 else "")
+def dim_zero(number: int | None) -> Span:
+    """A number; zero is dim."""
+    return value(UNKNOWN + " ") if number is None else Span(f"{number} ", "" if number else "dim")
 
 
-def _power(gpu: Gpu) -> Span:
-    slowed = bool(gpu.throttle) and any("power" in reason for reason in slowing(gpu.throttle))
-    if slowed and gpu.power_w is not None:
-        return Span(f"{round(gpu.power_w)}!", "warn")
-    return _plain(None if gpu.power_w is None else round(gpu.power_w))
+def power(gpu: Gpu) -> Span:
+    """Power in watts, with a sign while it limits the clock."""
+    if gpu.power_w is None:
+        return dim_zero(None)
+    is_slowed = bool(gpu.throttle) and any("power" in reason for reason in slowing(gpu.throttle))
+    return Span(f"{round(gpu.power_w)}!", "warn") if is_slowed else dim_zero(round(gpu.power_w))
 
 
-def _errors(gpu: Gpu) -> Span:
+def errors(gpu: Gpu) -> Span:
+    """The worst error: a failed row remap, uncorrected ECC errors, an Xid, a pending row remap."""
     if gpu.remap_failed:
         return Span("map!", "crit")
     if gpu.ecc_uncorrected:
@@ -61,10 +67,10 @@ NO_MIG = Span(NOT_APPLICABLE + " ", "dim")
 
 METRICS: tuple[Metric, ...] = (
     Metric("temperature", "temp °C", 4, temperature),
-    Metric("memory", "memory GiB", 4, _memory),
-    Metric("utilization", "util %", 4, lambda gpu: NO_MIG if gpu.mig else _plain(gpu.utilization_pct)),
-    Metric("power", "power W", 5, _power),
-    Metric("errors", "errors", 5, _errors),
+    Metric("memory", "memory GiB", 4, memory),
+    Metric("utilization", "util %", 4, lambda gpu: NO_MIG if gpu.mig else dim_zero(gpu.utilization_pct)),
+    Metric("power", "power W", 5, power),
+    Metric("errors", "errors", 5, errors),
 )
 
 LOST_CELL = Span(DEAD + " ", "crit")
@@ -81,14 +87,10 @@ def fit(text: str, style: str, width: int) -> Span:
 
 def gpu_cells(node: Node, metric: Metric, width: int, columns: int, style: str | None = None) -> tuple[Span, ...]:
     """`columns` cells: one a GPU, then lost GPUs, then a dot for each slot without a GPU."""
-    read = metric.cell
     found = []
     for gpu in node.gpus[:columns]:
-        state = gpu.state
-        text, own = read(gpu) if state == "ok" else LOST_CELL if state == "lost" else ERROR_CELL
+        text, own = metric.cell(gpu) if gpu.state == "ok" else LOST_CELL if gpu.state == "lost" else ERROR_CELL
         found.append(fit(text, own if style is None else style, width))
-    if len(found) == columns:
-        return tuple(found)
-    gone = min(missing(node), columns - len(found))
-    lost, none = fit(*LOST_CELL, width), fit(*NO_CELL, width)
-    return (*found, *(lost,) * gone, *(none,) * (columns - len(found) - gone))
+    lost = min(missing(node), columns - len(found))
+    rest = (fit(*LOST_CELL, width),) * lost + (fit(*NO_CELL, width),) * (columns - len(found) - lost)
+    return (*found, *rest)

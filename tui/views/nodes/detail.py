@@ -23,73 +23,70 @@ from tui.style import (
     slowing,
     source_words,
 )
-from tui.views.facts import LABEL, fact, link_label, safe, wrapped_fact
-from tui.views.jobs import code, left, node_look, node_state, reason
+from tui.views.facts import LABEL, fact, linked_fact, optional_fact, safe, wrapped_fact
+from tui.views.jobs import code, left, node_state, node_style, reason
 from tui.views.nodes.summary import missing
-from tui.views.table import Column, heads, row_cells
-from tui.widgets import Line, Link, Linked, Row, rows
+from tui.views.table import Column, heads, row_cells, value, warned
+from tui.widgets import Line, Link, Linked, Row, rows, width_of
 
 # ---- the table of GPUs ---------------------------------------------------------------------------------------------
 
 
-def _number(value: float | None, unit: str = "") -> Span:
-    return Span(UNKNOWN, "dim") if value is None else Span(f"{round(value)}{unit}")
+def rounded(number: float | None, unit: str = "") -> Span:
+    """A number without decimals."""
+    return value(UNKNOWN if number is None else f"{round(number)}{unit}")
 
 
-def _marked(text: str, style: str) -> Span:
-    return Span(text + ("!" if style else ""), style)
+def memory(gpu: Gpu, _now: Instant) -> Span:
+    """`71G/80G`."""
+    return Span(f"{mib(gpu.memory_used_mib)}/{mib(gpu.memory_total_mib)}", "dim" if gpu.memory_used_mib is None else "")
 
 
-def _temperature(gpu: Gpu, _now: Instant) -> Span:
-    return _number(None) if gpu.temperature_c is None else _marked(str(gpu.temperature_c), heat(gpu))
+def power(gpu: Gpu, _now: Instant) -> Span:
+    """`640/700`: the power and its limit in watts."""
+    limit = UNKNOWN if gpu.power_limit_w is None else f"{gpu.power_limit_w:.0f}"
+    return value(UNKNOWN if gpu.power_w is None else f"{gpu.power_w:.0f}/{limit}")
 
 
-def _memory(gpu: Gpu, _now: Instant) -> Span:
-    if gpu.memory_used_mib is None:
-        return Span(f"{UNKNOWN}/{mib(gpu.memory_total_mib)}", "dim")
-    return Span(f"{mib(gpu.memory_used_mib)}/{mib(gpu.memory_total_mib)}")
-
-
-def _power(gpu: Gpu, _now: Instant) -> Span:
-    if gpu.power_w is None:
-        return _number(None)
-    return Span(f"{gpu.power_w:.0f}/{UNKNOWN if gpu.power_limit_w is None else f'{gpu.power_limit_w:.0f}'}")
-
-
-def _ecc(gpu: Gpu, _now: Instant) -> Span:
+def ecc(gpu: Gpu, _now: Instant) -> Span:
+    """`0/3`: uncorrected and corrected errors."""
     if gpu.ecc_uncorrected is None and gpu.ecc_corrected is None:
-        return Span(NOT_APPLICABLE, "dim")
+        return value(NOT_APPLICABLE)
     text = f"{count(gpu.ecc_uncorrected)}/{count(gpu.ecc_corrected)}"
-    return _marked(text, "crit" if gpu.ecc_uncorrected else "")
+    return warned(text, "crit" if gpu.ecc_uncorrected else "", "")
 
 
-def _remap(gpu: Gpu, _now: Instant) -> Span:
+def remap(gpu: Gpu, _now: Instant) -> Span:
+    """Whether a row remap failed or waits for a reset of the GPU."""
     if gpu.remap_failed or gpu.remap_pending:
         return Span("failed!", "crit") if gpu.remap_failed else Span("pending!", "warn")
     return Span(NOT_APPLICABLE if gpu.remap_failed is None else "no", "dim")
 
 
-def _xid(gpu: Gpu, now: Instant) -> Span:
-    if gpu.last_xid is None:
-        return Span("none", "dim")
-    return Span(f"{gpu.last_xid} {since(gpu.last_xid_at, now)}!", "warn")
+def xid(gpu: Gpu, now: Instant) -> Span:
+    """`79 3m!`: the last Xid and its age."""
+    return (
+        Span("none", "dim") if gpu.last_xid is None else Span(f"{gpu.last_xid} {since(gpu.last_xid_at, now)}!", "warn")
+    )
 
 
 MIG = {None: Span(NOT_APPLICABLE, "dim"), True: Span("on"), False: Span("off", "dim")}
 
 COLUMNS: tuple[Column[Gpu, Instant], ...] = (
     Column("GPU", 4, lambda gpu, _: Span(str(gpu.index), "bold")),
-    Column("°C", 6, _temperature),
-    Column("HBM", 5, lambda gpu, _: _number(gpu.memory_temperature_c), 50),
-    Column("margin", 8, lambda gpu, _: _number(gpu.temperature_margin_c), 64),
-    Column("memory", 11, _memory),
-    Column("util", 6, lambda gpu, _: Span(NOT_APPLICABLE, "dim") if gpu.mig else _number(gpu.utilization_pct, "%")),
-    Column("watt", 9, _power, 40),
-    Column("MHz", 6, lambda gpu, _: _number(gpu.sm_clock_mhz), 56),
-    Column("ECC u/c", 9, _ecc, 74),
-    Column("remap", 9, _remap, 104),
+    Column(
+        "°C", 6, lambda gpu, _: rounded(None) if (c := gpu.temperature_c) is None else warned(str(c), heat(gpu), "")
+    ),
+    Column("HBM", 5, lambda gpu, _: rounded(gpu.memory_temperature_c), 50),
+    Column("margin", 8, lambda gpu, _: rounded(gpu.temperature_margin_c), 64),
+    Column("memory", 11, memory),
+    Column("util", 6, lambda gpu, _: value(NOT_APPLICABLE) if gpu.mig else rounded(gpu.utilization_pct, "%")),
+    Column("watt", 9, power, 40),
+    Column("MHz", 6, lambda gpu, _: rounded(gpu.sm_clock_mhz), 56),
+    Column("ECC u/c", 9, ecc, 74),
+    Column("remap", 9, remap, 104),
     Column("MIG", 5, lambda gpu, _: MIG[gpu.mig], 104),
-    Column("Xid", 9, _xid, 76),
+    Column("Xid", 9, xid, 76),
 )
 
 
@@ -98,29 +95,32 @@ def columns(width: int) -> tuple[Column[Gpu, Instant], ...]:
 
 
 def gpu_head(width: int) -> tuple[Span, ...]:
+    """The names of the columns."""
     return (Span(shorten(f"{heads(columns(width))}  slowed by", width), "head"),)
 
 
 def gpu_rows(node: Node, now: Instant, width: int, *, stale: bool) -> list[Row]:
     """One line a GPU. Lost GPUs and GPUs that were never seen have one too."""
-    rows = [_gpu_row(gpu, now, width, stale=stale) for gpu in node.gpus]
     never = (Span(f"   {DEAD}  ", "crit"), Span(shorten("expected by the driver, never seen", width - 6), "crit"))
-    return rows + [Row(f"missing{number}", never) for number in range(missing(node))]
+    return [
+        *(Row(str(gpu.index), gpu_line(gpu, now, width, stale=stale)) for gpu in node.gpus),
+        *(Row(f"missing{number}", never) for number in range(missing(node))),
+    ]
 
 
-def _gpu_row(gpu: Gpu, now: Instant, width: int, *, stale: bool) -> Row:
-    key = str(gpu.index)
+def gpu_line(gpu: Gpu, now: Instant, width: int, *, stale: bool) -> tuple[Span, ...]:
+    """The cells of one GPU and why its clock is slowed, or its error."""
     if gpu.state != "ok":
-        xid = f"  Xid {gpu.last_xid} {since(gpu.last_xid_at, now)} ago" if gpu.last_xid is not None else ""
-        text = f"{gpu.state.upper()}  {safe(gpu.error or '')}{xid}"
-        return Row(key, (Span(f"{gpu.index:>4}", "bold"), Span("  " + shorten(text, width - 6), "crit")))
+        last_xid = f"  Xid {gpu.last_xid} {since(gpu.last_xid_at, now)} ago" if gpu.last_xid is not None else ""
+        text = f"{gpu.state.upper()}  {safe(gpu.error or '')}{last_xid}"
+        return (Span(f"{gpu.index:>4}", "bold"), Span("  " + shorten(text, width - 6), "crit"))
     spans = row_cells(columns(width), gpu, now, "dim" if stale else "")
-    room = width - sum(cell_width(span.text) for span in spans)
+    room = width - width_of(spans)
     slowed = slowing(gpu.throttle)
-    text = ", ".join(slowed or gpu.throttle)
-    if text and room > 6:
-        spans.append(Span("  " + shorten(text, room - 2), "warn" if slowed and not stale else "dim"))
-    return Row(key, tuple(spans))
+    if gpu.throttle and room > 6:
+        text = shorten(", ".join(slowed or gpu.throttle), room - 2)
+        spans.append(Span("  " + text, "warn" if slowed and not stale else "dim"))
+    return tuple(spans)
 
 
 # ---- processes, host, probe ----------------------------------------------------------------------------------------
@@ -143,24 +143,21 @@ def facts(
     lines: list[Line | Linked] = [*source_lines(source, now, width), *scheduler_lines(node, scheduled, now, width)]
     if node is not None:
         lines += [*process_lines(node, width), *host_lines(node, now, width), *probe_lines(node, width)]
-    if not lines:
-        lines = [(Span(f"{safe(name)} is no longer watched.", "dim"),)]
-    return rows(lines)
+    return rows(lines or [(Span(f"{safe(name)} is no longer watched.", "dim"),)])
 
 
 def source_lines(source: Source | None, now: Instant, width: int) -> Iterator[Line]:
     """The connection: its problem and hint, or its phase; and the output of the probe that is not data."""
     if source is None:
         return
-    if source.health != "ok":
-        words = source_words(source, now)
-        yield from wrapped_fact("connection", safe(words.text), width, words.style or "warn")
-        if source.hint:
-            yield from wrapped_fact("what to do", safe(source.hint), width)
+    if source.health == "ok":
+        yield fact("connection", f"{source.phase}, every {source.period:g} s", width)
+    else:
+        problem = source_words(source, now)
+        yield from wrapped_fact("connection", safe(problem.text), width, problem.style or "warn")
+        yield from optional_fact("what to do", source.hint, width)
         if source.retry_at is not None and source.retry_at > now:
             yield fact("next try", f"in {age(source.retry_at - now)}", width)
-    else:
-        yield fact("connection", f"{source.phase}, every {source.period:g} s", width)
     if source.bad_lines:
         yield fact("bad lines", f"{count(source.bad_lines)} of the probe could not be parsed", width, "warn")
     if source.stderr:
@@ -169,21 +166,21 @@ def source_lines(source: Source | None, now: Instant, width: int) -> Iterator[Li
 
 def scheduler_lines(node: Node | None, scheduled: Scheduled, now: Instant, width: int) -> Iterator[Line | Linked]:
     """The state and reason of its scheduler, and links to its running jobs."""
-    if scheduled.node is not None:
-        because = reason(scheduled.node, now)
-        words = node_state(scheduled.node) + (f": {because}" if because else "")
-        yield from wrapped_fact("scheduler", safe(words), width, node_look(scheduled.node))
-        if scheduled.node.partitions:
-            yield fact("partitions", safe(", ".join(scheduled.node.partitions)), width)
+    listed = scheduled.node
+    if listed is not None:
+        because = reason(listed, now)
+        text = node_state(listed) + (f": {because}" if because else "")
+        yield from wrapped_fact("scheduler", safe(text), width, node_style(listed))
+        if listed.partitions:
+            yield fact("partitions", safe(", ".join(listed.partitions)), width)
     elif node is not None and node.scheduler_state:
         because = f": {node.scheduler_reason}" if node.scheduler_reason else ""
         yield from wrapped_fact("scheduler", safe(f"{node.scheduler_state}{because}"), width)
-    for place, job in enumerate(scheduled.jobs):
+    for index, job in enumerate(scheduled.jobs):
         seconds = left(job, now)
         time = f", {duration(seconds)} left" if seconds is not None else ""
         rest = shorten(safe(f"  {job.id} of {job.user}, {code(job)}{time}"), max(0, width - LABEL - 8))
-        name = shorten(safe(job.name), width - LABEL - cell_width(rest))
-        yield Linked(Link("job", job.key), (*link_label("" if place else "jobs"), Span(name, "accent"), Span(rest)))
+        yield linked_fact("" if index else "jobs", Link("job", job.key), job.name, width, Span(rest))
 
 
 PROCESSES = 64
@@ -208,7 +205,7 @@ def process_lines(node: Node, width: int) -> Iterator[Line]:
 
 
 def host_lines(node: Node, now: Instant, width: int) -> Iterator[Line]:
-    """Load, memory, and counters that should not grow."""
+    """Load, memory, and counters that should not grow. Healthy InfiniBand ports share one line."""
     yield ()
     cpus = UNKNOWN if node.cpu_count is None else str(node.cpu_count)
     yield fact("load", f"{real(node.load1, 1)} on {cpus} CPUs", width)
@@ -217,21 +214,13 @@ def host_lines(node: Node, now: Instant, width: int) -> Iterator[Line]:
     yield fact("booted", UNKNOWN if node.boot_time is None else f"{since(node.boot_time, now)} ago", width)
     yield fact("OOM kills", f"{count(node.oom_kills)} since boot", width, "warn" if node.oom_kills else "")
     yield fact("net errors", f"{count(node.network_errors)} since boot", width)
-    yield from infiniband_lines(node, width)
-
-
-def infiniband_lines(node: Node, width: int) -> Iterator[Line]:
-    """Healthy ports share one line. Each other port has its own."""
-    well = [port for port in node.infiniband if port.state == "ACTIVE" and not port.link_downed and not port.errors]
+    bad = [port for port in node.infiniband if port.state != "ACTIVE" or port.link_downed or port.errors]
+    well = len(node.infiniband) - len(bad)
     if well:
-        yield fact("InfiniBand", f"{len(well)} of {len(node.infiniband)} ports active without errors", width)
-    for port in node.infiniband:
-        if port in well:
-            continue
-        words = (
-            f"{port.port} {port.state or UNKNOWN}, link down {count(port.link_downed)}×, errors {count(port.errors)}"
-        )
-        yield fact("InfiniBand", safe(words), width, "warn")
+        yield fact("InfiniBand", f"{well} of {len(node.infiniband)} ports active without errors", width)
+    for port in bad:
+        errors = f"link down {count(port.link_downed)}×, errors {count(port.errors)}"
+        yield fact("InfiniBand", safe(f"{port.port} {port.state or UNKNOWN}, {errors}"), width, "warn")
 
 
 SKEW = 2.0
@@ -246,10 +235,10 @@ def probe_lines(node: Node, width: int) -> Iterator[Line]:
     yield fact("read by", f"{node.probe}, driver {safe(node.driver or UNKNOWN)}", width)
     if node.note:
         yield fact("note", safe(node.note), width)
-    for part, trouble in node.troubles.items():
-        yield fact(f"{safe(part)} fails", safe(trouble), width, "warn")
-    if node.clock_skew_s is not None:
-        off = abs(node.clock_skew_s) >= SKEW
-        way = "ahead of" if node.clock_skew_s > 0 else "behind"
-        words = f"{abs(node.clock_skew_s):.1f} s {way} this machine" if off else "in sync with this machine"
-        yield fact("clock", words, width, "warn" if off else "")
+    yield from (fact(f"{safe(part)} fails", safe(text), width, "warn") for part, text in node.troubles.items())
+    skew = node.clock_skew_s
+    if skew is not None and abs(skew) >= SKEW:
+        way = "ahead of" if skew > 0 else "behind"
+        yield fact("clock", f"{abs(skew):.1f} s {way} this machine", width, "warn")
+    elif skew is not None:
+        yield fact("clock", "in sync with this machine", width)

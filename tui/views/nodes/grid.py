@@ -1,17 +1,16 @@
-"""The GPU grid as rows: one line a node, one cell a GPU. Pure, except for the cache of unchanged rows."""
+"""The GPU grid as rows: one line a node, one cell a GPU; and its filter. Pure, except for the kept rows."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from trainmon.lib import Instant, Seconds, clean, natural_key, shorten
-from trainmon.lib import cell_width as cells_of
-from trainmon.model import Node, Source, State
+from trainmon.lib import Instant, Seconds, cell_width, clean, natural_key, shorten
+from trainmon.model import Gpu, Node, Source, State
 from tui.style import CRIT, DEAD, WARN, Span, mib, pad, source_words
 from tui.views.nodes.cells import NO_CELL, UNKNOWN_CELL, Metric, fit, gpu_cells
-from tui.views.nodes.filter import matcher
-from tui.views.nodes.summary import DOWN, LATE, OFF, WELL, NodeSummary, survey
+from tui.views.nodes.summary import DOWN, LATE, OFF, WELL, NodeSummary, node_summary
 from tui.widgets import Row
 
 GAP = Span(" ")
@@ -45,17 +44,16 @@ FLAGS = 9
 
 def layout(width: int, names: int, gpus: int, metric: Metric) -> GridLayout:
     """Fit a line: roomy cells if flags keep their room, else tight ones; then the tail; then the name gives way."""
-    name = min(names, max(6, width // 3))
-    for cell, flags in ((metric.width, FLAGS), (metric.width - 1, 0)):
+    name, tight = min(names, max(6, width // 3)), metric.width - 1
+    for cell, flags in ((metric.width, FLAGS), (tight, 0)):
         made = GridLayout(width, name, gpus, cell, tail=True)
         if made.rest >= MEMORY + UTILIZATION + flags:
             return made
-    made = GridLayout(width, name, gpus, metric.width - 1, tail=False)
+    made = GridLayout(width, name, gpus, tight, tail=False)
     if made.rest >= 0:
         return made
     name = min(name, 8)
-    columns = max(1, (width - 2 - name) // (metric.width - 1))
-    return GridLayout(width, name, min(gpus, columns), metric.width - 1, tail=False)
+    return made._replace(name=name, columns=min(gpus, max(1, (width - 2 - name) // tight)))
 
 
 def head(shape: GridLayout) -> tuple[Span, ...]:
@@ -73,84 +71,102 @@ class NodeView(NamedTuple):
 
     row: Row
     rank: int
-    survey: NodeSummary
+    summary: NodeSummary
 
 
-SIGNS = {DOWN: Span(DEAD + " ", "crit"), LATE: Span("  "), WELL: Span("  "), OFF: Span("  ")}
-
-
-def _sign(rank: int, found: NodeSummary) -> Span:
-    worst = any(flag.style == "crit" for flag in found.flags)
-    return SIGNS.get(rank) or (Span(CRIT + " ", "crit") if worst else Span(WARN + " ", "warn"))
+BLANK = Span("  ")
+SIGNS = {DOWN: Span(DEAD + " ", "crit"), LATE: BLANK, WELL: BLANK, OFF: BLANK}
+"""By rank. The sign of other ranks is that of the worst flag."""
 
 
 def join_flags(flags: Sequence[Span], width: int) -> tuple[Span, ...]:
     """Flags side by side. At the end of the line a flag loses its reasons (`THROTTLE`) or is cut."""
     spans: list[Span] = []
     for flag in flags:
-        gap = 2 if spans else 0
+        gap = [Span("  ")] if spans else []
+        room = width - 2 * len(gap)
         word = flag.text.partition(" ")[0]
-        short = word if word.isupper() and cells_of(flag.text) > width - gap else flag.text
-        text = shorten(short, width - gap)
+        text = shorten(word if word.isupper() and cell_width(flag.text) > room else flag.text, room)
         if not text:
             break
-        spans += ([Span("  ")] if gap else []) + [Span(text, flag.style)]
-        width -= gap + cells_of(text)
+        spans += [*gap, Span(text, flag.style)]
+        width = room - cell_width(text)
     return tuple(spans)
 
 
-def _tail(found: NodeSummary, shape: GridLayout, style: str | None) -> tuple[Span, ...]:
+def summary_cells(found: NodeSummary, shape: GridLayout, style: str = "") -> tuple[Span, ...]:
     """Memory and utilization in their columns, then the flags. Long flags take these columns as well."""
-    wanted = sum(cells_of(flag.text) + 2 for flag in found.flags)
+    needed = sum(cell_width(flag.text) + 2 for flag in found.flags)
     room = shape.rest - MEMORY - UTILIZATION - 2
-    if not shape.tail or (found.flags and (room < FLAGS or room < wanted <= shape.rest + 1)):
+    if not shape.tail or (found.flags and (room < FLAGS or room < needed <= shape.rest + 1)):
         return (GAP, *join_flags(found.flags, shape.rest - 1)) if found.flags and shape.rest > 1 else ()
     memory = mib(found.memory_used_mib) if found.memory_used_mib is not None else found.no_memory
     used = f"{found.utilization_pct:.0f}%" if found.utilization_pct is not None else found.no_utilization
-    numbers = Span(f"{memory:>{MEMORY}}{used:>{UTILIZATION}}", style or "")
-    return (numbers, Span("  "), *join_flags(found.flags, room)) if found.flags else (numbers,)
+    numbers = Span(f"{memory:>{MEMORY}}{used:>{UTILIZATION}}", style)
+    return (numbers, BLANK, *join_flags(found.flags, room)) if found.flags else (numbers,)
 
 
-def _silent(node: Node | None, words: Span, shape: GridLayout) -> tuple[Span, ...]:
+def silent_cells(node: Node | None, why: Span, shape: GridLayout) -> tuple[Span, ...]:
     """The cells of a node that does not answer: unknown, and why. A long reason takes their place."""
     columns = 0 if node is None else min(max(len(node.gpus), node.gpus_expected or 0), shape.columns)
-    if columns and cells_of(words.text) + 1 <= shape.rest:
-        unknown = (fit(*UNKNOWN_CELL, shape.cell),) * columns
+    unknown = fit(*UNKNOWN_CELL, shape.cell)
+    if columns and cell_width(why.text) + 1 <= shape.rest:
         none = (fit(*NO_CELL, shape.cell),) * (shape.columns - columns)
-        return (*unknown, *none, GAP, words)
+        return (*(unknown,) * columns, *none, GAP, why)
     room = shape.width - 2 - shape.name - shape.cell - 1
-    return (fit(*UNKNOWN_CELL, shape.cell), GAP, Span(shorten(words.text, room), words.style))
+    return (unknown, GAP, Span(shorten(why.text, room), why.style))
 
 
 def rank_of(source: Source | None, found: NodeSummary | None) -> int:
     """The rank of a node. The health of its source comes before the last values of its GPUs."""
-    if source is not None and source.health == "down":
-        return DOWN
-    if source is not None and source.health == "off":
-        return OFF
-    if found is None or (source is not None and source.health == "late"):
-        return LATE if found is None or found.rank == WELL else found.rank
-    return found.rank
+    health = "ok" if source is None else source.health
+    if health in ("down", "off"):
+        return DOWN if health == "down" else OFF
+    return LATE if found is None or (health == "late" and found.rank == WELL) else found.rank
 
 
-def view(
-    name: str, node: Node | None, source: Source | None, words: Span, metric: Metric, shape: GridLayout, now: Instant
+def node_view(
+    name: str, node: Node | None, source: Source | None, why: Span, metric: Metric, shape: GridLayout, now: Instant
 ) -> NodeView:
-    """One node's line."""
-    found = survey(node, now) if node is not None else EMPTY
-    rank = rank_of(source, found if node is not None else None)
+    """One node's line. `why` is the problem of its source."""
+    found = None if node is None else node_summary(node, now)
+    rank, health = rank_of(source, found), "ok" if source is None else source.health
     label = Span(pad(shorten(name, shape.name - 1), shape.name), "dim" if rank in (OFF, LATE) else "")
-    if node is None or (source is not None and source.health in ("down", "off")):
-        return NodeView(Row(name, (SIGNS.get(rank, SIGNS[LATE]), label, *_silent(node, words, shape))), rank, EMPTY)
-    if source is None or source.health == "ok":
-        gpus = gpu_cells(node, metric, shape.cell, shape.columns)
-        return NodeView(Row(name, (_sign(rank, found), label, *gpus, *_tail(found, shape, None))), rank, found)
-    stale = found._replace(flags=(words, *(flag._replace(style="dim") for flag in found.flags)))
-    gpus = gpu_cells(node, metric, shape.cell, shape.columns, "dim")
-    return NodeView(Row(name, (SIGNS[LATE], label, *gpus, *_tail(stale, shape, "dim"))), rank, stale)
+    if node is None or found is None or health in ("down", "off"):
+        return NodeView(Row(name, (SIGNS.get(rank, BLANK), label, *silent_cells(node, why, shape))), rank, EMPTY)
+    if health == "ok":
+        worst = (CRIT, "crit") if any(flag.style == "crit" for flag in found.flags) else (WARN, "warn")
+        sign = SIGNS.get(rank) or Span(worst[0] + " ", worst[1])
+        cells = (*gpu_cells(node, metric, shape.cell, shape.columns), *summary_cells(found, shape))
+        return NodeView(Row(name, (sign, label, *cells)), rank, found)
+    stale = found._replace(flags=(why, *(flag._replace(style="dim") for flag in found.flags)))
+    cells = (*gpu_cells(node, metric, shape.cell, shape.columns, "dim"), *summary_cells(stale, shape, "dim"))
+    return NodeView(Row(name, (BLANK, label, *cells)), rank, stale)
 
 
 EMPTY = NodeSummary(WELL)
+
+
+# ---- the filter ----------------------------------------------------------------------------------------------------
+
+READERS: dict[str, Callable[[Gpu], float | None]] = {
+    "temp": lambda gpu: gpu.temperature_c,
+    "util": lambda gpu: gpu.utilization_pct,
+    "mem": lambda gpu: None if gpu.memory_used_mib is None else gpu.memory_used_mib / 1024,
+    "power": lambda gpu: gpu.power_w,
+}
+_COMPARISON = re.compile(r"(temp|util|mem|power)([<>])(\d+(?:\.\d+)?)")
+
+
+def is_match(word: str, node: Node | None, texts: Sequence[str]) -> bool:
+    """Whether a node matches a word of the filter: a comparison such as `temp>85` must hold for any of its GPUs, and
+    any of its texts must contain another word."""
+    match = _COMPARISON.fullmatch(word)
+    if match is None:
+        return any(word.lower() in text.lower() for text in texts)
+    read, limit = READERS[match[1]], float(match[3])
+    values = [value for gpu in (node.gpus if node else ()) if (value := read(gpu)) is not None]
+    return any(value > limit if match[2] == ">" else value < limit for value in values)
 
 
 # ---- all nodes -----------------------------------------------------------------------------------------------------
@@ -164,57 +180,44 @@ class Grid:
     """Rows of all nodes. A node whose values did not change keeps its row."""
 
     def __init__(self) -> None:
-        self._places: dict[str, tuple[int, Instant]] = {}
+        self._ranks: dict[str, tuple[int, Instant]] = {}
+        """Of each node, the rank that it is sorted by, and when it last had that rank."""
         self._views: dict[str, tuple[tuple[object, ...], NodeView]] = {}
-        self._shape: GridLayout | None = None
+        self.head: tuple[Span, ...] = ()
 
-    def rows(self, state: State, metric: Metric, width: int, sort: str = "severity", wanted: str = "") -> list[Row]:
-        """The lines that match `wanted`, in the order asked for."""
+    def rows(self, state: State, metric: Metric, width: int, sort: str = "severity", query: str = "") -> list[Row]:
+        """The lines that match the filter, in this order."""
         names = node_names(state)
-        self._shape = shape = self.shape(state, names, metric, width)
+        gpus = max((max(len(node.gpus), node.gpus_expected or 0) for node in state.nodes.values()), default=0)
+        longest = max((cell_width(name) for name in names), default=4)
+        shape = layout(width, max(4, longest) + 1, max(gpus, 1), metric)
+        self.head = head(shape)
         views = [(name, self._view(name, state, metric, shape)) for name in names]
         self._views = {name: self._views[name] for name in names}
-        if wanted:
-            test = matcher(wanted)
-            views = [(name, seen) for name, seen in views if test(state.nodes.get(name), texts(name, state, seen))]
-        self._places = {name: self._place(name, seen.rank, state.at) for name, seen in views}
-        if sort == "severity":
-            views.sort(key=lambda seen: (self._places[seen[0]][0], natural_key(seen[0])))
-        else:
-            views.sort(key=ORDERS[sort])
-        return [seen.row for _, seen in views]
+        for word in query.split():
+            views = [(name, one) for name, one in views if is_match(word, state.nodes.get(name), texts(state, one))]
+        self._ranks = {name: self._rank(name, one.rank, state.at) for name, one in views}
+        views.sort(key=ORDERS.get(sort, lambda one: (self._ranks[one[0]][0], natural_key(one[0]))))
+        return [one.row for _, one in views]
 
-    def _place(self, name: str, rank: int, now: Instant) -> tuple[int, Instant]:
-        """The rank to sort by, and when the node was last as bad as that."""
-        held = self._places.get(name)
+    def _rank(self, name: str, rank: int, now: Instant) -> tuple[int, Instant]:
+        held = self._ranks.get(name)
         return held if held is not None and held[0] < rank and 0 <= now - held[1] < SETTLE else (rank, now)
-
-    def shape(self, state: State, names: Sequence[str], metric: Metric, width: int) -> GridLayout:
-        """The columns of this width for these nodes."""
-        gpus = max((max(len(node.gpus), node.gpus_expected or 0) for node in state.nodes.values()), default=0)
-        longest = max((cells_of(name) for name in names), default=4)
-        return layout(width, max(4, longest) + 1, max(gpus, 1), metric)
 
     def _view(self, name: str, state: State, metric: Metric, shape: GridLayout) -> NodeView:
         node, source = state.nodes.get(name), state.sources.get(f"node:{name}")
-        words = NOTHING
+        why = NOTHING
         if source is not None and source.health != "ok":
-            words = source_words(source, state.at)
-            words = words._replace(text=clean(words.text, 400))
-        key = (node, None if source is None else source.health, words, metric, shape)
+            why = source_words(source, state.at)
+            why = why._replace(text=clean(why.text, 400))
+        key = (node, None if source is None else source.health, why, metric, shape)
         kept = self._views.get(name)
-        if kept is not None and kept[0][0] is node and kept[0][1:] == key[1:]:
-            return kept[1]
-        seen = view(name, node, source, words, metric, shape, state.at)
-        self._views[name] = (key, seen)
-        return seen
-
-    @property
-    def head(self) -> tuple[Span, ...]:
-        return () if self._shape is None else head(self._shape)
+        if kept is None or kept[0][0] is not node or kept[0][1:] != key[1:]:
+            kept = self._views[name] = (key, node_view(name, node, source, why, metric, shape, state.at))
+        return kept[1]
 
     def ranks(self) -> list[int]:
-        return [seen.rank for _, seen in self._views.values()]
+        return [one.rank for _, one in self._views.values()]
 
 
 def node_names(state: State) -> list[str]:
@@ -223,21 +226,19 @@ def node_names(state: State) -> list[str]:
     return watched + [name for name in state.nodes if f"node:{name}" not in state.sources]
 
 
-Seen = tuple[str, NodeView]
-
-ORDERS: dict[str, Callable[[Seen], tuple[object, ...]]] = {
-    "name": lambda seen: natural_key(seen[0]),
-    "temperature": lambda seen: (-(seen[1].survey.hottest_c or 0), natural_key(seen[0])),
+ORDERS: dict[str, Callable[[tuple[str, NodeView]], tuple[object, ...]]] = {
+    "name": lambda one: (natural_key(one[0]),),
+    "temperature": lambda one: (-(one[1].summary.hottest_c or 0), natural_key(one[0])),
     # the least used first: one looks for idle GPUs; unknown last
-    "utilization": lambda seen: (
-        101.0 if (used := seen[1].survey.utilization_pct) is None else used,
-        natural_key(seen[0]),
+    "utilization": lambda one: (
+        101.0 if (used := one[1].summary.utilization_pct) is None else used,
+        natural_key(one[0]),
     ),
 }
 
 
-def texts(name: str, state: State, seen: NodeView) -> tuple[str, ...]:
+def texts(state: State, view: NodeView) -> tuple[str, ...]:
     """The texts that the filter searches: name, cluster, flags, and why a node does not answer."""
-    node = state.nodes.get(name)
-    flags = (flag.text for flag in seen.survey.flags)
-    return (name, node.cluster if node else "", seen.row.spans[-1].text, *flags)
+    node = state.nodes.get(view.row.key)
+    flags = (flag.text for flag in view.summary.flags)
+    return (view.row.key, node.cluster if node else "", view.row.spans[-1].text, *flags)

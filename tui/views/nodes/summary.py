@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from trainmon.lib import Instant, Seconds, clean, duration
-from trainmon.model import Gpu, Node, SchedulerNode
+from trainmon.model import Node, SchedulerNode
 from tui.style import DAY, NOT_APPLICABLE, UNKNOWN, Span, age, heat, slowing
 from tui.views.jobs import node_state
 
@@ -33,78 +34,6 @@ class NodeSummary(NamedTuple):
     """Of the GPU that uses the most: it runs out of memory first."""
 
 
-class _Tally:
-    """Counts over the GPUs of one node, in one pass: 2,048 GPUs are counted every two seconds."""
-
-    __slots__ = ("degrees", "ecc", "failed", "hot", "lost", "memory", "remap", "slow", "used", "warm", "xid")
-
-    def __init__(self) -> None:
-        self.degrees: list[int] = []
-        self.used: list[int] = []
-        self.memory: list[int] = []
-        self.lost: list[int] = []
-        self.failed: list[int] = []
-        self.hot = self.warm = 0
-        self.slow: dict[str, None] = {}
-        self.ecc = 0
-        self.remap = ""
-        self.xid: Gpu | None = None
-
-    def add(self, gpu: Gpu, now: Instant) -> None:
-        if gpu.last_xid is not None:
-            at = gpu.last_xid_at or 0.0
-            if now - at < XID_FOR and (self.xid is None or at > (self.xid.last_xid_at or 0.0)):
-                self.xid = gpu
-        if gpu.state != "ok":
-            (self.lost if gpu.state == "lost" else self.failed).append(gpu.index)
-            return
-        if gpu.temperature_c is not None:
-            self.degrees.append(gpu.temperature_c)
-        if gpu.utilization_pct is not None and not gpu.mig:
-            self.used.append(gpu.utilization_pct)
-        if gpu.memory_used_mib is not None:
-            self.memory.append(gpu.memory_used_mib)
-        warmth = heat(gpu)
-        if warmth:
-            self.hot += warmth == "crit"
-            self.warm += warmth == "warn"
-        if gpu.throttle and (reasons := slowing(gpu.throttle)):
-            self.slow.update(dict.fromkeys(reasons))
-        if gpu.ecc_uncorrected:
-            self.ecc += gpu.ecc_uncorrected
-        if gpu.remap_failed or gpu.remap_pending:
-            self.remap = "failed" if gpu.remap_failed else self.remap or "pending"
-
-    def flags(self, missing: int, now: Instant) -> list[Span]:
-        found = []
-        if self.lost or missing:
-            found.append(Span("LOST " + (numbers(self.lost) if self.lost else f"{missing} GPU"), "crit"))
-        if self.failed:
-            found.append(Span("ERROR " + numbers(self.failed), "crit"))
-        if self.hot:
-            found.append(Span("HOT", "crit"))
-        elif self.warm:
-            found.append(Span("warm", "warn"))
-        if self.slow:
-            found.append(Span(f"THROTTLE {','.join(self.slow)}", "warn"))
-        if self.xid is not None:
-            found.append(Span(f"XID {self.xid.last_xid} {age(now - (self.xid.last_xid_at or now))}", "warn"))
-        if self.ecc:
-            found.append(Span(f"ECC {self.ecc}", "crit"))
-        if self.remap:
-            found.append(Span(f"REMAP {self.remap}", "crit" if self.remap == "failed" else "warn"))
-        return found
-
-    def rank(self, missing: int) -> int:
-        if self.lost or self.failed or missing:
-            return LOST
-        if self.hot or self.warm:
-            return HOT
-        if self.slow:
-            return THROTTLED
-        return FAULTY if self.ecc or self.remap or self.xid is not None else WELL
-
-
 def numbers(indexes: list[int]) -> str:
     """`gpu5`, or `gpu1,5`; of many only how many."""
     return f"gpu{','.join(map(str, indexes))}" if len(indexes) <= 3 else f"{len(indexes)} GPUs"
@@ -123,50 +52,55 @@ def missing(node: Node) -> int:
     return max(0, (node.gpus_expected or 0) - len(node.gpus))
 
 
-def scheduler_flag(node: Node) -> Span | None:
-    """`DRAINED fan 3 broken`: why its scheduler starts no jobs on it. A GPU that Slurm misses is critical."""
-    if not node.scheduler_state:
-        return None
-    state, *flags = node.scheduler_state.split("+")
-    scheduler = SchedulerNode(
-        name=node.name, cluster=node.cluster, state=state, flags=tuple(flags), reason=node.scheduler_reason
-    )
-    if scheduler.is_usable:
-        return None
-    word, _, rest = node_state(scheduler).partition(", ")
-    because = "; ".join(part for part in (rest, scheduler.reason) if part)
-    return Span(clean(f"{word.upper()} {because}".strip(), 200), "crit" if scheduler.lost_gpus else "warn")
-
-
-def clock_flag(node: Node) -> Span | None:
-    """`CLOCK 7m ahead`: a large clock skew."""
-    skew = node.clock_skew_s
-    if skew is None or abs(skew) < CLOCK_OFF:
-        return None
-    return Span(f"CLOCK {duration(abs(skew))} {'ahead' if skew > 0 else 'behind'}", "warn")
-
-
-def survey(node: Node, now: Instant) -> NodeSummary:
-    """The summary of one node's GPUs, scheduler, clock and probe."""
-    tally = _Tally()
-    for gpu in node.gpus:
-        tally.add(gpu, now)
-    gone = missing(node)
-    flags, rank = tally.flags(gone, now), tally.rank(gone)
+def host_flags(node: Node) -> Iterator[Span]:
+    """`gpu: no answer`, `DRAINED fan 3 broken`, `CLOCK 7m ahead`: what fails in the probe, why its scheduler starts no
+    jobs on it, and a large clock skew. A GPU that Slurm misses is critical."""
     for part, trouble in node.troubles.items():
-        flags.append(Span(clean(f"{part}: {trouble}", 200), "warn"))
-        rank = min(rank, FAULTY)
-    others = [flag for flag in (scheduler_flag(node), clock_flag(node)) if flag is not None]
-    if others:
-        flags += others
-        rank = min(rank, FAULTY)
+        yield Span(clean(f"{part}: {trouble}", 200), "warn")
+    state, *flags = (node.scheduler_state or "").split("+")
+    because = node.scheduler_reason
+    listed = SchedulerNode(name=node.name, cluster=node.cluster, state=state, flags=tuple(flags), reason=because)
+    if state and not listed.is_usable:
+        word, _, rest = node_state(listed).partition(", ")
+        text = "; ".join(part for part in (rest, because) if part)
+        yield Span(clean(f"{word.upper()} {text}".strip(), 200), "crit" if listed.lost_gpus else "warn")
+    skew = node.clock_skew_s or 0.0
+    if abs(skew) >= CLOCK_OFF:
+        yield Span(f"CLOCK {duration(abs(skew))} {'ahead' if skew > 0 else 'behind'}", "warn")
+
+
+def node_summary(node: Node, now: Instant) -> NodeSummary:
+    """The summary of one node's GPUs, scheduler, clock and probe."""
+    well = [gpu for gpu in node.gpus if gpu.state == "ok"]
+    lost = [gpu.index for gpu in node.gpus if gpu.state == "lost"]
+    failed = [gpu.index for gpu in node.gpus if gpu.state not in ("ok", "lost")]
+    gone = missing(node)
+    heats = {heat(gpu) for gpu in well}
+    slow = dict.fromkeys(reason for gpu in well if gpu.throttle for reason in slowing(gpu.throttle))
+    with_xid = (gpu for gpu in node.gpus if gpu.last_xid is not None and now - (gpu.last_xid_at or 0.0) < XID_FOR)
+    xid = max(with_xid, key=lambda gpu: gpu.last_xid_at or 0.0, default=None)
+    ecc = sum(gpu.ecc_uncorrected or 0 for gpu in well)
+    remaps = {"failed" if gpu.remap_failed else "pending" for gpu in well if gpu.remap_failed or gpu.remap_pending}
+    texts = (
+        (f"LOST {numbers(lost) if lost else f'{gone} GPU'}" if lost or gone else "", "crit"),
+        (f"ERROR {numbers(failed)}" if failed else "", "crit"),
+        ("HOT", "crit") if "crit" in heats else ("warm" if "warn" in heats else "", "warn"),
+        (f"THROTTLE {','.join(slow)}" if slow else "", "warn"),
+        ("" if xid is None else f"XID {xid.last_xid} {age(now - (xid.last_xid_at or now))}", "warn"),
+        (f"ECC {ecc}" if ecc else "", "crit"),
+        ("REMAP failed", "crit") if "failed" in remaps else ("REMAP pending" if remaps else "", "warn"),
+    )
+    others = tuple(host_flags(node))
+    faulty = ecc or remaps or xid is not None or others
+    ranks = ((lost or failed or gone, LOST), (heats - {""}, HOT), (slow, THROTTLED), (faulty, FAULTY), (True, WELL))
+    used = [gpu.utilization_pct for gpu in well if gpu.utilization_pct is not None and not gpu.mig]
     has_none = without_driver(node) and node.host_at is not None and "gpu" not in node.troubles
     return NodeSummary(
-        rank=rank,
-        flags=tuple(flags),
-        hottest_c=max(tally.degrees, default=None),
-        utilization_pct=sum(tally.used) / len(tally.used) if tally.used else None,
+        rank=next(rank for applies, rank in ranks if applies),
+        flags=(*(Span(text, style) for text, style in texts if text), *others),
+        hottest_c=max((gpu.temperature_c for gpu in well if gpu.temperature_c is not None), default=None),
+        utilization_pct=sum(used) / len(used) if used else None,
         no_utilization=NOT_APPLICABLE if has_none or (node.gpus and all(gpu.mig for gpu in node.gpus)) else UNKNOWN,
         no_memory=NOT_APPLICABLE if has_none else UNKNOWN,
-        memory_used_mib=max(tally.memory, default=None),
+        memory_used_mib=max((gpu.memory_used_mib for gpu in well if gpu.memory_used_mib is not None), default=None),
     )

@@ -18,8 +18,8 @@ from trainmon.engine.history import History
 from trainmon.model import Gpu, InfinibandPort, Node, Process, Series, Source
 from tui.app import Dashboard
 from tui.charts import Axis, picture, side_by_side, stretches
-from tui.panes.details import axes
-from tui.screens.details.node import NodeScreen, heights
+from tui.panes.node import axes
+from tui.screens.details import NodeScreen, heights
 from tui.style import Span
 from tui.views import fact_text
 from tui.views.nodes import PROCESSES, Scheduled, facts, gpu_head, gpu_rows

@@ -1,12 +1,16 @@
-"""All details of one run: the third column of a wide screen, and the run's own screen."""
+"""Panes about one run, job or alert: lines, some of which are links."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
+
+from textual.binding import BindingType
 
 from trainmon.lib import Instant, clean, shorten_start
 from trainmon.model import Progress, Run, State, WandbRun
-from tui.panes.details.linked import LinkedPane
+from tui.keys import bindings
+from tui.panes.base import Pane
 from tui.style import UNKNOWN, VERDICTS, Span, count, duration, eta, real, short, since
 from tui.views import (
     GOING,
@@ -23,10 +27,77 @@ from tui.views import (
     switch,
     wandb_lines,
 )
-from tui.views.alerts import alerts_of
+from tui.views.alerts import alert_lines, alerts_of
 from tui.views.facts import wrapped_fact
+from tui.views.jobs import job_lines as job_details
 from tui.views.jobs import node_links
-from tui.widgets import Line, Link, Linked, sentence
+from tui.widgets import KeyedLines, Line, Link, Linked, TextView, first_link, rows, sentence
+
+
+class LinkedPane(Pane):
+    """Facts, and links for Enter. Without `follow` the links are only text."""
+
+    def __init__(self, *, id: str, follow: bool = True) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id)
+        self.lines = KeyedLines() if follow else TextView()
+        self._begun = not follow
+
+    def on_mount(self) -> None:
+        self.heads.display = False
+
+    def tell(self, lines: Iterable[Line | Linked]) -> None:
+        """Show these; the cursor stays on the link where it was."""
+        self.lines.set_rows(rows(lines))
+        link = first_link(self.lines.rows)
+        if link is not None and not self._begun:
+            self._begun = self.lines.move_to(link)
+
+
+class AlertPane(LinkedPane):
+    """One alert by its id, whatever becomes of it."""
+
+    NAME = "Alert"
+    LISTS_ALERTS = True
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("alerts")]
+
+    def __init__(self, alert: str, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id)
+        self.alert = alert
+
+    def alerts(self) -> tuple[str, ...]:
+        return (self.alert,)
+
+    def copy_text(self) -> str | None:
+        """Its id, as `trainmon-tui ack` takes it."""
+        return self.alert
+
+    def draw(self, state: State, width: int) -> None:
+        alert = state.alerts.get(self.alert)
+        self.caption(clean(self.alert if alert is None else f"{alert.id}  {alert.rule}  {alert.subject}"))
+        self.tell(alert_lines(self.alert, state, width))
+
+
+class JobPane(LinkedPane):
+    """One job by its key, whatever becomes of it."""
+
+    NAME = "Job"
+
+    def __init__(self, job: str, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id)
+        self.job = job
+
+    def subjects(self) -> tuple[Subject, ...]:
+        return (("job", self.job),)
+
+    def copy_text(self) -> str | None:
+        """The job's id."""
+        job = None if self.state is None else self.state.jobs.get(self.job)
+        return self.job.partition("/")[2] if job is None else job.id
+
+    def draw(self, state: State, width: int) -> None:
+        job = state.jobs.get(self.job)
+        self.caption(clean(self.job if job is None else f"{job.id}  {job.name}  of {job.user} on {job.cluster}"))
+        self.tell(job_details(self.job, state, width))
 
 
 class RunPane(LinkedPane):
@@ -103,7 +174,7 @@ def lines(run: Run, state: State, now: Instant, width: int, *, few: bool = False
     yield ()
     if not run.spec.nodes:
         yield fact("nodes", "-", width, "dim")
-    yield from node_links("nodes", run.spec.nodes, state, width)
+    yield from node_links(run.spec.nodes, state, width)
 
 
 def numbers(run: Run, now: Instant, width: int) -> Iterator[Line]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.tui.states.states import NOW, calm, checkpoints, job, queued, record, run, slurm_down, troubled
 from trainmon.lib import cell_width
 from trainmon.model import Checkpoint, Milestone, Node, Progress, RunSpec, State, Switch
-from tui.panes.details.run import lines
+from tui.panes.details import lines
 from tui.panes.log import title, why_nothing
 from tui.views import action_toasts, checkpoint_lines, job_lines, record_lines, switch
 from tui.widgets import Line, Link, Linked, sentence, width_of

@@ -1,0 +1,244 @@
+"""Screens about one run, its log, its charts, a job, a node or an alert. Their links lead to each other."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from trainmon.lib import clean, counted
+from trainmon.model import State
+from tui.backend import Backend
+from tui.charts import LEAST_HEIGHT
+from tui.keys import bindings
+from tui.modals import Folder
+from tui.panes import AlertPane, FactsPane, GpuTable, HeaderLine, JobPane, LogPane, Pane, PlotPane, RunPane, WandbPane
+from tui.screens.base import PaneScreen, StateScreen
+from tui.services.folders import for_samples, meant
+from tui.views.nodes import missing
+from tui.widgets import Footer, KeyedLines, Link, link_of
+
+
+class LinkedScreen(StateScreen):
+    """A header, one pane about a run, its charts, a job, a node or an alert, and the footer."""
+
+    pane: Pane
+
+    def __init__(self, about: Link, pane: Pane) -> None:
+        super().__init__()
+        self.about = about
+        self.header = HeaderLine()
+        self.pane = pane
+        self.foot = Footer()
+
+    def compose(self) -> ComposeResult:
+        yield self.header
+        yield self.pane
+        yield self.foot
+
+    def on_mount(self) -> None:
+        self.foot.at(self.PLACE)
+        self.pane.focus_body()
+
+    def show(self, state: State) -> None:
+        self.header.show(state)
+        self.pane.show(state)
+
+    def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
+        """Open what the line names. A link to the screen below closes this one, so that screens do not pile up."""
+        link = link_of(event.key)
+        if link is None or self.app.screen is not self:
+            return
+        stack = self.app.screen_stack
+        below = stack[-2] if len(stack) > 1 else None
+        if isinstance(below, LinkedScreen) and below.about == link:
+            self.dismiss()
+        else:
+            self.watching.open(link)
+
+
+class LogScreen(PaneScreen):
+    """The same pane as on the main screen, with all the room; Esc goes back."""
+
+    PLACE = "log-screen"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("log-screen")]
+
+    def __init__(self, run: str) -> None:
+        super().__init__()
+        self.header = HeaderLine()
+        self.log_pane = LogPane(id="log-full")
+        self.log_pane.run = run
+        self.pane = self.log_pane
+
+    def compose(self) -> ComposeResult:
+        yield self.header
+        yield self.log_pane
+        yield self.find
+        yield self.foot
+
+    def on_mount(self) -> None:
+        self.foot.at(self.PLACE)
+        self.log_pane.view.focus()
+
+    def show(self, state: State) -> None:
+        self.header.show(state)
+        self.log_pane.show(state)
+
+    def action_back(self) -> None:
+        if self.log_pane.filter:
+            self.log_pane.set_filter("")
+        else:
+            self.dismiss()
+
+
+class WandbScreen(LinkedScreen):
+    """The same pane as on the main screen, with all the room; Esc goes back."""
+
+    PLACE = "wandb-screen"
+
+    def __init__(self, run: str, backend: Backend) -> None:
+        pane = WandbPane(backend, id="wandb-full")
+        pane.run = run
+        super().__init__(Link("wandb", run), pane)
+
+
+class AlertScreen(LinkedScreen):
+    """`a` acknowledges it, `m` silences it; Esc goes back."""
+
+    PLACE = "alert"
+
+    def __init__(self, alert: str) -> None:
+        super().__init__(Link("alert", alert), AlertPane(alert, id="alert-full"))
+
+
+class JobScreen(LinkedScreen):
+    """Requests the job's details from the scheduler when it opens; Esc goes back."""
+
+    PLACE = "job"
+
+    def __init__(self, job: str) -> None:
+        super().__init__(Link("job", job), JobPane(job, id="job-full"))
+
+    def on_mount(self) -> None:
+        self.watching.backend.look_at_job(self.about.name)
+
+
+class RunScreen(LinkedScreen):
+    """The detail pane with all the room; Esc goes back."""
+
+    PLACE = "run"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("samples")]
+
+    def __init__(self, run: str) -> None:
+        pane = RunPane(id="run-full", follow=True)
+        pane.run = run
+        super().__init__(Link("run", run), pane)
+
+    def show(self, state: State) -> None:
+        super().show(state)
+        run = state.runs.get(self.about.name)
+        place = "run" if run is None or run.spec.wandb is None else "run-wandb"
+        if self.foot.place != place:
+            self.foot.at(place)
+
+    # ---- its samples ----
+
+    def action_save_samples(self) -> None:
+        """Ask for a folder, and fetch the newest sample of each metric into it."""
+        name = self.about.name
+        run = None if self.watching.shown is None else self.watching.shown.runs.get(name)
+        samples = () if run is None or run.wandb is None else run.wandb.samples
+        if not samples:
+            self.app.notify(f"{clean(name)} has logged no images or videos", severity="warning", markup=False)
+            return
+        what = f"Fetch {counted(len(samples), 'sample')} of {clean(name)}"
+        self.app.push_screen(Folder(what, str(for_samples(name, os.environ))), self._save_into)
+
+    def _save_into(self, folder: str | None) -> None:
+        if folder is None:
+            return
+        app, name, target = self.app, self.about.name, str(meant(folder))
+        notify = partial(app.notify, title=f"samples of {clean(name)}", timeout=15, markup=False)
+        notify(f"fetching into {clean(target)}")
+
+        def reply(text: str) -> None:
+            """On another thread."""
+            app.call_later(notify, clean(text))
+
+        self.watching.backend.save_samples(name, target, reply)
+
+
+FRAME = 3
+"""Lines of the table's frame and heads."""
+
+
+class NodeScreen(LinkedScreen):
+    """The table, the plots if there is room, and facts with links to the node's jobs; Esc goes back."""
+
+    PLACE = "node"
+
+    def __init__(self, node: str) -> None:
+        self.table = GpuTable(node, id="node-gpus")
+        super().__init__(Link("node", node), self.table)
+        self.gpus = 0
+        self.facts = FactsPane(node, id="node-facts")
+
+    def compose(self) -> ComposeResult:
+        self.plots = PlotPane(self.about.name, self.watching.backend, id="node-plots")
+        yield self.header
+        yield self.table
+        yield self.plots
+        yield self.facts
+        yield self.foot
+
+    def on_mount(self) -> None:
+        self.fit()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.fit()
+
+    def show(self, state: State) -> None:
+        node = state.nodes.get(self.about.name)
+        self.gpus = 0 if node is None else len(node.gpus) + missing(node)
+        self.fit()
+        self.header.show(state)
+        for pane in (self.table, self.plots, self.facts):
+            pane.show(state)
+
+    def fit(self) -> None:
+        """Give the table a line per GPU. The plots are shown only where enough is left for the facts as well."""
+        table, plots = heights(self.app.size.height, self.gpus)
+        for pane, height in ((self.table, table), (self.plots, plots)):
+            if pane.styles.height is None or pane.styles.height.value != max(1, height):
+                pane.styles.height = max(1, height)
+            if pane.display != (height > 0):
+                pane.display = height > 0
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        self.pane = next((pane for pane in (self.table, self.facts) if pane in event.widget.ancestors), self.pane)
+
+    def on_pane_selected(self, event: Pane.Selected) -> None:
+        gpu = self.table.selected_gpu()
+        if event.pane is self.table and gpu is not None:
+            self.plots.follow_gpu(gpu.index)
+
+
+def heights(screen: int, gpus: int) -> tuple[int, int]:
+    """Lines of the table and of the plots on a screen this high."""
+    table = min(max(gpus, 1) + FRAME, max(6, (screen - 2) // 2))
+    left = screen - 2 - table
+    plots = min(16, left // 2) if gpus else 0
+    return table, plots if plots >= LEAST_HEIGHT + 2 else 0
+
+
+SCREENS = {"run": RunScreen, "job": JobScreen, "node": NodeScreen, "log": LogScreen, "alert": AlertScreen}
+"""By kind of link. W&B charts need the backend as well."""
+
+
+def screen_for(link: Link, backend: Backend) -> StateScreen:
+    """A new screen for a link."""
+    return WandbScreen(link.name, backend) if link.kind == "wandb" else SCREENS[link.kind](link.name)
