@@ -29,9 +29,10 @@ class RunningProbe:
         self.raw: list[bytes] = []
         self.greeting = b""
         self.news = threading.Condition()
+        # A session of its own, as sshd gives it: with autogroups its nice 19 does not count against what else runs.
         self.process = subprocess.Popen(
             bundle.command(python), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            bufsize=0, env=dict(environment), cwd=cwd,
+            bufsize=0, env=dict(environment), cwd=cwd, start_new_session=True,
         )  # fmt: skip
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()

@@ -68,7 +68,8 @@ def test_a_stopped_client_ends_everything_when_its_lease_is_over(nvml: Nvml, tmp
     client = (
         "import subprocess, sys\n"
         "from collectors.probe import bundle\n"
-        "p = subprocess.Popen(bundle.command(sys.executable), stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        "pipe = subprocess.PIPE\n"
+        "p = subprocess.Popen(bundle.command(sys.executable), stdin=pipe, stdout=pipe, start_new_session=True)\n"
         'p.stdin.write(bundle.payload(p.stdout.readline()) + b\'{"period": 0.01, "lease": 1.5}\\n\')\n'
         "p.stdin.flush()\n"
         "p.stdout.readline()\n"

@@ -33,7 +33,13 @@ class Fallback:
     def __init__(self, shell: str, paths: list[str], env: dict[str, str]) -> None:
         argv = [*SHELLS[shell], "-c", SCRIPT.read_text(), "sh", "1", *paths]
         self.process = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, bufsize=0
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=env,
+            bufsize=0,
+            start_new_session=True,  # as sshd does
         )
         self.pending = b""
 
@@ -261,7 +267,7 @@ def test_a_hung_disk_is_told_and_the_rest_goes_on(shell: str, start: Any, tmp_pa
     mount = HungMount.at(tmp_path / "dead", tmp_path)
     mount.hang()
     mine = {name: value for name, value in mount.env.items() if name.startswith(("LD_", "HUNG_"))}
-    fallback = start(shell, str(mount.folder), "/", TRAINMON_PATIENCE="1", **mine)
+    fallback = start(shell, str(mount.folder), "/", TRAINMON_PATIENCE="3", **mine)
     [alive] = fallback.first(readings.DiskSamples).d
     assert (alive.path, alive.state) == ("/", "ok")
     [hung] = fallback.first(readings.DiskSamples).d
