@@ -26,11 +26,9 @@ from trainmon.model import Event, Source, SourceChanged, SourceRemoved
 from trainmon.slurm.client import Client
 from trainmon.transport.shell import Shell
 
-SPARES = 1
-"""AnswerType healthy idle nodes. There is one until a run moves to it."""
 TICK: Seconds = 0.2
 FIRST_TICK: Seconds = 0.05
-"""While the nodes connect: the first second."""
+"""The pause between steps in the first second, while the nodes connect."""
 MAX_STEP: Seconds = 5.0
 """After a laptop slept, the world continues where it stopped: it does not write hours of logs at once."""
 FILES = "files:demo"
@@ -38,7 +36,9 @@ WANDB_EVERY: Seconds = 15.0
 """The shortest interval that a config may set."""
 FIRST_WANDB_POLL: Seconds = 1.0
 """The first W&B poll reads whole histories: the first frame does not wait for them."""
-SAMPLES = "samples"
+QUEUE = Watched(
+    cluster=CLUSTER, login=READER, users=USERS, every=15.0, spares=1, nodes=NODES, required=True
+)  # one spare node is idle until a run moves to it
 QUOTA = QuotaQuery(
     cluster=CLUSTER, path="/fsx", command=(LFS, "quota", "-q", "-u", "me", "/fsx"), parser="lustre", every=60.0
 )
@@ -74,32 +74,27 @@ class Demo:
         self._shells: dict[str, DemoShell] = {}
         self._queued: tuple[object, ...] = ()
         """The job queue at the last poll."""
-        self._poller = Poller(
-            Watched(cluster=CLUSTER, login=READER, users=USERS, every=15.0, spares=SPARES, nodes=NODES, required=True),
-            lambda: Client(self.shell_of(READER)),
-            submit,
-            self._clock,
-        )
+        self._poller = Poller(QUEUE, lambda: Client(self.shell_of(READER)), submit, self._clock)
         self._quota = QuotaPoller(QUOTA, lambda: (READER,), self.shell_of, submit, self._clock)
         self._nodes: DemoNodeCollector | None = None
         self._wandb: WandbCollector | None = None
         self._began = self._at = 0.0
         self._requests: deque[str | None] = deque(maxlen=64)
+        """Logins, by source; None is a refresh."""
         self._wake = threading.Event()
         self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._run, name="demo", daemon=True)
         self._has_failed = False
 
     def start(self) -> None:
         """Start the demo on a daemon thread."""
-        self._thread = threading.Thread(target=self._run, name="demo", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Stop the demo and remove its files. Returns within a second."""
         self._stopping.set()
         self._wake.set()
-        if self._thread is not None:
+        if self._thread.is_alive():
             self._thread.join(1.0)
         self._local_host.close()
         if self._nodes is not None:
@@ -109,7 +104,8 @@ class Demo:
 
     def refresh(self) -> None:
         """Read everything now and retry all connections; at most once a second."""
-        self._request(None)
+        self._requests.append(None)
+        self._wake.set()
         self._poller.refresh()
         if self._wandb is not None:
             self._wandb.refresh()
@@ -145,7 +141,8 @@ class Demo:
 
     def login(self, source: str) -> None:
         """Log in to a source that waits for a login, such as `node:gpu-011`."""
-        self._request(source)
+        self._requests.append(source)
+        self._wake.set()
 
     def step(self) -> Seconds:
         """Do all that is due now. Returns the seconds until the next call."""
@@ -153,11 +150,12 @@ class Demo:
         if self._world is None:
             self._world = self._create_world(now)
             self._began = self._at = monotonic
+        world = self._world
         if self._nodes is None:
-            self._nodes = DemoNodeCollector(self._world, self._submit, monotonic, self._seed, self._keep)
+            self._nodes = DemoNodeCollector(world, self._submit, monotonic, self._seed, self._keep)
         passed, self._at = monotonic - self._at, monotonic
         with self._lock:
-            started = self._world.advance(min(passed, MAX_STEP) * self._speed, now)
+            started = world.advance(min(passed, MAX_STEP) * self._speed, now)
         while self._requests:
             source = self._requests.popleft()
             if source is None:
@@ -165,30 +163,22 @@ class Demo:
             else:
                 self._nodes.login(source)
         self._nodes.step(started, monotonic, now)
-        self._poll(self._world)
-        if monotonic - self._began >= FIRST_WANDB_POLL:
-            self._poll_wandb(self._world)
-            self._quota.step()
-        return FIRST_TICK if monotonic - self._began < 1.0 else TICK
-
-    def _poll(self, world: World) -> None:
-        """Poll the queue as the dashboard does, and at once when it changes: this controller has no load limit."""
-        jobs = ((job.number, job.state, job.reason, job.tasks) for job in world.queue.jobs)
-        queued = (*jobs, *world.queue.drains)
-        if queued != self._queued:
+        queued = (*((job.number, job.state, job.reason, job.tasks) for job in world.queue.jobs), *world.queue.drains)
+        if queued != self._queued:  # poll it at once when it changes: this controller has no load limit
             self._queued = queued
             self._poller.refresh()
         self._poller.step()
-
-    def _poll_wandb(self, world: World) -> None:
-        """Poll W&B as the dashboard does."""
+        if monotonic - self._began < FIRST_WANDB_POLL:
+            return FIRST_TICK
         if self._wandb is None:
             self._wandb = WandbCollector(
                 world.runs, WANDB_EVERY, self._submit, self._clock, client=lambda: world.wandb, login=lambda: LOGIN,
-                samples=world.directory / SAMPLES,
+                samples=world.directory / "samples",
             )  # fmt: skip
         with self._lock:
             self._wandb.step()
+        self._quota.step()
+        return TICK
 
     def _create_world(self, now: Instant) -> World:
         """The world in a directory of its own, which is removed as a whole at the end.
@@ -210,11 +200,6 @@ class Demo:
         self.directory = directory
         return world
 
-    def _request(self, source: str | None) -> None:
-        """Queue a request for the demo's own thread: a login, or None for a refresh."""
-        self._requests.append(source)
-        self._wake.set()
-
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
@@ -222,27 +207,15 @@ class Demo:
                 if self._has_failed:
                     self._has_failed = False
                     self._submit(SourceRemoved(FILES))
-            except Exception as error:  # an error becomes visible as a source: the demo never stops silently
-                wait = MAX_STEP
-                self._report(error)
+            except Exception as error:  # it becomes visible as a source, such as a full disk under the demo's files
+                wait, self._has_failed = MAX_STEP, True
+                message, hint = f"{type(error).__name__}: {error}", "the demo retries every 5 s"
+                if isinstance(error, TrainmonError):
+                    message, hint = error.message, error.hint
+                elif isinstance(error, OSError):
+                    message, hint = error.strerror or message, f"check {error.filename or self.directory}"
+                source = Source(name=FILES, kind="files", cluster=CLUSTER, health="down", phase="retrying",
+                                error=f"the demo has stopped: {message}", hint=hint)  # fmt: skip
+                self._submit(SourceChanged(source))
             self._wake.wait(wait)
             self._wake.clear()
-
-    def _report(self, error: Exception) -> None:
-        """Show the error as a source, such as a full disk under the demo's files."""
-        self._has_failed = True
-        what, hint = f"{type(error).__name__}: {error}", "the demo retries every 5 s"
-        if isinstance(error, TrainmonError):
-            what, hint = error.message, error.hint
-        elif isinstance(error, OSError):
-            what, hint = error.strerror or what, f"look at {error.filename or self.directory}"
-        source = Source(
-            name=FILES,
-            kind="files",
-            cluster=CLUSTER,
-            health="down",
-            phase="retrying",
-            error=f"the demo cannot go on: {what}",
-            hint=hint,
-        )
-        self._submit(SourceChanged(source))

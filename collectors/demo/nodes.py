@@ -1,13 +1,13 @@
-"""The demo's node collector: connections and readings of its nodes, as events at a real collector's rate."""
+"""The demo's node collector: the connections and readings of its nodes, as events at a real collector's rate."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from random import Random
+from typing import Literal
 
 import msgspec
 
-from collectors.demo.connection import PERIOD, Connection, Outage
 from collectors.demo.model.inventory import CLUSTER, NODES, READER
 from collectors.demo.stories import Incident
 from collectors.demo.world.world import World
@@ -15,7 +15,28 @@ from collectors.probe.files.checkpoints import Checkpoints
 from collectors.probe.files.logs import Logs
 from collectors.probe.files.switches import Switches
 from trainmon.lib import Instant, Seconds
-from trainmon.model import AnyReading, Event, LogSpec, NodeReading, RunsChanged, SourceChanged, Spec, Xid
+from trainmon.model import AnyReading, Event, LogSpec, NodeReading, RunsChanged, Source, SourceChanged, Spec, Xid
+
+Outage = Literal["node", "reboot", "login"]
+"""Why there is no connection: the name of a story."""
+
+NOTICED_AFTER: Seconds = 6.0
+"""A silent host is late for this long, then the connection fails."""
+DIAL_TAKES: Seconds = 0.5
+BACK_OFF = (1.0, 2.0, 4.0, 8.0)
+"""The pauses before the first retries."""
+PERIOD: Seconds = 2.0
+
+ERRORS: dict[Outage, str] = {
+    "node": "{} no longer answers: no data for 6 s",
+    "reboot": "{} closed the connection: it is going down for a reboot",
+    "login": "{} asks for a verification code to log in",
+}
+HINTS: dict[Outage, str] = {
+    "node": "is the node up? press r to retry now",
+    "reboot": "trainmon-tui reconnects by itself",
+    "login": "press L to log in",
+}
 
 STAGGER: Seconds = 0.055
 AT_ONCE = 4
@@ -25,13 +46,74 @@ DISKS_EVERY: Seconds = 10.0
 OUTAGES: tuple[Outage, ...] = ("node", "reboot", "login")
 
 
-class DueTimes:
-    """When the next readings of one node are due."""
+class Connection:
+    """The source of one node. `advance` yields its changes; `is_up`: its probe can be read now."""
 
-    def __init__(self, at: Seconds) -> None:
-        self.sample = at
-        self.slow = at
-        self.disks = at
+    def __init__(self, node: str, up_at: Seconds, random: Random) -> None:
+        self.source = Source(name=f"node:{node}", kind="node", cluster=CLUSTER, period=PERIOD, phase="connecting")
+        self.is_up = False
+        self.sample_due = self.slow_due = self.disks_due = up_at
+        """When its next readings are due."""
+        self._node = node
+        self._random = random
+        self._next = up_at
+        self._tries = 0
+        self._outage: Outage | None = None
+        self._silent_since: Seconds | None = None
+        self._resolved: Outage | None = None
+        """An outage that a person ended by logging in, before its story ended."""
+
+    def advance(self, at: Seconds, now: Instant, outage: Outage | None) -> Iterator[Source]:
+        """Apply the story's outage and the time: `at` is monotonic, `now` is the time of day."""
+        if outage != self._resolved:
+            self._resolved = None
+        self._outage = None if outage == self._resolved else outage
+        phase = self.source.phase
+        if phase == "up" and self._outage is not None:
+            self.is_up = False
+            if self._outage == "node":  # noticed late; a closed connection and a login are noticed at once
+                self._silent_since = at if self._silent_since is None else self._silent_since
+                if at - self._silent_since < NOTICED_AFTER:
+                    return
+            self._tries = 0
+            yield self._failed(at, now, self._outage)
+        elif phase == "up":
+            self.is_up, self._silent_since = True, None
+        elif phase == "held" and self._outage is None:
+            self._next = at + DIAL_TAKES
+            yield self._changed(phase="connecting", health="late", error=None, hint=None)
+        elif phase == "retrying" and at >= self._next:  # the error stands until it answers
+            self._next = at + DIAL_TAKES
+            yield self._changed(phase="connecting", retry_at=None)
+        elif phase == "connecting" and at >= self._next:
+            if self._outage is not None:
+                yield self._failed(at, now, self._outage)
+            else:
+                self.is_up, self._silent_since = True, None
+                yield self._changed(phase="up", health="ok", error=None, hint=None)
+
+    def retry_now(self, at: Seconds) -> None:
+        """Reconnect now, if it waits for its next retry."""
+        if self.source.phase == "retrying":
+            self._next = at
+
+    def login(self) -> None:
+        """A person has logged in."""
+        if self.source.phase == "held":
+            self._resolved = self._outage
+
+    def _failed(self, at: Seconds, now: Instant, outage: Outage) -> Source:
+        error, hint = ERRORS[outage].format(self._node), HINTS[outage]
+        if outage == "login":
+            return self._changed(phase="held", health="down", error=error, hint=hint)
+        wait = BACK_OFF[min(self._tries, len(BACK_OFF) - 1)] * self._random.uniform(0.8, 1.2)
+        self._tries += 1
+        self._next = at + wait
+        return self._changed(phase="retrying", health="down", error=error, hint=hint, retry_at=now + wait)
+
+    def _changed(self, **fields: object) -> Source:
+        self.source = msgspec.structs.replace(self.source, **fields)
+        return self.source
 
 
 class DemoNodeCollector:
@@ -44,17 +126,28 @@ class DemoNodeCollector:
         self._at = at
         self._now: Instant = 0.0
         self._refreshed = float("-inf")
-        spec = msgspec.to_builtins(_spec(world, keep))
+        runs = world.runs
+        spec = msgspec.to_builtins(
+            Spec(
+                period=PERIOD,
+                slow=SLOW,
+                logs=tuple(LogSpec(id=run.name, pattern=run.log) for run in runs if run.log),
+                switches=tuple(path for run in runs for path in (run.kill_switch, run.save_switch) if path),
+                checkpoints=tuple(run.checkpoints for run in runs if run.checkpoints),
+                keep=keep,
+            )
+        )
         self._logs = Logs(spec, lambda: self._at)
         self._switches = Switches(spec)
         self._checkpoints = Checkpoints(spec, lambda: self._at, lambda: self._now)
-        self._runs = world.runs
-        ups = {node: at + max(0, place + 1 - AT_ONCE) * STAGGER for place, node in enumerate(NODES)}
-        self._connections = {node: Connection(node, up, self._random) for node, up in ups.items()}
-        self._due = {node: DueTimes(up) for node, up in ups.items()}
+        self._runs = runs
+        self._connections = {
+            node: Connection(node, at + max(0, index + 1 - AT_ONCE) * STAGGER, self._random)
+            for index, node in enumerate(NODES)
+        }
         submit(RunsChanged(self._runs))
         for connection in self._connections.values():
-            submit(SourceChanged(connection.first()))
+            submit(SourceChanged(connection.source))
 
     def close(self) -> None:
         """Close the logs."""
@@ -66,17 +159,23 @@ class DemoNodeCollector:
         if self._world.runs != self._runs:  # a run moved to other nodes
             self._runs = self._world.runs
             self._submit(RunsChanged(self._runs))
-        for node in NODES:
-            self._connect(node)
+        for node, connection in self._connections.items():
+            was_up = connection.is_up
+            outage = next((outage for outage in OUTAGES if self._world.is_active(outage, node)), None)
+            for source in connection.advance(at, now, outage):
+                self._submit(SourceChanged(source))
+            if connection.is_up and not was_up:
+                connection.sample_due = connection.slow_due = connection.disks_due = at
+                self._submit_reading(node, self._world.node(node).hello(now))
         for incident in started:
             host, gpu = incident.node, incident.gpu
             if incident.story == "lost" and host is not None and gpu is not None and self._connections[host].is_up:
                 text = f"NVRM: Xid (PCI:0000:{0x19 + 0x11 * gpu:02x}:00): 79, GPU has fallen off the bus."
                 t = self._world.nodes[host].clock(now)
                 self._submit_reading(host, Xid(v=1, t=t, code=79, index=gpu, text=text, source="kernel"))
-        for node in NODES:
-            if self._connections[node].is_up and at >= self._due[node].sample:
-                for reading in self._readings(node):
+        for node, connection in self._connections.items():
+            if connection.is_up and at >= connection.sample_due:
+                for reading in self._readings(node, connection):
                     self._submit_reading(node, reading)
 
     def refresh(self, at: Seconds) -> None:
@@ -84,37 +183,28 @@ class DemoNodeCollector:
         if at - self._refreshed < 1.0:
             return
         self._refreshed = at
-        for node, connection in self._connections.items():
+        for connection in self._connections.values():
             connection.retry_now(at)
-            self._due[node] = DueTimes(at)
+            connection.sample_due = connection.slow_due = connection.disks_due = at
 
     def login(self, source: str) -> None:
+        """A person has logged in to a node that waits for it."""
         connection = self._connections.get(source.removeprefix("node:"))
         if connection is not None:
             connection.login()
 
-    def _connect(self, node: str) -> None:
-        connection = self._connections[node]
-        was_up = connection.is_up
-        outage = next((outage for outage in OUTAGES if self._world.is_active(outage, node)), None)
-        for source in connection.advance(self._at, self._now, outage):
-            self._submit(SourceChanged(source))
-        if connection.is_up and not was_up:
-            self._due[node] = DueTimes(self._at)
-            self._submit_reading(node, self._world.node(node).hello(self._now))
-
-    def _readings(self, name: str) -> Iterator[AnyReading]:
+    def _readings(self, name: str, connection: Connection) -> Iterator[AnyReading]:
         """The readings of a node's probe in one period."""
-        at, now, due, node = self._at, self._now, self._due[name], self._world.node(name)
-        due.sample = at + PERIOD * self._random.uniform(0.97, 1.03)
-        is_slow = at >= due.slow
+        at, now, node = self._at, self._now, self._world.node(name)
+        connection.sample_due = at + PERIOD * self._random.uniform(0.97, 1.03)
+        is_slow = at >= connection.slow_due
         if is_slow:
-            due.slow = at + SLOW
+            connection.slow_due = at + SLOW
             yield node.facts(now)
         yield node.samples(now)
         yield node.host(now)
-        if at >= due.disks:
-            due.disks = at + DISKS_EVERY
+        if at >= connection.disks_due:
+            connection.disks_due = at + DISKS_EVERY
             yield node.disks(now, self._world.shared_disks() if name == READER else ())
         if name == READER:
             for section in (self._logs, self._switches, self._checkpoints):  # real files, read by the probe's own code
@@ -124,11 +214,3 @@ class DemoNodeCollector:
 
     def _submit_reading(self, node: str, reading: AnyReading) -> None:
         self._submit(NodeReading(node=node, cluster=CLUSTER, received_at=self._now, reading=reading))
-
-
-def _spec(world: World, keep: str) -> Spec:
-    """The Spec that a real probe would get for these runs."""
-    switches = tuple(path for run in world.runs for path in (run.kill_switch, run.save_switch) if path)
-    logs = tuple(LogSpec(id=run.name, pattern=run.log) for run in world.runs if run.log)
-    checkpoints = tuple(run.checkpoints for run in world.runs if run.checkpoints)
-    return Spec(period=PERIOD, slow=SLOW, logs=logs, switches=switches, checkpoints=checkpoints, keep=keep)

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from collectors.demo.model import history
 from collectors.demo.model.effects import AttemptEnded, Effect, MetricsLogged, Validated
-from collectors.demo.model.metrics import NAMES, row
+from collectors.demo.model.metrics import NAMES, Attempt, attempts, last_row, row, rows, validation_steps
 from collectors.demo.model.wandb_run import DemoWandbRun
 from collectors.demo.training.loop import TrainingLoop
 from collectors.wandb.child_process import AnswerType, WandbError
@@ -41,7 +40,7 @@ class WandbGroup:
 
     def __init__(self, loop: TrainingLoop, now: Instant) -> None:
         self.loop = loop
-        self.attempts = [_earlier(loop, attempt) for attempt in history.attempts(loop.trainer, now)]
+        self.attempts = [_earlier(loop, attempt) for attempt in attempts(loop.trainer, now)]
         """The oldest first."""
         self._own: DemoWandbRun | None = self.attempts[-1]
         """The attempt that trains now."""
@@ -55,10 +54,9 @@ class WandbGroup:
             case MetricsLogged(metrics):
                 self._current(metrics.at).log(metrics.at, metrics.step, row(self.loop.trainer, metrics))
             case Validated(metrics):
-                name = NAMES[self.loop.trainer.format].validation
-                value = self.loop.generator.validation(metrics.step, self.loop.attempt)
+                loss = self.loop.generator.validation(metrics.step, self.loop.attempt)
                 attempt = self._current(metrics.at)
-                attempt.log(metrics.at, metrics.step, {name: value})
+                attempt.log(metrics.at, metrics.step, {NAMES[self.loop.trainer.format].validation: loss})
                 attempt.log_sample(metrics.step)
             case AttemptEnded(exit_code, silent) if self._own is not None:
                 self._own.is_silent = silent
@@ -84,8 +82,8 @@ class WandbGroup:
 
     def start_guest(self, now: Instant) -> None:
         """A person starts a debug run and forgets to change its group."""
-        name = self.loop.trainer.run.name
-        self._guest = DemoWandbRun(self.loop.trainer, f"{name}-debug", now, user="lea", host="lea-desktop")
+        trainer = self.loop.trainer
+        self._guest = DemoWandbRun(trainer, f"{trainer.run.name}-debug", now, user="lea", host="lea-desktop")
         self._guest_step, self._guest_at = 0, now
         self._add(self._guest)
 
@@ -111,18 +109,18 @@ class WandbServer:
         self.groups = {name: WandbGroup(loop, now) for name, loop in loops.items()}
         self.is_down = False
 
-    def ask(self, asked: AnyRequest, wanted: type[AnswerType]) -> AnswerType:
+    def ask(self, request: AnyRequest, wanted: type[AnswerType]) -> AnswerType:
         """Answer a request, like the child process that speaks with the real W&B.
 
         Raises:
             WandbError: when W&B is down, or has no such run or file.
         """
         if self.is_down:
-            message = "W&B cannot be reached: dial tcp 192.0.2.7:443: connect: connection refused"
             raise WandbError(
-                message, kind="unreachable", hint="can this machine reach it? The runs train on without it"
-            )
-        answer = self._answer(asked)
+                "W&B cannot be reached: dial tcp 192.0.2.7:443: connect: connection refused", kind="unreachable",
+                hint="can this machine reach it? The runs train on without it",
+            )  # fmt: skip
+        answer = self._answer(request)
         if not isinstance(answer, wanted):
             raise WandbError("the demo's W&B does not know that", kind="absent")
         return answer
@@ -130,58 +128,53 @@ class WandbServer:
     def close(self) -> None:
         """It is no connection."""
 
-    def _answer(self, asked: AnyRequest) -> AnyAnswer | None:
-        match asked:
+    def _answer(self, request: AnyRequest) -> AnyAnswer | None:
+        match request:
             case ListRuns(spec=spec, limit=limit):
                 groups = (group for group in self.groups.values() if group.loop.trainer.run.wandb == spec)
                 found = [attempt for group in groups for attempt in reversed(group.attempts)][:limit]
                 return RunList(
                     runs=tuple(attempt.listed() for attempt in found),
                     samples={attempt.id: attempt.samples() for attempt in found if attempt.samples()},
-                    history_keys={attempt.id: attempt.keys() for attempt in found},
+                    history_keys={attempt.id: NAMES[attempt.trainer.format].charted for attempt in found},
                 )
             case ReadHistory(path=path, keys=keys, since=since):
                 attempt = self._find(path)
                 points = {key: attempt.points(key, since.get(key, 0.0)) for key in keys}
-                return HistoryPoints(
-                    path=path, points={key: PackedPoints.of(grown) for key, grown in points.items() if grown.steps}
-                )
-            case FetchFile(path=path, directory=directory):
-                return _save_file(asked, self._find(path), directory)
+                packed = {key: PackedPoints.of(new) for key, new in points.items() if new.steps}
+                return HistoryPoints(path=path, points=packed)
+            case FetchFile(path=path, file=file, directory=directory):
+                content, target = self._find(path).file(file), Path(directory, Path(file).name)
+                if content is None:
+                    raise WandbError(f"{file} no longer exists", kind="absent")
+                try:
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(content)
+                except OSError as error:
+                    why = (error.strerror or "it cannot be written").lower()
+                    raise WandbError(f"{target}: {why}", kind="sdk") from error
+                return FetchedFile(path=path, file=file, kept=str(target))
         return None
 
     def _find(self, path: str) -> DemoWandbRun:
         name = path.rpartition("/")[2]
-        for group in self.groups.values():
-            for attempt in group.attempts:
-                if attempt.id == name:
-                    return attempt
-        raise WandbError(f"{path} is not there any more", kind="absent")
+        found = (attempt for group in self.groups.values() for attempt in group.attempts if attempt.id == name)
+        attempt = next(found, None)
+        if attempt is None:
+            raise WandbError(f"{path} no longer exists", kind="absent")
+        return attempt
 
 
-def _save_file(asked: FetchFile, attempt: DemoWandbRun, directory: str) -> FetchedFile:
-    found = attempt.file(asked.file)
-    if found is None:
-        raise WandbError(f"{asked.file} is not there any more", kind="absent")
-    target = Path(directory, found[0])
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(found[1])
-    except OSError as error:
-        raise WandbError(f"{target}: {(error.strerror or 'it cannot be written').lower()}", kind="sdk") from error
-    return FetchedFile(path=asked.path, file=asked.file, kept=str(target))
-
-
-def _earlier(loop: TrainingLoop, attempt: history.Attempt) -> DemoWandbRun:
+def _earlier(loop: TrainingLoop, attempt: Attempt) -> DemoWandbRun:
     """The W&B run of an attempt that began before the demo."""
     trainer, generator = loop.trainer, loop.generator
     run = DemoWandbRun(
         trainer, f"{trainer.run.name}-{trainer.job + 7 * attempt.number}", attempt.began, state=attempt.state,
-        history=partial(history.rows, trainer, generator, attempt),
+        history=partial(rows, trainer, generator, attempt),
     )  # fmt: skip
-    run.summarize(*history.last_row(trainer, generator, attempt), attempt.last - attempt.first)
+    run.summarize(*last_row(trainer, generator, attempt), attempt.last - attempt.first)
     run.heartbeat_at = attempt.ended
-    step = max(history.validation_steps(trainer, attempt), default=None)
+    step = max(validation_steps(trainer, attempt), default=None)
     if step is not None and attempt.number == 0:
         run.log_sample(step)
     return run

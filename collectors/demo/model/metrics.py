@@ -1,12 +1,13 @@
-"""Simulated metrics of a run, and their names in W&B. Pure: a step in, numbers out.
+"""The simulated metrics of a run, their names in W&B, and its W&B history from before the demo began. Pure.
 
-They depend almost only on the step: attempts at the same step see the same data. So the jumps of two attempts line up,
-and the W&B history from before the demo fits the log.
+The metrics depend almost only on the step: attempts at the same step see the same data. So the jumps of two attempts
+line up, and the history fits the log.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from random import Random
 from typing import NamedTuple
 
@@ -26,12 +27,12 @@ FADES_IN = 2.5
 
 
 class StepMetrics(NamedTuple):
-    """The metrics of one finished step. A loss of None is a NaN."""
+    """The metrics of one finished step."""
 
     at: Instant
     step: int
     target: int
-    loss: float | None
+    loss: float
     grad_norm: float
     learning_rate: float
     step_time: Seconds
@@ -139,13 +140,114 @@ NAMES: dict[Format, Names] = {
 def row(trainer: Trainer, now: StepMetrics) -> dict[str, float]:
     """The W&B row of a step."""
     names = NAMES[trainer.format]
-    values = {
-        names.loss: math.nan if now.loss is None else now.loss,
-        names.grad_norm: math.nan if now.loss is None else now.grad_norm,
-        names.learning_rate: now.learning_rate,
-    }
+    values = {names.loss: now.loss, names.grad_norm: now.grad_norm, names.learning_rate: now.learning_rate}
     if names.throughput is not None:
         tokens = trainer.tokens_per_step / now.step_time
         by_format = {"megatron": 1620.0 / now.step_time, "torchtitan": tokens / trainer.gpus}
         values[names.throughput] = by_format.get(trainer.format, tokens)
     return values
+
+
+# ---- before the demo began -------------------------------------------------------------------------------------------
+
+EARLIER_STATES: dict[str, tuple[str, ...]] = {
+    "video-2b": ("finished", "failed", "crashed"),
+    "llm-7b": ("finished", "crashed"),
+    "sft-chat": ("failed",),
+    "smol-3b": ("crashed", "finished", "failed"),
+    "moe-1b": ("killed", "crashed"),
+}
+"""How the earlier attempts ended, oldest first, as W&B states."""
+
+BETWEEN_ATTEMPTS: Seconds = 780.0
+"""Between two attempts: queue time, startup, W&B init."""
+REPEATED = 0.55
+"""Share of the present attempt's steps that the previous attempt had already taken when it was discarded."""
+ROWS = 400
+"""Rows of an attempt that has ended: the server samples histories, too."""
+ROWS_NOW = 900
+RECENT_STEPS = 60
+"""The present attempt keeps every one of its last steps: those that are in its log."""
+VALIDATIONS = 80
+
+
+class Attempt(NamedTuple):
+    """One attempt: its steps, its times and its final state."""
+
+    number: int
+    """0 is the present attempt, -1 the previous one."""
+    first: int
+    last: int
+    began: Instant
+    ended: Instant
+    state: str
+
+
+Row = tuple[Instant, int, Mapping[str, float]]
+"""Time, step and values."""
+
+
+def first_step(trainer: Trainer) -> int:
+    """The step at which the present attempt began."""
+    return max(0, trainer.first_step - int(trainer.age / trainer.step_time))
+
+
+def loss_jumps(trainer: Trainer) -> tuple[LossJump, ...]:
+    """Where the loss jumps: twice on data that the last two attempts both saw, and once long before."""
+    first = first_step(trainer)
+    both = REPEATED * (trainer.first_step - first)
+    jumps = (
+        LossJump(int(first * 0.41), 0.2, first / 150 + 1),
+        LossJump(int(first + both / 3), 0.22, both / 40),
+        LossJump(int(first + both * 0.9), 0.5, both / 60),
+    )
+    return tuple(jump for jump in jumps if jump.step > both / 10)
+
+
+def attempts(trainer: Trainer, now: Instant) -> tuple[Attempt, ...]:
+    """All attempts, oldest first. The last one is training."""
+    first, last = first_step(trainer), trainer.first_step
+    found = [Attempt(0, first, last, now - (last - first) * trainer.step_time, now, "running")]
+    ends = EARLIER_STATES[trainer.run.name]
+    for back, state in enumerate(reversed(ends), 1):
+        reached = int(first + REPEATED * (last - first)) if back == 1 else int(found[0].first * 1.01)
+        begins = int(first * (len(ends) - back) / len(ends))
+        ended = found[0].began - BETWEEN_ATTEMPTS
+        found.insert(0, Attempt(-back, begins, reached, ended - (reached - begins) * trainer.step_time, ended, state))
+    return tuple(found)
+
+
+def rows(trainer: Trainer, generator: MetricGenerator, attempt: Attempt) -> Iterator[Row]:
+    """The rows that W&B kept of an attempt, in order."""
+    every, number = trainer.log_every, attempt.number
+    apart = max(1, (attempt.last - attempt.first) // ((ROWS if number else ROWS_NOW) * every)) * every
+    close = attempt.last if number else attempt.last - RECENT_STEPS
+    sampled = range((attempt.first // every + 1) * every, close + 1, apart)
+    recent = range((close // every + 1) * every, attempt.last + 1, every)
+    found = {step: past_row(generator, number, step) for step in (*sampled, *recent)}
+    for step in validation_steps(trainer, attempt):
+        found.setdefault(step, {})[NAMES[trainer.format].validation] = generator.validation(step, number)
+    for step in sorted(found):
+        yield attempt.ended - (attempt.last - step) * trainer.step_time, step, found[step]
+
+
+def last_row(trainer: Trainer, generator: MetricGenerator, attempt: Attempt) -> Row:
+    """The last row of an attempt: its summary."""
+    step = attempt.last // trainer.log_every * trainer.log_every
+    values = past_row(generator, attempt.number, step)
+    for validated in validation_steps(trainer, attempt)[-1:]:
+        values[NAMES[trainer.format].validation] = generator.validation(validated, attempt.number)
+    return attempt.ended - (attempt.last - step) * trainer.step_time, step, values
+
+
+def past_row(generator: MetricGenerator, attempt: int, step: int) -> dict[str, float]:
+    """The W&B row of a step from before the demo began."""
+    step_time = generator.past_step_time(step, attempt)
+    return row(generator.trainer, generator.metrics(0.0, step, step_time, attempt=attempt))
+
+
+def validation_steps(trainer: Trainer, attempt: Attempt) -> range:
+    """The steps at which an attempt was validated."""
+    every = trainer.validate_every
+    apart = max(1, (attempt.last - attempt.first) // (VALIDATIONS * every)) * every
+    return range(attempt.last // every * every, attempt.first, -apart)[::-1]

@@ -1,48 +1,47 @@
-"""One run in the demo's W&B: its history, its summary and its logged samples."""
+"""One run in the demo's W&B: its history, its summary and its logged samples, pictures and answers."""
 
 from __future__ import annotations
 
+import json
+import math
+import struct
+import zlib
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import PurePosixPath
 from random import Random
-from zlib import crc32
 
-from collectors.demo.model.history import Row
-from collectors.demo.model.images import HEIGHT, WIDTH, answers, frame
 from collectors.demo.model.inventory import GPUS, Trainer
-from collectors.demo.model.metrics import NAMES
+from collectors.demo.model.metrics import Row
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Points, Sample, WandbRun
 
 SERVER = "https://wandb.example"
-"""A reserved name (RFC 2606): `b` can open no stranger's page."""
+"""A reserved name (RFC 2606): `b` never opens a stranger's page."""
 HEARTBEAT_EVERY: Seconds = 15.0
 ROWS_KEPT = 3_000
 """Per metric: a demo may run for weeks, and the engine keeps what it has read."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+WIDTH, HEIGHT = 96, 64
+SKY, SUN, HILL = (64, 116, 196), (250, 214, 92), (44, 118, 66)
 
 
 class MetricHistory:
     """The values of one metric with their steps and times."""
 
     def __init__(self) -> None:
-        self.steps = array("d")
-        self.times = array("d")
-        self.values = array("d")
+        self.columns = array("d"), array("d"), array("d")
 
-    def add(self, step: float, at: Instant, value: float) -> None:
-        self.steps.append(step)
-        self.times.append(at)
-        self.values.append(value)
-        if len(self.values) > ROWS_KEPT:
-            for column in (self.steps, self.times, self.values):
+    def add(self, *row: float) -> None:
+        """Add a step with its time and value."""
+        for column, value in zip(self.columns, row, strict=True):
+            column.append(value)
+            if len(column) > ROWS_KEPT:
                 del column[: ROWS_KEPT // 2]
 
     def since(self, step: float) -> Points:
-        begin = bisect_left(self.steps, step)
-        return Points(self.steps[begin:], self.times[begin:], self.values[begin:])
+        begin = bisect_left(self.columns[0], step)
+        return Points(*(column[begin:] for column in self.columns))
 
 
 class DemoWandbRun:
@@ -76,7 +75,8 @@ class DemoWandbRun:
         self._rows = 0
         self._sample_step: int | None = None
         """The step of the newest sample."""
-        self._sample: tuple[Sample, bytes] | None = None
+        self._newest_sample: tuple[tuple[Sample, bytes], ...] = ()
+        """The newest sample with its file, once it is made."""
 
     @property
     def is_alive(self) -> bool:
@@ -89,7 +89,7 @@ class DemoWandbRun:
 
     def log(self, at: Instant, step: int, values: Mapping[str, float]) -> None:
         """Log one row of the history."""
-        self._write(at, step, values)
+        self._add(at, step, values)
         self.summarize(at, step, values)
 
     def summarize(self, at: Instant, step: int, values: Mapping[str, float], rows: int = 1) -> None:
@@ -107,39 +107,34 @@ class DemoWandbRun:
 
     def log_sample(self, step: int) -> None:
         """Log a sample. It is made at the first request: that takes as long as a thousand steps."""
-        self._sample_step, self._sample = step, None
+        self._sample_step, self._newest_sample = step, ()
 
     def samples(self) -> tuple[Sample, ...]:
-        newest = self._newest_sample()
-        return () if newest is None else newest[:1]
+        return tuple(sample for sample, _ in self._newest())
 
-    def file(self, name: str) -> tuple[str, bytes] | None:
-        """One of its files: the name without folders, and the content."""
-        newest = self._newest_sample()
-        return None if newest is None or newest[0].file != name else (PurePosixPath(name).name, newest[1])
+    def file(self, name: str) -> bytes | None:
+        """The content of one of its files."""
+        return next((data for sample, data in self._newest() if sample.file == name), None)
 
-    def _newest_sample(self) -> tuple[Sample, bytes] | None:
-        if self._sample is None and self._sample_step is not None:
-            self._sample = self._make_sample(self._sample_step)
-        return self._sample
-
-    def _make_sample(self, step: int) -> tuple[Sample, bytes] | None:
-        """A picture from the video model, or answers from the chat model."""
-        number = f"{step}_{crc32(f'{self.id} {step}'.encode()):08x}"
+    def _newest(self) -> tuple[tuple[Sample, bytes], ...]:
+        """The newest sample: a picture from the video model, or answers from the chat model."""
+        step = self._sample_step
+        if self._newest_sample or step is None:
+            return self._newest_sample
+        number = f"{step}_{zlib.crc32(f'{self.id} {step}'.encode()):08x}"
         match self.trainer.run.name:
             case "video-2b":
                 name, data = f"media/images/val/frames_{number}.png", frame(step, step / self.trainer.target)
-                return Sample(
+                sample = Sample(
                     key="val/frames", kind="image", file=name, step=step, bytes=len(data), width=WIDTH, height=HEIGHT,
                     caption="a sun over a hill", note="the first of 4",
-                ), data  # fmt: skip
+                )  # fmt: skip
+                self._newest_sample = ((sample, data),)
             case "sft-chat":
                 name, data = f"media/table/eval/answers_{number}.table.json", answers(step)
-                return Sample(key="eval/answers", kind="table", file=name, step=step, bytes=len(data)), data
-        return None
-
-    def keys(self) -> tuple[str, ...]:
-        return NAMES[self.trainer.format].charted
+                sample = Sample(key="eval/answers", kind="table", file=name, step=step, bytes=len(data))
+                self._newest_sample = ((sample, data),)
+        return self._newest_sample
 
     def listed(self) -> WandbRun:
         """The run as W&B lists it."""
@@ -167,12 +162,39 @@ class DemoWandbRun:
         history, self._history = self._history, None
         newer, self._metrics = self._metrics, {}
         for at, step, values in history():
-            self._write(at, step, values)
+            self._add(at, step, values)
         for key, metric in newer.items():
-            whole = self._metrics.setdefault(key, MetricHistory())
-            for row in zip(metric.steps, metric.times, metric.values, strict=True):
-                whole.add(*row)
+            for row in zip(*metric.columns, strict=True):
+                self._metrics.setdefault(key, MetricHistory()).add(*row)
 
-    def _write(self, at: Instant, step: int, values: Mapping[str, float]) -> None:
+    def _add(self, at: Instant, step: int, values: Mapping[str, float]) -> None:
         for key, value in values.items():
             self._metrics.setdefault(key, MetricHistory()).add(step, at, value)
+
+
+def frame(step: int, done: float) -> bytes:
+    """A sun over a hill as PNG. `done` is the finished share of the training, from 0 to 1."""
+    random = Random(step)
+    grain = 150 * (1 - done) ** 2 + 6
+    sun = 12 + 72 * random.random()
+    rows = bytearray()
+    for y in range(HEIGHT):
+        rows.append(0)  # no filter
+        for x in range(WIDTH):
+            noise = grain * (random.random() - 0.5)
+            is_hill = y > HEIGHT * (0.72 + 0.1 * math.sin(x / 15))
+            colour = HILL if is_hill else SUN if math.hypot(x - sun, y - 18) < 9 else SKY
+            rows += bytes(max(0, min(255, int(part + noise))) for part in colour)
+    png = b"\x89PNG\r\n\x1a\n"
+    header = struct.pack(">IIBBBBB", WIDTH, HEIGHT, 8, 2, 0, 0, 0)
+    for kind, data in ((b"IHDR", header), (b"IDAT", zlib.compress(bytes(rows), 6)), (b"IEND", b"")):
+        png += struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    return png
+
+
+def answers(step: int) -> bytes:
+    """Prompts and a model's answers, as a W&B table."""
+    prompts = ("What is a checkpoint?", "Why did the loss jump?", "Is the run alive?")
+    replies = ("A file from which training goes on.", f"Look at the data of step {step}.", "It stepped 2 s ago.")
+    data = [list(pair) for pair in zip(prompts, replies, strict=True)]
+    return json.dumps({"columns": ["prompt", "answer"], "data": data}).encode()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from collectors.demo.model.inventory import ME, NODES, Trainer
-from collectors.demo.slurm.jobs import TIME_LIMIT, JobQueue, SlurmJob
+from collectors.demo.model.inventory import ME, NODES
+from collectors.demo.slurm.jobs import TIME_LIMIT, JobQueue, SlurmJob, job_of
 from collectors.demo.training.loop import START_TAKES, TrainingLoop
 from trainmon.lib import Instant
 
@@ -23,10 +23,27 @@ BEHIND: dict[str, tuple[int | None, int]] = {
 
 def initial_queue(loops: Mapping[str, TrainingLoop], now: Instant) -> JobQueue:
     """The queue as the demo begins."""
-    made = JobQueue(dict(loops), now, spares=tuple(NODES[-1:]))
-    for loop in loops.values():
-        made.jobs += _jobs_of(loop.trainer, now)
-    made.jobs += [
+    queue = JobQueue(dict(loops), now, spares=tuple(NODES[-1:]))
+    for name, loop in loops.items():
+        task, behind = BEHIND[name]
+        trainer, number = loop.trainer, loop.trainer.job
+        array = number - task if task is not None else None
+        started = now - trainer.age - START_TAKES
+        running = job_of(
+            trainer, number, started, array=array, task=task, state="RUNNING", reason="None", restarts=number % 3,
+            started_at=started, ends_at=started + TIME_LIMIT, nodes=trainer.run.nodes,
+        )  # fmt: skip
+        queue.jobs.append(running)
+        if behind and array is not None and task is not None:
+            tasks = tuple(range(task + 1, task + 1 + behind))
+            queue.jobs.append(job_of(trainer, array, started, array=array, tasks=tasks))
+        elif behind:
+            waiting = job_of(
+                trainer, number + 1, started, array=number + 1, tasks=tuple(range(1, 1 + behind)), after=number,
+                reason="Dependency",
+            )  # fmt: skip
+            queue.jobs.append(waiting)
+    queue.jobs += [
         SlurmJob(
             418_352, "diffusion-9b", "lea", 8, now - 2 * HOUR, "/home/lea/train.sh", "/home/lea",
             begins_at=now + 3 * HOUR, reason="Priority",
@@ -36,29 +53,4 @@ def initial_queue(loops: Mapping[str, TrainingLoop], now: Instant) -> JobQueue:
             tasks=tuple(range(1, 21)), is_held=True, reason="JobHeldUser",
         ),
     ]  # fmt: skip
-    return made
-
-
-def _jobs_of(trainer: Trainer, now: Instant) -> Iterator[SlurmJob]:
-    element, behind = BEHIND[trainer.run.name]
-    array = trainer.job - element if element is not None else None
-    started = now - trainer.age - START_TAKES
-    yield _job(
-        trainer, trainer.job, started, array=array, task=element, state="RUNNING", reason="None",
-        restarts=trainer.job % 3, started_at=started, ends_at=started + TIME_LIMIT, nodes=trainer.run.nodes,
-    )  # fmt: skip
-    if behind and array is not None and element is not None:
-        yield _job(trainer, array, started, array=array, tasks=tuple(range(element + 1, element + 1 + behind)))
-    elif behind:
-        yield _job(
-            trainer, trainer.job + 1, started, array=trainer.job + 1, tasks=tuple(range(1, 1 + behind)),
-            after=trainer.job, reason="Dependency",
-        )  # fmt: skip
-
-
-def _job(trainer: Trainer, number: int, at: Instant, **more: object) -> SlurmJob:
-    script = trainer.run.script or ""
-    return SlurmJob(
-        number, trainer.run.name, trainer.user, len(trainer.run.nodes), at, script, script.rpartition("/")[0],
-        **more,  # type: ignore[arg-type]
-    )  # fmt: skip
+    return queue

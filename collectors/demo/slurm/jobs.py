@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from collectors.demo.model.inventory import ME
-from collectors.demo.training.loop import AttemptStart, TrainingLoop
+import msgspec
+
+from collectors.demo.model.inventory import ME, Trainer
+from collectors.demo.training.loop import TrainingLoop
 from trainmon.lib import Instant, Seconds
 
 REQUEUE_DELAY: Seconds = 12.0
@@ -44,6 +46,7 @@ class SlurmJob:
     begins_at: Instant | None = None
     ends_at: Instant | None = None
     after: int | None = None
+    """The job or array that must end before it starts."""
     is_held: bool = False
     nodes: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
@@ -55,6 +58,20 @@ class SlurmJob:
         if self.tasks:
             return f"{self.array}_[{fold_tasks(self.tasks)}%1]"
         return str(self.number) if self.array is None else f"{self.array}_{self.task}"
+
+    @property
+    def task_ids(self) -> str:
+        """Its array tasks, as squeue shows them."""
+        return "N/A" if self.array is None else self.id.partition("_")[2].strip("[]")
+
+    @property
+    def dependency(self) -> str:
+        is_waiting = self.reason == "Dependency" and self.after is not None
+        return f"afterany:{self.after}(unfulfilled)" if is_waiting else "(null)"
+
+    @property
+    def is_pending(self) -> bool:
+        return self.state == "PENDING"
 
     @property
     def is_over(self) -> bool:
@@ -89,8 +106,6 @@ class JobQueue:
     now: Instant
     jobs: list[SlurmJob] = field(default_factory=list)
     drains: dict[str, Drain] = field(default_factory=dict)
-    moves: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
-    """Runs that started on other nodes than before, for the world to read."""
     spares: tuple[str, ...] = ()
     blocked: frozenset[str] = frozenset()
     """Runs whose kill switch exists: nobody submits them."""
@@ -103,7 +118,7 @@ class JobQueue:
         return next((job for job in self.of(run) if job.state == "RUNNING"), None)
 
     def pending(self, run: str) -> list[SlurmJob]:
-        return [job for job in self.of(run) if job.state == "PENDING"]
+        return [job for job in self.of(run) if job.is_pending]
 
     def find(self, text: str) -> list[SlurmJob]:
         """The jobs that an id names: a job, an array, one of its tasks, or `88_[2-4]`.
@@ -129,9 +144,8 @@ class JobQueue:
         if not job.tasks:
             job.task = task
             return job
-        one = SlurmJob(**{**vars(job), "number": self._next_number(), "task": task, "tasks": ()})
-        self.jobs.append(one)
-        return one
+        self.jobs.append(replace(job, number=self._next_number(), task=task, tasks=()))
+        return self.jobs[-1]
 
     def _next_number(self) -> int:
         self._number += 1
@@ -141,34 +155,28 @@ class JobQueue:
 
     def submit(self, run: str, count: int, after: int | None) -> SlurmJob:
         """Submit an array for a run. Its tasks run one after another."""
-        trainer, number = self.loops[run].trainer, self._next_number()
-        job = SlurmJob(
-            number=number, name=run, user=trainer.user, node_count=len(trainer.run.nodes), submitted_at=self.now,
-            script=trainer.run.script or "", workdir=(trainer.run.script or "").rpartition("/")[0],
-            array=number, tasks=tuple(range(1, 1 + count)), after=after,
-        )  # fmt: skip
+        number = self._next_number()
+        job = job_of(self.loops[run].trainer, number, self.now, array=number, tasks=tuple(range(1, 1 + count)))
+        job.after = after
         self.jobs.append(job)
         return job
 
-    def requeue(self, job: SlurmJob) -> str | None:
-        """Requeue a running job. Returns why not. A job that has ended stays as it is: `Incomplete` means that."""
-        if job.state == "PENDING":
-            return "Job is pending execution"
+    def requeue(self, job: SlurmJob) -> None:
+        """Requeue a running job. A job that has ended stays as it is: `Incomplete` means that."""
         if job.state != "RUNNING":
-            return None
+            return
         self._kill(job, "DUE TO JOB REQUEUE", REQUEUE_DELAY)
         job.state, job.reason, job.restarts = "PENDING", "BeginTime", job.restarts + 1
         job.submitted_at, job.begins_at = self.now, self.now + REQUEUE_DELAY
-        job.started_at = job.ends_at = None
-        job.nodes = ()
-        return None
+        job.started_at, job.ends_at, job.nodes = None, None, ()
 
     def cancel(self, job: SlurmJob) -> None:
-        if not job.is_over:
-            if job.state == "RUNNING":
-                self._kill(job, f"CANCELLED AT {stamp(self.now)}", NEXT_START_AFTER)
-            self._finish(job, "CANCELLED", "0:15" if job.started_at else "0:0")
-            job.cancelled_by = ME
+        if job.is_over:
+            return
+        if job.state == "RUNNING":
+            self._kill(job, f"CANCELLED AT {stamp(self.now)}", NEXT_START_AFTER)
+        self._finish(job, "CANCELLED", "0:15" if job.started_at else "0:0")
+        job.cancelled_by = ME
 
     def _kill(self, job: SlurmJob, why: str, wait: Seconds) -> None:
         loop = self.loops.get(job.name)
@@ -183,33 +191,32 @@ class JobQueue:
         if job is not None:
             self._finish(job, "FAILED" if exit_code else "COMPLETED", f"{exit_code}:0")
 
-    def start(self, run: str, at: Instant) -> AttemptStart | None:
-        """Start the next job of a run, if one can start."""
-        for job in sorted(self.pending(run), key=lambda job: (not job.restarts, job.number)):
-            if job.is_held or (job.begins_at or 0.0) > at or self._has_dependency(job):
+    def start(self, run: str, at: Instant) -> tuple[int, int] | None:
+        """Start the next job of a run, if one can start. Returns its number and its restart count."""
+        for pending in sorted(self.pending(run), key=lambda job: (not job.restarts, job.number)):
+            if pending.is_held or (pending.begins_at or 0.0) > at or self._has_dependency(pending):
                 continue
-            nodes = self._nodes_for(job)
-            if nodes is None:
-                continue
-            one = self._detach(job, job.tasks[0]) if job.tasks else job
-            one.state, one.reason, one.nodes = "RUNNING", "None", nodes
-            one.started_at, one.begins_at, one.ends_at = at, None, at + TIME_LIMIT
-            return AttemptStart(one.number, one.restarts)
+            nodes = self._allocate(pending)
+            if nodes is not None:
+                job = self._detach(pending, pending.tasks[0]) if pending.tasks else pending
+                job.state, job.reason, job.nodes = "RUNNING", "None", nodes
+                job.started_at, job.begins_at, job.ends_at = at, None, at + TIME_LIMIT
+                return job.number, job.restarts
         return None
 
-    def _nodes_for(self, job: SlurmJob) -> tuple[str, ...] | None:
+    def _allocate(self, job: SlurmJob) -> tuple[str, ...] | None:
         """The run's nodes, with spares in place of excluded ones. None: a node is drained, so the job waits."""
-        wanted = self.loops[job.name].trainer.run.nodes
-        nodes = list(wanted)
-        free = [node for node in self.spares if node not in self.drains and node not in job.excluded]
-        for place, node in enumerate(nodes):
-            if node in job.excluded and free:
-                nodes[place] = free.pop(0)
-        if any(node in self.drains or node in job.excluded for node in nodes):
+        loop = self.loops[job.name]
+        unusable = {*self.drains, *job.excluded}
+        free = [node for node in self.spares if node not in unusable]
+        before = loop.trainer.run.nodes
+        nodes = tuple(free.pop(0) if node in job.excluded and free else node for node in before)
+        if not unusable.isdisjoint(nodes):
             return None
-        if tuple(nodes) != wanted:
-            self.moves.append((job.name, tuple(nodes)))
-        return tuple(nodes)
+        self.spares = tuple(sorted({*self.spares, *before} - set(nodes)))
+        run = msgspec.structs.replace(loop.trainer.run, nodes=nodes)
+        loop.trainer = msgspec.structs.replace(loop.trainer, run=run)
+        return nodes
 
     def _has_dependency(self, job: SlurmJob) -> bool:
         return job.after is not None and any(
@@ -220,21 +227,19 @@ class JobQueue:
         """Let time pass: update reasons, forget old jobs, submit ended runs again."""
         self.now = now
         for job in self.jobs:
-            if job.state == "PENDING" and job.name in self.loops:
+            if job.is_pending and job.name in self.loops:
                 job.reason = self._reason(job)
         for run, loop in self.loops.items():
+            is_idle = not self.pending(run) and self.running(run) is None
             if loop.phase == "finished":
                 for job in self.pending(run):
                     self._finish(job, "CANCELLED", "0:0")
-            elif (
-                loop.phase == "down" and not self.pending(run) and self.running(run) is None and run not in self.blocked
-            ):
+            elif loop.phase == "down" and is_idle and run not in self.blocked:
                 last = max(self.of(run), key=lambda job: job.ends_at or 0.0, default=None)
                 wait = RESUBMIT_CANCELLED_AFTER if last is not None and last.cancelled_by else RESUBMIT_AFTER
                 if last is None or now - (last.ends_at or 0.0) >= wait:
                     self.submit(run, 4, None)
-        over = [job for job in self.jobs if job.is_over]
-        for job in over[:-KEPT]:
+        for job in [job for job in self.jobs if job.is_over][:-KEPT]:
             self.jobs.remove(job)
 
     def _reason(self, job: SlurmJob) -> str:
@@ -258,6 +263,15 @@ class JobQueue:
     def _finish(self, job: SlurmJob, state: str, exit_code: str) -> None:
         job.state, job.exit_code, job.ends_at = state, exit_code, self.now
         job.reason = "NonZeroExitCode" if state == "FAILED" else "None"
+
+
+def job_of(trainer: Trainer, number: int, at: Instant, **more: object) -> SlurmJob:
+    """A job of a run, submitted by its owner."""
+    script = trainer.run.script or ""
+    return SlurmJob(
+        number, trainer.run.name, trainer.user, len(trainer.run.nodes), at, script, script.rpartition("/")[0],
+        **more,  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
 def stamp(at: Instant | None) -> str:

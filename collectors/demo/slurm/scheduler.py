@@ -37,8 +37,8 @@ class Scheduler:
             "scancel": self._scancel,
             "sbatch": self._sbatch,
             "sacct": self._sacct,
-            "sacctmgr": lambda words: "Operator\n",
-            "id": lambda words: f"{ME}\n" if words == ["-un"] else f"{words[-1]}\n",
+            "sacctmgr": lambda args: "Operator\n",
+            "id": lambda args: f"{ME}\n" if args == ["-un"] else f"{args[-1]}\n",
         }
 
     def knows(self, command: str) -> bool:
@@ -46,54 +46,49 @@ class Scheduler:
 
     def answer(self, argv: Sequence[str]) -> Completed:
         """Run one command."""
-        command, *words = argv
+        command, *args = argv
         try:
-            return Completed(0, self._commands[command](words).encode(), b"")
+            return Completed(0, self._commands[command](args).encode(), b"")
         except Refused as refused:
             return Completed(1, b"", f"{refused}\n".encode())
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 
-    def _squeue(self, words: Sequence[str]) -> str:
-        options = _options(words)
+    def _squeue(self, args: Sequence[str]) -> str:
+        options = _options(args)
         if "--steps" in options:
             jobs = [job for job in self._found(options["--jobs"]) if job.state == "RUNNING"]
             mark = options["--format"].partition("%")[0]
             return "".join(f"{mark}{job.id}.{step}\n" for job in jobs for step in ("batch", "0"))
-        users = options["--user"].split(",") if "--user" in options else [ME]
-        return _formatted(options, [self._row(job) for job in self.queue.listed() if job.user in users])
+        users = options.get("--user", ME).split(",")
+        rows = []
+        for job in (job for job in self.queue.listed() if job.user in users):
+            start = job.begins_at if job.is_pending else job.started_at
+            rows.append({
+                "A": str(job.number), "i": job.id, "F": str(job.array or job.number), "K": job.task_ids,
+                "T": job.state, "u": job.user, "P": "h100", "a": "llm", "q": "normal", "D": str(job.node_count),
+                "Q": "0" if job.is_held else "10040", "V": stamp(job.submitted_at),
+                "S": "N/A" if start is None else stamp(start), "e": "N/A" if job.is_pending else stamp(job.ends_at),
+                "l": "7-00:00:00", "N": fold_nodes(job.nodes), "E": job.dependency,
+                "r": job.reason, "Z": job.workdir, "j": job.name,
+            })  # fmt: skip
+        return _formatted(options, rows)
 
-    def _row(self, job: SlurmJob) -> Mapping[str, str]:
-        waits = job.state == "PENDING"
-        start = job.begins_at if waits else job.started_at
-        return {
-            "A": str(job.number), "i": job.id, "F": str(job.array or job.number), "K": _tasks(job),
-            "T": job.state, "u": job.user, "P": "h100", "a": "llm", "q": "normal", "D": str(job.node_count),
-            "Q": "0" if job.is_held else "10040", "V": stamp(job.submitted_at),
-            "S": "N/A" if start is None else stamp(start), "e": "N/A" if waits else stamp(job.ends_at),
-            "l": "7-00:00:00", "N": fold_nodes(job.nodes), "E": self._dependency(job),
-            "r": job.reason, "Z": job.workdir, "j": job.name,
-        }  # fmt: skip
+    def _sinfo(self, args: Sequence[str]) -> str:
+        rows = []
+        for name in NODES:
+            is_busy = any(name in job.nodes for job in self.queue.jobs if job.state == "RUNNING")
+            drain = self.queue.drains.get(name)
+            state = ("draining" if is_busy else "drained") if drain else "allocated" if is_busy else "idle"
+            rows.append({
+                "N": name, "T": state, "H": stamp(drain.at) if drain else "Unknown",
+                "u": drain.by if drain else "Unknown", "G": f"gpu:h100:{GPUS}", "R": "h100",
+                "E": drain.reason if drain else "none",
+            })  # fmt: skip
+        return _formatted(_options(args), rows)
 
-    @staticmethod
-    def _dependency(job: SlurmJob) -> str:
-        waits = job.reason == "Dependency" and job.after is not None
-        return f"afterany:{job.after}(unfulfilled)" if waits else "(null)"
-
-    def _sinfo(self, words: Sequence[str]) -> str:
-        return _formatted(_options(words), [self._node(name) for name in NODES])
-
-    def _node(self, name: str) -> Mapping[str, str]:
-        busy = any(name in job.nodes for job in self.queue.jobs if job.state == "RUNNING")
-        drain = self.queue.drains.get(name)
-        state = ("draining" if busy else "drained") if drain else "allocated" if busy else "idle"
-        return {
-            "N": name, "T": state, "H": stamp(drain.at) if drain else "Unknown", "u": drain.by if drain else "Unknown",
-            "G": f"gpu:h100:{GPUS}", "R": "h100", "E": drain.reason if drain else "none",
-        }  # fmt: skip
-
-    def _scontrol(self, words: Sequence[str]) -> str:
-        match list(words):
+    def _scontrol(self, args: Sequence[str]) -> str:
+        match list(args):
             case ["--version"]:
                 return f"slurm {VERSION}\n"
             case ["ping"]:
@@ -104,9 +99,9 @@ class Scheduler:
                 return "".join(self._shown(job) for job in self._found(job_id, "slurm_load_jobs error: "))
             case ["requeue", "Incomplete", job_id]:
                 for job in self._found(job_id, suffix=f" for job {job_id}"):
-                    refusal = self.queue.requeue(job)
-                    if refusal is not None:
-                        raise Refused(f"{refusal} for job {job_id}")
+                    if job.is_pending:
+                        raise Refused(f"Job is pending execution for job {job_id}")
+                    self.queue.requeue(job)
                 return ""
             case ["hold" | "release" as verb, job_id]:
                 for job in self._found(job_id):
@@ -115,18 +110,16 @@ class Scheduler:
                 return ""
             case ["update", what, *changes]:
                 return self._update(what, dict(change.partition("=")[::2] for change in changes))
-        raise Refused(f"invalid keyword: {' '.join(words)[:80]}")
+        raise Refused(f"invalid keyword: {' '.join(args)[:80]}")
 
     def _shown(self, job: SlurmJob) -> str:
-        array, waits = "", job.state == "PENDING"
-        if job.array is not None:
-            array = f"ArrayJobId={job.array} ArrayTaskId={_tasks(job)} ArrayTaskThrottle=1 "
-        start, end = (job.begins_at, None) if waits else (job.started_at, job.ends_at)
+        array = f"ArrayJobId={job.array} ArrayTaskId={job.task_ids} ArrayTaskThrottle=1 " if job.array else ""
+        start, end = (job.begins_at, None) if job.is_pending else (job.started_at, job.ends_at)
         out = f"{job.workdir}/logs/{4294967294 if job.tasks else job.number}_{job.name}.out"
         return (
             f"JobId={job.number} {array}JobName={job.name} UserId={job.user}(1001) GroupId=llm(100) MCS_label=N/A"
             f" Priority={0 if job.is_held else 10040} Nice=0 Account=llm QOS=normal JobState={job.state}"
-            f" Reason={job.reason} Dependency={self._dependency(job)} Requeue=1 Restarts={job.restarts}"
+            f" Reason={job.reason} Dependency={job.dependency} Requeue=1 Restarts={job.restarts}"
             f" BatchFlag=1 Reboot=0 ExitCode={job.exit_code} RunTime=00:00:00 TimeLimit=7-00:00:00 TimeMin=N/A"
             f" SubmitTime={stamp(job.submitted_at)} StartTime={stamp(start)} EndTime={stamp(end)} Deadline=N/A"
             f" Partition=h100 AllocNode:Sid=login1:4711 ReqNodeList=(null)"
@@ -135,37 +128,33 @@ class Scheduler:
             f" StdErr={out} StdIn=/dev/null StdOut={out}\n"
         )
 
-    def _sacct(self, words: Sequence[str]) -> str:
-        options = _options(words)
-        rows = []
-        for job in (one for job_id in options["--jobs"].split(",") for one in self.queue.find(job_id)):
-            by = f" by {job.cancelled_by}" if job.cancelled_by else ""
+    def _sacct(self, args: Sequence[str]) -> str:
+        options, lines = _options(args), []
+        for job in (found for job_id in options["--jobs"].split(",") for found in self.queue.find(job_id)):
             values = {
-                "JobIDRaw": str(job.number), "JobID": job.id, "State": job.state + by,
+                "JobIDRaw": str(job.number), "JobID": job.id,
+                "State": f"{job.state} by {job.cancelled_by}" if job.cancelled_by else job.state,
                 "ExitCode": job.exit_code, "Submit": stamp(job.submitted_at), "Start": stamp(job.started_at),
                 "End": stamp(job.ends_at) if job.is_over else "Unknown", "User": job.user, "Partition": "h100",
                 "Account": "llm", "QOS": "normal", "NNodes": str(job.node_count),
                 "NodeList": fold_nodes(job.nodes),
             }  # fmt: skip
-            rows.append(options["--delimiter"].join(values[name] for name in options["--format"].split(",")))
-        return "".join(f"{row}\n" for row in rows)
+            lines.append(options["--delimiter"].join(values[name] for name in options["--format"].split(",")) + "\n")
+        return "".join(lines)
 
     # ---- changing ---------------------------------------------------------------------------------------------------
 
-    def _scancel(self, words: Sequence[str]) -> str:
-        options = _options(words)
-        jobs = self._found(words[-1], f"scancel: error: Kill job error on job id {words[-1]}: ")
-        for job in jobs:
-            name = options.get("--signal")
-            loop = self.queue.loops.get(job.name)
-            if name is None or (name != "USR1" and job.state == "RUNNING"):
+    def _scancel(self, args: Sequence[str]) -> str:
+        signal = _options(args).get("--signal")
+        for job in self._found(args[-1], f"scancel: error: Kill job error on job id {args[-1]}: "):
+            if signal is None or (signal != "USR1" and job.state == "RUNNING"):
                 self.queue.cancel(job)
-            elif loop is not None and job.state == "RUNNING":
-                loop.signal()
+            elif job.name in self.queue.loops and job.state == "RUNNING":
+                self.queue.loops[job.name].signal()
         return ""
 
-    def _sbatch(self, words: Sequence[str]) -> str:
-        options, script = _options(words), words[-1]
+    def _sbatch(self, args: Sequence[str]) -> str:
+        options, script = _options(args), args[-1]
         run = next((name for name, loop in self.queue.loops.items() if loop.trainer.run.script == script), None)
         if run is None or not Path(script).is_file():
             raise Refused(f"sbatch: error: Unable to open file {script}")
@@ -197,18 +186,14 @@ class Scheduler:
         return jobs
 
 
-def _options(words: Sequence[str]) -> dict[str, str]:
-    return dict(word.partition("=")[::2] for word in words if word.startswith("-"))
+def _options(args: Sequence[str]) -> dict[str, str]:
+    return dict(arg.partition("=")[::2] for arg in args if arg.startswith("-"))
 
 
 def _formatted(options: Mapping[str, str], rows: Sequence[Mapping[str, str]]) -> str:
     """Rows in the --format of squeue or sinfo: each field by its letter."""
     fields = FIELD.findall(options["--format"])
     return "".join("".join(f"{mark}{row[letter]}" for mark, letter in fields) + "\n" for row in rows)
-
-
-def _tasks(job: SlurmJob) -> str:
-    return "N/A" if job.array is None else job.id.partition("_")[2].strip("[]")
 
 
 def fold_nodes(nodes: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -87,25 +88,19 @@ class CheckpointDirectory:
 
     def begin(self, step: int, at: Instant) -> None:
         """Write the shards. Without its marker a checkpoint is unfinished or torn."""
-        for name in self.layout.shards:
-            self._write(self.path(step) / name, _content(name, step), at)
-        self._set_times(step, at)
+        self._write_files(self.layout.shards, step, at)
 
     def commit(self, step: int, at: Instant) -> None:
         """Write the marker, then the pointer: the checkpoint is committed."""
-        for name in self.layout.markers:
-            self._write(self.path(step) / name, _content(name, step), at)
-        self._set_times(step, at)
-        if self.layout.pointer is None:
-            return
-        pointer = self.folder / self.layout.pointer
+        self._write_files(self.layout.markers, step, at)
+        pointer = self.folder / (self.layout.pointer or "")
         if self.layout.linked:
-            fresh = pointer.with_suffix(".tmp")
-            fresh.unlink(missing_ok=True)
-            fresh.symlink_to(self.path(step).name)
-            os.utime(fresh, (at, at), follow_symlinks=False)
-            fresh.replace(pointer)
-        else:
+            new = pointer.with_suffix(".tmp")
+            new.unlink(missing_ok=True)
+            new.symlink_to(self.path(step).name)
+            os.utime(new, (at, at), follow_symlinks=False)
+            new.replace(pointer)
+        elif self.layout.pointer is not None:
             self._write(pointer, str(step), at)
 
     def prune(self, step: int) -> None:
@@ -118,19 +113,17 @@ class CheckpointDirectory:
             if path.is_dir() and not path.is_symlink() and path.name not in kept:
                 shutil.rmtree(path, ignore_errors=True)
 
-    def _set_times(self, step: int, at: Instant) -> None:
-        """Set the directories' times: the demo's time, not the disk's."""
+    def _write_files(self, names: Iterable[str], step: int, at: Instant) -> None:
+        """Write these files. All directories get the demo's time, not the disk's."""
         path = self.path(step)
-        for folder in (*(inside for inside in path.rglob("*") if inside.is_dir()), path):
+        for name in names:
+            is_json = name in ("metadata.json", "trainer_state.json", "checkpoint_metadata.json")
+            numbers = json.dumps({"step": step, "global_step": step})
+            self._write(path / name, numbers if is_json else f"{name} of step {step}, from the demo\n", at)
+        for folder in (*filter(Path.is_dir, path.rglob("*")), path):
             os.utime(folder, (at, at))
 
     def _write(self, path: Path, text: str, at: Instant) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         os.utime(path, (at, at))
-
-
-def _content(name: str, step: int) -> str:
-    if name in ("metadata.json", "trainer_state.json", "checkpoint_metadata.json"):
-        return json.dumps({"step": step, "global_step": step})
-    return f"{name} of step {step}, from the demo\n"

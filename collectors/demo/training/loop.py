@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Literal
@@ -46,13 +47,6 @@ BURST_LINES = 1_000
 """Lines a second while a library floods the log with warnings."""
 
 
-class AttemptStart(msgspec.Struct, frozen=True):
-    """The scheduler starts an attempt."""
-
-    job: int
-    restarts: int
-
-
 class Switches(msgspec.Struct, frozen=True):
     """Which switch files exist."""
 
@@ -73,8 +67,7 @@ class TrainingLoop:
         self.attempt = 0
         """Counts the attempts since the demo began."""
         self.restarts = 0
-        last = self.step - self.step % trainer.save_every
-        self.saved = [last - back * trainer.save_every for back in (2, 1, 0)]
+        self.saved = [(self.step // trainer.save_every - back) * trainer.save_every for back in (2, 1, 0)]
         """The steps of the committed checkpoints, oldest first."""
         self._random = Random(f"{seed} {trainer.run.name}")
         self._remaining = self._random_step_time()
@@ -89,8 +82,9 @@ class TrainingLoop:
         self._kill_switch_logged = False
         self._signalled = False
         self._kill_request: tuple[str, Seconds] | None = None
-        self.next_attempt: Callable[[Instant], AttemptStart | None] | None = None
-        """The scheduler's answer to "what starts now?". Without a scheduler the next attempt starts by itself."""
+        self.next_attempt: Callable[[Instant], tuple[int, int] | None] | None = None
+        """Asks the scheduler for the job number and the restart count of the attempt that starts now, if one does.
+        Without a scheduler the next attempt starts by itself."""
 
     def kill(self, message: str, wait: Seconds) -> None:
         """The scheduler kills the attempt's processes. The next attempt starts after `wait` at the earliest."""
@@ -104,17 +98,19 @@ class TrainingLoop:
         """The log of the last `steps` steps before the demo began."""
         yield LogStarted(self.job)
         self.step -= steps
-        text = []
-        for ago in range(steps, 0, -1):
+        for ago in reversed(range(steps)):
             self.step += 1
-            at = now - (ago - 1) * self.trainer.step_time
-            text.append(self._line(self.generator.metrics(at, self.step, self._random_step_time())))
-        yield LogWritten("".join(text))
+            at = now - ago * self.trainer.step_time
+            yield LogWritten(self._line(self.generator.metrics(at, self.step, self._random_step_time())))
 
     def advance(self, dt: Seconds, now: Instant, switches: Switches, fault: RunFault | None) -> Iterator[Effect]:
         """Let dt seconds pass, which end at `now`."""
         if self._kill_request is not None:
-            yield from self._killed(*self._kill_request)
+            (message, wait), self._kill_request = self._kill_request, None
+            if self.phase not in ("down", "finished"):
+                self._is_exiting = self._signalled = False
+                yield LogWritten(message)
+                yield from self._end("down", wait, 15, silent=True)
         yield from self._faults(dt, fault)
         while dt > 0 and self.phase != "hung":
             passed = min(dt, self._remaining)
@@ -127,7 +123,7 @@ class TrainingLoop:
                         switches = Switches(kill=switches.kill)
 
     def _faults(self, dt: Seconds, fault: RunFault | None) -> Iterator[Effect]:
-        """What a fault does to the run as it begins, lasts and ends."""
+        """The effects of a fault as it begins, lasts and ends."""
         if fault == "burst":
             self._burst_lines += dt * BURST_LINES
             count, self._burst_lines = int(self._burst_lines), self._burst_lines % 1
@@ -139,8 +135,9 @@ class TrainingLoop:
         if fault == "hang" and self.phase == "training":
             self.phase = "hung"
         if fault != "hang" and self.phase == "hung":
-            text = "[E] ProcessGroupNCCL: Watchdog caught collective operation timeout: ALLREDUCE"
-            yield from self._crash(text, silent=True)
+            yield from self._crash(
+                "[E] ProcessGroupNCCL: Watchdog caught collective operation timeout: ALLREDUCE", silent=True
+            )
         if fault != "nan" and self._is_nan and self.phase == "training":
             yield from self._crash("ValueError: the loss is not finite: going back to the last checkpoint")
         if fault == "restart" and not self._is_slow_start and self.phase == "training":
@@ -177,7 +174,7 @@ class TrainingLoop:
             at, self.step, self._remaining, attempt=self.attempt, spike_age=self._spike_age
         )
         if self._is_nan:
-            metrics = metrics._replace(loss=None)
+            metrics = metrics._replace(loss=math.nan, grad_norm=math.nan)
         yield LogWritten(self._line(metrics))
         if self.step % trainer.log_every == 0:
             yield MetricsLogged(metrics)
@@ -185,78 +182,74 @@ class TrainingLoop:
             yield Validated(metrics)
         if switches.kill:
             self._is_exiting = self._kill_switch_logged = True
-            yield LogWritten(self.lines.kill_switch(at, trainer.run.kill_switch or ""))
+            yield LogWritten(self.lines.message("kill_switch", at, path=trainer.run.kill_switch or ""))
         elif switches.save:
-            yield LogWritten(self.lines.save_switch(at))
+            yield LogWritten(self.lines.message("save_switch", at))
             yield SaveSwitchRemoved()
-        signalled, self._signalled = self._signalled, False
-        if signalled:
-            yield LogWritten(self.lines.signalled(at))
         is_scheduled = self.step % trainer.save_every == 0 and not self._is_nan
-        if switches.kill or switches.save or signalled or self._reached_target or is_scheduled:
+        must_save = switches.kill or switches.save or self._signalled or self._reached_target or is_scheduled
+        if self._signalled:
+            self._signalled = False
+            yield LogWritten(self.lines.message("signalled", at))
+        if must_save:
             self._save_took = trainer.save_time * self._random.uniform(0.85, 1.2)
             self._wait("saving", self._save_took)
-            yield LogWritten(self.lines.saving(at, self.step, self._checkpoint_path()))
+            yield LogWritten(self.lines.message("saving", at, step=self.step, path=self._checkpoint_path))
             yield SaveStarted(self.step)
 
     def _finish_save(self, at: Instant) -> Iterator[Effect]:
         yield SaveFinished(self.step)
-        yield LogWritten(self.lines.saved(at, self.step, self._checkpoint_path(), self._save_took))
-        self.saved = [step for step in self.saved if step != self.step] + [self.step]
+        saved = self.lines.message("saved", at, step=self.step, path=self._checkpoint_path, took=self._save_took)
+        yield LogWritten(saved)
+        self.saved = [*(step for step in self.saved if step != self.step), self.step]
         while len(self.saved) > KEEP:
             yield CheckpointRemoved(self.saved.pop(0))
         if self._reached_target:
-            yield LogWritten(self.lines.finished(at, self.step))
-            self._wait("finished", AGAIN_AFTER)
-            yield AttemptEnded(0)
+            yield LogWritten(self.lines.message("finished", at, step=self.step))
+            yield from self._end("finished", AGAIN_AFTER, 0)
         elif self._is_exiting:
-            self._wait("down", RESTART_AFTER)
-            yield AttemptEnded(0)
+            yield from self._end("down", RESTART_AFTER, 0)
         else:
             self._wait("training", self._random_step_time())
 
     def _crash(self, message: str, *, silent: bool = False) -> Iterator[Effect]:
         """The process ends without saving; an unfinished checkpoint stays torn."""
-        self._is_nan = False
         rank = self._random.randrange(self.trainer.gpus)
         yield LogWritten(f"\n[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]: {message}\n")
         yield LogWritten(f"srun: error: {self.trainer.run.nodes[-1]}: task {rank}: Exited with exit code 1\n")
-        self._wait("down", RESTART_AFTER)
-        yield AttemptEnded(1, silent)
+        yield from self._end("down", RESTART_AFTER, 1, silent=silent)
 
-    def _killed(self, message: str, wait: Seconds) -> Iterator[Effect]:
-        """The scheduler's message ends the log; an unfinished checkpoint stays torn."""
-        self._kill_request = None
-        if self.phase not in ("down", "finished"):
-            self._is_nan = self._is_exiting = self._signalled = False
-            yield LogWritten(message)
-            self._wait("down", wait)
-            yield AttemptEnded(15, silent=True)
+    def _end(self, phase: Phase, wait: Seconds, exit_code: int, *, silent: bool = False) -> Iterator[Effect]:
+        """End the attempt's processes; an unfinished checkpoint stays torn."""
+        self._is_nan = False
+        self._wait(phase, wait)
+        yield AttemptEnded(exit_code, silent)
 
     def _start(self, at: Instant, switches: Switches, *, held: bool) -> Iterator[Effect]:
         """Start the next attempt, unless its node is broken or a kill switch prevents it.
 
         A scheduler starts attempts whether the kill switch is there or not: each one exits at once.
         """
-        start: AttemptStart | None = None
+        start: tuple[int, int] | None = None
         if not held and self.next_attempt is not None:
             start = self.next_attempt(at)
         elif not held and not (switches.kill and self._kill_switch_logged):
-            start = AttemptStart(self.job + 1, self.restarts + 1)
+            start = self.job + 1, self.restarts + 1
         if start is None:
             self._wait("down", 1.0)
             return
-        self.job, self.restarts, self.attempt = start.job, start.restarts, self.attempt + 1
+        self.job, self.restarts = start
+        self.attempt += 1
         self._is_exiting = False
         self._kill_switch_logged = switches.kill
         yield LogStarted(self.job)
         if switches.kill:
-            yield LogWritten(self.lines.kill_switch(at, self.trainer.run.kill_switch or ""))
-            self._wait("down", RESTART_AFTER if self.next_attempt is None else KILL_SWITCH_EXIT)
-            yield AttemptEnded(0)
+            yield LogWritten(self.lines.message("kill_switch", at, path=self.trainer.run.kill_switch or ""))
+            yield from self._end("down", RESTART_AFTER if self.next_attempt is None else KILL_SWITCH_EXIT, 0)
             return
         self.step = self.saved[-1] if self.saved else 0
-        yield LogWritten(self.lines.started(at, self.step, self.job, self.restarts))
+        message = self.lines.message("started", at, step=self.step, job=self.job, restarts=self.restarts)
+        yield LogWritten(message)
         self._wait("starting", SLOW_START_TAKES if self._is_slow_start else START_TAKES)
 
     def _wait(self, phase: Phase, seconds: Seconds) -> None:
@@ -269,5 +262,6 @@ class TrainingLoop:
         is_logged = metrics.step % self.trainer.log_every == 0
         return self.lines.step(metrics) if is_logged else self.lines.between(metrics)
 
+    @property
     def _checkpoint_path(self) -> str:
         return f"{self.trainer.run.checkpoints}/{LAYOUTS[self.trainer.format].folder.format(self.step)}"

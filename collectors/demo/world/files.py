@@ -29,7 +29,7 @@ SCRIPT = """\
 srun --kill-on-bad-exit=1 {trainer.command}
 """
 ROTATE_AT = 4_000_000
-"""Rotate a log above so many bytes: a demo may run for weeks."""
+"""The size in bytes at which a log is rotated: a demo may run for weeks."""
 
 
 class Files:
@@ -47,9 +47,8 @@ class Files:
 
     def begin(self, loop: TrainingLoop, now: Instant, backlog: int) -> None:
         """Write the files from before the demo began."""
-        Path(self.trainer.run.script or "").write_text(
-            SCRIPT.format(trainer=self.trainer, nodes=len(self.trainer.run.nodes))
-        )
+        script = SCRIPT.format(trainer=self.trainer, nodes=len(self.trainer.run.nodes))
+        Path(self.trainer.run.script or "").write_text(script)
         for step in loop.saved:
             at = now - (loop.step - step) * self.trainer.step_time
             self.checkpoints.begin(step, at - self.trainer.save_time)
@@ -60,18 +59,21 @@ class Files:
         return Switches(kill=self._kill.exists(), save=self._save.exists())
 
     def apply(self, effects: Iterable[Effect], loop: TrainingLoop, now: Instant) -> None:
-        texts = []
+        text = ""
         for effect in effects:
             if isinstance(effect, LogWritten):
-                texts.append(effect.text)
+                text += effect.text
                 continue
             if isinstance(effect, WANDB_EFFECTS):
                 continue
-            self._append("".join(texts), now)
-            texts.clear()
+            self._append(text, now)
+            text = ""
             match effect:
-                case LogStarted(job):
-                    self._open(job)
+                case LogStarted(job):  # a requeued job truncates its log, as in a real Slurm
+                    self._log = self._logs / f"{job}_{self.trainer.run.name}.out"
+                    self._log.write_bytes(b"")
+                    for old in sorted(self._logs.glob("*.out*"))[:-KEEP_LOGS]:
+                        old.unlink(missing_ok=True)
                     self.checkpoints.sweep(loop.saved)
                 case SaveStarted(step):
                     self.checkpoints.begin(step, now)
@@ -81,22 +83,14 @@ class Files:
                     self.checkpoints.prune(step)
                 case SaveSwitchRemoved():
                     self._save.unlink(missing_ok=True)
-        self._append("".join(texts), now)
-
-    def _open(self, job: int) -> None:
-        """Start a new log and remove the oldest. A requeued job truncates its log, as in a real Slurm."""
-        self._log = self._logs / f"{job}_{self.trainer.run.name}.out"
-        self._log.write_bytes(b"")
-        for old in sorted(self._logs.glob("*.out*"))[:-KEEP_LOGS]:
-            old.unlink(missing_ok=True)
+        self._append(text, now)
 
     def _append(self, text: str, now: Instant) -> None:
         if not text:
             return
         with self._log.open("a", encoding="utf-8", newline="") as log:
             log.write(text)
-            full = log.tell() > ROTATE_AT
         os.utime(self._log, (now, now))
-        if full:
+        if self._log.stat().st_size > ROTATE_AT:
             self._log.replace(self._log.with_suffix(".out.1"))
             self._log.touch()

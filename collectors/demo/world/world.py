@@ -9,18 +9,16 @@ from random import Random
 
 from msgspec.structs import replace
 
-from collectors.demo.model import history
 from collectors.demo.model.effects import AttemptEnded, Effect
 from collectors.demo.model.inventory import GPUS, NODES, TB, TRAINERS, rooted
-from collectors.demo.model.metrics import MetricGenerator
+from collectors.demo.model.metrics import MetricGenerator, loss_jumps
 from collectors.demo.slurm.initial_queue import initial_queue
 from collectors.demo.slurm.jobs import Drain
 from collectors.demo.stories import Incident, Schedule
 from collectors.demo.training.loop import Phase, RunFault, TrainingLoop
 from collectors.demo.wandb import WandbServer
 from collectors.demo.world.files import Files
-from collectors.demo.world.gpu import Work, Workload
-from collectors.demo.world.node import Node
+from collectors.demo.world.node import Node, Work, Workload
 from trainmon.lib import Instant, Seconds
 from trainmon.model import DiskSample, RunSpec
 
@@ -65,12 +63,10 @@ class World:
         self.schedule = schedule
         self.incidents: tuple[Incident, ...] = ()
         trainers = tuple(replace(trainer, run=rooted(trainer.run, directory)) for trainer in TRAINERS)
-        courses = {
-            trainer.run.name: MetricGenerator(trainer, seed, history.loss_jumps(trainer)) for trainer in trainers
-        }
-        self.loops = {trainer.run.name: TrainingLoop(trainer, seed, courses[trainer.run.name]) for trainer in trainers}
+        generators = (MetricGenerator(trainer, seed, loss_jumps(trainer)) for trainer in trainers)
+        loops = (TrainingLoop(generator.trainer, seed, generator) for generator in generators)
+        self.loops = {loop.trainer.run.name: loop for loop in loops}
         self._files = {trainer.run.name: Files(trainer) for trainer in trainers}
-        self._by_node = {node: trainer.run.name for trainer in trainers for node in trainer.run.nodes}
         self.nodes = {name: Node(name, started, [self._workload(name)] * GPUS, seed) for name in NODES}
         self._random = Random(f"{seed} disks")
         self.queue = initial_queue(self.loops, started)
@@ -85,7 +81,7 @@ class World:
         return tuple(loop.trainer.run for loop in self.loops.values())
 
     def advance(self, dt: Seconds, now: Instant) -> tuple[Incident, ...]:
-        """Let dt seconds pass, which end at `now`. Returns the acts that begin with it."""
+        """Let dt seconds pass, which end at `now`. Returns the incidents that begin."""
         self.elapsed += dt
         before, self.incidents = self.incidents, self.schedule.incidents(self.elapsed)
         started = tuple(incident for incident in self.incidents if incident not in before)
@@ -96,17 +92,10 @@ class World:
             self._apply(incident, now, ends=False)
         for name, loop in self.loops.items():
             files = self._files[name]
-            effects = loop.advance(dt, now, files.switches(), self._fault(name))
+            effects = loop.advance(dt, now, files.switches(), self._fault(loop))
             files.apply(self._observed(name, effects), loop, now)
         self.queue.blocked = frozenset(name for name, files in self._files.items() if files.switches().kill)
         self.queue.advance(now)
-        while self.queue.moves:
-            run, nodes = self.queue.moves.pop()
-            loop = self.loops[run]
-            left = set(loop.trainer.run.nodes) - set(nodes)
-            loop.trainer = replace(loop.trainer, run=replace(loop.trainer.run, nodes=nodes))
-            self._by_node = {node: name for name, other in self.loops.items() for node in other.trainer.run.nodes}
-            self.queue.spares = tuple(sorted((set(self.queue.spares) | left) - set(nodes)))
         for group in self.wandb.groups.values():
             group.advance(now)
         return started
@@ -121,55 +110,56 @@ class World:
 
     def node(self, name: str) -> Node:
         """A node, advanced to now."""
-        node = self.nodes[name]
-        workload = self._workload(name)
-        for gpu in node.gpus:
-            gpu.workload = workload
-        node.advance(self.elapsed)
-        return node
+        self.nodes[name].advance(self.elapsed, self._workload(name))
+        return self.nodes[name]
 
     def is_active(self, story: str, node: str) -> bool:
         return any(incident.story == story and incident.node == node for incident in self.incidents)
 
     def shared_disks(self) -> tuple[DiskSample, DiskSample]:
         """/fsx, which the checkpoints fill and their removal frees, and /home."""
-        checkpoints = self._saved()
         today = self.elapsed % DAY / DAY
-        fsx = self._filled("/fsx", (FSX_OTHERS + checkpoints + today * FSX_A_DAY) / FSX_TOTAL)
-        home = self._filled("/home", HOME_USED / HOME_TOTAL + 1e-5 * self._random.random())
-        fsx_inodes = self._filled("/fsx", 0.61 + 0.03 * today)
-        home_inodes = self._filled("/home", 0.34)
+        fsx = (FSX_OTHERS + self._checkpoint_bytes() + today * FSX_A_DAY) / FSX_TOTAL
+        home = HOME_USED / HOME_TOTAL + 1e-5 * self._random.random()
         return (
-            _disk("/fsx", "lustre", FSX_TOTAL, fsx, FSX_INODES, fsx_inodes),
-            _disk("/home", "nfs4", HOME_TOTAL, home, HOME_INODES, home_inodes),
+            self._disk("/fsx", "lustre", FSX_TOTAL, fsx, FSX_INODES, 0.61 + 0.03 * today),
+            self._disk("/home", "nfs4", HOME_TOTAL, home, HOME_INODES, 0.34),
         )
 
-    def _saved(self) -> int:
-        """Bytes of all checkpoints."""
+    def _disk(self, path: str, kind: str, total: int, used: float, inodes: int, inodes_used: float) -> DiskSample:
+        for incident in self.incidents:
+            if incident.story == "disk" and incident.victim == path:
+                filled = min(1.0, (self.elapsed - incident.begins) / FILLS_IN)
+                used += (FILLED - used) * filled
+                inodes_used += (FILLED - inodes_used) * filled
+        return DiskSample(
+            path=path,
+            mount=path,
+            filesystem=kind,
+            read_only=False,
+            total_bytes=total,
+            free_bytes=int(total * (1 - used)),
+            total_inodes=inodes,
+            free_inodes=int(inodes * (1 - inodes_used)),
+        )
+
+    def _checkpoint_bytes(self) -> int:
         return sum(
             (len(loop.saved) + (loop.phase == "saving")) * loop.trainer.checkpoint_bytes for loop in self.loops.values()
         )
 
     def quota(self) -> str:
         """The output of `lfs quota` for our user on /fsx, in KiB."""
-        used, allowed = (FSX_OURS + self._saved()) // 1024, FSX_ALLOWED // 1024
+        used, allowed = (FSX_OURS + self._checkpoint_bytes()) // 1024, FSX_ALLOWED // 1024
         return f"/fsx {used} 0 {allowed} - {FILES_OURS} 0 {FILES_ALLOWED} -\n"
 
-    def _filled(self, path: str, used: float) -> float:
-        for incident in self.incidents:
-            if incident.story == "disk" and incident.victim == path:
-                used += (FILLED - used) * min(1.0, (self.elapsed - incident.begins) / FILLS_IN)
-        return used
-
-    def _fault(self, run: str) -> RunFault | None:
+    def _fault(self, loop: TrainingLoop) -> RunFault | None:
         """The fault of a run now. A lost GPU goes before all others."""
-        found: RunFault | None = None
-        for incident in self.incidents:
-            if incident.story in ("lost", "reboot") and self._by_node.get(incident.node or "") == run:
-                return "lost"
-            if incident.victim == run:
-                found = next((fault for fault in RUN_FAULTS if fault == incident.story), found)
-        return found
+        run = loop.trainer.run
+        if any(incident.story in ("lost", "reboot") and incident.node in run.nodes for incident in self.incidents):
+            return "lost"
+        stories = [incident.story for incident in self.incidents if incident.victim == run.name]
+        return next((fault for fault in RUN_FAULTS if fault in stories), None)
 
     def _apply(self, incident: Incident, now: Instant, *, ends: bool) -> None:
         """Change the node or the W&B group that an incident hits."""
@@ -193,30 +183,15 @@ class World:
                 node.boot_time = now
                 for gpu in node.gpus:
                     gpu.is_lost = False
-                drain = self.queue.drains.get(incident.node)
-                if drain is not None and drain.by == "slurm":
+                if incident.node in self.queue.drains and self.queue.drains[incident.node].by == "slurm":
                     del self.queue.drains[incident.node]
             case "clock":
                 node.skew = 0.0 if ends else CLOCKS[int(incident.begins // 600) % len(CLOCKS)]
 
     def _workload(self, node: str) -> Workload:
-        run = self._by_node.get(node)
-        if run is None:
+        loop = next((loop for loop in self.loops.values() if node in loop.trainer.run.nodes), None)
+        work = WORK[loop.phase] if loop is not None else "idle"
+        if loop is None or work == "idle":
             return Workload()
-        work, trainer = WORK[self.loops[run].phase], self.loops[run].trainer
-        if work == "idle":
-            return Workload()
+        trainer = loop.trainer
         return Workload(work=work, memory_mib=trainer.memory_mib, user=trainer.user, command=trainer.command)
-
-
-def _disk(path: str, kind: str, total: int, used: float, inodes: int, inodes_used: float) -> DiskSample:
-    return DiskSample(
-        path=path,
-        mount=path,
-        filesystem=kind,
-        read_only=False,
-        total_bytes=total,
-        free_bytes=int(total * (1 - used)),
-        total_inodes=inodes,
-        free_inodes=int(inodes * (1 - inodes_used)),
-    )

@@ -223,7 +223,7 @@ def test_files_that_cannot_be_written_are_a_source_with_an_error_and_the_demo_re
     demo.stop()
     assert isinstance(said[0], SourceChanged)
     assert said[0].source.name == "files:demo"
-    assert said[0].source.error == "the demo cannot go on: File exists"
+    assert said[0].source.error == "the demo has stopped: File exists"
 
 
 def test_nothing_happens_before_it_is_started(tmp_path: Path) -> None:

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from collectors.demo import RUNS
-from collectors.demo.model.images import HEIGHT, WIDTH, frame
 from collectors.demo.model.inventory import TRAINERS, Trainer
 from collectors.demo.model.metrics import NAMES
-from collectors.demo.model.wandb_run import ROWS_KEPT, MetricHistory
+from collectors.demo.model.wandb_run import HEIGHT, ROWS_KEPT, WIDTH, MetricHistory, frame
 from tests.collectors.demo.stage import Stage
 from trainmon.analysis.log_formats import parse_line
 from trainmon.engine.engine import Engine
@@ -213,7 +212,8 @@ def test_of_weeks_the_newest_rows_are_kept_and_stay_rows() -> None:
     assert [*zip(points.steps, points.times, points.values, strict=True)] == [
         (step, 10.0 * step, -step) for step in range(2 * ROWS_KEPT - 3, 2 * ROWS_KEPT)
     ]
-    assert len(column.steps) == len(column.times) == len(column.values) <= ROWS_KEPT
+    steps, times, values = column.columns
+    assert len(steps) == len(times) == len(values) <= ROWS_KEPT
 
 
 def test_a_frame_is_a_whole_png_that_becomes_clearer() -> None:

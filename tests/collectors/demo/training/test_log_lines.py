@@ -17,7 +17,7 @@ NAMES = {"hf": "hf-trainer"}
 ALL = pytest.mark.parametrize("trainer", TRAINERS, ids=lambda trainer: trainer.format)
 
 
-def metrics(trainer: Trainer, loss: float | None) -> StepMetrics:
+def metrics(trainer: Trainer, loss: float) -> StepMetrics:
     target = trainer.run.target_step or 0
     return StepMetrics(NOW, trainer.first_step, target, loss, 0.25, 2e-4, trainer.step_time)
 
@@ -43,7 +43,7 @@ def test_step_and_loss_are_read_back(trainer: Trainer) -> None:
 
 @ALL
 def test_a_nan_is_read_back_as_nan_though_no_line_of_megatron_says_so(trainer: Trainer) -> None:
-    text = lines_of(trainer).step(metrics(trainer, None))
+    text = lines_of(trainer).step(metrics(trainer, math.nan))
     losses = [line.loss for line in parsed(trainer, text) if line.loss is not None]
     assert len(losses) == 1
     assert math.isnan(losses[0])
@@ -68,12 +68,13 @@ def test_the_other_sentences_are_no_steps(trainer: Trainer) -> None:
     lines = lines_of(trainer)
     text = "".join(
         (
-            lines.saving(NOW, 5, "/fsx/run/5"),
-            lines.saved(NOW, 5, "/fsx/run/5", 3.2),
-            lines.kill_switch(NOW, "/fsx/run/kill-switch"),
-            lines.save_switch(NOW),
-            lines.started(NOW, 5, 418190, 1),
-            lines.finished(NOW, 5),
+            lines.message("saving", NOW, step=5, path="/fsx/run/5"),
+            lines.message("saved", NOW, step=5, path="/fsx/run/5", took=3.2),
+            lines.message("kill_switch", NOW, path="/fsx/run/kill-switch"),
+            lines.message("save_switch", NOW),
+            lines.message("signalled", NOW),
+            lines.message("started", NOW, step=5, job=418190, restarts=1),
+            lines.message("finished", NOW, step=5),
         )
     )
     assert all(line.step is None for line in parsed(trainer, text))
@@ -91,6 +92,6 @@ def test_megatron_writes_the_line_of_megatron_lm() -> None:
 
 def test_the_tqdm_bar_is_drawn_like_tqdm_does() -> None:
     trainer = next(trainer for trainer in TRAINERS if trainer.format == "hf")
-    assert lines_of(trainer).between(metrics(trainer, None)) == (
+    assert lines_of(trainer).between(metrics(trainer, math.nan)) == (
         "\r 86%|████████▋ | 3892/4500 [1:37:18<15:12,  1.50s/it]"
     )
