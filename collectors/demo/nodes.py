@@ -209,7 +209,7 @@ class DemoNodeCollector:
         if name == READER:
             for section in (self._logs, self._switches, self._checkpoints):  # real files, read by the probe's own code
                 for _, operation in section.operations(is_slow):
-                    for reading in operation():
+                    for reading in operation() or ():
                         yield msgspec.convert({"v": 1, "t": node.clock(now), **reading}, AnyReading)
 
     def _submit_reading(self, node: str, reading: AnyReading) -> None:

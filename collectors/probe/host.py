@@ -1,17 +1,14 @@
-"""The host itself: load, memory, and counters that should not grow, from /proc and /sys.
+"""The host itself: load, memory, users, and error counters, from /proc and /sys.
 
-`root` is / but in tests. Reading InfiniBand counters asks the adapter's firmware, so that is an operation of its own.
+`root` is / except in tests. Reading InfiniBand counters asks the adapter's firmware, so it is an operation of its own.
 """
 
 import os
+import pwd
 import sys
 
+from collectors.probe.annotations import Any, Mapping, Operation
 from collectors.probe.paths import listed, read
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
 
 IB_ERRORS = ("symbol_error", "port_rcv_errors", "link_error_recovery", "local_link_integrity_errors")
 
@@ -21,10 +18,23 @@ def number(text: str) -> "int | None":
     return int(text) if text.isdigit() else None
 
 
-def added(values: "list[int | None]") -> "int | None":
-    """The sum of what is known; null when nothing is."""
+def total(values: "list[int | None]") -> "int | None":
+    """The sum of the known values; None when none is known."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
+
+
+USERS = {}  # type: dict[int, str]
+
+
+def user_name(uid: int) -> str:
+    """The user's name, or the number if the name is unknown. Kept: a directory server may answer it."""
+    if uid not in USERS:
+        try:
+            USERS[uid] = pwd.getpwuid(uid).pw_name
+        except KeyError:
+            USERS[uid] = str(uid)
+    return USERS[uid]
 
 
 def field(text: str, name: str) -> "int | None":
@@ -33,8 +43,8 @@ def field(text: str, name: str) -> "int | None":
     start = 0 if text.startswith(name) else text.find("\n" + name) + 1
     if not text.startswith(name, start):
         return None
-    words = text[start + len(name) :].split(None, 1)
-    return number(words[0]) if words else None
+    values = text[start + len(name) :].split(None, 1)
+    return number(values[0]) if values else None
 
 
 class Host:
@@ -50,7 +60,7 @@ class Host:
     def configure(self, spec: "Mapping[str, Any]") -> None:
         """Nothing here depends on the spec."""
 
-    def operations(self, slow: bool) -> "list[tuple[str, Callable[[], list[dict[str, Any]] | None]]]":
+    def operations(self, slow: bool) -> "list[Operation]":
         fast = ("host", self.sample)
         return [("network", self.network), ("infiniband", self.infiniband), fast] if slow else [fast]
 
@@ -70,47 +80,48 @@ class Host:
         if load:
             line["load1"] = float(load[0])
         line["memory_total_mib"], line["memory_used_mib"] = self.memory()
-        line.update(self.slow_part)
-        return [line]
+        return [dict(line, **self.slow_part)]
 
     def memory(self) -> "tuple[int | None, int | None]":
         """Total, and total minus what is available to a new process, in MiB."""
         meminfo = self.text("proc/meminfo")[:256]
-        total, available = field(meminfo, "MemTotal:"), field(meminfo, "MemAvailable:")
-        if total is None:
+        installed, available = field(meminfo, "MemTotal:"), field(meminfo, "MemAvailable:")
+        if installed is None:
             return None, None
-        return total >> 10, None if available is None else (total - available) >> 10
+        return installed >> 10, None if available is None else (installed - available) >> 10
 
     def network(self) -> None:
         """Errors of the physical interfaces: those that have a device."""
         folder = os.path.join(self.root, "sys/class/net")
-        counts = []
-        for name in listed(folder):
-            if os.path.exists(os.path.join(folder, name, "device")):
-                statistics = os.path.join(folder, name, "statistics")
-                counts += [number(read(os.path.join(statistics, counter))) for counter in ("rx_errors", "tx_errors")]
-        self.slow_part["network_errors"] = added(counts)
+        self.slow_part["network_errors"] = total(
+            [
+                number(read(os.path.join(folder, name, "statistics", counter)))
+                for name in listed(folder)
+                if os.path.exists(os.path.join(folder, name, "device"))
+                for counter in ("rx_errors", "tx_errors")
+            ]
+        )
         self.slow_part["oom_kills"] = field(self.text("proc/vmstat"), "oom_kill")
 
     def infiniband(self) -> None:
         folder = os.path.join(self.root, "sys/class/infiniband")
-        ports = []
-        for adapter in listed(folder):
-            inside = os.path.join(folder, adapter, "ports")
-            ports += [self.port(os.path.join(inside, port), adapter + "/" + port) for port in listed(inside)]
-        self.slow_part["infiniband"] = ports
+        self.slow_part["infiniband"] = [
+            self.port(os.path.join(folder, adapter, "ports", port), adapter + "/" + port)
+            for adapter in listed(folder)
+            for port in listed(os.path.join(folder, adapter, "ports"))
+        ]
 
     def port(self, folder: str, name: str) -> "dict[str, Any]":
         def counter(which: str) -> "int | None":
             return number(read(os.path.join(folder, "counters", which)))
 
         state = read(os.path.join(folder, "state")).strip().partition(": ")[2]
-        errors = added([counter(which) for which in IB_ERRORS])
+        errors = total([counter(which) for which in IB_ERRORS])
         return {"port": name, "state": state or None, "link_downed": counter("link_downed"), "errors": errors}
 
 
 def hello(root: str = "/") -> "dict[str, Any]":
-    """Who answers: the part of the first line that has nothing to do with GPUs."""
+    """The part of the first line that does not concern GPUs."""
     host = Host({}, root)
     return {
         "k": "hello",

@@ -1,6 +1,6 @@
-"""The parent on the node: keeps the lease, relays its worker's lines, and abandons a worker that hangs.
+"""The parent process on the node. It keeps the lease, forwards its worker's lines, and abandons a worker that hangs.
 
-It touches nothing that can hang: its pipes and its children's marks, no file and no driver.
+It uses its pipes and the marks of its children, and no file and no driver: nothing here can hang.
 """
 
 import gc
@@ -9,246 +9,223 @@ import select
 import time
 
 from collectors.probe import ndjson
-from collectors.probe.worker_process import Child
+from collectors.probe.annotations import Any
+from collectors.probe.worker_process import Child, Mark
 
 try:
     import _signal as signal  # type: ignore[import-not-found]  # without enum and collections: 1 MiB less
 except ImportError:
     import signal
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from collectors.probe.progress_mark import Mark
-
 LEASE = 60.0
 PATIENCE = 5.0
-"""An operation that takes longer is stuck (node_exporter's mount timeout, too)."""
-FILES = ("disk:", "log:", "switch:", "ckpt:")
-NEXT_PATIENCE = 1.0
-"""Once one path hangs, others on the same mount will: ten of them must not keep the GPUs from being read for 50 s."""
-LONGEST_PATIENCE = 60.0
-"""A driver without persistence mode takes 5 to 15 s to initialise 8 GPUs: it gets there, in a trial."""
-FIRST_RETRY = 15.0
-LAST_RETRY = 600.0
-LONGEST_SPEC = 1 << 20
+"""An operation that takes longer is stuck; node_exporter's mount timeout is the same."""
+FILE_OPERATIONS = ("disk:", "log:", "switch:", "ckpt:")
+PATIENCE_ONCE_STUCK = 1.0
+"""Once one path hangs, others on the same mount will. Ten of them must not delay the GPUs by 50 s."""
+MAX_PATIENCE = 60.0
+"""A driver without persistence mode takes 5 to 15 s to initialise 8 GPUs. A trial can wait for that."""
+MIN_RETRY = 15.0
+MAX_RETRY = 600.0
+MAX_SPEC = 1 << 20
 
 
-class Ended(Exception):
-    """Why the probe ends, in words."""
+class Shutdown(Exception):
+    """Ends the probe; the message is the reason."""
 
 
-class Stuck:
-    """An operation that did not come back, and the process that is left with it."""
+class StuckOperation:
+    """An operation that did not return, and the process that is left with it."""
 
-    def __init__(self, since: float, why: str) -> None:
+    def __init__(self, since: float) -> None:
         self.since = since
-        self.why = why
+        self.why = ""
         self.tries = 0
         self.retry_at = 0.0
-        self.left_in = None  # type: Child | None
+        self.held_by = None  # type: Child | None
 
 
 class Probe:
-    """One run of the probe, from the first spec to the client's end."""
+    """One run of the probe, from the first spec until the client disconnects."""
 
     def __init__(self) -> None:
-        self.typed = b""
+        self.buffer = b""
         self.spec = {}  # type: dict[str, Any]
         self.spec_line = b""
-        self.memory = {}  # type: dict[str, str]
+        self.saved_state = {}  # type: dict[str, str]
         self.main = None  # type: Child | None
         self.trial = None  # type: Child | None
-        self.stuck = {}  # type: dict[str, Stuck]
-        self.learnt = {}  # type: dict[str, float]
-        self.gone = []  # type: list[Child]
+        self.stuck = {}  # type: dict[str, StuckOperation]
+        self.learned_patience = {}  # type: dict[str, float]
+        self.killed = []  # type: list[Child]
         self.crashes = 0
-        self.complaints = set()  # type: set[str]
+        self.troubles = set()  # type: set[str]
         self.restart_at = 0.0
-        self.tick, self.standard = 2.0, PATIENCE
+        self.period, self.standard_patience = 2.0, PATIENCE
         self.poll = select.poll()
         self.poll.register(0, select.POLLIN)
 
     # -- the client ---------------------------------------------------------------------------------------------
 
-    def hear(self) -> None:
-        """Bytes from the client: the lease, and specs."""
+    def read_client(self) -> None:
+        """Read specs. Every byte renews the lease."""
         data = os.read(0, 65536)
         if not data:
-            raise Ended("the client closed the connection")
-        signal.setitimer(signal.ITIMER_REAL, float(self.spec.get("lease", LEASE)))
-        lines = (self.typed + data).split(b"\n")
-        self.typed = lines.pop()
-        if len(self.typed) > LONGEST_SPEC:
-            raise Ended("a spec of more than 1 MiB was sent")
+            raise Shutdown("the client closed the connection")
+        *lines, self.buffer = (self.buffer + data).split(b"\n")
+        if len(self.buffer) > MAX_SPEC:
+            raise Shutdown("a spec of more than 1 MiB was sent")
         for line in lines:
             if line.startswith(b"{"):
-                self.obey(line)
+                self.configure(line)
+        signal.setitimer(signal.ITIMER_REAL, float(self.spec.get("lease", LEASE)))
 
-    def obey(self, line: bytes) -> None:
+    def configure(self, line: bytes) -> None:
         try:
             spec = dict(ndjson.decoded(line.decode("utf-8")))  # type: ignore[call-overload]
-            self.tick, self.standard = float(spec.get("period", 2.0)), float(spec.get("patience", PATIENCE))
+            period, patience = float(spec.get("period", 2.0)), float(spec.get("patience", PATIENCE))
         except (ValueError, TypeError) as error:
-            self.complain("spec", "a spec that cannot be read: %s" % error)
+            self.report_trouble("spec", "a spec cannot be read: %s" % error)
             return
-        self.content("spec")
-        self.spec, self.spec_line = spec, line
-        signal.setitimer(signal.ITIMER_REAL, float(spec.get("lease", LEASE)))
+        self.clear_trouble("spec")
+        self.spec, self.spec_line, self.period, self.standard_patience = spec, line, period, patience
         if self.main is None:
-            self.start()
+            self.main = self.fork(None)
         else:
-            self.main.order(b"S" + line + b"\n")
+            self.main.send(b"S" + line + b"\n")
 
-    def complain(self, about: str, text: str) -> None:
-        self.complaints.add(about)
-        self.say({"k": "trouble", "part": "probe", "text": text})
+    def report_trouble(self, about: str, text: str) -> None:
+        self.troubles.add(about)
+        self.emit({"k": "trouble", "part": "probe", "text": text})
 
-    def content(self, about: str) -> None:
-        """What was complained about is well again."""
-        if about in self.complaints:
-            self.complaints.remove(about)
-            if not self.complaints:
-                self.say({"k": "trouble", "part": "probe", "text": None})
+    def clear_trouble(self, about: str) -> None:
+        if about in self.troubles:
+            self.troubles.remove(about)
+            if not self.troubles:
+                self.emit({"k": "trouble", "part": "probe", "text": None})
 
-    def say(self, line: "dict[str, Any]") -> None:
-        line.update(v=1, t=round(time.time(), 3))
-        self.write(ndjson.encoded(line).encode() + b"\n")
-
-    def write(self, data: bytes) -> None:
-        while data:
-            data = data[os.write(1, data) :]
+    def emit(self, line: "dict[str, Any]") -> None:
+        ndjson.write(ndjson.encoded(dict(line, v=1, t=round(time.time(), 3))).encode() + b"\n")
 
     # -- the workers --------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        self.main = self.fork(None)
+    def fork(self, trial_of: "str | None") -> Child:
+        spec, states, stuck = self.spec_line, dict(self.saved_state), {} if trial_of else self.stuck_status()
 
-    def fork(self, only: "str | None") -> Child:
-        spec, memory, stuck = self.spec_line, dict(self.memory), {} if only else self.told()
-
-        def work(mark: "Mark") -> None:
+        def work(mark: Mark) -> None:
             from collectors.probe import worker
 
-            worker.Worker(spec, stuck, memory, only, mark).run()
+            worker.Worker(spec, stuck, states, trial_of, mark).run()
 
-        child = Child(work, only)
+        child = Child(work, trial_of)
         self.poll.register(child.lines, select.POLLIN)
         return child
 
-    def told(self) -> "dict[str, Any]":
-        """What a worker has to know of the stuck operations: which, since when, and why."""
+    def stuck_status(self) -> "dict[str, Any]":
+        """What a worker must know of the stuck operations: since when, and why."""
         return {name: [stuck.since, stuck.why] for name, stuck in self.stuck.items()}
 
     def relay(self, child: Child) -> None:
-        """Hand lines on. Those that begin with `!` are notes to ourselves, for the next worker."""
+        """Forward lines. Those that begin with `!` are for this process: the state for the next worker."""
         lines = child.received()
         if lines is None:
-            self.ended(child)
+            self.worker_ended(child)
             return
         if child is self.main:
-            self.content("worker")
-        if not lines:
+            self.clear_trouble("worker")
+        if not (lines.startswith(b"!") or b"\n!" in lines):
+            ndjson.write(lines)
             return
-        if lines.startswith(b"!") or b"\n!" in lines:
-            for line in lines.splitlines(True):
-                if line.startswith(b"!done"):
-                    child.done = True
-                elif line.startswith(b"!"):
-                    key, _, value = line[1:].decode().rstrip().partition(" ")
-                    self.memory[key] = value
-                else:
-                    self.write(line)
-        else:
-            self.write(lines)
+        for line in lines.splitlines(True):
+            if line.startswith(b"!done"):
+                child.is_done = True
+            elif line.startswith(b"!"):
+                key, _, value = line[1:].decode().rstrip().partition(" ")
+                self.saved_state[key] = value
+            else:
+                ndjson.write(line)
 
-    def drop(self, child: Child) -> None:
+    def discard(self, child: Child) -> None:
         self.poll.unregister(child.lines)
         child.kill()
-        child.close()
-        self.gone.append(child)
+        os.close(child.requests)
+        os.close(child.lines)
+        self.killed.append(child)
         if child is self.trial:
             self.trial = None
         else:
             self.main = None
 
-    def ended(self, child: Child) -> None:
-        """A worker ended by itself: a trial that went well, or a crash."""
+    def worker_ended(self, child: Child) -> None:
+        """A worker ended by itself: a trial that succeeded, or a crash."""
         since, name, _ = child.mark.read()
-        self.drop(child)
-        if child.done:
-            self.recovered(child)
+        self.discard(child)
+        if child.is_done:  # it answers again: back into the main worker, with the patience that it needed
+            name = child.trial_of or ""
+            self.learned_patience[name] = max(self.standard_patience, 2 * (time.monotonic() - child.started_at))
+            del self.stuck[name]
+            if self.main is not None:
+                self.main.send(b"K" + ndjson.encoded(self.stuck_status()).encode() + b"\n")
             return
-        if child.only or since:
-            self.give_up(child, name, "crashed")
-        if child.only is None:
-            self.crashes = 1 if time.monotonic() - child.begun > LAST_RETRY else self.crashes + 1
+        if child.trial_of or since:
+            self.abandon(child, name, "crashed")
+        if child.trial_of is None:
+            self.crashes = 1 if time.monotonic() - child.started_at > MAX_RETRY else self.crashes + 1
             self.restart_at = time.monotonic() + min(60, 2**self.crashes)
-            text = "its worker ended by itself (%s)%s" % (child.ending(), " in " + name if since else "")
-            self.complain("worker", text)
+            text = "its worker ended by itself (%s)%s" % (child.exit_text(), " in " + name if since else "")
+            self.report_trouble("worker", text)
 
-    def recovered(self, child: Child) -> None:
-        """What hung answers again: back into the main worker, with the patience that it needed."""
-        name = child.only or ""
-        self.learnt[name] = max(self.standard, 2 * (time.monotonic() - child.begun))
-        del self.stuck[name]
-        self.tell()
-
-    def give_up(self, child: Child, name: str, why: str) -> None:
-        """Leave an operation out until its process is gone, and a trial of it succeeds."""
+    def abandon(self, child: Child, name: str, why: str) -> None:
+        """Leave an operation out until its process has exited and a trial of it succeeds."""
         now = time.monotonic()
-        stuck = self.stuck.setdefault(child.only or name, Stuck(child.mark.read()[0] or now, why))
-        stuck.retry_at = now + min(self.spec.get("retry", FIRST_RETRY) * 2**stuck.tries, LAST_RETRY)
+        stuck = self.stuck.setdefault(child.trial_of or name, StuckOperation(child.mark.read()[0] or now))
+        stuck.retry_at = now + min(self.spec.get("retry", MIN_RETRY) * 2**stuck.tries, MAX_RETRY)
         stuck.tries += 1
-        stuck.why, stuck.left_in = why, child
-
-    def tell(self) -> None:
-        if self.main is not None:
-            self.main.order(b"K" + ndjson.encoded(self.told()).encode() + b"\n")
+        stuck.why, stuck.held_by = why, child
 
     # -- time ---------------------------------------------------------------------------------------------------
 
-    def patience(self, name: str) -> float:
-        """How long an operation of the main worker may take."""
-        shorter = self.stuck and name.startswith(FILES)
-        return max(self.learnt.get(name, 0.0), min(self.standard, NEXT_PATIENCE) if shorter else self.standard)
+    def patience(self, child: Child, name: str) -> float:
+        """How long an operation may take. A trial has more time: nothing waits for it."""
+        standard = self.standard_patience
+        if child.trial_of:
+            return min(standard * 2.0 ** self.stuck[child.trial_of].tries, MAX_PATIENCE)
+        if self.stuck and name.startswith(FILE_OPERATIONS):
+            standard = min(standard, PATIENCE_ONCE_STUCK)
+        return max(self.learned_patience.get(name, 0.0), standard)
 
-    def trial_patience(self, name: str) -> float:
-        """A trial has time: nothing waits for it."""
-        stuck = self.stuck.get(self.trial.only or "") if self.trial else None
-        return min(self.standard * 2.0 ** (stuck.tries if stuck else 0), LONGEST_PATIENCE)
-
-    def watch(self) -> None:
+    def check_workers(self) -> None:
         """Abandon what is overdue, start what is due."""
         for child in (self.main, self.trial):
-            name = child.overdue(self.trial_patience if child.only else self.patience) if child else None
-            if child is not None and name is not None:
-                self.give_up(child, name, "hung")
-                self.drop(child)
-        self.gone = [child for child in self.gone if not child.is_gone()]
+            since, name, _ = child.mark.read() if child else (0.0, "", 0)
+            if child is None or not since or time.monotonic() - since < self.patience(child, name):
+                continue
+            if child.mark.read()[0] == since:  # it did not continue meanwhile
+                self.abandon(child, name, "hung")
+                self.discard(child)
+        self.killed = [child for child in self.killed if not child.has_exited()]
         now = time.monotonic()
         if self.main is None and self.spec and now >= self.restart_at:
-            self.start()
+            self.main = self.fork(None)
         if self.trial is None:
             for name, stuck in self.stuck.items():
-                if now >= stuck.retry_at and (stuck.left_in is None or stuck.left_in.is_gone()):
+                if now >= stuck.retry_at and (stuck.held_by is None or stuck.held_by.has_exited()):
                     self.trial = self.fork(name)
                     break
 
     def wait(self) -> None:
-        """Until there is something to read; a worker that is late is looked at five times a second."""
-        late = self.main is None or self.main.mark.read()[0] or self.trial is not None
-        timeout = 0.2 if late else self.tick + 0.5
+        """Wait for input. While an operation runs, its worker is checked five times a second."""
+        is_busy = self.main is None or self.main.mark.read()[0] or self.trial is not None
+        timeout = 0.2 if is_busy else self.period + 0.5
         ready = self.poll.poll(1000 * timeout if self.spec else None)
         for fd, _ in ready:
             if fd == 0:
-                self.hear()
+                self.read_client()
             for child in (self.main, self.trial):
                 if child is not None and child.lines == fd:
                     self.relay(child)
-        if not ready or self.stuck or self.gone:
-            self.watch()
+        if not ready or self.stuck or self.killed:
+            self.check_workers()
 
     def kill(self) -> None:
         for child in (self.main, self.trial):
@@ -256,33 +233,33 @@ class Probe:
                 child.kill()
 
     def end(self, why: str) -> None:
-        """Take everything with us, and say why if anybody still listens."""
+        """Kill the workers, and report the reason if the client still reads."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         self.kill()
-        listening = select.poll()
-        listening.register(1, select.POLLOUT)
-        if any(event & select.POLLOUT for _, event in listening.poll(0)):
-            self.say({"k": "bye", "why": why})
+        output = select.poll()
+        output.register(1, select.POLLOUT)
+        if any(event & select.POLLOUT for _, event in output.poll(0)):
+            self.emit({"k": "bye", "why": why})
 
 
 def main() -> None:
-    """Runs until the client is gone."""
+    """Runs until the client has disconnected."""
     os.nice(19)
     if hasattr(gc, "freeze"):
         gc.freeze()  # novm Python 3.7
     probe = Probe()
 
-    def silent(*_: object) -> None:
-        raise Ended("the client has been silent for %g s" % probe.spec.get("lease", LEASE))
+    def lease_expired(*_: object) -> None:
+        raise Shutdown("the client has been silent for %g s" % probe.spec.get("lease", LEASE))
 
-    signal.signal(signal.SIGALRM, silent)
+    signal.signal(signal.SIGALRM, lease_expired)
     signal.setitimer(signal.ITIMER_REAL, LEASE)
     try:
         try:
             while True:
                 probe.wait()
-        except Ended as ended:
-            probe.end(str(ended))
+        except Shutdown as shutdown:
+            probe.end(str(shutdown))
     except BrokenPipeError:
         probe.kill()
     os._exit(0)

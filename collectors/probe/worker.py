@@ -1,7 +1,7 @@
-"""The worker: does everything that may hang, one named operation after the other, and says before each what it is.
+"""The worker: runs everything that may hang, one named operation after the other, each marked before it starts.
 
-An operation is `(name, function)`; the function gives a list of lines (dicts without "v" and "t"), or None. A section
-has `configure(spec)` and `operations(slow)`. What hangs is known by the parent from the mark, not by us.
+An operation is `(name, function)`; the function returns a list of lines (dicts without "v" and "t"), or None. A section
+has `configure(spec)` and `operations(slow)`. The parent detects a hang by the mark.
 """
 
 import os
@@ -9,22 +9,8 @@ import select
 import time
 
 from collectors.probe import ndjson
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, Protocol  # novm for mypy alone
-
-    from collectors.probe.progress_mark import Mark
-
-    Line = dict[str, Any]
-    Operation = tuple[str, Callable[[], list[Line] | None]]
-
-    class Section(Protocol):  # novm
-        def configure(self, spec: Line) -> None: ...
-
-        def operations(self, slow: bool) -> list[Operation]: ...
-
+from collectors.probe.annotations import Any, Callable, Line, Operation
+from collectors.probe.worker_process import Mark
 
 SECTIONS = (
     ("gpu", "gpu.nvml", "Gpus", None),
@@ -34,55 +20,54 @@ SECTIONS = (
     ("disks", "files.disks", "Disks", "disks"),
     ("checkpoints", "files.checkpoints", "Checkpoints", "checkpoints"),
 )
-"""Section, its module and class, and the spec's field without which it is not even loaded."""
+"""Section, its module and class, and the spec's field without which the section is not loaded."""
 
 PARTS = {
     "nvml": "gpu", "gpu": "gpu", "processes": "gpu", "xid": "gpu", "smi": "gpu",
     "host": "host", "network": "host", "infiniband": "host",
 }  # fmt: skip
-"""The first word of an operation's name → the part of the probe that it belongs to; others are their own."""
+"""The first word of an operation's name → the part of the probe to which it belongs. Others are their own part."""
 
-WORDS = {"nvml": "NVML", "gpu": "NVML", "smi": "nvidia-smi", "xid": "the Xid events"}
+TITLES = {"nvml": "NVML", "gpu": "NVML", "smi": "nvidia-smi", "xid": "the Xid events"}
 
 MERGED = {"gpu": "g", "gpus": "g", "disk": "d", "switch": "s"}
-"""Lines of the same kind in one pass become one line: the field that is joined."""
+"""Lines of the same kind in one pass become one line, joined by this field."""
 
 ORDER = {"hello": 0, "gpus": 1}
-"""Who answers comes first, then what its GPUs are, then their numbers."""
+"""The greeting comes first, then the facts of the GPUs, then their numbers."""
 
-NOTED = {"gpus": "gpu", "hello": "gpu", "xid": "gpu", "log": "logs"}
-"""After a line of this kind, the section's `state` goes to the parent: a new worker gets it by `restore`."""
+STATE_AFTER = {"gpus": "gpu", "hello": "gpu", "xid": "gpu", "log": "logs"}
+"""After a line of this kind, the section's `state` goes to the parent; `restore` gives it to the next worker."""
 
 SLOW_PASS = 0.2
-"""After so many seconds what is known is sent, before the next operation."""
+"""After this many seconds the collected lines are sent before the next operation."""
 
 
 class Worker:
-    """Runs the operations of all sections, for ever, or one of them once (`only`, a trial)."""
+    """Runs the operations of all sections forever, or one of them once (`trial_of`)."""
 
     def __init__(
-        self, spec: bytes, stuck: "dict[str, list[Any]]", memory: "dict[str, str]", only: "str | None", mark: "Mark"
+        self, spec: bytes, stuck: "dict[str, list[Any]]", states: "dict[str, str]", trial_of: "str | None", mark: Mark
     ) -> None:
-        self.stuck, self.memory, self.only, self.mark = stuck, memory, only, mark
-        self.sections = {}  # type: dict[str, Section]
-        self.queue = []  # type: list[Operation]
+        self.stuck, self.trial_of, self.mark = stuck, trial_of, mark
+        self.sections = {}  # type: dict[str, Any]
+        self.queue: "list[Operation]" = []
         self.last_run = {}  # type: dict[str, float]
-        self.troubled = {}  # type: dict[str, tuple[str, str]]
-        self.out = []  # type: list[Line]
+        self.troubles = {}  # type: dict[str, tuple[str, str]]
+        self.output = []  # type: list[Line]
         self.next_tick = self.next_slow = 0.0
-        self.typed = b""
+        self.buffer = b""
         self.poll = select.poll()
         self.poll.register(0, select.POLLIN)
         self.configure(spec)
-        for module, section in self.sections.items():
-            if hasattr(section, "restore") and module in memory:
-                section.restore(ndjson.decoded(memory[module]))
+        for name in states:
+            if name in self.sections:
+                self.sections[name].restore(ndjson.decoded(states[name]))
 
     def configure(self, line: bytes) -> None:
-        """Take a new spec: sections that are newly needed are loaded, the others told."""
-        self.spec = spec = dict(ndjson.decoded(line.decode("utf-8")))  # type: ignore[call-overload]
-        spec["mark"] = self.mark
-        self.period, self.slow = float(spec.get("period", 2.0)), float(spec.get("slow", 30.0))
+        """Apply a new spec: load the sections that it newly needs, and configure the others."""
+        spec = dict(ndjson.decoded(line.decode("utf-8")), mark=self.mark)  # type: ignore[call-overload]
+        self.period, self.slow_period = float(spec.get("period", 2.0)), float(spec.get("slow", 30.0))
         for section, module, name, field in SECTIONS:
             if section in self.sections:
                 self.sections[section].configure(spec)
@@ -92,155 +77,134 @@ class Worker:
         self.next_tick = self.next_slow = 0.0
 
     def run(self) -> None:
-        if self.only:
-            self.try_once(self.only)
+        if self.trial_of:
+            self.run_trial(self.trial_of)
             return
         while True:
             now = time.monotonic()
             if now >= self.next_tick:
-                self.flush()  # of a round that took longer than its period: its numbers are none of the next one's
+                self.flush()  # a round that took longer than its period: its numbers do not belong to the next one
                 self.plan(now)
-            if self.queue:
-                self.perform(*self.queue.pop(0))
-                if self.out and self.queue and time.monotonic() - now > SLOW_PASS:
-                    self.flush()
-                self.hear(0) if not self.queue or time.monotonic() - now > SLOW_PASS else None
-            else:
+            if not self.queue:
                 self.flush()
-                self.hear(max(0.0, self.next_tick - time.monotonic()))
+                self.read_requests(max(0.0, self.next_tick - time.monotonic()))
+                continue
+            self.perform(*self.queue.pop(0))
+            is_slow = time.monotonic() - now > SLOW_PASS
+            if self.output and self.queue and is_slow:
+                self.flush()
+            if not self.queue or is_slow:
+                self.read_requests(0)
 
     def plan(self, now: float) -> None:
-        """Queue what is due. GPUs and host first; what has not run for longest next, so that nothing starves."""
+        """Queue what is due. GPUs and host first; then what has waited longest, so that nothing starves."""
         slow = now >= self.next_slow
         self.next_tick = max(self.next_tick + self.period, now + self.period / 2)
         if slow:
-            self.next_slow = now + self.slow - self.period / 2
-        if self.stuck:
-            self.say_stuck(now, slow)
+            self.next_slow = now + self.slow_period - self.period / 2
+        self.report_stuck(now, slow)
         first = []  # type: list[Operation]
         later = []  # type: list[Operation]
-        for module, section in self.sections.items():
-            (first if module in ("gpu", "host") else later).extend(section.operations(slow))
-        fresh = {name for name, _ in first + later}
-        later += [operation for operation in self.queue if operation[0] not in fresh]
+        for name, section in self.sections.items():
+            (first if name in ("gpu", "host") else later).extend(section.operations(slow))
+        due = {name for name, _ in first + later}
+        later += [operation for operation in self.queue if operation[0] not in due]
         later.sort(key=lambda operation: self.last_run.get(operation[0], 0.0))
         self.queue = [operation for operation in first + later if operation[0] not in self.stuck]
 
     def perform(self, name: str, function: "Callable[[], list[Line] | None]") -> None:
-        """Run one operation under the mark. What it raises costs its own line and nothing else."""
+        """Run one operation under the mark. An exception costs its own line and nothing else."""
         self.mark.start(name.encode("utf-8", "surrogateescape"))
         try:
             lines = function()
         except Exception as error:
             lines = self.trouble(name, "%s: %s: %s" % (name, type(error).__name__, error))
         else:
-            if name in self.troubled:
+            if name in self.troubles:
                 lines = (lines or []) + self.trouble(name, None)
         self.mark.finish()
         self.last_run[name] = time.monotonic()
-        if name == "nvml" and self.sections["gpu"].is_open:  # type: ignore[attr-defined]
+        if name == "nvml" and self.sections["gpu"].is_open:
             self.next_tick = self.next_slow = 0.0  # its GPUs are known now
-        for line in lines or ():
-            self.add(line)
+        self.add(lines or [])
 
     def trouble(self, name: str, text: "str | None") -> "list[Line]":
-        """A line that says a part fails, or that it is well again, when that is news."""
+        """The line that a part fails, or works again; none if that was reported before."""
         part = PARTS.get(name.partition(":")[0], name.partition(":")[0])
-        before = self.troubled.pop(name, None)
+        before = self.troubles.pop(name, None)
         if text is not None:
-            self.troubled[name] = (part, text)
+            self.troubles[name] = (part, text)
             return [] if before == (part, text) else [{"k": "trouble", "part": part, "text": text}]
-        others = [other for where, other in self.troubled.values() if where == part]
+        others = [other for other_part, other in self.troubles.values() if other_part == part]
         return [{"k": "trouble", "part": part, "text": others[-1] if others else None}]
 
-    def add(self, line: "Line") -> None:
-        field = MERGED.get(line["k"], "")
-        for earlier in self.out if field else ():
-            if earlier["k"] == line["k"]:
+    def add(self, lines: "list[Line]") -> None:
+        for line in lines:
+            field = MERGED.get(line["k"])
+            earlier = next((one for one in self.output if field and one["k"] == line["k"]), None)
+            if field is None or earlier is None:
+                self.output.append(line)
+            else:
                 line[field] = earlier[field] + line[field]
                 earlier.update(line)
-                return
-        self.out.append(line)
 
     def flush(self) -> None:
-        """Send what is known, and after it the notes from which the next worker would go on."""
-        if not self.out:
+        """Send the collected lines, and after them the state with which the next worker would continue."""
+        if not self.output:
             return
         now = round(time.time(), 3)
-        self.out.sort(key=lambda line: ORDER.get(line["k"], 2))
-        for line in self.out:
+        self.output.sort(key=lambda line: ORDER.get(line["k"], 2))
+        for line in self.output:
             if line["k"] == "gpu":
                 line["g"].sort(key=lambda row: row[0])
             line.setdefault("t", now)
             line["v"] = 1
-        texts = [ndjson.encoded(line) for line in self.out]
-        kinds = {line["k"] for line in self.out}
-        for module in {NOTED[kind] for kind in kinds if kind in NOTED}:
-            section = self.sections.get(module)
-            if section is not None and hasattr(section, "state"):
-                texts.append("!%s %s" % (module, ndjson.encoded(section.state())))
-        self.out = []
-        self.write("\n".join(texts))
+        texts = [ndjson.encoded(line) for line in self.output]
+        changed = self.sections.keys() & {STATE_AFTER.get(line["k"]) for line in self.output}
+        texts += ["!%s %s" % (name, ndjson.encoded(self.sections[name].state())) for name in changed]
+        self.output = []
+        ndjson.write(("\n".join(texts) + "\n").encode())
 
-    def write(self, text: str) -> None:
-        data = (text + "\n").encode()
-        while data:
-            data = data[os.write(1, data) :]
-
-    def hear(self, timeout: float) -> None:
-        """Wait for the parent's orders: S a spec, K what is stuck. Its end is ours."""
+    def read_requests(self, timeout: float) -> None:
+        """Wait for the parent's requests: S a spec, K what is stuck. Exits when the parent has ended."""
         if not self.poll.poll(1000 * timeout):
             return
         data = os.read(0, 65536)
         if not data:
             os._exit(0)
-        lines = (self.typed + data).split(b"\n")
-        self.typed = lines.pop()
+        *lines, self.buffer = (self.buffer + data).split(b"\n")
         for line in lines:
             if line[:1] == b"S":
                 self.configure(line[1:])
-            elif line[:1] == b"K":
-                self.learn(ndjson.decoded(line[1:].decode()))  # type: ignore[arg-type]
+            elif line[:1] == b"K":  # what is no longer stuck is read at once, and its trouble ends
+                before, self.stuck = self.stuck, ndjson.decoded(line[1:].decode())  # type: ignore[assignment]
+                self.next_tick = self.next_slow = 0.0
+                for name in before.keys() - self.stuck:
+                    self.add(self.trouble(name, None))
 
-    def learn(self, stuck: "dict[str, list[Any]]") -> None:
-        """The parent says what is stuck now. What is no longer stuck is asked again at once, and its trouble ends."""
-        freed = [name for name in self.stuck if name not in stuck]
-        self.stuck = stuck
-        self.next_tick = self.next_slow = 0.0
-        for name in freed:
-            for line in self.trouble(name, None):
-                self.add(line)
-
-    def say_stuck(self, now: float, slow: bool) -> None:
-        """A row for everything that hangs, again and again, so that it does not look like old data."""
+    def report_stuck(self, now: float, slow: bool) -> None:
+        """A row for every stuck operation, in each round: without it, the last data would look current."""
         for name, (since, why) in self.stuck.items():
             text = "no answer for %d s" % (now - since) if why == "hung" else "reading it crashes"
             if slow:
-                for line in self.stuck_lines(name, why, text):
-                    self.add(line)
-            for section in self.sections.values():
-                for line in section.stuck(name, text) if hasattr(section, "stuck") else ():
-                    self.add(line)
+                kind, _, path = name.partition(":")
+                state = "hung" if why == "hung" else "error"
+                lines = {
+                    "disk": {"k": "disk", "d": [{"path": path, "state": state, "error": text}]},
+                    "switch": {"k": "switch", "s": [{"path": path, "exists": None, "error": text}]},
+                    "log": {"k": "log", "id": path, "error": text},
+                    "ckpt": {"k": "ckpt", "path": path, "error": text},
+                }  # type: dict[str, Line]
+                in_words = "%s: %s" % (TITLES.get(kind, kind), text)
+                self.add([lines[kind]] if kind in lines else self.trouble(name, in_words))
+            self.add(self.sections["gpu"].stuck(name, text))
 
-    def stuck_lines(self, name: str, why: str, text: str) -> "list[Line]":
-        word, _, rest = name.partition(":")
-        if word == "disk":
-            state = "hung" if why == "hung" else "error"
-            return [{"k": "disk", "d": [{"path": rest, "state": state, "error": text}]}]
-        if word == "switch":
-            return [{"k": "switch", "s": [{"path": rest, "exists": None, "error": text}]}]
-        if word == "log":
-            return [{"k": "log", "id": rest, "error": text}]
-        if word == "ckpt":
-            return [{"k": "ckpt", "path": rest, "error": text}]
-        return self.trouble(name, "%s: %s" % (WORDS.get(word, word), text))
-
-    def try_once(self, only: str) -> None:
-        """A trial of one stuck operation. That we come back is the answer: its lines are the main worker's to say."""
-        first = ["nvml"] if only.startswith(("gpu:", "xid", "processes")) else []
-        for wanted in [*first, only]:
+    def run_trial(self, stuck: str) -> None:
+        """Try a stuck operation once. Its return is the answer; the main worker reports its lines."""
+        first = ["nvml"] if stuck.startswith(("gpu:", "xid", "processes")) else []
+        for wanted in [*first, stuck]:
             for section in self.sections.values():
                 for name, function in section.operations(True):
                     if name == wanted:
                         self.perform(name, function)
-        self.write("!done")
+        ndjson.write(b"!done\n")

@@ -1,90 +1,108 @@
-"""One worker process: its pipes, its mark, and how it is got rid of without ever waiting for it."""
+"""One worker process: its pipes, the shared memory that names its running operation, and how it is ended."""
 
+import mmap
 import os
+import struct
 import time
 
-from collectors.probe.progress_mark import Mark
+from collectors.probe.annotations import Callable
 
 try:
     import _signal as signal  # type: ignore[import-not-found]  # without enum and collections: 1 MiB less
 except ImportError:
     import signal
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+MARK_BYTES = 8192
+"""The name of an operation on the longest path of Linux (4096 bytes) fits, with its header."""
+
+HEADER = struct.Struct("=dII")
+NAME_AT = 32
+
+
+class Mark:
+    """What a worker is doing, in shared memory. The parent reads it and never waits for a hung worker.
+
+    It holds the running operation's name and start time, and the process group of the worker's command.
+    """
+
+    def __init__(self) -> None:
+        self.memory = mmap.mmap(-1, MARK_BYTES)
+
+    def start(self, name: bytes) -> None:
+        """Called before an operation. The time is written last: until then nothing runs."""
+        name = name[: MARK_BYTES - 64]
+        self.memory[NAME_AT : NAME_AT + len(name)] = name
+        self.memory[8:12] = struct.pack("=I", len(name))
+        self.memory[:8] = struct.pack("=d", time.monotonic())
+
+    def finish(self) -> None:
+        self.memory[:8] = b"\0\0\0\0\0\0\0\0"
+
+    def set_command_group(self, group: int) -> None:
+        """A command runs in this process group; 0 when it has ended."""
+        self.memory[12:16] = struct.pack("=I", group)
+
+    def read(self) -> "tuple[float, str, int]":
+        """The running operation's start (0 when none runs) and name, and the group of the running command."""
+        since, length, group = HEADER.unpack(self.memory[: HEADER.size])
+        name = self.memory[NAME_AT : NAME_AT + min(length, MARK_BYTES - 64)]
+        return since, name.decode("utf-8", "surrogateescape"), group
 
 
 class Child:
-    """A forked worker that reads orders from fd 0, and writes lines to fd 1."""
+    """A forked worker. It reads requests from fd 0, and writes lines to fd 1."""
 
-    def __init__(self, work: "Callable[[Mark], None]", only: "str | None" = None) -> None:
-        self.only = only
+    def __init__(self, work: "Callable[[Mark], None]", trial_of: "str | None" = None) -> None:
+        self.trial_of = trial_of
         self.mark = Mark()
-        self.begun = time.monotonic()
+        self.started_at = time.monotonic()
         self.rest = b""
-        self.done = False
+        self.is_done = False
         self.status = None  # type: int | None
-        orders, self.orders = os.pipe()
+        requests, self.requests = os.pipe()
         self.lines, lines = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            self._live(work, orders, lines)
-        os.close(orders)
+            # Nothing of the parent's stays open: a hung child would keep the ssh session alive.
+            try:
+                null = os.open("/dev/null", os.O_RDWR)
+                for target, source in enumerate((requests, lines, null)):
+                    os.dup2(source, target)
+                os.closerange(3, 256)
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                work(self.mark)
+            except BaseException:
+                os._exit(1)
+            os._exit(0)
+        os.close(requests)
         os.close(lines)
 
-    def _live(self, work: "Callable[[Mark], None]", orders: int, lines: int) -> None:
-        """Never returns. Nothing of the parent's stays open: a hung child would keep the ssh session alive."""
+    def send(self, request: bytes) -> None:
+        """Write a request; nothing happens if the worker has ended."""
         try:
-            null = os.open("/dev/null", os.O_RDWR)
-            for target, source in enumerate((orders, lines, null)):
-                os.dup2(source, target)
-            os.closerange(3, 256)
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            work(self.mark)
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-
-    def order(self, line: bytes) -> None:
-        """Tell it something; one that is gone does not mind."""
-        try:
-            os.write(self.orders, line)
+            os.write(self.requests, request)
         except OSError:
             self.rest = b""
 
     def received(self) -> "bytes | None":
-        """The whole lines that it has written; None when it has ended."""
+        """The complete lines that it has written; None when it has ended."""
         data = os.read(self.lines, 65536)
         if not data:
             return None
         whole, newline, self.rest = (self.rest + data).rpartition(b"\n")
         return whole + newline
 
-    def overdue(self, patience: "Callable[[str], float]") -> "str | None":
-        """The name of an operation that has run for longer than it may."""
-        since, name, _ = self.mark.read()
-        if not since or time.monotonic() - since < patience(name):
-            return None
-        again, _, _ = self.mark.read()  # it may have moved on while we read
-        return name if again == since else None
-
     def kill(self) -> None:
-        """End it and what it started. It may not die at once, or at all: nobody waits."""
-        group = self.mark.read()[2]
-        for end, target in ((os.kill, self.pid), (os.killpg, group)):
+        """Kill it and the command that it started. It may not die at once, or at all; nothing waits for it."""
+        for kill, target in ((os.kill, self.pid), (os.killpg, self.mark.read()[2])):
             if target:
                 try:
-                    end(target, signal.SIGKILL)
+                    kill(target, signal.SIGKILL)
                 except OSError:
                     continue
 
-    def close(self) -> None:
-        os.close(self.orders)
-        os.close(self.lines)
-
-    def is_gone(self) -> bool:
-        """Whether the kernel has let go of it; reaps it."""
+    def has_exited(self) -> bool:
+        """Whether the kernel has ended it; reaps it."""
         if self.status is None:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -94,10 +112,10 @@ class Child:
                 self.status = status
         return self.status is not None
 
-    def ending(self) -> str:
-        """How it ended, in words."""
+    def exit_text(self) -> str:
+        """How it ended: `signal 9`, `status 1`."""
         for _ in range(10):  # its pipe closes a moment before it can be reaped
-            if self.is_gone():
+            if self.has_exited():
                 break
             time.sleep(0.01)
         status = self.status or 0

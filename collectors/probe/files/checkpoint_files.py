@@ -1,6 +1,6 @@
-"""What is in one checkpoint's directory: files whose names differ in numbers alone are one group. Python 3.6.
+"""The files in one checkpoint's directory, grouped by names that differ only in numbers. Runs on the node: Python 3.6.
 
-Walked breadth first, a name at a time; links are not followed, no file is opened.
+The walk is breadth first, one name at a time. It follows no links and opens no file.
 """
 
 import itertools
@@ -8,27 +8,23 @@ import os
 import stat
 
 from collectors.probe import paths
+from collectors.probe.annotations import Iterator, Line
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-DEPTH = 8
+MAX_DEPTH = 8
 """Deep enough for nanotron, which has a directory for every parameter."""
 
-MOST_GROUPS = 60
-"""Names that differ in more than numbers (hashes) are counted together from here on."""
+MAX_GROUPS = 60
+"""Beyond this, files whose names differ in more than numbers (hashes) are counted together."""
 
-MOST_NAMES = 50_000
-"""More are counted as cut: no checkpoint has so many files, but a directory of data that lies beside may."""
+MAX_NAMES = 50_000
+"""A listing of more names is cut: no checkpoint has so many files, but a data directory beside it may."""
 
-MOST_MARKS = 60
+MAX_SENTINELS = 60
 HASHES = bytes.maketrans(b"0123456789", b"#" * 10)
 
 
 def pattern_of(name: bytes) -> bytes:
-    """The name with every run of digits as one #."""
+    """The name with # for every run of digits."""
     name = name.translate(HASHES)
     while b"##" in name:
         name = name.replace(b"##", b"#")
@@ -36,7 +32,7 @@ def pattern_of(name: bytes) -> bytes:
 
 
 def listed(folder: bytes, most: int) -> "list[bytes]":
-    """At most so many of the names in a folder: a million would fill the node's memory."""
+    """At most this many of the names in a folder: a million would fill the node's memory."""
     with os.scandir(folder) as names:
         return [item.name for item in itertools.islice(names, most)]
 
@@ -53,85 +49,84 @@ class Group:
 
     def add(self, folder: bytes, path: bytes, found: os.stat_result) -> None:
         if not self.count or folder != self.folder:
-            self.folder, self.folders = folder, self.folders + 1  # its folders come one after the other
+            self.folder, self.folders = folder, self.folders + 1  # the files of a folder come one after the other
         self.count += 1
         self.bytes += found.st_size
         self.oldest = min(self.oldest, found.st_mtime)
         self.newest = max(self.newest, found.st_mtime)
         self.example = max(self.example, path)
 
-    def told(self, pattern: bytes) -> "list[str | int | float]":
+    def wire_array(self, pattern: bytes) -> "list[str | int | float]":
         """The wire's array."""
         times = [round(self.oldest, 3), round(self.newest, 3)]
         return [paths.shown(pattern), self.count, self.bytes, *times, paths.shown(self.example), self.folders]
 
 
 class Walk:
-    """What one walk has found so far."""
+    """The result of one walk so far."""
 
     def __init__(self) -> None:
         self.groups = {}  # type: dict[bytes, Group]
-        self.marks = {}  # type: dict[bytes, tuple[int, int]]
+        self.sentinels = {}  # type: dict[bytes, tuple[int, int]]
         self.names = 0
         self.newest = 0.0
         self.error = None  # type: str | None
 
     def add(self, folder: bytes, path: bytes, found: os.stat_result, end: bytes = b"") -> None:
         pattern = pattern_of(path) + end
-        if pattern not in self.groups and len(self.groups) >= MOST_GROUPS:
-            pattern = pattern_of(folder) + b"*" + end if len(self.groups) < 2 * MOST_GROUPS else b"*"
-        group = self.groups.get(pattern)
-        if group is None:
-            group = self.groups[pattern] = Group()
-            self.mark(path, found)
-        group.add(folder, path, found)
+        if pattern not in self.groups and len(self.groups) >= MAX_GROUPS:
+            pattern = pattern_of(folder) + b"*" + end if len(self.groups) < 2 * MAX_GROUPS else b"*"
+        if pattern not in self.groups:
+            self.groups[pattern] = Group()
+            self.add_sentinel(path, found)
+        self.groups[pattern].add(folder, path, found)
         self.newest = max(self.newest, found.st_mtime)
 
-    def mark(self, path: bytes, found: os.stat_result) -> None:
-        """Remember a folder, or one file of a group: by these a change is seen without a walk."""
-        if len(self.marks) < MOST_MARKS:
-            self.marks[path] = (found.st_mtime_ns, found.st_size)
+    def add_sentinel(self, path: bytes, found: os.stat_result) -> None:
+        """Store a folder, or one file of a group: these show a change without a walk."""
+        if len(self.sentinels) < MAX_SENTINELS:
+            self.sentinels[path] = (found.st_mtime_ns, found.st_size)
 
 
 class Tree:
-    """One checkpoint's directory: what the last whole walk found, and where the walk under way is."""
+    """One checkpoint's directory: its last complete walk, and the current one."""
 
     def __init__(self, path: bytes) -> None:
         self.path = path
         self._last = None  # type: Walk | None
-        self._now = None  # type: Walk | None
+        self._current = None  # type: Walk | None
 
     @property
     def newest(self) -> float:
-        walk = self._last or self._now
+        walk = self._last or self._current
         return walk.newest if walk else 0.0
 
-    def look(self, found: os.stat_result, settled_before: float) -> "Iterator[None]":
-        """Walk it, unless it has been still for long and its folders and a file of each group are as they were."""
+    def update(self, found: os.stat_result, settled_before: float) -> "Iterator[None]":
+        """Walk it, unless it is old and its sentinels are unchanged: its folders and a file of each group."""
         last = self._last
         if last is not None and last.error is None and last.newest < settled_before:
-            for path, seen in last.marks.items():
+            for path, before in last.sentinels.items():
                 yield
                 try:
                     now = os.lstat(os.path.join(self.path, path)) if path else found
                 except OSError:
                     break
-                if (now.st_mtime_ns, now.st_size) != seen:
+                if (now.st_mtime_ns, now.st_size) != before:
                     break
             else:
                 return
-        self._now = Walk()
-        yield from self._walk(self._now, found)
-        self._last, self._now = self._now, None
+        self._current = Walk()
+        yield from self._walk(self._current, found)
+        self._last, self._current = self._current, None
 
     def _walk(self, walk: Walk, top: os.stat_result) -> "Iterator[None]":
         walk.newest = top.st_mtime
         pending = [(b"", 1, top)]
         while pending:
             below, depth, found = pending.pop(0)
-            walk.mark(below, found)
+            walk.add_sentinel(below, found)
             try:
-                names = listed(os.path.join(self.path, below) if below else self.path, MOST_NAMES - walk.names)
+                names = listed(os.path.join(self.path, below) if below else self.path, MAX_NAMES - walk.names)
             except OSError as error:
                 if not paths.is_missing(error):
                     walk.error = "cannot be listed: " + paths.failure(error)
@@ -145,24 +140,24 @@ class Tree:
                 try:
                     found = os.lstat(os.path.join(self.path, path))
                 except OSError:
-                    continue  # deleted since the listing, as trainers rename and delete all the time
+                    continue  # deleted since the listing: trainers rename and delete all the time
                 if not stat.S_ISDIR(found.st_mode):
                     walk.add(below, path, found)
-                elif depth < DEPTH:
+                elif depth < MAX_DEPTH:
                     walk.newest = max(walk.newest, found.st_mtime)
                     pending.append((path + b"/", depth + 1, found))
                 else:
                     walk.add(below, path, found, b"/")
 
-    def told(self) -> "dict[str, Any]":
-        """The wire's fields: of the last whole walk, else of what there is so far."""
-        walk = self._last or self._now
+    def wire_fields(self) -> "Line":
+        """The wire's fields: of the last complete walk, else of the current one so far."""
+        walk = self._last or self._current
         if walk is None:
             return {"cut": True}
-        groups = [one.told(pattern) for pattern, one in sorted(walk.groups.items())]
-        said = {"groups": groups, "bytes": sum(one.bytes for one in walk.groups.values())}  # type: dict[str, Any]
+        groups = [one.wire_array(pattern) for pattern, one in sorted(walk.groups.items())]
+        fields = {"groups": groups, "bytes": sum(one.bytes for one in walk.groups.values())}  # type: Line
         if walk.error:
-            said["error"] = walk.error
-        if self._last is None or walk.names >= MOST_NAMES:
-            said["cut"] = True
-        return said
+            fields["error"] = walk.error
+        if self._last is None or walk.names >= MAX_NAMES:
+            fields["cut"] = True
+        return fields

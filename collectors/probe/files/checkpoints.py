@@ -1,45 +1,40 @@
 """Checkpoint directories: names, sizes and times. Runs on the node: Python 3.6, standard library only.
 
-Nothing is opened but small pointer files. A look is done in slices, so that it holds up neither the GPUs nor a metadata
-server that the training uses too; what has long been still is not walked again.
+Only small pointer files are opened. A listing is made in slices: the GPUs and a metadata server that the training also
+uses must not wait for it. An old directory that has not changed is not walked again.
 """
 
+import functools
 import itertools
 import os
 import stat
 import time
 
 from collectors.probe import paths
-from collectors.probe.files.checkpoint_files import MOST_NAMES, Tree, listed
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from typing import Any
-
-    Line = dict[str, Any]
+from collectors.probe.annotations import Any, Callable, Iterator, Line, Mapping, Operation
+from collectors.probe.files.checkpoint_files import MAX_NAMES, Tree, listed
 
 SLICE = 0.5
-"""Seconds of looking a tick: the GPUs are read in the same process, and a stuck path elsewhere leaves us 1 s."""
+"""Seconds of listing in a tick: the GPUs are read in the same process, and a stuck path elsewhere leaves us 1 s."""
 
 BUDGET = 5.0
-"""After so many seconds of looking, what is known is told as it is; the look goes on to its end."""
+"""After this many seconds the partial listing is sent. The listing continues to its end."""
 
-SHARE = 10.0
-LONGEST_PAUSE = 300.0
-"""A look that took 5 s is repeated after 50 s, at the latest after 300 s."""
+PAUSE_FACTOR = 10.0
+MAX_PAUSE = 300.0
+"""A listing that took 5 s is repeated after 50 s, at the latest after 300 s."""
 
-MOST_ENTRIES = 200
-MOST_BYTES = 256 * 1024
-"""Of one line. 20 checkpoints are about 5 KiB."""
+MAX_ENTRIES = 200
+MAX_BYTES = 256 * 1024
+"""Of one line. 20 checkpoints take about 5 KiB."""
 
 SETTLED = 600.0
-"""Seconds after which a directory is not walked again, as long as its folders and a file of each kind are unchanged."""
+"""Seconds after which a directory is not walked again while its folders and a file of each group are unchanged."""
 
 STILL = 720.0
 REPEAT = 10
-"""Where nothing was written for so many seconds, the listing is told every so many slow ticks. Later than a save counts
-as failed (600 s): that shows at once."""
+"""If nothing was written for STILL seconds, the listing is sent only every REPEAT slow ticks. STILL is later than the
+600 s after which a save counts as failed, so that shows at once."""
 
 POINTERS = frozenset(
     (b"latest", b"latest.txt", b"latest_checkpointed_iteration.txt", b"latest_opt_step_dir", b"latest_universal")
@@ -49,51 +44,50 @@ DIGITS = b"0123456789"
 NOT_DIGITS = bytes(byte for byte in range(256) if byte not in DIGITS)
 SPACES = bytes.maketrans(NOT_DIGITS, b" " * len(NOT_DIGITS))
 
-
 NUMBERLESS = 1 << 62
 
 
 def number_of(name: bytes) -> int:
-    """The largest number in a name: the step, or what grows with it."""
+    """The largest number in a name: the step, or a number that grows with it."""
     return max([int(digits[:18]) for digits in name.translate(SPACES).split()] or [NUMBERLESS])
 
 
 class Entry:
-    """One name in the directory, and what was last seen of it."""
+    """One name in the directory, and its last state."""
 
     def __init__(self, path: bytes) -> None:
         self.path = path
-        self.told = {}  # type: Line
+        self.fields = {}  # type: Line
         self.newest = 0.0
         self.tree = None  # type: Tree | None
         self._signature = None  # type: tuple[int, ...] | None
 
-    def look(self, found: os.stat_result, settled_before: float) -> "Iterator[None]":
-        """See how it is now. What takes long yields."""
+    def update(self, found: os.stat_result, settled_before: float) -> "Iterator[None]":
+        """Read its current state. Yields between the files of a directory."""
         self.newest = found.st_mtime
         if stat.S_ISDIR(found.st_mode):
-            self.told = {"kind": "dir", "mtime": found.st_mtime}
+            self.fields = {"kind": "dir", "mtime": found.st_mtime}
             if self.tree is None:
                 self.tree = Tree(self.path)
-            yield from self.tree.look(found, settled_before)
+            yield from self.tree.update(found, settled_before)
             self.newest = max(self.newest, self.tree.newest)
             return
         self.tree = None
         if stat.S_ISREG(found.st_mode):
-            self.told = dict(self._pointer(found), kind="file", mtime=found.st_mtime, bytes=found.st_size)
+            self.fields = dict(self._pointer(found), kind="file", mtime=found.st_mtime, bytes=found.st_size)
         elif stat.S_ISLNK(found.st_mode):
             target = paths.shown(os.readlink(self.path))
-            self.told = {"kind": "link", "mtime": found.st_mtime, "target": target}
+            self.fields = {"kind": "link", "mtime": found.st_mtime, "target": target}
         else:
-            self.told = {"kind": "other", "mtime": found.st_mtime}
+            self.fields = {"kind": "other", "mtime": found.st_mtime}
 
     def _pointer(self, found: os.stat_result) -> "Line":
-        """What a pointer file says, read again only when the file changed."""
+        """A pointer file's text, read again only when the file has changed."""
         if os.path.basename(self.path) not in POINTERS:
             return {}
         signature = (found.st_ino, found.st_mtime_ns, found.st_size)
         if signature == self._signature:
-            return {name: self.told[name] for name in ("text", "error") if name in self.told}
+            return {name: self.fields[name] for name in ("text", "error") if name in self.fields}
         self._signature = signature
         try:
             return {"text": paths.small_text(self.path)}
@@ -102,66 +96,62 @@ class Entry:
 
     def line(self) -> "Line":
         """The wire's entry."""
-        said = dict(self.told, name=paths.shown(os.path.basename(self.path)))
-        if self.tree is not None:
-            said.update(self.tree.told())
-        return said
+        name = paths.shown(os.path.basename(self.path))
+        return dict(self.fields, name=name, **(self.tree.wire_fields() if self.tree is not None else {}))
 
 
 class Directory:
-    """One watched directory: where the look at it is, and what was last said of it."""
+    """One watched directory: the progress of its listing, and its last report."""
 
     def __init__(self, path: str, monotonic: "Callable[[], float]", wall: "Callable[[], float]") -> None:
         self.path = path
-        self.due = 0.0
         self._monotonic, self._wall = monotonic, wall
         self._names = []  # type: list[bytes]
         self._surplus = 0
         self._known = {}  # type: dict[bytes, Entry]
         self._round = None  # type: Iterator[None] | None
-        self._seen = None  # type: Line | None
+        self._last_listing = None  # type: Line | None
         self.repeat()
 
     def repeat(self) -> None:
-        """Tell it again at the next look, and look soon."""
-        self._said = None  # type: Line | None
-        self._said_at = 0.0
-        self.due = 0.0
+        """List it soon, and report it again."""
+        self._reported = None  # type: Line | None
+        self._reported_at = self.due = 0.0
 
-    def look(self, slow: float) -> "list[Line]":
-        """A slice of a look; a line when it is at its end, or out of time."""
-        begun = self._monotonic()
+    def advance(self, slow: float) -> "list[Line]":
+        """Continue the listing for a slice. Returns a line when it is complete, or out of time."""
+        started_at = self._monotonic()
         if self._round is None:
-            self._round, self._spent = self._look(), 0.0
+            self._round, self._spent = self._list(), 0.0
         before = self._spent
+        error = {}  # type: Line
         try:
             for _ in self._round:
-                self._spent = before + self._monotonic() - begun
+                self._spent = before + self._monotonic() - started_at
                 if self._spent - before >= SLICE:
-                    return self._tell(slow, {}) if before < BUDGET <= self._spent else []
-            error = {}  # type: Line
+                    return self._report(slow, self._listing()) if before < BUDGET <= self._spent else []
         except (OSError, ValueError) as failed:
             where = paths.encoded(self.path.partition("\0")[0])
             is_missing = paths.is_missing(failed) and not os.path.lexists(where)
             error = {"error": paths.missing(where) if is_missing else paths.failure(failed)}
             self._names, self._known, self._surplus = [], {}, 0
-        self._spent = before + self._monotonic() - begun
+        self._spent = before + self._monotonic() - started_at
         self._round = None
-        seen = dict(self._listing(), **error)
-        pause = slow if seen == self._seen else slow / 3
-        self.due = self._monotonic() + max(pause, min(SHARE * self._spent, LONGEST_PAUSE))
-        self._seen = seen
-        return self._tell(slow, error)
+        listing = dict(self._listing(), **error)
+        pause = slow if listing == self._last_listing else slow / 3
+        self.due = self._monotonic() + max(pause, min(PAUSE_FACTOR * self._spent, MAX_PAUSE))
+        self._last_listing = listing
+        return self._report(slow, listing)
 
-    def _look(self) -> "Iterator[None]":
-        """All names, those with the largest numbers first: the newest checkpoint is never what time lacked for.
+    def _list(self) -> "Iterator[None]":
+        """List all names, the largest numbers first: the newest checkpoint must not be missing when time runs out.
 
-        Pointers have no number. A folder without one comes last: `release`, but also whatever else people keep here.
+        Pointers have no number. A folder without a number comes last: `release`, or something unrelated.
         """
         folder = paths.encoded(self.path)
-        names = sorted(listed(folder, MOST_NAMES), key=lambda name: (-number_of(name), name))
-        self._surplus = max(0, len(names) - MOST_ENTRIES)
-        self._names = names[:MOST_ENTRIES]
+        names = sorted(listed(folder, MAX_NAMES), key=lambda name: (-number_of(name), name))
+        self._surplus = max(0, len(names) - MAX_ENTRIES)
+        self._names = names[:MAX_ENTRIES]
         present = frozenset(self._names)
         self._known = {name: entry for name, entry in self._known.items() if name in present}
         settled_before = self._wall() - SETTLED
@@ -175,44 +165,42 @@ class Directory:
                     last.append(name)
                     continue
                 self._known[name] = entry
-                yield from entry.look(found, settled_before)
+                yield from entry.update(found, settled_before)
             except (FileNotFoundError, NotADirectoryError):
-                self._known.pop(name, None)  # deleted while we looked
+                self._known.pop(name, None)  # deleted since the listing
             except OSError as error:
                 self._known[name] = entry
-                entry.told = {"kind": "other", "error": "cannot be looked at: " + paths.failure(error)}
+                entry.fields = {"kind": "other", "error": "cannot be checked: " + paths.failure(error)}
         self._names = [name for name in self._names if name in self._known]
 
     def _listing(self) -> "Line":
-        """What is known, the newest first, as much as one line may hold."""
+        """The entries, the newest first, as many as fit into one line."""
         entries = []  # type: list[Line]
-        room = MOST_BYTES
+        free_bytes = MAX_BYTES
         for name in self._names:
-            entry = self._known.get(name)
-            if entry is None:
+            if name not in self._known:
                 continue
-            line = entry.line()
-            room -= 200 + sum(80 + len(group[0]) + len(group[5]) for group in line.get("groups", ()))
-            if room < 0:
+            line = self._known[name].line()
+            free_bytes -= 200 + sum(80 + len(group[0]) + len(group[5]) for group in line.get("groups", ()))
+            if free_bytes < 0:
                 break
             entries.append(line)
         left_out = self._surplus + len(self._names) - len(entries)
         return {"k": "ckpt", "path": self.path, "entries": entries, "left_out": left_out}
 
-    def _tell(self, slow: float, error: "Line") -> "list[Line]":
-        """The line: when it is news; what was written lately at every look, the rest now and then."""
+    def _report(self, slow: float, line: "Line") -> "list[Line]":
+        """The line: at every listing while files change, else if it is new or the last report is old."""
         now = self._monotonic()
-        line = dict(self._listing(), **error)
         newest = max([entry.newest for entry in self._known.values()] or [0.0])
         is_still = newest < self._wall() - STILL
-        if line == self._said and is_still and now - self._said_at < REPEAT * slow:
+        if line == self._reported and is_still and now - self._reported_at < REPEAT * slow:
             return []
-        self._said, self._said_at = line, now
+        self._reported, self._reported_at = line, now
         return [dict(line, took_s=round(self._spent, 3))]
 
 
 class Checkpoints:
-    """The watched directories: each at every slow tick, three times as often while something in it changes."""
+    """The watched directories: each is listed every slow tick, and three times as often while it changes."""
 
     def __init__(
         self,
@@ -225,7 +213,7 @@ class Checkpoints:
         self.configure(spec)
 
     def configure(self, spec: "Mapping[str, Any]") -> None:
-        """A directory that stays is told again: it may be new to the run that asks."""
+        """A directory that stays is reported again: it may be new to a run."""
         self._slow = float(spec.get("slow", 30.0))
         before = self._directories
         self._directories = {
@@ -235,9 +223,7 @@ class Checkpoints:
         for directory in self._directories.values():
             directory.repeat()
 
-    def operations(self, slow: bool) -> "list[tuple[str, Callable[[], list[Line]]]]":
+    def operations(self, slow: bool) -> "list[Operation]":
         now = self._monotonic()
-        return [("ckpt:" + path, self._operation(one)) for path, one in self._directories.items() if now >= one.due]
-
-    def _operation(self, directory: Directory) -> "Callable[[], list[Line]]":
-        return lambda: directory.look(self._slow)
+        due = [(path, one) for path, one in self._directories.items() if now >= one.due]
+        return [("ckpt:" + path, functools.partial(one.advance, self._slow)) for path, one in due]

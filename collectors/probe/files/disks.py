@@ -1,20 +1,17 @@
-"""Room on the watched paths: statvfs and /proc/self/mountinfo. Runs on the node: Python 3.6, standard library only.
+"""Space on the watched paths: statvfs and /proc/self/mountinfo. Runs on the node: Python 3.6, standard library only.
 
-One operation a path: statvfs on a dead mount never returns, and must cost that path alone.
+Each path is an operation: statvfs on a dead mount never returns, and must cost only that path.
 """
 
+import functools
 import os
 import time
 
 from collectors.probe import paths
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
+from collectors.probe.annotations import Any, Callable, Line, Mapping, Operation
 
 EVERY = 10.0
-"""Seconds between two looks at one path: a statvfs is a round trip to a metadata server that the training uses too."""
+"""Seconds between two samples of one path: statvfs is a round trip to a metadata server that the training also uses."""
 
 MOUNTS = "/proc/self/mountinfo"
 
@@ -44,42 +41,35 @@ def unescaped(text: bytes) -> bytes:
 
 
 def mount_of(path: bytes, device: str, lines: "list[bytes]") -> "Mount | None":
-    """The mount that shows this real path: the longest mount point above it, of equals the last (it lies on top).
+    """The mount that shows this real path: the longest mount point above it; the last one of several is on top.
 
-    A mount of the path's own device goes before: a longer one may lie hidden under a later mount of its parent.
+    A mount of the path's own device is preferred: a longer one may be hidden under a later mount of its parent.
     """
-    best = None
-    rank = (False, -1)
-    for line in lines:
-        mount = Mount(line)
-        if mount.holds(path):
-            here = (mount.device == device.encode(), len(mount.point))
-            if here >= rank:
-                best, rank = mount, here
-    return best
+    mounts = [mount for mount in reversed([Mount(line) for line in lines]) if mount.holds(path)]
+    return max(mounts, key=lambda mount: (mount.device == device.encode(), len(mount.point)), default=None)
 
 
-def room(path: bytes) -> "dict[str, Any]":
-    """Bytes and inodes: what a user may still write, not what root may. What a filesystem does not know is None."""
+def usage(path: bytes) -> "Line":
+    """Bytes and inodes; free is what a user may write, without root's reserve. Unknown values are left out."""
     answer = os.statvfs(path)
     unit = answer.f_frsize or answer.f_bsize
-    found = {}  # type: dict[str, Any]
+    found = {}  # type: Line
     if answer.f_blocks:
-        # More free than there is: a negative count of a quota or reserve that is overdrawn.
+        # More free than total: a negative count, as the quota or reserve is exceeded.
         free = answer.f_bavail if answer.f_bavail <= answer.f_blocks else 0
         found.update(total_bytes=answer.f_blocks * unit, free_bytes=free * unit)
-    # CephFS says -1 free inodes: no fixed number there.
+    # CephFS reports -1 free inodes: their number is not fixed.
     if answer.f_files and answer.f_favail <= answer.f_files:
         found.update(total_inodes=answer.f_files, free_inodes=answer.f_favail)
     return found
 
 
-def look(path: str, mounts: str = MOUNTS) -> "dict[str, Any]":
-    """One path's sample. May block for ever on a dead mount."""
-    sample = {"path": path}  # type: dict[str, Any]
+def sample_disk(path: str, mounts: str = MOUNTS) -> "Line":
+    """One path's sample. May block forever on a dead mount."""
+    sample = {"path": path}  # type: Line
     try:
         where = paths.encoded(path)
-        sample.update(room(where))
+        sample.update(usage(where))
         real = os.path.realpath(where)
         device = os.stat(real).st_dev
         with open(mounts, "rb") as table:
@@ -93,7 +83,7 @@ def look(path: str, mounts: str = MOUNTS) -> "dict[str, Any]":
 
 
 class Disks:
-    """The watched paths, each looked at every 10 s and at once when the spec changes."""
+    """The watched paths, each sampled every 10 s and at once when the spec changes."""
 
     def __init__(self, spec: "Mapping[str, Any]", monotonic: "Callable[[], float]" = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -102,14 +92,13 @@ class Disks:
     def configure(self, spec: "Mapping[str, Any]") -> None:
         self._due = dict.fromkeys(spec.get("disks") or (), 0.0)  # type: dict[str, float]
 
-    def operations(self, slow: bool) -> "list[tuple[str, Callable[[], list[dict[str, Any]]]]]":
+    def operations(self, slow: bool) -> "list[Operation]":
         now = self._monotonic()
-        return [("disk:" + path, self._operation(path)) for path, due in self._due.items() if now >= due]
+        return [
+            ("disk:" + path, functools.partial(self._sample, path)) for path, due in self._due.items() if now >= due
+        ]
 
-    def _operation(self, path: str) -> "Callable[[], list[dict[str, Any]]]":
-        return lambda: self._look(path)
-
-    def _look(self, path: str) -> "list[dict[str, Any]]":
+    def _sample(self, path: str) -> "list[Line]":
         if path in self._due:
             self._due[path] = self._monotonic() + EVERY
-        return [{"k": "disk", "d": [look(path)]}]
+        return [{"k": "disk", "d": [sample_disk(path)]}]

@@ -1,4 +1,4 @@
-"""What the kernel log says about GPUs, in words of its own. Loaded only when such a line is there: re takes 1 MiB."""
+"""Parses the kernel log's lines about GPUs. Loaded only when there is such a line: re takes 1 MiB."""
 
 import re
 
@@ -8,13 +8,13 @@ OFF_THE_BUS = re.compile(r"NVRM: (?:The NVIDIA )?GPU (?:at PCI:)?([0-9a-fA-F:.]+
 
 
 def address(text: str) -> str:
-    """A PCI address in one spelling: 0000:05:00, whether it came as 00000000:05:00.0 or as PCI:0000:05:00."""
+    """A PCI address in one spelling: `00000000:05:00.0` and `0000:05:00` give `0000:05:00`."""
     parts = text.lower().partition(".")[0].split(":")
     return ":".join([parts[0][-4:].rjust(4, "0"), *parts[1:]])
 
 
 def parsed(text: str) -> "tuple[str | None, int, str] | None":
-    """PCI address, code and words of a kernel message about a GPU; None for any other message."""
+    """PCI address, Xid and text of a kernel message about a GPU; None for any other message."""
     found = LINE.search(text)
     if found:
         return address(found.group(1)), int(found.group(2)), found.group(3).strip()

@@ -1,28 +1,23 @@
-"""The GPUs, through NVIDIA's own NVML: one operation a GPU, so that one that hangs is one row.
+"""The GPUs through NVIDIA's NVML. Each GPU is one operation, so a GPU that hangs costs one row.
 
-What a driver refuses is null, never 0, and a field that it does not support is not asked again: the driver's lock is
-shared with the training. A GPU that was seen once keeps its row and its index for as long as the probe lives.
+What a driver does not report is null, never 0. An unsupported field is not read again: the driver's lock is shared with
+the training. A GPU keeps its row and its index as long as the probe lives.
 """
 
+import functools
 import time
 
 import pynvml
 
 from collectors.probe import host
+from collectors.probe.annotations import Any, Line, Mapping, Operation
 from collectors.probe.gpu import pci
-from collectors.probe.gpu.card import FAULTS, Card
+from collectors.probe.gpu.card import FAULTS, Card, error_rows
 from collectors.probe.gpu.processes import Processes
-from collectors.probe.gpu.xid import Events, KernelLog, Once
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
-    Line = dict[str, Any]
+from collectors.probe.gpu.xid import Deduplicator, KernelLog, NvmlEvents
 
 REOPEN_AFTER = 10
-"""So many slow periods after a GPU was lost, or not listed, NVML is opened anew: one that was reset has new handles."""
+"""Slow periods between a lost or missing GPU and a new start of NVML: after a reset, a GPU has new handles."""
 
 
 class Gpus:
@@ -37,73 +32,80 @@ class Gpus:
         self.is_open = False
         self.smi = None  # type: Any
         self.reopen_in = 0
-        self.is_due = False
-        self.why = None  # type: str | None
-        self.events = None  # type: Events | None
+        self.must_reopen = False
+        self.error = None  # type: str | None
+        self.events = None  # type: NvmlEvents | None
         self.log = KernelLog()
-        self.once = Once()
+        self.deduplicator = Deduplicator()
         self.processes = Processes(root)
         self.hello = host.hello(root)
-        self.said = {}  # type: Line
+        self.greeted = {}  # type: Line
         self.configure(spec)
 
     def configure(self, spec: "Mapping[str, Any]") -> None:
         self.spec = spec
-        self.mark = spec.get("mark")
 
     # -- what the worker runs -----------------------------------------------------------------------------------
 
-    def operations(self, slow: bool) -> "list[tuple[str, Callable[[], list[Line] | None]]]":
+    def operations(self, slow: bool) -> "list[Operation]":
         if self.smi is not None:
-            return [*self.smi.operations(slow), ("xid", self.xids)]
-        if self.is_due:
-            return [("nvml", self.open_anew)]  # the GPUs are read right after it, by their new handles
-        listed = [("nvml", self.open)] if not self.is_open and slow else []  # type: list[tuple[str, Any]]
-        for card in [self.cards[index] for index in sorted(self.cards)]:
-            listed += [("gpu:%d" % card.index, lambda card=card: self.read(card, slow))]
-        listed.append(("xid", self.xids))
+            return [("smi", lambda: self.smi.advance(slow)), ("xid", self.xids)]
+        if self.must_reopen:
+            return [("nvml", self.reopen)]  # the GPUs are read right after it, by their new handles
+        due = [("nvml", self.open)] if not self.is_open and slow else []  # type: list[Operation]
+        for index in sorted(self.cards):
+            due += [("gpu:%d" % index, functools.partial(self.read, self.cards[index], slow))]
+        due += [("xid", self.xids)]
         if slow and (self.cards or (self.is_open and self.expected)):
-            listed += [("processes", self.name_processes), ("facts", self.facts)]
-        return listed
+            due += [("processes", lambda: self.processes.look_up(self.cards.values())), ("facts", self.facts)]
+        return due
 
     def stuck(self, name: str, text: str) -> "list[Line]":
-        """Rows for GPUs that are not asked, because the driver did not come back from it."""
-        word, _, index = name.partition(":")
-        if word == "gpu":
-            return [{"k": "gpu", "g": [[int(index), "NVML: " + text, False]]}]
-        if word != "nvml":
-            return []
-        rows = [[index, "NVML: " + text, False] for index, _, _ in self.known]
-        return self.greeting("nvml", "NVML: " + text) + ([{"k": "gpu", "g": rows}] if rows else [])
+        """Rows for GPUs that are not read, because the driver does not return."""
+        kind, _, index = name.partition(":")
+        text = "NVML: " + text
+        if kind == "gpu":
+            return error_rows([int(index)], text)
+        return self.greeting("nvml", text) + error_rows(self.known_indices(), text) if kind == "nvml" else []
+
+    def known_indices(self) -> "list[int]":
+        return [index for index, _, _ in self.known]
 
     def state(self) -> "Line":
-        """What the next worker has to know of this one's GPUs."""
-        return {"known": self.known, "expected": self.expected, "said": self.said, "record": self.log.last}
+        """What the next worker must know of this one's GPUs."""
+        return {"known": self.known, "expected": self.expected, "greeted": self.greeted, "record": self.log.last}
 
     def restore(self, state: "Mapping[str, Any]") -> None:
-        self.known, self.expected, self.said = state["known"], state["expected"], state["said"]
+        self.known, self.expected, self.greeted = state["known"], state["expected"], state["greeted"]
         self.log.last = state["record"]
 
     # -- opening ------------------------------------------------------------------------------------------------
 
     def open(self) -> "list[Line]":
-        """Start NVML, or say why there is none. The first line of all comes from here."""
+        """Initialise NVML, or report why that fails. The probe's first line comes from here."""
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
             return self.without_nvml(error)
         self.cards = self.find()
-        self.is_open, self.why = True, None
-        driver = self.ask_driver()
+        self.is_open, self.error = True, None
+        try:
+            driver = str(pynvml.nvmlSystemGetDriverVersion())
+        except pynvml.NVMLError:
+            driver = None
         if not self.expected:
             self.expected = max(len(self.cards), self.on_the_bus())
         self.known = [[card.index, card.pci, card.uuid] for card in self.cards.values()]
-        self.watch_events()
+        handles = {card.index: card.handle for card in self.cards.values() if card.handle is not None}
+        try:
+            self.events = NvmlEvents(pynvml, handles)
+        except pynvml.NVMLError:
+            self.events = None  # so in some containers; the kernel log may have the Xids
         return self.greeting("nvml", None, driver)
 
-    def open_anew(self) -> "list[Line]":
-        """A GPU that was reset has new handles. Closing and opening are one: the others are read without a gap."""
-        self.is_due = False
+    def reopen(self) -> "list[Line]":
+        """Close and open NVML in one operation: a GPU has new handles after a reset, and the others show no gap."""
+        self.must_reopen = False
         self.close("NVML is being opened again")
         return self.open()
 
@@ -114,25 +116,24 @@ class Gpus:
     def without_nvml(self, error: "Any") -> "list[Line]":
         present = self.on_the_bus()
         self.expected = max(self.expected, present)
-        should = [{"k": "gpus", "g": [], "expected": self.expected}] if self.expected else []  # type: list[Line]
-        self.why = None
-        if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+        expected = [{"k": "gpus", "g": [], "expected": self.expected}] if self.expected else []  # type: list[Line]
+        self.error = None
+        if error.value != pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+            self.error = "NVML: %s" % FAULTS.get(error.value, str(error))
+        else:
             from collectors.probe.gpu import smi
 
             if smi.exists():
                 self.smi = smi.Smi(self)
                 note = "libnvidia-ml.so.1 cannot be loaded: nvidia-smi is read instead"
-                return self.greeting("nvidia-smi", note) + should
+                return self.greeting("nvidia-smi", note) + expected
             if present:
-                self.why = "%d NVIDIA GPUs, but no libnvidia-ml.so.1: is the driver installed?" % present
-        else:
-            self.why = "NVML: %s" % FAULTS.get(error.value, str(error))
-        rows = [[index, self.why or "NVML is gone", False] for index, _, _ in self.known]
-        lines = self.greeting("none", self.why) + should
-        return lines + ([{"k": "gpu", "g": rows}] if rows else [])
+                self.error = "%d NVIDIA GPUs, but no libnvidia-ml.so.1: is the driver installed?" % present
+        rows = error_rows(self.known_indices(), self.error or "NVML is gone")
+        return self.greeting("none", self.error) + expected + rows
 
     def find(self) -> "dict[int, Card]":
-        """The GPUs of this NVML session, each under the index that it had when it was first seen."""
+        """The GPUs of this NVML session, each under the index of its first appearance."""
         before = {address: index for index, address, _ in self.known if address}
         found = [Card(pynvml, position) for position in range(pynvml.nvmlDeviceGetCount())]
         cards = {before[card.pci]: card for card in found if card.pci in before}
@@ -144,80 +145,63 @@ class Gpus:
         for index, address, uuid in self.known:
             if index not in cards:
                 cards[index] = Card.vanished(index, address, uuid)
-            elif cards[index].pci is None:  # it does not say who it is; it stands where this one stood
+            elif cards[index].pci is None:  # it does not report who it is, but it has this one's position
                 cards[index].pci, cards[index].uuid = address, uuid
         for index, card in cards.items():
             card.index = index
             card.facts.update(index=index, uuid=card.uuid)
         return cards
 
-    def ask_driver(self) -> "str | None":
-        try:
-            return str(pynvml.nvmlSystemGetDriverVersion())
-        except pynvml.NVMLError:
-            return pci.driver_version(self.root)
-
-    def watch_events(self) -> None:
-        handles = {card.index: card.handle for card in self.cards.values() if card.handle is not None}
-        try:
-            self.events = Events(pynvml, handles)
-        except pynvml.NVMLError:
-            self.events = None  # in some containers; the kernel log may tell
-
     def greeting(self, probe: str, note: "str | None", driver: "str | None" = None) -> "list[Line]":
-        """The first line, again whenever it changes."""
-        line = dict(self.hello, probe=probe, note=note, driver=driver or pci.driver_version(self.root))
-        line["kernel_log"] = self.log.file is not None
-        line["confined"] = self.is_confined
-        steady = dict(line, note=line["note"] if probe != "nvml" else bool(note))
-        if steady == self.said:
-            return []
-        self.said = steady
-        return [line]
+        """The probe's first line, sent again whenever it changes."""
+        line = dict(
+            self.hello,
+            probe=probe,
+            note=note,
+            driver=driver or pci.driver_version(self.root),
+            kernel_log=self.log.file is not None,
+            confined=self.is_confined,
+        )
+        steady = dict(line, note=note if probe != "nvml" else bool(note))
+        is_known = steady == self.greeted
+        self.greeted = steady
+        return [] if is_known else [line]
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def read(self, card: "Card", slow: bool) -> "list[Line]":
-        """One GPU's row. Its slow facts are only kept: `facts` says them for all."""
+    def read(self, card: Card, slow: bool) -> "list[Line]":
+        """One GPU's row. Its slow facts are stored; `facts` sends them for all GPUs."""
         if not self.is_open:
-            return [{"k": "gpu", "g": [[card.index, self.why, False]]}]
+            return error_rows([card.index], self.error)
         row = card.fast()
         if slow and not card.lost and card.handle is not None:
             card.slow()
-            self.processes.see(card)
+            self.processes.update(card)
         if card.closed:
             self.close("NVML: %s" % card.error)
         return [{"k": "gpu", "g": [row]}]
 
     def close(self, why: str) -> None:
-        """The library has lost its driver: it is opened again at the next slow period."""
-        self.is_open, self.why = False, why
-        self.events = None
+        """Close the library; the next slow period opens it again."""
+        self.is_open, self.error, self.events = False, why, None
         try:
             pynvml.nvmlShutdown()
         except pynvml.NVMLError:
             self.is_open = False
 
-    def name_processes(self) -> None:
-        self.processes.look_up(self.cards.values())
-
     def facts(self) -> "list[Line]":
         cards = [self.cards[index] for index in sorted(self.cards)]
         if any(card.error for card in cards) or len(cards) < self.expected:
             self.reopen_in = (self.reopen_in or REOPEN_AFTER) - 1
-            self.is_due = self.is_open and not self.reopen_in
+            self.must_reopen = self.is_open and not self.reopen_in
         rows = [dict(card.facts, processes=self.processes.of(card)) for card in cards]
         return [{"k": "gpus", "g": rows, "expected": self.expected}]
 
     def xids(self) -> "list[Line]":
-        """New faults from both sources, each once."""
-        places = {address: index for index, address, _ in self.known}
-        lines = []
-        for line in self.log.faults(time.monotonic()):
-            line["index"] = places.get(line.pop("pci"))
-            if self.once.is_news(line["index"], line["code"], "kernel"):
-                lines.append(line)
-        for index, code in self.events.faults() if self.events is not None else ():
-            if self.once.is_news(index, code, "nvml"):
-                lines.append({"k": "xid", "code": code, "index": index, "source": "nvml"})
-        return lines
+        """New Xids from both sources, without duplicates."""
+        indices = {address: index for index, address, _ in self.known}
+        lines = self.log.faults(time.monotonic())
+        for line in lines:
+            line["index"] = indices.get(line.pop("pci"))
+        lines += self.events.faults() if self.events is not None else []
+        return [line for line in lines if self.deduplicator.is_new(line["index"], line["code"], line["source"])]

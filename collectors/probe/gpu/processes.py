@@ -1,17 +1,13 @@
-"""Whose processes hold memory on the GPUs, what they are, and which signals they catch.
+"""The processes on the GPUs: their users, their commands, and the signals that they catch.
 
-Looking them up can hang: a name service that is down, or a process that holds its own lock.
+Reading them can hang: a name service may be down, or a process may hold its own lock.
 """
 
 import os
-import pwd
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
-    from collectors.probe.gpu.card import Card
+from collectors.probe.annotations import Any, Iterable
+from collectors.probe.gpu.card import Card
+from collectors.probe.host import user_name
 
 LONGEST_COMMAND = 200
 LONGEST_STATUS = 65536
@@ -20,17 +16,16 @@ MIB = 1 << 20
 
 
 class Processes:
-    """The GPU processes, with names that are looked up in an operation of their own and kept."""
+    """The GPU processes. An operation of its own looks up their names, which are kept."""
 
     def __init__(self, root: str = "/") -> None:
         self.root = root
         self.memory = {}  # type: dict[int, dict[int, int | None]]
         self.names = {}  # type: dict[int, tuple[str | None, str | None]]
-        self.users = {}  # type: dict[int, str]
-        self.catching = {}  # type: dict[int, int | None]
+        self.caught = {}  # type: dict[int, int | None]
 
-    def see(self, card: "Card") -> None:
-        """Take what NVML listed: a process with compute and graphics contexts is listed twice, and is one."""
+    def update(self, card: "Card") -> None:
+        """Store NVML's list. It lists a process with compute and graphics contexts twice."""
         found = {}  # type: dict[int, int | None]
         for process in card.running[: 2 * MOST_PROCESSES]:
             used = process.usedGpuMemory
@@ -40,13 +35,13 @@ class Processes:
         self.memory[card.index] = found
 
     def look_up(self, cards: "Iterable[Card]") -> None:
-        """Names for all; a process that this namespace does not show stays without."""
+        """Look up all names. A process outside this PID namespace has none."""
         pids = {pid for card in cards for pid in self.memory.get(card.index, ())}
-        self.names = {pid: self.names.get(pid) or self.described(pid) for pid in pids}
-        self.catching = {pid: self.caught(pid) for pid in pids}
+        self.names = {pid: self.names.get(pid) or self.name(pid) for pid in pids}
+        self.caught = {pid: self.caught_signals(pid) for pid in pids}
 
-    def caught(self, pid: int) -> "int | None":
-        """The mask of the signals that it catches now: a trainer installs its handlers some time after its start."""
+    def caught_signals(self, pid: int) -> "int | None":
+        """The mask of the signals that it catches now. A trainer installs its handlers some time after its start."""
         try:
             with open(os.path.join(self.root, "proc", str(pid), "status"), "rb") as file:
                 lines = file.read(LONGEST_STATUS).splitlines()
@@ -55,7 +50,7 @@ class Processes:
         masks = [line[7:].strip() for line in lines if line.startswith(b"SigCgt:")]
         return int(masks[0], 16) if masks else None
 
-    def described(self, pid: int) -> "tuple[str | None, str | None]":
+    def name(self, pid: int) -> "tuple[str | None, str | None]":
         folder = os.path.join(self.root, "proc", str(pid))
         try:
             uid = os.stat(folder).st_uid
@@ -63,18 +58,14 @@ class Processes:
                 command = file.read(4 * LONGEST_COMMAND).rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")
         except OSError:
             return None, None
-        if uid not in self.users:
-            try:
-                self.users[uid] = pwd.getpwuid(uid).pw_name
-            except KeyError:
-                self.users[uid] = str(uid)
-        return self.users[uid], command[:LONGEST_COMMAND] or None
+        return user_name(uid), command[:LONGEST_COMMAND] or None
 
     def of(self, card: "Card") -> "list[dict[str, Any]]":
-        """The wire's list for one GPU, those with most memory first."""
+        """The wire's list for one GPU; the largest memory first."""
         rows = []  # type: list[dict[str, Any]]
         for pid, mib in self.memory.get(card.index, {}).items():
             user, command = self.names.get(pid, (None, None))
-            caught = self.catching.get(pid)
-            rows.append({"pid": pid, "user": user, "memory_mib": mib, "command": command, "caught": caught})
+            rows.append(
+                {"pid": pid, "user": user, "memory_mib": mib, "command": command, "caught": self.caught.get(pid)}
+            )
         return sorted(rows, key=lambda row: -(row["memory_mib"] or 0))[:MOST_PROCESSES]

@@ -1,33 +1,29 @@
-"""GPUs through nvidia-smi, where its library cannot be loaded but the command is there.
+"""The GPUs through nvidia-smi, if the command is there and its library cannot be loaded.
 
-The command may hang (a wedged driver): it is started in one operation and looked at in the next ones, never waited for,
-killed with its group after a while, and never started again while one has not returned.
+The command may hang (a wedged driver). One operation starts it and the next ones check it; none waits. It is killed
+with its process group after a while, and not started again before it has returned.
 """
 
 import os
 import subprocess
 import time
 
-from collectors.probe.gpu import smi_parse as smi_text
+from collectors.probe.annotations import Any, Callable, Line
+from collectors.probe.gpu import smi_parse
+from collectors.probe.gpu.card import error_rows
 from collectors.probe.gpu.pci import on_the_bus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    Line = dict[str, Any]
 
 COMMAND = "nvidia-smi"
 PATIENCE = 20.0
-"""Without persistence mode one call initialises every GPU: 5 to 15 s for 8 of them."""
-SHARE = 10.0
-"""At most a tenth of the time is spent in nvidia-smi: it holds the driver's lock."""
+"""Without persistence mode, one call initialises every GPU: 5 to 15 s for 8 GPUs."""
+PAUSE_FACTOR = 10.0
+"""The pause after a call, in call durations: nvidia-smi holds the driver's lock."""
+CSV = "--format=csv,noheader,nounits"
 LONGEST_OUTPUT = 1 << 20
 
 
 def exists() -> bool:
-    """Whether there is such a command on the PATH."""
+    """Whether the command is on the PATH."""
     return any(os.access(os.path.join(folder, COMMAND), os.X_OK) for folder in os.get_exec_path())
 
 
@@ -35,7 +31,7 @@ class Call:
     """One running nvidia-smi."""
 
     def __init__(self, arguments: "list[str]") -> None:
-        self.begun = time.monotonic()
+        self.started_at = time.monotonic()
         self.killed = False
         self.output = b""
         self.process = subprocess.Popen(
@@ -49,11 +45,11 @@ class Call:
         os.set_blocking(self.pipe, False)
 
     def age(self) -> float:
-        return time.monotonic() - self.begun
+        return time.monotonic() - self.started_at
 
-    def is_over(self) -> bool:
-        """Whether it has returned. Reads what it says meanwhile: a full pipe would stop it."""
-        over = self.process.poll() is not None
+    def has_returned(self) -> bool:
+        """Whether it has returned. Reads its output meanwhile: a full pipe would stop it."""
+        has_returned = self.process.poll() is not None
         try:
             while len(self.output) < LONGEST_OUTPUT:
                 data = os.read(self.pipe, 65536)
@@ -61,8 +57,8 @@ class Call:
                     break
                 self.output += data
         except BlockingIOError:
-            return over  # nothing more for now
-        return over
+            pass  # no more for now
+        return has_returned
 
     def kill(self) -> None:
         self.killed = True
@@ -78,7 +74,7 @@ class Call:
 
 
 class Smi:
-    """The same rows as NVML gives, from one query for all GPUs; or from one a GPU, when one of them fails them all."""
+    """The same rows as from NVML, by one query for all GPUs; if one GPU makes it fail, by one query for each GPU."""
 
     def __init__(self, gpus: "Any", monotonic: "Callable[[], float]" = time.monotonic) -> None:
         self.gpus = gpus
@@ -86,120 +82,101 @@ class Smi:
         self.fields = []  # type: list[str]
         self.call = None  # type: Call | None
         self.next_at = 0.0
-        self.todo = []  # type: list[tuple[str, list[str]]]
-        self.what = ""
-        self.rows = {}  # type: dict[int, smi_text.Row]
-        self.known = {}  # type: dict[int, smi_text.Row]
+        self.queue = []  # type: list[tuple[str, list[str]]]
+        self.step = ""
+        self.rows = {}  # type: dict[int, smi_parse.Row]
+        self.known = {}  # type: dict[int, smi_parse.Row]
         self.processes = {}  # type: dict[str, list[Line]]
-        self.failed = {}  # type: dict[str, str]
-        self.trouble = None  # type: str | None
-
-    def operations(self, slow: bool) -> "list[tuple[str, Callable[[], list[Line] | None]]]":
-        return [("smi", lambda: self.advance(slow))]
+        self.reported = None  # type: str | None
 
     def advance(self, slow: bool) -> "list[Line]":
-        """Go one step on with what runs; never waits."""
+        """Check the running call, or start the next one; never waits."""
+        patience = float(self.gpus.spec.get("smi_patience", PATIENCE))
+        lines = []  # type: list[Line]
         if self.call is not None:
-            if not self.call.is_over():
-                return self.late(self.call) if self.call.age() > self.patience() else []
-            lines = self.returned(self.call)
-        else:
-            lines = []
-        if self.call is None:
-            if not self.todo and self.monotonic() >= self.next_at:
-                self.rows, self.failed = {}, {}
-                self.todo = self.plan(slow)
-            if self.todo:
-                self.what, arguments = self.todo.pop(0)
-                self.call = Call(arguments)
-                self.told(self.call.process.pid)
+            if not self.call.has_returned():
+                return self.overdue(self.call) if self.call.age() > patience else []
+            lines = self.returned(self.call, patience)
+        if not self.queue and self.monotonic() >= self.next_at:
+            self.rows = {}
+            self.queue = [] if self.fields else [("help", ["--help-query-gpu"])]
+            self.queue.append(("query", self.query()))
+            if slow:
+                self.queue.append(("apps", ["--query-compute-apps=" + ",".join(smi_parse.APPS), CSV]))
+        if self.queue:
+            self.step, arguments = self.queue.pop(0)
+            self.call = Call(arguments)
+            self.set_command_group(self.call.process.pid)
         return lines
 
-    def patience(self) -> float:
-        return float(self.gpus.spec.get("smi_patience", PATIENCE))
-
-    def told(self, group: int) -> None:
-        """The parent kills this group with us."""
-        if self.gpus.mark is not None:
-            self.gpus.mark.started(group)
-
-    def plan(self, slow: bool) -> "list[tuple[str, list[str]]]":
-        steps = [] if self.fields else [("help", ["--help-query-gpu"])]
-        steps.append(("query", []))
-        if slow:
-            steps.append(("apps", ["--query-compute-apps=" + ",".join(smi_text.APPS), "--format=csv,noheader,nounits"]))
-        return [(what, arguments or self.query()) for what, arguments in steps]
+    def set_command_group(self, group: int) -> None:
+        """The parent kills this process group with this worker."""
+        mark = self.gpus.spec.get("mark")
+        if mark is not None:
+            mark.set_command_group(group)
 
     def query(self, index: "int | None" = None) -> "list[str]":
         one = [] if index is None else ["-i", str(index)]
-        fields = self.fields or list(smi_text.FIELDS)
-        return [*one, "--query-gpu=" + ",".join(fields), "--format=csv,noheader,nounits"]
+        return [*one, "--query-gpu=" + ",".join(self.fields or smi_parse.FIELDS), CSV]
 
-    def late(self, call: Call) -> "list[Line]":
-        """It hangs: its group is killed, once, and every GPU's row says so until it is gone."""
+    def overdue(self, call: Call) -> "list[Line]":
+        """It hangs: kill its group once. Every GPU's row has the error until it has exited."""
         if not call.killed:
             call.kill()
-        text = "%s: no answer for %d s" % (COMMAND, call.age())
-        lines = [{"k": "gpu", "g": [[index, text, False] for index in sorted(self.known)]}] if self.known else []
-        return lines + self.say(COMMAND + " does not answer; it is not started again before it has returned")
+        rows = error_rows(sorted(self.known), "%s: no answer for %d s" % (COMMAND, call.age()))
+        return rows + self.trouble(COMMAND + " does not answer; it is not started again before it has returned")
 
-    def say(self, text: "str | None") -> "list[Line]":
-        if text == self.trouble:
+    def trouble(self, text: "str | None") -> "list[Line]":
+        if text == self.reported:
             return []
-        self.trouble = text
+        self.reported = text
         return [{"k": "trouble", "part": "gpu", "text": text}]
 
-    def returned(self, call: Call) -> "list[Line]":
-        """Take the answer of a call that is over; after the last one of a round, say what is known."""
+    def returned(self, call: Call, patience: float) -> "list[Line]":
+        """Handle a call that has returned. After the last one of a round, the lines of all GPUs."""
         text, status = call.text(), call.process.returncode
         self.call = None
-        self.told(0)
-        self.next_at = self.monotonic() + (self.patience() if call.killed else SHARE * call.age())
+        self.set_command_group(0)
+        self.next_at = self.monotonic() + (patience if call.killed else PAUSE_FACTOR * call.age())
         if call.killed:
-            self.todo = []
+            self.queue = []
             return []
-        if self.what == "help":
-            offered = smi_text.offered(text)
-            self.fields = [field for field in smi_text.FIELDS if field in offered] or list(smi_text.FIELDS)
-            self.todo = [(what, self.query() if what == "query" else arguments) for what, arguments in self.todo]
+        if self.step == "help":
+            offered = smi_parse.offered(text)
+            self.fields = [field for field in smi_parse.FIELDS if field in offered] or list(smi_parse.FIELDS)
+            self.queue = [(step, self.query() if step == "query" else arguments) for step, arguments in self.queue]
             return []
-        if self.what == "apps":
-            self.processes = smi_text.apps(text) if not status else {}
+        if self.step == "apps":
+            self.processes = smi_parse.apps(text) if not status else {}
         else:
-            trouble = self.take(text, status)
-            if trouble:
-                self.todo = []
-                return self.refused(trouble)
-        return self.say(None) + self.lines() if not self.todo else []
+            error = self.add_rows(text, status)
+            if error:
+                self.queue = []
+                return self.trouble(error) + error_rows(sorted(self.known), error)
+        return self.trouble(None) + self.lines() if not self.queue else []
 
-    def take(self, text: str, status: int) -> "str | None":
-        """The rows of one answer; or why there is none, in nvidia-smi's words, when it concerns the whole node."""
-        self.rows.update(smi_text.rows(text, self.fields or list(smi_text.FIELDS)))
-        failed = smi_text.failed(text)
-        self.failed.update(failed)
-        if self.what == "query" and failed:
-            places = sorted(self.known) or list(range(max(on_the_bus(self.gpus.root), len(self.rows) + len(failed))))
-            self.todo = [("one:%d" % index, self.query(index)) for index in places] + self.todo
-        elif self.what.startswith("one:"):
-            index = int(self.what[4:])
+    def add_rows(self, text: str, status: int) -> "str | None":
+        """Add the rows of one call. Returns nvidia-smi's own error if it concerns the whole node."""
+        self.rows.update(smi_parse.rows(text, self.fields or list(smi_parse.FIELDS)))
+        failed = smi_parse.failed(text)
+        if self.step == "query" and failed:
+            indices = sorted(self.known) or range(max(on_the_bus(self.gpus.root), len(self.rows) + len(failed)))
+            self.queue = [("one:%d" % index, self.query(index)) for index in indices] + self.queue
+        elif self.step.startswith("one:"):
+            index = int(self.step[4:])
             if index not in self.rows:
-                error = next(iter(failed.values()), smi_text.sentence(text) or "status %d" % status)
-                before = self.known.get(index)
-                self.rows[index] = smi_text.Row.broken(index, error, before)
+                error = next(iter(failed.values()), smi_parse.sentence(text) or "status %d" % status)
+                self.rows[index] = smi_parse.Row.broken(index, error, self.known.get(index))
         elif not self.rows:
-            return smi_text.sentence(text) or "%s ended with status %d" % (COMMAND, status)
+            return smi_parse.sentence(text) or "%s ended with status %d" % (COMMAND, status)
         return None
 
-    def refused(self, why: str) -> "list[Line]":
-        rows = [[index, why, False] for index in sorted(self.known)]
-        lines = [{"k": "gpu", "g": rows}] if rows else []
-        return self.say(why) + lines
-
     def lines(self) -> "list[Line]":
-        """All GPUs that were ever seen; one that is no longer listed has vanished."""
+        """All GPUs that were ever listed. One that is no longer listed has vanished."""
         for index, before in self.known.items():
             if index not in self.rows:
-                self.rows[index] = smi_text.Row.broken(index, "GPU has vanished: nvidia-smi no longer lists it", before)
+                error = "GPU has vanished: nvidia-smi no longer lists it"
+                self.rows[index] = smi_parse.Row.broken(index, error, before)
                 self.rows[index].lost = True
         self.known = dict(self.rows)
         self.gpus.known = [[row.index, row.pci, row.uuid] for row in self.known.values()]

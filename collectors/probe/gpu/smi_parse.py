@@ -1,12 +1,9 @@
-"""What nvidia-smi prints, as values. Its words for a missing number are many; five of them are faults."""
+"""Parses nvidia-smi's output. It writes a missing number in many ways; six of them are faults."""
 
 import re
 
+from collectors.probe.annotations import Any, Line
 from collectors.probe.gpu.kernel_log import address
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 FIELDS = (
     "index", "uuid", "name", "pci.bus_id", "mig.mode.current", "utilization.gpu", "memory.total", "memory.used",
@@ -14,7 +11,7 @@ FIELDS = (
     "clocks.current.sm", "clocks_throttle_reasons.active", "ecc.errors.uncorrected.volatile.total",
     "ecc.errors.corrected.volatile.total", "remapped_rows.pending", "remapped_rows.failure",
 )  # fmt: skip
-"""The old name of the throttle reasons: drivers of 2026 still know it, those before 535 know no other."""
+"""The throttle reasons have their old name: drivers of 2026 still know it, and drivers before 535 know no other."""
 
 APPS = ("gpu_uuid", "pid", "process_name", "used_gpu_memory")
 
@@ -52,7 +49,7 @@ class Row:
 
     @classmethod
     def broken(cls, index: int, error: str, before: "Row | None") -> "Row":
-        """A GPU that gives no row; what it is is still known."""
+        """A GPU without a row. Its name and addresses are kept."""
         cells = {"index": str(index)}
         if before is not None:
             cells.update((field, before.cells.get(field, "N/A")) for field in ("uuid", "name", "pci.bus_id"))
@@ -78,29 +75,27 @@ class Row:
         text = self.text(field)
         return None if text is None else text == yes
 
-    def mask(self) -> "int | None":
-        try:
-            return int(self.text("clocks_throttle_reasons.active") or "", 16)
-        except ValueError:
-            return None
-
     def sample(self) -> "list[Any]":
-        """The wire's row (readings.GpuSample)."""
-        number = self.number
-        utilization = None if self.flag("mig.mode.current", "Enabled") else number("utilization.gpu")
-        numbers = [number("temperature.gpu"), number("temperature.memory"), number("memory.used"), utilization]
+        """The wire's row (model.GpuSample)."""
+        try:
+            throttling = int(self.text("clocks_throttle_reasons.active") or "", 16)  # type: int | None
+        except ValueError:
+            throttling = None
         return [
             self.index,
             self.error,
             self.lost,
-            *numbers,
+            self.number("temperature.gpu"),
+            self.number("temperature.memory"),
+            self.number("memory.used"),
+            None if self.flag("mig.mode.current", "Enabled") else self.number("utilization.gpu"),
             self.decimal("power.draw"),
-            number("clocks.current.sm"),
-            self.mask(),
+            self.number("clocks.current.sm"),
+            throttling,
         ]
 
-    def facts(self) -> "dict[str, Any]":
-        """The wire's slow facts (readings.GpuFacts)."""
+    def facts(self) -> "Line":
+        """The wire's slow facts (model.GpuFacts)."""
         return {
             "index": self.index,
             "uuid": self.uuid,
@@ -117,12 +112,12 @@ class Row:
 
 
 def offered(text: str) -> "set[str]":
-    """The fields of `--help-query-gpu`: one unknown field fails the whole query."""
+    """The fields in `--help-query-gpu`. One unknown field makes the whole query fail."""
     return set(OFFERED.findall(text))
 
 
 def rows(text: str, fields: "list[str]") -> "dict[int, Row]":
-    """The whole lines of a CSV answer. A cut line, or a warning between them, is none."""
+    """The complete rows of CSV output. Cut lines and warnings are left out."""
     found = {}
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(",")]
@@ -132,19 +127,19 @@ def rows(text: str, fields: "list[str]") -> "dict[int, Row]":
 
 
 def failed(text: str) -> "dict[str, str]":
-    """PCI address → error, of GPUs that fail the whole call."""
+    """The errors of GPUs that make the whole call fail, by PCI address."""
     return {address(pci): error for pci, error in FAILED.findall(text)}
 
 
 def sentence(text: str) -> "str | None":
-    """Why there is no answer, in nvidia-smi's own words."""
+    """nvidia-smi's own error message."""
     found = SENTENCE.search(text)
     return found.group(0).strip() if found else text.strip().partition("\n")[0][:200] or None
 
 
-def apps(text: str) -> "dict[str, list[dict[str, Any]]]":
-    """GPU uuid → its processes. In another process namespace name and pid are words in brackets."""
-    found = {}  # type: dict[str, list[dict[str, Any]]]
+def apps(text: str) -> "dict[str, list[Line]]":
+    """The processes, by GPU UUID. In another PID namespace, name and PID are text in brackets."""
+    found = {}  # type: dict[str, list[Line]]
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(", ")]
         if len(cells) < len(APPS) or not cells[1].isdigit():

@@ -1,43 +1,40 @@
-"""Xids, the driver's fault codes: from NVML events and from the kernel log, each fault said once.
+"""Xids, the driver's fault codes, from NVML events and from the kernel log. Each fault is reported once.
 
-A nvidia-smi query does not show them. The kernel log has the words and the history, but many systems keep it from
-users (dmesg_restrict); NVML events need no rights, but begin now.
+An nvidia-smi query does not show them. The kernel log has the text and the history, but many systems keep it from users
+(dmesg_restrict). NVML events need no rights, but have no history.
 """
 
 import ctypes
 import os
 import time
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+from collectors.probe.annotations import Any, Callable, Line
 
 RECENT = 600.0
-"""At its start the probe says the Xids of the last ten minutes: it may be back because of one."""
-SAME = 10.0
-"""The kernel log and NVML tell of one fault within moments of each other."""
+"""At its start the probe reports the Xids of the last ten minutes: one of them may be why it restarts."""
+SAME_FAULT = 10.0
+"""The kernel log and NVML report one fault within this many seconds."""
 MOST_RECORDS = 2000
 
 
-class Once:
-    """One fault, told by two: whichever comes second is dropped."""
+class Deduplicator:
+    """Drops the second of two reports of one fault: the kernel log's or NVML's, whichever comes later."""
 
     def __init__(self, monotonic: "Callable[[], float]" = time.monotonic) -> None:
         self.monotonic = monotonic
-        self.told = {}  # type: dict[tuple[int | None, int], tuple[float, int]]
+        self.reported = {}  # type: dict[tuple[int | None, int], tuple[float, int]]
 
-    def is_news(self, index: "int | None", code: int, source: str) -> bool:
+    def is_new(self, index: "int | None", code: int, source: str) -> bool:
         now = self.monotonic()
         side = 1 if source == "nvml" else -1
-        self.told = {key: told for key, told in self.told.items() if now - told[0] < SAME}
-        balance = self.told.get((index, code), (now, 0))[1]
-        self.told[index, code] = (now, balance + side)
+        self.reported = {key: report for key, report in self.reported.items() if now - report[0] < SAME_FAULT}
+        balance = self.reported.get((index, code), (now, 0))[1]
+        self.reported[index, code] = (now, balance + side)
         return balance * side >= 0
 
 
 class KernelLog:
-    """/dev/kmsg, read without waiting, where this user may."""
+    """/dev/kmsg, read without blocking, if this user may read it."""
 
     def __init__(self, path: str = "/dev/kmsg") -> None:
         self.last = -1
@@ -62,15 +59,15 @@ class KernelLog:
             fields = head.split(b",")
             number = int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else self.last + 1
             if number <= self.last:
-                continue  # said by the worker before this one
+                continue  # the previous worker has reported it
             self.last = number
             since_boot = int(fields[2]) / 1e6 if len(fields) > 2 and fields[2].isdigit() else None
             found.append((since_boot, text.partition(b"\n")[0].decode("utf-8", "replace")))
         return found
 
-    def faults(self, uptime: float) -> "list[dict[str, Any]]":
-        """What the new records say about GPUs; `pci` is for the caller to turn into an index."""
-        lines = []
+    def faults(self, uptime: float) -> "list[Line]":
+        """The Xids of the new records. The caller replaces `pci` by an index."""
+        lines = []  # type: list[Line]
         for since_boot, text in self.records():
             if "NVRM" not in text and "SXid" not in text:
                 continue
@@ -80,14 +77,14 @@ class KernelLog:
             if known is None or (since_boot is not None and uptime - since_boot > RECENT):
                 continue
             line = {"k": "xid", "code": known[1], "text": known[2], "source": "kernel", "pci": known[0]}
-            if since_boot is not None and uptime - since_boot > SAME:
+            if since_boot is not None and uptime - since_boot > SAME_FAULT:
                 line["t"] = round(time.time() - (uptime - since_boot), 3)
             lines.append(line)
         return lines
 
 
-class Events:
-    """NVML's own Xid events of all GPUs, asked for without waiting."""
+class NvmlEvents:
+    """NVML's own Xid events of all GPUs, read without waiting."""
 
     def __init__(self, nvml: "Any", handles: "dict[int, Any]") -> None:
         self.nvml = nvml
@@ -97,18 +94,18 @@ class Events:
             try:
                 nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self.set)
             except nvml.NVMLError:
-                continue  # this GPU tells no events: the kernel log may
+                continue  # this GPU has no events; the kernel log may have its Xids
             self.index[ctypes.cast(handle, ctypes.c_void_p).value or 0] = index
 
-    def faults(self) -> "list[tuple[int | None, int]]":
-        """GPU index and Xid of every event since the last call."""
-        found = []  # type: list[tuple[int | None, int]]
+    def faults(self) -> "list[Line]":
+        """The Xids since the last call."""
+        found = []  # type: list[Line]
         while self.index and len(found) < 100:
             try:
                 event = self.nvml.nvmlEventSetWait_v2(self.set, 0)
             except self.nvml.NVMLError:
-                break  # none, which is a timeout; or a lost GPU, which its own row says
-            where = ctypes.cast(event.device, ctypes.c_void_p).value
+                break  # a timeout: there is none. Or a lost GPU, which its own row reports
+            index = self.index.get(ctypes.cast(event.device, ctypes.c_void_p).value or 0)
             if event.eventType == self.nvml.nvmlEventTypeXidCriticalError:
-                found.append((self.index.get(where or 0), int(event.eventData)))
+                found.append({"k": "xid", "code": int(event.eventData), "index": index, "source": "nvml"})
         return found

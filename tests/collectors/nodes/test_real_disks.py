@@ -19,10 +19,10 @@ ROOT = Path(__file__).parents[3]
 STAGES = ("empty", "filling", "full", "deleted", "inodes", "read-only", "writable")
 LIFE = """
 import json, os, subprocess, sys
-from collectors.probe.files.disks import look
+from collectors.probe.files.disks import sample_disk
 
 def tell():
-    print(json.dumps(look(path)), flush=True)
+    print(json.dumps(sample_disk(path)), flush=True)
 
 path = sys.argv[1]
 mount = ["mount", "-t", "tmpfs", "-o", "size=16m,nr_inodes=200", "disk", path]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from collectors.probe.gpu import pci
-from collectors.probe.host import Host, added, field, hello
+from collectors.probe.host import Host, field, hello, total
 from tests.collectors.probe.wire import said
 from trainmon.model import HostSample, InfinibandPort
 
@@ -86,8 +86,8 @@ def test_a_field_is_found_by_its_whole_name() -> None:
     assert field("ab 2\n", "ab") == 2
     assert field("xab 2\n", "ab") is None
     assert field("ab x\n", "ab") is None
-    assert added([None, None]) is None
-    assert added([None, 2]) == 2
+    assert total([None, None]) is None
+    assert total([None, 2]) == 2
 
 
 def test_gpus_on_the_bus_are_counted_without_the_switches(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from collectors.probe.files.checkpoint_files import MOST_GROUPS
-from collectors.probe.files.checkpoints import BUDGET, MOST_ENTRIES, SLICE, Checkpoints
+from collectors.probe.files.checkpoint_files import MAX_GROUPS
+from collectors.probe.files.checkpoints import BUDGET, MAX_ENTRIES, SLICE, Checkpoints
 from tests.collectors.probe import interpreters
 from tests.collectors.probe.wire import Watch, said
 from tests.lab.checkpoints import SAVES, made
@@ -287,13 +287,13 @@ def test_after_a_slow_look_comes_a_long_pause(tmp_path: Path):
 
 
 def test_too_many_names_are_counted_and_the_newest_stay(tmp_path: Path):
-    for number in range(MOST_ENTRIES + 30):
+    for number in range(MAX_ENTRIES + 30):
         (tmp_path / f"epoch=0-step={number}.ckpt").touch()
     (tmp_path / "last.ckpt").touch()
     found = listing(tmp_path)
-    assert (len(found.entries), found.left_out) == (MOST_ENTRIES, 31)
+    assert (len(found.entries), found.left_out) == (MAX_ENTRIES, 31)
     assert found.entries[0].name == "last.ckpt"
-    assert found.entries[1].name == f"epoch=0-step={MOST_ENTRIES + 29}.ckpt"
+    assert found.entries[1].name == f"epoch=0-step={MAX_ENTRIES + 29}.ckpt"
 
 
 def test_names_that_differ_in_more_than_numbers_do_not_fill_the_line(tmp_path: Path):
@@ -302,9 +302,9 @@ def test_names_that_differ_in_more_than_numbers_do_not_fill_the_line(tmp_path: P
     for number in range(300):
         (folder / "".join(chr(ord("a") + int(digit)) for digit in str(number))).touch()
     [one] = listing(tmp_path).entries
-    assert len(one.groups) == MOST_GROUPS + 1
+    assert len(one.groups) == MAX_GROUPS + 1
     assert sum(group.count for group in one.groups) == 300
-    assert next(group.count for group in one.groups if group.pattern == "d/*") == 300 - MOST_GROUPS
+    assert next(group.count for group in one.groups if group.pattern == "d/*") == 300 - MAX_GROUPS
 
 
 def test_a_line_is_bounded(tmp_path: Path):

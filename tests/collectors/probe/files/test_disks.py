@@ -97,7 +97,7 @@ def test_a_path_no_kernel_takes_is_an_error_and_nothing_else():
 def test_names_that_are_not_utf8_still_decode(tmp_path: Path):
     name = os.fsencode(tmp_path) + b"/\xff\xc3\xa9"
     Path(os.fsdecode(name)).mkdir()
-    sample = disks.look(name.decode("utf-8", "surrogateescape"))
+    sample = disks.sample_disk(name.decode("utf-8", "surrogateescape"))
     # The spec comes as JSON, so the path of a real spec is text, and given back as it came.
     [found] = decoded({"k": "disk", "d": [dict(sample, path="x")]}).d
     assert found.total_bytes > 0

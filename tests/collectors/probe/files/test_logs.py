@@ -376,7 +376,7 @@ def test_names_and_text_that_are_not_utf8_still_decode(tmp_path: Path):
 def test_a_broken_expression_is_told_and_the_log_goes_on(path: Path):
     path.write_text("x\n" * 300)
     chunk = Log(path, keep="step(").chunk()
-    assert chunk.error.startswith("no lines are kept in a burst: the expression for step lines is broken: ")
+    assert chunk.error.startswith("no lines are kept in a burst: the expression for step lines is invalid: ")
     assert (len(chunk.lines), chunk.seen, chunk.kept) == (200, 300, ())
 
 

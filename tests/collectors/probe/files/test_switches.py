@@ -119,6 +119,6 @@ def test_without_permission_it_cannot_be_told(tmp_path: Path):
     argv = [sys.executable, "-c", AS_NOBODY, str(closed / "kill"), str(secret)]
     done = subprocess.run(argv, capture_output=True, check=True, timeout=20, cwd=Path(__file__).parents[4])
     hidden, unreadable = (line["s"][0] for line in json.loads(done.stdout))
-    assert hidden == {"path": str(closed / "kill"), "error": "cannot be looked at: no permission"}
+    assert hidden == {"path": str(closed / "kill"), "error": "cannot be checked: no permission"}
     assert unreadable["exists"] is True
-    assert unreadable["error"] == "armed, but what it says cannot be read: no permission"
+    assert unreadable["error"] == "armed, but its text cannot be read: no permission"

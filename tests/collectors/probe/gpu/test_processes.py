@@ -25,7 +25,7 @@ def test_the_signals_that_a_process_catches_are_told_as_they_are_now():
         assert trainer.stdin is not None
         assert trainer.stdout is not None
         card.running.append(SimpleNamespace(pid=trainer.pid, usedGpuMemory=1))
-        processes.see(card)
+        processes.update(card)
         processes.look_up([card])
         assert not processes.of(card)[0]["caught"] & USR1
         trainer.stdin.write(b"\n")
@@ -42,9 +42,9 @@ def test_a_status_without_the_line_tells_nothing(tmp_path: Path):
     folder = tmp_path / "proc" / "7"
     folder.mkdir(parents=True)
     (folder / "status").write_text("Name:\tx\n")
-    assert Processes(str(tmp_path)).caught(7) is None
+    assert Processes(str(tmp_path)).caught_signals(7) is None
     (folder / "status").write_text("Name:\tSigCgt:\nSigCgt:\tfffffffe7ffbfeff\n")
-    assert Processes(str(tmp_path)).caught(7) == 0xFFFFFFFE7FFBFEFF
+    assert Processes(str(tmp_path)).caught_signals(7) == 0xFFFFFFFE7FFBFEFF
 
 
 def test_the_mask_crosses_the_wire(tmp_path: Path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from collectors.probe.gpu.kernel_log import address, parsed
-from collectors.probe.gpu.xid import KernelLog, Once
+from collectors.probe.gpu.xid import Deduplicator, KernelLog
 from tests.collectors.probe.wire import Watch
 
 LINES = [
@@ -108,22 +108,22 @@ def test_a_kernel_log_that_may_not_be_read_says_nothing(tmp_path: Path) -> None:
 
 
 def test_one_fault_told_by_two_is_said_once() -> None:
-    once = Once(Watch())
-    assert once.is_news(3, 79, "kernel")
-    assert not once.is_news(3, 79, "nvml")
-    assert once.is_news(4, 79, "nvml")
-    assert not once.is_news(4, 79, "kernel")
+    deduplicator = Deduplicator(Watch())
+    assert deduplicator.is_new(3, 79, "kernel")
+    assert not deduplicator.is_new(3, 79, "nvml")
+    assert deduplicator.is_new(4, 79, "nvml")
+    assert not deduplicator.is_new(4, 79, "kernel")
 
 
 def test_three_faults_told_by_two_are_three() -> None:
-    once = Once(Watch())
-    assert [once.is_news(0, 31, "kernel") for _ in range(3)] == [True] * 3
-    assert [once.is_news(0, 31, "nvml") for _ in range(4)] == [False] * 3 + [True]
+    deduplicator = Deduplicator(Watch())
+    assert [deduplicator.is_new(0, 31, "kernel") for _ in range(3)] == [True] * 3
+    assert [deduplicator.is_new(0, 31, "nvml") for _ in range(4)] == [False] * 3 + [True]
 
 
 def test_the_same_fault_later_is_another_one() -> None:
     watch = Watch()
-    once = Once(watch)
-    assert once.is_news(0, 31, "kernel")
+    deduplicator = Deduplicator(watch)
+    assert deduplicator.is_new(0, 31, "kernel")
     watch.at += 60
-    assert once.is_news(0, 31, "nvml")
+    assert deduplicator.is_new(0, 31, "nvml")
