@@ -96,8 +96,7 @@ class TrackedRun:
     def update(self, answer: RunList, at: Instant) -> WandbPolled:
         """Store the list of matching runs."""
         runs = tuple(self._with_metadata(run) for run in answer.runs)
-        group = active_run.read(self.spec, runs, self.wandb, at, stopped=False)
-        wandb = replace(self.wandb, looked_at=at, runs=runs, **group._asdict())
+        wandb = replace(active_run.read(self.spec, runs, self.wandb, at, stopped=False), looked_at=at)
         current = wandb.current
         known = _first(answer, (current, *runs)) if current is not None else ()
         keys = metric_names.choose(self.spec.charts, known) or wandb.keys

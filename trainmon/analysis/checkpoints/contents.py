@@ -13,10 +13,6 @@ RESAVED = 30.0
 """Seconds that a shard may be newer than its marker: on Lustre the times are those of different nodes' clocks."""
 
 
-LONGEST_STEP = 15
-"""Digits."""
-
-
 class FoundCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """An entry that is a checkpoint. Times are the node's."""
 
@@ -70,14 +66,13 @@ class Contents:
         entry = self.entry
         is_link = entry.kind == "link"
         committed = self.by_pattern.get(marker or "")
-        is_single = sum(group.count for group in entry.groups) < 2
         return FoundCheckpoint(
             name=entry.name,
             layout=layout,
             step=step,
             lacks="" if is_link else lacks,
             why=f"a link to {entry.target}, not looked into" if is_link else "",
-            began=None if is_single else min(group.oldest for group in entry.groups),
+            began=min(group.oldest for group in entry.groups) if self.count("") > 1 else None,
             newest=self.newest,
             committed_at=committed.newest if committed else self.newest,
             bytes=entry.bytes,
@@ -100,8 +95,7 @@ class Folder:
         return name in self.contents
 
     def entry(self, name: str) -> CheckpointEntry | None:
-        contents = self.contents.get(name)
-        return None if contents is None else contents.entry
+        return self.contents[name].entry if name in self.contents else None
 
     def text(self, name: str) -> str | None:
         """What a pointer file says."""
@@ -116,7 +110,7 @@ class Folder:
 def number(expression: str, name: str) -> int | None:
     """The number in a name that matches wholly; none that is no step (a hash, a joke)."""
     match = re.fullmatch(expression, name, re.ASCII | re.DOTALL)
-    return int(match.group(1)) if match and len(match.group(1)) <= LONGEST_STEP else None
+    return int(match.group(1)) if match and len(match.group(1)) <= 15 else None
 
 
 def short_of_shards(contents: Contents) -> str:
@@ -126,8 +120,7 @@ def short_of_shards(contents: Contents) -> str:
         if match and group.count < int(match.group(1)):
             return f"{group.count} of {int(match.group(1))} files of weights"
     for group in contents.like(r"^[\w.-]+\.(safetensors|bin)\.index\.json$"):
-        kind = group.pattern.split(".")[-3]
-        if not contents.like(rf"-#-of-#\.{kind}$"):
+        if not contents.like(rf"-#-of-#\.{group.pattern.split('.')[-3]}$"):
             return f"{group.pattern} is there, and none of its files of weights"
     return ""
 

@@ -69,8 +69,8 @@ def idefics(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     step = number(r"opt_step-(\d+)", contents.entry.name)
     if step is None:
         return None
-    lacks = "" if contents.has("finished-saving") else "no finished-saving yet"
-    return contents.found("idefics", step, lacks, marker="finished-saving")
+    marker = "finished-saving"
+    return contents.found("idefics", step, "" if contents.has(marker) else f"no {marker} yet", marker=marker)
 
 
 def nemo(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
@@ -103,8 +103,8 @@ def lightning(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
             lacks = lacks or "no latest yet, which DeepSpeed writes last"
         return contents.found("lightning", step, lacks, shards=contents.count(r"optim_states\.pt$"))
     is_steady = entry.name in folder.steady or folder.t - entry.mtime > STEADY
-    lacks = "" if is_steady else "it may still grow"
-    return contents.found("lightning", step, lacks if entry.bytes else "it is empty")
+    lacks = "it is empty" if not entry.bytes else "" if is_steady else "it may still grow"
+    return contents.found("lightning", step, lacks)
 
 
 def kempnerforge(contents: Contents, folder: Folder) -> FoundCheckpoint | None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from statistics import median, median_low
-from typing import NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 
 from trainmon.analysis.checkpoints.contents import Folder, FoundCheckpoint
 from trainmon.analysis.checkpoints.layouts import recognised
-from trainmon.analysis.checkpoints.resume import NONE_FOUND, Resumption, problem, resumption, stale
+from trainmon.analysis.checkpoints.resume import MOVES_WITHIN, NONE_FOUND, Resumption, problem, resumption, stale
 from trainmon.lib import Instant, Seconds, clean, duration
 from trainmon.model import Checkpoint, CheckpointListing, Checkpoints, CheckpointState
 
@@ -46,15 +46,6 @@ DEEPER = re.compile(
 SLOW = 5.0
 
 
-class SaveStatistics(NamedTuple):
-    """How long, how often and how large saves are."""
-
-    save_s: Seconds | None = None
-    every_s: Seconds | None = None
-    every_steps: int | None = None
-    bytes: int | None = None
-
-
 def read(
     listing: CheckpointListing,
     *,
@@ -78,20 +69,19 @@ def read(
     everything = [one for contents in folder.contents.values() if (one := recognised(contents, folder)) is not None]
     unclear = [one for one in everything if one.is_unclear]
     clear = [one for one in everything if not one.is_unclear]
-    short = _short(sorted((one for one in clear if one.shards), key=lambda one: (one.step or 0, one.newest)))
-    lacks = {**_small(clear, folder), **short}
+    lacks = {**_small(clear, folder), **_short(clear)}
     compared = [one if one.lacks else replace(one, lacks=lacks.get(one.name, "")) for one in clear]
     ordered = _ordered([one for one in compared if not _is_leaving(one, compared, folder)])
     statistics = _statistics([one for one in ordered if not one.lacks])
-    layout = max(ordered, key=lambda one: one.newest).layout if ordered else None
+    last = max(ordered, key=lambda one: one.newest, default=None)
+    layout = None if last is None else last.layout
     taken = resumption(layout, ordered, folder)
     newest = _committed(ordered, taken, folder)
-    states = (_state(one, ordered, newest, statistics.save_s, is_running, folder.t) for one in ordered)
+    states = (_state(one, ordered, newest, statistics["save_s"], is_running, folder.t) for one in ordered)
     known = {one.name: _checkpoint(one, path, state, skew, now) for one, state in zip(ordered, states, strict=True)}
     others = [name for name in folder.contents if name not in {one.name for one in everything}]
-    moved_at = max((one.newest for one in ordered), default=0.0)
-    left_behind = stale(taken, newest, folder)
-    wrong = problem(taken, known, others, len(unclear) + listing.left_out, folder.t, moved_at) or left_behind
+    is_moving = last is not None and folder.t - last.newest < MOVES_WITHIN
+    wrong = problem(taken, known, others, len(unclear) + listing.left_out, is_moving) or stale(taken, newest, folder)
     return Checkpoints(
         path=path,
         host=host,
@@ -100,7 +90,7 @@ def read(
         list=tuple(known.values()),
         resumes=None if taken.name is None else _below(path, taken.name),
         problem=None if wrong is None else clean(wrong),
-        **statistics._asdict(),
+        **statistics,
     )
 
 
@@ -109,8 +99,7 @@ def _without_listing(path: str, host: str, at: Instant, error: str, before: Chec
     if not error.startswith("does not exist"):
         return replace(before, error=error) if before is not None else Checkpoints(
             path=path, host=host, looked_at=at, error=error)  # fmt: skip
-    why = f"{NONE_FOUND}: the directory {error}"
-    return Checkpoints(path=path, host=host, looked_at=at, error=error, problem=why)
+    return Checkpoints(path=path, host=host, looked_at=at, error=error, problem=f"{NONE_FOUND}: the directory {error}")
 
 
 def _steady(
@@ -142,13 +131,12 @@ def _small(all_found: Sequence[FoundCheckpoint], folder: Folder) -> dict[str, st
     return dict.fromkeys(small, "smaller than the others: cut short")
 
 
-def _short(oldest_first: Sequence[FoundCheckpoint]) -> dict[str, str]:
+def _short(all_found: Sequence[FoundCheckpoint]) -> dict[str, str]:
     """Those with fewer shards than the one before, in words. As few as the next has: a run of another size since."""
-    short = {}
-    previous = 0
-    for index, one in enumerate(oldest_first):
+    short, previous = {}, 0
+    sharded = sorted((one for one in all_found if one.shards), key=lambda one: (one.step or 0, one.newest))
+    for one, after in zip_longest(sharded, [other.shards for other in sharded[1:]]):
         count = one.shards or 0
-        after = oldest_first[index + 1].shards if index + 1 < len(oldest_first) else None
         if count < previous and count != after:
             short[one.name] = f"{count} shards, where the one before has {previous}"
         else:
@@ -182,13 +170,12 @@ def _committed(ordered: Sequence[FoundCheckpoint], taken: Resumption, folder: Fo
     """The newest that is whole; after a rollback the one that the pointer names, though others have higher steps: a
     trainer has committed it since, or a person has moved the pointer back."""
     whole = [one for one in ordered if not one.lacks]
-    newest = whole[0] if whole else None
     pointed = next((one for one in whole if taken.pointer and one.name == taken.name), None)
-    if newest is not None and pointed is not None:
-        moved_at = folder.contents[taken.pointer or ""].entry.mtime
-        if pointed.committed_at > newest.committed_at or moved_at > newest.newest + MOVED_BACK:
-            return pointed
-    return newest
+    if pointed is None:
+        return whole[0] if whole else None
+    moved_at = folder.contents[taken.pointer or ""].entry.mtime
+    is_back = pointed.committed_at > whole[0].committed_at or moved_at > whole[0].newest + MOVED_BACK
+    return pointed if is_back else whole[0]
 
 
 def _state(
@@ -202,9 +189,8 @@ def _state(
     if not one.lacks:
         return "committed" if one is newest else "superseded"
     quiet = t - one.newest
-    if is_running is False or quiet > max(TORN_AFTER, TIMES_USUAL * (save_s or 0.0)):
-        return "torn"
-    return "torn" if quiet > OVERTAKEN and _is_overtaken(one, ordered) else "writing"
+    has_failed = is_running is False or quiet > max(TORN_AFTER, TIMES_USUAL * (save_s or 0.0))
+    return "torn" if has_failed or (quiet > OVERTAKEN and _is_overtaken(one, ordered)) else "writing"
 
 
 def _checkpoint(one: FoundCheckpoint, path: str, state: CheckpointState, skew: Seconds, now: Instant) -> Checkpoint:
@@ -225,25 +211,22 @@ def _below(path: str, name: str) -> str:
     return clean(f"{path.rstrip('/')}/{name}")
 
 
-def _statistics(whole: Sequence[FoundCheckpoint]) -> SaveStatistics:
+def _statistics(whole: Sequence[FoundCheckpoint]) -> dict[str, Any]:
+    """How long, how often and how large saves are: the fields of Checkpoints."""
     recent = whole[:RECENT]
     saves = [one.committed_at - one.began for one in recent if one.began is not None]
     saves = [seconds for seconds in saves if 0 <= seconds < LONGEST_SAVE]
     sizes = [one.bytes for one in recent if one.bytes]
-    stepped = [one for one in recent if one.step is not None]
-    pairs = [
-        (newer.step - older.step, newer.committed_at - older.committed_at)
-        for newer, older in pairwise(stepped)
-        if newer.step is not None and older.step is not None
-    ]
+    commits = [(one.step, one.committed_at) for one in recent if one.step is not None]
+    pairs = [(newer[0] - older[0], newer[1] - older[1]) for newer, older in pairwise(commits)]
     pairs = [(steps, seconds) for steps, seconds in pairs if steps > 0 and seconds > 0]
     every_steps = median_low(steps for steps, _ in pairs) if pairs else None
-    return SaveStatistics(
-        save_s=median(saves) if saves else None,
-        every_s=median(seconds for steps, seconds in pairs if steps == every_steps) if pairs else None,
-        every_steps=every_steps,
-        bytes=median_low(sizes) if sizes else None,
-    )
+    return {
+        "save_s": median(saves) if saves else None,
+        "every_s": median(seconds for steps, seconds in pairs if steps == every_steps) if pairs else None,
+        "every_steps": every_steps,
+        "bytes": median_low(sizes) if sizes else None,
+    }
 
 
 def _note(

@@ -37,8 +37,7 @@ def resumption(layout: str | None, all_found: Sequence[FoundCheckpoint], folder:
         pointer = POINTERS.get(one)
         if pointer is not None and pointer in folder:
             return _pointed(one, pointer, all_found, folder)
-    mine = [one for one in all_found if one.layout == layout]
-    return Resumption(_highest(layout or "", mine, folder))
+    return Resumption(_highest(layout or "", [one for one in all_found if one.layout == layout], folder))
 
 
 def _pointed(layout: str, pointer: str, all_found: Sequence[FoundCheckpoint], folder: Folder) -> Resumption:
@@ -77,16 +76,15 @@ def _highest(layout: str, mine: Sequence[FoundCheckpoint], folder: Folder) -> st
 
 
 def problem(
-    taken: Resumption, known: Mapping[str, Checkpoint], others: Sequence[str], unclear: int, t: float, moved_at: float
+    taken: Resumption, known: Mapping[str, Checkpoint], others: Sequence[str], unclear: int, is_moving: bool
 ) -> str | None:
     """What is wrong, in a sentence: no committed checkpoint at all, or a restart that would fail or take a wreck.
 
-    `known`: the checkpoints by name; `others`: names that are none; `unclear`: those not looked through; `t` and
-    `moved_at`: now, and the last write.
+    `known`: the checkpoints by name; `others`: names that are no checkpoints; `unclear`: how many were not examined;
+    `is_moving`: whether a file was written within MOVES_WITHIN.
     """
     nothing = None if any(one.is_whole for one in known.values()) else _nothing(known, others, unclear, taken)
-    pointer = _pointer(taken, known, t - moved_at < MOVES_WITHIN, unclear)
-    return "; ".join(words for words in (nothing, pointer) if words) or None
+    return "; ".join(filter(None, (nothing, _pointer(taken, known, is_moving, unclear)))) or None
 
 
 def stale(taken: Resumption, newest: FoundCheckpoint | None, folder: Folder) -> str | None:
@@ -112,9 +110,8 @@ def _nothing(known: Mapping[str, Checkpoint], others: Sequence[str], unclear: in
     torn = [one for one in known.values() if one.state == "torn"]
     if not torn:
         return f"{NONE_FOUND} yet: {_called(next(iter(known.values())))} is being written"
-    first = _called(torn[0])
     rest = f", and {len(torn) - 1} more" if len(torn) > 1 else ""
-    return f"{NONE_FOUND}: {first} is torn ({torn[0].why}){rest}"
+    return f"{NONE_FOUND}: {_called(torn[0])} is torn ({torn[0].why}){rest}"
 
 
 def _called(one: Checkpoint) -> str:

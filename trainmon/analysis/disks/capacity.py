@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from typing import NamedTuple
 
 from trainmon.lib import NETWORK_FILESYSTEMS, Instant
@@ -90,13 +91,9 @@ def fit(disk: Disk, state: State, wanted: int, now: Instant) -> Fit | None:
     if not saves:
         return None
     saves.sort(key=lambda save: (save.at is None, save.at or 0.0, save.number, save.run))
-    needed, fitting = 0, 0
-    for save in saves:
-        needed += save.bytes
-        if needed > disk.left_bytes:
-            return Fit(fitting, save, saves[0].at, max(save.bytes for save in saves))
-        fitting += 1
-    return Fit(fitting, None, saves[0].at, max(save.bytes for save in saves))
+    fitting = sum(needed <= disk.left_bytes for needed in accumulate(save.bytes for save in saves))
+    first = saves[fitting] if fitting < len(saves) else None
+    return Fit(fitting, first, saves[0].at, max(save.bytes for save in saves))
 
 
 def _next(run: Run, wanted: int, now: Instant) -> list[Save]:
@@ -104,11 +101,12 @@ def _next(run: Run, wanted: int, now: Instant) -> list[Save]:
     size = None if found is None else size_of(found)
     if found is None or size is None:
         return []
-    writing, every, last = found.writing, found.every_s, found.committed
-    begins = [None] * wanted if every is None or last is None or last.at is None else [
-        max(now, last.at + every * number) for number in range(1, wanted + 1)
-    ]  # fmt: skip
-    saves = [Save(run.name, size, at, number) for number, at in enumerate(begins, 1)]
+    writing, every = found.writing, found.every_s
+    last_at = found.committed.at if found.committed is not None else None
+    saves = [
+        Save(run.name, size, None if every is None or last_at is None else max(now, last_at + every * number), number)
+        for number in range(1, wanted + 1)
+    ]
     if writing is not None and saves:  # what it has written so far is no longer free
         saves[0] = saves[0]._replace(bytes=max(0, size - (writing.bytes or 0)), at=writing.began_at or now)
     return saves

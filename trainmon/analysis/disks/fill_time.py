@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.disks.forecast import Trend, trend
 from trainmon.lib import Instant
-from trainmon.model import Disk, Forecast, Quota, Series
+from trainmon.model import Disk, Forecast, Series
 
 RESIZED = ("ext4", "xfs", "btrfs", "tmpfs", "lustre")
 """Filesystems whose size changes only when somebody changes it; of a ZFS dataset it is what others leave of a pool."""
@@ -20,21 +20,22 @@ def with_trend(disk: Disk, series: Callable[[str], Series], now: Instant) -> Dis
     comes first counts."""
     quota = disk.quota
 
-    def look(metric: str, left: float | None, size: float | None) -> Trend:
+    def measure(metric: str, left: float | None, size: float | None) -> Trend:
         past = series(metric)
         if metric == "free_bytes" and disk.filesystem in RESIZED:
             past = of_one_size(past, series("size_bytes"))
         return trend(past.offsets, past.values, now, left, size=size, lag=disk.lag)
 
-    space = look("free_bytes", disk.usable_free_bytes, disk.total_bytes)
-    files = look("free_inodes", disk.free_inodes, disk.total_inodes)
+    space = measure("free_bytes", disk.usable_free_bytes, disk.total_bytes)
+    files = measure("free_inodes", disk.free_inodes, disk.total_inodes)
     full, no_inodes = space.forecast, files.forecast
     if quota is not None:
-        allowed = look("quota_left_bytes", quota.left_bytes, _limit(quota, "hard_bytes"))
-        full = sooner(full, allowed.forecast)
-        no_inodes = sooner(
-            no_inodes, look("quota_left_inodes", quota.left_inodes, _limit(quota, "hard_inodes")).forecast
-        )
+        limits = [
+            min((limit for one in quota.allowances if (limit := getattr(one, name)) is not None), default=None)
+            for name in ("hard_bytes", "hard_inodes")
+        ]
+        full = sooner(full, measure("quota_left_bytes", quota.left_bytes, limits[0]).forecast)
+        no_inodes = sooner(no_inodes, measure("quota_left_inodes", quota.left_inodes, limits[1]).forecast)
     return replace(
         disk,
         bytes_per_day=space.per_day,
@@ -56,10 +57,6 @@ def of_one_size(free: Series, sizes: Series) -> Series:
         for at, value in zip(free.offsets, free.values, strict=True)
     ]
     return Series(free.offsets, tuple(values))
-
-
-def _limit(quota: Quota, name: str) -> int | None:
-    return min((limit for one in quota.allowances if (limit := getattr(one, name)) is not None), default=None)
 
 
 def sooner(disk: Forecast | None, quota: Forecast | None) -> Forecast | None:

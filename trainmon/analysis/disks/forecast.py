@@ -53,8 +53,11 @@ class Trend(NamedTuple):
     """Growth per day, and when the disk is full at that rate; None if unknown."""
 
     per_day: float | None = None
-    full_at: Instant | None = None
     forecast: Forecast | None = None
+
+    @property
+    def full_at(self) -> Instant | None:
+        return None if self.forecast is None else self.forecast.full_at
 
 
 class Slope(NamedTuple):
@@ -63,13 +66,6 @@ class Slope(NamedTuple):
     middle: float
     low: float
     high: float
-
-
-class Turns(NamedTuple):
-    """The deletions in a piece of history: where each began, and what remained after it."""
-
-    peaks: list[Point]
-    lows: list[Point]
 
 
 def trend(
@@ -86,22 +82,18 @@ def trend(
     `left`: what may still be used (free bytes, or less if only a share is usable). `size`: that of the disk. `lag`: how
     old the numbers may be; shorter changes are ignored.
     """
-    step = 1 if size is None else _step(free, size)
+    # Of a disk where hardly anything happens, few points show all: most disks of a cluster are like that.
+    is_calm = size is not None and len(free) > 0 and max(free) - min(free) < DROP * size
+    step = max(1, len(free) // (2 * POINTS)) if is_calm else 1
     known = zip(offsets[::step], free[::step], strict=True)
     points = thinned([Point(at, -value) for at, value in known if value == value], lag)
     if len(points) < 3 or points[-1].at - points[0].at < max(SHORTEST, 3 * lag):
         return Trend()
     least = _least(points, size)
-    turns = deletions(points, least)
-    if not turns.lows:
+    lows = [low for _, low in deletions(points, least)]
+    if not lows:
         return _undisturbed(points, now, left, least)
-    return _sawtooth(points, turns, now, left, least)
-
-
-def _step(free: Sequence[float], size: float) -> int:
-    """Of a disk where hardly anything happens, few points say all: most disks of a cluster are such."""
-    calm = bool(free) and max(free) - min(free) < DROP * size
-    return max(1, len(free) // (2 * POINTS)) if calm else 1
+    return _sawtooth(points, lows, now, left, least)
 
 
 def thinned(points: list[Point], lag: Seconds) -> list[Point]:
@@ -115,29 +107,28 @@ def _least(points: Sequence[Point], size: float | None) -> float:
     """How much must be freed at once to count as a deletion."""
     changes = median(abs(later.used - earlier.used) for earlier, later in pairwise(points))
     values = [point.used for point in points]
-    whole = DROP * size if size else 0.05 * (max(values) - min(values))
-    return max(whole, UNSTEADY * changes)
+    return max(DROP * size if size else 0.05 * (max(values) - min(values)), UNSTEADY * changes)
 
 
-def deletions(points: Sequence[Point], least: float) -> Turns:
-    """Where what is used fell by more than `least` below the highest before, and the lowest until it rose so again."""
-    peaks: list[Point] = []
-    lows: list[Point] = []
+def deletions(points: Sequence[Point], least: float) -> list[tuple[Point, Point]]:
+    """The deletions: the highest point before the use fell by more than `least`, and the lowest before it rose again by
+    as much."""
+    found: list[tuple[Point, Point]] = []
     high = low = points[0]
-    falls = False
+    is_falling = False
     for point in points:
-        if falls:
+        if is_falling:
             if point.used <= low.used:
-                low = lows[-1] = point
+                low = point
+                found[-1] = (high, low)
             elif point.used - low.used > least:
-                falls, high = False, point
+                is_falling, high = False, point
         elif point.used >= high.used:
             high = point
         elif high.used - point.used > least:
-            falls, low = True, point
-            peaks.append(high)
-            lows.append(point)
-    return Turns(peaks, lows)
+            is_falling, low = True, point
+            found.append((high, low))
+    return found
 
 
 # ---- nothing is deleted ----------------------------------------------------------------------------------------------
@@ -173,12 +164,14 @@ def _is_over(points: Sequence[Point], least: float) -> bool:
 def _growth(points: Sequence[Point], least: float) -> Slope:
     """The slope of a ramp. A few large steps have most pairs within a step: then from end to end."""
     slope = theil_sen(points)
-    first, last = points[0], points[-1]
-    rise = last.used - first.used
-    if slope.middle <= 0 and rise > least:
-        whole = rise / (last.at - first.at)
-        return Slope(whole, min(slope.low, whole), max(slope.high, whole))
-    return slope
+    if slope.middle > 0 or points[-1].used - points[0].used <= least:
+        return slope
+    return _end_to_end(points, slope)
+
+
+def _end_to_end(points: Sequence[Point], slope: Slope) -> Slope:
+    whole = (points[-1].used - points[0].used) / (points[-1].at - points[0].at)
+    return Slope(max(slope.middle, whole), min(slope.low, whole), max(slope.high, whole))
 
 
 def theil_sen(points: Sequence[Point]) -> Slope:
@@ -206,28 +199,22 @@ def _fit(points: Sequence[Point]) -> float:
 # ---- what is written is deleted again --------------------------------------------------------------------------------
 
 
-def _sawtooth(points: Sequence[Point], turns: Turns, now: Instant, left: float | None, least: float) -> Trend:
-    """Growth is that of what remains after the deletions, as long as they go on."""
-    lows = turns.lows
+def _sawtooth(points: Sequence[Point], lows: Sequence[Point], now: Instant, left: float | None, least: float) -> Trend:
+    """The growth of what remains after each deletion, as long as deletions go on."""
     cycles = [later.at - earlier.at for earlier, later in pairwise(lows)][-CYCLES:]
     is_known = len(cycles) >= ENOUGH
     longest = max(cycles if is_known else [*cycles, lows[0].at - points[0].at])
     if points[-1].at - lows[-1].at > OVERDUE * longest:
         ramp = [point for point in points if point.at >= lows[-1].at]
-        slope = theil_sen(ramp)
-        whole = (ramp[-1].used - ramp[0].used) / (ramp[-1].at - ramp[0].at)
-        slope = Slope(max(slope.middle, whole), min(slope.low, whole), max(slope.high, whole))
-        return _trend(slope, ramp, now, left, "stopped", len(lows), points)
+        return _trend(_end_to_end(ramp, theil_sen(ramp)), ramp, now, left, "stopped", len(lows), points)
     if not is_known:
         few = Forecast(basis="cycles", span=points[-1].at - points[0].at, cycles=len(lows))
-        return Trend(per_day=theil_sen(points).middle * DAY, forecast=few)
+        return Trend(theil_sen(points).middle * DAY, few)
     found = _over_floors(points, lows, now, left, least)
     if found.full_at is not None:
-        deeper = deletions(lows, least).lows  # hourly deletions may hide that much goes once a day
-        is_deeper = len(deeper) > ENOUGH and points[-1].at - deeper[-1].at <= OVERDUE * max(
-            later.at - earlier.at for earlier, later in pairwise(deeper)
-        )
-        if is_deeper:
+        deeper = [low for _, low in deletions(lows, least)]  # hourly deletions may hide that much goes once a day
+        pauses = [later.at - earlier.at for earlier, later in pairwise(deeper)]
+        if len(deeper) > ENOUGH and points[-1].at - deeper[-1].at <= OVERDUE * max(pauses):
             return _over_floors(points, deeper, now, left, least)
     return found
 
@@ -262,16 +249,16 @@ def _trend(
     points: Sequence[Point],
 ) -> Trend:
     forecast = Forecast(
-        full_at=_full(slope.middle, now, left),
+        full_at=_full_at(slope.middle, now, left),
         basis=basis,
         span=points[-1].at - points[0].at,
-        earliest=_full(slope.high, now, left),
-        latest=_full(slope.low, now, left),
+        earliest=_full_at(slope.high, now, left),
+        latest=_full_at(slope.low, now, left),
         fit=_fit(taken),
         cycles=cycles,
     )
-    return Trend(per_day=slope.middle * DAY, full_at=forecast.full_at, forecast=forecast)
+    return Trend(slope.middle * DAY, forecast)
 
 
-def _full(slope: float, now: Instant, left: float | None) -> Instant | None:
+def _full_at(slope: float, now: Instant, left: float | None) -> Instant | None:
     return now + max(0.0, left) / slope if slope > 0 and left is not None else None

@@ -36,13 +36,11 @@ def advance(progress: Progress, name: str, line: StepLine, at: Instant) -> Progr
     before, after = progress, _advanced(progress, name, line, at)
     if before.doing == after.doing:
         return after
-    since = at if after.doing != "train" else None
+    after = replace(after, busy_since=at if after.doing != "train" else None)
     if before.busy_since is None or at <= before.busy_since:
-        return replace(after, busy_since=since)
-    spent = at - before.busy_since
-    if before.doing == "eval":
-        return replace(after, busy_since=since, evals=(*after.evals, spent)[-DURATIONS:])
-    return replace(after, busy_since=since, saves=(*after.saves, spent)[-DURATIONS:])
+        return after
+    name = "evals" if before.doing == "eval" else "saves"
+    return replace(after, **{name: (*getattr(after, name), at - before.busy_since)[-DURATIONS:]})
 
 
 def _advanced(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress:
@@ -62,17 +60,16 @@ def _advanced(progress: Progress, name: str, line: StepLine, at: Instant) -> Pro
 
 def _is_outranked(progress: Progress, line: StepLine, at: Instant) -> bool:
     """Two formats may count differently (batches, optimizer steps): the first counts, or one with a loss."""
-    if progress.format is None or progress.step is None or _is_quiet(progress, at):
+    if progress.format is None or progress.step is None or is_quiet(progress, at):
         return False
     if line.kind == "bar" or progress.bar is not None:
         return line.kind == "bar"
     return line.loss is None or progress.loss is not None
 
 
-def _is_quiet(progress: Progress, at: Instant) -> bool:
-    if progress.at is None:
-        return True
-    return at - progress.at > max(QUIET_AT_LEAST, QUIET * (progress.cadence_s or 0.0))
+def is_quiet(progress: Progress, at: Instant) -> bool:
+    """Whether the steps have not advanced for so long that another source of them may take over."""
+    return progress.at is None or at - progress.at > max(QUIET_AT_LEAST, QUIET * (progress.cadence_s or 0.0))
 
 
 def _counted(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress:
@@ -113,10 +110,9 @@ def _skipped(progress: Progress, name: str, line: StepLine, gained: int) -> int:
         return 0
     known = progress.skipped_in_row if gained > 0 else 0
     if name.startswith("megatron"):
-        is_all = line.loss is None and line.skipped > 0
-        return known + line.skipped if is_all else 0
-    before = progress.skipped if name == progress.format else None
-    more = 0 if before is None else line.skipped - before
+        return known + line.skipped if line.loss is None and line.skipped > 0 else 0
+    is_known = progress.skipped is not None and name == progress.format
+    more = line.skipped - (progress.skipped or 0) if is_known else 0
     return known + more if more > 0 and more >= gained else 0
 
 
@@ -124,9 +120,8 @@ def _intervals(progress: Progress, line: StepLine, gained: int, at: Instant) -> 
     """The intervals with this line, and how many lines came at once: five a second that are read once a second are no
     step a second. Of those that were there at the first look, what they say of their own speed counts."""
     known, together = progress.intervals, progress.together
-    elapsed = at - progress.at if progress.at is not None else 0.0
-    if elapsed > 0:
-        return (*known, elapsed)[-INTERVALS:], 1
+    if progress.at is not None and at > progress.at:
+        return (*known, at - progress.at)[-INTERVALS:], 1
     if together and known:
         share = known[-1] * together / (together + 1)
         before, together = known[: max(0, len(known) - together)], together + 1
@@ -178,10 +173,9 @@ def _without_a_step(progress: Progress, name: str, line: StepLine, at: Instant) 
 def _with_a_loss(bar: Bar) -> Bar:
     if bar.rival is None:
         return replace(bar, confirmed=True)
-    losses = bar.rival_losses + 1
-    if losses >= RIVAL_LOSSES:
+    if bar.rival_losses + 1 >= RIVAL_LOSSES:
         return Bar(total=bar.rival, confirmed=True)
-    return replace(bar, rival_losses=losses)
+    return replace(bar, rival_losses=bar.rival_losses + 1)
 
 
 def _bar(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress:
@@ -191,14 +185,13 @@ def _bar(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress
     bar = progress.bar
     if bar is None:
         bar = Bar(total=line.target_step)
-    elif line.target_step != bar.total and (not bar.confirmed or line.loss is not None or _is_quiet(progress, at)):
+    elif line.target_step != bar.total and (not bar.confirmed or line.loss is not None or is_quiet(progress, at)):
         bar, progress = Bar(total=line.target_step), replace(progress, step=None)
     elif line.target_step != bar.total:
         return replace(progress, bar=replace(bar, rival=line.target_step), doing="eval", doing_at=at)
     else:
         bar = replace(bar, rival=None, rival_losses=0)
     bar = replace(bar, confirmed=True) if line.loss is not None else bar
-    counted = _counted(progress, name, line, at)
-    is_full = line.step == line.target_step
-    target = line.target_step if bar.confirmed or not is_full else None  # a full bar before any loss was not training's
-    return replace(counted, bar=bar, target_step=target)
+    # a full bar before any loss was not training's
+    target = line.target_step if bar.confirmed or line.step != line.target_step else None
+    return replace(_counted(progress, name, line, at), bar=bar, target_step=target)

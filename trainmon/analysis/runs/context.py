@@ -51,7 +51,7 @@ class Queue(NamedTuple):
 
     @property
     def ended(self) -> Job | None:
-        return next(iter(self._ended), None)
+        return self._ended[0] if self._ended else None
 
     @property
     def before(self) -> Job | None:
@@ -63,8 +63,8 @@ class Queue(NamedTuple):
     @property
     def others(self) -> str:
         """`; job 87 of it is running as well`: two trainings at once write the same checkpoints."""
-        running = [job for job in self.jobs if job.stage == "running" and job.gone_at is None and job != self.present]
-        running = [job for job in running if job.state != "COMPLETING"]
+        others = (job for job in self.jobs if job.gone_at is None and job != self.present)
+        running = [job for job in others if job.stage == "running" and job.state != "COMPLETING"]
         if len(running) > 1:
             return f"; {len(running)} other jobs of it are running as well"
         return f"; job {running[0].id} of it is running as well" if running else ""
@@ -119,11 +119,10 @@ def target(run: Run) -> int | None:
 
 def steps_after(run: Run, queue: Queue) -> bool:
     """Whether steps came after its last job ended: then something else trains it, and the queue is no witness."""
-    ended = queue.ended
-    if run.progress.at is None or ended is None:
+    at = None if queue.ended is None else queue.ended.ends_at or queue.ended.gone_at
+    if at is None or run.progress.at is None:
         return False
-    at = ended.ends_at or ended.gone_at
-    return at is not None and run.progress.at > at + max(AFTERGLOW, 3 * (run.progress.cadence_s or 0.0))
+    return run.progress.at > at + max(AFTERGLOW, 3 * (run.progress.cadence_s or 0.0))
 
 
 def patience(run: Run) -> Seconds:

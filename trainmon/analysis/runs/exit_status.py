@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from statistics import median
 
 from trainmon.analysis.gpus import is_read
 from trainmon.analysis.runs.context import Judgement, Queue, RunContext, target
 from trainmon.lib import Instant, Seconds, duration
-from trainmon.model import Job, Record, Run
+from trainmon.model import Action, Job, Record, Run
 from trainmon.slurm import end_reason, waiting_reason
 
 OURS_BEFORE: Seconds = 900.0
@@ -35,15 +35,14 @@ def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> 
     if queue.before is not None:
         how += f"; before it, {how_it_ended(queue.before, now)}"
     if waiting is not None:
-        armed = (
-            "; the kill switch is armed: the job will end at once" if run.kill is not None and run.kill.exists else ""
+        is_armed = run.kill is not None and run.kill.exists
+        armed = "; the kill switch is armed: the job will end at once" if is_armed else ""
+        return Judgement(
+            "queued", f"job {waiting.id} {waiting_reason(waiting, now)}{armed}" + (f"; before it, {how}" if how else "")
         )
-        before = f"; before it, {how}" if how else ""
-        return Judgement("queued", f"job {waiting.id} {waiting_reason(waiting, now)}{armed}{before}")
     if last is None:
         return None
-    loss = run.progress.loss
-    lost = "" if loss is None or math.isfinite(loss) else " with a NaN or infinite loss"
+    lost = "" if math.isfinite(run.progress.loss or 0.0) else " with a NaN or infinite loss"
     at = "" if run.progress.step is None else f", at step {run.progress.step:,}{lost}"
     stopped = who_stopped(run, last, context.actions, now)
     if stopped is not None:
@@ -53,12 +52,12 @@ def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> 
         return Judgement("unknown", f"{how}{at}, but {holders} memory on its GPUs")
     if last.gone_at is not None and last.stage != "ended":
         return Judgement("dead", f"{how}{at}; nothing shows how it ended")
-    if last.state == "COMPLETED":
-        goal = target(run)
-        if goal is None:
-            return Judgement("unknown", f"{how}{at}; no target step is known")
-        return Judgement("dead", f"{how}{at} of {goal:,}: not finished")
-    return Judgement("dead", f"no job: {how}{at}")
+    if last.state != "COMPLETED":
+        return Judgement("dead", f"no job: {how}{at}")
+    goal = target(run)
+    if goal is None:
+        return Judgement("unknown", f"{how}{at}; no target step is known")
+    return Judgement("dead", f"{how}{at} of {goal:,}: not finished")
 
 
 def how_it_ended(job: Job, now: Instant) -> str:
@@ -75,16 +74,27 @@ def who_stopped(run: Run, job: Job, actions: Mapping[str, Record], now: Instant)
     is_armed = run.kill is not None and run.kill.exists and (run.kill.armed_at or 0.0) <= ended + ARMED_BEFORE
     if is_armed and not steps_on_under_it(run, job.started_at):
         return f"the kill switch is armed{since(run, now)}"
-    for record in reversed(tuple(actions.values())):
-        action = record.action
-        ours = action.job == job.key or (action.verb == "kill" and action.run == run.name)
-        if not ours or action.verb not in ("kill", "cancel") or record.status != "done" or record.done_at is None:
-            continue
-        if -60.0 <= ended - record.done_at <= OURS_BEFORE:
-            return f"{action.who} asked for it: {action.title}"
-    if job.state == "CANCELLED":
-        return f"cancelled by {job.cancelled_by}" if job.cancelled_by else SOMEBODY
-    return None
+    by_us = requested_by(actions, ended, lambda one: one.job == job.key or (one.verb == "kill" and one.run == run.name))
+    if by_us is not None or job.state != "CANCELLED":
+        return by_us
+    return f"cancelled by {job.cancelled_by}" if job.cancelled_by else SOMEBODY
+
+
+def requested_by(actions: Mapping[str, Record], ended: Instant, is_meant: Callable[[Action], bool]) -> str | None:
+    """Who requested the end, and by which action of ours: the newest one shortly before it."""
+    done = (
+        one
+        for one in reversed(tuple(actions.values()))
+        if one.action.verb in ("kill", "cancel") and one.status == "done" and is_meant(one.action)
+    )
+    return next(
+        (
+            f"{one.action.who} requested it: {one.action.title}"
+            for one in done
+            if one.done_at is not None and -ARMED_BEFORE <= ended - one.done_at <= OURS_BEFORE
+        ),
+        None,
+    )
 
 
 def steps_on_under_it(run: Run, began: Instant | None = None) -> bool:
@@ -93,8 +103,8 @@ def steps_on_under_it(run: Run, began: Instant | None = None) -> bool:
     kill, at = run.kill, run.progress.at
     if kill is None or kill.armed_at is None or at is None:
         return False
-    every = None if run.checkpoints is None else run.checkpoints.every_s
-    patience = max(OBEYS_WITHIN, 10 * (run.progress.cadence_s or 0.0), 2 * (every or 0.0))
+    every = 0.0 if run.checkpoints is None else run.checkpoints.every_s or 0.0
+    patience = max(OBEYS_WITHIN, 10 * (run.progress.cadence_s or 0.0), 2 * every)
     return at - max(kill.armed_at, began or 0.0) > patience
 
 
@@ -102,18 +112,15 @@ def since(run: Run, now: Instant) -> str:
     """` since 60m by ann`, of an armed kill switch."""
     if run.kill is None or run.kill.armed_at is None:
         return ""
-    by = f" by {run.kill.by}" if run.kill.by else ""
-    return f" since {duration(max(0.0, now - run.kill.armed_at))}{by}"
+    return f" since {duration(max(0.0, now - run.kill.armed_at))}" + (f" by {run.kill.by}" if run.kill.by else "")
 
 
 def short_of_time(run: Run, job: Job, now: Instant) -> str:
     """That its job ends before it could save once more: twice one step and one save are needed."""
-    if job.ends_at is None:
+    needed = needed_to_save(run)
+    if job.ends_at is None or needed is None or job.ends_at - now > needed:
         return ""
-    left, needed = job.ends_at - now, needed_to_save(run)
-    if needed is None or left > needed:
-        return ""
-    return f"; its job ends in {duration(max(0.0, left))}, but a save needs {duration(needed)}"
+    return f"; its job ends in {duration(max(0.0, job.ends_at - now))}, but a save needs {duration(needed)}"
 
 
 def needed_to_save(run: Run) -> Seconds | None:

@@ -153,8 +153,8 @@ def _found(
 
 def _is_found(job: Job, me: Mapping[str, str | None]) -> bool:
     """Whether it is a run by itself: our own batch job that runs now."""
-    is_mine = bool(job.user) and job.user == me.get(job.cluster)
-    return is_mine and bool(job.batch and job.name) and job.stage == "running" and job.gone_at is None
+    is_mine = bool(job.user and job.batch and job.name) and job.user == me.get(job.cluster)
+    return is_mine and job.stage == "running" and job.gone_at is None
 
 
 def _sharing(kept: Sequence[RunSpec], running: Sequence[Job]) -> Iterator[RunSpec]:
@@ -190,8 +190,6 @@ def _filled(spec: RunSpec, before: RunSpec | None, jobs: Sequence[Job]) -> RunSp
 def is_running(run: Run, jobs: Mapping[str, Job], sources: Mapping[str, Source]) -> bool | None:
     """Whether a job of the run runs now; None where its scheduler does not say."""
     source = sources.get(f"slurm:{run.spec.cluster}")
-    if source is None or source.health in ("off", "down") or source.seen_at is None:
-        return None
-    if not run.jobs:
+    if source is None or source.health in ("off", "down") or source.seen_at is None or not run.jobs:
         return None
     return present([jobs[key] for key in run.jobs if key in jobs]) is not None

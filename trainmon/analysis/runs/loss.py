@@ -96,8 +96,7 @@ def follow(
     trouble = before
     for back in range(new, 0, -1):
         value, step = points.values[-back], points.steps[-back]
-        judged = judge(known[: len(known) - back], value)
-        trouble = _next(trouble, judged, key, value, step, at)
+        trouble = _next(trouble, judge(known[: len(known) - back], value), key, value, step, at)
     if trouble is not None and trouble.state == "nan" and trouble is not before:
         first = len(points.values)
         while first and not math.isfinite(points.values[first - 1]):
@@ -108,9 +107,8 @@ def follow(
 
 def passed(trouble: LossTrouble | None, now: Instant) -> LossTrouble | None:
     """The trouble, until it is over for long enough."""
-    if trouble is not None and trouble.after >= LINGERS and now - trouble.at >= LINGERS_FOR:
-        return None
-    return trouble
+    is_over = trouble is not None and trouble.after >= LINGERS and now - trouble.at >= LINGERS_FOR
+    return None if is_over else trouble
 
 
 def describe(trouble: LossTrouble | None) -> str:

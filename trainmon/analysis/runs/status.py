@@ -30,7 +30,7 @@ from trainmon.analysis.runs.exit_status import short_of_time, since, without_a_j
 from trainmon.analysis.runs.stall import is_unread, last_line_at, silent, stopped_or_silent, unread, weighed
 from trainmon.analysis.wandb import counts
 from trainmon.lib import Instant, Seconds, duration
-from trainmon.model import WANDB, Job, Progress, Run, Verdict
+from trainmon.model import WANDB, Checkpoint, Job, Progress, Run, Verdict
 
 SKIPS_FOR: Seconds = 60.0
 """A loss scale that settles skips some iterations at a start; for longer than this, and ten of them, it is no start."""
@@ -104,9 +104,8 @@ def _living(run: Run, context: RunContext, job: Job | None, now: Instant) -> Jud
         return _without_a_step(run, context, now).also(tail)
     quiet, unanswered = now - progress.at, wandb_evidence.no_answer(run, context.sources, now)
     if quiet > patience(run) and unanswered and counts(progress):
-        return Judgement("unknown", f"{unanswered}, and its log shows no step; the last was {where(progress)}").also(
-            tail
-        )
+        why = f"{unanswered}, and its log shows no step; the last was {where(progress)}"
+        return Judgement("unknown", why + tail)
     if quiet > patience(run) and not _is_busy(run, patience(run), now):
         if is_unread(run, job, now) and not gpus_of(run, context.nodes, context.sources, now).spin:
             return unread(run, context, now).also(f"; W&B shows no step for {duration(quiet)}{tail}")
@@ -132,8 +131,7 @@ def _without_its_log(run: Run, blind: Judgement, context: RunContext, job: Job |
 
 def _armed(run: Run, now: Instant) -> str:
     """`; kill switch armed since 60m by ann`."""
-    is_armed = run.kill is not None and run.kill.exists
-    return f"; kill switch armed{since(run, now)}" if is_armed else ""
+    return f"; kill switch armed{since(run, now)}" if run.kill is not None and run.kill.exists else ""
 
 
 def _is_up(job: Job, now: Instant) -> str:
@@ -147,14 +145,12 @@ def _diverged(progress: Progress, now: Instant) -> Judgement | None:
     """Steps advance without learning: the loss is NaN, or every step is skipped."""
     if progress.loss is not None and not math.isfinite(progress.loss):
         return Judgement("diverged", f"the loss is {_number(progress.loss)} at {where(progress)}")
-    if progress.skipping_since is not None:
-        skipping = now - progress.skipping_since
-        if skipping > max(SKIPS_FOR, PATIENCE * (progress.cadence_s or 0.0)):
-            return Judgement(
-                "diverged",
-                f"no loss: every iteration has been skipped for {duration(skipping)}, {where(progress)}",
-            )
-    return None
+    skipping = 0.0 if progress.skipping_since is None else now - progress.skipping_since
+    if skipping <= max(SKIPS_FOR, PATIENCE * (progress.cadence_s or 0.0)):
+        return None
+    return Judgement(
+        "diverged", f"no loss: every iteration has been skipped for {duration(skipping)}, {where(progress)}"
+    )
 
 
 def _starting(run: Run, context: RunContext, job: Job, now: Instant) -> Judgement:
@@ -170,41 +166,42 @@ def _starting(run: Run, context: RunContext, job: Job, now: Instant) -> Judgemen
         return Judgement("starting", f"job {job.id} {_is_up(job, now)}, no step yet")
     mean_pct = gpus_of(run, context.nodes, context.sources, now).mean_pct or 0.0
     if run.spec.found and progress.at is None and mean_pct <= IDLE_PCT:
-        what = "its log shows no known step line: not a training run, or an unknown log format"
-        return Judgement("idle", f"job {job.id} {_is_up(job, now)} and {what}")
+        idle = f"job {job.id} {_is_up(job, now)} and its log shows no known step line: "
+        return Judgement("idle", f"{idle}not a training run, or an unknown log format")
     if is_unread(run, job, now):
         return unread(run, context, now)
-    fell = last_line_at(run, job)
-    no_step = "no step has come from it"
-    if fell is not None:
-        no_step = f"its log shows no known step line and has not grown for {duration(now - fell)}"
+    at = last_line_at(run, job)
+    silent_log = "its log shows no known step line and has not grown for"
+    no_step = "no step has come from it" if at is None else f"{silent_log} {duration(now - at)}"
     return weighed(run, context, job, f"job {job.id} {_is_up(job, now)}, and {no_step}", now)
 
 
 def _busy(run: Run, now: Instant) -> Judgement | None:
     """Evaluating or saving, if the log says so or a checkpoint is being written."""
-    progress = run.progress
+    progress, writing = run.progress, _writing(run)
     is_first = progress.step is None and progress.epoch is None
     after = "before its first step" if is_first else f"after {where(progress)}"
+    is_late = progress.at is not None and now - progress.at > 2 * (progress.cadence_s or now)
+    doing: Verdict = "evaluating" if progress.doing == "eval" else "saving"
     if progress.doing != "train" and progress.doing_at is not None:
-        doing: Verdict = "evaluating" if progress.doing == "eval" else "saving"
-        spent, usual = duration(now - (progress.busy_since or progress.doing_at)), _usual(run, progress.doing)
-        return Judgement(doing, f"{doing} for {spent} {after}" + (f" (usually {duration(usual)})" if usual else ""))
-    writing = run.checkpoints.writing if run.checkpoints is not None else None
-    late = progress.at is not None and now - progress.at > 2 * (progress.cadence_s or now)
-    if writing is not None and writing.began_at is not None and late:
-        spent, usual = duration(max(0.0, now - writing.began_at)), _usual(run, "save")
-        why = f"writing a checkpoint for {spent}, {after}" + (f" (usually {duration(usual)})" if usual else "")
-        return Judgement("saving", why)
-    return None
+        why = f"{doing} for {duration(now - (progress.busy_since or progress.doing_at))} {after}"
+    elif writing is not None and writing.began_at is not None and is_late:
+        why = f"writing a checkpoint for {duration(max(0.0, now - writing.began_at))}, {after}"
+    else:
+        return None
+    usual = _usual(run, "eval" if doing == "evaluating" else "save")
+    return Judgement(doing, why + (f" (usually {duration(usual)})" if usual else ""))
 
 
-def _usual(run: Run, doing: Literal["eval", "save"]) -> Seconds | None:
-    """The usual duration of an evaluation or a save of this run: from its checkpoints, else from its log."""
+def _writing(run: Run) -> Checkpoint | None:
+    return run.checkpoints.writing if run.checkpoints is not None else None
+
+
+def _usual(run: Run, doing: Literal["eval", "save"]) -> Seconds:
+    """The usual duration of an evaluation or a save of this run: from its checkpoints, else from its log; else 0."""
     if doing == "save" and run.checkpoints is not None and run.checkpoints.save_s:
         return run.checkpoints.save_s
-    known = run.progress.saves if doing == "save" else run.progress.evals
-    return median(known) if known else None
+    return median((run.progress.saves if doing == "save" else run.progress.evals) or [0.0])
 
 
 def _blind(run: Run, context: RunContext, now: Instant) -> Judgement | None:
@@ -216,15 +213,12 @@ def _blind(run: Run, context: RunContext, now: Instant) -> Judgement | None:
     if log is None:
         mute = "" if is_console else why_files_are_unread(run.spec.cluster, context.nodes)
         return Judgement("unknown", f"its log is {mute}" if mute else "its log has not been read yet")
-    reader = f"wandb:{run.name}" if log.host == WANDB else f"node:{log.host}"
-    source = context.sources.get(reader)
+    source = context.sources.get(f"wandb:{run.name}" if log.host == WANDB else f"node:{log.host}")
     if source is not None and source.health in ("late", "down"):
         seen = "" if source.seen_at is None else f" for {duration(now - source.seen_at)}"
         host = "W&B" if log.host == WANDB else log.host
         return Judgement("unknown", f"{host}, where its log is read, has not answered{seen}")
-    if log.error is not None:
-        return Judgement("unknown", log.error)
-    return None
+    return None if log.error is None else Judgement("unknown", log.error)
 
 
 def _without_a_step(run: Run, context: RunContext, now: Instant) -> Judgement:
@@ -237,10 +231,8 @@ def _without_a_step(run: Run, context: RunContext, now: Instant) -> Judgement:
         return _busy(run, now) or Judgement("starting", "its log grows, and shows no step yet")
     if not is_unread(run, None, now):
         return Judgement("idle", f"its log shows no step, and has not grown for {duration(now - log.at)}")
-    read_for = 0.0 if log.began_at is None else now - log.began_at
-    if read_for <= run.spec.stall_after:
-        return Judgement("starting", "its log grows, and shows no step yet")
-    return unread(run, context, now)
+    is_new = log.began_at is None or now - log.began_at <= run.spec.stall_after
+    return Judgement("starting", "its log grows, and shows no step yet") if is_new else unread(run, context, now)
 
 
 def _is_busy(run: Run, within: Seconds, now: Instant) -> bool:
@@ -248,8 +240,8 @@ def _is_busy(run: Run, within: Seconds, now: Instant) -> bool:
     time of many steps, and for the slow ones what three of them usually take."""
     progress = run.progress
     if progress.doing != "train" and progress.doing_at is not None:
-        return now - progress.doing_at <= max(within, OVERLONG * (_usual(run, progress.doing) or 0.0))
-    writing = run.checkpoints.writing if run.checkpoints is not None else None
+        return now - progress.doing_at <= max(within, OVERLONG * _usual(run, progress.doing))
+    writing = _writing(run)
     return writing is not None and writing.at is not None and now - writing.at <= within
 
 

@@ -66,12 +66,13 @@ def advance(known: Throughput, progress: Progress, nodes: int, *, anew: bool) ->
 def _rate(known: Throughput, progress: Progress, at: Instant) -> tuple[str, float | None]:
     """The measure, and its value if the log line shows one; otherwise steps are counted over time. Not every line
     shows the speed: another measure is used only after SAID_WITHIN without one."""
-    said: dict[str, float] = {}
-    for name, measure in SAID:
-        value = getattr(progress, name)
-        is_said = name in progress.said or name in progress.borrowed
-        if is_said and value is not None and math.isfinite(value) and value > 0:
-            said[measure] = 1 / value if name == "step_time_s" else value
+    shown = {*progress.said, *progress.borrowed}
+    values = {measure: getattr(progress, name) or 0.0 for name, measure in SAID if name in shown}
+    said: dict[str, float] = {
+        measure: 1 / value if measure == COUNTED else value
+        for measure, value in values.items()
+        if math.isfinite(value) and value > 0
+    }
     if known.measure in said:
         return known.measure, said[known.measure]
     if known.measure == COUNTED or (known.measure and at - (known.said_at or at) <= SAID_WITHIN):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from trainmon.analysis.gpus import IDLE_PCT, gpus_of
 from trainmon.analysis.runs.context import Judgement, RunContext, patience, target
-from trainmon.analysis.runs.exit_status import OURS_BEFORE, since, steps_on_under_it
+from trainmon.analysis.runs.exit_status import requested_by, since, steps_on_under_it
 from trainmon.analysis.runs.stall import weighed
 from trainmon.analysis.wandb import active_run, counts, metric_names
 from trainmon.lib import Instant, Seconds, duration
@@ -45,13 +45,7 @@ def stopped_by(run: Run, actions: Mapping[str, Record], now: Instant) -> str | N
         return f"the kill switch is armed{since(run, now)}"
     last = None if run.wandb is None else run.wandb.current
     ended = now if last is None or last.heartbeat_at is None else last.heartbeat_at
-    for record in reversed(tuple(actions.values())):
-        action, done_at = record.action, record.done_at
-        if action.verb not in ("kill", "cancel") or action.run != run.name or record.status != "done":
-            continue
-        if done_at is not None and -GOES_ON <= ended - done_at <= OURS_BEFORE:
-            return f"{action.who} asked for it: {action.title}"
-    return None
+    return requested_by(actions, ended, lambda action: action.run == run.name)
 
 
 def weigh(run: Run, judged: Judgement, context: RunContext, job: Job | None, now: Instant) -> Judgement:
@@ -73,9 +67,8 @@ def weigh(run: Run, judged: Judgement, context: RunContext, job: Job | None, now
         return judged
     if wandb.phase == "ended" and last.state != "finished" and job is None and judged.verdict in ("healthy", "stalled"):
         return _stopped(run, last, context, now)
-    ended = f"W&B says that {last.name} {active_run.how_it_ended(last)}"
     if _is_over(run, last, context, job, judged, now):
-        over = _finished(run, last, ended) if last.state == "finished" else Judgement("dead", ended)
+        over = _finished(run, last) if last.state == "finished" else Judgement("dead", _ended(last))
         return over.also(f"; {judged.why}")
     return judged.also(f"; W&B: {wandb.why}")
 
@@ -96,23 +89,21 @@ def _beside_an_active_one(run: Run, wandb: Wandb, judged: Judgement, now: Instan
 
 def _goes_on(run: Run, last: WandbRun) -> bool:
     """Whether its log goes on after W&B lost it; one that shows no steps at least grows."""
-    log_at = None if run.log is None else run.log.at
-    at = log_at if counts(run.progress) else run.progress.at
+    source = run.log if counts(run.progress) else run.progress
+    at = None if source is None else source.at
     return at is not None and last.heartbeat_at is not None and at > last.heartbeat_at + GOES_ON
 
 
 def _is_over(run: Run, last: WandbRun, context: RunContext, job: Job | None, judged: Judgement, now: Instant) -> bool:
     """Whether W&B's word ends it: its own script said how it ended, or it crashed and is silent; and neither a job nor
     its GPUs say otherwise."""
-    said = ("finished", "failed") if judged.verdict in GOING else ("finished", "failed", "crashed", "killed")
-    if judged.verdict not in ("healthy", "evaluating", "saving", "stalled") or last.state not in said:
-        return False
-    return job is None and not _goes_on(run, last) and not _gpus_work(run, context, now)
+    states = ("finished", "failed") if judged.verdict in GOING else ("finished", "failed", "crashed", "killed")
+    is_said = judged.verdict in ("healthy", "evaluating", "saving", "stalled") and last.state in states
+    return is_said and job is None and not _goes_on(run, last) and not _gpus_work(run, context, now)
 
 
 def _gpus_work(run: Run, context: RunContext, now: Instant) -> bool:
-    gpus = gpus_of(run, context.nodes, context.sources, now)
-    return gpus.mean_pct is not None and gpus.mean_pct > IDLE_PCT
+    return (gpus_of(run, context.nodes, context.sources, now).mean_pct or 0.0) > IDLE_PCT
 
 
 # ---- no log can be read --------------------------------------------------------------------------------------------
@@ -126,10 +117,9 @@ def without_a_log(run: Run, blind: Judgement, context: RunContext, job: Job | No
         is_said = run.log is not None and run.log.host == WANDB
         return blind if is_said else blind.also(f"; {no_answer(run, context.sources, now)}")
     wandb = run.wandb
-    assert wandb is not None
-    last = wandb.current
-    if last is None or wandb.phase == "none":
-        return blind.also(f"; {wandb.why}" if wandb.why else "")
+    last = None if wandb is None else wandb.current
+    if wandb is None or last is None or wandb.phase == "none":
+        return blind.also(f"; {wandb.why}" if wandb is not None and wandb.why else "")
     if last.id in wandb.active:
         return _beside_an_active_one(run, wandb, _by_its_steps(run, wandb, last, context, job, now), now)
     return _by_its_end(run, wandb, last, context, job, now)
@@ -144,8 +134,7 @@ def _by_its_steps(
         up = now - (current.created_at or wandb.since or now)
         if up <= run.spec.stall_after:
             return Judgement("starting", f"{current.name} is up for {duration(up)} in W&B, no step yet")
-        what = f"{current.name} is up for {duration(up)} in W&B, and no step has come from it"
-        return weighed(run, context, job, what, now)
+        return weighed(run, context, job, f"{current.name} is up for {duration(up)} in W&B, and logged no step", now)
     quiet = max(0.0, now - wandb.stepped_at)
     cadence = run.progress.cadence_s if counts(run.progress) else None
     usual = f", usually every {duration(cadence)}" if cadence else ""
@@ -157,18 +146,21 @@ def _by_its_steps(
 def _by_its_end(
     run: Run, wandb: Wandb, last: WandbRun, context: RunContext, job: Job | None, now: Instant
 ) -> Judgement:
-    """W&B receives no heartbeat any more."""
-    ended = f"W&B says that {last.name} {active_run.how_it_ended(last)}"
+    """The verdict while W&B receives no heartbeat."""
+    ended = _ended(last)
     if wandb.phase == "ended" and last.state != "finished" and job is None:
         return _stopped(run, last, context, now)
     if job is not None:  # W&B starts late: up to restart_grace after the job
         up = now - (job.started_at or now)
-        grace = max(run.spec.stall_after, run.spec.wandb.restart_grace if run.spec.wandb is not None else 0.0)
-        if up <= grace and (last.heartbeat_at or 0.0) < (job.started_at or 0.0) + GOES_ON:
+        assert run.spec.wandb is not None
+        if (
+            up <= max(run.spec.stall_after, run.spec.wandb.restart_grace)
+            and (last.heartbeat_at or 0.0) < (job.started_at or 0.0) + GOES_ON
+        ):
             return Judgement("starting", f"job {job.id} is up for {duration(up)}, W&B has no run of it yet; {ended}")
         return Judgement("unknown", f"job {job.id} is {job.state}, and {ended}")
     if last.state == "finished":
-        return _finished(run, last, ended)
+        return _finished(run, last)
     if last.state == "pending":
         return Judgement("starting", ended)
     if last.state in active_run.ALIVE or _gpus_work(run, context, now):
@@ -178,18 +170,21 @@ def _by_its_end(
 
 
 def _stopped(run: Run, last: WandbRun, context: RunContext, now: Instant) -> Judgement:
-    ended = f"W&B says that {last.name} {active_run.how_it_ended(last)}"
     who = stopped_by(run, context.actions, now)
     if who is None and run.verdict == "finished":
-        return Judgement("finished", f"it had finished; {ended}")
-    return Judgement("stopped", f"{who or 'a person ended it'}; {ended}")
+        return Judgement("finished", f"it had finished; {_ended(last)}")
+    return Judgement("stopped", f"{who or 'a person ended it'}; {_ended(last)}")
 
 
-def _finished(run: Run, last: WandbRun, ended: str) -> Judgement:
-    """It ended well: whether that is all, its target says."""
-    goal, step = target(run), max(metric_names.step_of(last) or 0, run.progress.step or 0)
+def _finished(run: Run, last: WandbRun) -> Judgement:
+    """The verdict after a regular end: the target step decides whether the run is complete."""
+    goal = target(run)
     if goal is None:
-        return Judgement("finished", f"{ended}; no target step is known")
-    if step < goal:
-        return Judgement("dead", f"{ended} of {goal:,}: not finished")
-    return Judgement("finished", f"{ended} of {goal:,}")
+        return Judgement("finished", f"{_ended(last)}; no target step is known")
+    if max(metric_names.step_of(last) or 0, run.progress.step or 0) < goal:
+        return Judgement("dead", f"{_ended(last)} of {goal:,}: not finished")
+    return Judgement("finished", f"{_ended(last)} of {goal:,}")
+
+
+def _ended(last: WandbRun) -> str:
+    return f"W&B says that {last.name} {active_run.how_it_ended(last)}"

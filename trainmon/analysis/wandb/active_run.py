@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import RUNS_AT_MOST, Beat, GroupPhase, Wandb, WandbRun, WandbSpec
@@ -38,54 +39,45 @@ ENDS: Mapping[str, str] = {
 NAMED_AT_MOST = 5
 
 
-class Group(NamedTuple):
-    """Who trains, and what that means: fields of Wandb."""
-
-    active: tuple[str, ...]
-    phase: GroupPhase
-    since: Instant
-    why: str
-    beats: Mapping[str, Beat]
-    attempts: tuple[str, ...]
-
-
-class _Look(NamedTuple):
-    """All that one judgement is made of."""
-
-    spec: WandbSpec
-    active: Sequence[WandbRun]
-    last: WandbRun | None
-    """The one that trains, else the last that did."""
-    beats: Mapping[str, Beat]
-    before: Wandb
-    at: Instant
-    stopped: bool
-
-
-def read(spec: WandbSpec, runs: Sequence[WandbRun], before: Wandb | None, at: Instant, stopped: bool) -> Group:
-    """Judge the runs, the newest first, as they are known at this time of ours. `stopped`: a person ended the run."""
+def read(spec: WandbSpec, runs: Sequence[WandbRun], before: Wandb | None, at: Instant, stopped: bool) -> Wandb:
+    """What W&B says of a run at `at` by our clock. `runs`: newest first; `stopped`: whether a person ended the run."""
     before = before or Wandb()
     beats = {run.id: _beat(run, before.beats.get(run.id), at) for run in runs if run.state in ALIVE}
     running = [run for run in runs if run.id in beats and age(beats[run.id], at) <= BELIEVED_FOR]
     active = [run for run in running if not _is_followed(run, running)]
     attempts = _attempts(runs, active, before)
     last = next((run for name in attempts for run in runs if run.id == name), None)
-    look = _Look(spec, active, last, beats, before, at, stopped)
-    phase, ids = _phase(look), tuple(run.id for run in active)
-    is_same = phase == before.phase and (not active or ids == before.active)
-    since = before.since if is_same and before.since is not None else _since(look, phase)
-    return Group(ids, phase, since, _why(look, phase), beats, attempts)
+    gone_since = at if last is None else _gone_since(last, before, at)
+    phase: GroupPhase = "none"
+    if active:
+        phase = "active" if len(active) == 1 else "several"
+    elif last is not None:
+        was_ended = before.phase == "ended" and before.attempts[:1] == (last.id,)
+        is_new = last.id in beats and at - beats[last.id].seen_at < MOVES_WITHIN
+        is_late = at - gone_since > spec.restart_grace and not is_new
+        is_over = stopped or was_ended or last.state == "finished"
+        phase = "ended" if is_over else "overdue" if is_late else "waiting"
+    ids = tuple(run.id for run in active)
+    is_first = before.phase == "none" and before.since is None  # it may have been so for longer
+    since = before.since
+    if since is None or phase != before.phase or (active and ids != before.active):
+        began = active[0].created_at if active and is_first else None
+        since = gone_since if not active and (is_first or phase in ("waiting", "overdue")) else min(at, began or at)
+    why = _why(spec, phase, active, last)
+    return replace(
+        before, runs=tuple(runs), active=ids, phase=phase, since=since, why=why, beats=beats, attempts=attempts
+    )
 
 
 def age(beat: Beat, now: Instant) -> Seconds:
-    """How old a heartbeat is. One that was never seen to move may be older than our first look at it."""
+    """The age of a heartbeat. One that was never seen to move may be older than our first look at it."""
     seen = now - beat.seen_at
     return max(0.0, seen if beat.moved else max(seen, now - beat.at))
 
 
 def silent_for(wandb: Wandb, run: WandbRun, now: Instant) -> Seconds | None:
-    """For how long nothing was heard of a run, to be shown: by its server's clock; by ours where the two plainly
-    differ, as a heartbeat tells that was seen to come."""
+    """The time since a run's last heartbeat, to be shown: by its server's clock, or by ours where the two clearly
+    differ, as a heartbeat shows whose arrival we saw."""
     if run.heartbeat_at is None:
         return None
     beat = wandb.beats.get(run.id)
@@ -96,99 +88,57 @@ def silent_for(wandb: Wandb, run: WandbRun, now: Instant) -> Seconds | None:
 
 def _beat(run: WandbRun, before: Beat | None, at: Instant) -> Beat:
     beat = run.heartbeat_at or run.created_at or at
-    if before is None:
-        return Beat(beat, at)
-    if run.heartbeat_at is None or beat <= before.at:
+    if before is not None and (run.heartbeat_at is None or beat <= before.at):
         return before
-    return Beat(beat, at, moved=True)
+    return Beat(beat, at, moved=before is not None)
 
 
 def _is_followed(run: WandbRun, running: Sequence[WandbRun]) -> bool:
-    """Whether this one has fallen silent, and a newer one beats: it has not beaten since that began, or for long. All
-    by the server's clock, whatever ours says."""
+    """Whether this run is silent and a newer one sends heartbeats: since the newer one began, or for SILENT seconds.
+    All times are the server's, whatever our clock says."""
     last = run.heartbeat_at
-    if last is None:
-        return False
-    later = [other for other in running[: running.index(run)] if other.heartbeat_at is not None]
-    began = [other.created_at for other in later if other.created_at is not None]
-    return any(last < at - WHOLE_SECONDS for at in began) or any(
-        (other.heartbeat_at or last) - last > SILENT for other in later
+    return last is not None and any(
+        newer.heartbeat_at is not None
+        and (newer.heartbeat_at - last > SILENT or last < (newer.created_at or last) - WHOLE_SECONDS)
+        for newer in running[: running.index(run)]
     )
 
 
 def _attempts(runs: Sequence[WandbRun], active: Sequence[WandbRun], before: Wandb) -> tuple[str, ...]:
-    """The order in which they trained: as we saw it, and of those before our time by their age."""
+    """The order in which the runs trained: as we observed it; earlier runs by their age."""
     newest = active[0] if active else max(runs, key=_end, default=None)
-    if newest is None:
-        return before.attempts
-    if not before.attempts:
+    attempts = before.attempts
+    if newest is None or (not active and newest.id in attempts):
+        return attempts
+    if not attempts:
         others = sorted((run for run in runs if run is not newest), key=_end, reverse=True)
         return (newest.id, *(run.id for run in others))[:RUNS_AT_MOST]
-    known = set(before.attempts)
-    if not active and newest.id in known:
-        return before.attempts
-    missed = [run.id for run in runs if run.id not in known and run is not newest]
-    if newest.id == before.attempts[0]:
-        return (newest.id, *_with(before.attempts[1:], missed, runs))[:RUNS_AT_MOST]
-    return (newest.id, *_with(before.attempts, missed, runs))[:RUNS_AT_MOST]
-
-
-def _with(attempts: tuple[str, ...], missed: Sequence[str], runs: Sequence[WandbRun]) -> tuple[str, ...]:
-    """The attempts, and those that came and went between two looks at us, each before the first that is older."""
-    places = {run.id: place for place, run in enumerate(runs)}
-    for name in reversed(missed):
-        older = [i for i, other in enumerate(attempts) if places.get(other, len(runs)) > places[name]]
-        at = older[0] if older else len(attempts)
-        attempts = (*attempts[:at], name, *attempts[at:])
-    return attempts
+    missed = [run.id for run in runs if run.id not in attempts and run is not newest]
+    attempts = attempts[1:] if newest.id == attempts[0] else attempts
+    ranks = {run.id: rank for rank, run in enumerate(runs)}
+    for name in reversed(missed):  # it came and went between two polls: put it before the first that is older
+        older = (i for i, other in enumerate(attempts) if ranks.get(other, len(runs)) > ranks[name])
+        i = next(older, len(attempts))
+        attempts = (*attempts[:i], name, *attempts[i:])
+    return (newest.id, *attempts)[:RUNS_AT_MOST]
 
 
 def _end(run: WandbRun) -> Instant:
     return run.heartbeat_at or run.created_at or 0.0
 
 
-def _phase(look: _Look) -> GroupPhase:
-    last = look.last
-    if look.active:
-        return "active" if len(look.active) == 1 else "several"
-    if last is None:
-        return "none"
-    was_ended = look.before.phase == "ended" and look.before.attempts[:1] == (last.id,)
-    if look.stopped or was_ended or last.state == "finished":
-        return "ended"
-    beat = look.beats.get(last.id)
-    is_new = beat is not None and look.at - beat.seen_at < MOVES_WITHIN
-    is_late = look.at - _gone_since(look, last) > look.spec.restart_grace
-    return "overdue" if is_late and not is_new else "waiting"
-
-
-def _since(look: _Look, phase: GroupPhase) -> Instant:
-    at, last = look.at, look.last
-    if look.before.phase == "none" and look.before.since is None:  # the first look: it has been so for longer
-        if look.active:
-            return min(at, look.active[0].created_at or at)
-        return at if last is None else min(at, _gone_at(last))
-    return _gone_since(look, last) if phase in ("waiting", "overdue") and last is not None else at
-
-
-def _gone_since(look: _Look, last: WandbRun) -> Instant:
-    """Since when none is active: as we saw it, else as its heartbeat tells."""
-    before = look.before
+def _gone_since(last: WandbRun, before: Wandb, at: Instant) -> Instant:
+    """Since when no run is active: as we observed it, else by the last heartbeat."""
     if before.phase in ("waiting", "overdue") and before.since is not None and before.attempts[:1] == (last.id,):
         return before.since
-    return look.at if before.phase in ("active", "several") else min(look.at, _gone_at(last))
-
-
-def _gone_at(last: WandbRun) -> Instant:
-    """When it was noticed that it is gone: a crash is, after its last heartbeat, by the server's patience or ours."""
     late = SWEEP if last.state == "crashed" else BELIEVED_FOR if last.state in ALIVE else 0.0
-    return _end(last) + late
+    return at if before.phase in ("active", "several") else min(at, _end(last) + late)
 
 
-def _why(look: _Look, phase: GroupPhase) -> str:
-    active, last, spec = look.active, look.last, look.spec
+def _why(spec: WandbSpec, phase: GroupPhase, active: Sequence[WandbRun], last: WandbRun | None) -> str:
     if last is None:
         return f"W&B has no run of {spec.description}"
+    ended, grace = f"{label(last)} {how_it_ended(last)}", duration(spec.restart_grace)
     match phase:
         case "active":
             return f"{label(active[0])} is running"
@@ -197,11 +147,10 @@ def _why(look: _Look, phase: GroupPhase) -> str:
             more = f" and {len(active) - NAMED_AT_MOST} more" if len(active) > NAMED_AT_MOST else ""
             return f"{len(active)} runs are active where one is expected: {named}{more} ({spec.description})"
         case "ended":
-            return f"{label(last)} {how_it_ended(last)}" + ("" if last.state == "finished" else "; the run was stopped")
+            return ended + ("" if last.state == "finished" else "; the run was stopped")
         case "overdue":
-            return f"{label(last)} {how_it_ended(last)}, and none has followed in {duration(spec.restart_grace)}"
-    ended = f"{label(last)} {how_it_ended(last)}"
-    return f"waiting for the restart: {ended}, the next is expected within {duration(spec.restart_grace)}"
+            return f"{ended}, and none has followed in {grace}"
+    return f"waiting for the restart: {ended}, the next is expected within {grace}"
 
 
 def label(run: WandbRun) -> str:

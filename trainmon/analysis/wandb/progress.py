@@ -9,19 +9,13 @@ from statistics import median
 from msgspec.structs import replace
 
 from trainmon.analysis.log_formats import StepLine
+from trainmon.analysis.log_formats.progress import INTERVALS, is_quiet
 from trainmon.analysis.wandb import metric_names
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import Instant
 from trainmon.model import WANDB, Points, Progress, Wandb, WandbRun
-
-INTERVALS = 15
-"""As many as of a log."""
 
 THINNED = 5_000
 """A first history of more points than these was thinned by the server: its gaps are not those of the logging."""
-
-QUIET = 10.0
-QUIET_AT_LEAST: Seconds = 600.0
-"""A log whose steps have not advanced for QUIET times its cadence, and this long, gives way to W&B's."""
 
 
 def stepped_at(before: Wandb | None, run: WandbRun, at: Instant) -> Instant | None:
@@ -61,20 +55,7 @@ def seen(progress: Progress, before: Wandb | None, wandb: Wandb, at: Instant) ->
             intervals=() if is_anew else progress.intervals,
             cadence_s=None if is_anew else progress.cadence_s,
         )
-    return _filled(progress, run, wandb.keys)
-
-
-def _counts(progress: Progress, step: int, stepped: Instant | None, at: Instant) -> bool:
-    """Whether W&B's steps are the run's: no log counts them, or it has stopped while W&B's went on."""
-    if progress.format in (None, WANDB) or progress.at is None:
-        return True
-    is_quiet = at - progress.at > max(QUIET_AT_LEAST, QUIET * (progress.cadence_s or 0.0))
-    return is_quiet and stepped is not None and stepped > progress.at and step > (progress.step or 0)
-
-
-def _filled(progress: Progress, run: WandbRun, keys: Sequence[str]) -> Progress:
-    """The values that no log has told."""
-    loss = run.summary.get(metric_names.loss_of(keys) or "")
+    loss = run.summary.get(metric_names.loss_of(wandb.keys) or "")
     values = {
         "loss": loss if isinstance(loss, (int, float)) else metric_names.value_of(run, "loss"),
         "grad_norm": metric_names.value_of(run, "grad_norm"),
@@ -84,7 +65,16 @@ def _filled(progress: Progress, run: WandbRun, keys: Sequence[str]) -> Progress:
     return _borrowing(progress, values)
 
 
+def _counts(progress: Progress, step: int, stepped: Instant | None, at: Instant) -> bool:
+    """Whether W&B's steps are the run's: no log counts them, or the log has stopped while W&B's steps go on."""
+    if progress.format in (None, WANDB) or progress.at is None:
+        return True
+    has_advanced = stepped is not None and stepped > progress.at and step > (progress.step or 0)
+    return has_advanced and is_quiet(progress, at)
+
+
 def _borrowing(progress: Progress, values: dict[str, float | None]) -> Progress:
+    """Take the values that no log shows."""
     new = {
         name: value
         for name, value in values.items()
@@ -114,8 +104,7 @@ def grew(progress: Progress, run: WandbRun, points: Points, stepped: Instant | N
 
 
 def _gaps(column: Sequence[float]) -> list[float]:
-    last = column[-INTERVALS - 1 :]
-    return [later - earlier for earlier, later in pairwise(last)]
+    return [later - earlier for earlier, later in pairwise(column[-INTERVALS - 1 :])]
 
 
 def counts(progress: Progress) -> bool:

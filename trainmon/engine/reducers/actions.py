@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec.structs import replace
 
 from trainmon.actions.verification import verify_record
+from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant, Seconds
 from trainmon.model import ActionChanged
-
-if TYPE_CHECKING:
-    from trainmon.engine.reducers.batch import EventBatch
 
 SHOWN: Seconds = 3_600.0
 """How long an action that is over stays on the screen; the ledger has it for good."""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from trainmon.engine.reducers.batch import EventBatch
 from trainmon.engine.reducers.nodes import cleaned
 from trainmon.lib import Instant
 from trainmon.model import Disk, DiskSample, NodeReading, Quota, QuotaRead, StandInEnded
-
-if TYPE_CHECKING:
-    from trainmon.engine.reducers.batch import EventBatch
 
 UNWATCHED_AFTER = 90.0
 """Seconds after which a disk is no longer watched, when its host tells of others: it was read for another host. All

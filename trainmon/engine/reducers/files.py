@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec.structs import replace
 
 from trainmon.analysis.checkpoints import listing as checkpoint_listing
@@ -11,6 +9,7 @@ from trainmon.analysis.log_formats import before_the_end, registry
 from trainmon.analysis.runs import RunContext, is_running, trained_otherwise
 from trainmon.analysis.wandb import progress as wandb_progress
 from trainmon.engine.reducers import disks
+from trainmon.engine.reducers.batch import EventBatch
 from trainmon.engine.reducers.nodes import cleaned
 from trainmon.lib import Instant, Seconds
 from trainmon.model import (
@@ -28,9 +27,6 @@ from trainmon.model import (
     SwitchSample,
     SwitchSamples,
 )
-
-if TYPE_CHECKING:
-    from trainmon.engine.reducers.batch import EventBatch
 
 RESTARTED = {
     "truncated": "──── the log was truncated ────",

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from trainmon.analysis.runs import jobs_of
+from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Seconds
 from trainmon.model import Job, JobChanged, JobsListed, Node, SchedulerNode, SchedulerNodesListed
-
-if TYPE_CHECKING:
-    from trainmon.engine.reducers.batch import EventBatch
 
 GONE_JOBS_STAY: Seconds = 86_400.0
 """How long a job that the queue no longer lists stays: a night and a morning."""

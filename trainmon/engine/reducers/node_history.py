@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from trainmon.analysis.gpus import EMPTY_MIB
+from trainmon.engine.reducers.batch import EventBatch
 from trainmon.engine.reducers.nodes import cleaned
 from trainmon.lib import Instant
 from trainmon.model import (
@@ -34,9 +34,6 @@ from trainmon.model import (
     NodeReading,
     Xid,
 )
-
-if TYPE_CHECKING:
-    from trainmon.engine.reducers.batch import EventBatch
 
 SLOW = ("hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake")
 SLOWING = {bit: name for bit, name in THROTTLE.items() if name in SLOW}

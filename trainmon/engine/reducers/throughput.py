@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from trainmon.analysis.runs import PATIENCE, RunContext, loss, loss_scale, standing, throughput
+from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant
 from trainmon.model import RECENT_LOSSES, GpuSamples, Log, Node, NodeReading, Points, Run, RunMemory
-
-if TYPE_CHECKING:
-    from trainmon.engine.reducers.batch import EventBatch
 
 EXITING = re.compile(
     r"exiting program (?:after|at iteration)|graceful(?:ly)?[ -](?:stop|exit|shut|terminat)"

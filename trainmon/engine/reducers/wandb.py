@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -12,6 +11,7 @@ from trainmon.analysis.runs.wandb_evidence import stopped_by
 from trainmon.analysis.wandb import active_run, metric_names
 from trainmon.analysis.wandb import progress as wandb_progress
 from trainmon.engine.reducers import files
+from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant
 from trainmon.model import (
     RECENT_LOSSES,
@@ -31,9 +31,6 @@ from trainmon.model import (
     WandbRun,
 )
 
-if TYPE_CHECKING:
-    from trainmon.engine.reducers.batch import EventBatch
-
 SAMPLES_AT_MOST = 50
 
 
@@ -43,17 +40,16 @@ def seen(batch: EventBatch, event: WandbPolled) -> None:
     if run is None or run.spec.wandb is None:
         return
     before: Wandb | None = run.wandb
-    runs = event.runs[:RUNS_AT_MOST]
-    group = active_run.read(run.spec.wandb, runs, before, event.at, _is_stopped(run, batch, event.at))
-    wandb = replace(before or Wandb(), looked_at=event.at, runs=runs, **group._asdict())
-    wandb = replace(wandb, keys=event.keys or wandb.keys)
+    is_stopped = _is_stopped(run, batch, event.at)
+    wandb = active_run.read(run.spec.wandb, event.runs[:RUNS_AT_MOST], before, event.at, is_stopped)
+    wandb = replace(wandb, looked_at=event.at, keys=event.keys or wandb.keys)
     current = wandb.current
     old = None if before is None else before.current
     if old is None or current is None or old.path != current.path:
         wandb = replace(wandb, recent=(), trouble=None, samples=())
     if current is not None:
-        wandb = replace(wandb, stepped_at=wandb_progress.stepped_at(before, current, event.at))
-        wandb = replace(wandb, samples=_samples(wandb.samples, event.samples))
+        stepped_at = wandb_progress.stepped_at(before, current, event.at)
+        wandb = replace(wandb, stepped_at=stepped_at, samples=_samples(wandb.samples, event.samples))
         wandb = _troubled(wandb, _by_summary(wandb, current, event.at))
     progress = wandb_progress.seen(run.progress, before, wandb, event.at)
     batch.writable("runs")[event.run] = replace(run, wandb=wandb, progress=progress)
@@ -90,8 +86,7 @@ def console(batch: EventBatch, event: ConsoleRead) -> None:
     """Lines of its console log: read as those of a file, on the host WANDB."""
     run = batch.current("runs").get(event.run)
     if run is not None:
-        chunk = replace(event.chunk, id=event.run)
-        files.read(batch, NodeReading(WANDB, run.spec.cluster, event.received_at, chunk))
+        files.read(batch, NodeReading(WANDB, run.spec.cluster, event.received_at, replace(event.chunk, id=event.run)))
 
 
 def look_again(batch: EventBatch, now: Instant) -> None:
@@ -102,19 +97,14 @@ def look_again(batch: EventBatch, now: Instant) -> None:
         if wandb is None or spec is None or (source is not None and source.health != "ok"):
             continue
         again = active_run.read(spec, wandb.runs, wandb, now, _is_stopped(run, batch, now))
-        new: dict[str, Any] = {
-            field: value for field, value in again._asdict().items() if value != getattr(wandb, field)
-        }
         trouble = loss.passed(wandb.trouble, now)
-        if new or trouble is not wandb.trouble:
-            batch.writable("runs")[name] = replace(run, wandb=_troubled(replace(wandb, **new), trouble))
+        if again != wandb or trouble is not wandb.trouble:
+            batch.writable("runs")[name] = replace(run, wandb=_troubled(again, trouble))
 
 
 def _is_stopped(run: Run, batch: EventBatch, now: Instant) -> bool:
     """Whether a person ended it, or it is done: then nobody waits for a restart."""
-    if run.verdict in ("stopped", "finished"):
-        return True
-    return stopped_by(run, batch.current("actions"), now) is not None
+    return run.verdict in ("stopped", "finished") or stopped_by(run, batch.current("actions"), now) is not None
 
 
 def _samples(before: tuple[Sample, ...], new: tuple[Sample, ...]) -> tuple[Sample, ...]:
@@ -149,5 +139,5 @@ def _by_summary(wandb: Wandb, current: WandbRun, at: Instant) -> LossTrouble | N
 
 
 def _troubled(wandb: Wandb, trouble: LossTrouble | None) -> Wandb:
-    state = "fine" if trouble is None else trouble.state
-    return replace(wandb, trouble=trouble, loss_state=state, loss_why=loss.describe(trouble))
+    why = loss.describe(trouble)
+    return replace(wandb, trouble=trouble, loss_state="fine" if trouble is None else trouble.state, loss_why=why)

@@ -206,8 +206,8 @@ def test_a_drop_within_the_lag_is_no_deletion() -> None:
 def test_a_deletion_is_a_fall_below_the_highest_and_its_floor_the_lowest_after_it() -> None:
     used = [1, 5, 4.9, 9, 3, 2, 2, 6, 5.8, 8, 1]
     turns = deletions([Point(float(i), float(n)) for i, n in enumerate(used)], least=1.0)
-    assert [(p.at, p.used) for p in turns.peaks] == [(3, 9), (9, 8)]
-    assert [(p.at, p.used) for p in turns.lows] == [(6, 2), (10, 1)]
+    assert [(p.at, p.used) for p, _ in turns] == [(3, 9), (9, 8)]
+    assert [(p.at, p.used) for _, p in turns] == [(6, 2), (10, 1)]
 
 
 def test_of_the_disk_and_its_quota_what_ends_first_counts() -> None:

@@ -138,7 +138,7 @@ def test_an_action_of_ours_at_the_end_explains_it() -> None:
     record = Record(action=action, status="done", done_at=NOW - 730)
     verdict, why = judged(ended("FAILED"), scene={"actions": {"a": record}})
     assert verdict == "stopped"
-    assert why.startswith("ana asked for it: Cancel job 88 of llm; ")
+    assert why.startswith("ana requested it: Cancel job 88 of llm; ")
     earlier = replace(record, done_at=NOW - 7200)
     assert judged(ended("FAILED"), scene={"actions": {"a": earlier}})[0] == "dead"
 

@@ -130,7 +130,7 @@ def test_a_run_that_we_were_asked_to_end_was_stopped_and_says_by_whom() -> None:
     kill = replace(kill, action=replace(kill.action, verb="kill", run="llm", title="Arm the kill switch of llm"))
     scene = heard()._replace(actions={"a1": kill})
     ended = told(wrun("failed", NOW - 30), phase="ended")
-    words = "ana asked for it: Arm the kill switch of llm; W&B says that llm-r1 failed at step 12,880"
+    words = "ana requested it: Arm the kill switch of llm; W&B says that llm-r1 failed at step 12,880"
     assert judge(bare(ended), scene, NOW) == ("stopped", words)
     assert judge(logged(ended, quiet=40), scene, NOW) == ("stopped", words)
     assert stopped_by(bare(told(wrun("failed", NOW + 2000))), scene.actions, NOW) is None

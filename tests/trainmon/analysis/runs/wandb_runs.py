@@ -29,7 +29,7 @@ def wrun(state: str = "running", beat: float = NOW - 20, **more: Any) -> WandbRu
 
 def told(*runs: WandbRun, stepped: float | None = NOW - 40, at: float = NOW, **more: Any) -> Wandb:
     said: dict[str, Any] = {"looked_at": at, "runs": runs, "stepped_at": stepped}
-    return Wandb(**(said | read(GROUP, runs, None, at, False)._asdict() | more))
+    return replace(read(GROUP, runs, None, at, False), **(said | more))
 
 
 def logged(wandb: Wandb, quiet: float = 6.0, spec: RunSpec = SPEC, **progress: Any) -> Run:

@@ -20,8 +20,7 @@ def run(id_: str, state: str = "running", beat: float | None = T, **more: Any) -
 
 
 def look(*runs: WandbRun, before: Wandb | None = None, at: float = T, stopped: bool = False) -> Wandb:
-    spec = SPEC
-    return replace(before or Wandb(), looked_at=at, runs=runs, **read(spec, runs, before, at, stopped)._asdict())
+    return replace(read(SPEC, runs, before, at, stopped), looked_at=at)
 
 
 def test_the_one_that_runs_and_beats_is_the_active_one() -> None:
