@@ -135,18 +135,13 @@ class Engine:
                 if record is not before.get(name):
                     self._ledger.keep(record)
         if self._alerting is not None:
-            self.state = self._with_alerts(self._alerting, events, now)
+            try:
+                self.state = self._alerting.evaluate(self.state, events, now)
+            except Exception:  # it must not stop the dashboard; the dead-man's switch reports it
+                if now - self._failed_at >= FAILED_AGAIN:
+                    self._failed_at = now
+                    log.exception("the alerts could not be evaluated")
         return self.state
-
-    def _with_alerts(self, alerting: AlertManager, events: Sequence[Event], now: Instant) -> State:
-        """The State with its alerts. An error there must not stop the dashboard; the dead-man's switch reports it."""
-        try:
-            return alerting.evaluate(self.state, events, now)
-        except Exception:
-            if now - self._failed_at >= FAILED_AGAIN:
-                self._failed_at = now
-                log.exception("the alerts could not be judged")
-            return self.state
 
     def _run(self) -> None:
         started = published = self.clock.monotonic()
@@ -177,16 +172,13 @@ class Engine:
 
     def _wait(self, started: Seconds, published: Seconds) -> list[Event]:
         """Collect events until it is time for the next State; at the latest after a tick, so that ages move on."""
-        deadline = published + TICK
-        if self.clock.monotonic() - started < WARM_UP:
-            deadline = published + PROMPT
+        deadline = published + (PROMPT if self.clock.monotonic() - started < WARM_UP else TICK)
         batch: list[Event] = []
         due = None if self._alerting is None else self._alerting.due_in
         latest = self.clock.monotonic() + (TICK if due is None else min(TICK, max(PROMPT, due)))
         while not self._stopping.is_set():
-            until = deadline if batch else latest
             try:
-                event = self._events.get(timeout=max(0.0, until - self.clock.monotonic()))
+                event = self._events.get(timeout=max(0.0, (deadline if batch else latest) - self.clock.monotonic()))
             except queue.Empty:
                 break
             if event is None:
@@ -216,11 +208,8 @@ class Engine:
         if not any(isinstance(event, NodeReading) and isinstance(event.reading, DiskSamples) for event in events):
             return state
         due = [disk for key, disk in state.disks.items() if now - self._trended.get(key, 0.0) >= TREND_EVERY]
-        if not due:
-            return state
-        disks = dict(state.disks)
-        for disk in due:
-            self._trended[disk.key] = now
-            series = partial(self.rings.series, disk.key, span=WEEK, now=now)
-            disks[disk.key] = with_trend(disk, series, now)
-        return replace(state, disks=disks)
+        self._trended |= dict.fromkeys((disk.key for disk in due), now)
+        trends = {
+            disk.key: with_trend(disk, partial(self.rings.series, disk.key, span=WEEK, now=now), now) for disk in due
+        }
+        return replace(state, disks={**state.disks, **trends}) if trends else state

@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Curve, Disk, Gpu, Points, Series
@@ -21,8 +24,14 @@ WEEK = 7 * DAY
 MINUTE = 60.0
 TEN_MINUTES = 600.0
 
-GPU_METRICS: dict[str, float] = {"temperature": 1.0, "memory": 4.0, "utilization": 1.0, "power": 0.1}
-"""The units of one count in the 16-bit columns: °C, 4 MiB (up to 256 GiB), %, 0.1 W (up to 6.5 kW)."""
+GPU_METRICS: dict[str, tuple[str, float]] = {
+    "temperature": ("temperature_c", 1.0),
+    "memory": ("memory_used_mib", 4.0),
+    "utilization": ("utilization_pct", 1.0),
+    "power": ("power_w", 0.1),
+}
+"""The field of a Gpu, and the unit of one count in its 16-bit column: °C, 4 MiB (up to 256 GiB), %, 0.1 W (up to 6.5
+kW)."""
 
 DISK_METRICS = ("free_bytes", "free_inodes", "quota_left_bytes", "quota_left_inodes")
 
@@ -75,17 +84,16 @@ class History:
     def __init__(self) -> None:
         self._hour: dict[str, Ring] = {}
         self._day: dict[str, Ring] = {}
-        self._disk_hour: dict[str, Ring] = {}
-        self._disk_day: dict[str, Ring] = {}
-        self._disk_week: dict[str, Ring] = {}
+        self._disk_rings: tuple[dict[str, Ring], ...] = ({}, {}, {})
+        """Of an hour, a day and a week."""
         self._sizes: dict[str, list[tuple[Instant, float]]] = {}
         """How large a disk has been, from when on."""
 
     def record_gpus(self, node: str, at: Instant, gpus: Sequence[Gpu], period: Seconds) -> None:
         """Add one sample of all GPUs of a node. A changed number of GPUs starts the node's rings anew."""
         known = {gpu.index: gpu for gpu in gpus if 0 <= gpu.index < MOST_GPUS}
-        count = max(known, default=-1) + 1
-        row = array("H", [n for index in range(count) for n in _counts(known.get(index) or Gpu(index=index))])
+        gpus = [known.get(index) or Gpu(index=index) for index in range(max(known, default=-1) + 1)]
+        row = array("H", [_count(getattr(gpu, name), unit) for gpu in gpus for name, unit in GPU_METRICS.values()])
         hour = self._hour.get(node)
         if hour is None or hour.columns != len(row):
             hour = self._hour[node] = Ring("H", len(row), int(HOUR / period))
@@ -100,21 +108,18 @@ class History:
         quota = disk.quota
         allowed = (None, None) if quota is None else (quota.left_bytes, quota.left_inodes)
         row = array("d", [math.nan if n is None else n for n in (disk.free_bytes, disk.free_inodes, *allowed)])
-        if disk.key in self._disk_hour and disk.at < self._disk_hour[disk.key].last_at() - MINUTE:
-            self._forget_disk(disk.key)  # the clock was set back: what lies in the future tells no trend
+        if disk.key in self._disk_rings[0] and disk.at < self._disk_rings[0][disk.key].last_at() - MINUTE:
+            self._forget_disk(disk.key)  # the clock was set back: points in the future show no trend
         if disk.total_bytes is not None:
             sizes = self._sizes.setdefault(disk.key, [])
             if not sizes or sizes[-1][1] != disk.total_bytes:
                 sizes.append((disk.at, disk.total_bytes))
                 del sizes[:-RESIZES]
-        hour = self._disk_hour.setdefault(disk.key, Ring("d", len(row), int(HOUR / 10)))
-        hour.append(disk.at, row)
-        day = self._disk_day.setdefault(disk.key, Ring("d", len(row), int(DAY / MINUTE)))
-        if disk.at - day.last_at() >= MINUTE:
-            day.append(disk.at, row)
-        week = self._disk_week.setdefault(disk.key, Ring("d", len(row), int(WEEK / TEN_MINUTES)))
-        if disk.at - week.last_at() >= TEN_MINUTES:
-            week.append(disk.at, row)
+        resolutions = ((360, -math.inf), (int(DAY / MINUTE), MINUTE), (int(WEEK / TEN_MINUTES), TEN_MINUTES))
+        for rings, (capacity, every) in zip(self._disk_rings, resolutions, strict=True):
+            ring = rings.setdefault(disk.key, Ring("d", len(row), capacity))
+            if disk.at - ring.last_at() >= every:
+                ring.append(disk.at, row)
 
     def series(self, subject: str, metric: str, span: Seconds, now: Instant) -> Series:
         """The last `span` seconds of a number; empty for what is not known. `size_bytes` of a disk: its changes."""
@@ -128,14 +133,15 @@ class History:
             return EMPTY
         column = int(index) * len(GPU_METRICS) + list(GPU_METRICS).index(metric)
         ring = (self._hour if span <= HOUR else self._day).get(node)
-        return _series(ring, column, GPU_METRICS[metric], span, now, UNKNOWN)
+        return _series(ring, column, GPU_METRICS[metric][1], span, now, UNKNOWN)
 
     def _disk_series(self, key: str, column: int, span: Seconds, now: Instant) -> Series:
         """Of a piece longer than a day, the last day is as fine as it is kept."""
-        fine = _series((self._disk_hour if span <= HOUR else self._disk_day).get(key), column, 1.0, span, now)
+        hour, day, week = (rings.get(key) for rings in self._disk_rings)
+        fine = _series(hour if span <= HOUR else day, column, 1.0, span, now)
         if span <= DAY or not fine.offsets:
             return fine
-        coarse = _series(self._disk_week.get(key), column, 1.0, span, now)
+        coarse = _series(week, column, 1.0, span, now)
         older = bisect_left(coarse.offsets, fine.offsets[0])
         return Series(coarse.offsets[:older] + fine.offsets, coarse.values[:older] + fine.values)
 
@@ -143,29 +149,22 @@ class History:
         """Drop what is kept of a node and its disks."""
         for rings in (self._hour, self._day):
             rings.pop(node, None)
-        for key in [key for key in self._disk_hour if key.startswith(f"{node}:")]:
+        for key in [key for key in self._disk_rings[0] if key.startswith(f"{node}:")]:
             self._forget_disk(key)
 
     def _forget_disk(self, key: str) -> None:
         self._sizes.pop(key, None)
-        for rings in (self._disk_hour, self._disk_day, self._disk_week):
+        for rings in self._disk_rings:
             rings.pop(key, None)
 
     def nbytes(self) -> int:
         """Bytes held by all rings, for the benchmark that measures what history costs."""
-        groups = (self._hour, self._day, self._disk_hour, self._disk_day, self._disk_week)
-        rings = [ring for group in groups for ring in group.values()]
+        rings = [ring for rings in (self._hour, self._day, *self._disk_rings) for ring in rings.values()]
         return sum(len(r.times) * 8 + len(r.values) * r.values.itemsize for r in rings)
 
 
-def _counts(gpu: Gpu) -> Iterable[int]:
-    for value, unit in (
-        (gpu.temperature_c, 1.0),
-        (gpu.memory_used_mib, 4.0),
-        (gpu.utilization_pct, 1.0),
-        (gpu.power_w, 0.1),
-    ):
-        yield UNKNOWN if value is None else min(UNKNOWN - 1, max(0, round(value / unit)))
+def _count(value: float | None, unit: float) -> int:
+    return UNKNOWN if value is None else min(UNKNOWN - 1, max(0, round(value / unit)))
 
 
 def _series(
@@ -189,62 +188,35 @@ CURVES_AT_MOST = 400
 """Twenty runs of a group with twelve metrics fit; of more, those that grew longest ago go."""
 
 
-class Column:
-    """One growing curve."""
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.steps = array("d")
-        self.times = array("d")
-        self.values = array("d")
-
-    def extend(self, points: Points) -> None:
-        self.steps.extend(points.steps)
-        self.times.extend(points.times)
-        self.values.extend(points.values)
-
-    def thin(self) -> None:
-        """Drop every second point of the older half."""
-        half = len(self.steps) // 2
-        for column in (self.steps, self.times, self.values):
-            column[:half] = column[:half:2]
-
-
 class Curves:
-    """All curves, by WandbRun.path and metric."""
+    """All curves, by WandbRun.path and metric. The curve that grew last is the last one."""
 
     def __init__(self) -> None:
-        self._columns: dict[tuple[str, str], Column] = {}
-        self._epochs = 1
+        self._curves: dict[tuple[str, str], Curve] = {}
+        self._epochs = count(1)
 
     def grow(self, path: str, points: Mapping[str, Points], *, fresh: bool) -> None:
-        """Add what came; `fresh` begins anew."""
+        """Append points. `fresh`: they replace the curve."""
         for key, new in points.items():
-            column = self._columns.pop((path, key), None)
-            if column is None or fresh:
-                column = Column(self._epoch())
-            column.extend(new)
-            if len(column.steps) > POINTS_AT_MOST:
-                column.thin()
-                column.epoch = self._epoch()
-            self._columns[path, key] = column  # the last to have grown
-        while len(self._columns) > CURVES_AT_MOST:
-            del self._columns[next(iter(self._columns))]
+            curve = self._curves.pop((path, key), None)
+            if curve is None or fresh:
+                curve = Curve(next(self._epochs), 0, array("d"), array("d"), array("d"))
+            curve.steps.extend(new.steps)
+            curve.times.extend(new.times)
+            curve.values.extend(new.values)
+            if len(curve.steps) > POINTS_AT_MOST:
+                half = len(curve.steps) // 2
+                for column in (curve.steps, curve.times, curve.values):
+                    column[:half] = column[:half:2]
+                curve = replace(curve, epoch=next(self._epochs))
+            self._curves[path, key] = curve
+        while len(self._curves) > CURVES_AT_MOST:
+            del self._curves[next(iter(self._curves))]
 
     def read(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
-        """One curve from a point on; all of it where its epoch is another. Epoch 0 is that of no curve."""
-        column = self._columns.get((path, key))
-        if column is None:
-            return Curve(epoch=0, start=0, steps=array("d"), times=array("d"), values=array("d"))
-        begin = min(start, len(column.steps)) if epoch == column.epoch else 0
-        return Curve(
-            epoch=column.epoch,
-            start=begin,
-            steps=column.steps[begin:],
-            times=column.times[begin:],
-            values=column.values[begin:],
-        )
-
-    def _epoch(self) -> int:
-        self._epochs += 1
-        return self._epochs
+        """A copy of one curve from a point on; all of it if its epoch is another. An unknown curve has epoch 0."""
+        curve = self._curves.get((path, key))
+        if curve is None:
+            return Curve(0, 0, array("d"), array("d"), array("d"))
+        begin = min(start, len(curve.steps)) if epoch == curve.epoch else 0
+        return Curve(curve.epoch, begin, curve.steps[begin:], curve.times[begin:], curve.values[begin:])

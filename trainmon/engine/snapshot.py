@@ -14,7 +14,7 @@ import msgspec
 from trainmon.alerting.rules import RULES
 from trainmon.analysis.disks import checkpoints_that_fit
 from trainmon.analysis.nodes.spares import spares
-from trainmon.engine.snapshot_alerts import alert, channel, silence, worst_first
+from trainmon.engine.snapshot_alerts import alert, plain, worst_first
 from trainmon.lib import Instant
 from trainmon.model import (
     Alert,
@@ -29,8 +29,6 @@ from trainmon.model import (
     Switch,
     Wandb,
 )
-
-__all__ = ["alert", "channel", "encode", "exit_status", "is_active", "silence", "snapshot", "verdict"]
 
 VERSION = 1
 
@@ -100,15 +98,12 @@ def _age(at: Instant | None, now: Instant) -> float | None:
 
 
 def _source(source: Source, now: Instant) -> dict[str, Any]:
-    age = {"age_s": _age(source.seen_at, now)}
-    return _fields(source, "name", "kind", "cluster", "health") | age | _fields(source, "error", "hint")
+    fields = _fields(source, "name", "kind", "cluster", "health", "error", "hint")
+    return fields | {"age_s": _age(source.seen_at, now)}
 
 
 def _node(node: Node, source: Source | None, now: Instant) -> dict[str, Any]:
-    plain = _plain(node)
-    for ours in ("gpus_at", "host_at"):
-        del plain[ours]
-    return plain | {
+    return plain(node, "gpus_at", "host_at") | {
         "health": "down" if source is None else source.health,
         "age_s": None if source is None else _age(source.seen_at, now),
         "clock_skew_s": None if node.clock_skew_s is None else round(node.clock_skew_s, 3),
@@ -116,36 +111,20 @@ def _node(node: Node, source: Source | None, now: Instant) -> dict[str, Any]:
 
 
 def _disk(disk: Disk, state: State) -> dict[str, Any]:
-    plain, quota = _plain(disk), disk.quota
-    for ours in ("writable_at", "forecast", "inodes_forecast"):
-        del plain[ours]
-    return plain | {
-        "quota": quota and _plain(quota) | {"left_bytes": quota.left_bytes, "left_inodes": quota.left_inodes},
+    quota = disk.quota
+    return plain(disk, "writable_at", "forecast", "inodes_forecast") | {
+        "quota": quota and plain(quota) | {"left_bytes": quota.left_bytes, "left_inodes": quota.left_inodes},
         "checkpoints_that_fit": checkpoints_that_fit(disk, state.disks, state.runs.values()),
     }
 
 
 def _job(job: Job, now: Instant) -> dict[str, Any]:
+    fields = _fields(
+        job, "id", "array", "name", "user", "cluster", "state", "reason", "partition", "nodes", "node_count",
+        "submitted_at", "started_at", "ends_at", "restarts", "dependency", "comment",
+    )  # fmt: skip
     left = None if job.ends_at is None or job.stage != "running" else max(0.0, job.ends_at - now)
-    return {
-        "id": job.id,
-        "array": job.array,
-        "name": job.name,
-        "user": job.user,
-        "cluster": job.cluster,
-        "state": job.state,
-        "reason": job.reason,
-        "partition": job.partition,
-        "nodes": list(job.nodes),
-        "node_count": job.node_count,
-        "submitted_at": job.submitted_at,
-        "started_at": job.started_at,
-        "ends_at": job.ends_at,
-        "time_left_s": left,
-        "restarts": job.restarts,
-        "dependency": job.dependency,
-        "comment": job.comment,
-    }
+    return fields | {"nodes": list(job.nodes), "time_left_s": left}
 
 
 def _run(run: Run, jobs: Mapping[str, Job], now: Instant) -> dict[str, Any]:
@@ -243,8 +222,3 @@ def finite(value: float | None) -> float | None:
 
 def _fields(value: msgspec.Struct, *names: str) -> dict[str, Any]:
     return {name: getattr(value, name) for name in names}
-
-
-def _plain(value: msgspec.Struct) -> dict[str, Any]:
-    plain: Mapping[str, Any] = msgspec.to_builtins(value)
-    return dict(plain)

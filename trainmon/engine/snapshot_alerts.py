@@ -14,23 +14,15 @@ import msgspec
 from trainmon.lib import Instant
 from trainmon.model import SEVERITIES, Alert, Channel, Silence
 
-OURS = frozenset({"token", "told", "repeats", "escalated"})
-"""Of an alert, what is nobody else's business: a secret, and what the next notice is reckoned from."""
+
+def plain(value: msgspec.Struct, *without: str) -> dict[str, Any]:
+    """A value as a JSON object, without some of its fields."""
+    return {name: field for name, field in msgspec.to_builtins(value).items() if name not in without}
 
 
 def alert(found: Alert) -> dict[str, Any]:
-    """One alert as plain values."""
-    return {name: value for name, value in msgspec.to_builtins(found).items() if name not in OURS}
-
-
-def silence(found: Silence) -> dict[str, Any]:
-    """What is not told for a while, as plain values."""
-    return dict(msgspec.to_builtins(found))
-
-
-def channel(found: Channel) -> dict[str, Any]:
-    """How one channel is doing, as plain values; where it goes is masked already."""
-    return dict(msgspec.to_builtins(found))
+    """One alert without its secret, and without what the next notice is computed from."""
+    return plain(found, "token", "told", "repeats", "escalated")
 
 
 def worst_first(alerts: Iterable[Alert]) -> list[Alert]:
@@ -40,13 +32,12 @@ def worst_first(alerts: Iterable[Alert]) -> list[Alert]:
 
 def alert_status(alerts: Iterable[Alert], silences: Iterable[Silence], channels: Iterable[Channel]) -> dict[str, Any]:
     """The part of `status --json` that another machine shows: what is open, what ended within a day, what is muted."""
-    alerts = tuple(alerts)
-    ended = sorted((one for one in alerts if not one.is_open), key=lambda one: -(one.resolved_at or 0.0))
+    newest_first = sorted(alerts, key=lambda one: -(one.resolved_at or 0.0))
     return {
-        "alerts": [alert(one) for one in worst_first(one for one in alerts if one.is_open)],
-        "ended": [alert(one) for one in ended],
-        "silences": [silence(one) for one in silences],
-        "channels": [channel(one) for one in channels],
+        "alerts": [alert(one) for one in worst_first(one for one in newest_first if one.is_open)],
+        "ended": [alert(one) for one in newest_first if not one.is_open],
+        "silences": [plain(one) for one in silences],
+        "channels": [plain(one) for one in channels],
     }
 
 

@@ -38,8 +38,7 @@ def advance(batch: EventBatch, now: Instant) -> None:
             batch.writable("actions")[name] = advanced
     actions = batch.current("actions")
     over = [name for name, record in actions.items() if not record.is_open]
-    spare = len(actions) - MOST
-    for place, name in enumerate(over):
-        settled = actions[name].settled_at or now
-        if place < spare or now - settled > SHOWN:
+    excess = len(actions) - MOST
+    for index, name in enumerate(over):
+        if index < excess or now - (actions[name].settled_at or now) > SHOWN:
             del batch.writable("actions")[name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.engine.reducers.nodes import cleaned
@@ -20,7 +20,7 @@ def looked_at(batch: EventBatch, event: NodeReading, samples: tuple[DiskSample, 
     disks, usable, lags = batch.writable("disks"), batch.current("usable"), batch.current("lags")
     quotas = batch.current("quotas")
     for sample in samples:
-        disk = _kept(disks.get(f"{event.node}:{sample.path}"), _disk(event, sample, usable.get(sample.path, 1.0)))
+        disk = _disk(event, sample, usable.get(sample.path, 1.0), disks.get(f"{event.node}:{sample.path}"))
         if disk.key in batch.current("handed_back"):
             del batch.writable("handed_back")[disk.key]
         disks[disk.key] = replace(disk, lag=lags.get(disk.path, 0.0), quota=_quota_of(quotas, disk))
@@ -50,41 +50,17 @@ def _quota_of(quotas: Mapping[str, Quota], disk: Disk) -> Quota | None:
     return quotas.get(disk.key) or quotas.get(f"{disk.cluster}:{disk.path}")
 
 
-def _disk(event: NodeReading, sample: DiskSample, usable: float) -> Disk:
-    free = sample.free_bytes
+def _disk(event: NodeReading, sample: DiskSample, usable: float, old: Disk | None) -> Disk:
+    """The disk after a sample. It keeps its trend until the next forecast, and its mount while it does not answer."""
     reserve = 0 if sample.total_bytes is None else round(sample.total_bytes * (1 - usable))
-    return Disk(
-        host=event.node,
-        cluster=event.cluster,
-        path=sample.path,
-        at=event.received_at,
-        state=sample.state,
-        error=None if sample.error is None else cleaned(sample.error),
-        mount=sample.mount,
-        filesystem=sample.filesystem,
-        read_only=sample.read_only,
-        writable_at=event.received_at if sample.read_only is False else None,
-        total_bytes=sample.total_bytes,
-        free_bytes=free,
-        usable_free_bytes=None if free is None else max(0, free - reserve),
-        total_inodes=sample.total_inodes,
-        free_inodes=sample.free_inodes,
-    )
-
-
-def _kept(old: Disk | None, new: Disk) -> Disk:
-    """A disk keeps its trend until the engine measures it anew, and what it is while it does not answer."""
-    if old is None:
-        return new
-    return replace(
-        new,
-        mount=new.mount or old.mount,
-        filesystem=new.filesystem or old.filesystem,
-        writable_at=new.writable_at or old.writable_at,
-        bytes_per_day=old.bytes_per_day,
-        inodes_per_day=old.inodes_per_day,
-        full_at=old.full_at,
-        inodes_full_at=old.inodes_full_at,
-        forecast=old.forecast,
-        inodes_forecast=old.inodes_forecast,
-    )
+    old = old or Disk(path=sample.path, host=event.node, cluster=event.cluster, at=event.received_at)
+    changes = asdict(sample) | {
+        "cluster": event.cluster,
+        "at": event.received_at,
+        "error": None if sample.error is None else cleaned(sample.error),
+        "mount": sample.mount or old.mount,
+        "filesystem": sample.filesystem or old.filesystem,
+        "writable_at": event.received_at if sample.read_only is False else old.writable_at,
+        "usable_free_bytes": None if sample.free_bytes is None else max(0, sample.free_bytes - reserve),
+    }
+    return replace(old, **changes)

@@ -11,7 +11,7 @@ from trainmon.analysis.wandb import progress as wandb_progress
 from trainmon.engine.reducers import disks
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.engine.reducers.nodes import cleaned
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import Instant
 from trainmon.model import (
     LOG_LINES,
     AnyReading,
@@ -100,8 +100,8 @@ def _reads_for(batch: EventBatch, event: NodeReading, run: Run) -> bool:
 
 def _is_written(run: Run, batch: EventBatch) -> bool | None:
     """Whether somebody may be writing its checkpoints: its job, or what goes on after that has ended."""
-    runs = is_running(run, batch.current("jobs"), batch.current("sources"))
     context = RunContext(batch.current("nodes"), batch.current("sources"), batch.current("jobs"))
+    runs = is_running(run, context.jobs, context.sources)
     return None if runs is False and trained_otherwise(run, context) else runs
 
 
@@ -132,14 +132,17 @@ def _skew(batch: EventBatch, host: str) -> float:
 def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[registry.Format, ...]) -> Run:
     log = run.log or Log(host=event.node)
     grown = tuple(cleaned(line) for line in chunk.lines)
-    is_again = log.resync or log.host != event.node or _is_repeated(log, chunk)
-    if is_again:
+    if log.resync or log.host != event.node or _is_repeated(log, chunk):
         grown = unseen(log.lines, grown)
-    shown = grown if chunk.restarted is None or log.at is None else (RESTARTED[chunk.restarted], *grown)
-    lines = log.lines + shown
+    mark = () if chunk.restarted is None or log.at is None else (RESTARTED[chunk.restarted],)
+    lines = (*log.lines, *mark, *grown)
     if len(grown) < len(chunk.lines):  # repeated steps are no progress
         chunk = replace(chunk, lines=chunk.lines[len(chunk.lines) - len(grown) :], kept=())
     at = _written_at(event, chunk, log if grown else None)
+    is_same_file = chunk.restarted is None and chunk.path in (None, log.path)
+    began_at, pause_s = (log.began_at, log.pause_s) if is_same_file else (None, 0.0)
+    if is_same_file and chunk.seen and log.at is not None and log.checked_at is not None:
+        pause_s = max(pause_s, log.checked_at - log.at)  # no line had come when it was last read
     elapsed = None if log.checked_at is None else event.received_at - log.checked_at
     return replace(
         run,
@@ -148,8 +151,8 @@ def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[regist
             path=chunk.path or log.path,
             at=at if chunk.seen or chunk.partial is not None or log.at is None else log.at,
             checked_at=event.received_at,
-            began_at=_began_at(log, chunk, event.received_at),
-            pause_s=_pause(log, chunk),
+            began_at=event.received_at if began_at is None and chunk.path is not None else began_at,
+            pause_s=pause_s,
             size=chunk.size if chunk.size is not None else log.size,
             lines=lines[-LOG_LINES:],
             first=log.first + max(0, len(lines) - LOG_LINES),
@@ -160,25 +163,6 @@ def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[regist
         ),
         progress=_progress(run.progress, chunk, at or event.received_at, formats),
     )
-
-
-def _began_at(log: Log, chunk: LogChunk, now: Instant) -> Instant | None:
-    """When this file was first read: another one, or one that begins anew, is another log."""
-    is_same = _is_same_file(log, chunk)
-    return log.began_at if is_same and log.began_at is not None else now if chunk.path is not None else None
-
-
-def _pause(log: Log, chunk: LogChunk) -> Seconds:
-    """The longest pause between two lines of this file. Until it was last looked at it is sure that none came."""
-    if not _is_same_file(log, chunk):
-        return 0.0
-    if not chunk.seen or log.at is None or log.checked_at is None:
-        return log.pause_s
-    return max(log.pause_s, log.checked_at - log.at)
-
-
-def _is_same_file(log: Log, chunk: LogChunk) -> bool:
-    return chunk.restarted is None and chunk.path in (None, log.path)
 
 
 def _is_repeated(log: Log, chunk: LogChunk) -> bool:
@@ -227,27 +211,25 @@ def _progress(progress: Progress, chunk: LogChunk, at: Instant, formats: tuple[r
 
 
 def _switched(batch: EventBatch, event: NodeReading, sample: SwitchSample, skew: float) -> None:
-    at = event.received_at
     for name, run in batch.current("runs").items():
-        if not _reads_for(batch, event, run):
-            continue
-        if sample.path == run.spec.kill_switch:
-            batch.writable("runs")[name] = replace(run, kill=_switch(run.kill, sample, event.node, at, skew))
-        elif sample.path == run.spec.save_switch:
-            batch.writable("runs")[name] = replace(run, save=_switch(run.save, sample, event.node, at, skew))
+        paths = (run.spec.kill_switch, run.spec.save_switch)
+        if sample.path in paths and _reads_for(batch, event, run):
+            field = ("kill", "save")[paths.index(sample.path)]
+            switch = _switch(getattr(run, field), sample, event, skew)
+            batch.writable("runs")[name] = replace(run, **{field: switch})
 
 
-def _switch(old: Switch | None, sample: SwitchSample, host: str, at: Instant, skew: float) -> Switch:
-    was_there = old is not None and old.exists
-    taken_at = at if was_there and sample.exists is False else (old.taken_at if old is not None else None)
-    first_line = (sample.text or "").split("\n", 1)[0]
+def _switch(old: Switch | None, sample: SwitchSample, event: NodeReading, skew: float) -> Switch:
+    taken_at = None if old is None else old.taken_at
+    if old is not None and old.exists and sample.exists is False:
+        taken_at = event.received_at
     return Switch(
         path=sample.path,
-        host=host,
+        host=event.node,
         exists=sample.exists,
         armed_at=None if not sample.exists or sample.mtime is None else sample.mtime - skew,
         by=None if sample.owner is None else cleaned(sample.owner),
-        why=cleaned(first_line) or None,
+        why=cleaned((sample.text or "").split("\n", 1)[0]) or None,
         taken_at=taken_at,
         error=None if sample.error is None else cleaned(sample.error),
     )

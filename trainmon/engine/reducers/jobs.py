@@ -36,29 +36,25 @@ def jobs_seen(batch: EventBatch, event: JobsListed) -> None:
         elif event.at - job.gone_at > GONE_JOBS_STAY:
             del jobs[key]
     for key, job in listed.items():
-        jobs[key] = _kept(jobs.get(key), job)
-
-
-def _kept(old: Job | None, new: Job) -> Job:
-    """The new row with the details that are known of the same job; a number that is used again is another job."""
-    if old is None or old.submitted_at != new.submitted_at or new.detail_at is not None:
-        return new
-    return replace(new, **{name: getattr(old, name) for name in DETAILS})
+        old = jobs.get(key)
+        # A number that is used again is another job.
+        is_same = old is not None and old.submitted_at == job.submitted_at
+        details = {name: getattr(old, name) for name in DETAILS} if is_same and job.detail_at is None else {}
+        jobs[key] = replace(job, **details)
 
 
 def job_changed(batch: EventBatch, event: JobChanged) -> None:
     """More is known of one job."""
-    jobs = batch.writable("jobs")
-    old = jobs.get(event.job.key)
-    gone_at = event.job.gone_at if event.job.gone_at is not None or old is None else old.gone_at
-    jobs[event.job.key] = replace(event.job, gone_at=gone_at)
+    job, old = event.job, batch.current("jobs").get(event.job.key)
+    gone_at = job.gone_at if job.gone_at is not None or old is None else old.gone_at
+    batch.writable("jobs")[job.key] = replace(job, gone_at=gone_at)
 
 
 def nodes_seen(batch: EventBatch, event: SchedulerNodesListed) -> None:
     """What the scheduler says of a cluster's nodes now; those that we watch get it, too."""
-    others = {name: node for name, node in batch.current("scheduler_nodes").items() if node.cluster != event.cluster}
     listed = {node.name: node for node in event.nodes}
-    batch.maps["scheduler_nodes"] = others | listed
+    known = batch.current("scheduler_nodes").items()
+    batch.maps["scheduler_nodes"] = {name: node for name, node in known if node.cluster != event.cluster} | listed
     for name in batch.current("nodes").keys() & listed.keys():
         node = batch.current("nodes")[name]
         if (node.scheduler_state, node.scheduler_reason) != (state_of(listed[name]), listed[name].reason):

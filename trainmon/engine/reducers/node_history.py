@@ -72,7 +72,7 @@ def read(batch: EventBatch, event: NodeReading, before: Node | None, node: Node)
             new = replace(old, faults=_faults(old.faults, reading, at))
         case _:
             return
-    if new is not old:
+    if new != old:
         batch.writable("node_histories")[event.node] = new
 
 
@@ -85,59 +85,35 @@ def _slowed(history: NodeHistory, samples: tuple[GpuSample, ...], at: Instant) -
     if not is_any and not history.slowed:
         return history
     listed = {sample.index for sample in samples}
-    slowed = {key: since for key, since in history.slowed.items() if key[0] not in listed}
-    for sample in samples:
-        for bit, name in SLOWING.items():
-            if (sample.throttle_mask or 0) & bit:
-                slowed[sample.index, name] = history.slowed.get((sample.index, name), at)
-    return history if slowed == history.slowed else replace(history, slowed=slowed)
+    slowed = {key: since for key, since in history.slowed.items() if key[0] not in listed} | {
+        (sample.index, name): history.slowed.get((sample.index, name), at)
+        for sample in samples
+        for bit, name in SLOWING.items()
+        if (sample.throttle_mask or 0) & bit
+    }
+    return replace(history, slowed=slowed)
 
 
 def _emptied(history: NodeHistory, before: Node | None, samples: tuple[GpuSample, ...], at: Instant) -> NodeHistory:
-    """Which GPUs were in use and are no more."""
+    """Which GPUs were in use before this sample, and are empty now."""
     if before is None:
         return history
-    used = None
-    for sample in samples:
-        if sample.memory_used_mib is None:
-            continue
-        if sample.memory_used_mib >= EMPTY_MIB:
-            if sample.index in history.emptied:
-                history = replace(
-                    history, emptied={key: value for key, value in history.emptied.items() if key != sample.index}
-                )
-            continue
-        if used is None:
-            used = {gpu.index for gpu in before.gpus if (gpu.memory_used_mib or 0) >= EMPTY_MIB}
-        if sample.index in used:
-            history = replace(history, emptied={**history.emptied, sample.index: at})
-    return history
+    is_used = {one.index: one.memory_used_mib >= EMPTY_MIB for one in samples if one.memory_used_mib is not None}
+    was_used = [gpu.index for gpu in before.gpus if (gpu.memory_used_mib or 0) >= EMPTY_MIB]
+    emptied = {index: since for index, since in history.emptied.items() if not is_used.get(index)}
+    emptied |= {index: at for index in was_used if is_used.get(index) is False}
+    return history if emptied == history.emptied else replace(history, emptied=emptied)
 
 
 def _facts(history: NodeHistory, facts: tuple[GpuFacts, ...], at: Instant) -> NodeHistory:
-    counted = _counted(history.counters, ((f"ecc {fact.index}", fact.ecc_uncorrected) for fact in facts), at)
-    margins = history.margins
-    if margins or any(fact.temperature_margin_c is not None and fact.temperature_margin_c <= WARM for fact in facts):
-        margins = _margins(margins, facts, at)
-    most = max(history.gpus_most, len(facts))
-    if counted is history.counters and margins is history.margins and most == history.gpus_most:
-        return history
-    return replace(history, counters=counted, margins=margins, gpus_most=most)
-
-
-def _margins(
-    known: Mapping[int, tuple[tuple[Instant, int], ...]], facts: tuple[GpuFacts, ...], at: Instant
-) -> Mapping[int, tuple[tuple[Instant, int], ...]]:
-    margins = dict(known)
+    counters = _counted(history.counters, ((f"ecc {fact.index}", fact.ecc_uncorrected) for fact in facts), at)
+    margins = dict(history.margins)
     for fact in facts:
-        margin = fact.temperature_margin_c
-        if margin is None or margin > WARM:
-            margins.pop(fact.index, None)
-        else:
-            before = margins.get(fact.index, ())
+        before = margins.pop(fact.index, ())
+        if fact.temperature_margin_c is not None and fact.temperature_margin_c <= WARM:
             unbroken = before if before and at - before[-1][0] <= SILENCE else ()
-            margins[fact.index] = (*unbroken, (at, margin))[-MARGINS:]
-    return margins
+            margins[fact.index] = (*unbroken, (at, fact.temperature_margin_c))[-MARGINS:]
+    return replace(history, counters=counters, margins=margins, gpus_most=max(history.gpus_most, len(facts)))
 
 
 # ---- the host --------------------------------------------------------------------------------------------------------
@@ -150,8 +126,7 @@ def _booted(history: NodeHistory, boot_time: float | None, node: Node) -> NodeHi
     booted = boot_time - (node.clock_skew_s or 0.0)
     if history.booted_at is None or history.boot_time is None:
         return replace(history, booted_at=booted, boot_time=boot_time)
-    is_new = booted > history.booted_at + BOOTED_ANEW and boot_time > history.boot_time + BOOTED_ANEW
-    if not is_new:
+    if booted <= history.booted_at + BOOTED_ANEW or boot_time <= history.boot_time + BOOTED_ANEW:
         return replace(history, boot_time=boot_time)
     return replace(
         history, booted_at=booted, boot_time=boot_time, rebooted_at=booted, floors=(), margins={}, slowed={}, emptied={}
@@ -159,20 +134,13 @@ def _booted(history: NodeHistory, boot_time: float | None, node: Node) -> NodeHi
 
 
 def _host(history: NodeHistory, host: HostSample, at: Instant) -> NodeHistory:
-    counters = _counted(history.counters, _counters(host), at)
+    ports = [(port, name) for port in host.infiniband[:LINKS_AT_MOST] for name in ("link_downed", "errors")]
+    values = (("oom_kills", host.oom_kills), *((f"{name} {port.port}", getattr(port, name)) for port, name in ports))
+    counters = _counted(history.counters, values, at)
     active = [port.port for port in host.infiniband if port.state == "ACTIVE" and port.port not in history.links]
     links = (*history.links, *active)[:LINKS_AT_MOST] if active else history.links
     floors = history.floors if host.memory_used_mib is None else _floors(history.floors, host.memory_used_mib, at)
-    if counters is history.counters and links is history.links and floors is history.floors:
-        return history
     return replace(history, counters=counters, links=links, floors=floors)
-
-
-def _counters(host: HostSample) -> Iterable[tuple[str, int | None]]:
-    yield "oom_kills", host.oom_kills
-    for port in host.infiniband[:LINKS_AT_MOST]:
-        yield f"link_downed {port.port}", port.link_downed
-        yield f"errors {port.port}", port.errors
 
 
 def _counted(
@@ -215,12 +183,10 @@ def _faults(known: tuple[Fault, ...], xid: Xid, at: Instant) -> tuple[Fault, ...
     text = cleaned(xid.text)[:500] if xid.text else None
     is_switch = xid.index is None and (text or "").startswith(SWITCH)
     key = (xid.code, xid.index, is_switch)
-    places = (i for i in reversed(range(len(known))) if (known[i].code, known[i].index, known[i].is_switch) == key)
-    place = next(places, None)
-    last = None if place is None else known[place]
-    if last is None or place is None or at - last.last_at > FAULT_GAP:
+    last = next((one for one in reversed(known) if (one.code, one.index, one.is_switch) == key), None)
+    if last is None or at - last.last_at > FAULT_GAP:
         return (*known, Fault(xid.code, xid.index, at, at, 1, text, is_switch))[-FAULTS:]
     if at <= last.last_at + 1.0:
         return known
-    rest = (*known[:place], *known[place + 1 :])
-    return (*rest, replace(last, last_at=at, count=last.count + 1, text=text or last.text))
+    others = tuple(one for one in known if one is not last)
+    return (*others, replace(last, last_at=at, count=last.count + 1, text=text or last.text))

@@ -26,6 +26,8 @@ from trainmon.model import (
 JUMP = 1.0
 """Seconds by which a clock must move at once to be taken as set anew, not as a slow network."""
 
+HOST_NUMBERS = tuple(name for name in HostSample.__struct_fields__ if name in Node.__struct_fields__)
+
 DRIFT = 0.01
 """Seconds a sample by which a believed skew may sink: one slow packet must not make a clock wrong for long."""
 
@@ -47,7 +49,7 @@ def read(node: Node | None, event: NodeReading) -> Node:
         case GpuSamples():
             changes |= {"gpus": _samples(node, reading.g), "gpus_at": at}
         case HostSample():
-            changes |= _host(reading) | {"host_at": at}
+            changes |= {name: getattr(reading, name) for name in HOST_NUMBERS} | {"host_at": at}
         case GpuFactsAll():
             changes |= {"gpus": _facts(node, reading.g), "gpus_expected": reading.expected}
         case Hello():
@@ -73,31 +75,13 @@ def _hello(node: Node, hello: Hello) -> dict[str, Any]:
     }
 
 
-def _host(host: HostSample) -> dict[str, Any]:
-    return {
-        "load1": host.load1,
-        "memory_used_mib": host.memory_used_mib,
-        "memory_total_mib": host.memory_total_mib,
-        "boot_time": host.boot_time,
-        "oom_kills": host.oom_kills,
-        "network_errors": host.network_errors,
-        "infiniband": host.infiniband,
-    }
-
-
 def _samples(node: Node, samples: tuple[GpuSample, ...]) -> tuple[Gpu, ...]:
     """The probe keeps the row of a lost GPU itself, and may begin with some; nvidia-smi lists all or loses one."""
     known = {gpu.index: gpu for gpu in node.gpus}
-    seen = []
-    for sample in samples:
-        gpu = known.pop(sample.index) if sample.index in known else Gpu(index=sample.index)
-        seen.append(_sampled(gpu, sample))
-    if node.probe == "nvml":
-        seen += known.values()
-    else:
-        seen += [_lost(gpu, "the driver no longer lists it") for gpu in known.values()]
-    seen.sort(key=lambda gpu: gpu.index)
-    return tuple(seen)
+    gpus = [_sampled(known.pop(sample.index, Gpu(index=sample.index)), sample) for sample in samples]
+    is_complete = node.probe == "nvml"
+    gpus += [gpu if is_complete else _lost(gpu, "the driver no longer lists it") for gpu in known.values()]
+    return tuple(sorted(gpus, key=lambda gpu: gpu.index))
 
 
 def _sampled(gpu: Gpu, sample: GpuSample) -> Gpu:
@@ -173,8 +157,7 @@ def cleaned(text: str) -> str:
 
 def _xid(node: Node, xid: Xid, at: Instant) -> dict[str, Any]:
     if not any(gpu.index == xid.index for gpu in node.gpus):
-        text = f"Xid {xid.code}: {cleaned(xid.text or 'no text')}"
-        return {"troubles": _troubles(node, "xid", text)}
+        return {"troubles": _troubles(node, "xid", f"Xid {xid.code}: {cleaned(xid.text or 'no text')}")}
     return {
         # A new connection repeats the Xids of the last minutes.
         "gpus": tuple(

@@ -164,8 +164,6 @@ def _health(source: Source, now: Instant) -> Health:
         return "off"
     if source.phase == "held" or source.error is not None:
         return "down"
-    if source.seen_at is None or source.phase != "up":
-        return "late"
-    if source.seen_at > now + AHEAD:
-        return "late"  # the clock was set back: the age is unknown
-    return "ok" if now - source.seen_at <= LATE_AFTER * source.period else "late"
+    age = None if source.seen_at is None or source.phase != "up" else now - source.seen_at
+    # A negative age: the clock was set back, and the age is unknown.
+    return "ok" if age is not None and -AHEAD <= age <= LATE_AFTER * source.period else "late"

@@ -98,20 +98,17 @@ def _loss(memory: RunMemory, run: Run, at: Instant) -> RunMemory:
 
 
 def _scale_peak(memory: RunMemory, run: Run, *, anew: bool) -> float | None:
-    known, scale = None if anew else memory.scale_peak, loss_scale(run)
-    return known if scale is None else max(scale, known or scale)
+    scales = (None if anew else memory.scale_peak, loss_scale(run))
+    return max((scale for scale in scales if scale is not None), default=None)
 
 
 def _lines(memory: RunMemory, log: Log | None, now: Instant) -> RunMemory:
     """What its new lines say of its end, and of steps that were not taken."""
     if log is None or log.first + len(log.lines) == memory.read_to:
         return memory
-    until = log.first + len(log.lines)
-    is_first = not memory.read_to
-    new = log.lines[max(0, memory.read_to - log.first) :]
-    memory = replace(memory, read_to=until)
-    if is_first:  # an old log's end is read again when this program starts
-        return memory
+    # At the start of this program, the end of an old log is read again: it says nothing new.
+    new = log.lines[max(0, memory.read_to - log.first) :] if memory.read_to else ()
+    memory = replace(memory, read_to=log.first + len(log.lines))
     for line in new:
         if EXITING.search(line):
             memory = replace(memory, exiting_at=now, exiting=line[:LINE])
