@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
 
 from trainmon.lib import Clock, LoginRefused, Seconds, TrainmonError
 
@@ -19,11 +18,8 @@ PAM = re.compile(r"pam_slurm|no active job", re.IGNORECASE)
 """Matches messages of pam_slurm_adopt and pam_slurm, before the connection ends or on standard error."""
 
 
-class Problem(NamedTuple):
-    """The error and hint of a host's row; while in doubt there is no error."""
-
-    error: str | None
-    hint: str | None
+Problem = tuple[str | None, str | None]
+"""The error and hint of a host's row; while in doubt there is no error."""
 
 
 class Backoff:
@@ -42,7 +38,7 @@ class Backoff:
         """Since when it is in doubt whether the job has ended."""
         self._has_doubted = False
         """Whether the current problem was already in doubt once."""
-        self._problem = Problem(None, None)
+        self._problem: Problem = (None, None)
         self._was_logged_in = False
         self._refused_without_a_job = False
 
@@ -57,15 +53,13 @@ class Backoff:
         self._refusal = error if isinstance(error, LoginRefused) and not requires_job(error) else None
         self.needs_job = self.needs_job or requires_job(error)
         self._refused_without_a_job = self._refusal is not None and not self.is_ours()
-        if self.needs_job and self.is_ours() is None:
-            return NEEDS_A_JOB
-        return self.lacks_job()
+        return NEEDS_A_JOB if self.needs_job and self.is_ours() is None else self.lacks_job()
 
     def lacks_job(self) -> str | None:
         """The same after a poll of the queue. A plain refusal counts only after an earlier login: otherwise the key is
         wrong, and the node must not look idle."""
-        is_its_rule = self._refusal is not None and self._was_logged_in
-        if self.is_ours() is not False or not (self.needs_job or is_its_rule):
+        may_require_job = self.needs_job or (self._refusal is not None and self._was_logged_in)
+        if self.is_ours() is not False or not may_require_job:
             return None
         self.needs_job, self._since = True, None
         if self._refusal is None:
@@ -81,17 +75,16 @@ class Backoff:
 
     def problem(self, name: str, error: TrainmonError) -> Problem:
         """The row's problem for an error. While in doubt there is no error yet, and the queue is polled."""
-        self._problem = Problem(error.message, error.hint or None)
+        self._problem = (error.message, error.hint or None)
         if self.needs_job:
-            words = f"{NEEDS_A_JOB}, and has not noticed yours"
-            self._problem = Problem(words, f"its job may be starting; try: ssh {name}")
+            self._problem = (f"{NEEDS_A_JOB}, and has not noticed yours", f"its job may be starting; try: ssh {name}")
         if self._since is None and not self._has_doubted and self.is_ours():
             self._has_doubted = True
             self._since = self._clock.monotonic()
             self.ask_queue()
         if self._since is None:
             return self._problem
-        return Problem(None, f"{error.message}; checking the queue: your job there may have ended")
+        return None, f"{error.message}; checking the queue: your job there may have ended"
 
     def is_overdue(self) -> bool:
         """Whether the queue did not answer in time."""
@@ -103,10 +96,8 @@ class Backoff:
 
     def end_doubt(self) -> Problem | None:
         """End the doubt. Returns the row's problem; None if there was no doubt."""
-        if self._since is None:
-            return None
-        self._since = None
-        return self._problem
+        was_in_doubt, self._since = self._since is not None, None
+        return self._problem if was_in_doubt else None
 
 
 def requires_job(error: TrainmonError) -> bool:

@@ -97,16 +97,19 @@ class NodeCollector:
         with self._lock:
             shell, source = self._shell, self._source
         if shell is None:
-            words = source.error or f"{self.name} is not connected"
             hint = source.hint or ("it is connecting" if source.phase in ("waiting", "connecting") else "")
-            raise HostUnreachable(self.name, words, hint=hint)
+            raise HostUnreachable(self.name, source.error or f"{self.name} is not connected", hint=hint)
         return shell
 
     def watch(self, spec: Spec, implied: frozenset[str], stand_in: Spec | None = None) -> None:
         """Read this from now on, and the stand-in part for another host. A change is sent to the running probe."""
         with self._lock:
             self.implied, self._stand_in_spec = implied, stand_in or Spec()
-            self._end_stand_in()
+            disks = self._stand_in_disks
+            self._stand_in_disks = {path: disks[path] for path in disks if path in self._stand_in_spec.disks}
+            ended = set(disks.values()) - set(self._stand_in_disks.values())
+            if ended:  # its readings as a stand-in no longer count when the other host reads its files again
+                self._submit(StandInEnded(self.name, tuple(sorted(ended))))
             if spec == self._spec:
                 return
             self._spec = spec
@@ -131,10 +134,8 @@ class NodeCollector:
                     self._report(phase="connecting", retry_at=None)
                 return
             if now - stream.received_at > SILENCE_TIMEOUT:
-                self._lost(
-                    stream,
-                    HostUnreachable(self.name, f"connected, but its probe has been silent for {SILENCE_TIMEOUT:.0f} s"),
-                )
+                message = f"connected, but its probe has been silent for {SILENCE_TIMEOUT:.0f} s"
+                self._on_end(stream, HostUnreachable(self.name, message))
                 return
             if now - self._leased_at >= LEASE_EVERY and stream.is_served:
                 self._leased_at = now
@@ -156,12 +157,12 @@ class NodeCollector:
                 self._retry_at = 0.0
                 self._report(phase="waiting", error=None, hint=None)
 
-    def release(self, words: str) -> None:
+    def release(self, reason: str) -> None:
         """Disconnect: the host is not needed now. That is no error."""
         with self._lock:
             if not self._stopped:
                 self.backoff.forget()
-                self._turn_off(words)
+                self._turn_off(reason)
 
     def resume(self) -> None:
         """Connect again: the host is needed."""
@@ -174,9 +175,9 @@ class NodeCollector:
         """The queue was polled: whether a job of ours is there explains refusals and backoff."""
         with self._lock:
             is_closed = self._stream is None and not self._dialling
-            words = self.backoff.lacks_job() if is_closed else None
-            if words is not None:
-                self._turn_off(words)
+            reason = self.backoff.lacks_job() if is_closed else None
+            if reason is not None:
+                self._turn_off(reason)
             elif self.is_off and self.backoff.needs_job and self.backoff.is_ours():
                 self.resume()
             elif self.backoff.can_end_doubt():
@@ -191,7 +192,7 @@ class NodeCollector:
     def _dial_and_start(self) -> None:
         """Dial and start the probe, on a thread of its own."""
         shell: Shell | None = None
-        stream = ProbeStream(self)
+        stream = ProbeStream(self.name, self._clock, self._send_code, self._on_reading, self._on_end)
         try:
             shell = self._dial()
             stream.received_at = self._clock.monotonic()
@@ -204,63 +205,48 @@ class NodeCollector:
                 stream.command = command
                 self._leased_at = self._clock.monotonic()
                 self._send_code(stream)
-        except TrainmonError as error:
-            self._failed(error, shell)
-        except Exception as error:  # a bug must not end the collector silently: it becomes the source's error
-            self._failed(HostUnreachable(self.name, f"{type(error).__name__}: {error}"), shell)
+        except Exception as failure:  # a bug must not end the collector silently: it becomes the source's error
+            error = failure if isinstance(failure, TrainmonError) else None
+            error = error or HostUnreachable(self.name, f"{type(failure).__name__}: {failure}")
+            if shell is not None:
+                shell.close()
+            prompted = isinstance(error, HostUnreachable) and error.prompted
+            with self._lock:
+                self._stream = self._shell = None
+                self._retry_or_hold(error, prompted=prompted or (shell is not None and shell.prompted))
         finally:
             with self._lock:
                 self._dialling = False
                 if self._stopped or self.is_off:
                     self._close()
 
-    def _failed(self, error: TrainmonError, shell: Shell | None) -> None:
-        if shell is not None:
-            shell.close()
-        asked = isinstance(error, HostUnreachable) and error.prompted
-        with self._lock:
-            self._stream = self._shell = None
-            self._retry_or_hold(error, prompted=asked or (shell is not None and shell.prompted))
-
-    def _lost(self, stream: ProbeStream, error: TrainmonError) -> None:
-        with self._lock:
-            if stream is not self._stream or self._stopped:
-                return
-            prompted = self._shell is not None and self._shell.prompted
-            self._close()
-            if self.is_up and self._clock.monotonic() - self._up_since > STABLE_AFTER:
-                self._tries = 0
-            self._retry_or_hold(error, prompted=prompted)
-        self.wake()
-
     def _retry_or_hold(self, error: TrainmonError, *, prompted: bool) -> None:
         if self.is_off:
             return
-        words = self.backoff.off_reason(error)
-        if words is not None:
-            self._turn_off(words)
+        off_reason = self.backoff.off_reason(error)
+        if off_reason is not None:
+            self._turn_off(off_reason)
             return
         if prompted or isinstance(error, LoginNeeded | LoginRefused):
-            hint = error.hint or "press L to log in again"
-            self._report(phase="held", error=error.message, hint=hint, retry_at=None)
+            self._report(phase="held", error=error.message, hint=error.hint or "press L to log in again", retry_at=None)
             return
         pause = pause_before(self._tries)
         self._tries += 1
         self._retry_at = self._clock.monotonic() + pause
-        problem = self.backoff.problem(self.name, error)
-        self._report(phase="retrying", error=problem.error, hint=problem.hint, retry_at=self._clock.now() + pause)
+        message, hint = self.backoff.problem(self.name, error)
+        self._report(phase="retrying", error=message, hint=hint, retry_at=self._clock.now() + pause)
 
     def _end_doubt(self) -> None:
         """The queue does not explain the loss: report it as an error."""
         problem = self.backoff.end_doubt()
         if problem is not None and self._source.phase in ("retrying", "connecting"):
-            self._report(error=problem.error, hint=problem.hint)
+            self._report(error=problem[0], hint=problem[1])
 
-    def _turn_off(self, words: str) -> None:
-        if not self.is_off or self._source.hint != words:
+    def _turn_off(self, reason: str) -> None:
+        if not self.is_off or self._source.hint != reason:
             self._close()
             self._tries = 0
-            self._report(phase="off", error=None, hint=words, retry_at=None)
+            self._report(phase="off", error=None, hint=reason, retry_at=None)
 
     def _close(self) -> None:
         stream, shell = self._stream, self._shell
@@ -270,56 +256,47 @@ class NodeCollector:
         if shell is not None:
             shell.close()
 
-    def on_greeting(self, stream: ProbeStream) -> None:
-        """The probe has sent its greeting, perhaps before `stream` has returned. On the event loop's thread."""
-        with self._lock:
-            if stream is self._stream:
-                self._send_code(stream)
+    # ---- called by the stream, on the event loop's thread ------------------------------------------------------------
 
     def _send_code(self, stream: ProbeStream) -> None:
-        if stream.greeting is not None and stream.command is not None and not stream.is_served:
-            stream.is_served = True
-            stream.write(bundle.payload(stream.greeting) + bundle.spec_line(self._spec or Spec()))
+        """Answer the greeting, which may come before `stream` has returned."""
+        with self._lock:
+            if stream is self._stream and stream.greeting and stream.command is not None and not stream.is_served:
+                stream.is_served = True
+                stream.write(bundle.payload(stream.greeting) + bundle.spec_line(self._spec or Spec()))
 
-    def on_reading(self, stream: ProbeStream, reading: AnyReading) -> None:
-        """A line of the probe. On the event loop's thread."""
+    def _on_reading(self, stream: ProbeStream, reading: AnyReading) -> None:
         with self._lock:  # no reading of a lost probe may follow the report of its loss
-            if stream is self._stream:
-                self._submit_reading(reading)
+            if stream is not self._stream:
+                return
+            if not self.is_up:
+                self._up_since = self._clock.monotonic()
+                self.backoff.forget()
+                self._report(phase="up", error=None, hint=None, retry_at=None)
+                self.wake()
+            if isinstance(reading, Hello) and self.reads_files != (reading.python is not None):
+                self.reads_files = reading.python is not None
+                self.wake()
+            spec = self._spec or Spec()
+            for part, is_stand_in in requested_parts(reading, spec, self._stand_in_spec):
+                named = by_mount(part, self.implied, spec) if isinstance(part, DiskSamples) and self.implied else part
+                if isinstance(part, DiskSamples) and is_stand_in:
+                    self._stand_in_disks |= {disk.path: name_of(disk, self.implied) for disk in part.d}
+                self._submit(NodeReading(self.name, self.cluster, self._clock.now(), named, is_stand_in=is_stand_in))
 
-    def _submit_reading(self, reading: AnyReading) -> None:
-        if not self.is_up:
-            self._up_since = self._clock.monotonic()
-            self.backoff.forget()
-            self._report(phase="up", error=None, hint=None, retry_at=None)
-            self.wake()
-        if isinstance(reading, Hello) and self.reads_files != (reading.python is not None):
-            self.reads_files = reading.python is not None
-            self.wake()
-        spec = self._spec or Spec()
-        for part, is_stand_in in requested_parts(reading, spec, self._stand_in_spec):
-            named = by_mount(part, self.implied, spec) if isinstance(part, DiskSamples) and self.implied else part
-            if isinstance(part, DiskSamples) and is_stand_in:
-                self._stand_in_disks |= {disk.path: name_of(disk, self.implied) for disk in part.d}
-            self._submit(NodeReading(self.name, self.cluster, self._clock.now(), named, is_stand_in=is_stand_in))
-
-    def _end_stand_in(self) -> None:
-        """Readings as a stand-in no longer count when the other host reads its files again."""
-        ended = {name for path, name in self._stand_in_disks.items() if path not in self._stand_in_spec.disks}
-        self._stand_in_disks = {
-            path: name for path, name in self._stand_in_disks.items() if path in self._stand_in_spec.disks
-        }
-        if ended := ended - set(self._stand_in_disks.values()):
-            self._submit(StandInEnded(self.name, tuple(sorted(ended))))
-
-    def monotonic(self) -> Seconds:
-        return self._clock.monotonic()
-
-    def on_end(self, stream: ProbeStream, error: TrainmonError, *, was_silent: bool) -> None:
-        """The stream has ended. Without any output, Python is not tried again. On the event loop's thread."""
+    def _on_end(self, stream: ProbeStream, error: TrainmonError, was_silent: bool = False) -> None:
+        """The probe has ended or is silent. Python is not tried again if it failed without any output."""
         if was_silent and not requires_job(error):
             self._python = bundle.NO_PYTHON
-        self._lost(stream, error)
+        with self._lock:
+            if stream is not self._stream or self._stopped:
+                return
+            prompted = self._shell is not None and self._shell.prompted
+            self._close()
+            if self.is_up and self._clock.monotonic() - self._up_since > STABLE_AFTER:
+                self._tries = 0
+            self._retry_or_hold(error, prompted=prompted)
+        self.wake()
 
     def _report(
         self,

@@ -337,8 +337,7 @@ def test_a_line_that_is_not_understood_is_counted_and_the_next_is_read(line: byt
 
 
 def test_a_line_without_an_end_costs_no_memory() -> None:
-    host = Host()
-    feed = ProbeStream(host.watch)
+    feed = ProbeStream("n1", FakeClock(), lambda stream: None, lambda stream, reading: None, lambda *end: None)
     for _ in range(5):
         feed.received(b"x" * (LONGEST_LINE // 2))
     feed.received(b"x\n" + HELLO)
