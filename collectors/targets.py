@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collectors.assignment import WatchPlan
 from collectors.connections import local_hostname
-from trainmon.analysis.log_formats import registry as steps
+from trainmon.analysis.log_formats import FORMATS, keep
 from trainmon.config import ClusterSettings, Settings, log_formats, run_specs
 from trainmon.model import Cluster, DisksChanged, RunSpec
 
@@ -48,5 +48,5 @@ def watch_plan(
         shared_disks=disks["login"],
         node_disks=disks["nodes"] or (() if settings.disks else ("/",)),
         run_disks=disks["run"],
-        keep=steps.keep((*log_formats(settings), *steps.FORMATS)),
+        keep=keep((*log_formats(settings), *FORMATS)),
     )

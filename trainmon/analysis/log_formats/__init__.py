@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from trainmon.analysis.log_formats.custom import COUNTS, NUMBERS, named_regex
 from trainmon.analysis.log_formats.line import Format, StepLine, stripped
-from trainmon.analysis.log_formats.registry import FORMATS, KEEP, parse_line
-from trainmon.analysis.log_formats.timestamps import before_the_end
+from trainmon.analysis.log_formats.progress import advance, before_the_end
+from trainmon.analysis.log_formats.registry import BARS, FORMATS, KEEP, keep, parse_line
 
 __all__ = [
+    "BARS",
     "COUNTS",
     "FORMATS",
     "KEEP",
     "NUMBERS",
     "Format",
     "StepLine",
+    "advance",
     "before_the_end",
+    "keep",
     "named_regex",
     "parse_line",
     "stripped",

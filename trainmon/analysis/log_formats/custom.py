@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 
-from trainmon.analysis.log_formats.line import StepLine, number, whole
+from trainmon.analysis.log_formats.line import Format, StepLine, number, whole
 from trainmon.lib import ConfigError
 
 COUNTS = ("step", "target_step", "skipped", "nan_iterations")
@@ -17,26 +17,7 @@ CLASSES = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")
 LEADING_FLAGS = re.compile(r"\(\?([aimsux]{1,6})\)")
 
 
-class Named:
-    """A log format made from a pattern."""
-
-    def __init__(self, name: str, pattern: re.Pattern[str], keep: str) -> None:
-        self.name = name
-        self.keep = keep
-        self._pattern = pattern
-
-    def parse(self, line: str) -> StepLine | None:
-        found = self._pattern.search(line)
-        if found is None:
-            return None
-        groups = found.groupdict()
-        counts = {name: whole(groups.get(name)) for name in COUNTS}
-        if counts["step"] is None:
-            return None
-        return StepLine(**counts, **{name: number(groups.get(name)) for name in NUMBERS})  # type: ignore[arg-type]
-
-
-def named_regex(name: str, pattern: str) -> Named:
+def named_regex(name: str, pattern: str) -> Format:
     """Make a format of a config's regular expression, or say in a sentence why it cannot be one."""
     if len(pattern) > LONGEST:
         raise ConfigError([f"log format {name!r}: the expression is longer than {LONGEST} characters"])
@@ -47,13 +28,22 @@ def named_regex(name: str, pattern: str) -> Named:
     for group in compiled.groupindex:
         if group not in COUNTS + NUMBERS:
             near = difflib.get_close_matches(group, COUNTS + NUMBERS, 1, 0.5)
-            mend = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(COUNTS + NUMBERS)}"
-            raise ConfigError([f"log format {name!r}: no group {group!r}; {mend}"])
+            fix = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(COUNTS + NUMBERS)}"
+            raise ConfigError([f"log format {name!r}: no group {group!r}; {fix}"])
     if "step" not in compiled.groupindex:
         raise ConfigError([f"log format {name!r}: the expression has no group (?P<step>…), so it would never advance"])
     if compiled.match("") is not None:
         raise ConfigError([f"log format {name!r}: the expression matches an empty line"])
-    return Named(name, compiled, _for_nodes(name, pattern))
+
+    def parse(line: str) -> StepLine | None:
+        found = compiled.search(line)
+        groups = {} if found is None else found.groupdict()
+        counts = {name: whole(groups.get(name)) for name in COUNTS}
+        if counts["step"] is None:
+            return None
+        return StepLine(**counts, **{name: number(groups.get(name)) for name in NUMBERS})  # type: ignore[arg-type]
+
+    return Format(name, _for_nodes(name, pattern), parse)
 
 
 def _for_nodes(name: str, pattern: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Literal, Protocol
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 from trainmon.model import TrainingMetrics
 
@@ -19,18 +20,14 @@ class StepLine(TrainingMetrics, frozen=True, kw_only=True, gc=False):
     kind: Kind = "train"
 
 
-class Format(Protocol):
+class Format(NamedTuple):
     """One log format."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def keep(self) -> str:
-        """A cheap expression, for Python 3.6 on the nodes, that finds any step line of it; it begins with a letter."""
-
-    def parse(self, line: str) -> StepLine | None:
-        """Read a line that is free of escape sequences and carriage returns."""
+    name: str
+    keep: str
+    """A cheap expression, for Python 3.6 on the nodes, that finds any step line of it. It begins with a letter."""
+    parse: Callable[[str], StepLine | None]
+    """Reads a line that is free of escape sequences and carriage returns."""
 
 
 PREFIX = re.compile(
@@ -102,3 +99,29 @@ def fields(text: str, between: str = "|", after: str = ":") -> dict[str, str]:
         if found:
             named.setdefault(name.strip(), value.strip())
     return named
+
+
+# ---- tqdm's progress bars, as HF Trainer and Lightning draw them -----------------------------------------------------
+
+FASTEST = 1_000.0
+"""Steps per second that no training reaches; tokenising and checkpoint-loading bars do."""
+
+TIMES = (
+    r"\[(?:\d{1,5}:)?\d\d:\d\d(?:<(?:[\d:]{1,12}|\?))?,\s{0,6}"
+    r"(\d{1,12}(?:\.\d{1,6})?|\?)(it/s|s/it|step/s|s/step|steps/s)"
+)
+"""`[07:21<4:45:21,  3.84s/it`: what follows is `]`, or `, name=value …]`."""
+
+POSTFIX = re.compile(r",\s{0,4}([^=,\]]{1,60})=([^,\]]{1,40})")
+
+
+def step_time(rate: str, unit: str) -> float | None:
+    """Seconds a step, from either way that tqdm gives a rate."""
+    value = positive(number(rate))
+    return value if value is None or unit.startswith("s/") else 1 / value
+
+
+def postfix(text: str, at: int) -> dict[str, str]:
+    """The metrics that a bar shows behind its rate, from position `at` on."""
+    end = text.find("]", at)
+    return {} if end < 0 else {name.strip(): value for name, value in POSTFIX.findall(text[at : end + 1])}

@@ -4,36 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainmon.analysis.log_formats.custom import named_regex
-from trainmon.analysis.log_formats.frameworks.deepspeed import DeepSpeed
-from trainmon.analysis.log_formats.frameworks.hf_trainer import HFTrainer
-from trainmon.analysis.log_formats.frameworks.idefics import Idefics
-from trainmon.analysis.log_formats.frameworks.kempnerforge import KempnerForge
-from trainmon.analysis.log_formats.frameworks.lightning import Lightning
-from trainmon.analysis.log_formats.frameworks.megatron import Megatron, MegatronDeepSpeed
-from trainmon.analysis.log_formats.frameworks.nanotron import Nanotron
-from trainmon.analysis.log_formats.frameworks.nemo import NeMo
-from trainmon.analysis.log_formats.frameworks.torchtitan import TorchTitan
+from trainmon.analysis.log_formats.frameworks.deepspeed import DEEPSPEED
+from trainmon.analysis.log_formats.frameworks.hf_trainer import HF_TRAINER
+from trainmon.analysis.log_formats.frameworks.idefics import IDEFICS
+from trainmon.analysis.log_formats.frameworks.kempnerforge import KEMPNERFORGE
+from trainmon.analysis.log_formats.frameworks.lightning import LIGHTNING
+from trainmon.analysis.log_formats.frameworks.megatron import MEGATRON, MEGATRON_DEEPSPEED
+from trainmon.analysis.log_formats.frameworks.nanotron import NANOTRON
+from trainmon.analysis.log_formats.frameworks.nemo import NEMO
+from trainmon.analysis.log_formats.frameworks.torchtitan import TORCHTITAN
 from trainmon.analysis.log_formats.line import Format, StepLine
-from trainmon.analysis.log_formats.progress import advance
 from trainmon.lib import last_state, without_sequences
 
-__all__ = ["BARS", "FORMATS", "KEEP", "Format", "StepLine", "advance", "keep", "named_regex", "parse_line"]
-
 FORMATS: tuple[Format, ...] = (
-    MegatronDeepSpeed(),
-    Megatron(),
-    TorchTitan(),
-    Nanotron(),
-    NeMo(),
-    KempnerForge(),
-    Idefics(),
-    HFTrainer(),
-    Lightning(),
-    DeepSpeed(),
+    MEGATRON_DEEPSPEED,
+    MEGATRON,
+    TORCHTITAN,
+    NANOTRON,
+    NEMO,
+    KEMPNERFORGE,
+    IDEFICS,
+    HF_TRAINER,
+    LIGHTNING,
+    DEEPSPEED,
 )
 
-BARS: tuple[Format, ...] = (HFTrainer(), Lightning())
+BARS: tuple[Format, ...] = (HF_TRAINER, LIGHTNING)
 """The formats that may be read from an unfinished line: a bar has no line end, and half of one is not taken for one.
 Half of `lm loss: 1.04E+01` would be another number."""
 
@@ -59,15 +55,9 @@ def parse_line(
         line = without_sequences(line)
     if "\r" in line:
         line = last_state(line)
-    if prefer is not None:
-        for a_format in formats:
-            if a_format.name == prefer:
-                found = a_format.parse(line)
-                if found is not None:
-                    return prefer, found
-    for a_format in formats:
-        if a_format.name != prefer:
-            found = a_format.parse(line)
-            if found is not None:
-                return a_format.name, found
+    preferred = [a_format for a_format in formats if a_format.name == prefer]
+    for a_format in (*preferred, *formats):
+        found = a_format.parse(line)
+        if found is not None:
+            return a_format.name, found
     return None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from trainmon.analysis import log_formats
 from trainmon.analysis.checkpoints import listing as checkpoint_listing
-from trainmon.analysis.log_formats import before_the_end, registry
 from trainmon.analysis.runs import RunContext, is_running, trained_otherwise
 from trainmon.analysis.wandb import progress as wandb_progress
 from trainmon.engine.reducers import disks
@@ -129,7 +129,7 @@ def _skew(batch: EventBatch, host: str) -> float:
     return 0.0 if node is None else node.clock_skew_s or 0.0
 
 
-def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[registry.Format, ...]) -> Run:
+def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_formats.Format, ...]) -> Run:
     log = run.log or Log(host=event.node)
     grown = tuple(cleaned(line) for line in chunk.lines)
     if log.resync or log.host != event.node or _is_repeated(log, chunk):
@@ -192,21 +192,21 @@ def _written_at(event: NodeReading, chunk: LogChunk, before: Log | None) -> Inst
     return max(at, min(before.checked_at, event.received_at))
 
 
-def _progress(progress: Progress, chunk: LogChunk, at: Instant, formats: tuple[registry.Format, ...]) -> Progress:
-    known = (*formats, *registry.FORMATS)
+def _progress(progress: Progress, chunk: LogChunk, at: Instant, formats: tuple[log_formats.Format, ...]) -> Progress:
+    known = (*formats, *log_formats.FORMATS)
     is_first, last = progress.at is None or wandb_progress.counts(progress), None
     for place, text in enumerate((*chunk.kept, *chunk.lines), start=-len(chunk.kept)):
-        found = registry.parse_line(text, known, prefer=progress.format)
+        found = log_formats.parse_line(text, known, prefer=progress.format)
         if found is not None:
-            after = registry.advance(wandb_progress.without_wandb_steps(progress, found[1]), *found, at)
+            after = log_formats.advance(wandb_progress.without_wandb_steps(progress, found[1]), *found, at)
             last = place if (after.step, after.epoch) != (progress.step, progress.epoch) else last
             progress = after
     if is_first and last is not None and last >= 0 and progress.at is not None:
-        progress = replace(progress, at=progress.at - before_the_end(chunk.lines, last))
+        progress = replace(progress, at=progress.at - log_formats.before_the_end(chunk.lines, last))
     # Half a line may show half a number; only a progress bar is whole before its line ends.
-    bar = None if chunk.partial is None else registry.parse_line(chunk.partial, (*formats, *registry.BARS))
+    bar = None if chunk.partial is None else log_formats.parse_line(chunk.partial, (*formats, *log_formats.BARS))
     if bar is not None:
-        progress = registry.advance(wandb_progress.without_wandb_steps(progress, bar[1]), *bar, at)
+        progress = log_formats.advance(wandb_progress.without_wandb_steps(progress, bar[1]), *bar, at)
     return wandb_progress.without_own_borrowed(progress)
 
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from trainmon.analysis.log_formats.registry import FORMATS, StepLine, keep, named_regex, parse_line
+from trainmon.analysis.log_formats import FORMATS, StepLine, keep, named_regex, parse_line
 from trainmon.lib import ConfigError
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.trainmon.analysis.log_formats.lines import WRITTEN, examples, innocents
-from trainmon.analysis.log_formats.registry import BARS, FORMATS, KEEP, StepLine, parse_line
+from trainmon.analysis.log_formats import BARS, FORMATS, KEEP, StepLine, parse_line
 
 EXAMPLES = [(one.name, line, expected) for one in FORMATS for line, expected in examples(one.name)]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainmon.analysis.log_formats.registry import FORMATS, StepLine, advance, parse_line
+from trainmon.analysis.log_formats import FORMATS, StepLine, advance, parse_line
 from trainmon.lib import Instant
 from trainmon.model import Progress
 

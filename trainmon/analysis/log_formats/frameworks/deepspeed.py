@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from trainmon.analysis.log_formats.line import StepLine, number, positive, stripped
+from trainmon.analysis.log_formats.line import Format, StepLine, number, positive, stripped
 
 LOG_DIST = re.compile(r"step=(\d{1,12}), skipped=(\d{1,12}), lr=\[([^,\[\]]{1,40})")
 TIMER = re.compile(
@@ -22,29 +22,29 @@ SAVING = re.compile(r"Checkpoint \S{1,200} is about to be saved!")
 SAVED = re.compile(r"Checkpoint \S{1,200} is ready now!")
 
 
-class DeepSpeed:
-    name = "deepspeed"
-    keep = r"step=\d+, skipped=\d+|global_step=\d+, RunningAvg|steps: \d+ loss: "
+def parse(line: str) -> StepLine | None:
+    """Read a line of DeepSpeed."""
+    if ", skipped=" in line:
+        found = LOG_DIST.match(stripped(line))
+        if found is not None:
+            return StepLine(step=int(found[1]), skipped=int(found[2]), learning_rate=number(found[3]))
+    elif "SamplesPerSec=" in line:
+        found = TIMER.match(stripped(line))
+        if found is not None:
+            return StepLine(step=int(found[1]), samples_per_s=positive(number(found[3])))
+    elif " iter time (s): " in line:
+        found = PIPE.match(stripped(line))
+        if found is not None:
+            return StepLine(
+                step=int(found[1]),
+                loss=number(found[2]),
+                step_time_s=positive(number(found[3])),
+                samples_per_s=positive(number(found[4])),
+            )
+    elif "Checkpoint " in line:
+        body = stripped(line)
+        return StepLine(kind="save") if SAVING.match(body) else StepLine(kind="note") if SAVED.match(body) else None
+    return None
 
-    def parse(self, line: str) -> StepLine | None:
-        if ", skipped=" in line:
-            found = LOG_DIST.match(stripped(line))
-            if found is not None:
-                return StepLine(step=int(found[1]), skipped=int(found[2]), learning_rate=number(found[3]))
-        elif "SamplesPerSec=" in line:
-            found = TIMER.match(stripped(line))
-            if found is not None:
-                return StepLine(step=int(found[1]), samples_per_s=positive(number(found[3])))
-        elif " iter time (s): " in line:
-            found = PIPE.match(stripped(line))
-            if found is not None:
-                return StepLine(
-                    step=int(found[1]),
-                    loss=number(found[2]),
-                    step_time_s=positive(number(found[3])),
-                    samples_per_s=positive(number(found[4])),
-                )
-        elif "Checkpoint " in line:
-            body = stripped(line)
-            return StepLine(kind="save") if SAVING.match(body) else StepLine(kind="note") if SAVED.match(body) else None
-        return None
+
+DEEPSPEED = Format("deepspeed", r"step=\d+, skipped=\d+|global_step=\d+, RunningAvg|steps: \d+ loss: ", parse)

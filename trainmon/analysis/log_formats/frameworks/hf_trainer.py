@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import re
 
-from trainmon.analysis.log_formats.line import StepLine, number, stripped
-from trainmon.analysis.log_formats.progress_bar import FASTEST, TIMES, postfix, step_time
+from trainmon.analysis.log_formats.line import FASTEST, TIMES, Format, StepLine, number, postfix, step_time, stripped
 
 PAIR = re.compile(r"'([^'{}]{1,80})': ('[^'{}]{0,80}'|[^,'{}\[\]]{1,40})(?=[,}])")
 BAR = re.compile(r"(?:Train:\s{1,8})?\d{1,3}%\|[^|]{0,400}\|\s{0,12}(\d{1,12})/(\d{1,12}(?:\.\d{1,6})?) " + TIMES)
@@ -18,20 +17,17 @@ SAVING = re.compile(r"Saving (?:model )?checkpoint to \S")
 EVAL = re.compile(r"\*{3,8} Running (?:Evaluation|Prediction|Test) ")
 
 
-class HFTrainer:
-    name = "hf-trainer"
-    keep = r"it/s|s/it|'loss': |'train_runtime': |'eval_runtime': "
-
-    def parse(self, line: str) -> StepLine | None:
-        if "': " in line and "{'" in line:
-            return _with_dict(line)
-        if "%|" in line:
-            return _bar(stripped(line))
-        if "Saving " in line:
-            return StepLine(kind="save") if SAVING.match(stripped(line)) else None
-        if "Running " in line:
-            return StepLine(kind="eval") if EVAL.match(stripped(line)) else None
-        return None
+def parse(line: str) -> StepLine | None:
+    """Read a line of the Hugging Face Trainer."""
+    if "': " in line and "{'" in line:
+        return _with_dict(line)
+    if "%|" in line:
+        return _bar(stripped(line))
+    if "Saving " in line:
+        return StepLine(kind="save") if SAVING.match(stripped(line)) else None
+    if "Running " in line:
+        return StepLine(kind="eval") if EVAL.match(stripped(line)) else None
+    return None
 
 
 def _with_dict(line: str) -> StepLine | None:
@@ -99,3 +95,6 @@ def _bar(body: str) -> StepLine | None:
         loss=number(postfix(body, found.end()).get("loss")),
         step_time_s=seconds,
     )
+
+
+HF_TRAINER = Format("hf-trainer", r"it/s|s/it|'loss': |'train_runtime': |'eval_runtime': ", parse)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from trainmon.analysis.log_formats.line import StepLine, fields, number, positive, stripped
+from trainmon.analysis.log_formats.line import Format, StepLine, fields, number, positive, stripped
 
 STEP = re.compile(r"\[step (\d{1,12})\] (?=loss=|eval/)")
 NAN = re.compile(
@@ -13,19 +13,14 @@ NAN = re.compile(
 )
 
 
-class KempnerForge:
-    name = "kempnerforge"
-    keep = r"\[step \d+\]|NaN/Inf "
-
-    def parse(self, line: str) -> StepLine | None:
-        if "[step " in line:
-            return _metrics(stripped(line))
-        if "NaN/Inf " not in line:
-            return None
-        found = NAN.match(stripped(line))
-        if found is None:
-            return None
-        return StepLine(step=int(found[1]), loss=math.nan, nan_iterations=int(found[2]))
+def parse(line: str) -> StepLine | None:
+    """Read a line of KempnerForge."""
+    if "[step " in line:
+        return _metrics(stripped(line))
+    found = NAN.match(stripped(line)) if "NaN/Inf " in line else None
+    if found is None:
+        return None
+    return StepLine(step=int(found[1]), loss=math.nan, nan_iterations=int(found[2]))
 
 
 def _metrics(body: str) -> StepLine | None:
@@ -35,13 +30,15 @@ def _metrics(body: str) -> StepLine | None:
     named = fields(body[found.end() :], after="=")
     if "loss" not in named:
         return StepLine(kind="eval")
-    step_time = named.get("step_time", "")
     return StepLine(
         step=int(found[1]),
         loss=number(named["loss"]),
         grad_norm=number(named.get("grad_norm")),
         tokens_per_s=positive(number(named.get("tok/s"))),
-        step_time_s=positive(number(step_time.removesuffix("s"))),
+        step_time_s=positive(number(named.get("step_time", "").removesuffix("s"))),
         learning_rate=number(named.get("lr")),
         nan_iterations=0,
     )
+
+
+KEMPNERFORGE = Format("kempnerforge", r"\[step \d+\]|NaN/Inf ", parse)

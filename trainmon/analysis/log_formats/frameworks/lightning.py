@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 
-from trainmon.analysis.log_formats.line import StepLine, number, stripped, whole
-from trainmon.analysis.log_formats.progress_bar import TIMES, postfix, step_time
+from trainmon.analysis.log_formats.line import TIMES, Format, StepLine, number, postfix, step_time, stripped, whole
 
 BAR = re.compile(
     r"Epoch (\d{1,9})(?:/(\d{1,9}))?:\s{0,8}(?:\d{1,3}%)?(?:\|[^|]{0,400}\|)?\s{0,12}(\d{1,12})(?:/(\d{1,12}|\?)|it) "
@@ -22,40 +21,35 @@ LOSSES = ("train_loss_step", "train_loss", "loss", "train/loss_step", "train/los
 ELSEWHERE = ("val", "eval", "test")
 
 
-class Lightning:
-    name = "lightning"
-    keep = r"Epoch \d+[/:]"
-
-    def parse(self, line: str) -> StepLine | None:
-        if "Epoch " not in line:
-            is_eval = "|" in line and ("Validat" in line or "Sanity" in line or "Testing" in line)
-            return StepLine(kind="eval") if is_eval and EVAL.match(stripped(line)) else None
-        if "it/s" not in line and "s/it" not in line:
-            return None
-        body = stripped(line)
-        found = BAR.match(body)
-        if found is None:
-            return None
-        epoch, epochs, count = int(found[1]), whole(found[2]), int(found[3])
-        batches = whole(found[4]) or 0
-        before = epoch if epochs is None else max(0, epoch - 1)
-        named = postfix(body, found.end())
-        return StepLine(
-            step=whole(named.get("global_step")) or before * batches + count,
-            target_step=epochs * batches if epochs and batches else None,
-            loss=_loss(named),
-            grad_norm=number(named.get("grad_norm")),
-            step_time_s=step_time(found[5], found[6]),
-            learning_rate=number(named.get("lr")),
-            epoch=float(epoch),
-        )
+def parse(line: str) -> StepLine | None:
+    """Read a line of Lightning."""
+    if "Epoch " not in line:
+        is_eval = "|" in line and ("Validat" in line or "Sanity" in line or "Testing" in line)
+        return StepLine(kind="eval") if is_eval and EVAL.match(stripped(line)) else None
+    if "it/s" not in line and "s/it" not in line:
+        return None
+    body = stripped(line)
+    found = BAR.match(body)
+    if found is None:
+        return None
+    epoch, epochs, count = int(found[1]), whole(found[2]), int(found[3])
+    batches = whole(found[4]) or 0
+    before = epoch if epochs is None else max(0, epoch - 1)
+    named = postfix(body, found.end())
+    return StepLine(
+        step=whole(named.get("global_step")) or before * batches + count,
+        target_step=epochs * batches if epochs and batches else None,
+        loss=_loss(named),
+        grad_norm=number(named.get("grad_norm")),
+        step_time_s=step_time(found[5], found[6]),
+        learning_rate=number(named.get("lr")),
+        epoch=float(epoch),
+    )
 
 
 def _loss(named: dict[str, str]) -> float | None:
-    for name in LOSSES:
-        if name in named:
-            return number(named[name])
-    for name, value in named.items():
-        if "loss" in name and not name.startswith(ELSEWHERE):
-            return number(value)
-    return None
+    others = (name for name in named if "loss" in name and not name.startswith(ELSEWHERE))
+    return number(next((named[name] for name in (*LOSSES, *others) if name in named), None))
+
+
+LIGHTNING = Format("lightning", r"Epoch \d+[/:]", parse)

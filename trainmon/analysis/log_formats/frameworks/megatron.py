@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 
-from trainmon.analysis.log_formats.line import StepLine, fields, number, positive, stripped, whole
+from trainmon.analysis.log_formats.line import Format, StepLine, fields, number, positive, stripped, whole
 
 HEAD = re.compile(r"iteration\s{1,12}(\d{1,12})/\s{0,12}(\d{1,12})\s{0,4}\|")
 EVAL = re.compile(r"(?:validation|valid|test)\b.{0,60} loss at (?:iteration \d|the end of training)")
@@ -23,16 +23,19 @@ SIDE_LOSSES = re.compile(
 """Fields with loss in their name that stay in the line while the loss itself is NaN."""
 
 
-class Megatron:
-    name = "megatron"
-    keep = r"iteration +\d+/ *\d+ *\||saving checkpoint at iteration|successfully saved checkpoint"
-
-    def parse(self, line: str) -> StepLine | None:
-        if "iteration" not in line:
-            return None
-        if "elapsed time per iteration (ms):" in line or "number of skipped iterations:" in line:
-            return None if is_deepspeed_fork(line) else step_line(line)
-        return busy_line(line)
+def parse(line: str) -> StepLine | None:
+    """Read a line of Megatron."""
+    if "iteration" not in line:
+        return None
+    if "elapsed time per iteration (ms):" in line or "number of skipped iterations:" in line:
+        return None if is_deepspeed_fork(line) else step_line(line)
+    if "loss at" in line:
+        return StepLine(kind="eval") if EVAL.match(stripped(line)) else None
+    if "saving checkpoint" in line:
+        return StepLine(kind="save") if SAVING.match(stripped(line)) else None
+    if "successfully saved" in line:
+        return StepLine(kind="note") if SAVED.match(stripped(line)) else None
+    return None
 
 
 def is_deepspeed_fork(line: str) -> bool:
@@ -48,13 +51,14 @@ def step_line(line: str) -> StepLine | None:
         return None
     named = fields(body[head.end() :])
     skipped, nans = whole(named.get("number of skipped iterations")), whole(named.get("number of nan iterations"))
-    step_time = _step_time(named)
+    step_time, batch = _step_time(named), number(named.get("global batch size"))
+    counted = None if step_time is None or batch is None else batch / step_time
     return StepLine(
         step=int(head[1]),
         target_step=int(head[2]) or None,
         loss=math.nan if nans else _loss(named, skipped),
         grad_norm=number(named.get("grad norm")),
-        samples_per_s=positive(number(named.get("samples per second"))) or _samples_per_s(named, step_time),
+        samples_per_s=positive(number(named.get("samples per second"))) or positive(counted),
         step_time_s=step_time,
         learning_rate=number(named.get("learning rate")),
         skipped=skipped,
@@ -63,46 +67,27 @@ def step_line(line: str) -> StepLine | None:
     )
 
 
-def busy_line(line: str) -> StepLine | None:
-    """Read a line about evaluation or a checkpoint."""
-    if "loss at" in line:
-        return StepLine(kind="eval") if EVAL.match(stripped(line)) else None
-    if "saving checkpoint" in line:
-        return StepLine(kind="save") if SAVING.match(stripped(line)) else None
-    if "successfully saved" in line:
-        return StepLine(kind="note") if SAVED.match(stripped(line)) else None
-    return None
-
-
 def _loss(named: dict[str, str], skipped: int | None) -> float | None:
-    for name in LOSSES:
-        if name in named:
-            return number(named[name])
-    others = [name for name in named if "loss" in name and not SIDE_LOSSES.fullmatch(name)]
-    if others:
-        return number(named[others[0]])
-    is_whole = skipped is not None  # the loss stands before this field: a line that has it was not cut off
-    return math.nan if is_whole and not skipped else None
+    others = (name for name in named if "loss" in name and not SIDE_LOSSES.fullmatch(name))
+    name = next((name for name in (*LOSSES, *others) if name in named), None)
+    if name is not None:
+        return number(named[name])
+    return math.nan if skipped == 0 else None  # the loss stands before that field: a line that has it is complete
 
 
 def _step_time(named: dict[str, str]) -> float | None:
     """`2701.3/2712.7` is AMD Primus: this one, and the mean."""
-    milliseconds = named.get("elapsed time per iteration (ms)")
-    if milliseconds is not None:
-        value = positive(number(milliseconds.partition("/")[0]))
-        return None if value is None else value / 1000
-    seconds = named.get("elapsed time per iteration (s)")
-    return None if seconds is None else positive(number(seconds.partition("/")[0]))
+    unit, scale = ("ms", 1000) if "elapsed time per iteration (ms)" in named else ("s", 1)
+    value = positive(number(named.get(f"elapsed time per iteration ({unit})", "").partition("/")[0]))
+    return None if value is None else value / scale
 
 
-def _samples_per_s(named: dict[str, str], step_time: float | None) -> float | None:
-    batch = number(named.get("global batch size"))
-    return None if batch is None or step_time is None else positive(batch / step_time)
+def parse_deepspeed_fork(line: str) -> StepLine | None:
+    """Read a step line of Megatron-DeepSpeed."""
+    return step_line(line) if is_deepspeed_fork(line) else None
 
 
-class MegatronDeepSpeed:
-    name = "megatron-deepspeed"
-    keep = r"iteration +\d+/ *\d+ *\|"
-
-    def parse(self, line: str) -> StepLine | None:
-        return step_line(line) if is_deepspeed_fork(line) else None
+MEGATRON = Format(
+    "megatron", r"iteration +\d+/ *\d+ *\||saving checkpoint at iteration|successfully saved checkpoint", parse
+)
+MEGATRON_DEEPSPEED = Format("megatron-deepspeed", r"iteration +\d+/ *\d+ *\|", parse_deepspeed_fork)

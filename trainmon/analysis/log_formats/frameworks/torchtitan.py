@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from trainmon.analysis.log_formats.line import StepLine, number, positive, stripped
+from trainmon.analysis.log_formats.line import Format, StepLine, number, positive, stripped
 
 STEP = re.compile(
     r"step:\s{0,8}(\d{1,12})(?:\s{0,4}/\s{0,4}(\d{1,12})(?:\s{0,4}=\s{0,4}[\d.]{1,12}%)?)?\s{1,8}"
@@ -23,34 +23,33 @@ SAVING = (
 )
 
 
-class TorchTitan:
-    name = "torchtitan"
-    keep = r"step:.{1,200}loss:|Saving the checkpoint|Finished saving the checkpoint"
-
-    def parse(self, line: str) -> StepLine | None:
-        if "step:" not in line or "loss:" not in line:
-            return _saving(line) if "checkpoint" in line else None
-        body = stripped(line)
-        found = STEP.match(body)
-        if found is None:
-            return StepLine(kind="eval") if EVAL.match(body) else None
-        loss = number(found[3])
-        named = dict(NAMED.findall(body, found.end()))
-        if loss is None or not named:
-            return None
-        return StepLine(
-            step=int(found[1]),
-            target_step=int(found[2]) if found[2] else None,
-            loss=loss,
-            grad_norm=number(named.get("grad_norm")),
-            tokens_per_s=positive(number(named.get("tps"))),
-            learning_rate=number(named.get("lr")),
-        )
+def parse(line: str) -> StepLine | None:
+    """Read a line of TorchTitan."""
+    if "step:" not in line or "loss:" not in line:
+        return _saving(line) if "checkpoint" in line else None
+    body = stripped(line)
+    found = STEP.match(body)
+    if found is None:
+        return StepLine(kind="eval") if EVAL.match(body) else None
+    loss = number(found[3])
+    named = dict(NAMED.findall(body, found.end()))
+    if loss is None or not named:
+        return None
+    return StepLine(
+        step=int(found[1]),
+        target_step=int(found[2]) if found[2] else None,
+        loss=loss,
+        grad_norm=number(named.get("grad_norm")),
+        tokens_per_s=positive(number(named.get("tps"))),
+        learning_rate=number(named.get("lr")),
+    )
 
 
 def _saving(line: str) -> StepLine | None:
-    if "Finished saving the checkpoint" in line:
-        return StepLine(kind="note") if stripped(line).startswith("Finished saving") else None
-    if "Saving" not in line:
-        return None
-    return StepLine(kind="save") if stripped(line).startswith(SAVING) else None
+    body = stripped(line)
+    if body.startswith("Finished saving the checkpoint"):
+        return StepLine(kind="note")
+    return StepLine(kind="save") if body.startswith(SAVING) else None
+
+
+TORCHTITAN = Format("torchtitan", r"step:.{1,200}loss:|Saving the checkpoint|Finished saving the checkpoint", parse)
