@@ -67,7 +67,7 @@ class Mute(Dialog[Muting | None]):
 
     def _fill(self) -> None:
         width = self.lines.row_width
-        self.lines.set_rows([Row(one.key, (Span(shorten(f" {one.words}", width)),)) for one in self.choices])
+        self.lines.set_rows([Row(one.key, (Span(shorten(f" {one.text}", width)),)) for one in self.choices])
 
     def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
         event.stop()

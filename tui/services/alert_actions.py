@@ -145,7 +145,7 @@ class AlertActionService:
             now = self._clock.now()
             for silence in silences_of(muting.choice, now + muting.seconds, muting.why):
                 self._backend.mute(silence)
-            self._say("muted", f"{muting.choice.words}, for {duration(muting.seconds)}", "information")
+            self._say("muted", f"{muting.choice.text}, for {duration(muting.seconds)}", "information")
             done()
 
         self._app.push_screen(Mute(what, choices(found)), decided)

@@ -30,15 +30,16 @@ from tui.views.alerts import (
     alerts_of,
     choices,
     layout,
+    marks,
     opened,
     parse_duration,
     sender_text,
     silences_of,
     standing,
     urgent,
+    worst,
 )
 from tui.views.alerts.rows import rows
-from tui.views.alerts.targets import marks, worst
 from tui.widgets import Linked
 
 
@@ -263,7 +264,7 @@ def test_a_runs_own_screen_leads_to_its_alerts() -> None:
 
 
 def test_what_may_be_muted_goes_from_the_narrowest_to_the_widest() -> None:
-    assert [one.words for one in choices([ALERTS[1]])] == [
+    assert [one.text for one in choices([ALERTS[1]])] == [
         "gpu-hot on gpu:gpu-003/5",
         "rule gpu-hot, wherever it fires",
         "all alerts on gpu:gpu-003/5",
@@ -275,7 +276,7 @@ def test_what_may_be_muted_goes_from_the_narrowest_to_the_widest() -> None:
 def test_of_several_alerts_each_is_muted_by_its_rule_and_subject() -> None:
     these = choices(ALERTS[:2])[0]
 
-    assert these.words == "these 2 alerts"
+    assert these.text == "these 2 alerts"
     assert [(one.rule, one.subject, one.until, one.why) for one in silences_of(these, NOW + 60, "why")] == [
         ("run-hung", "run:llm-7b-a", NOW + 60, "why"),
         ("gpu-hot", "gpu:gpu-003/5", NOW + 60, "why"),

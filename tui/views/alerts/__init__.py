@@ -7,8 +7,12 @@ from tui.views.alerts.mute_choices import USUAL, Choice, choices, parse_duration
 from tui.views.alerts.rows import ORDERS, SHOWN, SILENCE, AlertRows, head, layout, opened
 from tui.views.alerts.status import (
     SIGNS,
+    about,
+    about_subjects,
     broken,
     is_muted,
+    marked,
+    marks,
     matched,
     matches,
     most_urgent,
@@ -21,8 +25,8 @@ from tui.views.alerts.status import (
     summed,
     tally,
     urgent,
+    worst,
 )
-from tui.views.alerts.targets import about, about_subjects, marked, marks, worst
 
 __all__ = [
     "ORDERS",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from trainmon.lib import Instant, Seconds, clean, counted
@@ -22,47 +22,47 @@ class Choice(NamedTuple):
     """One choice: its key, its text, and the matchers of its silences."""
 
     key: str
-    words: str
-    what: tuple[dict[str, str], ...]
+    text: str
+    matchers: tuple[dict[str, str], ...]
 
 
 def choices(alerts: Sequence[Alert]) -> tuple[Choice, ...]:
     """The choices, the narrowest first: these alerts, their rules, subjects, nodes, runs."""
-    rules = _several(one.rule for one in alerts)
-    subjects = _several(one.subject for one in alerts)
-    nodes = _several(one.node for one in alerts if one.node)
-    runs = _several(one.run for one in alerts if one.run)
-    these = tuple({"rule": one.rule, "subject": one.subject} for one in alerts)
+    rules = list(dict.fromkeys(one.rule for one in alerts))
+    subjects = list(dict.fromkeys(one.subject for one in alerts))
+    nodes = list(dict.fromkeys(one.node for one in alerts if one.node))
+    runs = list(dict.fromkeys(one.run for one in alerts if one.run))
+    is_other = not set(subjects) <= {f"run:{run}" for run in runs} | {f"node:{node}" for node in nodes}
+    offered = (
+        ("rule", "rule {}, wherever it fires", rules),
+        ("subject", "all alerts on {}", subjects if is_other else []),
+        ("node", "all alerts of node {}", nodes),
+        ("run", "all alerts of run {}", runs),
+    )
     first = f"{rules[0]} on {subjects[0]}" if len(alerts) == 1 else f"these {counted(len(alerts), 'alert')}"
-    found = [Choice("these", first, these)]
-    found.append(Choice("rule", f"rule {_names(rules)}, wherever it fires", tuple({"rule": one} for one in rules)))
-    if not set(subjects) <= {f"run:{run}" for run in runs} | {f"node:{node}" for node in nodes}:
-        parts = tuple({"subject": one} for one in subjects)
-        found.append(Choice("subject", f"all alerts on {_names(subjects)}", parts))
-    if nodes:
-        found.append(Choice("node", f"all alerts of node {_names(nodes)}", tuple({"node": one} for one in nodes)))
-    if runs:
-        found.append(Choice("run", f"all alerts of run {_names(runs)}", tuple({"run": one} for one in runs)))
-    return tuple(choice._replace(words=clean(choice.words, 200)) for choice in found)
+    these = tuple({"rule": one.rule, "subject": one.subject} for one in alerts)
+    return (
+        Choice("these", clean(first, 200), these),
+        *(
+            Choice(key, clean(text.format(_listed(names)), 200), tuple({key: name} for name in names))
+            for key, text, names in offered
+            if names
+        ),
+    )
 
 
-def _several(names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(names))
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def silences_of(choice: Choice, until: Instant, why: str) -> tuple[Silence, ...]:
     """The silences of a choice. The backend fills in their author and time."""
     return tuple(
         Silence(
-            id="", rule=what.get("rule"), subject=what.get("subject"), run=what.get("run"), node=what.get("node"),
+            id="", rule=match.get("rule"), subject=match.get("subject"), run=match.get("run"), node=match.get("node"),
             until=until, by="", why=why, made_at=0.0,
         )
-        for what in choice.what
+        for match in choice.matchers
     )  # fmt: skip
 
 

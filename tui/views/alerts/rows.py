@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from trainmon.lib import Instant, cell_width, clean, scrub, shorten
@@ -19,8 +19,8 @@ from tui.views.alerts.status import (
     standing,
     worst_delivery_first,
 )
-from tui.views.table import filtered
-from tui.widgets import HEADING, SENTENCE, Row
+from tui.views.table import AGES_EVERY, filtered
+from tui.widgets import HEADING, SENTENCE, Row, width_of
 
 SILENCE = "silence:"
 """The prefix of the keys of silences. An alert's key is its id."""
@@ -60,10 +60,8 @@ def head(shape: AlertLayout) -> tuple[Span, ...]:
 
 def row(alert: Alert, state: State, shape: AlertLayout) -> Row:
     """One alert as one line."""
-    now, symbol = state.at, sign(alert, state.at)
-    word = severity(alert, now)
-    until = now if alert.event else alert.resolved_at or now
-    since = calm_age(max(0.0, until - alert.since))
+    now, symbol, word = state.at, sign(alert, state.at), severity(alert, state.at)
+    since = calm_age(max(0.0, (now if alert.event else alert.resolved_at or now) - alert.since))
     style = "" if standing(alert, now) == "open" else "dim"
     return Row(
         alert.id,
@@ -97,41 +95,35 @@ def end(alert: Alert, state: State, width: int) -> tuple[Span, ...]:
     for one in worst_delivery_first(alert):
         span = delivered(one, state.at)
         if cell_width(span.text) > width:  # without its time, or without its channel as well
-            word, _, _ = span.text.partition(f" {clean(one.channel, 80)}")
+            word = span.text.partition(f" {clean(one.channel, 80)}")[0]
             named = f"{word} {clean(one.channel)}"
             span = span._replace(text=named if cell_width(named) <= width else word)
         (failed if one.state in ("dead", "retrying") else others).append(span)
-    if alert.is_open:
-        middle = remarks(alert, state)
-    elif alert.ended in (None, "over"):
-        middle = [Span(f"over {calm_age(max(0.0, state.at - (alert.resolved_at or state.at)))}", "dim")]
-    else:  # its subject went away, which is not the same as resolved
-        middle = [Span(clean(alert.ended, 40), "dim")]
+    middle = remarks(alert, state)
+    if not alert.is_open:  # another word than `over`: its subject went away, which is not the same as resolved
+        passed = calm_age(max(0.0, state.at - (alert.resolved_at or state.at)))
+        text = f"over {passed}" if alert.ended in (None, "over") else clean(alert.ended or "", 40)
+        middle = [Span(text, "dim")]
     return fitting([*failed, *middle, *others], width)
 
 
-def fitting(spans: Iterable[Span], width: int) -> tuple[Span, ...]:
+def fitting(spans: Sequence[Span], width: int) -> tuple[Span, ...]:
     """As many spans as fit. The first is always shown, cut if necessary."""
-    found: list[Span] = []
-    for span in spans:
-        gap = "  " if found else ""
-        if not found:
-            span = span._replace(text=shorten(span.text, width))
-        if cell_width(gap + span.text) > width:
+    found = [span._replace(text=shorten(span.text, width)) for span in spans[:1]]
+    for span in spans[1:]:
+        if width_of(found) + 2 + cell_width(span.text) > width:
             break
-        found += [Span(gap)] * bool(gap) + [span]
-        width -= cell_width(gap + span.text)
+        found += [Span("  "), span]
     return tuple(found)
 
 
 def silence_row(silence: Silence, now: Instant, width: int) -> Row:
     """`◐ muted 43m left  rule gpu-hot on gpu:gpu-003/5  by ana: being mended`."""
     by = "maintenance window of trainmon.toml" if silence.window else f"by {silence.by}"
-    why = f": {silence.why}" if silence.why else ""
     left = f"{duration(silence.until - now):>6} left  "
-    words = clean(f"{matched(silence)}  {by}{why}")
+    text = clean(f"{matched(silence)}  {by}" + (f": {silence.why}" if silence.why else ""))
     return Row(SILENCE + silence.id, (Span(f"{PAUSED} ", "accent"), Span(left),
-                                      Span(shorten(words, width - SIGN - cell_width(left)), "dim")))  # fmt: skip
+                                      Span(shorten(text, width - SIGN - cell_width(left)), "dim")))  # fmt: skip
 
 
 # ---- all of them -----------------------------------------------------------------------------------------------------
@@ -144,7 +136,7 @@ ORDERS: dict[str, Callable[[Alert], tuple[object, ...]]] = {
 }
 
 
-def matching(state: State, wanted: str) -> list[Alert]:
+def matching(state: State, query: str) -> list[Alert]:
     """The alerts that match a filter."""
 
     def searched(alert: Alert) -> str:
@@ -155,64 +147,54 @@ def matching(state: State, wanted: str) -> list[Alert]:
             *deliveries,
         ))  # fmt: skip
 
-    return filtered(state.alerts.values(), wanted, searched)
+    return filtered(state.alerts.values(), query, searched)
 
 
-def opened(state: State, sort: str, wanted: str = "") -> list[Alert]:
+def opened(state: State, sort: str, query: str = "") -> list[Alert]:
     """The open alerts that match a filter: by what a person has to do, then in this order."""
-    stands = [(STANDINGS.index(standing(one, state.at)), one) for one in matching(state, wanted)]
-    found = [(place, one) for place, one in stands if STANDINGS[place] != "over"]
-    return [one for _, one in sorted(found, key=lambda entry: (entry[0], *ORDERS[sort](entry[1])))]
+    ranked = [(STANDINGS.index(standing(one, state.at)), one) for one in matching(state, query)]
+    found = sorted(ranked, key=lambda entry: (entry[0], *ORDERS[sort](entry[1])))
+    return [one for rank, one in found if STANDINGS[rank] != "over"]
 
 
-def over(state: State, wanted: str = "") -> list[Alert]:
+def over(state: State, query: str = "") -> list[Alert]:
     """The alerts that ended within the last day, and acknowledged events; the latest first."""
-    found = [one for one in matching(state, wanted) if one.fired_at is not None and standing(one, state.at) == "over"]
+    found = [one for one in matching(state, query) if one.fired_at is not None and standing(one, state.at) == "over"]
     return sorted(found, key=lambda one: (-(one.resolved_at or one.since), one.id))
 
 
-def rows(state: State, shape: AlertLayout, sort: str = "worst", wanted: str = "") -> list[Row]:
+def rows(state: State, shape: AlertLayout, sort: str = "worst", query: str = "") -> list[Row]:
     """The whole pane; empty if there is nothing to show."""
-    firing, ended_ones = opened(state, sort, wanted), over(state, wanted)
+    firing, ended, muted = opened(state, sort, query), over(state, query), [] if query else silences(state)
     found = [row(one, state, shape) for one in firing[:SHOWN]]
     if len(firing) > SHOWN:
         found.append(Row(f"{SENTENCE}more", (Span(f"and {len(firing) - SHOWN:,} more; / filters", "warn"),)))
-    muted = [] if wanted else silences(state)
-    if not found and (muted or ended_ones):
-        found.append(
-            Row(f"{SENTENCE}none", (Span("No firing alert matches." if wanted else "No alert is firing.", "ok"),))
-        )
-    if muted:
-        found.append(heading("MUTED; m unmutes one", shape.width))
-        found += [silence_row(one, state.at, shape.width) for one in muted]
-    if ended_ones:
-        found.append(heading("LAST 24 HOURS", shape.width))
-        found += [row(one, state, shape) for one in ended_ones[:OVER]]
+    if not found and (muted or ended):
+        text = "No firing alert matches." if query else "No alert is firing."
+        found.append(Row(f"{SENTENCE}none", (Span(text, "ok"),)))
+    sections = (
+        ("MUTED; m unmutes one", [silence_row(one, state.at, shape.width) for one in muted]),
+        ("LAST 24 HOURS", [row(one, state, shape) for one in ended[:OVER]]),
+    )
+    for title, lines in sections:
+        if lines:
+            found += [Row(HEADING + title, (Span(shorten(f"  {title}", shape.width), "head"),)), *lines]
     return found
 
 
-def heading(text: str, width: int) -> Row:
-    return Row(HEADING + text, (Span(shorten(f"  {text}", width), "head"),))
-
-
 class AlertRows:
-    """Keeps the rows until an alert, the width or an age has changed.
-
-    Summaries contain ages, and most change every second: they are shown anew every ten.
-    """
-
-    AGES_EVERY = 10.0
+    """Keeps the rows until an alert, the width or an age has changed."""
 
     def __init__(self) -> None:
-        self._state: State | None = None
+        self._state = State()
         self._key: tuple[object, ...] = ()
         self._rows: Sequence[Row] = ()
 
-    def rows(self, state: State, width: int, sort: str, wanted: str) -> Sequence[Row]:
+    def rows(self, state: State, width: int, sort: str, query: str) -> Sequence[Row]:
         last, self._state = self._state, state
-        settings = (state.at // self.AGES_EVERY, width, sort, wanted)
-        same = last is not None and last.alerts is state.alerts and last.silences is state.silences
-        if not same or self._key[1:] != settings:
+        settings = (state.at // AGES_EVERY, width, sort, query)
+        is_same = last.alerts is state.alerts and last.silences is state.silences
+        if not is_same or self._key[1:] != settings:
             alerts = tuple(
                 (one.id, one.phase, one.severity, one.data, one.acknowledged_by, one.muted_until, one.inhibited_by,
                  one.flapping, one.delivery)
@@ -220,5 +202,5 @@ class AlertRows:
             )  # fmt: skip
             key = ((alerts, tuple(silences(state))), *settings)
             if key != self._key:
-                self._key, self._rows = key, rows(state, layout(width), sort, wanted)
+                self._key, self._rows = key, rows(state, layout(width), sort, query)
         return self._rows

@@ -1,15 +1,16 @@
-"""An alert in short texts: severity, standing, deliveries, acknowledgement; and who sends notifications. Pure."""
+"""An alert in short texts, the sender of notifications, and the alerts of the run, job, node or disk of a row. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from trainmon.lib import Instant, clean, counted
+from trainmon.lib import Instant, clean
 from trainmon.model import SEVERITIES, Alert, Channel, Delivery, Leadership, Severity, Silence, State
 from tui.style import CRIT, DONE, DOT, PAUSED, WAITING, WARN, Span, calm_age, duration
+from tui.widgets import Row
 
 SIGNS: Mapping[Severity, tuple[str, str, str]] = {
     "critical": (CRIT, "CRIT", "crit"),
@@ -25,22 +26,16 @@ more and resolves if that lasts."""
 
 
 def standing(alert: Alert, now: Instant) -> Standing:
-    if not alert.is_open or is_seen(alert):
-        return "over"
-    if not alert.is_firing:
-        return "pending"
-    if alert.inhibited_by is not None:
-        return "hidden"
-    if is_muted(alert, now):
-        return "muted"
-    if alert.acknowledged_by is not None:
-        return "acknowledged"
-    return "open" if alert.phase == "firing" else "ending"
-
-
-def is_seen(alert: Alert) -> bool:
-    """Whether it is an event that somebody has acknowledged."""
-    return alert.event and alert.acknowledged_by is not None
+    """What a person has to do. An acknowledged event is over."""
+    standings: tuple[tuple[bool, Standing], ...] = (
+        (not alert.is_open or (alert.event and alert.acknowledged_by is not None), "over"),
+        (not alert.is_firing, "pending"),
+        (alert.inhibited_by is not None, "hidden"),
+        (is_muted(alert, now), "muted"),
+        (alert.acknowledged_by is not None, "acknowledged"),
+        (alert.phase == "firing", "open"),
+    )
+    return next((name for applies, name in standings if applies), "ending")
 
 
 def is_muted(alert: Alert, now: Instant) -> bool:
@@ -53,20 +48,15 @@ def urgent(alerts: Iterable[Alert], now: Instant) -> list[Alert]:
     return sorted(found, key=lambda one: (SEVERITIES.index(one.severity), one.fired_at or one.since, one.id))
 
 
-class _Cache:
-    """The result of one State: the header, the strip and four panes need it in one paint."""
-
-    alerts: Mapping[str, Alert] = {}
-    at: Instant = -1.0
-    found: tuple[Alert, ...] = ()
+_last: list[tuple[Mapping[str, Alert], Instant, tuple[Alert, ...]]] = [({}, -1.0, ())]
+"""Alerts, time and result of the last call: the header, the strip and four panes need it in one paint."""
 
 
 def most_urgent(state: State) -> tuple[Alert, ...]:
     """The urgent alerts of a State; computed once per State."""
-    if _Cache.alerts is not state.alerts or _Cache.at != state.at:
-        _Cache.alerts, _Cache.at = state.alerts, state.at
-        _Cache.found = tuple(urgent(state.alerts.values(), state.at))
-    return _Cache.found
+    if _last[0][0] is not state.alerts or _last[0][1] != state.at:
+        _last[0] = (state.alerts, state.at, tuple(urgent(state.alerts.values(), state.at)))
+    return _last[0][2]
 
 
 def sign(alert: Alert, now: Instant) -> Span:
@@ -74,11 +64,11 @@ def sign(alert: Alert, now: Instant) -> Span:
     symbol, _, style = SIGNS[alert.severity]
     if alert.phase == "resolved":
         return Span(DONE, "dim" if alert.event or alert.ended not in (None, "over") else "ok")
-    if alert.phase == "recovering":
-        return Span(PAUSED, style)
     if alert.phase == "pending":
         return Span(WAITING, "dim")
-    return Span(symbol, style if standing(alert, now) == "open" else "dim")
+    if alert.phase == "recovering":
+        return Span(PAUSED, style)
+    return Span(symbol, severity(alert, now).style)
 
 
 def severity(alert: Alert, now: Instant) -> Span:
@@ -115,25 +105,21 @@ def worst_delivery_first(alert: Alert) -> list[Delivery]:
 
 def remarks(alert: Alert, state: State) -> list[Span]:
     """Its remarks, the most important first: `ack ana`, `muted 43m`, `hidden by node-unreachable`."""
-    now, found = state.at, list[Span]()
     if not alert.is_open:
         return [Span(clean(alert.ended or "over", 60), "dim")]
-    if alert.phase == "pending":
-        found.append(Span("pending", "dim"))
-    if alert.inhibited_by is not None:
-        hides = state.alerts.get(alert.inhibited_by)
-        found.append(Span("hidden" if hides is None else clean(f"hidden by {hides.rule}", 60), "dim"))
-    if is_muted(alert, now):
-        found.append(Span(f"muted {duration((alert.muted_until or now) - now)}", "accent"))
-    if alert.acknowledged_by is not None:
-        found.append(Span(clean(f"ack {alert.acknowledged_by}", 40), "accent"))
-    if alert.data != "ok":
-        found.append(Span("stale data" if alert.data == "stale" else "data error", "warn"))
-    if alert.phase == "recovering":
-        found.append(Span("ending", "dim"))
-    if alert.flapping:
-        found.append(Span("flapping", "warn"))
-    return found
+    hides = state.alerts.get(alert.inhibited_by or "")
+    hidden = "hidden" if hides is None else clean(f"hidden by {hides.rule}", 60)
+    muted_for = (alert.muted_until or 0.0) - state.at
+    texts = (
+        ("pending" if alert.phase == "pending" else "", "dim"),
+        (hidden if alert.inhibited_by is not None else "", "dim"),
+        (f"muted {duration(muted_for)}" if muted_for > 0 else "", "accent"),
+        ("" if alert.acknowledged_by is None else clean(f"ack {alert.acknowledged_by}", 40), "accent"),
+        ({"ok": "", "stale": "stale data"}.get(alert.data, "data error"), "warn"),
+        ("ending" if alert.phase == "recovering" else "", "dim"),
+        ("flapping" if alert.flapping else "", "warn"),
+    )
+    return [Span(text, style) for text, style in texts if text]
 
 
 # ---- the sender ------------------------------------------------------------------------------------------------------
@@ -148,12 +134,11 @@ def sender_text(duty: Leadership, now: Instant) -> Span:
         return Span(clean(f"asking {duty.where}", 32))
     if duty.holder == "nobody":
         return Span("not sent", "warn")
-    ours = duty.holder == "us"
-    name = clean("here" if ours else duty.where or duty.holder, 24)
-    passed = None if duty.at is None else max(0.0, now - duty.at)
-    if passed is not None and passed >= STUCK_AFTER:
+    name = clean("here" if duty.holder == "us" else duty.where or duty.holder, 24)
+    passed = 0.0 if duty.at is None else max(0.0, now - duty.at)
+    if passed >= STUCK_AFTER:
         return Span(f"{name} silent {calm_age(passed)}", "crit")
-    age = "" if ours or passed is None else f" {calm_age(passed - passed % 5)}"
+    age = "" if duty.holder == "us" or duty.at is None else f" {calm_age(passed - passed % 5)}"
     return Span(f"{name}{age} {'!' if duty.words else 'ok'}", "warn" if duty.words else "")
 
 
@@ -174,15 +159,12 @@ def sender_sentence(state: State) -> str:
     """The sender and its channels in a sentence."""
     duty, names = state.duty, [f"{one.name} ({one.type})" for one in state.channels.values()]
     by = f" by {', '.join(names)}" if names else ", but trainmon.toml has no [[notify]]"
-    match duty.holder:
-        case "nobody":
-            text = "No notifications are sent; alerts are only shown here"
-        case "us":
-            text = f"This program sends notifications{by}"
-        case "other":
-            text = f"Another program on this machine ({duty.where}) sends notifications{by}"
-        case "daemon":
-            text = f"The daemon on {duty.where} sends notifications{by}; this program only shows alerts and rings"
+    text = {
+        "nobody": "No notifications are sent; alerts are only shown here",
+        "us": f"This program sends notifications{by}",
+        "other": f"Another program on this machine ({duty.where}) sends notifications{by}",
+        "daemon": f"The daemon on {duty.where} sends notifications{by}; this program only shows alerts and rings",
+    }[duty.holder]
     return clean(text + (f". {duty.words}" if duty.words else ""), 400)
 
 
@@ -191,25 +173,25 @@ def sender_sentence(state: State) -> str:
 
 def matched(silence: Silence) -> str:
     """`rule gpu-hot on gpu:gpu-003/5`: what a silence matches."""
-    parts = [f"rule {silence.rule}" if silence.rule else "everything"]
-    parts += [f"on {silence.subject}"] if silence.subject else []
-    parts += [f"of run {silence.run}"] if silence.run else []
-    parts += [f"on node {silence.node}"] if silence.node else []
-    return clean(" ".join(parts), 200)
+    parts = (("on", silence.subject), ("of run", silence.run), ("on node", silence.node))
+    rule = f"rule {silence.rule}" if silence.rule else "everything"
+    return clean(" ".join([rule, *(f"{word} {name}" for word, name in parts if name)]), 200)
 
 
 def silences(state: State) -> list[Silence]:
     """The active silences, by their end."""
-    now = state.at
-    found = [one for one in state.silences.values() if one.ended_at is None and one.until > now]
+    found = [one for one in state.silences.values() if one.ended_at is None and one.until > state.at]
     return sorted(found, key=lambda one: (one.until, one.id))
 
 
 def matches(silence: Silence, alert: Alert) -> bool:
     """Whether every part of the silence matches the alert."""
-    wanted = (silence.rule, silence.subject, silence.run, silence.node)
-    there = (alert.rule, alert.subject, alert.run, alert.node)
-    return all(want is None or want == have for want, have in zip(wanted, there, strict=True))
+    parts = ((silence.rule, alert.rule), (silence.subject, alert.subject), (silence.run, alert.run),
+             (silence.node, alert.node))  # fmt: skip
+    return all(wanted in (None, own) for wanted, own in parts)
+
+
+# ---- counts ----------------------------------------------------------------------------------------------------------
 
 
 def tally(state: State) -> tuple[Span, ...]:
@@ -221,9 +203,73 @@ def tally(state: State) -> tuple[Span, ...]:
 
 def summed(state: State) -> str:
     """`2 critical  1 warning  3 acknowledged`: all open alerts, for a title."""
-    now = state.at
-    stands = [(one.severity, at) for one in state.alerts.values() if (at := standing(one, now)) != "over"]
-    bad, at_all = Counter(level for level, at in stands if at == "open"), Counter[str](at for _, at in stands)
-    words = [f"{bad[level]} {level}" for level in SEVERITIES if bad[level]]
-    words += [f"{at_all[name]} {name}" for name in STANDINGS[1:-1] if at_all[name]]
-    return "  ".join(words) or (counted(len(stands), "alert") if stands else "none")
+    open_ones = [(one.severity, standing(one, state.at)) for one in state.alerts.values()]
+    counts = Counter[str](level if stands == "open" else stands for level, stands in open_ones if stands != "over")
+    parts = [f"{counts[name]} {name}" for name in (*SEVERITIES, *STANDINGS[1:-1]) if counts[name]]
+    return "  ".join(parts) or "none"
+
+
+# ---- marks of rows ---------------------------------------------------------------------------------------------------
+
+TAKEN = ("open", "ending", "acknowledged", "muted")
+"""Alerts that a person may acknowledge or mute from a row: neither inhibited nor pending ones."""
+
+
+def disk_of(alert: Alert) -> str | None:
+    """The key of the disk that an alert is about."""
+    return alert.subject.removeprefix("disk:").partition(" ")[0] if alert.subject.startswith("disk:") else None
+
+
+def about(
+    state: State, *, runs: Collection[str] = (), nodes: Collection[str] = (), disks: Collection[str] = ()
+) -> tuple[str, ...]:
+    """The ids of the firing alerts of these runs, nodes and disks (`login1:/tmp`), the worst first. Acknowledged and
+    muted ones are among them."""
+    found = [
+        one
+        for one in state.alerts.values()
+        if one.severity != "info"
+        and standing(one, state.at) in TAKEN
+        and (one.run in runs or one.node in nodes or disk_of(one) in disks)
+    ]
+    first = {one.id: place for place, one in enumerate(urgent(found, state.at))}
+    return tuple(one.id for one in sorted(found, key=lambda one: (first.get(one.id, len(first)), one.since, one.id)))
+
+
+def about_subjects(state: State, subjects: Collection[tuple[str, str]]) -> tuple[str, ...]:
+    """The same of the subjects of rows: runs, jobs (by their run) and nodes."""
+    jobs = {name for kind, name in subjects if kind == "job"}
+    runs = {name for kind, name in subjects if kind == "run"} | {n for n, run in state.runs.items() if run.job in jobs}
+    return about(state, runs=runs, nodes={name for kind, name in subjects if kind == "node"})
+
+
+class Marks(NamedTuple):
+    """The worst open alert of each run, node and disk."""
+
+    runs: dict[str, Severity]
+    nodes: dict[str, Severity]
+    disks: dict[str, Severity]
+    """By Disk.key."""
+
+
+def marks(state: State) -> Marks:
+    """The marks of every row."""
+    found = Marks({}, {}, {})
+    for one in reversed(most_urgent(state)):  # the worst comes last, and stays
+        for severities, name in zip(found, (one.run, one.node, disk_of(one)), strict=True):
+            if name is not None:
+                severities[name] = one.severity
+    return found
+
+
+def worst(severities: Iterable[Severity | None]) -> Severity | None:
+    """The worst severity, for a row about several things."""
+    return min((one for one in severities if one is not None), key=SEVERITIES.index, default=None)
+
+
+def marked(row: Row, severity: Severity | None) -> Row:
+    """The row with its mark in place of the blank after its sign."""
+    if severity is None or not row.spans or len(row.spans[0].text) != 2:
+        return row
+    first = row.spans[0]
+    return Row(row.key, (Span(first.text[0], first.style), Span("!", SIGNS[severity][2]), *row.spans[1:]))

@@ -8,8 +8,8 @@ from tests.tui.services.test_alert_actions import press, showing
 from tests.tui.states.alerts import alarmed, alert, with_alerts
 from tests.tui.states.states import NOW, calm
 from trainmon.model import Silence, State
+from tui.views.alerts import about, about_subjects
 from tui.views.alerts.rows import layout, rows
-from tui.views.alerts.targets import about, about_subjects
 from tui.views.disks import ordered
 
 
